@@ -1,0 +1,30 @@
+"""What an algorithm is: where its samples come from, how they earn credit, and a loss."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from truing.ops.losses import Objective
+from truing.types import Batch, Rollout, Sample, Scores
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Functions that ``train/step.py`` calls without knowing whose they are."""
+
+    source: Literal["demonstrations", "rollouts"]
+    """What a step starts from."""
+    to_samples: Callable[[Sequence[Rollout], Any], list[Sample]]
+    """Rollouts to samples; not called for demonstrations."""
+    needs_reference: Callable[[Any], bool]
+    """Whether a term of the loss needs the reference's log-probabilities."""
+    objective: Callable[[Any], Objective | None]
+    """The policy loss; None where there is none."""
+    credit: Callable[[Sequence[Sample], Any], list[Sample]]
+    """Samples with advantages, as new objects."""
+    denominator: Callable[[Sequence[Sample], Any], float]
+    """What the loss of a minibatch is divided by; the same for each of its micro-batches."""
+    loss: Callable[[Batch, Scores, Any, float], dict[str, Tensor]]
+    """Named terms of the loss, each already weighted; their sum is what is minimised."""

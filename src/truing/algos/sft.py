@@ -1,0 +1,41 @@
+"""Supervised fine-tuning: the demonstrations of the environment, token by token."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from truing.algos.base import Algorithm
+from truing.config import SftConfig
+from truing.ops.losses import cross_entropy_loss
+from truing.types import Batch, Rollout, Sample, Scores
+
+
+def no_rollouts(rollouts: Sequence[Rollout], cfg: SftConfig) -> list[Sample]:
+    """SFT starts from demonstrations, so nothing calls this."""
+    raise NotImplementedError("SFT does not sample")
+
+
+def no_credit(samples: Sequence[Sample], cfg: object) -> list[Sample]:
+    """Every demonstrated token counts the same."""
+    return list(samples)
+
+
+def supervised_tokens(samples: Sequence[Sample], cfg: object) -> float:
+    """The mean is over tokens, so long answers weigh more than short ones."""
+    return float(sum(int(sample.supervised_mask.sum()) for sample in samples))
+
+
+def supervised_loss(batch: Batch, scores: Scores, cfg: object, denominator: float) -> dict[str, Tensor]:
+    """Cross-entropy of the demonstrated tokens."""
+    return {"supervised": cross_entropy_loss(scores.logprob, batch.supervised_mask, denominator)}
+
+
+SFT = Algorithm(
+    source="demonstrations",
+    to_samples=no_rollouts,
+    needs_reference=lambda cfg: False,
+    objective=lambda cfg: None,
+    credit=no_credit,
+    denominator=supervised_tokens,
+    loss=supervised_loss,
+)

@@ -1,0 +1,77 @@
+"""Training from Python: the same as ``truing train``, with your own functions."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from truing.config import Recipe, load_recipe, resolve
+from truing.envs import make_env
+from truing.envs.base import Env, Split
+from truing.errors import RecordError
+from truing.rewards import RewardFn, Rewards
+from truing.train.loop import Result, Watch, run
+from truing.types import Task
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """An environment's tasks, judged by other functions."""
+
+    env: Env
+    rewards: Rewards
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """As the environment says."""
+        return self.env.notes
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """As the environment gives them."""
+        return self.env.tasks(split)
+
+
+def train(
+    recipe: str | Path | Mapping[str, Any] | Recipe,
+    *,
+    rewards: Sequence[RewardFn] | Rewards | None = None,
+    env: Env | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    watch: Watch = lambda kind, facts: None,
+) -> Result:
+    """Run a recipe.
+
+    Args:
+        recipe: a TOML file, a table like one, or a resolved recipe.
+        rewards: functions ``(rollout, task) -> float`` in place of the environment's own: a list, each
+            with weight 1, or name → (function, weight).
+        env: your own environment object; then the recipe's ``[env]`` is only a label.
+        out: the run directory; by default a new one under ``runs/``.
+        resume: go on with the run in ``out``.
+        watch: called with each event as it happens.
+    """
+    recipe = _recipe(recipe)
+    if resume and out is None:
+        raise RecordError("--resume needs to know which run", remedy="name its directory with --out")
+    if env is None:
+        env = make_env(recipe.env["name"], {key: value for key, value in recipe.env.items() if key != "name"})
+    if rewards is not None:
+        named = rewards if isinstance(rewards, Mapping) else {function.__name__: (function, 1.0) for function in rewards}
+        env = _Judged(env, named)
+    folder = Path(out) if out is not None else _fresh(recipe.name)
+    return run(recipe, env, folder, resume=resume, watch=watch)
+
+
+def _recipe(given: str | Path | Mapping[str, Any] | Recipe) -> Recipe:
+    if isinstance(given, Recipe):
+        return given
+    return resolve(given) if isinstance(given, Mapping) else load_recipe(given)
+
+
+def _fresh(name: str) -> Path:
+    """A run directory that does not exist yet."""
+    stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    candidates = (stem, *(stem.with_name(f"{stem.name}-{i}") for i in range(2, 100)))
+    return next(path for path in candidates if not path.exists())

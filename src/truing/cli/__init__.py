@@ -1,0 +1,38 @@
+"""The command line: one file per command."""
+
+import sys
+
+import typer
+from rich.console import Console
+
+from truing.cli.eval import evaluate
+from truing.cli.export import export
+from truing.cli.models import app as models
+from truing.cli.tokens import tokens
+from truing.cli.train import train
+from truing.errors import TruingError
+
+app = typer.Typer(
+    name="truing",
+    help="Trains language-model agents with reinforcement learning, and proves that every number is right.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(train)
+app.command("eval")(evaluate)
+app.command()(tokens)
+app.command()(export)
+app.add_typer(models, name="models")
+
+
+def main() -> None:
+    """Run a command; an error that Truing raises on purpose is shown without a traceback, exit code 2."""
+    try:
+        app()
+    except TruingError as error:
+        console = Console(stderr=True, highlight=False)
+        console.print(f"error: {error}", style="red", markup=False)
+        if error.__cause__ is not None and error.show_cause:
+            console.print_exception(max_frames=8)
+        sys.exit(2)

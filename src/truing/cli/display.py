@@ -1,0 +1,127 @@
+"""What a person sees while a run goes on, and when it ends."""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from truing.train.loop import Result
+from truing.types import StepRecord
+
+SECONDS_BETWEEN_LINES = 5.0
+"""Where there is no terminal to redraw, a line at most this often, and always the first and the last."""
+
+
+class Display:
+    """Follows a run: a bar with the facts of the last step on a terminal, lines of the same elsewhere."""
+
+    def __init__(self):
+        self.console = Console(stderr=True, highlight=False)
+        self.progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(compact=True),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.bar = None
+        self.started = self.printed = 0.0
+        self.done = 0
+
+    def __enter__(self) -> "Display":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Show one event of the run; kinds without a method here are for the record alone."""
+        method = getattr(self, f"on_{kind}", None)
+        if method is not None:
+            method(**facts)
+
+    def on_note(self, text: str) -> None:
+        """What the environment has to say of its data."""
+        self.console.print(f"note: {text}", markup=False)
+
+    def on_resumed(self, stage: str, step: int) -> None:
+        """Where an interrupted run goes on."""
+        self.console.print(f"resumed after {step} steps of {stage}")
+
+    def on_evaluating(self, name: str, tasks: int) -> None:
+        """An evaluation begins."""
+        self.console.print(f"evaluating {name} on {tasks} tasks …")
+
+    def on_eval(self, name: str, estimate: Mapping[str, Any], parts: Mapping[str, float], **_: Any) -> None:
+        """An evaluation ended."""
+        mean, low, high = (estimate[key] for key in ("mean", "low", "high"))
+        rest = "  ".join(f"{part} {value:.3f}" for part, value in parts.items())
+        self.console.print(f"  {name}: reward [bold]{mean:.3f}[/] [{low:.3f}, {high:.3f}]   {rest}".replace("[", "\\[", 0))
+
+    def on_stage(self, stage: str, steps: int, first_step: int) -> None:
+        """A stage begins."""
+        if self.bar is not None:
+            self.progress.remove_task(self.bar)
+        self.bar = self.progress.add_task(stage, total=steps, completed=first_step, facts="")
+        self.started, self.printed, self.done = time.monotonic(), 0.0, 0
+
+    def on_step(self, record: StepRecord, steps: int) -> None:
+        """An update was made and recorded."""
+        facts = step_facts(record)
+        self.done += 1
+        if self.bar is not None:
+            self.progress.update(self.bar, completed=record.step + 1, facts=facts)
+        now = time.monotonic()
+        last = record.step + 1 == steps
+        if not self.console.is_terminal and (last or now - self.printed > SECONDS_BETWEEN_LINES):
+            left = (now - self.started) / self.done * (steps - record.step - 1)
+            self.console.print(f"{record.stage} {record.step + 1}/{steps}  {facts}  {left:.0f} s left", markup=False)
+            self.printed = now
+
+
+def step_facts(record: StepRecord) -> str:
+    """The first-screen facts of a step; what it did not measure is left out."""
+    shown = {
+        "reward/mean": "reward {:.3f}",
+        "loss/supervised": "loss {:.3f}",
+        "tokens/trained": "{:.0f} learnable tokens",
+        "throughput/tokens_per_s": "{:.0f} tokens/s",
+        "grad/norm": "|g| {:.2g}",
+    }
+    parts = [text.format(record.metrics[key]) for key, text in shown.items() if key in record.metrics]
+    return "  ".join([*parts, record.loss_label])
+
+
+def finished_json(result: Result) -> str:
+    """One line: where the run is, each evaluation, and what each stage gained."""
+    return json.dumps(
+        {
+            "run": str(result.run),
+            "eval": {name: asdict(estimate) for name, estimate in result.estimates().items()},
+            "gain": {name: asdict(estimate) for name, estimate in result.gains().items()},
+        }
+    )
+
+
+def print_finish(console: Console, result: Result) -> None:
+    """The evaluations side by side, where the run is, and what to type next."""
+    table = Table(title="reward on the evaluation tasks, with 95 % intervals")
+    for column in ("policy", "reward", "gain over the one before"):
+        table.add_column(column)
+    gains = result.gains()
+    for name, estimate in result.estimates().items():
+        gain = gains.get(name)
+        table.add_row(name, str(estimate), "" if gain is None else f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
+    console.print(table)
+    console.print(f"the run: {result.run}", markup=False)
+    console.print("look at its tokens:   ", f"truing tokens {result.run}", markup=False)
+    console.print("evaluate it again:    ", f"truing eval {result.run}", markup=False)
+    console.print("take the model along: ", f"truing export {result.run} --to my-model", markup=False)

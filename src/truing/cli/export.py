@@ -1,0 +1,31 @@
+"""`truing export`: a run's policy as a folder that transformers, peft and vLLM load."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from truing.models.export import export as write
+from truing.train.restore import restore_policy
+
+
+def export(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    to: Annotated[
+        Path | None, typer.Option(help="New folder; RUN/export (or RUN/adapter) where not given.")
+    ] = None,
+    adapter: Annotated[bool, typer.Option("--adapter", help="Write the adapter alone, for peft.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line for machines.")] = False,
+) -> None:
+    """Write the newest checkpoint of a run: merged weights, or its adapter, with the sampling contract."""
+    kind = "adapter" if adapter else "merged"
+    out = to or run / ("adapter" if adapter else "export")
+    restored = restore_policy(run)
+    warnings = write(restored.policy, restored.loaded, restored.contract, out, kind)
+    if as_json:
+        print(json.dumps({"path": str(out), "kind": kind, "warnings": warnings}))
+        return
+    for warning in warnings:
+        typer.secho(f"warning: {warning}", err=True, fg="yellow")
+    print(out)

@@ -1,0 +1,171 @@
+"""`truing tokens`: the x-ray of a sample, token by token."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from truing.errors import ModelError, RecordError
+from truing.record import RunReader, SampleRow, StepRow
+from truing.record.lines import dump_json
+from truing.types import MASKS, Origin
+
+COLOURS = {
+    Origin.PROMPT: "blue",
+    Origin.TEMPLATE: "bright_black",
+    Origin.TOOL: "yellow",
+    Origin.FORCED: "magenta",
+    Origin.SAMPLED: "green",
+    Origin.DEMO: "cyan",
+}
+NUMBERS = ("sampler", "old", "new", "ref", "ratio", "advantage")
+
+Token = Mapping[str, Any]
+
+
+def tokens(
+    run: Annotated[Path, typer.Argument(help="A run directory.")],
+    step: Annotated[int | None, typer.Option(help="Which update; by default the last.")] = None,
+    stage: Annotated[
+        str | None, typer.Option(help="Of which stage; by default the last that has it.")
+    ] = None,
+    sample: Annotated[int, typer.Option(help="Which sample of the update, from 0.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show each token of a sample: where it came from, whether it is trained, and its numbers."""
+    reader = RunReader(run)
+    chosen = choose_step(reader.steps(), stage, step)
+    row = choose_sample(reader.samples(chosen.stage, chosen.step), sample)
+    listed = token_list(row, token_texts(reader, row.sample.token_ids.tolist()))
+    if as_json:
+        print(dump_json(facts(chosen, row) | {"tokens": listed}).decode())
+    else:
+        Console().print(render(facts(chosen, row), listed))
+
+
+def choose_step(steps: Sequence[StepRow], stage: str | None, step: int | None) -> StepRow:
+    """The last recorded update that is of this stage and number, where they are given."""
+    for row in reversed(steps):
+        if stage in (None, row.stage) and step in (None, row.step):
+            return row
+    recorded = sorted({row.stage for row in steps})
+    raise RecordError(
+        "the run holds no such update",
+        got=f"stage {stage}, step {step}",
+        expected=f"one of {len(steps)} updates, of stages {', '.join(recorded) or 'none'}",
+    )
+
+
+def choose_sample(rows: Sequence[SampleRow], index: int) -> SampleRow:
+    """The sample at an index of an update."""
+    if not 0 <= index < len(rows):
+        raise RecordError("the update holds no such sample", got=index, expected=f"0 to {len(rows) - 1}")
+    return rows[index]
+
+
+def token_texts(reader: RunReader, ids: Sequence[int]) -> list[str]:
+    """The text of each id alone, by the tokenizer of run.json: a path, also within the run, or a hub id."""
+    from transformers import AutoTokenizer  # takes seconds, which no other command should pay
+
+    run = reader.run()
+    if "tokenizer" not in run:
+        raise RecordError(f"run.json of {reader.run_dir} names no tokenizer", expected="a path or hub id")
+    within = reader.run_dir / run["tokenizer"]
+    source = within if within.exists() else run["tokenizer"]
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"cannot load the tokenizer of {reader.run_dir}", got=error, expected=source
+        ) from error
+    return [tokenizer.decode([i], clean_up_tokenization_spaces=False) for i in ids]
+
+
+def facts(step: StepRow, row: SampleRow) -> dict[str, Any]:
+    """What is known of the sample as a whole."""
+    sample = row.sample
+    return {
+        "stage": step.stage,
+        "step": step.step,
+        "sample_id": sample.sample_id,
+        "group_id": sample.group_id,
+        "task_id": sample.task_id,
+        "status": str(row.status),
+        "reward": sample.reward,
+        "reward_parts": dict(row.reward_parts),
+    }
+
+
+def token_list(row: SampleRow, texts: Sequence[str]) -> list[dict[str, Any]]:
+    """What each token is, which masks are on, and its numbers; NaN where not recorded."""
+    sample = row.sample
+    streams = {
+        "sampler": sample.sampler_logprob,
+        "old": sample.old_logprob,
+        "new": row.new_logprob,
+        "ref": sample.ref_logprob,
+        "ratio": (row.new_logprob - sample.old_logprob).exp(),
+        "advantage": sample.advantage,
+    }
+    return [
+        {
+            "index": t,
+            "id": int(sample.token_ids[t]),
+            "text": texts[t],
+            "origin": Origin(int(sample.origin[t])).name,
+            "masks": [name.removesuffix("_mask") for name in MASKS if getattr(sample, name)[t]],
+            **{name: float(stream[t]) for name, stream in streams.items()},
+        }
+        for t in range(len(sample))
+    ]
+
+
+def render(about: Mapping[str, Any], listed: Sequence[Token]) -> RenderableType:
+    """What the terminal shows: the sample, the legend, the x-ray, and a table with a row per token."""
+    legend = Text.assemble(
+        *((f"{origin.name}  ", COLOURS[origin]) for origin in Origin), ("trained", "underline")
+    )
+    head = Text(inert("  ".join(f"{name} {value}" for name, value in about.items())), style="bold")
+    return Group(head, legend, Text(), xray(listed), Text(), token_table(listed))
+
+
+def xray(listed: Sequence[Token]) -> Text:
+    """The sample as one text, coloured by origin, underlined where trained."""
+    text = Text()
+    for token in listed:
+        text.append(inert(token["text"]), style=_style(token))
+        if "\n" in token["text"]:
+            text.append("\n")
+    return text
+
+
+def token_table(listed: Sequence[Token]) -> Table:
+    """A row per token."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("t", "id", "text", "origin", "masks", *NUMBERS):
+        table.add_column(name, justify="left" if name in ("text", "origin", "masks") else "right")
+    for token in listed:
+        table.add_row(
+            str(token["index"]),
+            str(token["id"]),
+            Text(inert(token["text"]), style=_style(token)),
+            token["origin"],
+            " ".join(token["masks"]),
+            *("–" if math.isnan(token[name]) else f"{token[name]:.4g}" for name in NUMBERS),
+        )
+    return table
+
+
+def inert(text: str) -> str:
+    r"""The text with all that a terminal might obey escaped: an escape character becomes ``\x1b``."""
+    return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _style(token: Token) -> str:
+    trained = " underline" if {"policy", "supervised"} & set(token["masks"]) else ""
+    return COLOURS[Origin[token["origin"]]] + trained

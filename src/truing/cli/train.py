@@ -1,0 +1,27 @@
+"""`truing train`: run a recipe."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from truing.api import train as run_recipe
+from truing.cli.display import Display, finished_json, print_finish
+from truing.config import load_recipe
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A TOML recipe.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in grpo.steps=20")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run directory; by default a new one under runs/.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
+) -> None:
+    """Train what RECIPE says: SFT, rejection sampling, GRPO, with an evaluation around each stage."""
+    resolved = load_recipe(recipe, overrides or ())
+    with Display() as display:
+        result = run_recipe(resolved, out=out, resume=resume, watch=display)
+    if as_json:
+        print(finished_json(result))
+    else:
+        print_finish(display.console, result)

@@ -1,0 +1,268 @@
+"""Recipes: validated TOML. One small frozen class per part, a sentence under each field."""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from truing.errors import RecipeError
+from truing.types import SamplingContract
+
+Positive = Annotated[int, Field(ge=1)]
+Rate = Annotated[float, Field(gt=0)]
+Stage = Literal["sft", "rft", "grpo"]
+
+
+class Part(BaseModel):
+    """Frozen, and strict about its keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class ModelConfig(Part):
+    """Which model, and how it is held."""
+
+    name: str
+    """Embedded name (`smollm2-135m`, `tiny`), hub id, folder or GGUF file."""
+    revision: str | None = None
+    """Branch, tag or commit on the hub."""
+    chat_template: str | None = None
+    """A Jinja file to use instead of the model's own template."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """`auto` takes CUDA where there is one."""
+
+
+class LoraConfig(Part):
+    """A low-rank adapter on the linear layers."""
+
+    rank: Positive = 16
+    """Rank of the adapter."""
+    alpha: Rate = 32.0
+    """The adapter is scaled by alpha / rank."""
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Dropout on the adapter's input; anything above 0 moves the ratio off 1 on the first inner step."""
+    targets: str | list[str] = "all-linear"
+    """Layers to adapt, as peft names them."""
+
+
+class SamplingConfig(Part):
+    """The sampling contract, less the stop ids, which the model's template gives."""
+
+    temperature: Rate = 1.0
+    """Divides the logits, in the sampler and in the trainer alike."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """Keep the k most likely tokens; 0 is off."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Keep the smallest set of tokens with this mass; 1 is off."""
+    min_p: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Drop tokens below this share of the most likely one; 0 is off."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logit of each token already generated in this turn."""
+    frequency_penalty: float = 0.0
+    """Subtracted once per time the token was generated in this turn."""
+    repetition_penalty: Rate = 1.0
+    """Divides positive logits, multiplies negative ones, of tokens generated in this turn."""
+    min_new_tokens: Annotated[int, Field(ge=0)] = 0
+    """Stop ids are banned until this many tokens were generated in this turn."""
+    max_new_tokens: Positive = 128
+    """A turn that is longer is cut, and counts as truncated."""
+
+    def contract(self, stop_ids: Sequence[int], **changes: Any) -> SamplingContract:
+        """The contract for a model that stops at ``stop_ids``."""
+        return SamplingContract(**(self.model_dump() | changes), stop_ids=tuple(stop_ids))
+
+
+class OptimizerConfig(Part):
+    """AdamW, its schedule, and how an update is cut into micro-batches."""
+
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Decay of the first moment."""
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    """Decay of the second moment."""
+    eps: Rate = 1e-8
+    """Added to the root of the second moment."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled weight decay."""
+    max_grad_norm: Rate = 1.0
+    """Gradients with a larger norm are scaled down to it."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """What the learning rate does after warm-up, until the stage's last step."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps over which the learning rate rises linearly from 0."""
+    micro_batch_tokens: Positive = 4096
+    """Tokens of one forward and backward; the gradient does not depend on it."""
+
+
+class SftConfig(Part):
+    """Supervised fine-tuning on the demonstrations of the environment."""
+
+    steps: Positive
+    """Updates."""
+    learning_rate: Rate
+    """Peak learning rate."""
+    batch_size: Positive = 16
+    """Demonstrations per update."""
+
+
+class RftConfig(Part):
+    """Rejection-sampling fine-tuning: the policy's own good answers become demonstrations."""
+
+    steps: Positive
+    """Updates."""
+    learning_rate: Rate
+    """Peak learning rate."""
+    prompts_per_step: Positive = 8
+    """Prompts per update."""
+    group_size: Positive = 8
+    """Answers drawn per prompt."""
+    min_reward: float = 1.0
+    """Answers with at least this reward are kept."""
+
+
+class GrpoConfig(Part):
+    """Group-relative policy optimisation, and its relatives by `objective`."""
+
+    steps: Positive
+    """Updates."""
+    learning_rate: Rate
+    """Peak learning rate."""
+    prompts_per_step: Positive = 8
+    """Prompts per update."""
+    group_size: Annotated[int, Field(ge=2)] = 8
+    """Answers drawn per prompt; they share a baseline, so there are at least two."""
+    objective: Literal["grpo", "dr_grpo", "dapo", "bnpo", "gspo", "cispo"] = "grpo"
+    """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
+    advantage_scale: Literal["group", "batch", "none"] = "group"
+    """Standard deviation that the centred reward is divided by."""
+    clip_low: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The ratio is clipped below 1 − clip_low; the objective's own value where not given."""
+    clip_high: Rate | None = None
+    """The ratio is clipped above 1 + clip_high; the objective's own value where not given."""
+    kl_coef: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the KL term in the loss; 0 needs no reference."""
+    kl_estimator: Literal["k2", "k3"] = "k3"
+    """Estimator in the loss; k2 has the gradient of KL(policy ‖ reference), k1 has none and is not offered."""
+    inner_epochs: Positive = 1
+    """Passes over the rollouts of a step."""
+    minibatches: Positive = 1
+    """Updates per pass; each takes its share of the rollouts."""
+
+
+class EvalConfig(Part):
+    """The fixed, paired evaluation before and after each stage."""
+
+    tasks: Annotated[int, Field(ge=2)] = 128
+    """How many of the environment's evaluation tasks, from the first; an interval needs two."""
+    samples: Positive = 1
+    """Answers per task."""
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    """0 is greedy; else the training contract at this temperature."""
+    every: Annotated[int, Field(ge=0)] = 0
+    """Also every so many steps of a stage; 0 is off."""
+
+
+class Recipe(Part):
+    """Everything that decides a run."""
+
+    name: str
+    """What the run is called; part of its directory's name."""
+    stages: tuple[Stage, ...]
+    """What is trained, in order; each stage has its table below."""
+    model: ModelConfig
+    env: dict[str, Any]
+    """`name` of the environment, and its own keys."""
+    seed: int = 0
+    """Every random number derives from it."""
+    lora: LoraConfig | Literal[False] = False
+    """An adapter, or `false` to train every weight."""
+    sampling: SamplingConfig = SamplingConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    eval: EvalConfig = EvalConfig()
+    sft: SftConfig | None = None
+    rft: RftConfig | None = None
+    grpo: GrpoConfig | None = None
+    checkpoint_every: Annotated[int, Field(ge=0)] = 0
+    """Steps between checkpoints; 0 keeps one at the end of each stage."""
+
+    def stage(self, name: str) -> Any:
+        """The table of a stage."""
+        return getattr(self, name)
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """Read a TOML recipe and apply ``key=value`` overrides, which are TOML values at dotted keys."""
+    path = Path(path)
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError("the recipe cannot be read", got=error, expected="a TOML file") from error
+    except tomllib.TOMLDecodeError as error:
+        raise RecipeError(f"{path} is not TOML", got=error, remedy="see docs/recipes.md for an example") from error
+    for override in overrides:
+        _override(table, override)
+    return resolve(table)
+
+
+def resolve(table: Mapping[str, Any]) -> Recipe:
+    """Validate a recipe given as a table."""
+    try:
+        recipe = Recipe.model_validate(table)
+    except ValidationError as error:
+        raise _explain(error) from error
+    for stage in recipe.stages:
+        if recipe.stage(stage) is None:
+            raise RecipeError(f"stage {stage!r} has no table", expected=f"[{stage}] with steps and learning_rate")
+    if "name" not in recipe.env:
+        raise RecipeError("the recipe names no environment", got=recipe.env, expected='[env] with name = "…"')
+    return recipe
+
+
+def to_toml(recipe: Recipe) -> str:
+    """The resolved recipe as TOML; what is None is left out, as TOML has no null."""
+    return tomli_w.dumps(json.loads(recipe.model_dump_json(exclude_none=True)))
+
+
+def _override(table: dict[str, Any], override: str) -> None:
+    """Set one ``a.b=value`` in place; a value that is no TOML is taken as a string."""
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise RecipeError("an override is not key=value", got=override, expected="e.g. grpo.steps=20")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *parents, last = key.split(".")
+    for parent in parents:
+        child = table.setdefault(parent, {})
+        if not isinstance(child, dict):
+            child = table[parent] = {}
+        table = child
+    table[last] = value
+
+
+def _explain(error: ValidationError) -> RecipeError:
+    """The first problem as what, got, expected, remedy."""
+    problem = error.errors()[0]
+    place = tuple(part for part in problem["loc"] if part not in ("LoraConfig", "literal[False]"))
+    key = ".".join(map(str, place))
+    if problem["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(key, list(_keys(Recipe)), n=1, cutoff=0.4)
+        remedy = f"did you mean {near[0]}?" if near else "see docs/recipes.md for all keys"
+        return RecipeError(f"unknown recipe key {key!r}", got=problem["input"], remedy=remedy)
+    if problem["type"] == "missing":
+        return RecipeError(f"the recipe lacks {key!r}", remedy=f"add {key}, or override it on the command line")
+    return RecipeError(f"recipe key {key!r} has a value that cannot be", got=problem["input"], expected=problem["msg"])
+
+
+def _keys(part: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """All dotted keys of a recipe."""
+    for name, item in part.model_fields.items():
+        yield prefix + name
+        for option in (item.annotation, *get_args(item.annotation)):
+            if isinstance(option, type) and issubclass(option, BaseModel):
+                yield from _keys(option, f"{prefix}{name}.")

@@ -1,0 +1,50 @@
+"""Environments: one task family per file, and one table of them. docs/tasks.md tells how to add one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from truing.envs.arithmetic import Arithmetic
+from truing.envs.base import Env, Split, checked_tasks, nearest
+from truing.envs.musique import Musique
+from truing.errors import RecipeError
+
+ENVS: dict[str, type] = {"arithmetic": Arithmetic, "musique": Musique}
+
+__all__ = ["ENVS", "Env", "Split", "checked_tasks", "make_env"]
+
+
+def make_env(name: str, config: Mapping[str, Any]) -> Env:
+    """The environment of that name, made from its recipe keys (those of ``[env]`` less ``name``).
+
+    Raises:
+        RecipeError: There is no such environment, key or value; the nearest valid one is named.
+        DataError: The data that the environment reads is missing or cannot be used.
+    """
+    if name not in ENVS:
+        raise RecipeError(
+            f"unknown environment {name!r}", expected=f"one of {', '.join(ENVS)}", remedy=nearest(name, ENVS)
+        )
+    env = ENVS[name]
+    try:
+        return env(env.Config.model_validate(dict(config)))
+    except ValidationError as error:
+        raise _explain(error, env.Config.model_fields) from error
+
+
+def _explain(error: ValidationError, valid: Mapping[str, Any]) -> RecipeError:
+    """One problem as what, got, expected, remedy; an unknown key first, for it may be a misspelt one."""
+    problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+    key = str(problem["loc"][0])
+    if problem["type"] == "extra_forbidden":
+        return RecipeError(
+            f"unknown recipe key 'env.{key}'",
+            expected=f"one of {', '.join(valid)}",
+            remedy=nearest(key, valid),
+        )
+    if problem["type"] == "missing":
+        return RecipeError(f"the recipe lacks 'env.{key}'", remedy=f"add {key} to [env]")
+    return RecipeError(
+        f"recipe key 'env.{key}' has a value that cannot be", got=problem["input"], expected=problem["msg"]
+    )

@@ -1,0 +1,129 @@
+"""Tasks that Truing makes itself: short questions with one right answer, for demos, tests and probes."""
+
+import math
+from collections.abc import Sequence
+from itertools import chain
+from typing import Annotated
+
+from pydantic import Field, field_validator
+
+from truing.config import Part
+from truing.envs.base import Split, nearest, share_of
+from truing.envs.kinds import KINDS, Draws, Question
+from truing.errors import DataError, RecipeError
+from truing.rewards import Rewards, extract_answer, write_answer
+from truing.types import Rollout, Task
+
+EVAL_SHARE = 0.25
+"""Share of all possible questions of a kind that are kept for evaluation."""
+
+ATTEMPTS = 1000
+"""So many draws in a row without a new question mean that there are none left."""
+
+
+class ArithmeticConfig(Part):
+    """Which questions are made, and how many."""
+
+    kinds: Annotated[tuple[str, ...], Field(min_length=1)] = ("add-2",)
+    """Names from the table in envs/kinds.py; tasks take turns among them."""
+    train: Annotated[int, Field(ge=1)] = 1024
+    """How many questions to train on, all different."""
+    eval: Annotated[int, Field(ge=1)] = 256
+    """How many questions to evaluate on, all different, none of them trained on."""
+    seed: int = 0
+    """Another seed asks other questions, and keeps others for evaluation."""
+    system: str = "Reply with the answer only."
+    """The system message; where it is empty there is none."""
+    partial_weight: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the reward ``partial``, beside ``exact`` with weight 1."""
+
+    @field_validator("kinds")
+    @classmethod
+    def _known(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse kinds that do not exist, or are named twice."""
+        for kind in kinds:
+            if kind not in KINDS:
+                raise RecipeError(
+                    f"unknown kind {kind!r} in env.kinds",
+                    expected=f"some of {', '.join(KINDS)}",
+                    remedy=nearest(kind, KINDS),
+                )
+        if len(set(kinds)) < len(kinds):
+            raise RecipeError("env.kinds names a kind twice", got=kinds, expected="each kind once")
+        return kinds
+
+
+class Arithmetic:
+    """Questions drawn by keyed hashing: question ``i`` is the same however many are asked for."""
+
+    Config = ArithmeticConfig
+    notes: Sequence[str] = ()
+
+    def __init__(self, config: ArithmeticConfig) -> None:
+        self.config = config
+        self.rewards: Rewards = {"exact": (exact, 1.0), "partial": (partial, config.partial_weight)}
+        self._tasks: dict[Split, Sequence[Task]] = {
+            "train": self._take_turns("train", config.train),
+            "eval": self._take_turns("eval", config.eval),
+        }
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The questions of a split; kinds take turns."""
+        return self._tasks[split]
+
+    def _take_turns(self, split: Split, count: int) -> tuple[Task, ...]:
+        """The first ``count`` tasks of a split."""
+        each = math.ceil(count / len(self.config.kinds))
+        columns = [self._of_kind(kind, split, each) for kind in self.config.kinds]
+        return tuple(chain.from_iterable(zip(*columns, strict=True)))[:count]
+
+    def _of_kind(self, kind: str, split: Split, count: int) -> list[Task]:
+        """The first ``count`` tasks of one kind."""
+        system = [{"role": "system", "content": self.config.system}] if self.config.system else []
+        return [
+            Task(
+                task_id=f"{kind}-{self.config.seed}-{split}-{index}",
+                family=f"arithmetic/{kind}",
+                messages=(*system, {"role": "user", "content": asked}),
+                answer=answer,
+                demonstration=write_answer(answer, "line"),
+            )
+            for index, (asked, answer) in enumerate(_questions(kind, split, count, self.config.seed))
+        ]
+
+
+def exact(rollout: Rollout, task: Task) -> float:
+    """1.0 where the response is the answer and nothing else (white space around it aside)."""
+    return float(rollout.text.strip() == task.answer)
+
+
+def partial(rollout: Rollout, task: Task) -> float:
+    """Share of characters of the first line that are right at their place, in [0, 1].
+
+    Right characters / length of the longer of line and answer: 1.0 only for the answer itself.
+    """
+    said = extract_answer(rollout.text, "line")
+    if said is None:
+        return 0.0
+    return sum(a == b for a, b in zip(said, task.answer, strict=False)) / max(len(said), len(task.answer))
+
+
+def _questions(kind: str, split: Split, count: int, seed: int) -> list[Question]:
+    """The first ``count`` different questions of a kind that the seed keeps for a split."""
+    found: dict[str, Question] = {}
+    attempt = last_new = 0
+    while len(found) < count:
+        if attempt - last_new > ATTEMPTS:
+            raise DataError(
+                f"there are not enough different {kind!r} questions for {split}",
+                got=f"{len(found)} questions",
+                expected=f"{count}",
+                remedy=f"lower env.{split}, or add kinds",
+            )
+        question = KINDS[kind](Draws(seed, kind, attempt))
+        attempt += 1
+        for_eval = share_of("split", seed, kind, question[0]) < EVAL_SHARE
+        if for_eval == (split == "eval") and question[0] not in found:
+            found[question[0]] = question
+            last_new = attempt
+    return list(found.values())

@@ -1,0 +1,143 @@
+"""Multi-hop question answering over given paragraphs: MuSiQue, HotpotQA, 2WikiMultihopQA."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from truing.config import Part
+from truing.envs.base import Split, share_of
+from truing.envs.qa_rows import Question, read_question
+from truing.envs.source import parse_spec, read_rows
+from truing.errors import DataError
+from truing.rewards import (
+    AnswerFormat,
+    RewardFn,
+    Rewards,
+    exact_match,
+    extract_answer,
+    f1,
+    follows_format,
+    write_answer,
+)
+from truing.types import Rollout, Task
+
+Weight = Annotated[float, Field(ge=0)]
+
+
+class MusiqueConfig(Part):
+    """Which questions, how they are split, asked and judged."""
+
+    data: str | Annotated[tuple[str, ...], Field(min_length=1)]
+    """One spec or several, pooled: a file or folder, or "hub/id,config,split"; each may end in [:100]."""
+    paragraphs: Literal["supporting", "all"] = "supporting"
+    """Which paragraphs the prompt holds, in the order of the data."""
+    eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    """Questions whose SHA-256 of (seed, text), as a number in [0, 1), is below this are for evaluation."""
+    seed: int = 0
+    """Another seed keeps other questions for evaluation."""
+    train_limit: Annotated[int, Field(ge=1)] | None = None
+    """At most so many training questions: those with the smallest hash."""
+    eval_limit: Annotated[int, Field(ge=1)] | None = None
+    """At most so many evaluation questions: those with the smallest hash."""
+    answer_format: AnswerFormat = "line"
+    """Where the answer stands: on the only "line" of the response, or in a closing "tag"."""
+    system: str = "Answer the question from the paragraphs, in a few words."
+    """The system message; where it is empty there is none."""
+    f1_weight: Weight = 1.0
+    """Weight of the word overlap with the best answer."""
+    em_weight: Weight = 0.0
+    """Weight of the exact match with an answer."""
+    format_weight: Weight = 0.0
+    """Weight of keeping to the format."""
+
+
+class Musique:
+    """Questions whose answer takes several paragraphs, judged by SQuAD-style F1 and exact match."""
+
+    Config = MusiqueConfig
+
+    def __init__(self, config: MusiqueConfig) -> None:
+        self.config = config
+        self.rewards: Rewards = {
+            "f1": (_answer_reward(f1, config.answer_format), config.f1_weight),
+            "em": (_answer_reward(exact_match, config.answer_format), config.em_weight),
+            "format": (_format_reward(config.answer_format), config.format_weight),
+        }
+        questions, self.notes = _load([config.data] if isinstance(config.data, str) else config.data)
+        # in hash order a limit takes from every data set, and a larger share keeps what was in a smaller one
+        hashed = sorted((share_of("split", config.seed, _one_text(q)), q.question_id, q) for q in questions)
+        self._tasks: dict[Split, Sequence[Task]] = {
+            "train": [self._task(q) for x, _, q in hashed if x >= config.eval_share][: config.train_limit],
+            "eval": [self._task(q) for x, _, q in hashed if x < config.eval_share][: config.eval_limit],
+        }
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The questions of a split, by ascending hash."""
+        return self._tasks[split]
+
+    def _task(self, question: Question) -> Task:
+        """One question as a task."""
+        system = [{"role": "system", "content": self.config.system}] if self.config.system else []
+        return Task(
+            task_id=f"{question.family}/{question.question_id}",
+            family=question.family,
+            messages=(*system, {"role": "user", "content": _prompt(question, self.config)}),
+            answer=question.answers,
+            demonstration=write_answer(question.answers[0], self.config.answer_format),
+        )
+
+
+def _prompt(question: Question, config: MusiqueConfig) -> str:
+    """The paragraphs, then the question. Nothing is cut: a prompt that is too long is an error elsewhere."""
+    shown = [p for p in question.paragraphs if p.supporting or config.paragraphs == "all"]
+    ask = "Answer:" if config.answer_format == "line" else "End with <answer>your answer</answer>."
+    return "\n\n".join([*(f"{p.title}: {p.text}" for p in shown), f"Question: {question.text}", ask])
+
+
+def _load(specs: Iterable[str]) -> tuple[list[Question], tuple[str, ...]]:
+    """The usable questions of all specs, and a note per reason why others were skipped."""
+    questions: dict[str, Question] = {}
+    skipped: Counter[str] = Counter()
+    for spec in specs:
+        for row in read_rows(parse_spec(spec)):
+            question = read_question(row)
+            if isinstance(question, str):
+                skipped[f"{spec}: skipped rows {question}"] += 1
+                continue
+            name = f"{question.family}/{question.question_id}"
+            if name in questions:
+                places = f"{questions[name].where} and {question.where}"
+                raise DataError(f"two rows have the id {name!r}", got=places, expected="each question once")
+            questions[name] = question
+    notes = tuple(f"{note}: {count}" for note, count in skipped.items())
+    if not questions:
+        raise DataError(
+            "no row of the data can be used", got="; ".join(notes), expected="questions with paragraphs"
+        )
+    return list(questions.values()), notes
+
+
+def _one_text(question: Question) -> str:
+    """The question's text less case and spacing: twins under two ids fall on one side of the split."""
+    return " ".join(question.text.casefold().split())
+
+
+def _answer_reward(score: Callable[[str, Sequence[str]], float], answer_format: AnswerFormat) -> RewardFn:
+    """A reward that scores the answer in a response; a response without one earns 0, as if empty."""
+
+    def answer_reward(rollout: Rollout, task: Task) -> float:
+        answer = extract_answer(rollout.text, answer_format)
+        return 0.0 if answer is None else score(answer, task.answer)
+
+    return answer_reward
+
+
+def _format_reward(answer_format: AnswerFormat) -> RewardFn:
+    """A reward of 1.0 for a response that keeps to the format."""
+
+    def format_reward(rollout: Rollout, task: Task) -> float:
+        return float(follows_format(rollout.text, answer_format))
+
+    return format_reward

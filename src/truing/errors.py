@@ -1,0 +1,54 @@
+"""Every error that Truing raises on purpose.
+
+    TruingError                     exit code 2; the message says what, got, expected, remedy
+    ├── RecipeError                 a recipe key or value
+    ├── DataError                   a data set, a prompt, a conversation
+    ├── ModelError                  a model, tokenizer or chat template
+    ├── ContractError               a type or sampling contract that cannot be
+    ├── RewardError                 a reward function that raised, or returned what is not a number
+    ├── NonFiniteError              a loss or gradient that is NaN or infinite
+    └── RecordError                 a run directory, a segment, a checkpoint, a full disk
+"""
+
+
+class TruingError(Exception):
+    """Base of the tree: one message with what went wrong, what was there, and what to do."""
+
+    def __init__(self, what: str, *, got: object = None, expected: object = None, remedy: str = ""):
+        self.what, self.got, self.expected, self.remedy = what, got, expected, remedy
+        parts = [what]
+        if got is not None:
+            parts.append(f"got: {got}")
+        if expected is not None:
+            parts.append(f"expected: {expected}")
+        if remedy:
+            parts.append(f"remedy: {remedy}")
+        super().__init__("\n  ".join(parts))
+
+
+class RecipeError(TruingError):
+    """Raised while a recipe is read, merged with overrides, or resolved."""
+
+
+class DataError(TruingError):
+    """Raised where a data set, a task or a prompt cannot be used as it is."""
+
+
+class ModelError(TruingError):
+    """Raised where a model, its tokenizer or its chat template cannot be used as it is."""
+
+
+class ContractError(TruingError):
+    """Raised by constructors: a sample, group or sampling contract that cannot be."""
+
+
+class RewardError(TruingError):
+    """Raised where a reward function fails; carries the sample that caused it."""
+
+
+class NonFiniteError(TruingError):
+    """Raised before an update would spread NaN or infinity; names step, parameter and cause."""
+
+
+class RecordError(TruingError):
+    """Raised where a run directory cannot be written or read."""

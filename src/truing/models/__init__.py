@@ -1,0 +1,1 @@
+"""Models: embedded, local or from the hub; adapters, digests, export."""

@@ -1,0 +1,50 @@
+"""Names for weights: a SHA-256 that proves equality, and a quick sum that is cheap enough for every step."""
+
+import hashlib
+import zlib
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+CHUNK = 1 << 18
+"""Elements summed at once, so that their 64-bit copies stay in the processor's cache."""
+
+ODD = -7046029254386353131
+"""2⁶⁴ / golden ratio, odd, as a signed number: spreads neighbouring positions over all 64 bits."""
+
+INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int32}
+"""Integers to read the bits of a tensor as, by the bytes of its element."""
+
+
+def digest(state: Mapping[str, Tensor]) -> str:
+    """SHA-256 (hex) over name, dtype, shape and bytes of all tensors, in the order of their names.
+
+    Equal digests mean equal weights, bit for bit. Costs about a second per GB.
+    """
+    sha = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        sha.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        sha.update(tensor.reshape(-1).view(torch.uint8).numpy())
+    return sha.hexdigest()
+
+
+def quick_sum(state: Mapping[str, Tensor]) -> str:
+    """A 64-bit position-weighted sum (hex) over the bits of all tensors, in the order of their names.
+
+        S = Σₙ Mⁿ · (crc(nameₙ) + Σᵢ (2i + 1) · c · bitsᵢ)   mod 2⁶⁴,   M and c odd, n counts chunks
+
+    It sees every change of one element and every exchange of two within a chunk (the factors are odd,
+    and differ by less than 2³² · CHUNK). It cannot see several changes that cancel, nor a reshape or a
+    change of dtype that keeps the bits: equal sums are no proof, unequal sums are.
+    """
+    total = 0
+    for name in sorted(state):
+        total = (total * ODD + zlib.crc32(name.encode())) % 2**64
+        bits = state[name].detach().contiguous().reshape(-1)
+        bits = bits.view(INTEGERS[bits.element_size()])
+        weights = (2 * torch.arange(min(CHUNK, len(bits)), device=bits.device) + 1) * ODD
+        for chunk in bits.split(CHUNK):
+            total = (total * ODD + int((chunk * weights[: len(chunk)]).sum())) % 2**64
+    return f"{total:016x}"

@@ -1,0 +1,111 @@
+"""A trained policy as files that transformers, peft and vLLM load, with its sampling contract beside it."""
+
+import copy
+from pathlib import Path
+from typing import Literal
+
+from peft import PeftModel
+from torch import nn
+from transformers import GenerationConfig, PreTrainedModel
+
+from truing.errors import ModelError
+from truing.models.load import HUB_ID, LoadedModel
+from truing.models.lora import POLICY
+from truing.models.quiet import no_progress_bars
+from truing.models.store import publish
+from truing.types import SamplingContract
+
+Kind = Literal["merged", "adapter"]
+
+
+def export(
+    policy: nn.Module, loaded: LoadedModel, contract: SamplingContract, out: Path, kind: Kind = "merged"
+) -> list[str]:
+    """Write the policy to the new folder ``out``, and leave the policy as it is.
+
+    Args:
+        policy: the trained model, with or without an adapter.
+        loaded: the model it was made from; gives tokenizer, chat template and the base's name.
+        contract: how the policy samples; written to ``generation_config.json`` as far as that can say it.
+        out: must not exist yet; appears complete or not at all.
+        kind: ``merged`` for a transformers folder, ``adapter`` for a peft folder.
+
+    Returns:
+        Sentences on what ``generation_config.json`` cannot express.
+    """
+    if out.exists():
+        raise ModelError(
+            "the folder to export to exists", got=out, expected="a new folder", remedy="--to another"
+        )
+    if kind == "adapter" and not isinstance(policy, PeftModel):
+        raise ModelError(
+            "this policy has no adapter: every weight was trained",
+            expected='kind "merged"',
+            remedy="leave out --adapter",
+        )
+    generation, warnings = generation_config(contract, loaded.pad_id)
+
+    def write(folder: Path) -> None:
+        if kind == "adapter":
+            _write_adapter(policy, loaded, folder)
+        else:
+            with no_progress_bars():
+                merged(policy).save_pretrained(folder)
+        loaded.tokenizer.save_pretrained(folder)
+        generation.save_pretrained(folder)
+
+    try:
+        publish(out, write)
+    except OSError as error:
+        raise ModelError(
+            "the export cannot be written", got=error, remedy="free space, or choose another --to"
+        ) from error
+    return warnings
+
+
+def merged(policy: nn.Module) -> PreTrainedModel:
+    """A plain model that computes what the policy computes, to rounding; shares no memory with it."""
+    apart = copy.deepcopy(policy)
+    return apart.merge_and_unload(adapter_names=[POLICY]) if isinstance(apart, PeftModel) else apart
+
+
+def generation_config(contract: SamplingContract, pad_id: int) -> tuple[GenerationConfig, list[str]]:
+    """The contract in the words of transformers, and sentences on what those cannot say."""
+    greedy = contract.temperature == 0
+    sampling = {
+        "temperature": contract.temperature,
+        "top_k": contract.top_k,
+        "top_p": contract.top_p,
+        "min_p": contract.min_p or None,
+    }
+    config = GenerationConfig(
+        do_sample=not greedy,
+        repetition_penalty=contract.repetition_penalty,
+        min_new_tokens=contract.min_new_tokens,
+        max_new_tokens=contract.max_new_tokens,
+        eos_token_id=list(contract.stop_ids),
+        pad_token_id=pad_id,
+        **({} if greedy else sampling),
+    )
+    warnings = [
+        f"{name} {value} is not written: generation_config.json has no such key; set it in your engine"
+        for name, value in (
+            ("presence_penalty", contract.presence_penalty),
+            ("frequency_penalty", contract.frequency_penalty),
+        )
+        if value != 0
+    ]
+    if contract.repetition_penalty != 1:
+        warnings.append(
+            f"repetition_penalty {contract.repetition_penalty} is written, but transformers and vLLM count "
+            "the prompt's tokens too, where training counted the answer's alone"
+        )
+    return config, warnings
+
+
+def _write_adapter(policy: PeftModel, loaded: LoadedModel, folder: Path) -> None:
+    """A peft folder that names its base by hub id, or by the folder it was read from."""
+    on_hub = HUB_ID.fullmatch(loaded.name) and not Path(loaded.name).exists()
+    policy.peft_config[POLICY].base_model_name_or_path = loaded.name if on_hub else str(loaded.path)
+    # "auto" would ask the hub whether the base has these embeddings; the adapter never changes them.
+    policy.save_pretrained(folder, selected_adapters=[POLICY], save_embedding_layers=False)

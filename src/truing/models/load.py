@@ -1,0 +1,199 @@
+"""One way to load a model, by embedded name, hub id, folder or GGUF file, with all a run must know of it."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+from safetensors import SafetensorError
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from truing.errors import ModelError
+from truing.models import gguf, store
+from truing.models.digest import digest
+from truing.models.quiet import no_progress_bars
+from truing.models.stops import stop_ids
+
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+"""What is fetched from the hub; pickled weights are not."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A model with fp32 weights in evaluation mode, and what a run needs to know of it."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    name: str  # as the recipe gives it
+    path: Path  # the folder it was read from
+    stop_ids: tuple[int, ...]  # every id that ends a turn; the first is the one the chat template writes
+    pad_id: int  # fills rows; may equal a stop id, so masks come from lengths and never from it
+    context_length: int  # tokens
+    digest: str  # SHA-256 of the weights
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """What to autocast the forward to: bf16 on CUDA; the weights themselves stay fp32."""
+        return torch.bfloat16 if self.model.device.type == "cuda" else torch.float32
+
+
+def load(
+    name: str, *, revision: str | None = None, chat_template: str | None = None, device: str = "auto"
+) -> LoadedModel:
+    """Load a model and its tokenizer.
+
+    Args:
+        name: embedded name, hub id (``owner/name``), folder, or GGUF file.
+        revision: branch, tag or commit on the hub.
+        chat_template: a Jinja file to use instead of the model's own template.
+        device: ``cpu``, ``cuda``, or ``auto``, which takes CUDA where there is one.
+    """
+    folder = locate(name, revision)
+    tokenizer = load_tokenizer(folder, chat_template)
+    model = _load_model(folder, device)
+    _check_vocabulary(model, tokenizer, folder)
+    stops = stop_ids(tokenizer, model.generation_config.eos_token_id)
+    return LoadedModel(
+        model=model,
+        tokenizer=tokenizer,
+        name=name,
+        path=folder,
+        stop_ids=stops,
+        pad_id=stops[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id,
+        context_length=_context_length(model.config, folder),
+        digest=digest(model.state_dict()),
+    )
+
+
+def locate(name: str, revision: str | None = None) -> Path:
+    """The folder that holds a model, fetched or converted first where that is needed."""
+    path = Path(name).expanduser()
+    if name in store.EMBEDDED:
+        return store.resolve(name)
+    if path.is_dir():
+        return path.resolve()
+    if path.is_file() and path.suffix == ".gguf":
+        return _converted(path)
+    if HUB_ID.fullmatch(name):
+        return _from_hub(name, revision)
+    if path.name == name and not path.suffix:
+        store.embedded(name)  # a bare word is meant as an embedded name: raises with the nearest one
+    raise ModelError(
+        "there is no model here",
+        got=name,
+        expected=f"a folder, a .gguf file, a hub id (owner/name), or one of {', '.join(store.EMBEDDED)}",
+    )
+
+
+def load_tokenizer(folder: Path, chat_template: str | None = None) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model folder, with its own chat template or the Jinja file given instead."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            "this model folder has no tokenizer that can be read",
+            got=f"{folder}: {_first_line(error)}",
+            expected="tokenizer.json and tokenizer_config.json",
+            remedy="copy the tokenizer files of the model into the folder",
+        ) from error
+    if chat_template is not None:
+        try:
+            tokenizer.chat_template = Path(chat_template).expanduser().read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ModelError(
+                "model.chat_template cannot be read", got=error, expected="a Jinja file"
+            ) from error
+    if not tokenizer.chat_template:
+        raise ModelError(
+            "this model has no chat template",
+            got=folder,
+            expected="chat_template.jinja, or chat_template in tokenizer_config.json",
+            remedy='model.chat_template = "path/to/template.jinja"',
+        )
+    return tokenizer
+
+
+def _load_model(folder: Path, device: str) -> PreTrainedModel:
+    """The model of a folder, every weight of it read and none made up."""
+    try:
+        with no_progress_bars():
+            model, report = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=torch.float32, attn_implementation="sdpa", output_loading_info=True
+            )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise ModelError(
+            "this model folder cannot be read",
+            got=f"{folder}: {_first_line(error)}",
+            expected="config.json and *.safetensors of a decoder-only model",
+        ) from error
+    # transformers fills what the files lack with random numbers and goes on.
+    absent = sorted(report["missing_keys"]) + sorted(map(str, report["mismatched_keys"]))
+    if absent:
+        raise ModelError(
+            "the files lack weights that the model needs",
+            got=f"{folder}: {len(absent)} absent or of another shape, among them {absent[:3]}",
+            expected="a file for every weight",
+            remedy="fetch the model again, or check that config.json belongs to these weights",
+        )
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    # Llama gives the embedding of config.pad_token_id no gradient, and in SmolLM2 that is the turn's end.
+    model.get_input_embeddings().padding_idx = None
+    return model.to(device).eval()
+
+
+def _check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Raise where the tokenizer knows ids that the model has no embedding for."""
+    rows = model.get_input_embeddings().weight.shape[0]
+    highest = max(tokenizer.get_vocab().values())
+    if highest >= rows:
+        raise ModelError(
+            "the tokenizer has ids that the model has no embedding for",
+            got=f"{folder}: id {highest} ({tokenizer.convert_ids_to_tokens(highest)!r})",
+            expected=f"ids below {rows}",
+            remedy="use the tokenizer that belongs to these weights",
+        )
+
+
+def _context_length(config: PreTrainedConfig, folder: Path) -> int:
+    """The longest sequence (tokens) the model was made for."""
+    length = getattr(config.get_text_config(), "max_position_embeddings", None)
+    if length is None:
+        raise ModelError(
+            "config.json does not say how long a sequence may be",
+            got=folder,
+            expected="max_position_embeddings",
+        )
+    return length
+
+
+def _converted(path: Path) -> Path:
+    """The cached folder of a GGUF file, named by its content."""
+    with path.open("rb") as file:
+        content = hashlib.file_digest(file, "sha256").hexdigest()
+    folder = store.cache_dir() / "models" / f"gguf-{content[:16]}"
+    if not folder.is_dir():
+        store.publish(folder, lambda made: gguf.convert(path.resolve(), made))
+    return folder
+
+
+def _from_hub(name: str, revision: str | None) -> Path:
+    """The snapshot of a hub repository on this machine."""
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=HUB_FILES))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise ModelError(
+            "no such folder, and the hub does not give a model of that name",
+            got=f"{name}: {_first_line(error)}",
+            remedy="check the name and the network, or give the path of a local model folder; "
+            f"{' and '.join(store.EMBEDDED)} need no hub",
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    """What a library says first; the rest of its message is advice on its own options."""
+    return str(error).strip().splitlines()[0]

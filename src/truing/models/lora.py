@@ -1,0 +1,135 @@
+"""Low-rank adapters by peft: the policy's own, and a frozen one beside it as the reference."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners.lora import LoraLayer
+from torch import nn
+from transformers import PreTrainedModel
+
+from truing.errors import ModelError
+
+POLICY, REFERENCE = "default", "reference"
+
+
+def add_lora(
+    model: PreTrainedModel,
+    *,
+    rank: int,
+    alpha: float,
+    dropout: float,
+    targets: str | Sequence[str],
+    seed: int,
+) -> PeftModel:
+    """Wrap a model in a trainable adapter; its own weights are frozen.
+
+    The adapter starts as no change at all (B = 0), in fp32. Its A depends on ``seed`` alone: the global
+    random state is neither read nor moved.
+
+    Args:
+        model: changed in place, as peft does: its linear layers become adapted ones.
+        rank: of the product B·A that is added to each adapted weight.
+        alpha: the product is scaled by alpha / rank.
+        dropout: share of the adapter's input that is dropped in training mode.
+        targets: ``all-linear`` (all but the output head), or the names of the layers to adapt.
+        seed: of the initial A.
+    """
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        lora_dropout=dropout,
+        target_modules=targets if isinstance(targets, str) else list(targets),
+        task_type="CAUSAL_LM",
+    )
+    known = sorted(
+        {name.rsplit(".", 1)[-1] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
+    )
+    try:
+        with _own_randomness(model, seed):
+            policy = get_peft_model(model, config, adapter_name=POLICY)
+    except ValueError as error:
+        raise ModelError(
+            "the adapter does not fit this model",
+            got=f"lora.targets = {targets!r}: {error}",
+            expected=f'"all-linear", or a list of: {", ".join(known)}',
+        ) from error
+    _refuse_tied(model)
+    return policy
+
+
+def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """What is trained, by name: the adapter, or every weight where there is none. Tied weights count once."""
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+
+
+@torch.no_grad()
+def add_reference(policy: PeftModel) -> None:
+    """Freeze a copy of the policy's adapter as the reference; one that was there before is replaced."""
+    if REFERENCE in policy.peft_config:
+        policy.delete_adapter(REFERENCE)
+    with _flags_kept(policy), _own_randomness(policy, seed=0):  # what it draws is overwritten below
+        policy.add_adapter(REFERENCE, policy.peft_config[POLICY])
+    for name, parameter in policy.named_parameters():
+        if f".{REFERENCE}." in name:
+            parameter.copy_(policy.get_parameter(name.replace(f".{REFERENCE}.", f".{POLICY}.")))
+            parameter.requires_grad_(False)
+
+
+@contextmanager
+def use_reference(policy: PeftModel) -> Iterator[None]:
+    """Let ``policy`` compute as the reference: with its frozen adapter, or without any where there is none.
+
+    Computes in evaluation mode and without gradients; afterwards active adapter, ``requires_grad`` flags
+    and mode are what they were, even after an error.
+    """
+    active, training = policy.active_adapter, policy.training
+    with _flags_kept(policy):
+        try:
+            policy.eval()
+            if REFERENCE in policy.peft_config:
+                policy.set_adapter(REFERENCE, inference_mode=True)
+            else:
+                policy.base_model.disable_adapter_layers()
+            with torch.no_grad():
+                yield
+        finally:
+            policy.base_model.enable_adapter_layers()
+            policy.set_adapter(active)
+            policy.train(training)
+
+
+@contextmanager
+def _own_randomness(model: nn.Module, seed: int) -> Iterator[None]:
+    """Draw initial weights from ``seed``, leaving the global random state as it was."""
+    device = next(model.parameters()).device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), warnings.catch_warnings():
+        # peft asks transformers for a property under its old name; users can do nothing about it.
+        warnings.filterwarnings("ignore", "`is_gradient_checkpointing`", FutureWarning)
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def _flags_kept(model: nn.Module) -> Iterator[None]:
+    """Restore every ``requires_grad`` flag afterwards: peft moves them when adapters change."""
+    flags = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
+    try:
+        yield
+    finally:
+        for name, flag in flags.items():
+            model.get_parameter(name).requires_grad_(flag)
+
+
+def _refuse_tied(model: PreTrainedModel) -> None:
+    """Raise where the adapter changes an embedding that is also the output head: it could not be merged."""
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    if model.config.get_text_config().tie_word_embeddings and any(isinstance(end, LoraLayer) for end in ends):
+        raise ModelError(
+            "the adapter changes one side of an embedding that is tied to the output head",
+            got="lora.targets with an embedding or the output head",
+            expected="linear layers inside the model",
+            remedy='lora.targets = "all-linear"',
+        )

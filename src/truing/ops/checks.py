@@ -1,0 +1,47 @@
+"""What every formula starts with: dtype, rank, and dimensions that agree."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from truing.errors import ContractError
+
+Kind = Literal["float", "int64", "bool", "uint8"]
+_EXACT = {"int64": torch.int64, "bool": torch.bool, "uint8": torch.uint8}
+
+
+def check(**tensors: tuple[Tensor | None, Kind]) -> None:
+    """Raise ContractError unless every tensor is what its name says.
+
+    The capitals after the last underscore are the dimensions, and a letter has one size in a call:
+    ``check(logits_NV=(a, "float"), ids_N=(b, "int64"))`` wants [N, V] and [N]. Names without
+    capitals belong to formulas that work element by element: all of those have one shape. None is an
+    optional argument that was not given.
+    """
+    sizes: dict[str, object] = {}
+    for name, (tensor, kind) in tensors.items():
+        if tensor is None:
+            continue
+        shape = tuple(tensor.shape)
+        if not (tensor.is_floating_point() if kind == "float" else tensor.dtype == _EXACT[kind]):
+            raise ContractError(f"{name} has the wrong dtype", got=tensor.dtype, expected=kind)
+        letters = name.rpartition("_")[2]
+        if not letters.isupper():
+            dimensions = [("shape", shape)]
+        elif len(letters) == len(shape):
+            dimensions = list(zip(letters, shape, strict=True))
+        else:
+            raise ContractError(f"{name} has the wrong rank", got=shape, expected=f"[{', '.join(letters)}]")
+        for letter, size in dimensions:
+            if sizes.setdefault(letter, size) != size:
+                raise ContractError(
+                    f"{name} disagrees with the arguments before it",
+                    got=shape,
+                    expected=f"{letter} = {sizes[letter]}",
+                )
+
+
+def widen(tensor: Tensor) -> Tensor:
+    """In float32 at least (float64 stays), any shape: half precision cannot hold a log-probability."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -1,0 +1,190 @@
+"""Losses, built from the other rooms: ratio, surrogate, aggregation. All are to be minimised.
+
+The caller adds a KL or entropy term: ``loss + beta * aggregate(kl_k3(…), kl_mask, …)``.
+
+Objectives of one name differ between libraries. In Truing a denominator spans the whole minibatch, so
+bnpo and dapo differ in the clip alone. In TRL bnpo divides by the tokens of each micro-batch and then
+averages those means, so its loss depends on how the minibatch is split; dapo does not.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from truing.errors import ContractError
+from truing.ops.aggregate import Aggregation, aggregate
+from truing.ops.checks import check
+from truing.ops.masks import zero_outside
+from truing.ops.ratios import Level, importance_ratio, log_ratio
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Which policy loss: its surrogate, its ratio, its aggregation, and where it clips.
+
+    ``clip`` reads the band [1 − clip_low, 1 + clip_high], ``cispo`` reads ``max_ratio``. What a
+    surrogate does not read stays infinite: no limit.
+    """
+
+    surrogate: Literal["clip", "cispo"]
+    ratio: Level
+    aggregation: Aggregation
+    clip_low: float = math.inf
+    clip_high: float = math.inf
+    max_ratio: float = math.inf
+
+    def __post_init__(self) -> None:
+        band, cap = (self.clip_low, self.clip_high), (self.max_ratio,)
+        read, unread = (band, cap) if self.surrogate == "clip" else (cap, band)
+        if not all(0 < number < math.inf for number in read) or any(map(math.isfinite, unread)):
+            raise ContractError(
+                f"surrogate {self.surrogate} cannot clip like this",
+                got=f"clip_low={self.clip_low}, clip_high={self.clip_high}, max_ratio={self.max_ratio}",
+                expected="clip: clip_low and clip_high; cispo: max_ratio alone; all > 0",
+            )
+
+
+OBJECTIVES: dict[str, Objective] = {
+    # https://arxiv.org/abs/2402.03300 gives no ε: 0.2 is PPO's, and TRL's default
+    "grpo": Objective("clip", "token", "sequence_mean", clip_low=0.2, clip_high=0.2),
+    # https://arxiv.org/abs/2503.20783 (ε as in its released code)
+    "dr_grpo": Objective("clip", "token", "sequence_sum", clip_low=0.2, clip_high=0.2),
+    # https://arxiv.org/abs/2503.14476
+    "dapo": Objective("clip", "token", "token_mean", clip_low=0.2, clip_high=0.28),
+    # TRL's loss_type="bnpo", whose default ε is 0.2
+    "bnpo": Objective("clip", "token", "token_mean", clip_low=0.2, clip_high=0.2),
+    # https://arxiv.org/abs/2507.18071
+    "gspo": Objective("clip", "sequence", "sequence_mean", clip_low=3e-4, clip_high=4e-4),
+    # https://arxiv.org/abs/2506.13585 eq. 4; the cap is from https://arxiv.org/abs/2510.13786
+    "cispo": Objective("cispo", "token", "token_mean", max_ratio=5.0),
+    # https://arxiv.org/abs/1707.06347 table 1
+    "ppo": Objective("clip", "token", "token_mean", clip_low=0.2, clip_high=0.2),
+}
+
+
+def clipped_surrogate(ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
+    """PPO's pessimistic surrogate, per token.
+
+    ℓ = −min(r A, clip(r, 1 − low, 1 + high) A)  (https://arxiv.org/abs/1707.06347 eq. 7). Its gradient
+    is −A ∇r, and 0 where ``clip_mask`` is True.
+
+    Args:
+        ratio: float, any one shape ([B, T]).
+        advantage: the same shape; no gradient flows into it.
+        low: width of the band below 1.
+        high: width of the band above 1.
+
+    Returns:
+        The same shape; −A on-policy, where r = 1. NaN in, NaN out: ``policy_loss`` masks first.
+    """
+    check(ratio=(ratio, "float"), advantage=(advantage, "float"))
+    advantage = advantage.detach()
+    return -torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage)
+
+
+def cispo_surrogate(logprob: Tensor, ratio: Tensor, advantage: Tensor, max_ratio: float) -> Tensor:
+    """REINFORCE weighted by a capped ratio, per token: no token ever loses its gradient.
+
+    ℓ = −sg[min(r, max_ratio)] A log π  (CISPO, https://arxiv.org/abs/2506.13585 eq. 4)
+
+    Args:
+        logprob: float, any one shape ([B, T]), nats, of the current weights.
+        ratio: the same shape; no gradient flows into it.
+        advantage: the same shape; no gradient flows into it.
+        max_ratio: the cap.
+
+    Returns:
+        The same shape, nats; only its gradient means something. NaN in, NaN out.
+    """
+    check(logprob=(logprob, "float"), ratio=(ratio, "float"), advantage=(advantage, "float"))
+    return -ratio.detach().clamp(max=max_ratio) * advantage.detach() * logprob
+
+
+def policy_loss(
+    logprob_BT: Tensor,
+    old_logprob_BT: Tensor,
+    advantage_BT: Tensor,
+    mask_BT: Tensor,
+    *,
+    objective: Objective,
+    denominator: float,
+) -> Tensor:
+    """A micro-batch's share of the policy loss that ``objective`` describes.
+
+    L = aggregate(ℓ(r, A)): see ``clipped_surrogate``, ``cispo_surrogate``, ``importance_ratio`` and
+    ``aggregate``; papers stand beside each row of ``OBJECTIVES`` (https://arxiv.org/abs/1707.06347).
+
+    Args:
+        logprob_BT: [B, T] float, nats, of the current weights.
+        old_logprob_BT: [B, T] float, nats, the clipping reference.
+        advantage_BT: [B, T] float.
+        mask_BT: [B, T] bool, tokens under the policy term; the others may be NaN in every argument.
+        objective: what to compute.
+        denominator: of the whole minibatch, from ``aggregate.denominator``.
+
+    Returns:
+        [] to minimise; 0 with gradient 0 for an empty mask.
+    """
+    logprob_BT, old_logprob_BT, advantage_BT = (
+        zero_outside(stream_BT, mask_BT) for stream_BT in (logprob_BT, old_logprob_BT, advantage_BT)
+    )
+    ratio_BT = importance_ratio(log_ratio(logprob_BT, old_logprob_BT), mask_BT, objective.ratio)
+    if objective.surrogate == "clip":
+        loss_BT = clipped_surrogate(ratio_BT, advantage_BT, objective.clip_low, objective.clip_high)
+    else:
+        loss_BT = cispo_surrogate(logprob_BT, ratio_BT, advantage_BT, objective.max_ratio)
+    return aggregate(loss_BT, mask_BT, objective.aggregation, denominator)
+
+
+def value_loss(
+    value_BT: Tensor,
+    returns_BT: Tensor,
+    old_value_BT: Tensor,
+    mask_BT: Tensor,
+    clip_range: float | None,
+    denominator: float,
+) -> Tensor:
+    """A micro-batch's share of the critic's squared error, clipped pessimistically.
+
+    L = Σ m ½ max((V − R)², (clip(V, V_old ± ε) − R)²) / D; without a clip, Σ m ½ (V − R)² / D
+    (https://arxiv.org/abs/2005.12729: the clip is PPO's code, not its paper).
+
+    Args:
+        value_BT: [B, T] float, reward units, of the current critic.
+        returns_BT: [B, T] float, reward units, targets; no gradient flows into it.
+        old_value_BT: [B, T] float, reward units, of the critic before the update; likewise.
+        mask_BT: [B, T] bool, tokens under the value term; the others may be NaN in every argument.
+        clip_range: ε, reward units, or None for no clip.
+        denominator: masked tokens of the whole minibatch.
+
+    Returns:
+        [] reward units², to minimise; 0 with gradient 0 for an empty mask.
+    """
+    value_BT, returns_BT, old_BT = (
+        zero_outside(stream_BT, mask_BT)
+        for stream_BT in (value_BT, returns_BT.detach(), old_value_BT.detach())
+    )
+    error_BT = (value_BT - returns_BT).square()
+    if clip_range is not None:
+        clipped_BT = value_BT.clamp(old_BT - clip_range, old_BT + clip_range)
+        error_BT = torch.maximum(error_BT, (clipped_BT - returns_BT).square())
+    return aggregate(error_BT / 2, mask_BT, "token_mean", denominator)
+
+
+def cross_entropy_loss(logprob_BT: Tensor, mask_BT: Tensor, denominator: float) -> Tensor:
+    """A micro-batch's share of the negative log-likelihood of demonstrations.
+
+    L = −Σ m log π / D  (https://arxiv.org/abs/1409.3215)
+
+    Args:
+        logprob_BT: [B, T] float, nats, of the current weights.
+        mask_BT: [B, T] bool, tokens under the supervised term; the others may be NaN.
+        denominator: masked tokens of the whole minibatch.
+
+    Returns:
+        [] nats per token, to minimise; 0 with gradient 0 for an empty mask.
+    """
+    return aggregate(-logprob_BT, mask_BT, "token_mean", denominator)

@@ -1,0 +1,94 @@
+"""Which tokens a term may train: derived from where each token came from, and from nothing else.
+
+One function per use, so that a use can be found, and changed, alone. Ids never enter: a token that
+looks like glue may have been the policy's own choice, and a pad may look like a stop.
+"""
+
+from torch import Tensor
+
+from truing.errors import ContractError
+from truing.ops.checks import check
+from truing.types import Origin
+
+
+def policy_mask(origin_T: Tensor) -> Tensor:
+    """Tokens under policy terms: the policy chose them.
+
+    m_t = [origin_t = SAMPLED]: only actions have a score (https://arxiv.org/abs/1506.02438 eq. 1).
+
+    Args:
+        origin_T: [T] uint8, an ``Origin`` per token.
+
+    Returns:
+        [T] bool; empty for T = 0.
+    """
+    return _came_from(Origin.SAMPLED, origin_T)
+
+
+def kl_mask(origin_T: Tensor) -> Tensor:
+    """Tokens whose KL to the reference counts: the policy chose them.
+
+    m_t = [origin_t = SAMPLED]. A token that the environment wrote has no policy to keep close.
+
+    Args:
+        origin_T: [T] uint8, an ``Origin`` per token.
+
+    Returns:
+        [T] bool; empty for T = 0.
+    """
+    return _came_from(Origin.SAMPLED, origin_T)
+
+
+def value_mask(origin_T: Tensor) -> Tensor:
+    """Tokens that are steps of the decision process, on which values and returns live.
+
+    m_t = [origin_t = SAMPLED]. Forced, tool and template tokens are transitions of the environment
+    and take no time of their own (https://arxiv.org/abs/1506.02438 speaks of actions only).
+
+    Args:
+        origin_T: [T] uint8, an ``Origin`` per token.
+
+    Returns:
+        [T] bool; empty for T = 0.
+    """
+    return _came_from(Origin.SAMPLED, origin_T)
+
+
+def supervised_mask(origin_T: Tensor) -> Tensor:
+    """Tokens under supervised terms: a demonstration wrote them.
+
+    m_t = [origin_t = DEMO].
+
+    Args:
+        origin_T: [T] uint8, an ``Origin`` per token.
+
+    Returns:
+        [T] bool; empty for T = 0.
+    """
+    return _came_from(Origin.DEMO, origin_T)
+
+
+def zero_outside(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Replace what the mask leaves out by 0, before any formula sees it.
+
+    y_t = x_t where m_t, else 0. Multiplying by the mask would keep a NaN, and so would its gradient.
+
+    Args:
+        x_BT: [B, T] float, any unit; may hold NaN where the mask is off.
+        mask_BT: [B, T] bool.
+
+    Returns:
+        [B, T] like ``x_BT``; all 0 for an empty mask, with a gradient of exactly 0 there.
+    """
+    check(x_BT=(x_BT, "float"), mask_BT=(mask_BT, "bool"))
+    return x_BT.masked_fill(~mask_BT, 0.0)
+
+
+def _came_from(home: Origin, origin_T: Tensor) -> Tensor:
+    """Whether each token's origin is ``home``: [T] uint8 → [T] bool."""
+    check(origin_T=(origin_T, "uint8"))
+    unknown_T = origin_T > max(Origin)
+    if unknown_T.any():
+        got = int(origin_T[unknown_T][0])
+        raise ContractError("origin_T holds a number that is no Origin", got=got, expected=list(Origin))
+    return origin_T == home

@@ -1,0 +1,100 @@
+"""How far the policy has moved from the one that the tokens were drawn with, and where the clip bites."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from truing.ops.checks import check
+from truing.ops.masks import zero_outside
+
+Level = Literal["token", "sequence"]
+
+
+def log_ratio(logprob: Tensor, old_logprob: Tensor) -> Tensor:
+    """Log of the importance ratio.
+
+    log r_t = log π_θ(t) − log π_old(t)  (https://arxiv.org/abs/1707.06347)
+
+    Args:
+        logprob: float, any one shape ([B, T], [N]), nats, of the current weights.
+        old_logprob: the same shape, nats, the clipping reference; no gradient flows into it.
+
+    Returns:
+        The same shape, nats; NaN where either was not recorded, 0 on-policy.
+    """
+    check(logprob=(logprob, "float"), old_logprob=(old_logprob, "float"))
+    return logprob - old_logprob.detach()
+
+
+def token_ratio(log_ratio_BT: Tensor) -> Tensor:
+    """Importance ratio of each token.
+
+    r_t = exp(log r_t)  (https://arxiv.org/abs/1707.06347)
+
+    Args:
+        log_ratio_BT: [B, T] float, nats.
+
+    Returns:
+        [B, T]; 1 on-policy, where its gradient is ∇ log π: right, not degenerate.
+    """
+    check(log_ratio_BT=(log_ratio_BT, "float"))
+    return log_ratio_BT.exp()
+
+
+def sequence_ratio(log_ratio_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Importance ratio of each sequence, its length normalised away, at each of its tokens.
+
+    s_i = exp(Σ_t m_t log r_t / Σ_t m_t)  (GSPO, https://arxiv.org/abs/2507.18071). The gradient of
+    s_i reaches every masked token of row i.
+
+    Args:
+        log_ratio_BT: [B, T] float, nats; may be NaN where the mask is off.
+        mask_BT: [B, T] bool, the tokens of the sequence.
+
+    Returns:
+        [B, T], one number per row; 1 for a row with an empty mask.
+    """
+    check(log_ratio_BT=(log_ratio_BT, "float"), mask_BT=(mask_BT, "bool"))
+    length_B1 = mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
+    mean_B1 = zero_outside(log_ratio_BT, mask_BT).sum(dim=1, keepdim=True) / length_B1
+    return mean_B1.exp().expand_as(log_ratio_BT)
+
+
+def importance_ratio(log_ratio_BT: Tensor, mask_BT: Tensor, level: Level) -> Tensor:
+    """The ratio an objective asks for, per token or per sequence.
+
+    r_t = exp(log r_t), or s_i = exp(mean_t log r_t) (https://arxiv.org/abs/2507.18071).
+
+    Args:
+        log_ratio_BT: [B, T] float, nats; may be NaN where the mask is off.
+        mask_BT: [B, T] bool, tokens under the policy term.
+        level: which of the two.
+
+    Returns:
+        [B, T]; 1 where the mask is off, or in a sequence without any.
+    """
+    if level == "sequence":
+        return sequence_ratio(log_ratio_BT, mask_BT)
+    return token_ratio(zero_outside(log_ratio_BT, mask_BT))
+
+
+def clip_mask(ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:
+    """Where the PPO clip takes the gradient away.
+
+    c = (A > 0 ∧ r > 1 + high) ∨ (A < 0 ∧ r < 1 − low)  (https://arxiv.org/abs/1707.06347 fig. 1).
+    A ratio outside the band on the other side of its advantage still learns.
+
+    Args:
+        ratio: float, any one shape ([B, T], [N]).
+        advantage: the same shape.
+        low: width of the band below 1.
+        high: width of the band above 1.
+
+    Returns:
+        Bool, the same shape; False at the edge of the band, at A = 0 and at NaN.
+    """
+    check(ratio=(ratio, "float"), advantage=(advantage, "float"))
+    above = (advantage > 0) & (ratio > 1 + high)
+    below = (advantage < 0) & (ratio < 1 - low)
+    return torch.logical_or(above, below)

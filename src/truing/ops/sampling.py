@@ -1,0 +1,191 @@
+"""The sampling contract as one pure function: logits as the model gives them → logits that are drawn from.
+
+Sampler, trainer, reference and doctor all call ``contract_logits``; that is why the trained
+distribution is the sampled one. The order of the steps:
+
+    repetition → presence and frequency penalty → stop ids banned until min_new_tokens → grammar
+    → temperature → top-k → top-p → min-p   (each on what the one before left, renormalised)
+
+Transformers applies the same steps in this order. Bans only write -inf, so where they come among the
+penalties changes nothing, and vLLM agrees too, but for two things: it applies min-p before top-k and
+top-p (another nucleus if min-p and top-p are both on), and its repetition penalty counts the prompt.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from truing.errors import ContractError
+from truing.ops.checks import check, widen
+from truing.types import SamplingContract
+
+_WINDOW = 512  # a nucleus is nearly always inside the top 512, and those cost a tenth of a full sort
+
+
+def contract_logits(
+    logits_NV: Tensor,
+    contract: SamplingContract,
+    generated_NH: Tensor,
+    *,
+    allowed_NV: Tensor | None = None,
+    support_NV: Tensor | None = None,
+) -> Tensor:
+    """Turn raw logits into the logits that a token is drawn from.
+
+    z = truncate((penalise(l) + ban) / temperature); p = softmax(z). Temperature 0 leaves the argmax
+    alone (the lowest id of equals), so p = 1 there. Top-k keeps what equals the k-th logit, as
+    transformers does; top-p keeps the smallest set with mass ≥ p, at least one token, any of equals
+    at its edge (https://arxiv.org/abs/1904.09751); min-p keeps p ≥ min_p · max p
+    (https://arxiv.org/abs/2407.01082); penalties as in https://arxiv.org/abs/1909.05858 (repetition)
+    and the OpenAI API (presence: once; frequency: per occurrence).
+
+    Args:
+        logits_NV: [N, V] float, nats; gradients flow through, truncated entries get 0.
+        contract: the rules.
+        generated_NH: [N, H] int64, the ids generated so far in the current turn (never the prompt),
+            -1 where a row has fewer; H may be 0.
+        allowed_NV: [N, V] bool, what a grammar allows.
+        support_NV: [N, V] bool, the support recorded when the token was drawn. It replaces top-k,
+            top-p and min-p, so a token drawn once stays inside however the weights move. Under
+            temperature 0 the argmax is taken inside it: record the one id, or a tie may turn.
+
+    Returns:
+        [N, V] float32 (float64 stays), -inf where a token cannot be drawn. A row with no token left
+        raises ContractError; N = 0 gives [0, V].
+    """
+    check(
+        logits_NV=(logits_NV, "float"),
+        generated_NH=(generated_NH, "int64"),
+        allowed_NV=(allowed_NV, "bool"),
+        support_NV=(support_NV, "bool"),
+    )
+    _check_ids("generated_NH", generated_NH, -1, logits_NV.shape[1])
+    scores_NV = _penalise(widen(logits_NV), contract, generated_NH)
+    scores_NV = _ban_stops(scores_NV, contract, generated_NH)
+    if allowed_NV is not None:
+        scores_NV = _only(scores_NV, allowed_NV)
+    if contract.temperature > 0:
+        scores_NV = scores_NV / contract.temperature
+    scores_NV = _truncate(scores_NV, contract) if support_NV is None else _only(scores_NV, support_NV)
+    if contract.temperature == 0:
+        best_N1 = scores_NV.detach().argmax(dim=-1, keepdim=True)
+        scores_NV = _only(scores_NV, torch.zeros_like(scores_NV, dtype=torch.bool).scatter(1, best_N1, True))
+    if torch.isneginf(scores_NV.detach().amax(dim=-1)).any():
+        raise ContractError(
+            "a row of logits has no token that may be drawn",
+            expected="at least one finite logit per row",
+            remedy="look for NaN in the logits, then at the grammar, the stop ids and the recorded support",
+        )
+    return scores_NV
+
+
+def draw(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
+    """Draw one id per row by the inverse of the cumulative distribution, in vocabulary order.
+
+    id = min{v : Σ_{w ≤ v} p_w > u}, p = softmax(logits) in float64
+    (https://en.wikipedia.org/wiki/Inverse_transform_sampling).
+
+    Args:
+        logits_NV: [N, V] float, nats, as ``contract_logits`` gives them.
+        uniform_N: [N] float64 in [0, 1), the caller's random numbers.
+
+    Returns:
+        [N] int64, never an id whose logit is -inf. A row of NaN raises ContractError.
+    """
+    check(logits_NV=(logits_NV, "float"), uniform_N=(uniform_N, "float"))
+    if not ((uniform_N >= 0) & (uniform_N < 1)).all() or uniform_N.dtype != torch.float64:
+        raise ContractError("uniform_N cannot be drawn with", got=uniform_N, expected="float64 in [0, 1)")
+    cumulative_NV = torch.softmax(logits_NV.double(), dim=-1).cumsum(dim=-1)
+    total_N1 = cumulative_NV[:, -1:]
+    if not torch.isfinite(total_N1).all():
+        raise ContractError("logits_NV cannot be drawn from: a row is no distribution", got="NaN")
+    return torch.searchsorted(cumulative_NV, uniform_N[:, None] * total_N1, right=True)[:, 0]
+
+
+def support_mask(supports: Sequence[Tensor], vocab: int) -> Tensor:
+    """Unpack recorded supports into the mask that ``contract_logits`` takes.
+
+    m_{n,v} = [v ∈ support_n], or 1 for all v where support_n is empty: nothing was cut.
+    Worked example: ``support_mask([tensor([2]), tensor([])], 3)`` is [[0, 0, 1], [1, 1, 1]].
+
+    Args:
+        supports: N tensors [K] of integer ids, K its own for each.
+        vocab: V, number of ids.
+
+    Returns:
+        [N, V] bool, on the CPU; [0, V] for no supports.
+    """
+    length_N = torch.tensor([len(ids_K) for ids_K in supports], dtype=torch.int64)
+    ids = torch.cat([*supports, length_N[:0]]).long()
+    _check_ids("supports", ids, 0, vocab)
+    mask_NV = (length_N == 0)[:, None].repeat(1, vocab)
+    mask_NV[torch.arange(len(supports)).repeat_interleave(length_N), ids] = True
+    return mask_NV
+
+
+def _penalise(scores_NV: Tensor, contract: SamplingContract, generated_NH: Tensor) -> Tensor:
+    """Repetition, presence and frequency penalties for the ids that were generated: [N, V]."""
+    repetition = contract.repetition_penalty
+    if repetition == 1 and contract.presence_penalty == 0 and contract.frequency_penalty == 0:
+        return scores_NV
+    drawn_NH = (generated_NH >= 0).to(scores_NV.dtype)
+    count_NV = torch.zeros_like(scores_NV).scatter_add(1, generated_NH.clamp(min=0), drawn_NH)
+    seen_NV = count_NV > 0
+    damped_NV = torch.where(scores_NV > 0, scores_NV / repetition, scores_NV * repetition)
+    scores_NV = torch.where(seen_NV, damped_NV, scores_NV)
+    return scores_NV - contract.presence_penalty * seen_NV - contract.frequency_penalty * count_NV
+
+
+def _ban_stops(scores_NV: Tensor, contract: SamplingContract, generated_NH: Tensor) -> Tensor:
+    """Stop ids cannot be drawn in rows that have generated fewer than ``min_new_tokens``: [N, V]."""
+    if contract.min_new_tokens == 0 or not contract.stop_ids:
+        return scores_NV
+    stops_S = torch.tensor(contract.stop_ids, dtype=torch.int64, device=scores_NV.device)
+    _check_ids("stop_ids", stops_S, 0, scores_NV.shape[1])
+    early_N = (generated_NH >= 0).sum(dim=1) < contract.min_new_tokens
+    stop_V = torch.zeros(scores_NV.shape[1], dtype=torch.bool, device=scores_NV.device)
+    stop_V[stops_S] = True
+    return scores_NV.masked_fill(early_N[:, None] & stop_V, -math.inf)
+
+
+def _truncate(scores_NV: Tensor, contract: SamplingContract) -> Tensor:
+    """Top-k, then top-p, then min-p, each on what is left: [N, V]. What to cut carries no gradient."""
+    vocab = scores_NV.shape[1]
+    if 0 < contract.top_k < vocab:
+        kth_N1 = scores_NV.detach().topk(contract.top_k).values[:, -1:]
+        scores_NV = _only(scores_NV, scores_NV.detach() >= kth_N1)
+    if contract.top_p < 1:
+        scores_NV = _only(scores_NV, _nucleus(scores_NV.detach(), contract.top_p))
+    if contract.min_p > 0:
+        floor_N1 = scores_NV.detach().amax(dim=-1, keepdim=True) + math.log(contract.min_p)
+        scores_NV = _only(scores_NV, scores_NV.detach() >= floor_N1)
+    return scores_NV
+
+
+def _nucleus(scores_NV: Tensor, top_p: float, width: int = _WINDOW) -> Tensor:
+    """The smallest set of tokens whose mass reaches ``top_p``, sought in the top ``width``: [N, V] bool."""
+    vocab = scores_NV.shape[1]
+    values_NK, ids_NK = scores_NV.topk(min(width, vocab))
+    mass_NK = (values_NK - scores_NV.logsumexp(dim=-1, keepdim=True)).double().exp()
+    kept_NK = mass_NK.cumsum(dim=-1) - mass_NK < top_p
+    nucleus_NV = torch.zeros_like(scores_NV, dtype=torch.bool).scatter(1, ids_NK, kept_NK)
+    wider_N = kept_NK[:, -1]
+    if width < vocab and wider_N.any():
+        nucleus_NV[wider_N] = _nucleus(scores_NV[wider_N], top_p, vocab)
+    return nucleus_NV
+
+
+def _only(scores_NV: Tensor, keep_NV: Tensor) -> Tensor:
+    """Write -inf where ``keep_NV`` is False: [N, V]."""
+    return scores_NV.masked_fill(~keep_NV, -math.inf)
+
+
+def _check_ids(name: str, ids: Tensor, low: int, vocab: int) -> None:
+    """Raise unless all ids lie in [low, vocab)."""
+    if ids.numel() and not (low <= int(ids.min()) and int(ids.max()) < vocab):
+        got = (int(ids.min()), int(ids.max()))
+        raise ContractError(
+            f"{name} holds an id outside the vocabulary", got=got, expected=f"[{low}, {vocab})"
+        )

@@ -1,0 +1,58 @@
+"""Bytes to disk such that a crash, or a full disk, leaves either all of them or none."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from truing.errors import RecordError
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn what the operating system refuses into a RecordError that names ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise RecordError(
+            f"cannot write {path}",
+            got=error.strerror or str(error),
+            remedy="free space or fix permissions, then go on with --resume; all that was recorded is intact",
+        ) from error
+
+
+def write_all(handle: BinaryIO, data: bytes) -> None:
+    """Write every byte to an unbuffered file, whose own ``write`` may stop early on a full disk."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[handle.write(rest) :]
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Put a file in place whole: written aside, synced, renamed, and the directory synced."""
+    aside = path.with_name(path.name + ".tmp")
+    try:
+        with disk_errors(path):
+            with open(aside, "wb", buffering=0) as handle:
+                write_all(handle, data)
+                os.fsync(handle.fileno())
+            move_into_place(aside, path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def move_into_place(aside: Path, path: Path) -> None:
+    """Rename a synced file and sync the directory, so that the new name survives a power cut."""
+    os.replace(aside, path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def sha256(data: bytes) -> str:
+    """The hexadecimal SHA-256 of ``data``."""
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,219 @@
+"""Every metric that a run may record: its name, unit, formula, and where it is absent.
+
+A metric that cannot be computed is left out of a step, never 0 and never NaN. Placeholders in angle
+brackets stand for one word. docs/metrics.md is made of this table by ``python -m truing.record.page``.
+"""
+
+import difflib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from truing.errors import RecordError
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One number of a step."""
+
+    name: str
+    unit: str
+    formula: str
+    absent: str  # where it is not recorded; empty where it always is
+
+
+NO_REWARD = "no rollout of the step has a reward"
+NO_GROUP = "no group has two rewards"
+NO_POLICY = "no token is under the policy term"
+NO_RATIO = "no policy token has both log-probabilities"
+NO_CLIP = NO_RATIO + ", or the objective does not clip"
+NO_REF = "no such token has a reference log-probability"
+LATER = "inner steps after the first, or no sampled token has both log-probabilities"
+OFF = "the loss has no such term"
+
+METRICS = (
+    Metric(
+        "reward/mean",
+        "reward",
+        "Mean reward of the rollouts; one that ended in an error has none.",
+        NO_REWARD,
+    ),
+    Metric(
+        "reward/std",
+        "reward",
+        "Standard deviation (n − 1) of the rewards over all rollouts.",
+        "fewer than two",
+    ),
+    Metric("reward_part/<component>", "reward", "Mean of one component of the reward.", "no rollout has it"),
+    Metric(
+        "group/zero_variance_share",
+        "share",
+        "Groups of at least two rewards that are all equal ÷ groups of at least two rewards. Such a group "
+        "has no advantage.",
+        NO_GROUP,
+    ),
+    Metric(
+        "group/all_right_share",
+        "share",
+        "The part of those in which every reward is ≥ 1: too easy.",
+        NO_GROUP,
+    ),
+    Metric(
+        "group/all_wrong_share",
+        "share",
+        "The part of those in which every reward is ≤ 0: too hard.",
+        NO_GROUP,
+    ),
+    Metric("tokens/sampled", "tokens", "Tokens that the policy chose (origin SAMPLED).", ""),
+    Metric("tokens/trained", "tokens", "Tokens under the policy or the supervised term.", ""),
+    Metric(
+        "tokens/learnable_share",
+        "share",
+        "tokens/trained ÷ tokens of origin SAMPLED, FORCED or DEMO. A fact about the mask and no measure of "
+        "success: read it with tokens/origin_share.",
+        "there are none of these",
+    ),
+    Metric("tokens/origin_share/<origin>", "share", "Tokens of one origin ÷ all tokens of the step.", ""),
+    Metric(
+        "ratio/mean",
+        "",
+        "Mean of r = exp(new − old log-probability) over policy tokens; of each token's sequence ratio where "
+        "the objective has one. On-policy it is 1 to rounding; off-policy E[r] = 1, so beyond 3 standard "
+        "errors (3 · ratio/std ÷ √tokens) from 1 something is wrong.",
+        NO_RATIO,
+    ),
+    Metric("ratio/std", "", "Standard deviation (n − 1) of r.", "fewer than two such tokens"),
+    Metric("ratio/p10", "", "10 % quantile of r.", NO_RATIO),
+    Metric("ratio/p50", "", "Median of r.", NO_RATIO),
+    Metric("ratio/p90", "", "90 % quantile of r.", NO_RATIO),
+    Metric("ratio/min", "", "Smallest r.", NO_RATIO),
+    Metric("ratio/max", "", "Largest r.", NO_RATIO),
+    Metric(
+        "ratio/mean_positive_advantage", "", "Mean of r where A > 0; rises as the policy learns.", "no A > 0"
+    ),
+    Metric(
+        "ratio/mean_negative_advantage", "", "Mean of r where A < 0; falls as the policy learns.", "no A < 0"
+    ),
+    Metric(
+        "clip/active_share",
+        "share",
+        "Policy tokens that pull on the weights: A ≠ 0, and not clipped. What is neither active nor clipped "
+        "has A = 0.",
+        NO_CLIP,
+    ),
+    Metric(
+        "clip/clipped_share",
+        "share",
+        "Policy tokens whose gradient the clip sets to 0: A > 0 and r > 1 + high, or A < 0 and r < 1 − low. "
+        "Objectives clip at very different rates by design, so there is no healthy band for all.",
+        NO_CLIP,
+    ),
+    Metric("clip/high_share", "share", "The part of clip/clipped_share with A > 0.", NO_CLIP),
+    Metric("clip/low_share", "share", "The part of clip/clipped_share with A < 0.", NO_CLIP),
+    Metric(
+        "clip/in_band_share",
+        "share",
+        "Policy tokens with 1 − low ≤ r ≤ 1 + high, whatever the sign of A. Not 1 − clip/clipped_share: "
+        "outside the band a token whose advantage pulls it back still learns.",
+        NO_CLIP,
+    ),
+    Metric(
+        "clip/capped_share",
+        "share",
+        "Policy tokens with r > max_ratio: weight capped, gradient kept.",
+        "no cap",
+    ),
+    Metric(
+        "alignment",
+        "share",
+        "Positions at which the id that the trainer scored is the id that the sampler drew; a position that "
+        "only one of them has counts as unequal. Must be exactly 1.",
+        "nothing was sampled",
+    ),
+    Metric(
+        "mismatch/k1",
+        "nats/token",
+        "Mean of sampler − trainer log-probability over all SAMPLED tokens, same weights: estimates "
+        "KL(sampler ‖ trainer), which is 0.",
+        LATER,
+    ),
+    Metric(
+        "mismatch/k3",
+        "nats/token",
+        "Mean of expm1(x) − x, x = trainer − sampler: the same, never negative.",
+        LATER,
+    ),
+    Metric("mismatch/max_abs", "nats", "Largest |sampler − trainer| log-probability.", LATER),
+    Metric(
+        "kl_trained/k1", "nats/token", "Mean of new − reference log-probability over policy tokens.", NO_REF
+    ),
+    Metric("kl_trained/k2", "nats²/token", "Mean of (new − reference)² ÷ 2 over policy tokens.", NO_REF),
+    Metric(
+        "kl_trained/k3",
+        "nats/token",
+        "Mean of expm1(x) − x, x = reference − new, over policy tokens.",
+        NO_REF,
+    ),
+    Metric("kl_all/k1", "nats/token", "As kl_trained/k1, over all SAMPLED tokens, masked or not.", NO_REF),
+    Metric("kl_all/k2", "nats²/token", "As kl_trained/k2, over all SAMPLED tokens, masked or not.", NO_REF),
+    Metric("kl_all/k3", "nats/token", "As kl_trained/k3, over all SAMPLED tokens, masked or not.", NO_REF),
+    Metric(
+        "kl_sequence/k1",
+        "nats/sequence",
+        "Sum of k1 over the SAMPLED tokens of a sample, averaged over samples: how far whole answers have "
+        "moved. 0.4 a token is 200 over 500 tokens.",
+        NO_REF,
+    ),
+    Metric(
+        "entropy/contract",
+        "nats/token",
+        "Mean entropy, over trained tokens, of what was drawn from.",
+        "not scored",
+    ),
+    Metric(
+        "entropy/raw",
+        "nats/token",
+        "Mean entropy, over trained tokens, of the model's own output.",
+        "not scored",
+    ),
+    Metric("length/mean", "tokens/sample", "Mean number of SAMPLED or DEMO tokens of a sample.", ""),
+    Metric("length/max", "tokens/sample", "Largest number of SAMPLED or DEMO tokens of a sample.", ""),
+    Metric("truncated/share", "share", "Rollouts that were cut off ÷ rollouts.", "nothing was sampled"),
+    Metric("advantage/mean", "", "Mean advantage over policy tokens: long answers weigh more.", NO_POLICY),
+    Metric(
+        "advantage/std",
+        "",
+        "Standard deviation (n − 1) of the advantage over policy tokens.",
+        "fewer than two",
+    ),
+    Metric("advantage/max_abs", "", "Largest |A| of a policy token.", NO_POLICY),
+    Metric("loss/total", "", "What was minimised: the sum of the terms, each with its weight.", ""),
+    Metric("loss/policy", "", "The policy term. Near 0 is right on-policy: see the step's loss label.", OFF),
+    Metric("loss/kl", "nats", "The KL term, times its coefficient.", OFF),
+    Metric("loss/supervised", "nats/token", "The cross-entropy of demonstrations.", OFF),
+    Metric("grad/norm", "", "L2 norm of the gradient over all trained weights, before clipping.", ""),
+    Metric("lr", "", "Learning rate of the update.", ""),
+    Metric("time/<phase>", "s", "Seconds of the step that went into one phase.", ""),
+    Metric("throughput/tokens_per_s", "tokens/s", "Tokens of all samples of the step ÷ its seconds.", ""),
+)
+
+
+def check_known(names: Iterable[str]) -> None:
+    """Raise if a metric is not in the table; what is recorded is documented."""
+    for name in names:
+        if not _KNOWN.fullmatch(name):
+            near = difflib.get_close_matches(name, [metric.name for metric in METRICS], n=1)
+            raise RecordError(
+                "an unknown metric would be recorded",
+                got=name,
+                expected=f"{near[0]}?" if near else "a name from docs/metrics.md",
+                remedy="name it as in METRICS of truing.record.keys, or add it there",
+            )
+
+
+def _pattern(name: str) -> str:
+    """A metric's name as a regular expression; ``<word>`` is one part of the path."""
+    return re.sub(r"<\w+>", "[^/]+", re.escape(name))
+
+
+_KNOWN = re.compile("|".join(_pattern(metric.name) for metric in METRICS))

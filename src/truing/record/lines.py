@@ -1,0 +1,110 @@
+"""JSON lines that are appended whole or not at all, and JSON that never turns NaN into a number.
+
+A line counts once its newline is on disk. NaN is `null` and infinity is `"Infinity"`, because JSON has
+neither; a mapping of numbers gets both back through ``floats_from_json``.
+"""
+
+import fcntl
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from truing.errors import RecordError
+from truing.record.files import disk_errors, write_all
+
+
+def dump_json(value: Any, indent: int | None = None) -> bytes:
+    """A value as JSON; keeps the order of keys, escapes everything beyond ASCII."""
+    try:
+        return json.dumps(_plain(value), allow_nan=False, indent=indent).encode()
+    except TypeError as error:
+        raise RecordError(
+            "a value to record is no JSON", got=str(error), expected="text, numbers, lists, mappings"
+        ) from error
+
+
+def floats_from_json(numbers: Mapping[str, float | str | None]) -> dict[str, float]:
+    """Numbers by name as they were before JSON: `null` is NaN, `"-Infinity"` is −∞."""
+    return {name: math.nan if value is None else float(value) for name, value in numbers.items()}
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Every whole line of a file; a torn last one was never recorded and is dropped."""
+    objects = []
+    for number, line in enumerate(whole_lines(path), start=1):
+        try:
+            objects.append(json.loads(line))
+        except ValueError as error:
+            raise RecordError(
+                f"line {number} of {path} is damaged",
+                got=str(error),
+                expected="a JSON object",
+                remedy="restore the file from a copy; lines before it are whole",
+            ) from error
+    return objects
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    r"""The lines of a file that end in a newline: ``b"a\nb\nto"`` gives ``[b"a\n", b"b\n"]``."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RecordError(
+            f"cannot read {path}", got=error.strerror, expected="a file of a run directory"
+        ) from error
+    return [line + b"\n" for line in data.split(b"\n")[:-1]]
+
+
+class LineLog:
+    """A file of JSON lines held open for appending, by one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with disk_errors(path):
+            self._handle = open(path, "ab", buffering=0)  # noqa: SIM115 (held until close)
+        self._lock()
+        self._end = sum(map(len, whole_lines(path)))
+        self._handle.truncate(self._end)
+
+    def append(self, value: Mapping[str, Any]) -> None:
+        """Add one line and sync it. If that fails, nothing was added."""
+        line = dump_json(value) + b"\n"
+        with disk_errors(self.path):
+            self._handle.truncate(self._end)  # removes what a failed append left behind
+            write_all(self._handle, line)
+            os.fsync(self._handle.fileno())
+        self._end += len(line)
+
+    def keep(self, count: int) -> None:
+        """Cut the file back to its first ``count`` lines."""
+        self._end = sum(map(len, whole_lines(self.path)[:count]))
+        with disk_errors(self.path):
+            self._handle.truncate(self._end)
+            os.fsync(self._handle.fileno())
+
+    def close(self) -> None:
+        """Release the file and its lock."""
+        self._handle.close()
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._handle.close()
+            raise RecordError(
+                f"{self.path} is being written by another process", remedy="wait for it, or stop it first"
+            ) from error
+
+
+def _plain(value: Any) -> Any:
+    """The same value with every NaN and infinity in it replaced by what JSON can say."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

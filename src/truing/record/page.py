@@ -1,0 +1,30 @@
+"""docs/metrics.md, from the table in keys.py: ``python -m truing.record.page > docs/metrics.md``."""
+
+from truing.record.keys import METRICS, Metric
+
+HEAD = """\
+# Metrics
+
+Made by `python -m truing.record.page`; edit `src/truing/record/keys.py` instead.
+
+A metric that cannot be computed is left out of its step: never 0, never NaN. *Policy tokens* are those under
+the policy term, *trained tokens* those under the policy or the supervised term; a token without the numbers
+that a formula needs is left out of its mean.
+
+| metric | unit | what it is | absent where |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The page as Markdown."""
+    return HEAD + "".join(map(_row, METRICS))
+
+
+def _row(metric: Metric) -> str:
+    cells = (f"`{metric.name}`", metric.unit or "–", metric.formula, metric.absent or "–")
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

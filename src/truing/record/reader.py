@@ -1,0 +1,85 @@
+"""Reads a run directory, also one that is still being written, and believes no damaged segment."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from truing.errors import RecordError
+from truing.record.lines import read_lines
+from truing.record.rows import SampleRow, StepRow
+from truing.record.store import EVENTS, RECIPE, RUN, STEPS, load_rows
+
+Line = TypeVar("Line")
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened during a run."""
+
+    time: float  # seconds since 1970, UTC
+    kind: str
+    payload: Mapping[str, Any]
+
+    @classmethod
+    def from_json(cls, line: Mapping[str, Any]) -> "Event":
+        """An event from its line."""
+        return cls(**line)
+
+
+class RunReader:
+    """Everything that a run directory says; each call reads it afresh."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = Path(run_dir)
+        if not self.run_dir.is_dir():
+            raise RecordError(
+                f"{run_dir} is no run directory", expected="a directory that `truing train` wrote"
+            )
+
+    def run(self) -> dict[str, Any]:
+        """The facts of run.json."""
+        try:
+            return json.loads(self._text(RUN))
+        except ValueError as error:
+            raise RecordError(
+                f"{self.run_dir / RUN} is damaged", got=error, expected="a JSON object"
+            ) from error
+
+    def recipe(self) -> str:
+        """The recipe's text."""
+        return self._text(RECIPE)
+
+    def steps(self) -> list[StepRow]:
+        """Every recorded update, in the order that they were made."""
+        return self._lines(STEPS, StepRow.from_json)
+
+    def events(self) -> list[Event]:
+        """Every recorded event, oldest first."""
+        return self._lines(EVENTS, Event.from_json)
+
+    def samples(self, stage: str, step: int) -> tuple[SampleRow, ...]:
+        """The rows of an update, verified by checksum."""
+        steps = self.steps()
+        for row in steps:
+            if (row.stage, row.step) == (stage, step):
+                return load_rows(self.run_dir, row)
+        last = f"{steps[-1].stage} {steps[-1].step}" if steps else "no step at all"
+        raise RecordError(f"{self.run_dir} holds no step {step} of stage {stage}", expected=f"up to {last}")
+
+    def _lines(self, name: str, parse: Callable[[Mapping[str, Any]], Line]) -> list[Line]:
+        path = self.run_dir / name
+        try:
+            return [parse(line) for line in read_lines(path)]
+        except (KeyError, TypeError) as error:
+            raise RecordError(f"a line of {path} lacks what it should hold", got=repr(error)) from error
+
+    def _text(self, name: str) -> str:
+        path = self.run_dir / name
+        try:
+            return path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise RecordError(
+                f"cannot read {path}", got=error.strerror, expected="a file of a run"
+            ) from error

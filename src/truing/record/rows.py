@@ -1,0 +1,77 @@
+"""What a run directory holds of an update: a row per sample, and a line per step."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor
+
+from truing.errors import ContractError
+from truing.record.lines import floats_from_json
+from truing.types import Message, Sample, Status, StepRecord
+
+TRAINER_NUMBERS = ("new_logprob", "entropy", "raw_entropy")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SampleRow:
+    """A sample as an update saw it, with what its rollout said and earned.
+
+    The trainer's numbers are NaN where nothing was scored.
+    """
+
+    sample: Sample
+    new_logprob: Tensor  # [T] float32, nats, of the weights before this update, under the sample's contract
+    entropy: Tensor  # [T] float32, nats, of the distribution that was drawn from
+    raw_entropy: Tensor  # [T] float32, nats, of the model's own distribution
+    text: str
+    status: Status
+    reward_parts: Mapping[str, float]
+    messages: tuple[Message, ...]
+
+    def __post_init__(self) -> None:
+        expected = (len(self.sample),)
+        for name in TRAINER_NUMBERS:
+            got = tuple(getattr(self, name).shape)
+            if got != expected:
+                raise ContractError(
+                    f"{name} of sample {self.sample.sample_id} does not cover its tokens",
+                    got=got,
+                    expected=expected,
+                )
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The file that a step's rows were written to, and how to know that it is whole."""
+
+    file: str
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One update as steps.jsonl tells it."""
+
+    step: int
+    stage: str
+    loss_label: str
+    metrics: Mapping[str, float]
+    seconds: Mapping[str, float]
+    segment: Segment
+
+    @classmethod
+    def of(cls, record: StepRecord, segment: Segment) -> "StepRow":
+        """The line of a record whose rows lie in ``segment``."""
+        return cls(record.step, record.stage, record.loss_label, record.metrics, record.seconds, segment)
+
+    @classmethod
+    def from_json(cls, line: Mapping[str, Any]) -> "StepRow":
+        """The inverse of ``dataclasses.asdict`` over JSON; ``null`` becomes NaN."""
+        numbers = {name: floats_from_json(line[name]) for name in ("metrics", "seconds")}
+        return cls(**{**line, **numbers, "segment": Segment(**line["segment"])})
+
+    def to_json(self) -> dict[str, Any]:
+        """The line as a dictionary."""
+        return asdict(self)

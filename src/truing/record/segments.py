@@ -1,0 +1,152 @@
+"""Rows of a step as Arrow, and back: one list column per token stream, one scalar column per fact.
+
+Reads the same from an IPC segment and from a Parquet row group. NaN stays NaN and is never null; null is
+only ``support_*`` of a sample whose contract cuts nothing.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from truing.record.lines import dump_json, floats_from_json
+from truing.record.rows import TRAINER_NUMBERS, SampleRow
+from truing.types import MASKS, NUMBERS, FinishReason, Sample, SamplingContract, Status, Support, TurnSpan
+
+STREAMS = {  # token streams of a Sample
+    "token_ids": (pa.int64(), torch.int64),
+    "origin": (pa.uint8(), torch.uint8),
+    **dict.fromkeys(MASKS, (pa.bool_(), torch.bool)),
+    **dict.fromkeys(NUMBERS, (pa.float32(), torch.float32)),
+}
+SUPPORT = {"support_ids": (pa.int32(), torch.int32), "support_splits": (pa.int64(), torch.int64)}
+SEEN = dict.fromkeys(TRAINER_NUMBERS, (pa.float32(), torch.float32))  # token streams of a SampleRow
+FACTS = {  # scalars of a Sample
+    "sample_id": pa.string(),
+    "rollout_id": pa.string(),
+    "group_id": pa.string(),
+    "task_id": pa.string(),
+    "family": pa.string(),
+    "prompt_hash": pa.string(),
+    "prompt_length": pa.int64(),
+    "old_source": pa.string(),
+    "reward": pa.float64(),
+    "bootstrap_value": pa.float64(),
+}
+TURN = pa.struct(
+    {
+        "start": pa.int64(),
+        "end": pa.int64(),
+        "finish_reason": pa.string(),
+        "sampler_version": pa.int64(),
+        "weight_digest": pa.string(),
+    }
+)
+JSON_FACTS = ("contract", "reward_parts", "messages")
+SCHEMA = pa.schema(
+    {
+        "stage": pa.string(),
+        "step": pa.int64(),
+        **FACTS,
+        "text": pa.string(),
+        "status": pa.string(),
+        **dict.fromkeys(JSON_FACTS, pa.string()),
+        "turns": pa.list_(TURN),
+        **{name: pa.list_(arrow) for name, (arrow, _) in (STREAMS | SEEN | SUPPORT).items()},
+    }
+)
+
+
+def encode(stage: str, step: int, rows: Sequence[SampleRow]) -> bytes:
+    """The rows as one Arrow IPC file; the same rows give the same bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table_of(stage, step, rows))
+    return sink.getvalue().to_pybytes()
+
+
+def decode(data: bytes) -> tuple[SampleRow, ...]:
+    """The rows of an Arrow IPC file whose checksum was found right."""
+    return rows_of(pa.ipc.open_file(pa.py_buffer(data)).read_all())
+
+
+def table_of(stage: str, step: int, rows: Sequence[SampleRow]) -> pa.Table:
+    """The rows as an Arrow table, one row each."""
+    samples = [row.sample for row in rows]
+    supports = [sample.support for sample in samples]
+    columns = {
+        "stage": [stage] * len(rows),
+        "step": [step] * len(rows),
+        **{name: [getattr(sample, name) for sample in samples] for name in FACTS},
+        "text": [row.text for row in rows],
+        "status": [row.status for row in rows],
+        "contract": [dump_json(asdict(sample.contract)).decode() for sample in samples],
+        "reward_parts": [dump_json(row.reward_parts).decode() for row in rows],
+        "messages": [dump_json(row.messages).decode() for row in rows],
+        "turns": [[asdict(turn) for turn in sample.turns] for sample in samples],
+        **{name: [_values(getattr(s, name), dtype) for s in samples] for name, (_, dtype) in STREAMS.items()},
+        **{name: [_values(getattr(row, name), dtype) for row in rows] for name, (_, dtype) in SEEN.items()},
+        "support_ids": [None if s is None else _values(s.ids, torch.int32) for s in supports],
+        "support_splits": [None if s is None else _values(s.splits, torch.int64) for s in supports],
+    }
+    return pa.table(
+        {field.name: pa.array(columns[field.name], field.type) for field in SCHEMA}, schema=SCHEMA
+    )
+
+
+def rows_of(table: pa.Table) -> tuple[SampleRow, ...]:
+    """The rows of a table that ``table_of`` made."""
+    streams = {name: _tensors(table[name], dtype) for name, (_, dtype) in (STREAMS | SEEN | SUPPORT).items()}
+    facts = {name: table[name].to_pylist() for name in SCHEMA.names if name not in streams}
+    return tuple(
+        _row(
+            {name: values[i] for name, values in facts.items()},
+            {name: tensors[i] for name, tensors in streams.items()},
+        )
+        for i in range(table.num_rows)
+    )
+
+
+def _row(facts: dict, streams: dict) -> SampleRow:
+    """One row from its scalars and its tensors [T], by column name."""
+    sample = Sample(
+        **{name: facts[name] for name in FACTS},
+        **{name: streams[name] for name in STREAMS},
+        turns=tuple(
+            TurnSpan(**turn | {"finish_reason": FinishReason(turn["finish_reason"])})
+            for turn in facts["turns"]
+        ),
+        contract=_contract(facts["contract"]),
+        support=None
+        if streams["support_splits"] is None
+        else Support(streams["support_ids"], streams["support_splits"]),
+    )
+    return SampleRow(
+        sample=sample,
+        text=facts["text"],
+        status=Status(facts["status"]),
+        reward_parts=floats_from_json(json.loads(facts["reward_parts"])),
+        messages=tuple(json.loads(facts["messages"])),
+        **{name: streams[name] for name in SEEN},
+    )
+
+
+def _contract(text: str) -> SamplingContract:
+    known = json.loads(text)
+    return SamplingContract(**known | {"stop_ids": tuple(known["stop_ids"])})
+
+
+def _values(stream: Tensor, dtype: torch.dtype) -> object:
+    """A tensor [T] as the numpy array that Arrow copies from."""
+    return stream.detach().to("cpu", dtype).numpy()
+
+
+def _tensors(column: pa.ChunkedArray, dtype: torch.dtype) -> list[Tensor | None]:
+    """A list column as tensors [T] of their own memory; None where null."""
+    return [
+        torch.tensor(item.values.to_numpy(zero_copy_only=False), dtype=dtype) if item.is_valid else None
+        for item in column
+    ]

@@ -1,0 +1,140 @@
+"""Writes a run directory, in an order that a crash at any byte loses at most the last record.
+
+A step's segment is put in place first, then its line is appended and synced. A segment without a line was
+never recorded; a line without its newline was never recorded.
+"""
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from truing.errors import RecordError
+from truing.record.files import disk_errors, sha256, write_atomically
+from truing.record.keys import check_known
+from truing.record.lines import LineLog, dump_json
+from truing.record.reader import RunReader
+from truing.record.rows import SampleRow, Segment, StepRow
+from truing.record.segments import encode
+from truing.record.store import EVENTS, RECIPE, ROLLOUTS, RUN, STEPS
+from truing.types import StepRecord
+
+
+class RunWriter:
+    """The one writer of a run directory."""
+
+    def __init__(self, run_dir: Path, *, resume: bool = False) -> None:
+        """Open a new or empty directory, or, to resume, one that holds a run."""
+        self.run_dir = Path(run_dir)
+        _check_directory(self.run_dir, resume)
+        with disk_errors(self.run_dir):
+            (self.run_dir / ROLLOUTS).mkdir(parents=True, exist_ok=True)
+        self._steps = LineLog(self.run_dir / STEPS)
+        self._events = LineLog(self.run_dir / EVENTS)
+        self._recorded: list[StepRow] = []
+        self._keep(RunReader(self.run_dir).steps())
+
+    def write_run(self, facts: Mapping[str, Any]) -> None:
+        """Write run.json, once: any JSON; the x-ray needs ``tokenizer``, a path or hub id."""
+        self._write_once(RUN, dump_json(facts, indent=2))
+
+    def write_recipe(self, text: str) -> None:
+        """Write the recipe's text, once."""
+        self._write_once(RECIPE, text.encode())
+
+    def write_step(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
+        """Record an update; ``rows`` are its samples, in order, with what the trainer saw of each."""
+        check_known(record.metrics)
+        self._check_new(record, rows)
+        data = encode(record.stage, record.step, rows)
+        segment = Segment(segment_name(record.stage, record.step), len(rows), sha256(data))
+        write_atomically(self.run_dir / ROLLOUTS / segment.file, data)
+        row = StepRow.of(record, segment)
+        self._steps.append(row.to_json())
+        self._recorded.append(row)
+
+    def event(self, kind: str, **payload: Any) -> None:
+        """Record that something happened now; NaN in the payload is read back as None."""
+        self._events.append({"time": time.time(), "kind": kind, "payload": payload})
+
+    def truncate_after(self, stage: str, step: int) -> None:
+        """Forget every update recorded after this one, as a resume from its checkpoint must."""
+        for count, row in enumerate(self._recorded, start=1):
+            if (row.stage, row.step) == (stage, step):
+                return self._keep(self._recorded[:count])
+        raise RecordError(
+            f"{self.run_dir} holds no step {step} of stage {stage} to resume after",
+            expected=f"one of {len(self._recorded)} recorded steps",
+            remedy="resume from a checkpoint of this run, or start anew in another --out",
+        )
+
+    def restart(self) -> None:
+        """Forget every update, as a resume without a checkpoint must."""
+        self._keep([])
+
+    def close(self) -> None:
+        """Release the directory to other writers."""
+        self._steps.close()
+        self._events.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _keep(self, rows: Sequence[StepRow]) -> None:
+        """Keep these first lines; then remove segments that no line speaks of."""
+        self._steps.keep(len(rows))
+        self._recorded = list(rows)
+        named = {row.segment.file for row in rows}
+        with disk_errors(self.run_dir / ROLLOUTS):
+            for path in (self.run_dir / ROLLOUTS).iterdir():
+                if path.name not in named:
+                    path.unlink()
+
+    def _write_once(self, name: str, data: bytes) -> None:
+        path = self.run_dir / name
+        if path.exists():
+            raise RecordError(f"{path} was written already", remedy="it is written once; use another --out")
+        write_atomically(path, data)
+
+    def _check_new(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
+        if any((row.stage, row.step) == (record.stage, record.step) for row in self._recorded):
+            raise RecordError(
+                f"step {record.step} of stage {record.stage} is recorded already",
+                remedy="call truncate_after before recording it again",
+            )
+        got = [row.sample.sample_id for row in rows]
+        expected = [sample.sample_id for sample in record.samples]
+        if got != expected:
+            raise RecordError(
+                f"rows of step {record.step} are not the samples of its record", got=got, expected=expected
+            )
+
+
+def segment_name(stage: str, step: int) -> str:
+    """The file name of a step's rows: ``grpo-000012.arrow``."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", stage):
+        raise RecordError("a stage cannot name a file", got=repr(stage), expected="letters, digits, _ and -")
+    return f"{stage}-{step:06d}.arrow"
+
+
+def _check_directory(run_dir: Path, resume: bool) -> None:
+    """Refuse to write into what may be someone's run, and to resume what is none."""
+    if resume and not (run_dir / RUN).is_file():
+        raise RecordError(
+            f"{run_dir} holds no run to resume",
+            expected=f"a {RUN} in it",
+            remedy="leave --resume out, or fix --out",
+        )
+    if not resume and run_dir.exists() and not (run_dir.is_dir() and not any(run_dir.iterdir())):
+        raise RecordError(
+            f"{run_dir} exists and is not empty",
+            expected="a new or empty directory",
+            remedy="go on with it by --resume, or choose another --out",
+        )

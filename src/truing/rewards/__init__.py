@@ -1,0 +1,25 @@
+"""Rewards: pure graders of text, and the one place where reward functions are called."""
+
+from truing.rewards.grade import RewardFn, Rewards, grade
+from truing.rewards.text import (
+    AnswerFormat,
+    exact_match,
+    extract_answer,
+    f1,
+    follows_format,
+    normalize_answer,
+    write_answer,
+)
+
+__all__ = [
+    "AnswerFormat",
+    "RewardFn",
+    "Rewards",
+    "exact_match",
+    "extract_answer",
+    "f1",
+    "follows_format",
+    "grade",
+    "normalize_answer",
+    "write_answer",
+]

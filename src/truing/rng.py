@@ -1,0 +1,28 @@
+"""Random numbers named by what they are for, so that batch composition and resuming cannot move them."""
+
+import hashlib
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def seed_of(*key: object) -> int:
+    """A 63-bit seed from a key such as ``(seed, "sample", stage, step, group, rollout, turn)``."""
+    digest = hashlib.sha256("\x1f".join(map(str, key)).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1
+
+
+def generator(*key: object) -> np.random.Generator:
+    """An independent generator for a key."""
+    return np.random.Generator(np.random.Philox(seed_of(*key)))
+
+
+def uniforms(count: int, *key: object) -> Tensor:
+    """``count`` numbers in [0, 1), float64; number ``i`` of a key is the same whatever ``count`` is."""
+    return torch.from_numpy(generator(*key).random(count))
+
+
+def permutation(count: int, *key: object) -> list[int]:
+    """A shuffled ``range(count)``."""
+    return generator(*key).permutation(count).tolist()

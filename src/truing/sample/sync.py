@@ -1,0 +1,40 @@
+"""From the policy's weights to the sampler's: a merged copy where there is an adapter.
+
+An adapter is folded into a *copy* made fresh from base + adapter at each sync. Nothing is merged and
+unmerged in place, so no rounding ever reaches the base.
+"""
+
+import copy
+
+import torch
+from peft.tuners.lora import LoraLayer
+from torch import nn
+from transformers import PreTrainedModel
+
+from truing.models.score import causal_model
+
+
+def sampler_copy(policy: nn.Module) -> PreTrainedModel:
+    """The model to sample from: the policy itself, or with an adapter a plain copy of its base."""
+    if not _adapted(policy):
+        return causal_model(policy)
+    plain = copy.deepcopy(causal_model(policy))
+    for name, layer in _adapted(plain).items():
+        plain.set_submodule(name, layer.get_base_layer())
+    return plain.requires_grad_(False)
+
+
+@torch.no_grad()
+def sync(policy: nn.Module, plain: PreTrainedModel) -> None:
+    """Bring the merged copy up to date with the policy; without an adapter they are one object."""
+    for name, layer in _adapted(policy).items():
+        merged = layer.get_base_layer().weight.clone()
+        for adapter in layer.active_adapters:
+            merged += layer.get_delta_weight(adapter)
+        plain.get_submodule(name).weight.copy_(merged)
+
+
+def _adapted(policy: nn.Module) -> dict[str, LoraLayer]:
+    """The adapted layers by their name in the plain model."""
+    modules = causal_model(policy).named_modules()
+    return {name: module for name, module in modules if isinstance(module, LoraLayer)}

@@ -1,0 +1,28 @@
+"""Samples to a Batch: tensors [B, T], padded on the right."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from truing.types import MASKS, NUMBERS, Batch, Sample
+
+STREAMS = tuple(name for name in (*MASKS, *NUMBERS) if name != "structure")
+
+
+def collate(samples: Sequence[Sample]) -> Batch:
+    """Stack samples; pads are invalid, masked out, and 0.
+
+    Lengths 2 and 3: token_ids [[a, b, 0], [c, d, e]], valid [[1, 1, 0], [1, 1, 1]].
+    """
+    streams = {name: _stack([getattr(sample, name) for sample in samples]) for name in STREAMS}
+    return Batch(
+        samples=tuple(samples),
+        token_ids=_stack([sample.token_ids for sample in samples]),
+        valid=_stack([torch.ones(len(sample), dtype=torch.bool) for sample in samples]),
+        **streams,
+    )
+
+
+def _stack(streams: Sequence[Tensor]) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence(list(streams), batch_first=True)

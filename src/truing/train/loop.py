@@ -1,0 +1,194 @@
+"""A run from start to end: stages, evaluations, checkpoints, and a record of it all."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from truing.algos import ALGORITHMS
+from truing.config import Recipe, to_toml
+from truing.envs.base import Env
+from truing.models.reference import AdapterReference, CopyReference, Reference
+from truing.record import RunReader, RunWriter
+from truing.rng import seed_of
+from truing.train import checkpoint
+from truing.train.clock import Clock
+from truing.train.evaluate import Estimate, Evaluation
+from truing.train.loss_label import LossLabel
+from truing.train.optimizer import learning_rate, make_optimizer
+from truing.train.recording import run_facts, step_record
+from truing.train.session import Session, open_session
+from truing.train.source import source
+from truing.train.step import Learner, train_step
+from truing.types import StepRecord
+
+Watch = Callable[[str, Mapping[str, Any]], None]
+"""Told of each thing as it happens: a kind (`start`, `stage`, `step`, `eval`, `note`) and its facts."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run leaves: its directory, and its evaluations in order."""
+
+    run: Path
+    evaluations: Mapping[str, Evaluation]
+
+    def estimates(self) -> dict[str, Estimate]:
+        """Mean reward with its interval, by evaluation."""
+        return {name: evaluation.estimate() for name, evaluation in self.evaluations.items()}
+
+    def gains(self) -> dict[str, Estimate]:
+        """What each stage added to the one before, by paired difference."""
+        names = list(self.evaluations)
+        return {
+            name: self.evaluations[name].gain_over(self.evaluations[before])
+            for before, name in zip(names, names[1:], strict=False)
+        }
+
+
+def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Watch) -> Result:
+    """Train what the recipe says and record it under ``out``."""
+    session = open_session(recipe, env)
+    with RunWriter(out, resume=resume) as writer:
+        if not resume:
+            writer.write_run(run_facts(session))
+            writer.write_recipe(to_toml(recipe))
+        trainer = _Run(session, writer, out, watch)
+        for note in env.notes:
+            trainer.tell("note", text=note)
+        return trainer.train(resume)
+
+
+class _Run:
+    """The state of a run while it goes on: what it writes to, and what was evaluated so far."""
+
+    def __init__(self, session: Session, writer: RunWriter, out: Path, watch: Watch):
+        self.session, self.writer, self.watch = session, writer, watch
+        self.recipe, self.out = session.recipe, out
+        self.checkpoints = out / "checkpoints"
+        self.evaluations: dict[str, Evaluation] = {}
+        self.label = ""
+
+    def tell(self, kind: str, **facts: Any) -> None:
+        """Record an event and pass it on."""
+        self.writer.event(kind, **facts)
+        self.watch(kind, facts)
+
+    def train(self, resume: bool) -> Result:
+        """All stages, from the start or from the newest checkpoint."""
+        stages = self.recipe.stages
+        first_stage, first_step = self.restore() if resume else (stages[0], 0)
+        if "base" not in self.evaluations:
+            self.evaluate("base", 0)
+        for stage in stages[stages.index(first_stage) :]:
+            self.train_stage(stage, first_step if stage == first_stage else 0)
+            if f"after_{stage}" not in self.evaluations:
+                self.evaluate(f"after_{stage}", self.version(stage, self.recipe.stage(stage).steps))
+        self.tell("finished", estimates={name: asdict(e) for name, e in Result(self.out, self.evaluations).estimates().items()})
+        return Result(self.out, self.evaluations)
+
+    def train_stage(self, stage: str, first_step: int) -> None:
+        """One stage; its reference is the policy as it is now, its optimiser starts fresh or is restored."""
+        cfg = self.recipe.stage(stage)
+        session = self.session
+        algorithm = ALGORITHMS[stage]
+        learner = Learner(
+            model=session.policy,
+            parameters=session.parameters,
+            optimizer=make_optimizer(session.parameters, self.recipe.optimizer),
+            reference=make_reference(session) if algorithm.needs_reference(cfg) else None,
+            algorithm=algorithm,
+            cfg=cfg,
+            optimizer_cfg=self.recipe.optimizer,
+        )
+        if first_step:
+            newest = self.checkpoints / checkpoint.State(stage, first_step, "").name
+            checkpoint.load_weights(newest, session.parameters)
+            checkpoint.load_optimizer(newest, session.parameters, learner.optimizer)
+        self.tell("stage", stage=stage, steps=cfg.steps, first_step=first_step)
+        for step in range(first_step, cfg.steps):
+            record = self.step(learner, stage, step)
+            self.watch("step", {"record": record, "steps": cfg.steps})
+            done = step + 1
+            if done == cfg.steps or (self.recipe.checkpoint_every and done % self.recipe.checkpoint_every == 0):
+                self.save(learner, stage, done)
+            if done < cfg.steps and self.recipe.eval.every and done % self.recipe.eval.every == 0:
+                self.evaluate(f"{stage}@{done}", self.version(stage, done))
+
+    def step(self, learner: Learner, stage: str, step: int) -> StepRecord:
+        """One update: draw, train, record."""
+        clock = Clock()
+        cfg = learner.cfg
+        version = self.version(stage, step)
+        torch.manual_seed(seed_of(self.recipe.seed, stage, step))
+        rate = learning_rate(step, cfg.steps, cfg.learning_rate, learner.optimizer_cfg)
+        for group in learner.optimizer.param_groups:
+            group["lr"] = rate
+        with clock("sample"):
+            if learner.algorithm.source == "rollouts":
+                self.session.sync_sampler(version)
+            drawn = source(self.session, learner.algorithm, cfg, stage, step)
+        self.session.policy.train()
+        traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), clock)
+        tokens = sum(len(sample) for sample in drawn.samples)
+        facts = {f"time/{phase}": seconds for phase, seconds in clock.seconds.items()}
+        facts |= {"lr": rate, "throughput/tokens_per_s": tokens / clock.total()}
+        record, label, rows = step_record(stage, step, drawn, traces, learner.algorithm, cfg, facts)
+        self.writer.write_step(record, rows)
+        self.explain(label, stage, step)
+        return record
+
+    def explain(self, label: LossLabel, stage: str, step: int) -> None:
+        """Say what the loss means where that changed since the last step."""
+        if label.label != self.label:
+            self.label = label.label
+            self.tell("loss", stage=stage, step=step, label=label.label, text=label.text)
+
+    def evaluate(self, name: str, version: int) -> None:
+        """Evaluate the policy as it is now, and record each answer."""
+        self.session.sync_sampler(version)
+        self.watch("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
+        evaluation = self.session.evaluate(name)
+        self.evaluations[name] = evaluation
+        self.tell("eval", **asdict(evaluation), estimate=asdict(evaluation.estimate()))
+
+    def save(self, learner: Learner, stage: str, step: int) -> None:
+        """Write a checkpoint, and drop the one before unless a stage ended there."""
+        ends = {checkpoint.State(name, self.recipe.stage(name).steps, "").name for name in self.recipe.stages}
+        before = checkpoint.find_newest(self.checkpoints)
+        state = checkpoint.save(self.checkpoints, stage, step, self.session.parameters, learner.optimizer)
+        if before is not None and before.name not in ends | {state.name}:
+            checkpoint.drop(before)
+        self.tell("checkpoint", name=state.name, weight_digest=state.weight_digest)
+
+    def restore(self) -> tuple[str, int]:
+        """The stage and step to go on from; drops records of steps that the checkpoint does not cover."""
+        newest = checkpoint.find_newest(self.checkpoints)
+        if newest is None:
+            self.writer.restart()
+            return self.recipe.stages[0], 0
+        state = checkpoint.read_state(newest)
+        self.writer.truncate_after(state.stage, state.step - 1)
+        for event in RunReader(self.out).events():
+            if event.kind == "eval":
+                facts = event.payload
+                self.evaluations[facts["name"]] = Evaluation(facts["name"], facts["reward"], facts["parts"])
+        index = self.recipe.stages.index(state.stage)
+        if index:
+            before = self.recipe.stages[index - 1]
+            end = checkpoint.State(before, self.recipe.stage(before).steps, "").name
+            checkpoint.load_weights(self.checkpoints / end, self.session.parameters)
+        self.tell("resumed", stage=state.stage, step=state.step)
+        return state.stage, state.step
+
+    def version(self, stage: str, step: int) -> int:
+        """Updates done so far, over all stages."""
+        before = self.recipe.stages[: self.recipe.stages.index(stage)]
+        return sum(self.recipe.stage(name).steps for name in before) + step
+
+
+def make_reference(session: Session) -> Reference:
+    """The policy as it is now, frozen."""
+    return AdapterReference(session.policy) if session.recipe.lora else CopyReference(session.policy)

@@ -1,0 +1,95 @@
+"""What a loss near zero means: one word per update, and a sentence with the numbers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from truing.errors import ContractError
+from truing.ops.losses import Objective
+from truing.ops.ratios import clip_mask
+from truing.record.rows import SampleRow
+from truing.train.metrics import gather, in_policy, is_trained, known, new_logprob, ratios
+
+ROUNDING = 1e-3
+"""A ratio this near to 1 is 1 to rounding: log-probabilities of a row move by 4e-5 with batch size."""
+
+
+@dataclass(frozen=True)
+class LossLabel:
+    """The word that a step records, and the sentence that explains it."""
+
+    label: str
+    text: str
+
+
+def loss_label(
+    rows: Sequence[SampleRow], objective: Objective | None, *, loss: float, grad_norm: float
+) -> LossLabel:
+    """Say which kind of update it was, and so whether its loss and gradient are as they should be.
+
+    Args:
+        rows: the samples of the update, at least one.
+        objective: the policy loss; None where there is none.
+        loss: what was minimised.
+        grad_norm: of its gradient, before clipping.
+
+    Returns:
+        ``all_masked``, ``no_signal``, ``zero_gradient`` (the one fault), ``on_policy``, ``off_policy`` or
+        ``supervised``.
+    """
+    trained = sum(int(is_trained(row).sum()) for row in rows)
+    policy = sum(int(in_policy(row).sum()) for row in rows)
+    numbers = f"loss {loss:.3g}, gradient norm {grad_norm:.3g}"
+    if not trained:
+        tokens = sum(len(row.sample) for row in rows)
+        return LossLabel("all_masked", f"none of {tokens} tokens is trained; {numbers}")
+    if trained > policy or objective is None:
+        if grad_norm == 0:
+            return LossLabel("zero_gradient", f"{trained} tokens are trained and nothing moves; {numbers}")
+        return LossLabel("supervised", f"{trained - policy} demonstrated tokens are trained; {numbers}")
+    ratio_N, advantage_N, logprob_N = known(
+        ratios(rows, objective),
+        gather(rows, lambda row: row.sample.advantage, in_policy),
+        gather(rows, new_logprob, in_policy),
+    )
+    return _policy_label(ratio_N, advantage_N, logprob_N, objective, grad_norm, numbers)
+
+
+def _policy_label(
+    ratio_N: Tensor,
+    advantage_N: Tensor,
+    logprob_N: Tensor,
+    objective: Objective,
+    grad_norm: float,
+    numbers: str,
+) -> LossLabel:
+    """The label of an update of policy terms alone, from its N scored tokens."""
+    tokens = len(ratio_N)
+    if not tokens:
+        raise ContractError(
+            "no policy token has both an advantage and its log-probabilities", expected="some"
+        )
+    rewarded_N = advantage_N != 0
+    certain_N = logprob_N == 0  # the only token it could be: its gradient is exactly 0
+    if not rewarded_N.any():
+        return LossLabel("no_signal", f"all groups are of equal reward: {tokens} advantages are 0; {numbers}")
+    if not (rewarded_N & ~certain_N).any():
+        return LossLabel("no_signal", f"every token with an advantage was the only possible one; {numbers}")
+    clipped_N = clip_mask(ratio_N, advantage_N, objective.clip_low, objective.clip_high)
+    pulling = int((rewarded_N & ~certain_N & ~clipped_N).sum())
+    if pulling and grad_norm == 0:
+        return LossLabel(
+            "zero_gradient", f"{pulling} of {tokens} tokens should pull and nothing moves; {numbers}"
+        )
+    drift = float((ratio_N - 1).abs().max())
+    if drift <= ROUNDING:
+        mean = float(advantage_N.mean())
+        meaning = {
+            "clip": f"the policy loss is minus the mean advantage ({mean:.2g} over tokens): near 0 is right",
+            "cispo": "the value of this policy loss means nothing, its gradient does",
+        }[objective.surrogate]
+        return LossLabel("on_policy", f"ratios are 1 to {drift:.1g}, so {meaning}; {numbers}")
+    clipped = int(clipped_N.sum())
+    text = f"ratios differ from 1 by up to {drift:.2g}; {clipped} of {tokens} tokens are clipped; {numbers}"
+    return LossLabel("off_policy", text)

@@ -1,0 +1,97 @@
+"""What an update leaves in the record: a row per sample, the numbers of the step, and what its loss means."""
+
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from truing.algos import Algorithm
+from truing.models.digest import digest
+from truing.record import SampleRow
+from truing.train.loss_label import LossLabel, loss_label
+from truing.train.metrics import Metrics, alignment, mismatch_metrics, step_metrics
+from truing.train.session import Session
+from truing.train.source import Drawn
+from truing.train.step import Trace
+from truing.types import Sample, Status, StepRecord
+
+LIBRARIES = ("truing", "torch", "transformers", "peft", "tokenizers")
+
+
+def run_facts(session: Session) -> dict[str, Any]:
+    """What run.json says: enough to read the tokens, and to make the run again."""
+    return {
+        "name": session.recipe.name,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "recipe": session.recipe.model_dump(mode="json"),
+        "contract": asdict(session.contract),
+        "model": {"name": session.loaded.name, "path": str(session.loaded.path), "digest": session.loaded.digest},
+        "trainable_digest": digest(session.parameters),
+        "tokenizer": str(session.loaded.path),
+        "tasks": {"train": len(session.train_tasks), "eval": [task.task_id for task in session.eval_tasks]},
+        "versions": {library: version(library) for library in LIBRARIES},
+        "machine": {"python": platform.python_version(), "threads": torch.get_num_threads()},
+    }
+
+
+def step_record(
+    stage: str,
+    step: int,
+    drawn: Drawn,
+    traces: Sequence[Trace],
+    algorithm: Algorithm,
+    cfg: Any,
+    facts: Mapping[str, float],
+) -> tuple[StepRecord, LossLabel, list[SampleRow]]:
+    """The record of an update from its traces; ``facts`` are numbers that the loop knows (rate, times).
+
+    Each sample is shown as its last forward saw it; sampler and trainer are compared on the first inner
+    step alone, before any weight moved.
+    """
+    rows = _rows(drawn, traces)
+    first, last = traces[0], traces[-1]
+    objective = algorithm.objective(cfg)
+    total = sum(last.loss.values())
+    metrics: Metrics = step_metrics(rows, objective, first_inner=False) | mismatch_metrics(_rows(drawn, [first]))
+    metrics |= alignment(*_ids(drawn, first.samples))
+    metrics |= {f"loss/{name}": value for name, value in last.loss.items()}
+    metrics |= {"loss/total": total, "grad/norm": last.grad_norm, **facts}
+    label = loss_label(rows, objective, loss=total, grad_norm=last.grad_norm)
+    seconds = {name.removeprefix("time/"): value for name, value in facts.items() if name.startswith("time/")}
+    samples = tuple(row.sample for row in rows)
+    return StepRecord(step, stage, metrics, label.label, samples, seconds), label, rows
+
+
+def _rows(drawn: Drawn, traces: Sequence[Trace]) -> list[SampleRow]:
+    """One row per sample of the traces; a later trace replaces what an earlier one said."""
+    rows: dict[str, SampleRow] = {}
+    for trace in traces:
+        for sample in trace.samples:
+            rollout = drawn.rollouts.get(sample.rollout_id)
+            absent = torch.full((len(sample),), torch.nan)
+            rows[sample.sample_id] = SampleRow(
+                sample=sample,
+                new_logprob=trace.logprob.get(sample.sample_id, absent),
+                entropy=trace.entropy.get(sample.sample_id, absent),
+                raw_entropy=trace.raw_entropy.get(sample.sample_id, absent),
+                text=rollout.text if rollout else drawn.tasks[sample.task_id].demonstration or "",
+                status=rollout.status if rollout else Status.DONE,
+                reward_parts=rollout.reward_parts if rollout else {},
+                messages=drawn.tasks[sample.task_id].messages,
+            )
+    return list(rows.values())
+
+
+def _ids(drawn: Drawn, samples: Sequence[Sample]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """For each turn that was sampled: the ids that the sampler drew, and those that were trained on."""
+    pairs = [
+        (turn.token_ids, sample.token_ids[span.start : span.end])
+        for sample in samples
+        if sample.rollout_id in drawn.rollouts
+        for turn, span in zip(drawn.rollouts[sample.rollout_id].turns, sample.turns, strict=True)
+    ]
+    return [drew for drew, _ in pairs], [scored for _, scored in pairs]

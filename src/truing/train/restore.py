@@ -1,0 +1,61 @@
+"""The policy of a finished or running run, rebuilt from its recipe and a checkpoint."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from truing.config import Recipe, load_recipe
+from truing.errors import RecordError
+from truing.models.load import LoadedModel, load
+from truing.models.lora import add_lora, trainable_parameters
+from truing.record import RunReader
+from truing.rng import seed_of
+from truing.train import checkpoint
+from truing.types import SamplingContract
+
+
+@dataclass(frozen=True, eq=False)
+class Restored:
+    """A policy with the weights of a checkpoint, and how it samples."""
+
+    recipe: Recipe
+    loaded: LoadedModel
+    policy: nn.Module
+    contract: SamplingContract
+
+
+def open_policy(recipe: Recipe) -> tuple[LoadedModel, nn.Module]:
+    """The model of a recipe, and the policy to train: the model itself, or the model in a fresh adapter."""
+    model = recipe.model
+    loaded = load(model.name, revision=model.revision, chat_template=model.chat_template, device=model.device)
+    if not recipe.lora:
+        return loaded, loaded.model
+    return loaded, add_lora(loaded.model, **recipe.lora.model_dump(), seed=seed_of(recipe.seed, "lora"))
+
+
+def restore_policy(run_dir: Path, name: str | None = None) -> Restored:
+    """The policy of a run at a checkpoint, by default the newest.
+
+    Args:
+        run_dir: a run directory.
+        name: of a folder under ``checkpoints``, such as ``grpo-000040``.
+    """
+    recipe = load_recipe(RunReader(run_dir).run_dir / "recipe.toml")
+    folder = _checkpoint(run_dir / "checkpoints", name)
+    loaded, policy = open_policy(recipe)
+    checkpoint.load_weights(folder, trainable_parameters(policy))
+    return Restored(recipe, loaded, policy.eval(), recipe.sampling.contract(loaded.stop_ids))
+
+
+def _checkpoint(folder: Path, name: str | None) -> Path:
+    """The folder of a checkpoint, which must be there."""
+    found = checkpoint.find_newest(folder) if name is None else folder / name
+    if found is None or not found.is_dir():
+        raise RecordError(
+            "this run has no such checkpoint",
+            got=found or folder,
+            expected="a folder under checkpoints/",
+            remedy="train until the first checkpoint, or name one that is there",
+        )
+    return found

@@ -1,0 +1,98 @@
+"""What a run holds: the model and its sampler, the environment and its tasks, the sampling contract."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from torch import nn
+
+from truing.config import Recipe
+from truing.envs.base import Env, checked_tasks
+from truing.errors import DataError
+from truing.models.digest import quick_sum
+from truing.models.load import LoadedModel
+from truing.models.lora import trainable_parameters
+from truing.rewards import grade
+from truing.rng import permutation
+from truing.rollout.collect import collect
+from truing.sample.hf import HFSampler
+from truing.sample.sync import sampler_copy, sync
+from truing.train.evaluate import Evaluation, evaluate
+from truing.train.restore import open_policy
+from truing.types import RolloutGroup, SamplingContract, Task
+
+
+@dataclass(frozen=True, eq=False)
+class Session:
+    """Made once per run by ``open_session``; the policy's weights are all that changes."""
+
+    recipe: Recipe
+    loaded: LoadedModel
+    policy: nn.Module
+    parameters: Mapping[str, nn.Parameter]  # what is trained
+    sampler: HFSampler
+    env: Env
+    train_tasks: Sequence[Task]
+    eval_tasks: Sequence[Task]
+    contract: SamplingContract
+
+    def sync_sampler(self, version: int) -> None:
+        """Bring the sampler to the policy's weights and stamp it with their digest."""
+        sync(self.policy, self.sampler.model)
+        self.sampler.version = version
+        self.sampler.weight_digest = quick_sum(self.parameters)
+
+    def draw(
+        self, tasks: Sequence[Task], group_size: int, contract: SamplingContract, key: tuple[object, ...]
+    ) -> list[RolloutGroup]:
+        """Answer tasks with the sampler's weights, and grade."""
+        return collect(
+            tasks,
+            group_size=group_size,
+            sampler=self.sampler,
+            tokenizer=self.loaded.tokenizer,
+            contract=contract,
+            grade=partial(grade, rewards=self.env.rewards),
+            key=(self.recipe.seed, *key),
+        )
+
+    def evaluate(self, name: str) -> Evaluation:
+        """The fixed evaluation with the sampler's weights: same tasks, same random numbers, any ``name``."""
+        cfg = self.recipe.eval
+        contract = self.recipe.sampling.contract(self.contract.stop_ids, temperature=cfg.temperature)
+        return evaluate(name, lambda: self.draw(self.eval_tasks, cfg.samples, contract, ("eval",)))
+
+    def tasks_of(self, stage: str, step: int, count: int) -> list[Task]:
+        """The training tasks of a step: each epoch is a fresh shuffle, keyed by seed, stage and epoch."""
+        total = len(self.train_tasks)
+        chosen = []
+        for place in range(step * count, (step + 1) * count):
+            order = permutation(total, self.recipe.seed, stage, "epoch", place // total)
+            chosen.append(self.train_tasks[order[place % total]])
+        return chosen
+
+
+def open_session(recipe: Recipe, env: Env) -> Session:
+    """Load the model, add the adapter, and prove that the environment's tasks can be used."""
+    splits = checked_tasks(env)
+    wanted = recipe.eval.tasks
+    if len(splits["eval"]) < wanted:
+        raise DataError(
+            "the environment has too few evaluation tasks",
+            got=len(splits["eval"]),
+            expected=f"at least eval.tasks = {wanted}",
+            remedy="give it more data, or lower eval.tasks",
+        )
+    loaded, policy = open_policy(recipe)
+    sampler = HFSampler(sampler_copy(policy), context_length=loaded.context_length)
+    return Session(
+        recipe=recipe,
+        loaded=loaded,
+        policy=policy,
+        parameters=trainable_parameters(policy),
+        sampler=sampler,
+        env=env,
+        train_tasks=splits["train"],
+        eval_tasks=splits["eval"][:wanted],
+        contract=recipe.sampling.contract(loaded.stop_ids),
+    )

@@ -1,0 +1,310 @@
+"""The journey of a token, as data.
+
+    Task ──▶ Turn* ──▶ Rollout ──▶ RolloutGroup ──▶ Sample ──▶ Batch ──▶ StepRecord
+
+Everything is frozen: a stage that adds something makes a new object. A ``Sample`` holds per-token
+streams of one length; index ``t`` always speaks of ``token_ids[t]``. What was not recorded is NaN,
+never 0. Shape suffixes (T tokens, B samples, K ids of a support) are listed in docs/notation.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import IntEnum, StrEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truing.errors import ContractError
+
+Message = Mapping[str, Any]
+"""One chat message: ``role``, ``content`` and whatever else the chat template reads."""
+
+
+class Origin(IntEnum):
+    """Where a token came from. Masks derive from this and from nothing else."""
+
+    PROMPT = 0  # the task's own messages
+    TEMPLATE = 1  # glue that a chat template inserts
+    TOOL = 2  # what an environment answered
+    FORCED = 3  # injected, or the only token a grammar allowed
+    SAMPLED = 4  # the policy's choice
+    DEMO = 5  # a demonstration: trained by supervised terms only, has no sampler log-probability
+
+
+class FinishReason(StrEnum):
+    """Why a turn ended."""
+
+    STOP = "stop"  # a stop id was drawn
+    LENGTH = "length"  # max_new_tokens was reached first
+    TOOL = "tool"  # the turn ended in a tool call
+    ERROR = "error"  # the sampler or the environment failed
+    DEMO = "demo"  # a demonstration: nobody sampled it
+
+
+class Status(StrEnum):
+    """What became of a rollout. An error is recorded as such and is never a reward of 0."""
+
+    DONE = "done"
+    TRUNCATED = "truncated"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class SamplingContract:
+    """How tokens are drawn: the one value that sampler, trainer, reference and doctor share.
+
+    Penalties and ``min_new_tokens`` count the ids generated in the current turn and never the
+    prompt. ``temperature`` 0 is greedy. ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off.
+    Stop *strings* cannot be replayed on ids, so there are none: give their ids.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    min_new_tokens: int = 0
+    max_new_tokens: int = 128
+    stop_ids: tuple[int, ...] = ()
+
+    def __post_init__(self):
+        limits = {
+            "temperature": (self.temperature >= 0, "≥ 0"),
+            "top_k": (self.top_k >= 0, "≥ 0"),
+            "top_p": (0 < self.top_p <= 1, "in (0, 1]"),
+            "min_p": (0 <= self.min_p < 1, "in [0, 1)"),
+            "repetition_penalty": (self.repetition_penalty > 0, "> 0"),
+            "max_new_tokens": (self.max_new_tokens >= 1, "≥ 1"),
+            "min_new_tokens": (0 <= self.min_new_tokens <= self.max_new_tokens, "in [0, max_new_tokens]"),
+        }
+        for name, (holds, expected) in limits.items():
+            if not holds:
+                raise ContractError(f"sampling.{name} cannot be", got=getattr(self, name), expected=expected)
+
+    @property
+    def truncates(self) -> bool:
+        """Whether some tokens are cut from the support, which must then be recorded."""
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
+
+RAW = SamplingContract()
+"""The model's own distribution: demonstrations are scored under it."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to do: the messages the policy sees, and what a grader needs to judge the answer."""
+
+    task_id: str
+    family: str
+    messages: tuple[Message, ...]
+    answer: Any = None
+    demonstration: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Support:
+    """For each of T tokens, the ids it could have been drawn from: ``ids[splits[t]:splits[t+1]]``.
+
+    An empty slice means the whole vocabulary.
+    """
+
+    ids: Tensor  # [sum of K] int32
+    splits: Tensor  # [T + 1] int64
+
+    def at(self, t: int) -> Tensor:
+        """The ids [K] that token ``t`` could have been; empty where nothing was cut."""
+        return self.ids[self.splits[t] : self.splits[t + 1]]
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """One call of the sampler: the ids it was shown since the last turn, and the ids it drew."""
+
+    context_ids: Tensor  # [C] int64, PROMPT, TEMPLATE, TOOL or FORCED
+    context_origin: Tensor  # [C] uint8
+    token_ids: Tensor  # [L] int64
+    sampler_logprob: Tensor  # [L] float32, as drawn, under the contract
+    finish_reason: FinishReason
+    sampler_version: int
+    weight_digest: str
+    support: Support | None = None
+
+    def __post_init__(self):
+        _same_length("Turn context", context_ids=self.context_ids, context_origin=self.context_origin)
+        _same_length("Turn", token_ids=self.token_ids, sampler_logprob=self.sampler_logprob)
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """One attempt at a task: its turns, and what it earned."""
+
+    rollout_id: str
+    group_id: str
+    task: Task
+    turns: tuple[Turn, ...]
+    text: str
+    status: Status
+    contract: SamplingContract
+    reward: float = float("nan")
+    reward_parts: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RolloutGroup:
+    """Attempts at one task that share a baseline."""
+
+    group_id: str
+    task: Task
+    rollouts: tuple[Rollout, ...]
+
+    def __post_init__(self):
+        strangers = {r.group_id for r in self.rollouts} - {self.group_id}
+        if strangers:
+            raise ContractError("a group holds rollouts of other groups", got=sorted(strangers), expected=self.group_id)
+
+
+@dataclass(frozen=True)
+class TurnSpan:
+    """Where a turn's own tokens lie in a sample, and who drew them."""
+
+    start: int
+    end: int
+    finish_reason: FinishReason
+    sampler_version: int
+    weight_digest: str
+
+
+MASKS = ("structure", "policy_mask", "kl_mask", "value_mask", "supervised_mask")
+NUMBERS = ("sampler_logprob", "old_logprob", "ref_logprob", "value", "advantage", "returns")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sample:
+    """One row to train on: T tokens, and everything known of each.
+
+    Masks are separate by use: policy terms ⊆ SAMPLED, supervised terms ⊆ DEMO. ``value[t]`` is V of
+    the state *before* ``token_ids[t]``. A number that was not recorded is NaN.
+    """
+
+    sample_id: str
+    rollout_id: str
+    group_id: str
+    task_id: str
+    family: str
+    prompt_hash: str
+    prompt_length: int  # tokens before the first that was sampled or demonstrated
+    turns: tuple[TurnSpan, ...]
+    contract: SamplingContract
+    old_source: str  # where old_logprob comes from: "sampler", "recomputed", or "" where absent
+    reward: float
+    bootstrap_value: float  # V of the state after a truncated end; NaN where the episode ended
+    token_ids: Tensor  # [T] int64, exactly what the sampler saw and produced
+    origin: Tensor  # [T] uint8
+    structure: Tensor  # [T] bool, tool-call scaffolding among SAMPLED tokens
+    policy_mask: Tensor  # [T] bool
+    kl_mask: Tensor  # [T] bool
+    value_mask: Tensor  # [T] bool
+    supervised_mask: Tensor  # [T] bool
+    sampler_logprob: Tensor  # [T] float32, under the contract, as drawn
+    old_logprob: Tensor  # [T] float32, the clipping reference
+    ref_logprob: Tensor  # [T] float32, under the same contract and support
+    value: Tensor  # [T] float32
+    advantage: Tensor  # [T] float32
+    returns: Tensor  # [T] float32
+    support: Support | None
+
+    @classmethod
+    def bare(cls, *, token_ids: Tensor, origin: Tensor, **known: Any) -> "Sample":
+        """A sample with what is ``known``; every other mask is False and every other number NaN."""
+        length = len(token_ids)
+        blank: dict[str, Any] = {name: torch.zeros(length, dtype=torch.bool) for name in MASKS}
+        blank |= {name: torch.full((length,), float("nan")) for name in NUMBERS}
+        blank |= {"old_source": "", "reward": float("nan"), "bootstrap_value": float("nan"), "support": None}
+        return cls(token_ids=token_ids, origin=origin, **(blank | known))
+
+    def __post_init__(self):
+        streams = {name: getattr(self, name) for name in ("token_ids", "origin", *MASKS, *NUMBERS)}
+        _same_length(f"Sample {self.sample_id}", **streams)
+        for mask, home in (("policy_mask", Origin.SAMPLED), ("supervised_mask", Origin.DEMO)):
+            outside = getattr(self, mask) & (self.origin != home)
+            if outside.any():
+                at = int(outside.nonzero()[0])
+                raise ContractError(
+                    f"{mask} of sample {self.sample_id} is on at token {at}, which the policy did not choose"
+                    if home is Origin.SAMPLED
+                    else f"{mask} of sample {self.sample_id} is on at token {at}, which is no demonstration",
+                    got=Origin(int(self.origin[at])).name,
+                    expected=home.name,
+                )
+        if self.support is not None and len(self.support.splits) != len(self.token_ids) + 1:
+            raise ContractError(
+                f"the support of sample {self.sample_id} does not cover its tokens",
+                got=f"{len(self.support.splits)} splits",
+                expected=f"{len(self.token_ids) + 1}",
+            )
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Batch:
+    """Samples as tensors [B, T], padded on the right; ``valid`` tells tokens from pads.
+
+    Numbers are 0 where a pad is, so that a mask can multiply them away; NaN stays where a number was
+    not recorded. Nothing is shifted: ``logprob[b, t]`` is of ``token_ids[b, t]``.
+    """
+
+    samples: tuple[Sample, ...]
+    token_ids: Tensor
+    valid: Tensor
+    policy_mask: Tensor
+    kl_mask: Tensor
+    value_mask: Tensor
+    supervised_mask: Tensor
+    sampler_logprob: Tensor
+    old_logprob: Tensor
+    ref_logprob: Tensor
+    value: Tensor
+    advantage: Tensor
+    returns: Tensor
+
+    def __post_init__(self):
+        shape = self.token_ids.shape
+        for item in fields(self)[1:]:
+            got = getattr(self, item.name).shape
+            if got != shape:
+                raise ContractError(f"Batch.{item.name} has another shape", got=tuple(got), expected=tuple(shape))
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What one forward says of a Batch, each [B, T] and 0 where nothing was asked for."""
+
+    logprob: Tensor  # under the sample's own contract
+    entropy: Tensor  # of the distribution that was drawn from, nats
+    raw_entropy: Tensor  # of the model's own distribution, nats; no gradient
+
+
+@dataclass(frozen=True, eq=False)
+class StepRecord:
+    """One update as the run directory keeps it."""
+
+    step: int
+    stage: str
+    metrics: Mapping[str, float]
+    loss_label: str
+    samples: tuple[Sample, ...]
+    seconds: Mapping[str, float]
+
+
+def _same_length(owner: str, **streams: Tensor) -> None:
+    """Raise unless all streams are vectors of one length."""
+    shapes = {name: tuple(stream.shape) for name, stream in streams.items()}
+    if any(len(shape) != 1 for shape in shapes.values()) or len(set(shapes.values())) > 1:
+        raise ContractError(f"{owner}: per-token streams differ in shape", got=shapes, expected="vectors of one length")

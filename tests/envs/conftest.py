@@ -1,0 +1,13 @@
+import pytest
+
+from truing.types import Rollout, SamplingContract, Status
+
+
+@pytest.fixture
+def attempt():
+    """A finished rollout of a task with a given response."""
+
+    def make(task, text):
+        return Rollout("r", "g", task, (), text, Status.DONE, SamplingContract())
+
+    return make

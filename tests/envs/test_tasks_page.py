@@ -1,0 +1,31 @@
+"""The page docs/tasks.md is run as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from truing.envs import ENVS, Env
+
+PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
+
+
+def test_the_examples_of_the_page_run_and_make_an_environment():
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 3
+    names = {}
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), names)
+    assert isinstance(names["Capitals"](), Env)
+
+
+def test_the_files_that_the_page_links_to_exist():
+    links = re.findall(r"\]\((\.\./[^)]+)\)", PAGE.read_text(encoding="utf-8"))
+    assert links
+    assert [link for link in links if not (PAGE.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("name", ENVS)
+def test_every_environment_of_the_table_is_in_a_file_of_its_name(name):
+    assert ENVS[name].__module__ == f"truing.envs.{name}"
+    assert all(field.annotation is not None for field in ENVS[name].Config.model_fields.values())

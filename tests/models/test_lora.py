@@ -1,0 +1,130 @@
+"""Adapters: no change at the start, seeded by themselves, and a reference that comes and goes without a trace."""
+
+import pytest
+import torch
+
+from truing.errors import ModelError
+from truing.models.digest import digest
+from truing.models.load import load
+from truing.models.lora import add_lora, add_reference, trainable_parameters, use_reference
+
+IDS = torch.tensor([[104, 101, 108, 108, 111]])
+
+
+def adapted(model, **changes):
+    arguments = {"rank": 4, "alpha": 8.0, "dropout": 0.0, "targets": "all-linear", "seed": 3} | changes
+    return add_lora(model, **arguments)
+
+
+@torch.no_grad()
+def shake(policy):
+    for parameter in trainable_parameters(policy).values():
+        parameter.add_(torch.randn_like(parameter), alpha=0.1)
+
+
+@torch.no_grad()
+def logits(model):
+    return model(input_ids=IDS).logits
+
+
+def test_a_fresh_adapter_changes_nothing_and_alone_is_trained(loaded):
+    before = logits(loaded.model)
+    policy = adapted(loaded.model)
+    assert torch.equal(logits(policy), before)
+    trained = trainable_parameters(policy)
+    # 2 layers × 7 linear layers × (A, B); the output head is left alone.
+    assert len(trained) == 28
+    assert all("lora_" in name for name in trained)
+    assert {p.dtype for p in trained.values()} == {torch.float32}
+
+
+def test_full_training_counts_tied_weights_once(loaded):
+    trained = trainable_parameters(loaded.model)
+    assert "model.embed_tokens.weight" in trained
+    assert "lm_head.weight" not in trained
+
+
+def test_initial_weights_depend_on_the_seed_alone(tiny_folder):
+    def fresh(seed, global_seed):
+        torch.manual_seed(global_seed)
+        before = torch.get_rng_state()
+        policy = adapted(load(str(tiny_folder), device="cpu").model, seed=seed)
+        assert torch.equal(torch.get_rng_state(), before)
+        return digest(trainable_parameters(policy))
+
+    assert fresh(3, 0) == fresh(3, 1)
+    assert fresh(4, 0) != fresh(3, 0)
+
+
+def test_dropout_acts_in_training_mode_only(loaded):
+    policy = adapted(loaded.model, dropout=0.5)
+    shake(policy)
+    policy.train()
+    assert not torch.equal(logits(policy), logits(policy))
+    policy.eval()
+    assert torch.equal(logits(policy), logits(policy))
+
+
+def test_without_a_reference_adapter_the_base_is_the_reference(loaded):
+    base = logits(loaded.model)
+    policy = adapted(loaded.model)
+    shake(policy)
+    with use_reference(policy):
+        assert torch.equal(logits(policy), base)
+    assert not torch.equal(logits(policy), base)
+
+
+def test_the_reference_stays_while_the_policy_moves_and_is_replaced_when_asked(loaded):
+    policy = adapted(loaded.model)
+    for _ in range(2):  # two stages, each with its own start
+        shake(policy)
+        start = logits(policy)
+        add_reference(policy)
+        shake(policy)
+        with use_reference(policy):
+            assert torch.equal(logits(policy), start)
+        assert not torch.equal(logits(policy), start)
+
+
+def test_a_reference_is_copied_exactly_and_draws_no_random_numbers(loaded):
+    policy = adapted(loaded.model)
+    shake(policy)
+    before = torch.get_rng_state()
+    add_reference(policy)
+    assert torch.equal(torch.get_rng_state(), before)
+    state = policy.state_dict()
+    copies = [name for name in state if ".reference." in name]
+    assert len(copies) == 28
+    assert all(torch.equal(state[name], state[name.replace(".reference.", ".default.")]) for name in copies)
+
+
+@pytest.mark.parametrize("with_adapter", [True, False])
+def test_flags_mode_and_adapter_are_restored_even_after_an_error(loaded, with_adapter):
+    policy = adapted(loaded.model).train()
+    if with_adapter:
+        add_reference(policy)
+    frozen = next(iter(trainable_parameters(policy)))
+    policy.get_parameter(frozen).requires_grad_(False)  # something that peft's own restoring would switch on
+    flags = {name: p.requires_grad for name, p in policy.named_parameters()}
+    shake(policy)
+    live = logits(policy)
+    with pytest.raises(RuntimeError, match="out of memory"), use_reference(policy):
+        assert not policy.training
+        assert not torch.is_grad_enabled()
+        raise RuntimeError("out of memory")
+    assert {name: p.requires_grad for name, p in policy.named_parameters()} == flags
+    assert policy.training
+    assert policy.active_adapter == "default"
+    assert torch.equal(logits(policy), live)
+
+
+def test_layers_that_are_not_there_are_named(loaded):
+    with pytest.raises(ModelError, match="q_proj") as caught:
+        adapted(loaded.model, targets=["query"])
+    assert "lora.targets = ['query']" in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
+def test_an_adapter_on_a_tied_head_is_refused(loaded):
+    with pytest.raises(ModelError, match="tied to the output head"):
+        adapted(loaded.model, targets=["lm_head"])

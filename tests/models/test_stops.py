@@ -1,0 +1,56 @@
+"""What ends a turn, for the shapes in which models declare it."""
+
+import pytest
+
+from truing.errors import ModelError
+from truing.models.stops import stop_ids, turn_end_id
+from truing.models.tiny import byte_tokenizer
+
+END, PAD, BEGIN = 257, 258, 256
+
+
+def tokenizer_with(template, eos="<|im_end|>"):
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    tokenizer.eos_token = eos
+    return tokenizer
+
+
+LAST = "{{ messages[-1]['content'] }}"
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (LAST + "<|im_end|>\n", END),
+        (LAST + "<|pad|>", PAD),
+        ("<|im_start|>" + LAST, None),  # nothing follows
+        (LAST + "\n<|im_end|>", None),  # a newline follows: no single token ends the turn
+        (LAST + "x", None),
+    ],
+)
+def test_turn_end_is_the_special_token_right_after_the_answer(template, expected):
+    assert turn_end_id(tokenizer_with(template)) == expected
+
+
+@pytest.mark.parametrize(
+    ("eos", "expected"),
+    [(None, (END,)), (END, (END,)), ([BEGIN, END], (END, BEGIN)), ([PAD, PAD], (END, PAD))],
+)
+def test_declared_ids_are_an_int_a_list_or_absent(eos, expected):
+    assert stop_ids(byte_tokenizer(), eos) == expected
+
+
+def test_the_template_comes_first_even_where_eos_differs():
+    # Llama-3-like: the turn ends with another token than the text does.
+    assert stop_ids(tokenizer_with(LAST + "<|pad|>"), [END]) == (PAD, END)
+
+
+def test_no_stop_at_all_is_an_error():
+    with pytest.raises(ModelError, match="nothing ends a turn"):
+        stop_ids(tokenizer_with(LAST, eos=None), None)
+
+
+def test_a_template_that_refuses_is_an_error():
+    with pytest.raises(ModelError, match="refuses a question and its answer"):
+        stop_ids(tokenizer_with("{{ raise_exception('no') }}"), END)

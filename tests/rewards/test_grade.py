@@ -1,0 +1,110 @@
+import traceback
+
+import numpy as np
+import pytest
+import torch
+
+from truing.errors import RewardError
+from truing.rewards import grade
+from truing.types import Rollout, SamplingContract, Status, Task
+
+TASK = Task("t-17", "test", ({"role": "user", "content": "2 + 2?"},), answer="4")
+
+
+def attempt(text):
+    return Rollout("r", "g", TASK, (), text, Status.DONE, SamplingContract())
+
+
+def right(rollout, task):
+    return float(rollout.text == task.answer)
+
+
+def length(rollout, task):
+    return len(rollout.text)
+
+
+def test_the_total_is_the_weighted_sum_and_parts_are_not_weighted():
+    total, parts = grade(attempt("4"), {"right": (right, 2.0), "length": (length, -0.5), "seen": (length, 0)})
+    assert total == 2.0 * 1.0 - 0.5 * 1
+    assert parts == {"right": 1.0, "length": 1.0, "seen": 1.0}
+    assert all(type(value) is float for value in parts.values())
+
+
+@pytest.mark.parametrize("value", [1, 0.5, np.float32(0.5), np.float64(0.5), np.int64(2)])
+def test_plain_and_numpy_numbers_are_rewards(value):
+    assert grade(attempt("4"), {"r": (lambda rollout, task: value, 1.0)}) == (
+        float(value),
+        {"r": float(value)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (None, "returned None"),
+        (True, "returned a bool"),
+        (np.bool_(True), "returned a bool"),
+        (float("nan"), "not finite"),
+        (float("inf"), "not finite"),
+        (-float("inf"), "not finite"),
+        (10**400, "not finite"),
+        ([1.0, 0.0], "returned 2 values"),
+        ((), "returned 0 values"),
+        ("1.0", "returned a str"),
+        (torch.tensor(1.0), "returned a Tensor"),
+        (np.ones(3), "returned a ndarray"),
+        (1j, "returned a complex"),
+    ],
+)
+def test_what_is_no_finite_number_is_an_error_that_names_task_and_response(value, message):
+    def careless(rollout, task):
+        return value
+
+    with pytest.raises(RewardError, match=message) as caught:
+        grade(attempt("four\x1b[2J"), {"mine": (careless, 1.0)})
+    text = str(caught.value)
+    assert "'mine'" in text
+    assert "careless" in text
+    assert "'t-17'" in text
+    assert r"four\x1b[2J" in text  # control characters are shown, not sent to the terminal
+
+
+def test_a_function_that_raises_is_an_error_with_its_own_traceback():
+    def broken(rollout, task):
+        return 1 / len(rollout.text)
+
+    with pytest.raises(RewardError, match=r"'mine'.*broken.*'t-17'.*ZeroDivisionError") as caught:
+        grade(attempt(""), {"right": (right, 1.0), "mine": (broken, 1.0)})
+    cause = caught.value.__cause__
+    assert isinstance(cause, ZeroDivisionError)
+    assert "1 / len(rollout.text)" in "".join(traceback.format_exception(cause))
+
+
+def test_a_long_response_is_cut_in_the_message_and_nowhere_else():
+    seen = []
+
+    def broken(rollout, task):
+        seen.append(len(rollout.text))
+        raise ValueError("no")
+
+    with pytest.raises(RewardError) as caught:
+        grade(attempt("x" * 10_000), {"mine": (broken, 1.0)})
+    assert seen == [10_000]
+    assert len(str(caught.value)) < 1000
+
+
+def test_an_interrupt_is_not_a_reward_error():
+    def stop(rollout, task):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        grade(attempt(""), {"stop": (stop, 1.0)})
+
+
+def test_no_functions_and_infinite_sums_are_errors():
+    with pytest.raises(RewardError, match="no reward function"):
+        grade(attempt("4"), {})
+    with pytest.raises(RewardError, match="weighted sum"):
+        grade(attempt("4"), {"right": (right, float("nan"))})
+    with pytest.raises(RewardError, match="weighted sum"):
+        grade(attempt("4"), {"big": (lambda r, t: 1e308, 1e10)})

@@ -1,0 +1,68 @@
+"""A run's policy comes back from its recipe and a checkpoint, or an error says why not."""
+
+import pytest
+import torch
+
+from truing.config import resolve, to_toml
+from truing.errors import RecordError
+from truing.models import tiny
+from truing.models.digest import digest
+from truing.models.lora import trainable_parameters
+from truing.train import checkpoint
+from truing.train.restore import open_policy, restore_policy
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    """A run with two checkpoints of a rank-2 adapter, and the digests of their weights."""
+    tiny.build(tmp_path / "model")
+    recipe = resolve(
+        {
+            "name": "x",
+            "stages": ["sft"],
+            "model": {"name": str(tmp_path / "model"), "device": "cpu"},
+            "env": {"name": "arithmetic"},
+            "lora": {"rank": 2},
+            "sft": {"steps": 2, "learning_rate": 0.1},
+            "sampling": {"temperature": 0.5},
+        }
+    )
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "recipe.toml").write_text(to_toml(recipe))
+    _, policy = open_policy(recipe)
+    parameters = trainable_parameters(policy)
+    optimizer = torch.optim.AdamW(parameters.values())
+    for step in (1, 2):
+        with torch.no_grad():
+            for parameter in parameters.values():
+                parameter.add_(step)
+        checkpoint.save(run / "checkpoints", "sft", step, parameters, optimizer)
+    return run
+
+
+def test_the_newest_checkpoint_or_a_named_one(run_dir):
+    newest, first = restore_policy(run_dir), restore_policy(run_dir, "sft-000001")
+    for restored, name in ((newest, "sft-000002"), (first, "sft-000001")):
+        recorded = checkpoint.read_state(run_dir / "checkpoints" / name).weight_digest
+        assert digest(trainable_parameters(restored.policy)) == recorded
+        assert not restored.policy.training
+    assert newest.contract.temperature == 0.5
+    assert newest.contract.stop_ids == (257,)
+
+
+@pytest.mark.parametrize("name", ["sft-000009", "grpo-000001"])
+def test_a_checkpoint_that_is_not_there(run_dir, name):
+    with pytest.raises(RecordError, match="no such checkpoint"):
+        restore_policy(run_dir, name)
+
+
+def test_a_run_before_its_first_checkpoint(run_dir):
+    (run_dir / "checkpoints" / "last").unlink()
+    with pytest.raises(RecordError, match="no such checkpoint"):
+        restore_policy(run_dir)
+
+
+def test_a_folder_that_is_no_run(tmp_path):
+    with pytest.raises(RecordError, match="no run directory"):
+        restore_policy(tmp_path / "absent")

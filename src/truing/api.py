@@ -56,12 +56,17 @@ def train(
     if resume and out is None:
         raise RecordError("--resume needs to know which run", remedy="name its directory with --out")
     if env is None:
-        env = make_env(recipe.env["name"], {key: value for key, value in recipe.env.items() if key != "name"})
+        env = environment(recipe)
     if rewards is not None:
         named = rewards if isinstance(rewards, Mapping) else {function.__name__: (function, 1.0) for function in rewards}
         env = _Judged(env, named)
     folder = Path(out) if out is not None else _fresh(recipe.name)
     return run(recipe, env, folder, resume=resume, watch=watch)
+
+
+def environment(recipe: Recipe) -> Env:
+    """The environment that a recipe names."""
+    return make_env(recipe.env["name"], {key: value for key, value in recipe.env.items() if key != "name"})
 
 
 def _recipe(given: str | Path | Mapping[str, Any] | Recipe) -> Recipe:

@@ -10,7 +10,7 @@ from truing.envs.kinds import KINDS, Draws
 from truing.errors import DataError
 from truing.rewards import grade
 
-TINY = ("copy-1", "copy-2", "max", "modulo")
+TINY = ("first-3", "max")
 
 
 def numbers(text):
@@ -27,15 +27,14 @@ def solve(kind, asked):
         "subtract": lambda: str(found[0] - found[1]),
         "missing": lambda: str(found[1] - found[0]),
         "largest": lambda: str(sorted(found)[-1]),
-        "sort": lambda: ", ".join(sorted((str(n) for n in found), key=lambda n: (len(n), n))),
-        "reverse": lambda: ", ".join(re.findall(r"\d", asked)[::-1]),
+        "sort": lambda: " ".join(sorted((str(n) for n in found), key=lambda n: (len(n), n))),
+        "reverse": lambda: " ".join(re.findall(r"\d", asked)[::-1]),
         "max": lambda: str(found[0] if found[0] > found[1] else found[1]),
-        "modulo": lambda: str(sum(found))[-1],
     }
     by_letters = {
         "count": lambda: str(len(re.findall(rf"\b{asked.split()[4]}\b", asked)) - 1),
         "last": lambda: asked[-2],
-        "copy": lambda: asked[:-1],
+        "first": lambda: asked[0],
     }
     return (by_numbers | by_letters)[name]()
 
@@ -58,17 +57,16 @@ def test_the_questions_are_pinned():
         "subtract-2": ("What is 99 - 98?", "1"),
         "missing-1": ("0 + x = 4. What is x?", "4"),
         "missing-2": ("69 + x = 112. What is x?", "43"),
-        "largest-3": ("Which is the largest: 91, 99, 11?", "99"),
-        "largest-5": ("Which is the largest: 34, 88, 99, 25, 40?", "99"),
-        "sort-3": ("Sort from small to large: 13, 97, 46", "13, 46, 97"),
-        "sort-4": ("Sort from small to large: 73, 59, 90, 24", "24, 59, 73, 90"),
+        "largest-3": ("Which is the largest: 91 99 11?", "99"),
+        "largest-5": ("Which is the largest: 34 88 99 25 40?", "99"),
+        "sort-3": ("Sort from small to large: 13 97 46", "13 46 97"),
+        "sort-4": ("Sort from small to large: 73 59 90 24", "24 59 73 90"),
         "count-5": ("How many times is j in j p j j p?", "3"),
         "last-5": ("What is the last letter of nqtxy?", "y"),
-        "reverse-4": ("Reverse the list: 2, 3, 5, 4", "4, 5, 3, 2"),
-        "copy-1": ("a=", "a"),
-        "copy-2": ("uj=", "uj"),
+        "reverse-4": ("Reverse the list: 2 3 5 4", "4 5 3 2"),
+        "reverse-6": ("Reverse the list: 3 8 0 8 8 2", "2 8 8 0 8 3"),
+        "first-3": ("333>", "3"),
         "max": ("max 0 2=", "2"),
-        "modulo": ("0+6=", "6"),
     }
 
 
@@ -125,27 +123,27 @@ def test_the_kinds_for_tiny_are_short(kind):
 
 def test_more_questions_than_there_are_is_an_error():
     with pytest.raises(
-        DataError, match=r"not enough different 'copy-1' questions for train[\s\S]*got: \d+ questions"
+        DataError, match=r"not enough different 'max' questions for train[\s\S]*got: \d+ questions"
     ):
-        make_env("arithmetic", {"kinds": ["copy-1"], "train": 27, "eval": 1})
+        make_env("arithmetic", {"kinds": ["max"], "train": 101, "eval": 1})
 
 
 @pytest.mark.parametrize(
     ("response", "wanted"),
     [
-        ("12, 34", 1.0),
-        (" 12, 34\n", 1.0),
-        ("12, 43", 4 / 6),  # "12, " is right, 4 and 3 have changed places
-        ("1", 1 / 6),
-        ("12, 34 and more", 6 / 15),  # what is said too much counts against it
-        ("34, 12", 2 / 6),  # the comma and the blank
+        ("12 34", 1.0),
+        (" 12 34\n", 1.0),
+        ("12 43", 3 / 5),  # "12 " is right, 4 and 3 have changed places
+        ("1", 1 / 5),
+        ("12 34 and more", 5 / 14),  # what is said too much counts against it
+        ("34 12", 1 / 5),  # the blank
         ("", 0.0),
     ],
 )
 def test_partial_by_hand(response, wanted, attempt):
     env = make_env("arithmetic", {"kinds": ["sort-3"], "train": 1, "eval": 1})
     task = env.tasks("train")[0]
-    task = type(task)(task.task_id, task.family, task.messages, answer="12, 34")
+    task = type(task)(task.task_id, task.family, task.messages, answer="12 34")
     assert partial(attempt(task, response), task) == pytest.approx(wanted, abs=1e-12)
 
 

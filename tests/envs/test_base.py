@@ -13,10 +13,10 @@ def task(task_id, content):
 class Fixed:
     """An environment of given tasks."""
 
-    rewards = {}
     notes = ()
 
     def __init__(self, train, evaluation):
+        self.rewards = {}
         self.splits = {"train": train, "eval": evaluation}
 
     def tasks(self, split):

@@ -14,7 +14,9 @@ from truing.models.lora import add_lora, add_reference, trainable_parameters
 from truing.types import SamplingContract
 
 IDS = torch.tensor([[104, 101, 108, 108, 111, 257]])
-CONTRACT = SamplingContract(temperature=0.7, top_k=20, top_p=0.9, min_p=0.05, max_new_tokens=64, stop_ids=(257,))
+CONTRACT = SamplingContract(
+    temperature=0.7, top_k=20, top_p=0.9, min_p=0.05, max_new_tokens=64, stop_ids=(257,)
+)
 
 
 @torch.no_grad()
@@ -49,6 +51,7 @@ def test_merged_weights_give_the_policys_logprobs_in_transformers(policy, loaded
     assert tokenizer("né<|im_end|>")["input_ids"] == base("né<|im_end|>")["input_ids"]
 
 
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")
 def test_the_adapter_alone_gives_the_policys_logprobs_in_peft(policy, loaded, tmp_path):
     export(policy, loaded, CONTRACT, tmp_path / "out", "adapter")
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
@@ -116,7 +119,9 @@ def test_a_greedy_contract_is_greedy(tmp_path):
 
 
 def test_what_the_file_cannot_say_is_said():
-    contract = SamplingContract(presence_penalty=0.5, frequency_penalty=0.25, repetition_penalty=1.2, stop_ids=(1,))
+    contract = SamplingContract(
+        presence_penalty=0.5, frequency_penalty=0.25, repetition_penalty=1.2, stop_ids=(1,)
+    )
     _, warnings = generation_config(contract, pad_id=0)
     assert [warning.split(" is ")[0] for warning in warnings] == [
         "presence_penalty 0.5",

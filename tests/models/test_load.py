@@ -11,9 +11,11 @@ from transformers import PreTrainedConfig
 
 from truing.errors import ModelError
 from truing.models import load as module
+from truing.models import locate as locating
 from truing.models import tiny
 from truing.models.digest import digest
-from truing.models.load import load, locate
+from truing.models.load import load
+from truing.models.locate import locate
 
 
 @pytest.fixture
@@ -57,7 +59,10 @@ def test_a_given_chat_template_replaces_the_models_own(folder, tmp_path):
     other.write_text("{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}<|pad|>{% endfor %}")
     loaded = load(str(folder), device="cpu", chat_template=str(other))
     assert loaded.stop_ids == (258, 257)
-    assert loaded.tokenizer.apply_chat_template([{"role": "user", "content": "a"}], tokenize=False) == "[user]a<|pad|>"
+    assert (
+        loaded.tokenizer.apply_chat_template([{"role": "user", "content": "a"}], tokenize=False)
+        == "[user]a<|pad|>"
+    )
 
 
 def test_no_pad_token_means_the_stop_id_fills_rows(folder):
@@ -83,7 +88,7 @@ def test_a_hub_that_does_not_answer_points_to_local_folders(monkeypatch):
     def unreachable(name, **_):
         raise LocalEntryNotFoundError("cannot find an appropriate snapshot\nmore advice")
 
-    monkeypatch.setattr(module, "snapshot_download", unreachable)
+    monkeypatch.setattr(locating, "snapshot_download", unreachable)
     with pytest.raises(ModelError, match="path of a local model folder") as caught:
         locate("someone/model")
     assert "someone/model: cannot find an appropriate snapshot" in str(caught.value)
@@ -92,10 +97,23 @@ def test_a_hub_that_does_not_answer_points_to_local_folders(monkeypatch):
 
 def test_a_hub_id_with_a_revision_fetches_no_pickles(monkeypatch, tmp_path):
     asked = {}
-    monkeypatch.setattr(module, "snapshot_download", lambda name, **how: asked.update(how, name=name) or str(tmp_path))
+    monkeypatch.setattr(
+        locating, "snapshot_download", lambda name, **how: asked.update(how, name=name) or str(tmp_path)
+    )
     assert locate("someone/model", "v2") == tmp_path
     assert (asked["name"], asked["revision"]) == ("someone/model", "v2")
     assert not any("bin" in pattern for pattern in asked["allow_patterns"])
+
+
+def test_a_revision_of_what_has_none_is_refused(tiny_folder):
+    with pytest.raises(ModelError, match="only models on the hub"):
+        locate(str(tiny_folder), "v2")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_cuda_where_there_is_none(tiny_folder):
+    with pytest.raises(ModelError, match="no CUDA device"):
+        load(str(tiny_folder), device="cuda")
 
 
 def test_no_tokenizer(folder):
@@ -112,7 +130,7 @@ def test_no_chat_template(folder):
 
 
 def test_a_chat_template_that_is_not_there(tiny_folder):
-    with pytest.raises(ModelError, match="model.chat_template cannot be read"):
+    with pytest.raises(ModelError, match=r"model\.chat_template cannot be read"):
         load(str(tiny_folder), device="cpu", chat_template="absent.jinja")
 
 

@@ -1,4 +1,4 @@
-"""Adapters: no change at the start, seeded by themselves, and a reference that comes and goes without a trace."""
+"""Adapters: no change at the start, seeded by themselves; a reference comes and goes without a trace."""
 
 import pytest
 import torch
@@ -108,10 +108,11 @@ def test_flags_mode_and_adapter_are_restored_even_after_an_error(loaded, with_ad
     flags = {name: p.requires_grad for name, p in policy.named_parameters()}
     shake(policy)
     live = logits(policy)
-    with pytest.raises(RuntimeError, match="out of memory"), use_reference(policy):
+    with use_reference(policy):
         assert not policy.training
         assert not torch.is_grad_enabled()
-        raise RuntimeError("out of memory")
+    with pytest.raises(ZeroDivisionError), use_reference(policy):
+        _ = 1 / 0
     assert {name: p.requires_grad for name, p in policy.named_parameters()} == flags
     assert policy.training
     assert policy.active_adapter == "default"

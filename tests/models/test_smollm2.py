@@ -10,7 +10,16 @@ from truing.models import smollm2, store
 from truing.models.load import load, load_tokenizer
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
-TEXTS = ["a  1", "x\n\n  12 345", "½ ² ٣٤", "1,234.5 and\t67", " leading", "trailing  ", "é世界", "<|im_start|>user\n"]
+TEXTS = [
+    "a  1",
+    "x\n\n  12 345",
+    "½ ² ٣٤",
+    "1,234.5 and\t67",
+    " leading",
+    "trailing  ",
+    "é世界",
+    "<|im_start|>user\n",
+]
 
 
 @pytest.fixture(scope="module")

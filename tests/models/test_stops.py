@@ -51,6 +51,11 @@ def test_no_stop_at_all_is_an_error():
         stop_ids(tokenizer_with(LAST, eos=None), None)
 
 
+def test_a_template_without_the_answer_is_an_error():
+    with pytest.raises(ModelError, match="leaves out what the assistant says"):
+        turn_end_id(tokenizer_with("{{ messages[0]['content'] }}"))
+
+
 def test_a_template_that_refuses_is_an_error():
     with pytest.raises(ModelError, match="refuses a question and its answer"):
         stop_ids(tokenizer_with("{{ raise_exception('no') }}"), END)

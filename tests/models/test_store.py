@@ -53,7 +53,7 @@ def test_a_build_that_fails_leaves_nothing(tmp_path):
         (made / "half").write_text("…")
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(ModelError, match="No space left"):
         store.publish(tmp_path / "models" / "x", build)
     assert list((tmp_path / "models").iterdir()) == []
 

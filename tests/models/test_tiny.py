@@ -32,7 +32,9 @@ def test_special_tokens_in_text_are_single_ids():
 
 def test_template_is_chatml_without_a_system_message(tiny_folder):
     saved = AutoTokenizer.from_pretrained(tiny_folder)
-    text = saved.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False, add_generation_prompt=True)
+    text = saved.apply_chat_template(
+        [{"role": "user", "content": "hi"}], tokenize=False, add_generation_prompt=True
+    )
     assert text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
 
 

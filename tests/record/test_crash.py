@@ -7,8 +7,8 @@ import shutil
 from contextlib import contextmanager
 
 import pytest
-
 from recorded import NAN, make_record, make_row, same_row, write_steps
+
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter
 
@@ -98,17 +98,33 @@ def files_no_longer_than(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_write_refused_at_any_byte_of_the_line_loses_nothing(run):
-    whole = (run / "steps.jsonl").read_bytes()
+def test_a_line_refused_at_any_byte_loses_nothing(run):
     rows = [make_row("s0", 3)]
     with RunWriter(run, resume=True) as writer:
-        for limit in range(len(whole), len(whole) + 200, 23):
-            with files_no_longer_than(limit), pytest.raises(RecordError, match="cannot write"):
+        long_line = make_record(3, rows, **{f"time/phase{i}": 0.1 for i in range(1000)})
+        writer.write_step(long_line, rows)  # so that a segment fits where the next line does not
+        whole = (run / "steps.jsonl").read_bytes()
+        for room in range(0, 200, 23):
+            with (
+                files_no_longer_than(len(whole) + room),
+                pytest.raises(RecordError, match=r"cannot write .*steps"),
+            ):
+                writer.write_step(make_record(4, rows), rows)
+            assert len(RunReader(run).steps()) == 4
+        writer.write_step(make_record(4, rows), rows)
+    assert list(read_all(run)) == [("grpo", step) for step in range(5)]
+    assert (run / "steps.jsonl").read_bytes().startswith(whole)
+
+
+def test_a_segment_refused_at_any_byte_loses_nothing(run):
+    rows = [make_row("s0", 3)]
+    with RunWriter(run, resume=True) as writer:
+        for limit in range(3000, 11_000, 1000):
+            with files_no_longer_than(limit), pytest.raises(RecordError, match=r"cannot write .*arrow"):
                 writer.write_step(make_record(3, rows), rows)
-            assert len(RunReader(run).steps()) == 3
         writer.write_step(make_record(3, rows), rows)
     assert list(read_all(run)) == [("grpo", step) for step in range(4)]
-    assert (run / "steps.jsonl").read_bytes().startswith(whole)
+    assert not list(run.rglob("*.tmp"))
 
 
 def test_a_full_disk_is_said_and_nothing_recorded_is_lost(run, monkeypatch):
@@ -126,6 +142,10 @@ def test_a_full_disk_is_said_and_nothing_recorded_is_lost(run, monkeypatch):
             writer.event("note", value=NAN)
         monkeypatch.undo()
     RunWriter(run, resume=True).close()
-    kept = {path.name: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != "events.jsonl"}
+    kept = {
+        path.name: path.read_bytes()
+        for path in run.rglob("*")
+        if path.is_file() and path.name != "events.jsonl"
+    }
     assert kept == {name: data for name, data in before.items() if name != "events.jsonl"}
     assert len(RunReader(run).steps()) == 3

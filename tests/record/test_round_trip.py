@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from recorded import NAN, make_record, make_row, support_of
+
 from truing.errors import ContractError, RecordError
 from truing.record import RunReader, RunWriter, SampleRow
 from truing.record.lines import dump_json, floats_from_json
@@ -22,7 +22,9 @@ def test_a_run_reads_back_as_it_was_written(run):
     reader = RunReader(run)
     assert reader.run() == {"run_id": "r", "tokenizer": "tok"}
     assert reader.recipe() == "seed = 1\n"
-    assert [(s.stage, s.step, s.loss_label) for s in reader.steps()] == [("grpo", i, "on_policy") for i in range(3)]
+    assert [(s.stage, s.step, s.loss_label) for s in reader.steps()] == [
+        ("grpo", i, "on_policy") for i in range(3)
+    ]
     assert reader.steps()[0].seconds == {"forward": 0.25}
     assert [e.kind for e in reader.events()] == ["started", "finished"]
     assert reader.events()[0].payload == {"steps": 3}
@@ -34,7 +36,9 @@ def test_a_sample_reads_back_with_every_stream_and_fact(run):
     for name in ("token_ids", "origin", *MASKS, *NUMBERS):
         a, b = getattr(written.sample, name), getattr(read.sample, name)
         assert a.dtype == b.dtype, name
-        assert torch.equal(a.nan_to_num(9) if a.is_floating_point() else a, b.nan_to_num(9) if b.is_floating_point() else b)
+        assert torch.equal(
+            a.nan_to_num(9) if a.is_floating_point() else a, b.nan_to_num(9) if b.is_floating_point() else b
+        )
     assert read.sample.turns == written.sample.turns
     assert read.sample.contract == written.sample.contract
     assert read.sample.support is None
@@ -46,7 +50,9 @@ def test_a_sample_reads_back_with_every_stream_and_fact(run):
 def test_nan_and_infinity_survive_and_are_never_zero(tmp_path):
     row = make_row(reward=NAN)
     with RunWriter(tmp_path / "run") as writer:
-        writer.write_step(make_record(0, [row], **{"grad/norm": NAN, "ratio/max": math.inf, "ratio/min": -math.inf}), [row])
+        writer.write_step(
+            make_record(0, [row], **{"grad/norm": NAN, "ratio/max": math.inf, "ratio/min": -math.inf}), [row]
+        )
     text = (tmp_path / "run/steps.jsonl").read_text()
     assert '"grad/norm": null' in text
     assert "NaN" not in text
@@ -82,19 +88,25 @@ def any_row(draw) -> SampleRow:
     def floats():
         return torch.tensor(draw(st.lists(FLOATS, min_size=length, max_size=length)), dtype=torch.float32)
 
-    origin = torch.tensor(draw(st.lists(st.sampled_from(Origin), min_size=length, max_size=length)), dtype=torch.uint8)
+    origin = torch.tensor(
+        draw(st.lists(st.sampled_from(Origin), min_size=length, max_size=length)), dtype=torch.uint8
+    )
     ids = draw(st.lists(st.integers(0, 2**62), min_size=length, max_size=length))
     name = draw(st.text(max_size=5))
     sample = Sample.bare(
         **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
         prompt_length=0,
-        turns=tuple(TurnSpan(0, length, FinishReason.LENGTH, i, name) for i in range(draw(st.integers(0, 2)))),
+        turns=tuple(
+            TurnSpan(0, length, FinishReason.LENGTH, i, name) for i in range(draw(st.integers(0, 2)))
+        ),
         contract=SamplingContract(temperature=draw(st.floats(0, 2)), stop_ids=tuple(ids[:2])),
         reward=draw(st.floats()),
         token_ids=torch.tensor(ids, dtype=torch.long),
         origin=origin,
         policy_mask=origin == Origin.SAMPLED,
-        support=support_of(*[draw(st.integers(0, 3)) for _ in range(length)]) if draw(st.booleans()) else None,
+        support=support_of(*[draw(st.integers(0, 3)) for _ in range(length)])
+        if draw(st.booleans())
+        else None,
         **{number: floats() for number in NUMBERS},
     )
     return SampleRow(
@@ -105,7 +117,11 @@ def any_row(draw) -> SampleRow:
         text=name,
         status=draw(st.sampled_from(Status)),
         reward_parts=draw(st.dictionaries(st.text(max_size=3), st.floats(), max_size=2)),
-        messages=draw(st.lists(st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2), max_size=2).map(tuple)),
+        messages=draw(
+            st.lists(st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2), max_size=2).map(
+                tuple
+            )
+        ),
     )
 
 

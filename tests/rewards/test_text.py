@@ -1,3 +1,4 @@
+import doctest
 import random
 import re
 import string
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from truing.errors import DataError
 from truing.rewards import exact_match, extract_answer, f1, follows_format, normalize_answer, write_answer
+from truing.rewards import text as text_module
 
 WORDS = st.text(alphabet="ab Théæ—’.,!\u00a0\n-'", max_size=24)
 
@@ -36,6 +38,10 @@ WORDS = st.text(alphabet="ab Théæ—’.,!\u00a0\n-'", max_size=24)
 )
 def test_normalize_answer_by_hand(text, wanted):
     assert normalize_answer(text) == wanted
+
+
+def test_the_example_of_the_docstring_runs():
+    assert doctest.testmod(text_module) == doctest.TestResults(failed=0, attempted=1)
 
 
 @pytest.mark.parametrize(

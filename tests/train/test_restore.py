@@ -1,5 +1,7 @@
 """A run's policy comes back from its recipe and a checkpoint, or an error says why not."""
 
+import json
+
 import pytest
 import torch
 
@@ -30,7 +32,8 @@ def run_dir(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     (run / "recipe.toml").write_text(to_toml(recipe))
-    _, policy = open_policy(recipe)
+    loaded, policy = open_policy(recipe)
+    (run / "run.json").write_text(json.dumps({"model": {"digest": loaded.digest}}))
     parameters = trainable_parameters(policy)
     optimizer = torch.optim.AdamW(parameters.values())
     for step in (1, 2):
@@ -66,3 +69,9 @@ def test_a_run_before_its_first_checkpoint(run_dir):
 def test_a_folder_that_is_no_run(tmp_path):
     with pytest.raises(RecordError, match="no run directory"):
         restore_policy(tmp_path / "absent")
+
+
+def test_another_base_than_the_adapter_was_trained_on(run_dir):
+    tiny.build(run_dir.parent / "model", seed=1)
+    with pytest.raises(RecordError, match="no longer the one"):
+        restore_policy(run_dir)

@@ -32,20 +32,12 @@ class Prompt:
 
 def render_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> Prompt:
     """Render messages up to the point where the assistant begins to speak."""
-    try:
-        text = tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
-    except jinja2.TemplateError as error:
-        raise DataError(
-            "the chat template refuses these messages",
-            got=[message.get("role") for message in messages],
-            expected=error,
-            remedy="change the roles of the task's messages, or set model.chat_template",
-        ) from error
+    text = _render(tokenizer, messages)
     # The template writes BOS itself where the model wants one: adding specials would double it.
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    said = _said(text, [message["content"] for message in messages])
+    said = _said(tokenizer, messages, text)
     origin = [
-        Origin.PROMPT if any(start < end and a < end and start < b for a, b in said) else Origin.TEMPLATE
+        Origin.PROMPT if any(a < end and start < b for a, b in said) else Origin.TEMPLATE
         for start, end in encoded["offset_mapping"]
     ]
     return Prompt(torch.tensor(encoded["input_ids"]), torch.tensor(origin, dtype=torch.uint8))
@@ -62,20 +54,37 @@ def decode_answer(tokenizer: PreTrainedTokenizerBase, token_ids: Tensor, stop_id
     return tokenizer.decode(ids[:-1] if ids and ids[-1] in stop_ids else ids)
 
 
-def _said(text: str, contents: Sequence[str]) -> list[tuple[int, int]]:
-    """Character spans of the contents within the rendered text, in order.
+def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> str:
+    """The text of a prompt."""
+    try:
+        return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+    except jinja2.TemplateError as error:
+        raise DataError(
+            "the chat template refuses these messages",
+            got=f"roles {[message.get('role') for message in messages]}: {error}",
+            remedy="change the roles of the task's messages, or set model.chat_template",
+        ) from error
 
-    >>> _said("<user>hi<end><user> yo <end>", ["hi", " yo "])
-    [(6, 8), (19, 23)]
-    >>> _said("<user>hi<end>", [" hi "])  # a template that trims
-    [(6, 8)]
+
+def _said(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], text: str
+) -> list[tuple[int, int]]:
+    """Character spans of the messages' contents within the rendered ``text``.
+
+    The glue between them is learnt by rendering placeholders, since a content may look like glue. Where a
+    template changes its glue with the content, the whole prompt counts as said by the task.
     """
+    places = [f"\ue000{i}\ue001" for i in range(len(messages))]
+    outline = _render(tokenizer, [{**m, "content": place} for m, place in zip(messages, places, strict=True)])
     spans, cursor = [], 0
-    for content in contents:
-        for form in (content, content.strip()):
-            start = text.find(form, cursor)
-            if form and start >= 0:
-                cursor = start + len(form)
-                spans.append((start, cursor))
-                break
+    for i, message in enumerate(messages):
+        glue, found, outline = outline.partition(places[i])
+        start = cursor + len(glue)
+        after = outline.partition("\ue000")[0]
+        forms = (message["content"], message["content"].strip())
+        form = next((form for form in forms if text.startswith(form + after, start)), None)
+        if not found or form is None or text[cursor:start] != glue:
+            return [(0, len(text))]
+        cursor = start + len(form)
+        spans.append((start, cursor))
     return spans

@@ -1,6 +1,7 @@
 """The command line: one file per command."""
 
 import sys
+import traceback
 
 import typer
 from rich.console import Console
@@ -10,7 +11,7 @@ from truing.cli.export import export
 from truing.cli.models import app as models
 from truing.cli.tokens import tokens
 from truing.cli.train import train
-from truing.errors import TruingError
+from truing.errors import RewardError, TruingError
 
 app = typer.Typer(
     name="truing",
@@ -32,7 +33,7 @@ def main() -> None:
         app()
     except TruingError as error:
         console = Console(stderr=True, highlight=False)
+        if isinstance(error, RewardError) and error.__cause__ is not None:
+            console.print("".join(traceback.format_exception(error.__cause__)), markup=False)
         console.print(f"error: {error}", style="red", markup=False)
-        if error.__cause__ is not None and error.show_cause:
-            console.print_exception(max_frames=8)
         sys.exit(2)

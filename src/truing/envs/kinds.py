@@ -6,6 +6,7 @@ from functools import partial
 from truing.rng import seed_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+DIGITS = "0123456789"
 
 Question = tuple[str, str]
 """What is asked, and the one right answer."""
@@ -88,10 +89,10 @@ def _reverse(draws: Draws, length: int) -> Question:
     return f"Reverse the list: {_listed(digits)}", _listed(digits[::-1])
 
 
-def _copy(draws: Draws, length: int) -> Question:
-    """A word, once more."""
-    word = draws.word(length)
-    return f"{word}=", word
+def _first(draws: Draws, length: int) -> Question:
+    """The first of some digits."""
+    digits = draws.word(length, DIGITS)
+    return f"{digits}>", digits[0]
 
 
 def _max(draws: Draws) -> Question:
@@ -100,15 +101,9 @@ def _max(draws: Draws) -> Question:
     return f"max {left} {right}=", str(max(left, right))
 
 
-def _modulo(draws: Draws) -> Question:
-    """The last digit of a sum of two digits."""
-    left, right = draws.number(1), draws.number(1)
-    return f"{left}+{right}=", str((left + right) % 10)
-
-
 def _listed(numbers: list[int]) -> str:
-    """Numbers as a reader would list them."""
-    return ", ".join(map(str, numbers))
+    """Numbers with blanks between them, which takes the fewest tokens."""
+    return " ".join(map(str, numbers))
 
 
 KINDS: dict[str, Callable[[Draws], Question]] = {
@@ -126,9 +121,8 @@ KINDS: dict[str, Callable[[Draws], Question]] = {
     "count-5": partial(_count, length=5),
     "last-5": partial(_last, length=5),
     "reverse-4": partial(_reverse, length=4),
-    "copy-1": partial(_copy, length=1),
-    "copy-2": partial(_copy, length=2),
+    "reverse-6": partial(_reverse, length=6),
+    "first-3": partial(_first, length=3),
     "max": _max,
-    "modulo": _modulo,
 }
 """name → maker. A number after the name is its level: digits, operands, items or letters."""

@@ -66,11 +66,12 @@ class Musique:
             "format": (_format_reward(config.answer_format), config.format_weight),
         }
         questions, self.notes = _load([config.data] if isinstance(config.data, str) else config.data)
+        hashed = [(share_of("split", config.seed, _one_text(q)), self._task(q)) for q in questions]
         # in hash order a limit takes from every data set, and a larger share keeps what was in a smaller one
-        hashed = sorted((share_of("split", config.seed, _one_text(q)), q.question_id, q) for q in questions)
+        hashed.sort(key=lambda pair: (pair[0], pair[1].task_id))
         self._tasks: dict[Split, Sequence[Task]] = {
-            "train": [self._task(q) for x, _, q in hashed if x >= config.eval_share][: config.train_limit],
-            "eval": [self._task(q) for x, _, q in hashed if x < config.eval_share][: config.eval_limit],
+            "train": [task for share, task in hashed if share >= config.eval_share][: config.train_limit],
+            "eval": [task for share, task in hashed if share < config.eval_share][: config.eval_limit],
         }
 
     def tasks(self, split: Split) -> Sequence[Task]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AliasChoices, BaseModel, Field, ValidationError, field_validator
 
 from truing.envs.source import Row
 from truing.errors import DataError
@@ -54,8 +54,6 @@ class _MusiqueRow(BaseModel):
 
 
 class _HotpotRow(BaseModel):
-    model_config = ConfigDict(populate_by_name=True)
-
     id: str = Field(validation_alias=AliasChoices("_id", "id"))
     question: str
     answer: str
@@ -78,7 +76,7 @@ def read_question(row: Row) -> Question | str:
     fields = row.values
     if not {"question", "answer"} <= fields.keys():
         raise DataError(f"{row.where} has no known format", got=sorted(fields), expected=FORMATS)
-    if fields.get("answerable") is False:
+    if fields.get("answerable") is False:  # of the three formats only MuSiQue's has the field
         return "not answerable"
     try:
         if "paragraphs" in fields:

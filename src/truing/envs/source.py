@@ -13,7 +13,7 @@ FORMS = "a .jsonl or .json file, a folder of .jsonl files, or hub/id,config,spli
 
 _SLICED = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<slice>[^\[\]]*)\])?")
 _SLICE = re.compile(r"(\d*):(\d*)")
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def _local_rows(spec: Spec) -> Iterator[Row]:
     for file in files:
         try:
             text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path with a null byte
             raise DataError(
                 f"data cannot be read: {file}",
                 got=error,

@@ -9,7 +9,8 @@ from torch import nn
 from transformers import GenerationConfig, PreTrainedModel
 
 from truing.errors import ModelError
-from truing.models.load import HUB_ID, LoadedModel
+from truing.models.load import LoadedModel
+from truing.models.locate import HUB_ID
 from truing.models.lora import POLICY
 from truing.models.quiet import no_progress_bars
 from truing.models.store import publish
@@ -54,12 +55,7 @@ def export(
         loaded.tokenizer.save_pretrained(folder)
         generation.save_pretrained(folder)
 
-    try:
-        publish(out, write)
-    except OSError as error:
-        raise ModelError(
-            "the export cannot be written", got=error, remedy="free space, or choose another --to"
-        ) from error
+    publish(out, write)
     return warnings
 
 

@@ -1,25 +1,23 @@
 """One way to load a model, by embedded name, hub id, folder or GGUF file, with all a run must know of it."""
 
-import hashlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from truing.errors import ModelError
-from truing.models import gguf, store
 from truing.models.digest import digest
+from truing.models.locate import first_line, locate
 from truing.models.quiet import no_progress_bars
 from truing.models.stops import stop_ids
-
-HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
-HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
-"""What is fetched from the hub; pickled weights are not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,26 +67,6 @@ def load(
     )
 
 
-def locate(name: str, revision: str | None = None) -> Path:
-    """The folder that holds a model, fetched or converted first where that is needed."""
-    path = Path(name).expanduser()
-    if name in store.EMBEDDED:
-        return store.resolve(name)
-    if path.is_dir():
-        return path.resolve()
-    if path.is_file() and path.suffix == ".gguf":
-        return _converted(path)
-    if HUB_ID.fullmatch(name):
-        return _from_hub(name, revision)
-    if path.name == name and not path.suffix:
-        store.embedded(name)  # a bare word is meant as an embedded name: raises with the nearest one
-    raise ModelError(
-        "there is no model here",
-        got=name,
-        expected=f"a folder, a .gguf file, a hub id (owner/name), or one of {', '.join(store.EMBEDDED)}",
-    )
-
-
 def load_tokenizer(folder: Path, chat_template: str | None = None) -> PreTrainedTokenizerBase:
     """The tokenizer of a model folder, with its own chat template or the Jinja file given instead."""
     try:
@@ -96,7 +74,7 @@ def load_tokenizer(folder: Path, chat_template: str | None = None) -> PreTrained
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(
             "this model folder has no tokenizer that can be read",
-            got=f"{folder}: {_first_line(error)}",
+            got=f"{folder}: {first_line(error)}",
             expected="tokenizer.json and tokenizer_config.json",
             remedy="copy the tokenizer files of the model into the folder",
         ) from error
@@ -127,7 +105,7 @@ def _load_model(folder: Path, device: str) -> PreTrainedModel:
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(
             "this model folder cannot be read",
-            got=f"{folder}: {_first_line(error)}",
+            got=f"{folder}: {first_line(error)}",
             expected="config.json and *.safetensors of a decoder-only model",
         ) from error
     # transformers fills what the files lack with random numbers and goes on.
@@ -139,11 +117,20 @@ def _load_model(folder: Path, device: str) -> PreTrainedModel:
             expected="a file for every weight",
             remedy="fetch the model again, or check that config.json belongs to these weights",
         )
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     # Llama gives the embedding of config.pad_token_id no gradient, and in SmolLM2 that is the turn's end.
     model.get_input_embeddings().padding_idx = None
-    return model.to(device).eval()
+    return model.to(_device(device)).eval()
+
+
+def _device(wanted: str) -> str:
+    """Where the model lives."""
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ModelError(
+            "torch finds no CUDA device here", got='model.device = "cuda"', remedy='"auto" or "cpu"'
+        )
+    if wanted == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return wanted
 
 
 def _check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
@@ -169,31 +156,3 @@ def _context_length(config: PreTrainedConfig, folder: Path) -> int:
             expected="max_position_embeddings",
         )
     return length
-
-
-def _converted(path: Path) -> Path:
-    """The cached folder of a GGUF file, named by its content."""
-    with path.open("rb") as file:
-        content = hashlib.file_digest(file, "sha256").hexdigest()
-    folder = store.cache_dir() / "models" / f"gguf-{content[:16]}"
-    if not folder.is_dir():
-        store.publish(folder, lambda made: gguf.convert(path.resolve(), made))
-    return folder
-
-
-def _from_hub(name: str, revision: str | None) -> Path:
-    """The snapshot of a hub repository on this machine."""
-    try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=HUB_FILES))
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise ModelError(
-            "no such folder, and the hub does not give a model of that name",
-            got=f"{name}: {_first_line(error)}",
-            remedy="check the name and the network, or give the path of a local model folder; "
-            f"{' and '.join(store.EMBEDDED)} need no hub",
-        ) from error
-
-
-def _first_line(error: Exception) -> str:
-    """What a library says first; the rest of its message is advice on its own options."""
-    return str(error).strip().splitlines()[0]

@@ -27,12 +27,13 @@ def score(model: nn.Module, batch: Batch, wanted_BT: Tensor) -> Scores:
     packed = pack(batch, wanted_BT)
     causal = causal_model(model)
     device = next(causal.parameters()).device
-    hidden = causal.get_decoder()(
-        input_ids=packed.token_ids.to(device),
-        position_ids=packed.position_ids.to(device),
-        attention_mask=packed.mask.to(device),
-        use_cache=False,
-    ).last_hidden_state
+    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        hidden = causal.get_decoder()(
+            input_ids=packed.token_ids.to(device),
+            position_ids=packed.position_ids.to(device),
+            attention_mask=packed.mask.to(device),
+            use_cache=False,
+        ).last_hidden_state
     streams = [hidden.new_zeros(batch.token_ids.shape, dtype=torch.float32) for _ in range(3)]
     for contract in dict.fromkeys(sample.contract for sample in batch.samples):
         chosen_N = torch.tensor([batch.samples[b].contract == contract for b in packed.sample_N.tolist()])

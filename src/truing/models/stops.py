@@ -44,7 +44,13 @@ def turn_end_id(tokenizer: PreTrainedTokenizerBase) -> int | None:
             got=error,
             remedy='model.chat_template = "path/to/template.jinja"',
         ) from error
-    after = text[text.rindex(MARKER) + len(MARKER) :]
+    _, found, after = text.rpartition(MARKER)
+    if not found:
+        raise ModelError(
+            "the chat template leaves out what the assistant says",
+            got=text,
+            remedy='model.chat_template = "path/to/template.jinja"',
+        )
     ids = tokenizer(after, add_special_tokens=False)["input_ids"]
     added = tokenizer.added_tokens_decoder
     return ids[0] if ids and ids[0] in added and added[ids[0]].special else None

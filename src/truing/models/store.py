@@ -3,12 +3,15 @@
 import difflib
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from truing.errors import ModelError
 from truing.models import smollm2, tiny
@@ -87,6 +90,7 @@ def resolve(name: str) -> Path:
     model, folder = embedded(name), folder_of(name)
     if not is_cached(name):
         print(f"making {name} ({model.about}) in {folder}, once …", file=sys.stderr)
+        shutil.rmtree(folder, ignore_errors=True)  # one that was made from another source
         publish(folder, lambda made: _build(model, made))
     return folder
 
@@ -96,18 +100,28 @@ def publish(folder: Path, build: Callable[[Path], None]) -> None:
 
     Two processes may do this at once: the first to finish wins, the other's copy is dropped.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
-        made = Path(temporary) / folder.name
-        made.mkdir()
-        build(made)
-        if folder.exists():
-            folder.rename(Path(temporary) / "stale")
-        try:
-            made.rename(folder)
-        except OSError:
-            if not folder.is_dir():  # anything but another process being first
-                raise
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+            made = Path(temporary) / folder.name
+            made.mkdir()
+            build(made)
+            _move(made, folder)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(
+            f"the model folder {folder} cannot be written",
+            got=error,
+            remedy="free space, or choose another place ($TRUING_CACHE moves the cache)",
+        ) from error
+
+
+def _move(made: Path, folder: Path) -> None:
+    """Rename, unless another process was first."""
+    try:
+        made.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
 
 
 def _build(model: Embedded, made: Path) -> None:

@@ -167,8 +167,8 @@ def _truncate(scores_NV: Tensor, contract: SamplingContract) -> Tensor:
 def _nucleus(scores_NV: Tensor, top_p: float, width: int = _WINDOW) -> Tensor:
     """The smallest set of tokens whose mass reaches ``top_p``, sought in the top ``width``: [N, V] bool."""
     vocab = scores_NV.shape[1]
-    values_NK, ids_NK = scores_NV.topk(min(width, vocab))
-    mass_NK = (values_NK - scores_NV.logsumexp(dim=-1, keepdim=True)).double().exp()
+    ids_NK = scores_NV.topk(min(width, vocab)).indices
+    mass_NK = scores_NV.softmax(dim=-1).gather(1, ids_NK).double()
     kept_NK = mass_NK.cumsum(dim=-1) - mass_NK < top_p
     nucleus_NV = torch.zeros_like(scores_NV, dtype=torch.bool).scatter(1, ids_NK, kept_NK)
     wider_N = kept_NK[:, -1]

@@ -178,7 +178,9 @@ METRICS = (
     ),
     Metric("length/mean", "tokens/sample", "Mean number of SAMPLED or DEMO tokens of a sample.", ""),
     Metric("length/max", "tokens/sample", "Largest number of SAMPLED or DEMO tokens of a sample.", ""),
-    Metric("truncated/share", "share", "Rollouts that were cut off ÷ rollouts.", "nothing was sampled"),
+    Metric(
+        "truncated/share", "share", "Rollouts with a reward that were cut off ÷ those with one.", NO_REWARD
+    ),
     Metric("advantage/mean", "", "Mean advantage over policy tokens: long answers weigh more.", NO_POLICY),
     Metric(
         "advantage/std",

@@ -4,6 +4,7 @@ Reads the same from an IPC segment and from a Parquet row group. NaN stays NaN a
 only ``support_*`` of a sample whose contract cuts nothing.
 """
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -24,6 +25,7 @@ STREAMS = {  # token streams of a Sample
 }
 SUPPORT = {"support_ids": (pa.int32(), torch.int32), "support_splits": (pa.int64(), torch.int64)}
 SEEN = dict.fromkeys(TRAINER_NUMBERS, (pa.float32(), torch.float32))  # token streams of a SampleRow
+LISTS = STREAMS | SEEN | SUPPORT
 FACTS = {  # scalars of a Sample
     "sample_id": pa.string(),
     "rollout_id": pa.string(),
@@ -55,7 +57,7 @@ SCHEMA = pa.schema(
         "status": pa.string(),
         **dict.fromkeys(JSON_FACTS, pa.string()),
         "turns": pa.list_(TURN),
-        **{name: pa.list_(arrow) for name, (arrow, _) in (STREAMS | SEEN | SUPPORT).items()},
+        **{name: pa.list_(arrow) for name, (arrow, _) in LISTS.items()},
     }
 )
 
@@ -99,7 +101,7 @@ def table_of(stage: str, step: int, rows: Sequence[SampleRow]) -> pa.Table:
 
 def rows_of(table: pa.Table) -> tuple[SampleRow, ...]:
     """The rows of a table that ``table_of`` made."""
-    streams = {name: _tensors(table[name], dtype) for name, (_, dtype) in (STREAMS | SEEN | SUPPORT).items()}
+    streams = {name: _tensors(table[name], dtype) for name, (_, dtype) in LISTS.items()}
     facts = {name: table[name].to_pylist() for name in SCHEMA.names if name not in streams}
     return tuple(
         _row(
@@ -108,6 +110,18 @@ def rows_of(table: pa.Table) -> tuple[SampleRow, ...]:
         )
         for i in range(table.num_rows)
     )
+
+
+def content_digest(table: pa.Table) -> str:
+    """SHA-256 of what a table says, down to the bits of its NaNs, whatever file it was read from."""
+    digest = hashlib.sha256()
+    for name in SCHEMA.names:
+        if name not in LISTS:
+            digest.update(repr(table[name].to_pylist()).encode())
+            continue
+        for values in _tensors(table[name], LISTS[name][1]):
+            digest.update(b"null" if values is None else b"%d:" % len(values) + values.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _row(facts: dict, streams: dict) -> SampleRow:

@@ -9,11 +9,12 @@ import pyarrow.parquet as pq
 from truing.errors import RecordError
 from truing.record.files import sha256
 from truing.record.rows import SampleRow, StepRow
-from truing.record.segments import decode, rows_of
+from truing.record.segments import content_digest, decode, rows_of
 
 RUN, RECIPE, STEPS, EVENTS = "run.json", "recipe.toml", "steps.jsonl", "events.jsonl"
 ROLLOUTS, PARQUET = "rollouts", "rollouts.parquet"
-GROUPS = b"segments"  # Parquet metadata: the SHA-256 of the segment that each row group was
+DIGESTS = b"truing.digests"
+"""Parquet metadata, JSON: for each row group, SHA-256 of the segment that it was, and its content digest."""
 
 
 def load_rows(run_dir: Path, step: StepRow) -> tuple[SampleRow, ...]:
@@ -35,23 +36,28 @@ def load_rows(run_dir: Path, step: StepRow) -> tuple[SampleRow, ...]:
 
 
 def read_group(path: Path, step: StepRow) -> tuple[SampleRow, ...]:
-    """The rows of a step from the Parquet file at ``path``; the checksum of every page is verified."""
+    """The rows of a step, verified, from the Parquet file at ``path``."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            groups = json.loads(file.schema_arrow.metadata[GROUPS])
-            table = file.read_row_group(groups.index(step.segment.sha256))
+            segments, digests = zip(*json.loads(file.metadata.metadata[DIGESTS]), strict=True)
+            group = segments.index(step.segment.sha256)
+            table = file.read_row_group(group)
+        whole = content_digest(table) == digests[group]
     except FileNotFoundError as error:
         raise RecordError(
             f"segment {step.segment.file} of step {step.step} is missing",
             expected=f"{ROLLOUTS}/ or {path.name}",
         ) from error
-    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
-        raise RecordError(
-            f"segment {step.segment.file} cannot be read from {path}",
-            got=str(error),
-            remedy="restore the file from a copy",
-        ) from error
-    got = (table.num_rows, set(table["stage"].to_pylist()), set(table["step"].to_pylist()))
-    if got[0] != step.segment.rows or (got[0] and got[1:] != ({step.stage}, {step.step})):
-        raise RecordError(f"{path} holds other rows than step {step.step} of {step.stage} recorded", got=got)
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise _damaged_group(path, step, error) from error
+    if not whole:
+        raise _damaged_group(path, step, "rows of another digest")
     return rows_of(table)
+
+
+def _damaged_group(path: Path, step: StepRow, got: object) -> RecordError:
+    return RecordError(
+        f"segment {step.segment.file} cannot be read from {path}",
+        got=got,
+        remedy="restore the file from a copy",
+    )

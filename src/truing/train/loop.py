@@ -1,6 +1,7 @@
 """A run from start to end: stages, evaluations, checkpoints, and a record of it all."""
 
-from collections.abc import Callable, Mapping
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from truing.algos import ALGORITHMS
 from truing.config import Recipe, to_toml
 from truing.envs.base import Env
+from truing.errors import RecordError
 from truing.models.reference import AdapterReference, CopyReference, Reference
 from truing.record import RunReader, RunWriter
 from truing.rng import seed_of
@@ -50,6 +52,8 @@ class Result:
 
 def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Watch) -> Result:
     """Train what the recipe says and record it under ``out``."""
+    if resume:
+        _check_recipe(recipe, RunReader(out).recipe())
     session = open_session(recipe, env)
     with RunWriter(out, resume=resume) as writer:
         if not resume:
@@ -59,6 +63,28 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
         for note in env.notes:
             trainer.tell("note", text=note)
         return trainer.train(resume)
+
+
+def _check_recipe(recipe: Recipe, recorded: str) -> None:
+    """Raise unless a run is resumed with the recipe it was started with."""
+    given, before = (dict(_flat(tomllib.loads(text))) for text in (to_toml(recipe), recorded))
+    for key in sorted(given.keys() | before.keys()):
+        if given.get(key) != before.get(key):
+            raise RecordError(
+                f"the run was started with another recipe: {key} differs",
+                got=given.get(key),
+                expected=before.get(key),
+                remedy="resume with the recipe.toml in the run directory, or start a new run in another --out",
+            )
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and their values."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 class _Run:

@@ -74,9 +74,10 @@ def token_metrics(rows: Sequence[SampleRow]) -> Metrics:
 def policy_metrics(rows: Sequence[SampleRow], objective: Objective) -> Metrics:
     """Advantages, ratios, and what the clip does to them, over policy tokens."""
     advantage_N = gather(rows, lambda row: row.sample.advantage, in_policy)
-    metrics = _mean_std("advantage", advantage_N)
-    if len(advantage_N):
-        metrics["advantage/max_abs"] = float(advantage_N.abs().max())
+    (credited_N,) = known(advantage_N)
+    metrics = _mean_std("advantage", credited_N)
+    if len(credited_N):
+        metrics["advantage/max_abs"] = float(credited_N.abs().max())
     ratio_N, advantage_N = known(ratios(rows, objective), advantage_N)
     return metrics | _ratio_metrics(ratio_N, advantage_N) | _clip_metrics(ratio_N, advantage_N, objective)
 
@@ -114,8 +115,12 @@ def mismatch_metrics(rows: Sequence[SampleRow]) -> Metrics:
 def entropy_metrics(rows: Sequence[SampleRow]) -> Metrics:
     """Mean entropy over trained tokens, of what was drawn from and of the model's own output."""
     streams = {"contract": lambda row: row.entropy, "raw": lambda row: row.raw_entropy}
-    values = {name: known(gather(rows, stream, is_trained))[0] for name, stream in streams.items()}
-    return {f"entropy/{name}": float(value_N.mean()) for name, value_N in values.items() if len(value_N)}
+    metrics = {}
+    for name, stream in streams.items():
+        (value_N,) = known(gather(rows, stream, is_trained))
+        if len(value_N):
+            metrics[f"entropy/{name}"] = float(value_N.mean())
+    return metrics
 
 
 def alignment(drawn: Sequence[Tensor], scored: Sequence[Tensor]) -> Metrics:
@@ -220,4 +225,4 @@ def _mean_std(name: str, values_N: Tensor) -> Metrics:
 
 def _share(hits: Sequence[bool] | Tensor) -> float:
     """Fraction of true entries; there is at least one entry."""
-    return sum(map(bool, hits)) / len(hits)
+    return float(torch.as_tensor(hits).double().mean())

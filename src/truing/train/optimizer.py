@@ -39,7 +39,7 @@ def check_loss(parts: Mapping[str, Tensor], where: str) -> None:
     for name, value in parts.items():
         if not torch.isfinite(value):
             raise NonFiniteError(
-                f"the {name} term of the loss is {float(value)} at {where}",
+                f"the {name} term of the loss is {value.item()} at {where}",
                 expected="a finite number",
                 remedy="look at the step's tokens with `truing tokens RUN`; the weights were not changed",
             )

@@ -1,5 +1,6 @@
 """The policy of a finished or running run, rebuilt from its recipe and a checkpoint."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,11 +42,26 @@ def restore_policy(run_dir: Path, name: str | None = None) -> Restored:
         run_dir: a run directory.
         name: of a folder under ``checkpoints``, such as ``grpo-000040``.
     """
-    recipe = load_recipe(RunReader(run_dir).run_dir / "recipe.toml")
-    folder = _checkpoint(run_dir / "checkpoints", name)
+    recipe = load_recipe(run_dir / "recipe.toml")
     loaded, policy = open_policy(recipe)
-    checkpoint.load_weights(folder, trainable_parameters(policy))
+    restore_weights(run_dir, loaded, trainable_parameters(policy), name)
     return Restored(recipe, loaded, policy.eval(), recipe.sampling.contract(loaded.stop_ids))
+
+
+def restore_weights(
+    run_dir: Path, loaded: LoadedModel, parameters: Mapping[str, nn.Parameter], name: str | None = None
+) -> None:
+    """Copy a checkpoint of a run (by default the newest) into a policy made by ``open_policy``."""
+    facts = RunReader(run_dir).run()
+    recorded = facts["model"]["digest"]
+    if facts["recipe"]["lora"] and loaded.digest != recorded:
+        raise RecordError(
+            "the base model is no longer the one that this run's adapter was trained on",
+            got=f"{loaded.path}: digest {loaded.digest[:12]}",
+            expected=f"digest {recorded[:12]}",
+            remedy="put the model back; the adapter means nothing on other weights",
+        )
+    checkpoint.load_weights(_checkpoint(run_dir / "checkpoints", name), parameters)
 
 
 def _checkpoint(folder: Path, name: str | None) -> Path:

@@ -1,0 +1,72 @@
+"""Where a model is: from embedded name, hub id, folder or GGUF file to a folder on this machine."""
+
+import hashlib
+import re
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+from truing.errors import ModelError
+from truing.models import gguf, store
+
+HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+"""What is fetched from the hub; pickled weights are not."""
+
+
+def locate(name: str, revision: str | None = None) -> Path:
+    """The folder that holds a model, fetched or converted first where that is needed."""
+    if folder := _on_this_machine(name):
+        if revision is not None:
+            raise ModelError("only models on the hub have revisions", got=f"{name} at {revision}")
+        return folder
+    if HUB_ID.fullmatch(name):
+        return _from_hub(name, revision)
+    if Path(name).name == name and not Path(name).suffix:
+        store.embedded(name)  # a bare word is meant as an embedded name: raises with the nearest one
+    raise ModelError(
+        "there is no model here",
+        got=name,
+        expected=f"a folder, a .gguf file, a hub id (owner/name), or one of {', '.join(store.EMBEDDED)}",
+    )
+
+
+def first_line(error: Exception) -> str:
+    """What a library says first; the rest of its message is advice on its own options."""
+    return str(error).strip().partition("\n")[0]
+
+
+def _on_this_machine(name: str) -> Path | None:
+    """The folder of an embedded model, a local folder, or a GGUF file."""
+    path = Path(name).expanduser()
+    if name in store.EMBEDDED:
+        return store.resolve(name)
+    if path.is_dir():
+        return path.resolve()
+    if path.is_file() and path.suffix == ".gguf":
+        return _converted(path)
+    return None
+
+
+def _converted(path: Path) -> Path:
+    """The cached folder of a GGUF file, named by its content."""
+    with path.open("rb") as file:
+        content = hashlib.file_digest(file, "sha256").hexdigest()
+    folder = store.cache_dir() / "models" / f"gguf-{content[:16]}"
+    if not folder.is_dir():
+        store.publish(folder, lambda made: gguf.convert(path.resolve(), made))
+    return folder
+
+
+def _from_hub(name: str, revision: str | None) -> Path:
+    """The snapshot of a hub repository on this machine."""
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=HUB_FILES))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        raise ModelError(
+            "no such folder, and the hub does not give a model of that name",
+            got=f"{name}: {first_line(error)}",
+            remedy="check the name and the network, or give the path of a local model folder; "
+            f"{' and '.join(store.EMBEDDED)} need no hub",
+        ) from error

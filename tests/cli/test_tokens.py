@@ -1,0 +1,135 @@
+"""The x-ray of a recorded sample."""
+
+import io
+import json
+import math
+
+import pytest
+import torch
+import typer
+from rich.console import Console
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+from typer.testing import CliRunner
+
+from truing.cli.tokens import choose_sample, choose_step, inert, render, token_list, tokens, xray
+from truing.errors import ModelError, RecordError
+from truing.record import RunReader, RunWriter, SampleRow
+from truing.types import Origin, Sample, SamplingContract, Status, StepRecord
+
+NAN = float("nan")
+HOSTILE = "\x1b[2J[red]\u202e\\"
+WORDS = {"What": 0, "\n": 1, HOSTILE: 2, "4": 3}
+
+
+def make_row(name: str) -> SampleRow:
+    numbers = torch.tensor([NAN, NAN, -1.0, -math.inf])
+    sample = Sample.bare(
+        **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
+        prompt_length=2,
+        turns=(),
+        contract=SamplingContract(),
+        reward=1.0,
+        token_ids=torch.tensor([0, 1, 2, 3]),
+        origin=torch.tensor(
+            [Origin.PROMPT, Origin.TEMPLATE, Origin.SAMPLED, Origin.SAMPLED], dtype=torch.uint8
+        ),
+        policy_mask=torch.tensor([False, False, True, False]),
+        sampler_logprob=numbers,
+        old_logprob=numbers,
+        advantage=numbers,
+    )
+    return SampleRow(
+        sample=sample,
+        new_logprob=numbers + math.log(2),
+        entropy=numbers,
+        raw_entropy=numbers,
+        text="",
+        status=Status.DONE,
+        reward_parts={"exact": NAN},
+        messages=(),
+    )
+
+
+@pytest.fixture
+def run(tmp_path):
+    with RunWriter(tmp_path / "run") as writer:
+        writer.write_run({"tokenizer": "tokenizer"})
+        for stage, step in (("sft", 0), ("sft", 1), ("grpo", 0)):
+            rows = [make_row(f"{stage}{step}{i}") for i in range(2)]
+            record = StepRecord(step, stage, {}, "on_policy", tuple(row.sample for row in rows), {})
+            writer.write_step(record, rows)
+    words = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(WORDS, unk_token="4")))
+    words.save_pretrained(tmp_path / "run/tokenizer")
+    return tmp_path / "run"
+
+
+def invoke(*arguments):
+    app = typer.Typer()
+    app.command()(tokens)
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "160"})
+
+
+def test_the_last_update_is_shown_with_a_row_per_token(run):
+    result = invoke(run)
+    assert result.exit_code == 0, result.exception
+    assert "sample_id grpo00" in result.stdout
+    rows = {
+        line.split()[0]: line.split() for line in result.stdout.splitlines() if line[:2].strip().isdigit()
+    }
+    assert rows["0"] == ["0", "0", "What", "PROMPT", "–", "–", "–", "–", "–", "–"]
+    assert rows["2"][3:] == ["SAMPLED", "policy", "-1", "-1", "-0.3069", "–", "2", "-1"]
+    assert rows["3"][2:5] == ["4", "SAMPLED", "-inf"]
+
+
+def test_json_has_every_token_and_null_where_nothing_was_recorded(run):
+    shown = json.loads(invoke(run, "--stage", "sft", "--step", 1, "--sample", 1, "--json").stdout)
+    assert (shown["stage"], shown["step"], shown["sample_id"]) == ("sft", 1, "sft11")
+    assert shown["reward_parts"] == {"exact": None}
+    token = shown["tokens"][2]
+    assert token["text"] == HOSTILE
+    assert token["masks"] == ["policy"]
+    assert (token["ref"], token["sampler"]) == (None, -1.0)
+    assert token["ratio"] == pytest.approx(2.0)
+    assert shown["tokens"][3]["sampler"] == "-Infinity"
+
+
+def test_control_characters_and_markup_are_inert(run):
+    out = invoke(run).stdout
+    assert "\x1b[2J" not in out
+    assert "\u202e" not in out
+    assert r"\x1b[2J[red]\u202e\\" in out
+
+
+def test_inert_keeps_what_can_be_seen():
+    assert inert("é 数 'a'") == "é 数 'a'"
+    assert inert("a\n\x07\u200b\\n") == r"a\n\x07\u200b\\n"
+
+
+def test_tokens_are_coloured_by_origin_and_underlined_where_trained():
+    text = xray(token_list(make_row("a"), ["What", "\n", "x", "4"]))
+    assert text.plain == "What\\n\nx4"
+    styles = {text.plain[span.start : span.end]: span.style for span in text.spans}
+    assert styles == {"What": "blue", "\\n": "bright_black", "x": "green underline", "4": "green"}
+
+
+def test_render_is_pure_and_fits_a_narrow_terminal():
+    console = Console(width=40, record=True, file=io.StringIO())
+    console.print(render({"sample_id": "\x1b"}, token_list(make_row("a"), list("abcd"))))
+    assert r"\x1b" in console.export_text()
+
+
+def test_a_step_or_sample_that_is_not_there_is_named(run):
+    steps = RunReader(run).steps()
+    with pytest.raises(RecordError, match=r"stage rl, step 0(?s:.*)of stages grpo, sft"):
+        choose_step(steps, "rl", 0)
+    with pytest.raises(RecordError, match=r"got: 2(?s:.*)0 to 1"):
+        choose_sample(RunReader(run).samples("grpo", 0), 2)
+    assert (choose_step(steps, None, 1).stage, choose_step(steps, "sft", None).step) == ("sft", 1)
+
+
+def test_a_tokenizer_that_is_not_there_is_named(run):
+    (run / "tokenizer/tokenizer.json").unlink()
+    assert isinstance(invoke(run).exception, ModelError)
+    (run / "run.json").write_text("{}")
+    assert "names no tokenizer" in str(invoke(run).exception)

@@ -1,0 +1,114 @@
+"""The packed forward against a plain one: one sample at a time, no packing, no padding."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from samples import sample
+from truing.models.score import score
+from truing.rollout.flatten import flatten
+from truing.rollout.collect import collect
+from truing.sample.hf import HFSampler
+from truing.train.collate import collate
+from truing.types import SamplingContract, Task
+
+CONTRACT = SamplingContract(
+    temperature=0.8,
+    top_k=150,
+    top_p=0.9,
+    min_p=0.001,
+    presence_penalty=0.4,
+    frequency_penalty=0.2,
+    repetition_penalty=1.2,
+    min_new_tokens=2,
+    max_new_tokens=9,
+    stop_ids=(257,),
+)
+
+
+def plain_logprobs(model, row, temperature):
+    """Log-probability of each token after the first, by the model's own forward."""
+    logits = model(row.token_ids[None]).logits[0, :-1] / temperature
+    return logits.log_softmax(-1).gather(1, row.token_ids[1:, None])[:, 0]
+
+
+@pytest.fixture
+def rows():
+    contract = dataclasses.replace(SamplingContract(), temperature=0.7)
+    return [
+        sample([5, 6, 7, 8], [9, 10, 11], name="a", contract=contract),
+        sample([5, 6, 7, 8], [12], name="b", contract=contract),
+        sample([5, 6, 7, 8], [13, 14, 15, 16, 17], name="c", contract=contract),
+        sample([30, 31], [9, 10], name="d", contract=contract),
+    ]
+
+
+def test_log_probabilities_are_those_of_the_plain_forward(tiny, rows):
+    batch = collate(rows)
+    scores = score(tiny.model, batch, batch.policy_mask)
+    for b, row in enumerate(rows):
+        expected = plain_logprobs(tiny.model, row, 0.7)[row.prompt_length - 1 :]
+        assert torch.allclose(scores.logprob[b, : len(row)][row.policy_mask], expected, atol=1e-5)
+    assert (scores.logprob[~batch.policy_mask] == 0).all()
+
+
+def test_gradients_are_those_of_the_plain_forward(tiny, rows):
+    batch = collate(rows)
+    score(tiny.model, batch, batch.policy_mask).logprob.sum().backward()
+    packed = {name: p.grad.clone() for name, p in tiny.model.named_parameters()}
+    tiny.model.zero_grad()
+    sum(plain_logprobs(tiny.model, row, 0.7)[row.prompt_length - 1 :].sum() for row in rows).backward()
+    for name, parameter in tiny.model.named_parameters():
+        assert torch.allclose(packed[name], parameter.grad, rtol=1e-4, atol=1e-5), name
+
+
+def test_a_row_does_not_depend_on_its_company(tiny, rows):
+    batch = collate(rows)
+    together = score(tiny.model, batch, batch.policy_mask).logprob
+    for b, row in enumerate(rows):
+        alone = collate([row])
+        assert torch.allclose(
+            score(tiny.model, alone, alone.policy_mask).logprob[0], together[b, : len(row)], atol=1e-5
+        )
+
+
+def test_rows_may_have_different_contracts(tiny, rows):
+    warm = dataclasses.replace(
+        rows[0],
+        sample_id="w",
+        contract=dataclasses.replace(CONTRACT, temperature=2.0, top_k=0, top_p=1.0, min_p=0.0),
+    )
+    batch = collate([rows[0], warm])
+    together = score(tiny.model, batch, batch.policy_mask).logprob
+    for b, row in enumerate((rows[0], warm)):
+        alone = collate([row])
+        assert torch.allclose(score(tiny.model, alone, alone.policy_mask).logprob[0], together[b], atol=1e-5)
+
+
+def test_everything_the_sampler_did_is_replayed(tiny):
+    """All penalties, bans and truncations at once: sampler and trainer agree to rounding."""
+    tasks = [Task(str(i), "f", ({"role": "user", "content": "hello " * (i + 1)},)) for i in range(3)]
+    groups = collect(
+        tasks,
+        group_size=4,
+        sampler=HFSampler(tiny.model, context_length=tiny.context_length),
+        tokenizer=tiny.tokenizer,
+        contract=CONTRACT,
+        grade=lambda rollout: (0.0, {}),
+        key=("test",),
+    )
+    batch = collate([flatten(rollout) for group in groups for rollout in group.rollouts])
+    scores = score(tiny.model, batch, batch.policy_mask)
+    difference = (scores.logprob - batch.sampler_logprob)[batch.policy_mask].abs().max()
+    assert difference < 1e-5
+    assert (scores.entropy <= scores.raw_entropy + 1)[batch.policy_mask].all()
+
+
+def test_entropy_is_raw_and_under_the_contract(tiny, rows):
+    batch = collate(rows)
+    scores = score(tiny.model, batch, batch.policy_mask)
+    logits = tiny.model(rows[1].token_ids[None]).logits[0, 3]
+    for stream, temperature in ((scores.entropy, 0.7), (scores.raw_entropy, 1.0)):
+        p = (logits / temperature).softmax(-1)
+        assert float(stream[1, 4]) == pytest.approx(float(-(p * p.log()).sum()), abs=1e-4)

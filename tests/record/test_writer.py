@@ -1,0 +1,129 @@
+"""What a run directory refuses, and how it is resumed."""
+
+import pytest
+from recorded import make_record, make_row, write_steps
+
+from truing.errors import RecordError
+from truing.record import RunReader, RunWriter
+
+
+def recorded(run):
+    return [(row.stage, row.step) for row in RunReader(run).steps()]
+
+
+def test_a_directory_that_holds_something_is_refused(run):
+    with pytest.raises(RecordError, match=r"(?s)not empty.*--resume.*--out"):
+        RunWriter(run)
+
+
+def test_a_path_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RecordError, match="new or empty directory"):
+        RunWriter(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_empty_directory_is_taken(tmp_path):
+    RunWriter(tmp_path).close()
+    assert recorded(tmp_path) == []
+
+
+def test_only_a_run_can_be_resumed(tmp_path):
+    with pytest.raises(RecordError, match="no run to resume"):
+        RunWriter(tmp_path / "nothing", resume=True)
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_two_writers_of_one_run_are_refused(run):
+    with RunWriter(run, resume=True), pytest.raises(RecordError, match="another process"):
+        RunWriter(run, resume=True)
+    RunWriter(run, resume=True).close()
+
+
+def test_facts_and_recipe_are_written_once(run):
+    with RunWriter(run, resume=True) as writer:
+        with pytest.raises(RecordError, match=r"run\.json was written already"):
+            writer.write_run({"run_id": "other"})
+        with pytest.raises(RecordError, match=r"recipe\.toml was written already"):
+            writer.write_recipe("seed = 2\n")
+    assert RunReader(run).run()["run_id"] == "r"
+
+
+def test_resume_goes_on_after_a_step(run):
+    with RunWriter(run, resume=True) as writer:
+        writer.truncate_after("grpo", 0)
+        assert recorded(run) == [("grpo", 0)]
+        assert [path.name for path in (run / "rollouts").iterdir()] == ["grpo-000000.arrow"]
+        write_steps(writer, [1], stage="other")
+    assert recorded(run) == [("grpo", 0), ("other", 1)]
+    assert len(RunReader(run).samples("other", 1)) == 2
+
+
+def test_restart_forgets_every_step_and_keeps_the_events(run):
+    with RunWriter(run, resume=True) as writer:
+        writer.restart()
+        write_steps(writer, [0])
+    assert recorded(run) == [("grpo", 0)]
+    assert len(RunReader(run).events()) == 2
+
+
+def test_resume_after_a_step_that_is_not_there_is_refused(run):
+    with RunWriter(run, resume=True) as writer, pytest.raises(RecordError, match="no step 9 of stage grpo"):
+        writer.truncate_after("grpo", 9)
+    assert len(recorded(run)) == 3
+
+
+def test_a_step_is_recorded_once(run):
+    with (
+        RunWriter(run, resume=True) as writer,
+        pytest.raises(RecordError, match="step 2 of stage grpo is recorded"),
+    ):
+        write_steps(writer, [2])
+
+
+def test_rows_must_be_the_samples_of_the_record(tmp_path):
+    rows = [make_row("a"), make_row("b")]
+    with RunWriter(tmp_path / "run") as writer, pytest.raises(RecordError, match="not the samples"):
+        writer.write_step(make_record(0, rows), rows[::-1])
+    assert recorded(tmp_path / "run") == []
+
+
+def test_an_unknown_metric_is_refused_before_anything_is_written(tmp_path):
+    rows = [make_row()]
+    with (
+        RunWriter(tmp_path / "run") as writer,
+        pytest.raises(RecordError, match=r"reward/maen(?s:.*)reward/mean\?"),
+    ):
+        writer.write_step(make_record(0, rows, **{"reward/maen": 1.0}), rows)
+    assert not list((tmp_path / "run/rollouts").iterdir())
+
+
+@pytest.mark.parametrize("stage", ["../x", "a/b", "", "x\n", ".."])
+def test_a_stage_cannot_leave_the_run(tmp_path, stage):
+    with RunWriter(tmp_path / "run") as writer, pytest.raises(RecordError, match="cannot name a file"):
+        writer.write_step(make_record(0, [], stage), [])
+    assert not list(tmp_path.glob("*.arrow"))
+
+
+def test_a_reader_of_what_is_no_run_says_so(tmp_path):
+    with pytest.raises(RecordError, match="no run directory"):
+        RunReader(tmp_path / "nothing")
+    with pytest.raises(RecordError, match=r"cannot read .*run\.json"):
+        RunReader(tmp_path).run()
+    (tmp_path / "run.json").write_text("{")
+    with pytest.raises(RecordError, match="is damaged"):
+        RunReader(tmp_path).run()
+
+
+def test_a_step_that_is_not_recorded_is_named(run):
+    with pytest.raises(RecordError, match=r"no step 7 of stage sft(?s:.*)up to grpo 2"):
+        RunReader(run).samples("sft", 7)
+
+
+def test_a_growing_run_can_be_read(tmp_path):
+    with RunWriter(tmp_path / "run") as writer:
+        reader = RunReader(tmp_path / "run")
+        assert reader.steps() == []
+        write_steps(writer, [0])
+        assert [row.step for row in reader.steps()] == [0]
+        assert len(reader.samples("grpo", 0)) == 2

@@ -1,0 +1,99 @@
+import dataclasses
+
+import pytest
+import torch
+
+from truing.errors import DataError
+from truing.rng import uniforms
+from truing.sample.hf import HFSampler, Request
+from truing.types import FinishReason, SamplingContract
+
+EVERYTHING = SamplingContract(
+    temperature=1.3,
+    top_k=200,
+    top_p=0.95,
+    min_p=0.001,
+    presence_penalty=0.3,
+    frequency_penalty=0.2,
+    repetition_penalty=1.1,
+    min_new_tokens=3,
+    max_new_tokens=12,
+    stop_ids=(257, 10),
+)
+
+
+@pytest.fixture
+def sampler(tiny):
+    return HFSampler(tiny.model, context_length=tiny.context_length)
+
+
+def requests(count, *, groups=3):
+    prompts = [torch.arange(40, 50 + 3 * g) for g in range(groups)]
+    return [Request(prompts[i % groups], ("test", i)) for i in range(count)]
+
+
+def test_an_answer_does_not_depend_on_its_company(sampler):
+    together = sampler.generate(requests(9), EVERYTHING)
+    for i, request in enumerate(requests(9)):
+        alone = sampler.generate([request], EVERYTHING)[0]
+        assert alone.token_ids.tolist() == together[i].token_ids.tolist()
+        assert torch.allclose(alone.logprob, together[i].logprob, atol=1e-5)
+
+
+def test_max_rows_only_splits_the_work(sampler, tiny):
+    few = HFSampler(tiny.model, context_length=tiny.context_length, max_rows=2)
+    for a, b in zip(sampler.generate(requests(7), EVERYTHING), few.generate(requests(7), EVERYTHING), strict=True):
+        assert a.token_ids.tolist() == b.token_ids.tolist()
+
+
+def test_a_slow_second_implementation_draws_the_same(sampler, tiny):
+    """Plain loop, no cache, no padding, contract T = 0.7 written out by hand."""
+    contract = SamplingContract(temperature=0.7, max_new_tokens=6, stop_ids=(257,))
+    for request in requests(3):
+        ids = request.prompt_ids.tolist()
+        uniform = uniforms(6, *request.key).tolist()
+        drawn, logprobs = [], []
+        while len(drawn) < 6 and 257 not in drawn:
+            with torch.no_grad():
+                logits = tiny.model(torch.tensor([ids])).logits[0, -1].double()
+            probability = (logits / 0.7).softmax(-1)
+            token = int((probability.cumsum(0) <= uniform[len(drawn)]).sum())
+            logprobs.append(float(probability[token].log()))
+            drawn.append(token)
+            ids.append(token)
+        got = sampler.generate([request], contract)[0]
+        assert got.token_ids.tolist() == drawn
+        assert got.logprob.tolist() == pytest.approx(logprobs, abs=1e-5)
+
+
+def test_stop_is_kept_and_minimum_is_respected(sampler):
+    seen = set()
+    for completion in sampler.generate(requests(60), EVERYTHING):
+        ids = completion.token_ids.tolist()
+        stopped = ids[-1] in EVERYTHING.stop_ids
+        seen.add(completion.finish_reason)
+        assert completion.finish_reason is (FinishReason.STOP if stopped else FinishReason.LENGTH)
+        assert not set(ids[:-1]) & set(EVERYTHING.stop_ids)
+        assert len(ids) > EVERYTHING.min_new_tokens if stopped else len(ids) == EVERYTHING.max_new_tokens
+        for t, token in enumerate(ids):
+            assert token in completion.support.at(t)
+    assert seen == {FinishReason.STOP, FinishReason.LENGTH}
+
+
+def test_greedy_is_the_argmax_with_log_probability_zero(sampler, tiny):
+    greedy = SamplingContract(temperature=0, max_new_tokens=1, stop_ids=(257,))
+    request = requests(1)[0]
+    with torch.no_grad():
+        best = int(tiny.model(request.prompt_ids[None]).logits[0, -1].argmax())
+    completion = sampler.generate([request], greedy)[0]
+    assert completion.token_ids.tolist() == [best]
+    assert completion.logprob.tolist() == [0.0]
+    assert completion.support is None
+
+
+def test_a_prompt_beyond_the_context_is_an_error(tiny):
+    sampler = HFSampler(tiny.model, context_length=20)
+    short = dataclasses.replace(EVERYTHING, max_new_tokens=12)
+    with pytest.raises(DataError, match="longer than the context") as error:
+        sampler.generate(requests(1), short)
+    assert error.value.got == "10 tokens"

@@ -1,0 +1,172 @@
+"""Whole runs of the mini recipe: what they record, and that a resumed run equals an uninterrupted one."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import truing
+from truing.errors import DataError, RecordError, RewardError
+from truing.record import RunReader
+from truing.types import Origin
+
+
+def rows_of(run):
+    """Every recorded token stream of a run, step by step."""
+    reader = RunReader(run)
+    return {(s.stage, s.step): reader.samples(s.stage, s.step) for s in reader.steps()}
+
+
+def same(a, b):
+    return torch.equal(torch.nan_to_num(a, nan=7.0), torch.nan_to_num(b, nan=7.0))
+
+
+def assert_same_run(one, other):
+    """Tokens, log-probabilities, metrics but times, evaluations and weights: bit for bit."""
+    rows, others = rows_of(one), rows_of(other)
+    assert rows.keys() == others.keys()
+    for key in rows:
+        for row, twin in zip(rows[key], others[key], strict=True):
+            assert row.sample.sample_id == twin.sample.sample_id
+            for name in ("token_ids", "sampler_logprob", "advantage"):
+                assert same(getattr(row.sample, name), getattr(twin.sample, name)), (key, name)
+            assert same(row.new_logprob, twin.new_logprob), key
+    for a, b in zip(RunReader(one).steps(), RunReader(other).steps(), strict=True):
+        timed = ("time/", "throughput/")
+        assert {k: v for k, v in a.metrics.items() if not k.startswith(timed)} == {
+            k: v for k, v in b.metrics.items() if not k.startswith(timed)
+        }
+    for name in ("trainable", "optimizer"):
+        left, right = (load_file(run / "checkpoints" / "grpo-000003" / f"{name}.safetensors") for run in (one, other))
+        assert all(torch.equal(left[key], right[key]) for key in left), name
+
+
+class Interrupt(Exception):
+    """Stands for a crash at a step."""
+
+
+def crash_at(stage, step):
+    def watch(kind, facts):
+        if kind == "step" and (facts["record"].stage, facts["record"].step) == (stage, step):
+            raise Interrupt
+
+    return watch
+
+
+def test_a_run_leaves_everything_on_record(mini, tmp_path):
+    result = truing.train(mini(), out=tmp_path / "run")
+    reader = RunReader(result.run)
+    assert [(s.stage, s.step) for s in reader.steps()] == [(g, i) for g in ("sft", "grpo") for i in range(3)]
+    assert list(result.estimates()) == ["base", "after_sft", "after_grpo"]
+    assert list(result.gains()) == ["after_sft", "after_grpo"]
+    for step in reader.steps():
+        for row in reader.samples(step.stage, step.step):
+            wanted = Origin.DEMO if step.stage == "sft" else Origin.SAMPLED
+            trained = row.sample.policy_mask | row.sample.supervised_mask
+            assert torch.equal(trained, row.sample.origin == wanted)
+            assert not row.new_logprob[trained].isnan().any()
+            assert row.new_logprob[~trained].isnan().all()
+        if step.stage == "grpo":
+            assert step.metrics["alignment"] == 1.0
+            assert step.metrics["mismatch/max_abs"] < 1e-4
+    versions = {turn.sampler_version for row in reader.samples("grpo", 2) for turn in row.sample.turns}
+    assert versions == {5}  # three SFT updates and two of GRPO were done when it drew
+    assert {e.kind for e in reader.events()} >= {"eval", "stage", "checkpoint", "loss", "finished"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "stage", "step"),
+    [
+        ({"checkpoint_every": 1}, "grpo", 1),
+        ({"checkpoint_every": 2}, "grpo", 2),
+        ({"checkpoint_every": 0}, "grpo", 1),
+        ({"checkpoint_every": 0}, "sft", 1),
+        (
+            {
+                "checkpoint_every": 1,
+                "lora": {"rank": 4, "dropout": 0.1},
+                "grpo": {"kl_coef": 0.1, "inner_epochs": 2, "minibatches": 2},
+            },
+            "grpo",
+            1,
+        ),
+    ],
+)
+def test_a_resumed_run_equals_the_uninterrupted_one(mini, tmp_path, changes, stage, step):
+    table = mini(**changes)
+    whole = truing.train(table, out=tmp_path / "whole")
+    with pytest.raises(Interrupt):
+        truing.train(table, out=tmp_path / "parts", watch=crash_at(stage, step))
+    resumed = truing.train(table, out=tmp_path / "parts", resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    assert resumed.estimates() == whole.estimates()
+
+
+def test_the_same_seed_gives_the_same_run_and_another_does_not(mini, tmp_path):
+    one, two = (truing.train(mini(), out=tmp_path / name) for name in ("one", "two"))
+    assert_same_run(one.run, two.run)
+    other = truing.train(mini(seed=1), out=tmp_path / "other")
+    drawn = [[row.sample.token_ids.tolist() for row in rows_of(run)["grpo", 0]] for run in (one.run, other.run)]
+    assert drawn[0] != drawn[1]
+
+
+def test_micro_batches_do_not_change_what_is_drawn(mini, tmp_path):
+    runs = [
+        truing.train(mini(optimizer={"micro_batch_tokens": tokens}), out=tmp_path / str(tokens)).run
+        for tokens in (4096, 60)
+    ]
+    first, second = (rows_of(run)["grpo", 0] for run in runs)
+    assert [row.sample.token_ids.tolist() for row in first] == [row.sample.token_ids.tolist() for row in second]
+
+
+def test_rejection_sampling_trains_the_good_and_records_all(mini, tmp_path):
+    table = mini(
+        stages=["rft"], rft={"steps": 1, "learning_rate": 1e-3, "prompts_per_step": 2, "group_size": 4}
+    )
+
+    def longer(rollout, task):
+        return float(len(rollout.turns[0].token_ids) >= 4)
+
+    result = truing.train(table, rewards=[longer], out=tmp_path / "run")
+    rows = RunReader(result.run).samples("rft", 0)
+    assert len(rows) == 8
+    for row in rows:
+        good = row.sample.reward >= 1.0
+        assert bool(row.sample.supervised_mask.any()) is good
+        assert not row.sample.policy_mask.any()
+
+
+def test_a_reward_that_raises_stops_the_run_with_its_traceback(mini, tmp_path):
+    def broken(rollout, task):
+        return 1 / 0
+
+    with pytest.raises(RewardError, match="broken.* raised ZeroDivisionError") as error:
+        truing.train(mini(), rewards=[broken], out=tmp_path / "run")
+    assert isinstance(error.value.__cause__, ZeroDivisionError)
+
+
+def test_an_existing_run_is_never_overwritten(mini, tmp_path):
+    truing.train(mini(stages=["sft"]), out=tmp_path / "run")
+    before = (tmp_path / "run" / "steps.jsonl").read_bytes()
+    with pytest.raises(RecordError, match="exists and is not empty"):
+        truing.train(mini(), out=tmp_path / "run")
+    assert (tmp_path / "run" / "steps.jsonl").read_bytes() == before
+
+
+def test_a_resumed_run_must_have_the_recipe_it_had(mini, tmp_path):
+    with pytest.raises(Interrupt):
+        truing.train(mini(), out=tmp_path / "run", watch=crash_at("sft", 1))
+    with pytest.raises(RecordError, match="another recipe"):
+        truing.train(mini(seed=3), out=tmp_path / "run", resume=True)
+
+
+def test_too_few_evaluation_tasks(mini, tmp_path):
+    with pytest.raises(DataError, match="too few evaluation tasks"):
+        truing.train(mini(eval={"tasks": 9}), out=tmp_path / "run")
+
+
+def test_the_last_line_of_events_is_json(mini, tmp_path):
+    run = truing.train(mini(stages=["sft"]), out=tmp_path / "run").run
+    last = json.loads((run / "events.jsonl").read_text().splitlines()[-1])
+    assert last["kind"] == "finished"

@@ -1,0 +1,182 @@
+"""One update: its gradient against closed forms, and what it does not depend on."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from samples import sample
+from truing.algos import ALGORITHMS
+from truing.config import GrpoConfig, OptimizerConfig, SftConfig
+from truing.errors import NonFiniteError
+from truing.models.lora import add_lora, trainable_parameters
+from truing.models.reference import AdapterReference, CopyReference
+from truing.train.clock import Clock
+from truing.train.optimizer import make_optimizer
+from truing.train.step import Learner, train_step
+from truing.types import Origin
+
+GRPO = GrpoConfig(steps=1, learning_rate=1e-3)
+GROUPS = [
+    sample([5, 6, 7], [8, 9, 10], name="a", group="x", reward=1.0),
+    sample([5, 6, 7], [11], name="b", group="x", reward=0.0),
+    sample([5, 6, 7], [12, 13], name="c", group="x", reward=0.5),
+    sample([20, 21], [8, 9], name="d", group="y", reward=0.0),
+    sample([20, 21], [10, 11, 12, 13], name="e", group="y", reward=1.0),
+]
+
+
+def learner(model, cfg, *, algorithm="grpo", tokens=4096, reference=None):
+    optimizer_cfg = OptimizerConfig(micro_batch_tokens=tokens, max_grad_norm=1e9)
+    parameters = trainable_parameters(model)
+    optimizer = make_optimizer(parameters, optimizer_cfg)
+    for group in optimizer.param_groups:
+        group["lr"] = cfg.learning_rate
+    return Learner(model, parameters, optimizer, reference, ALGORITHMS[algorithm], cfg, optimizer_cfg)
+
+
+def gradient_of(model, cfg, samples, **options):
+    """The gradient that an update applies: read off before the optimiser clears it."""
+    made = learner(model, cfg, **options)
+    kept = {}
+
+    def keep(*_):
+        kept.update({name: p.grad.clone() for name, p in made.parameters.items() if p.grad is not None})
+
+    made.optimizer.register_step_pre_hook(keep)
+    train_step(made, samples, (0, "test", 0), Clock())
+    return kept
+
+
+def on_policy(model, samples):
+    """The same samples with the log-probabilities that the model gives them."""
+    made = []
+    for row in samples:
+        with torch.no_grad():
+            logits = model(row.token_ids[None]).logits[0, :-1]
+        logprob = torch.cat([torch.zeros(1), logits.log_softmax(-1).gather(1, row.token_ids[1:, None])[:, 0]])
+        logprob = torch.where(row.policy_mask, logprob, torch.nan)
+        made.append(dataclasses.replace(row, sampler_logprob=logprob, old_logprob=logprob))
+    return made
+
+
+@pytest.mark.parametrize("objective", ["grpo", "dr_grpo", "dapo", "gspo", "cispo"])
+def test_micro_batches_give_the_gradient_of_one(tiny, objective):
+    cfg = GRPO.model_copy(update={"objective": objective})
+    samples = on_policy(tiny.model, GROUPS)
+    start = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
+    gradients = []
+    for tokens in (4096, 12, 1):  # one micro-batch, a few, one per sample
+        tiny.model.load_state_dict(start, strict=False)
+        gradients.append(gradient_of(tiny.model, cfg, samples, tokens=tokens))
+    for other in gradients[1:]:
+        for name, value in gradients[0].items():
+            assert torch.allclose(value, other[name], rtol=1e-4, atol=1e-6), name
+    assert any(value.abs().max() > 1e-4 for value in gradients[0].values())
+
+
+def test_the_grpo_gradient_on_policy_is_reinforce_by_hand(tiny):
+    """At ratio 1: −1/B Σ_i A_i/|o_i| Σ_t ∇ log π, computed by the plain forward."""
+    samples = on_policy(tiny.model, GROUPS)
+    # group x: rewards 1, 0, 0.5, mean 0.5, std 0.5; group y: 0, 1, mean 0.5, std √0.5
+    advantages = [0.5 / 0.5001, -0.5 / 0.5001, 0.0, -0.5 / (0.5**0.5 + 1e-4), 0.5 / (0.5**0.5 + 1e-4)]
+    loss = 0
+    for row, advantage in zip(samples, advantages, strict=True):
+        logits = tiny.model(row.token_ids[None]).logits[0, :-1]
+        logprob = logits.log_softmax(-1).gather(1, row.token_ids[1:, None])[:, 0][row.prompt_length - 1 :]
+        loss = loss - advantage * logprob.mean() / len(samples)
+    loss.backward()
+    expected = {name: p.grad.clone() for name, p in tiny.model.named_parameters()}
+    tiny.model.zero_grad()
+    for name, value in gradient_of(tiny.model, GRPO, samples).items():
+        assert torch.allclose(value, expected[name], rtol=1e-3, atol=1e-6), name
+
+
+def test_equal_rewards_leave_the_weights_bitwise_alone(tiny):
+    before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
+    samples = on_policy(tiny.model, [dataclasses.replace(row, reward=0.1) for row in GROUPS])
+    trace = train_step(learner(tiny.model, GRPO), samples, (0, "test", 0), Clock())[0]
+    assert trace.grad_norm == 0
+    assert trace.loss == {"policy": 0.0}
+    for name, parameter in tiny.model.named_parameters():
+        assert torch.equal(parameter, before[name]), name
+
+
+def test_ratios_are_one_on_the_first_inner_step_and_move_on_the_second(tiny):
+    cfg = GRPO.model_copy(update={"inner_epochs": 2})
+    samples = on_policy(tiny.model, GROUPS)
+    first, second = train_step(learner(tiny.model, cfg), samples, (0, "test", 0), Clock())
+    for row in samples:
+        drift = [(t.logprob[row.sample_id] - row.old_logprob)[row.policy_mask].abs().max() for t in (first, second)]
+        assert drift[0] < 1e-5
+        assert drift[1] > 1e-4
+
+
+def test_minibatches_split_every_epoch(tiny):
+    cfg = GRPO.model_copy(update={"inner_epochs": 2, "minibatches": 2})
+    traces = train_step(learner(tiny.model, cfg), on_policy(tiny.model, GROUPS), (0, "test", 0), Clock())
+    names = [sorted(row.sample_id for row in trace.samples) for trace in traces]
+    assert sorted(names[0] + names[1]) == sorted(names[2] + names[3]) == list("abcde")
+
+
+def test_a_good_answer_gains_and_a_bad_one_loses(tiny):
+    made = learner(tiny.model, GRPO)
+    samples = on_policy(tiny.model, GROUPS)
+    train_step(made, samples, (0, "test", 0), Clock())
+    after = {row.sample_id: row.old_logprob[row.policy_mask].sum() for row in on_policy(tiny.model, GROUPS)}
+    before = {row.sample_id: row.old_logprob[row.policy_mask].sum() for row in samples}
+    assert after["a"] > before["a"] and after["e"] > before["e"]
+    assert after["b"] < before["b"] and after["d"] < before["d"]
+
+
+@pytest.mark.parametrize("lora", [True, False])
+def test_the_reference_stays_while_the_policy_moves(tiny, lora):
+    model = tiny.model
+    if lora:
+        model = add_lora(tiny.model, rank=4, alpha=8, dropout=0.0, targets="all-linear", seed=0)
+    cfg = GRPO.model_copy(update={"kl_coef": 0.1, "inner_epochs": 2, "learning_rate": 1e-2})
+    reference = AdapterReference(model) if lora else CopyReference(model)
+    made = learner(model, cfg, reference=reference)
+    samples = on_policy(model, GROUPS)
+    first = train_step(made, samples, (0, "test", 0), Clock())
+    again = train_step(made, samples, (0, "test", 1), Clock())
+    for row, later in zip(first[0].samples, again[0].samples, strict=True):
+        assert torch.allclose(row.ref_logprob[row.kl_mask], row.old_logprob[row.kl_mask], atol=1e-5)
+        assert torch.equal(row.ref_logprob[row.kl_mask], later.ref_logprob[row.kl_mask])
+    assert abs(first[0].loss["kl"]) < 1e-6  # the policy still is its reference
+    assert first[1].loss["kl"] > 1e-6
+
+
+def test_supervised_tokens_alone_are_trained_and_the_mean_is_over_tokens(tiny):
+    def demo(prompt, answer, name):
+        row = sample(prompt, answer, name=name)
+        shown = row.policy_mask
+        origin = torch.where(shown, Origin.DEMO, row.origin).to(torch.uint8)
+        off = torch.zeros_like(shown)
+        return dataclasses.replace(
+            row, origin=origin, supervised_mask=shown, policy_mask=off, kl_mask=off, value_mask=off
+        )
+
+    cfg = SftConfig(steps=1, learning_rate=1e-3)
+    rows = [demo([5, 6], [7, 8, 9], "a"), demo([10], [11], "b")]
+    trace = train_step(learner(tiny.model, cfg, algorithm="sft"), rows, (0, "sft", 0), Clock())[0]
+    logprob = torch.cat([trace.logprob[row.sample_id][row.supervised_mask] for row in rows])
+    assert trace.loss["supervised"] == pytest.approx(-float(logprob.mean()), rel=1e-5)
+    assert trace.logprob["a"][:2].isnan().all()
+
+
+def test_a_non_finite_loss_stops_before_the_weights_change(tiny):
+    bad = dataclasses.replace(GROUPS[1], old_logprob=torch.full((4,), -torch.inf))
+    before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
+    with pytest.raises(NonFiniteError, match=r"policy term of the loss is .* 0/test/0, inner step 0"):
+        train_step(learner(tiny.model, GRPO), [GROUPS[0], bad, *GROUPS[2:]], (0, "test", 0), Clock())
+    assert all(torch.equal(p, before[name]) for name, p in tiny.model.named_parameters())
+
+
+def test_a_non_finite_gradient_names_its_parameter(tiny):
+    def poison(grad):
+        return torch.full_like(grad, torch.nan)
+
+    tiny.model.model.norm.weight.register_hook(poison)
+    with pytest.raises(NonFiniteError, match=r"gradient of model.norm.weight is not finite"):
+        train_step(learner(tiny.model, GRPO), on_policy(tiny.model, GROUPS), (0, "test", 0), Clock())

@@ -19,9 +19,11 @@ Stage = Literal["sft", "rft", "grpo"]
 
 
 class Part(BaseModel):
-    """Frozen, and strict about its keys."""
+    """Frozen, and strict about its keys; the sentence under a field is its description in docs/recipes.md."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class ModelConfig(Part):
@@ -171,7 +173,7 @@ class Recipe(Part):
 
     name: str
     """What the run is called; part of its directory's name."""
-    stages: tuple[Stage, ...]
+    stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
     """What is trained, in order; each stage has its table below."""
     model: ModelConfig
     env: dict[str, Any]
@@ -214,6 +216,8 @@ def resolve(table: Mapping[str, Any]) -> Recipe:
         recipe = Recipe.model_validate(table)
     except ValidationError as error:
         raise _explain(error) from error
+    if len(set(recipe.stages)) < len(recipe.stages):
+        raise RecipeError("stages names a stage twice", got=recipe.stages, expected="each stage once")
     for stage in recipe.stages:
         if recipe.stage(stage) is None:
             raise RecipeError(f"stage {stage!r} has no table", expected=f"[{stage}] with steps and learning_rate")
@@ -246,12 +250,12 @@ def _override(table: dict[str, Any], override: str) -> None:
 
 
 def _explain(error: ValidationError) -> RecipeError:
-    """The first problem as what, got, expected, remedy."""
-    problem = error.errors()[0]
+    """One problem as what, got, expected, remedy; an unknown key first, for it may be a misspelt one."""
+    problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     place = tuple(part for part in problem["loc"] if part not in ("LoraConfig", "literal[False]"))
     key = ".".join(map(str, place))
     if problem["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(key, list(_keys(Recipe)), n=1, cutoff=0.4)
+        near = difflib.get_close_matches(key, list(dotted_keys()), n=1, cutoff=0.4)
         remedy = f"did you mean {near[0]}?" if near else "see docs/recipes.md for all keys"
         return RecipeError(f"unknown recipe key {key!r}", got=problem["input"], remedy=remedy)
     if problem["type"] == "missing":
@@ -259,10 +263,10 @@ def _explain(error: ValidationError) -> RecipeError:
     return RecipeError(f"recipe key {key!r} has a value that cannot be", got=problem["input"], expected=problem["msg"])
 
 
-def _keys(part: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """All dotted keys of a recipe."""
+def dotted_keys(part: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[str]:
+    """All keys of a recipe, less those of its environment."""
     for name, item in part.model_fields.items():
         yield prefix + name
         for option in (item.annotation, *get_args(item.annotation)):
             if isinstance(option, type) and issubclass(option, BaseModel):
-                yield from _keys(option, f"{prefix}{name}.")
+                yield from dotted_keys(option, f"{prefix}{name}.")

@@ -60,14 +60,14 @@ def test_against_a_plain_loop(groups, scale):
     assert leave_one_out(rewards_R, group_R).tolist() == pytest.approx(loops, abs=1e-9)
 
 
+@pytest.mark.parametrize("label", [0, 2])
 @pytest.mark.parametrize("reward", [0.1, 1 / 3, -7.3, 0.0])
-def test_equal_rewards_are_exactly_zero(reward):
-    rewards_R, group_R = torch.full((7,), reward), torch.zeros(7, dtype=torch.int64)
-    rewards_R = torch.cat([rewards_R, torch.tensor([0.0, 1.0])])
-    group_R = torch.cat([group_R, torch.tensor([1, 1])])
+def test_equal_rewards_are_exactly_zero(reward, label):
+    rewards_R = torch.tensor([0.0, 1.0] + [reward] * 7)
+    group_R = torch.tensor([1] * 2 + [label] * 7)
     for scale in SCALES:
-        assert group_advantages(rewards_R, group_R, scale, eps=0.0)[:7].tolist() == [0.0] * 7
-    assert leave_one_out(rewards_R, group_R)[:7].tolist() == [0.0] * 7
+        assert group_advantages(rewards_R, group_R, scale, eps=0.0)[2:].tolist() == [0.0] * 7
+    assert leave_one_out(rewards_R, group_R)[2:].tolist() == [0.0] * 7
 
 
 @given(GROUP)
@@ -115,6 +115,11 @@ def test_edge_cases(formula):
     with pytest.raises(ContractError, match="finite"):
         formula(torch.tensor([1.0, float("nan")]), torch.tensor([0, 0]))
     assert formula(torch.tensor([1.0, 0.0]), torch.tensor([0, 0])).dtype == torch.float32
+
+
+def test_a_misspelt_scale_is_refused():
+    with pytest.raises(ContractError, match="scale is none of its choices"):
+        group_advantages(torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), "Group")
 
 
 def test_empty_batch_scale():

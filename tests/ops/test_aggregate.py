@@ -113,6 +113,13 @@ def test_nothing_masked_is_zero(how):
     assert x_BT.grad.tolist() == [[0.0] * 3] * 2
 
 
+def test_a_misspelt_aggregation_is_refused():
+    with pytest.raises(ContractError, match="how is none of its choices"):
+        aggregate(torch.ones(1, 1), torch.ones(1, 1).bool(), "token-mean", 1.0)
+    with pytest.raises(ContractError, match="how is none of its choices"):
+        denominator(torch.ones(1, dtype=torch.int64), "token-mean", BUDGET)
+
+
 def test_denominators_that_cannot_be():
     one = torch.ones(1, 1)
     for wrong in (0.0, -1.0, NAN):

@@ -1,8 +1,10 @@
+from typing import Literal
+
 import pytest
 import torch
 
 from truing.errors import ContractError
-from truing.ops.checks import check, widen
+from truing.ops.checks import check, check_choice, widen
 
 
 def test_names_tell_dimensions():
@@ -51,3 +53,9 @@ def test_none_is_an_argument_not_given():
 def test_widen():
     assert widen(torch.zeros(2, dtype=torch.bfloat16)).dtype == torch.float32
     assert widen(torch.zeros(2, dtype=torch.float64)).dtype == torch.float64
+
+
+def test_check_choice():
+    check_choice("how", "mean", Literal["mean", "sum"])
+    with pytest.raises(ContractError, match="expected: mean, sum"):
+        check_choice("how", "meen", Literal["mean", "sum"])

@@ -24,21 +24,25 @@ def test_clipped_surrogate_hand_worked():
     # band [0.8, 1.2]: A = 1: −min(1.5, 1.2) = −1.2; −min(0.5, 0.8) = −0.5
     #                  A = −2: −min(−3, −2.4) = 3;    −min(−1, −1.6) = 1.6
     ratio = torch.tensor([1.5, 0.5, 1.5, 0.5], requires_grad=True)
-    loss = clipped_surrogate(ratio, torch.tensor([1.0, 1.0, -2.0, -2.0]), 0.2, 0.2)
+    advantage = torch.tensor([1.0, 1.0, -2.0, -2.0], requires_grad=True)
+    loss = clipped_surrogate(ratio, advantage, 0.2, 0.2)
     torch.testing.assert_close(loss, torch.tensor([-1.2, -0.5, 3.0, 1.6]))
     loss.sum().backward()  # −A where the ratio may still move, 0 where the clip holds it
     assert ratio.grad.tolist() == [0.0, -1.0, 2.0, 0.0]
+    assert advantage.grad is None
 
 
 def test_cispo_surrogate_hand_worked():
     # −min(r, 2) · A · log π: r = 3 → −2 · 1 · −0.5 = 1; r = ½ → −½ · −4 · −1 = −2
     logprob = torch.tensor([-0.5, -1.0], requires_grad=True)
     ratio = torch.tensor([3.0, 0.5], requires_grad=True)
-    loss = cispo_surrogate(logprob, ratio, torch.tensor([1.0, -4.0]), 2.0)
+    advantage = torch.tensor([1.0, -4.0], requires_grad=True)
+    loss = cispo_surrogate(logprob, ratio, advantage, 2.0)
     assert loss.tolist() == [1.0, -2.0]
     loss.sum().backward()
     assert logprob.grad.tolist() == [-2.0, 2.0]
     assert ratio.grad is None
+    assert advantage.grad is None
 
 
 @pytest.mark.parametrize(
@@ -193,3 +197,6 @@ def test_an_objective_reads_every_number_it_is_given():
         replace(OBJECTIVES["cispo"], clip_high=0.2)
     with pytest.raises(ContractError, match="> 0"):
         replace(OBJECTIVES["grpo"], clip_low=0.0)
+    for field in ("surrogate", "ratio", "aggregation"):
+        with pytest.raises(ContractError, match=f"{field} is none of its choices"):
+            replace(OBJECTIVES["grpo"], **{field: "tokens"})

@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from truing.errors import ContractError
 from truing.ops.losses import clipped_surrogate
 from truing.ops.ratios import clip_mask, importance_ratio, log_ratio, sequence_ratio, token_ratio
 
@@ -80,6 +81,11 @@ def test_scaling_the_policy_scales_the_ratio(shift, row):
         torch.testing.assert_close(moved_BT, importance_ratio(log_ratio_BT, mask_BT, level) * math.exp(shift))
 
 
+def test_a_misspelt_level_is_refused():
+    with pytest.raises(ContractError, match="level is none of its choices"):
+        importance_ratio(torch.zeros(1, 1), torch.ones(1, 1).bool(), "tokens")
+
+
 def test_clip_mask_hand_worked():
     # band [0.8, 1.28]; clipped only above with A > 0 or below with A < 0; the edges still learn
     ratio = torch.tensor([1.3, 1.3, 0.7, 0.7, 1.0, 1.3, NAN], dtype=torch.float64)
@@ -92,7 +98,7 @@ def test_clip_mask_hand_worked():
     ]
 
 
-@given(st.lists(st.tuples(st.floats(0.01, 3), st.floats(-2, 2)), min_size=1, max_size=20))
+@given(st.lists(st.tuples(st.floats(0.01, 3), st.integers(-2, 2)), min_size=1, max_size=20))
 def test_clip_mask_is_where_the_surrogate_has_no_gradient(pairs):
     ratio = torch.tensor([r for r, _ in pairs], dtype=torch.float64, requires_grad=True)
     advantage = torch.tensor([a for _, a in pairs], dtype=torch.float64)

@@ -35,5 +35,5 @@ def main() -> None:
         console = Console(stderr=True, highlight=False)
         if isinstance(error, RewardError) and error.__cause__ is not None:
             console.print("".join(traceback.format_exception(error.__cause__)), markup=False)
-        console.print(f"error: {error}", style="red", markup=False)
+        console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(2)

@@ -64,7 +64,7 @@ class Display:
         """An evaluation ended."""
         mean, low, high = (estimate[key] for key in ("mean", "low", "high"))
         rest = "  ".join(f"{part} {value:.3f}" for part, value in parts.items())
-        self.console.print(f"  {name}: reward [bold]{mean:.3f}[/] [{low:.3f}, {high:.3f}]   {rest}".replace("[", "\\[", 0))
+        self.console.print(f"  {name}: reward [bold]{mean:.3f}[/] [{low:.3f}, {high:.3f}]   {rest}")
 
     def on_stage(self, stage: str, steps: int, first_step: int) -> None:
         """A stage begins."""
@@ -83,7 +83,7 @@ class Display:
         last = record.step + 1 == steps
         if not self.console.is_terminal and (last or now - self.printed > SECONDS_BETWEEN_LINES):
             left = (now - self.started) / self.done * (steps - record.step - 1)
-            self.console.print(f"{record.stage} {record.step + 1}/{steps}  {facts}  {left:.0f} s left", markup=False)
+            self.console.print(f"{record.stage} {record.step + 1}/{steps}  {facts}  {left:.0f} s left", markup=False, soft_wrap=True)
             self.printed = now
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from truing.errors import ContractError
-from truing.ops.checks import check
+from truing.ops.checks import check, check_choice
 
 Scale = Literal["group", "batch", "none"]
 
@@ -32,15 +32,15 @@ def group_advantages(rewards_R: Tensor, group_R: Tensor, scale: Scale, eps: floa
         [R] like ``rewards_R``; exactly 0 throughout a group of equal rewards. A group of one, or a
         reward that is not finite, raises ContractError; R = 0 gives [0].
     """
-    rewards_R64, same_RR = _grouped(rewards_R, group_R)
-    advantage_R = rewards_R64 - _group_mean(rewards_R64, same_RR)
+    check_choice("scale", scale, Scale)
+    rewards_R64, index_R, size_R = _grouped(rewards_R, group_R)
+    advantage_R = rewards_R64 - _group_sum(rewards_R64, index_R) / size_R
     if scale == "group":
-        size_R = same_RR.sum(dim=1)
-        variance_R = _group_mean(advantage_R**2, same_RR) * size_R / (size_R - 1)
+        variance_R = _group_sum(advantage_R**2, index_R) / (size_R - 1)
         advantage_R = advantage_R / (variance_R.sqrt() + eps)
     elif scale == "batch" and len(rewards_R):
         advantage_R = advantage_R / (rewards_R64.std() + eps)
-    return _zero_among_equals(advantage_R, rewards_R64, same_RR).to(rewards_R.dtype)
+    return _zero_among_equals(advantage_R, rewards_R64, index_R).to(rewards_R.dtype)
 
 
 def leave_one_out(rewards_R: Tensor, group_R: Tensor) -> Tensor:
@@ -57,38 +57,38 @@ def leave_one_out(rewards_R: Tensor, group_R: Tensor) -> Tensor:
         [R] like ``rewards_R``; exactly 0 throughout a group of equal rewards. A group of one, or a
         reward that is not finite, raises ContractError; R = 0 gives [0].
     """
-    rewards_R64, same_RR = _grouped(rewards_R, group_R)
-    size_R = same_RR.sum(dim=1)
-    advantage_R = (rewards_R64 - _group_mean(rewards_R64, same_RR)) * size_R / (size_R - 1)
-    return _zero_among_equals(advantage_R, rewards_R64, same_RR).to(rewards_R.dtype)
+    rewards_R64, index_R, size_R = _grouped(rewards_R, group_R)
+    others_R = (_group_sum(rewards_R64, index_R) - rewards_R64) / (size_R - 1)
+    return _zero_among_equals(rewards_R64 - others_R, rewards_R64, index_R).to(rewards_R.dtype)
 
 
-def _grouped(rewards_R: Tensor, group_R: Tensor) -> tuple[Tensor, Tensor]:
-    """Rewards [R] in float64, and which rollouts share a group: [R, R] bool."""
+def _grouped(rewards_R: Tensor, group_R: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rewards in float64, an index in [0, R) that each group has to itself, and group sizes: three [R]."""
     check(rewards_R=(rewards_R, "float"), group_R=(group_R, "int64"))
     if not torch.isfinite(rewards_R).all():
         raise ContractError("an advantage needs rewards that are finite", got=rewards_R)
-    same_RR = group_R[:, None] == group_R[None, :]
-    alone_R = same_RR.sum(dim=1) == 1
-    if alone_R.any():
+    index_R = torch.searchsorted(group_R.sort().values, group_R)  # where the group starts, once sorted
+    size_R = _group_sum(torch.ones_like(index_R), index_R)
+    if (size_R == 1).any():
         raise ContractError(
             "a group of one has no baseline",
-            got=f"group {int(group_R[alone_R][0])} of one rollout",
+            got=f"group {int(group_R[size_R == 1][0])} of one rollout",
             expected="two rollouts or more",
             remedy="sample more rollouts per prompt, or drop the group and say so",
         )
-    return rewards_R.double(), same_RR
+    return rewards_R.double(), index_R, size_R
 
 
-def _group_mean(x_R: Tensor, same_RR: Tensor) -> Tensor:
-    """The mean over each rollout's group: [R]."""
-    return torch.where(same_RR, x_R, 0.0).sum(dim=1) / same_RR.sum(dim=1)
+def _group_sum(x_R: Tensor, index_R: Tensor) -> Tensor:
+    """The sum over each rollout's group: [R]."""
+    return torch.zeros_like(x_R).index_add(0, index_R, x_R)[index_R]
 
 
-def _zero_among_equals(advantage_R: Tensor, rewards_R: Tensor, same_RR: Tensor) -> Tensor:
+def _zero_among_equals(advantage_R: Tensor, rewards_R: Tensor, index_R: Tensor) -> Tensor:
     """Advantages [R], exactly 0 where all rewards of a group are equal.
 
     Without this, rounding of the mean leaves ±1e-17, which a division by ε promotes to a signal.
     """
-    different_R = (same_RR & (rewards_R[:, None] != rewards_R)).any(dim=1)
-    return advantage_R.masked_fill(~different_R, 0.0)
+    high_R = rewards_R.scatter_reduce(0, index_R, rewards_R, "amax", include_self=False)[index_R]
+    low_R = rewards_R.scatter_reduce(0, index_R, rewards_R, "amin", include_self=False)[index_R]
+    return advantage_R.masked_fill(high_R == low_R, 0.0)

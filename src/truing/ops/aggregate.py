@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from truing.errors import ContractError
-from truing.ops.checks import check
+from truing.ops.checks import check, check_choice
 from truing.ops.masks import zero_outside
 
 Aggregation = Literal["token_mean", "sequence_mean", "sequence_sum"]
@@ -32,6 +32,7 @@ def aggregate(per_token_BT: Tensor, mask_BT: Tensor, how: Aggregation, denominat
     Returns:
         [] like ``per_token_BT``. A row with an empty mask adds 0, and is counted among the sequences.
     """
+    check_choice("how", how, Aggregation)
     check(per_token_BT=(per_token_BT, "float"), mask_BT=(mask_BT, "bool"))
     if not denominator > 0:
         raise ContractError("a loss cannot be divided by this denominator", got=denominator, expected="> 0")
@@ -56,6 +57,7 @@ def denominator(tokens_B: Tensor, how: Aggregation, max_new_tokens: int) -> floa
         A count, > 0. With no masked token at all it is 1 under ``token_mean``: the loss is then 0, not
         0/0. B = 0 raises ContractError.
     """
+    check_choice("how", how, Aggregation)
     check(tokens_B=(tokens_B, "int64"))
     if len(tokens_B) == 0:
         raise ContractError("an empty minibatch has no denominator", got="0 sequences", expected="≥ 1")

@@ -1,6 +1,6 @@
 """What every formula starts with: dtype, rank, and dimensions that agree."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -40,6 +40,12 @@ def check(**tensors: tuple[Tensor | None, Kind]) -> None:
                     got=shape,
                     expected=f"{letter} = {sizes[letter]}",
                 )
+
+
+def check_choice(name: str, got: str, choices: object) -> None:
+    """Raise ContractError unless ``got`` is one of a Literal's values: a typo is never another formula."""
+    if got not in get_args(choices):
+        raise ContractError(f"{name} is none of its choices", got=got, expected=", ".join(get_args(choices)))
 
 
 def widen(tensor: Tensor) -> Tensor:

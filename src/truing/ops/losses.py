@@ -16,9 +16,11 @@ from torch import Tensor
 
 from truing.errors import ContractError
 from truing.ops.aggregate import Aggregation, aggregate
-from truing.ops.checks import check
+from truing.ops.checks import check, check_choice
 from truing.ops.masks import zero_outside
 from truing.ops.ratios import Level, importance_ratio, log_ratio
+
+Surrogate = Literal["clip", "cispo"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Objective:
     surrogate does not read stays infinite: no limit.
     """
 
-    surrogate: Literal["clip", "cispo"]
+    surrogate: Surrogate
     ratio: Level
     aggregation: Aggregation
     clip_low: float = math.inf
@@ -37,6 +39,9 @@ class Objective:
     max_ratio: float = math.inf
 
     def __post_init__(self) -> None:
+        check_choice("surrogate", self.surrogate, Surrogate)
+        check_choice("ratio", self.ratio, Level)
+        check_choice("aggregation", self.aggregation, Aggregation)
         band, cap = (self.clip_low, self.clip_high), (self.max_ratio,)
         read, unread = (band, cap) if self.surrogate == "clip" else (cap, band)
         if not all(0 < number < math.inf for number in read) or any(map(math.isfinite, unread)):

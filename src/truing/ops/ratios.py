@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from truing.ops.checks import check
+from truing.ops.checks import check, check_choice
 from truing.ops.masks import zero_outside
 
 Level = Literal["token", "sequence"]
@@ -74,6 +74,7 @@ def importance_ratio(log_ratio_BT: Tensor, mask_BT: Tensor, level: Level) -> Ten
     Returns:
         [B, T]; 1 where the mask is off, or in a sequence without any.
     """
+    check_choice("level", level, Level)
     if level == "sequence":
         return sequence_ratio(log_ratio_BT, mask_BT)
     return token_ratio(zero_outside(log_ratio_BT, mask_BT))

@@ -21,9 +21,13 @@ def page() -> str:
     return HEAD + "".join(map(_row, METRICS))
 
 
-def _row(metric: Metric) -> str:
-    cells = (f"`{metric.name}`", metric.unit or "–", metric.formula, metric.absent or "–")
+def table_row(*cells: str) -> str:
+    """One row of a Markdown table."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _row(metric: Metric) -> str:
+    return table_row(f"`{metric.name}`", metric.unit or "–", metric.formula, metric.absent or "–")
 
 
 if __name__ == "__main__":

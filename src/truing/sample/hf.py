@@ -17,6 +17,10 @@ from truing.rng import uniforms
 from truing.types import FinishReason, SamplingContract, Support
 
 
+PAD_LIMIT = 1.5
+"""Longest prompt of a part ÷ its shortest: more parts compute fewer pads, and decode fewer rows at once."""
+
+
 @dataclass(frozen=True, eq=False)
 class Request:
     """One answer to draw: the ids so far, and the key of its random numbers."""
@@ -80,8 +84,11 @@ class HFSampler:
                     remedy="shorten the prompt or lower sampling.max_new_tokens; nothing is cut in silence",
                 )
         self.model.eval()
-        parts = [requests[i : i + self.max_rows] for i in range(0, len(requests), self.max_rows)]
-        return [completion for part in parts for completion in self._generate(part, contract)]
+        completions: dict[int, Completion] = {}
+        for part in _parts(requests, self.max_rows):
+            drawn = self._generate([requests[i] for i in part], contract)
+            completions |= zip(part, drawn, strict=True)
+        return [completions[i] for i in range(len(requests))]
 
     def _generate(self, requests: Sequence[Request], contract: SamplingContract) -> list[Completion]:
         prompts = list({tuple(request.prompt_ids.tolist()): None for request in requests})
@@ -129,6 +136,19 @@ class HFSampler:
             input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
         )
         return out.logits[:, -1]
+
+
+def _parts(requests: Sequence[Request], max_rows: int) -> list[list[int]]:
+    """Requests to draw together: prompts of about one length, so that few pads are computed."""
+    order = sorted(range(len(requests)), key=lambda i: len(requests[i].prompt_ids))
+    parts: list[list[int]] = []
+    for i in order:
+        length = len(requests[i].prompt_ids)
+        if parts and len(parts[-1]) < max_rows and length <= PAD_LIMIT * len(requests[parts[-1][0]].prompt_ids):
+            parts[-1].append(i)
+        else:
+            parts.append([i])
+    return parts
 
 
 def _draw(logits: Tensor, rows: Sequence[_Row], contract: SamplingContract) -> Tensor:

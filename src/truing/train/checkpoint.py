@@ -17,11 +17,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from truing.errors import RecordError
 from truing.models.digest import digest
+from truing.record.files import move_into_place, write_atomically
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
@@ -50,15 +52,14 @@ def save(
     try:
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
-        save_file(weights, building / "trainable.safetensors")
-        save_file(_moments(parameters, optimizer), building / "optimizer.safetensors")
-        (building / "state.json").write_text(json.dumps(asdict(state), indent=2))
+        _write(building / "trainable.safetensors", weights)
+        _write(building / "optimizer.safetensors", _moments(parameters, optimizer))
+        write_atomically(building / "state.json", json.dumps(asdict(state), indent=2).encode())
         shutil.rmtree(target, ignore_errors=True)
-        building.rename(target)
-        pointer = folder / ".last.tmp"
-        pointer.write_text(state.name)
-        os.replace(pointer, folder / "last")
-    except OSError as error:
+        move_into_place(building, target)
+        write_atomically(folder / "last", state.name.encode())
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(building, ignore_errors=True)
         raise RecordError(
             f"the checkpoint {target} cannot be written",
             got=error,
@@ -75,7 +76,10 @@ def find_newest(folder: Path) -> Path | None:
 
 def read_state(checkpoint: Path) -> State:
     """Where the run stood at a checkpoint."""
-    return State(**json.loads((checkpoint / "state.json").read_text()))
+    try:
+        return State(**json.loads((checkpoint / "state.json").read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise _damaged(checkpoint / "state.json", error) from error
 
 
 def drop(checkpoint: Path) -> None:
@@ -86,12 +90,12 @@ def drop(checkpoint: Path) -> None:
 def load_weights(checkpoint: Path, parameters: Mapping[str, nn.Parameter]) -> None:
     """Copy a checkpoint's weights into the parameters; their digest must be the recorded one."""
     state = read_state(checkpoint)
-    weights = load_file(checkpoint / "trainable.safetensors")
+    weights = _read(checkpoint / "trainable.safetensors")
     if weights.keys() != parameters.keys():
         odd = sorted(weights.keys() ^ parameters.keys())[:3]
         raise RecordError(f"{checkpoint} is of another model or adapter", got=odd, expected="the same parameters")
     if digest(weights) != state.weight_digest:
-        raise RecordError(f"the weights in {checkpoint} are damaged", expected=f"digest {state.weight_digest[:12]}")
+        raise _damaged(checkpoint / "trainable.safetensors", f"not the digest {state.weight_digest[:12]}")
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(weights[name])
@@ -101,10 +105,33 @@ def load_optimizer(
     checkpoint: Path, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer
 ) -> None:
     """Restore AdamW's state for each parameter that had one."""
-    moments = load_file(checkpoint / "optimizer.safetensors")
+    moments = _read(checkpoint / "optimizer.safetensors")
     for name, parameter in parameters.items():
         if f"{name}/step" in moments:
             optimizer.state[parameter] = {key: moments[f"{name}/{key}"].to(_home(parameter, key)) for key in MOMENTS}
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors and sync them, so that a name put in place later names whole files."""
+    save_file(dict(tensors), path)
+    with path.open("rb") as handle:
+        os.fsync(handle.fileno())
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file."""
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, got: object) -> RecordError:
+    return RecordError(
+        f"{path} is missing or damaged",
+        got=got,
+        remedy="restore it from a copy, or write the name of an older checkpoint into checkpoints/last",
+    )
 
 
 def _moments(parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

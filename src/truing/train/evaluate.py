@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
+from truing.errors import DataError
 from truing.rng import generator
 from truing.types import RolloutGroup
 
@@ -41,7 +42,11 @@ class Evaluation:
     def gain_over(self, before: "Evaluation") -> Estimate:
         """Mean of the paired differences, task by task."""
         if self.reward.keys() != before.reward.keys():
-            raise ValueError(f"{self.name} and {before.name} were evaluated on different tasks")
+            raise DataError(
+                f"{self.name} and {before.name} were evaluated on different tasks",
+                got=sorted(self.reward.keys() ^ before.reward.keys())[:3],
+                expected="the same tasks, to compare one by one",
+            )
         differences = [self.reward[task] - before.reward[task] for task in self.reward]
         return bootstrap(differences, f"{self.name} - {before.name}")
 

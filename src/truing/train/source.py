@@ -47,4 +47,12 @@ def _demonstrate(session: Session, task: Task, sample_id: str) -> Sample:
     tokenizer = session.loaded.tokenizer
     prompt = render_prompt(tokenizer, task.messages)
     answer = encode_answer(tokenizer, task.demonstration, session.loaded.stop_ids[0])
-    return demonstration(task, prompt, answer, sample_id)
+    sample = demonstration(task, prompt, answer, sample_id)
+    if len(sample) > session.loaded.context_length:
+        raise DataError(
+            f"the demonstration of task {task.task_id} is longer than the context",
+            got=f"{len(sample)} tokens with its prompt",
+            expected=f"≤ {session.loaded.context_length}",
+            remedy="shorten or drop the task; nothing is cut in silence",
+        )
+    return sample

@@ -1,0 +1,206 @@
+"""Recipes: read, overridden, validated; what is wrong is named with the nearest thing that is right."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from truing.config import Recipe, dotted_keys, load_recipe, resolve, to_toml
+from truing.errors import ContractError, RecipeError
+
+ROOT = Path(__file__).parents[1]
+GOLDEN = Path(__file__).parent / "golden" / "recipe_keys.txt"
+
+
+@pytest.fixture
+def toml(mini, tmp_path):
+    """The mini recipe as a file."""
+    path = tmp_path / "recipe.toml"
+    path.write_text(to_toml(resolve(mini())))
+    return path
+
+
+def test_the_keys_are_those_of_the_golden_file():
+    """A key that goes or is renamed breaks the recipes of users: change the golden file knowingly."""
+    assert list(dotted_keys()) == GOLDEN.read_text().split()
+
+
+@pytest.mark.parametrize("name", [path.name for path in (ROOT / "recipes").glob("*.toml")])
+def test_the_recipes_of_the_project_resolve(name):
+    assert load_recipe(ROOT / "recipes" / name).name == name.removesuffix(".toml")
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "value"),
+    [
+        ("grpo.steps=7", ("grpo", "steps"), 7),
+        ("grpo.learning_rate=2e-4", ("grpo", "learning_rate"), 2e-4),
+        ("grpo.learning_rate=1", ("grpo", "learning_rate"), 1.0),
+        ("name=a = b", ("name",), "a = b"),
+        ("name=two words", ("name",), "two words"),
+        ('name="quoted"', ("name",), "quoted"),
+        ("model.name=smollm2-135m", ("model", "name"), "smollm2-135m"),
+        ("model.name=", ("model", "name"), ""),
+        ('stages=["grpo"]', ("stages",), ("grpo",)),
+        ("lora.rank=4", ("lora", "rank"), 4),
+        ('lora.targets=["q_proj"]', ("lora", "targets"), ["q_proj"]),
+        ("lora={rank = 2}", ("lora", "rank"), 2),
+        ("lora=false", ("lora",), False),
+        ("env.kinds=[\"max\", 'add-1']", ("env", "kinds"), ["max", "add-1"]),
+        ("env.deep.er=1", ("env", "deep"), {"er": 1}),
+        ("sampling.top_p=0.5", ("sampling", "top_p"), 0.5),
+        ("seed=-3", ("seed",), -3),
+    ],
+)
+def test_an_override_is_a_toml_value_at_a_dotted_key(toml, override, key, value):
+    found = load_recipe(toml, [override])
+    for name in key:
+        found = found[name] if isinstance(found, dict) else getattr(found, name)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_later_overrides_win_and_may_replace_a_value_by_a_table(toml):
+    recipe = load_recipe(toml, ["lora=false", "lora.rank=4", "seed=1", "seed=2"])
+    assert (recipe.lora.rank, recipe.seed) == (4, 2)
+
+
+def test_an_override_changes_nothing_else(toml):
+    assert load_recipe(toml, ["seed=5"]) == load_recipe(toml).model_copy(update={"seed": 5})
+
+
+@pytest.mark.parametrize("override", ["grpo.steps", "=3", ""])
+def test_an_override_has_a_key_and_a_value(toml, override):
+    with pytest.raises(RecipeError, match="not key=value") as error:
+        load_recipe(toml, [override])
+    assert error.value.got == override
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "near"),
+    [
+        ("sead=1", "sead", "seed"),
+        ("grpo.group_sise=4", "grpo.group_sise", "grpo.group_size"),
+        ("sampling.temprature=1", "sampling.temprature", "sampling.temperature"),
+        ("lora.rnk=4", "lora.rnk", "lora.rank"),
+        ("optimizer.lr=1", "optimizer.lr", "optimizer."),
+        ("learning_rate=1", "learning_rate", ".learning_rate"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest_valid_one(toml, override, key, near):
+    with pytest.raises(RecipeError, match=f"unknown recipe key '{key}'") as error:
+        load_recipe(toml, [override])
+    assert near in error.value.remedy
+
+
+def test_a_key_like_no_other_points_to_the_list(toml):
+    with pytest.raises(RecipeError, match=r"unknown recipe key 'xyzzy'") as error:
+        load_recipe(toml, ["xyzzy=1"])
+    assert error.value.remedy == "see docs/recipes.md for all keys"
+
+
+def test_a_misspelt_table_is_not_reported_as_a_missing_one(mini):
+    table = mini()
+    table["modle"] = table.pop("model")
+    with pytest.raises(RecipeError, match="unknown recipe key 'modle'") as error:
+        resolve(table)
+    assert error.value.remedy == "did you mean model?"
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "got"),
+    [
+        ("grpo.steps=0", "grpo.steps", 0),
+        ("grpo.steps=many", "grpo.steps", "many"),
+        ("grpo.steps=1.5", "grpo.steps", 1.5),
+        ("grpo.group_size=1", "grpo.group_size", 1),
+        ("grpo.objective=ppo2", "grpo.objective", "ppo2"),
+        ("grpo.learning_rate=nan", "grpo.learning_rate", None),
+        ("grpo.learning_rate=inf", "grpo.learning_rate", float("inf")),
+        ("sampling.top_p=0.0", "sampling.top_p", 0.0),
+        ("lora=true", "lora", True),
+        ("lora.rank=-1", "lora.rank", -1),
+        ('stages=["sft", "gpro"]', "stages.1", "gpro"),
+        ("stages=[]", "stages", []),
+        ("model=tiny", "model", "tiny"),
+        ("env=arithmetic", "env", "arithmetic"),
+        ("eval.tasks=1", "eval.tasks", 1),
+    ],
+)
+def test_a_value_that_cannot_be_is_named_with_what_is_expected(toml, override, key, got):
+    with pytest.raises(RecipeError, match=f"recipe key '{key}' has a value that cannot be") as error:
+        load_recipe(toml, [override])
+    assert error.value.got == got or got is None
+    assert error.value.expected
+
+
+def test_a_stage_needs_its_table(toml):
+    with pytest.raises(RecipeError, match="stage 'rft' has no table"):
+        load_recipe(toml, ['stages=["rft"]'])
+
+
+def test_a_stage_is_named_once(toml):
+    with pytest.raises(RecipeError, match="names a stage twice"):
+        load_recipe(toml, ['stages=["sft", "sft"]'])
+
+
+@pytest.mark.parametrize("key", ["name", "stages", "model", "env"])
+def test_what_has_no_default_must_be_there(mini, key):
+    table = mini()
+    del table[key]
+    with pytest.raises(RecipeError, match=f"the recipe lacks '{key}'"):
+        resolve(table)
+
+
+def test_a_missing_key_of_a_table_and_an_environment_without_a_name(mini):
+    with pytest.raises(RecipeError, match=r"the recipe lacks 'sft\.steps'"):
+        resolve(mini() | {"sft": {"learning_rate": 0.1}})
+    with pytest.raises(RecipeError, match="names no environment"):
+        resolve(mini() | {"env": {"kinds": ["max"]}})
+
+
+@pytest.mark.parametrize("content", [b"a = ", b"\xff\xfe", None])
+def test_a_file_that_is_no_recipe(tmp_path, content):
+    path = tmp_path / "recipe.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(RecipeError, match="cannot be read|is not TOML"):
+        load_recipe(path)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["lora.rank=4", "grpo.clip_low=0.1", "grpo.kl_coef=0.04"],
+        ["model.revision=v1", "name=quote \" and \\ and ü", 'env.note="a\\nb"'],
+    ],
+)
+def test_a_resolved_recipe_comes_back_from_its_toml(toml, overrides):
+    recipe = load_recipe(toml, overrides)
+    text = to_toml(recipe)
+    assert resolve(tomllib.loads(text)) == recipe
+    assert to_toml(resolve(tomllib.loads(text))) == text
+
+
+def test_a_recipe_is_frozen(recipe):
+    with pytest.raises(ValidationError, match="frozen"):
+        recipe().seed = 1
+
+
+def test_the_contract_is_the_table_with_the_stop_ids(recipe):
+    sampling = recipe(sampling={"top_k": 5, "min_new_tokens": 2, "max_new_tokens": 4}).sampling
+    contract = sampling.contract([9, 8], temperature=0.0)
+    assert (contract.top_k, contract.min_new_tokens, contract.stop_ids, contract.temperature) == (5, 2, (9, 8), 0.0)
+    assert {name: getattr(sampling.contract([]), name) for name in sampling.model_dump()} == sampling.model_dump()
+
+
+def test_a_contract_that_cannot_be_is_refused(recipe):
+    with pytest.raises(ContractError, match="min_new_tokens"):
+        recipe(sampling={"min_new_tokens": 9, "max_new_tokens": 4}).sampling.contract([])
+
+
+def test_every_part_of_a_recipe_forbids_unknown_keys_and_infinity():
+    assert Recipe.model_config["extra"] == "forbid"
+    assert not Recipe.model_config["allow_inf_nan"]

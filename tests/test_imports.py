@@ -1,0 +1,87 @@
+"""Imports go one way. Each room may import those named with it, and all of these stand above it."""
+
+import ast
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "truing"
+
+MAY_IMPORT = {
+    "errors": "",
+    "types": "errors",
+    "rng": "",
+    "config": "errors types",
+    "record": "errors types",
+    "ops": "errors types",
+    "rewards": "errors types",
+    "chat": "errors types",
+    "models": "errors types ops",
+    "sample": "errors types rng ops models",
+    "rollout": "errors types ops chat sample",
+    "envs": "errors types rng config rewards",
+    "algos": "errors types config ops rollout",
+    "train": "errors types rng config record ops rewards chat models sample rollout envs algos",
+    "api": "errors types config rewards envs train",
+    "__init__": "types api",
+    "recipe_page": "config record envs",
+    "cli": "errors types config record models train api",
+}
+"""The product, from the bottom up."""
+
+LIBRARIES = {"ops": {"torch"}, "types": {"torch"}, "errors": set(), "rng": {"numpy", "torch"}}
+"""What the rooms of pure formulas may import from outside; math and typing come with Python."""
+
+
+def modules(path: Path) -> set[str]:
+    """Every module that a file imports, wherever in it; ``from truing import x`` counts as truing.x."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import, which this test cannot follow"
+            found |= {f"truing.{alias.name}" for alias in node.names} if node.module == "truing" else {node.module}
+    return found
+
+
+def room(path: Path) -> str:
+    """The folder or file of the package that a file belongs to."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def rooms_of(names: set[str]) -> set[str]:
+    return {name.split(".")[1] for name in names if name.startswith("truing.")}
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def test_the_table_names_every_room_and_goes_one_way():
+    assert {room(path) for path in FILES} == set(MAY_IMPORT)
+    order = list(MAY_IMPORT)
+    for name, allowed in MAY_IMPORT.items():
+        places = [order.index(each) for each in [*allowed.split(), name]]
+        assert all(a < b for a, b in pairwise(places)), f"{name} imports what stands below it, or out of order"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_file_imports_only_what_its_room_may(path):
+    allowed = {room(path), *MAY_IMPORT[room(path)].split()}
+    assert rooms_of(modules(path)) <= allowed
+
+
+@pytest.mark.parametrize("name", MAY_IMPORT)
+def test_a_room_imports_what_the_table_lets_it(name):
+    """A permission that nobody uses would hide the first misuse; types and errors are free to all."""
+    used = set().union(*(rooms_of(modules(path)) for path in FILES if room(path) == name))
+    assert set(MAY_IMPORT[name].split()) - used <= {"errors", "types"}
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_formulas_import_torch_and_nothing_else(name):
+    used = set().union(*(modules(path) for path in FILES if room(path) == name))
+    outside = {module.partition(".")[0] for module in used} - set(sys.stdlib_module_names) - {"truing"}
+    assert outside <= LIBRARIES[name]

@@ -43,7 +43,9 @@ def modules(path: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} has a relative import, which this test cannot follow"
-            found |= {f"truing.{alias.name}" for alias in node.names} if node.module == "truing" else {node.module}
+            found |= (
+                {f"truing.{alias.name}" for alias in node.names} if node.module == "truing" else {node.module}
+            )
     return found
 
 
@@ -64,7 +66,9 @@ def test_the_table_names_every_room_and_goes_one_way():
     order = list(MAY_IMPORT)
     for name, allowed in MAY_IMPORT.items():
         places = [order.index(each) for each in [*allowed.split(), name]]
-        assert all(a < b for a, b in pairwise(places)), f"{name} imports what stands below it, or out of order"
+        assert all(a < b for a, b in pairwise(places)), (
+            f"{name} imports what stands below it, or out of order"
+        )
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-LEGEND = set(re.findall(r"^\| `([A-Z])` \|", (ROOT / "docs/notation.md").read_text(encoding="utf-8"), re.MULTILINE))
+LEGEND = set(
+    re.findall(r"^\| `([A-Z])` \|", (ROOT / "docs/notation.md").read_text(encoding="utf-8"), re.MULTILINE)
+)
 FILES = sorted((ROOT / "src/truing/ops").glob("*.py"))
 
 

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 import torch
-
 from samples import sample
+
 from truing.errors import ContractError
 from truing.train.collate import collate
 from truing.types import (

@@ -58,7 +58,11 @@ def train(
     if env is None:
         env = environment(recipe)
     if rewards is not None:
-        named = rewards if isinstance(rewards, Mapping) else {function.__name__: (function, 1.0) for function in rewards}
+        named = (
+            rewards
+            if isinstance(rewards, Mapping)
+            else {function.__name__: (function, 1.0) for function in rewards}
+        )
         env = _Judged(env, named)
     folder = Path(out) if out is not None else _fresh(recipe.name)
     return run(recipe, env, folder, resume=resume, watch=watch)

@@ -21,9 +21,7 @@ Stage = Literal["sft", "rft", "grpo"]
 class Part(BaseModel):
     """Frozen, and strict about its keys; the sentence under a field is its description in docs/recipes.md."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class ModelConfig(Part):
@@ -148,7 +146,7 @@ class GrpoConfig(Part):
     kl_coef: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the KL term in the loss; 0 needs no reference."""
     kl_estimator: Literal["k2", "k3"] = "k3"
-    """Estimator in the loss; k2 has the gradient of KL(policy ‖ reference), k1 has none and is not offered."""
+    """Estimator in the loss; k2 has the gradient of KL(policy ‖ reference), k1 would have none."""
     inner_epochs: Positive = 1
     """Passes over the rollouts of a step."""
     minibatches: Positive = 1
@@ -204,7 +202,9 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError("the recipe cannot be read", got=error, expected="a TOML file") from error
     except tomllib.TOMLDecodeError as error:
-        raise RecipeError(f"{path} is not TOML", got=error, remedy="see docs/recipes.md for an example") from error
+        raise RecipeError(
+            f"{path} is not TOML", got=error, remedy="see docs/recipes.md for an example"
+        ) from error
     for override in overrides:
         _override(table, override)
     return resolve(table)
@@ -220,7 +220,9 @@ def resolve(table: Mapping[str, Any]) -> Recipe:
         raise RecipeError("stages names a stage twice", got=recipe.stages, expected="each stage once")
     for stage in recipe.stages:
         if recipe.stage(stage) is None:
-            raise RecipeError(f"stage {stage!r} has no table", expected=f"[{stage}] with steps and learning_rate")
+            raise RecipeError(
+                f"stage {stage!r} has no table", expected=f"[{stage}] with steps and learning_rate"
+            )
     if "name" not in recipe.env:
         raise RecipeError("the recipe names no environment", got=recipe.env, expected='[env] with name = "…"')
     return recipe
@@ -259,8 +261,12 @@ def _explain(error: ValidationError) -> RecipeError:
         remedy = f"did you mean {near[0]}?" if near else "see docs/recipes.md for all keys"
         return RecipeError(f"unknown recipe key {key!r}", got=problem["input"], remedy=remedy)
     if problem["type"] == "missing":
-        return RecipeError(f"the recipe lacks {key!r}", remedy=f"add {key}, or override it on the command line")
-    return RecipeError(f"recipe key {key!r} has a value that cannot be", got=problem["input"], expected=problem["msg"])
+        return RecipeError(
+            f"the recipe lacks {key!r}", remedy=f"add {key}, or override it on the command line"
+        )
+    return RecipeError(
+        f"recipe key {key!r} has a value that cannot be", got=problem["input"], expected=problem["msg"]
+    )
 
 
 def dotted_keys(part: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[str]:

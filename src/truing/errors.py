@@ -1,20 +1,20 @@
 """Every error that Truing raises on purpose.
 
-    TruingError                     exit code 2; the message says what, got, expected, remedy
-    ├── RecipeError                 a recipe key or value
-    ├── DataError                   a data set, a prompt, a conversation
-    ├── ModelError                  a model, tokenizer or chat template
-    ├── ContractError               a type or sampling contract that cannot be
-    ├── RewardError                 a reward function that raised, or returned what is not a number
-    ├── NonFiniteError              a loss or gradient that is NaN or infinite
-    └── RecordError                 a run directory, a segment, a checkpoint, a full disk
+TruingError                     exit code 2; the message says what, got, expected, remedy
+├── RecipeError                 a recipe key or value
+├── DataError                   a data set, a prompt, a conversation
+├── ModelError                  a model, tokenizer or chat template
+├── ContractError               a type or sampling contract that cannot be
+├── RewardError                 a reward function that raised, or returned what is not a number
+├── NonFiniteError              a loss or gradient that is NaN or infinite
+└── RecordError                 a run directory, a segment, a checkpoint, a full disk
 """
 
 
 class TruingError(Exception):
     """Base of the tree: one message with what went wrong, what was there, and what to do."""
 
-    def __init__(self, what: str, *, got: object = None, expected: object = None, remedy: str = ""):
+    def __init__(self, what: str, *, got: object = None, expected: object = None, remedy: str = "") -> None:
         self.what, self.got, self.expected, self.remedy = what, got, expected, remedy
         parts = [what]
         if got is not None:

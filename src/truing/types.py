@@ -70,7 +70,7 @@ class SamplingContract:
     max_new_tokens: int = 128
     stop_ids: tuple[int, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         limits = {
             "temperature": (self.temperature >= 0, "≥ 0"),
             "top_k": (self.top_k >= 0, "≥ 0"),
@@ -133,7 +133,7 @@ class Turn:
     weight_digest: str
     support: Support | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _same_length("Turn context", context_ids=self.context_ids, context_origin=self.context_origin)
         _same_length("Turn", token_ids=self.token_ids, sampler_logprob=self.sampler_logprob)
 
@@ -150,7 +150,7 @@ class Rollout:
     status: Status
     contract: SamplingContract
     reward: float = float("nan")
-    reward_parts: Mapping[str, float] = field(default_factory=dict)
+    reward_parts: Mapping[str, float] = field(default_factory=dict[str, float])
     error: str | None = None
 
 
@@ -162,10 +162,12 @@ class RolloutGroup:
     task: Task
     rollouts: tuple[Rollout, ...]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         strangers = {r.group_id for r in self.rollouts} - {self.group_id}
         if strangers:
-            raise ContractError("a group holds rollouts of other groups", got=sorted(strangers), expected=self.group_id)
+            raise ContractError(
+                "a group holds rollouts of other groups", got=sorted(strangers), expected=self.group_id
+            )
 
 
 @dataclass(frozen=True)
@@ -227,7 +229,7 @@ class Sample:
         blank |= {"old_source": "", "reward": float("nan"), "bootstrap_value": float("nan"), "support": None}
         return cls(token_ids=token_ids, origin=origin, **(blank | known))
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         streams = {name: getattr(self, name) for name in ("token_ids", "origin", *MASKS, *NUMBERS)}
         _same_length(f"Sample {self.sample_id}", **streams)
         for mask, home in (("policy_mask", Origin.SAMPLED), ("supervised_mask", Origin.DEMO)):
@@ -274,12 +276,14 @@ class Batch:
     advantage: Tensor
     returns: Tensor
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         shape = self.token_ids.shape
         for item in fields(self)[1:]:
             got = getattr(self, item.name).shape
             if got != shape:
-                raise ContractError(f"Batch.{item.name} has another shape", got=tuple(got), expected=tuple(shape))
+                raise ContractError(
+                    f"Batch.{item.name} has another shape", got=tuple(got), expected=tuple(shape)
+                )
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,4 +311,6 @@ def _same_length(owner: str, **streams: Tensor) -> None:
     """Raise unless all streams are vectors of one length."""
     shapes = {name: tuple(stream.shape) for name, stream in streams.items()}
     if any(len(shape) != 1 for shape in shapes.values()) or len(set(shapes.values())) > 1:
-        raise ContractError(f"{owner}: per-token streams differ in shape", got=shapes, expected="vectors of one length")
+        raise ContractError(
+            f"{owner}: per-token streams differ in shape", got=shapes, expected="vectors of one length"
+        )

@@ -72,6 +72,8 @@ def test_smollm2_goldens(shared):
 
 
 def test_a_template_whose_glue_depends_on_content_counts_as_said(tiny):
-    tiny.tokenizer.chat_template = "{% for m in messages %}{{ m['content'] | length }}{{ m['content'] }}{% endfor %}>"
+    tiny.tokenizer.chat_template = (
+        "{% for m in messages %}{{ m['content'] | length }}{{ m['content'] }}{% endfor %}>"
+    )
     prompt = render_prompt(tiny.tokenizer, [{"role": "user", "content": "hi"}])
     assert prompt.origin.tolist() == [Origin.PROMPT] * len(prompt.token_ids)

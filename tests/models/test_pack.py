@@ -1,8 +1,8 @@
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-
 from samples import sample
+
 from truing.models.pack import pack, split, visible
 from truing.train.collate import collate
 

@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 import torch
-
 from samples import sample
+
 from truing.models.score import score
-from truing.rollout.flatten import flatten
 from truing.rollout.collect import collect
+from truing.rollout.flatten import flatten
 from truing.sample.hf import HFSampler
 from truing.train.collate import collate
 from truing.types import SamplingContract, Task

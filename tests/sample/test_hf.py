@@ -42,7 +42,9 @@ def test_an_answer_does_not_depend_on_its_company(sampler):
 
 def test_max_rows_only_splits_the_work(sampler, tiny):
     few = HFSampler(tiny.model, context_length=tiny.context_length, max_rows=2)
-    for a, b in zip(sampler.generate(requests(7), EVERYTHING), few.generate(requests(7), EVERYTHING), strict=True):
+    for a, b in zip(
+        sampler.generate(requests(7), EVERYTHING), few.generate(requests(7), EVERYTHING), strict=True
+    ):
         assert a.token_ids.tolist() == b.token_ids.tolist()
 
 

@@ -38,7 +38,9 @@ def assert_same_run(one, other):
             k: v for k, v in b.metrics.items() if not k.startswith(timed)
         }
     for name in ("trainable", "optimizer"):
-        left, right = (load_file(run / "checkpoints" / "grpo-000003" / f"{name}.safetensors") for run in (one, other))
+        left, right = (
+            load_file(run / "checkpoints" / "grpo-000003" / f"{name}.safetensors") for run in (one, other)
+        )
         assert all(torch.equal(left[key], right[key]) for key in left), name
 
 
@@ -107,7 +109,9 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not(mini, tmp_path):
     one, two = (truing.train(mini(), out=tmp_path / name) for name in ("one", "two"))
     assert_same_run(one.run, two.run)
     other = truing.train(mini(seed=1), out=tmp_path / "other")
-    drawn = [[row.sample.token_ids.tolist() for row in rows_of(run)["grpo", 0]] for run in (one.run, other.run)]
+    drawn = [
+        [row.sample.token_ids.tolist() for row in rows_of(run)["grpo", 0]] for run in (one.run, other.run)
+    ]
     assert drawn[0] != drawn[1]
 
 
@@ -117,7 +121,9 @@ def test_micro_batches_do_not_change_what_is_drawn(mini, tmp_path):
         for tokens in (4096, 60)
     ]
     first, second = (rows_of(run)["grpo", 0] for run in runs)
-    assert [row.sample.token_ids.tolist() for row in first] == [row.sample.token_ids.tolist() for row in second]
+    assert [row.sample.token_ids.tolist() for row in first] == [
+        row.sample.token_ids.tolist() for row in second
+    ]
 
 
 def test_rejection_sampling_trains_the_good_and_records_all(mini, tmp_path):
@@ -141,7 +147,7 @@ def test_a_reward_that_raises_stops_the_run_with_its_traceback(mini, tmp_path):
     def broken(rollout, task):
         return 1 / 0
 
-    with pytest.raises(RewardError, match="broken.* raised ZeroDivisionError") as error:
+    with pytest.raises(RewardError, match=r"broken.* raised ZeroDivisionError") as error:
         truing.train(mini(), rewards=[broken], out=tmp_path / "run")
     assert isinstance(error.value.__cause__, ZeroDivisionError)
 

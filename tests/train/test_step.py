@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 import torch
-
 from samples import sample
+
 from truing.algos import ALGORITHMS
 from truing.config import GrpoConfig, OptimizerConfig, SftConfig
 from truing.errors import NonFiniteError
@@ -107,7 +107,9 @@ def test_ratios_are_one_on_the_first_inner_step_and_move_on_the_second(tiny):
     samples = on_policy(tiny.model, GROUPS)
     first, second = train_step(learner(tiny.model, cfg), samples, (0, "test", 0), Clock())
     for row in samples:
-        drift = [(t.logprob[row.sample_id] - row.old_logprob)[row.policy_mask].abs().max() for t in (first, second)]
+        drift = [
+            (t.logprob[row.sample_id] - row.old_logprob)[row.policy_mask].abs().max() for t in (first, second)
+        ]
         assert drift[0] < 1e-5
         assert drift[1] > 1e-4
 
@@ -125,8 +127,10 @@ def test_a_good_answer_gains_and_a_bad_one_loses(tiny):
     train_step(made, samples, (0, "test", 0), Clock())
     after = {row.sample_id: row.old_logprob[row.policy_mask].sum() for row in on_policy(tiny.model, GROUPS)}
     before = {row.sample_id: row.old_logprob[row.policy_mask].sum() for row in samples}
-    assert after["a"] > before["a"] and after["e"] > before["e"]
-    assert after["b"] < before["b"] and after["d"] < before["d"]
+    assert after["a"] > before["a"]
+    assert after["e"] > before["e"]
+    assert after["b"] < before["b"]
+    assert after["d"] < before["d"]
 
 
 @pytest.mark.parametrize("lora", [True, False])

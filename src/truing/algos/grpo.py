@@ -25,7 +25,9 @@ KL_IN_LOSS = {"k2": kl_k2, "k3": kl_k3}
 def objective(cfg: GrpoConfig) -> Objective:
     """The named objective, with the recipe's clip range where it gives one."""
     given = {"clip_low": cfg.clip_low, "clip_high": cfg.clip_high}
-    return replace(OBJECTIVES[cfg.objective], **{name: value for name, value in given.items() if value is not None})
+    return replace(
+        OBJECTIVES[cfg.objective], **{name: value for name, value in given.items() if value is not None}
+    )
 
 
 def all_samples(rollouts: Sequence[Rollout], cfg: GrpoConfig) -> list[Sample]:
@@ -65,7 +67,10 @@ def loss(batch: Batch, scores: Scores, cfg: GrpoConfig, denominator: float) -> d
     if cfg.kl_coef == 0:
         return {"policy": policy}
     kl_BT = KL_IN_LOSS[cfg.kl_estimator](scores.logprob, batch.ref_logprob)
-    return {"policy": policy, "kl": cfg.kl_coef * aggregate(kl_BT, batch.kl_mask, chosen.aggregation, denominator)}
+    return {
+        "policy": policy,
+        "kl": cfg.kl_coef * aggregate(kl_BT, batch.kl_mask, chosen.aggregation, denominator),
+    }
 
 
 GRPO = Algorithm(

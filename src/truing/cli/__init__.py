@@ -34,6 +34,6 @@ def main() -> None:
     except TruingError as error:
         console = Console(stderr=True, highlight=False)
         if isinstance(error, RewardError) and error.__cause__ is not None:
-            console.print("".join(traceback.format_exception(error.__cause__)), markup=False)
+            console.print("".join(traceback.format_exception(error.__cause__)), markup=False, soft_wrap=True)
         console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
         sys.exit(2)

@@ -20,7 +20,7 @@ SECONDS_BETWEEN_LINES = 5.0
 class Display:
     """Follows a run: a bar with the facts of the last step on a terminal, lines of the same elsewhere."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.console = Console(stderr=True, highlight=False)
         self.progress = Progress(
             TextColumn("[bold]{task.description}"),
@@ -73,6 +73,10 @@ class Display:
         self.bar = self.progress.add_task(stage, total=steps, completed=first_step, facts="")
         self.started, self.printed, self.done = time.monotonic(), 0.0, 0
 
+    def on_loss(self, stage: str, step: int, label: str, text: str) -> None:
+        """What the loss means, where that changed."""
+        self.console.print(f"  {stage} {step + 1}: {label}: {text}", markup=False, style="dim", soft_wrap=True)
+
     def on_step(self, record: StepRecord, steps: int) -> None:
         """An update was made and recorded."""
         facts = step_facts(record)
@@ -83,7 +87,11 @@ class Display:
         last = record.step + 1 == steps
         if not self.console.is_terminal and (last or now - self.printed > SECONDS_BETWEEN_LINES):
             left = (now - self.started) / self.done * (steps - record.step - 1)
-            self.console.print(f"{record.stage} {record.step + 1}/{steps}  {facts}  {left:.0f} s left", markup=False, soft_wrap=True)
+            self.console.print(
+                f"{record.stage} {record.step + 1}/{steps}  {facts}  {left:.0f} s left",
+                markup=False,
+                soft_wrap=True,
+            )
             self.printed = now
 
 
@@ -119,7 +127,11 @@ def print_finish(console: Console, result: Result) -> None:
     gains = result.gains()
     for name, estimate in result.estimates().items():
         gain = gains.get(name)
-        table.add_row(name, str(estimate), "" if gain is None else f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
+        table.add_row(
+            name,
+            str(estimate),
+            "" if gain is None else f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]",
+        )
     console.print(table)
     console.print(f"the run: {result.run}", markup=False)
     console.print("look at its tokens:   ", f"truing tokens {result.run}", markup=False)

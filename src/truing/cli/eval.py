@@ -18,8 +18,12 @@ from truing.train.session import open_session
 def evaluate(
     target: Annotated[Path, typer.Argument(help="A recipe (its model as it starts) or a run directory.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in eval.tasks=500")] = None,
-    against: Annotated[Path | None, typer.Option(help="A recipe or run to compare with, task by task.")] = None,
-    checkpoint: Annotated[str | None, typer.Option(help="Checkpoint of the run, such as grpo-000040.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="A recipe or run to compare with, task by task.")
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="Checkpoint of the run, such as grpo-000040.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Evaluate TARGET on its recipe's evaluation tasks, with a 95 % bootstrap interval."""
@@ -34,13 +38,13 @@ def evaluate(
     console = Console(highlight=False)
     for evaluation in evaluations:
         parts = "  ".join(f"{name} {value:.3f}" for name, value in evaluation.parts.items())
-        console.print(f"{evaluation.name}: reward {evaluation.estimate()}   {parts}", markup=False)
+        console.print(f"{evaluation.name}: reward {evaluation.estimate()}   {parts}", markup=False, soft_wrap=True)
     if gain is not None:
-        console.print(f"difference, paired over {gain.tasks} tasks: {gain}", markup=False)
+        console.print(f"difference, paired over {gain.tasks} tasks: {gain}", markup=False, soft_wrap=True)
 
 
 def evaluate_one(target: Path, overrides: list[str], checkpoint: str | None) -> Evaluation:
-    """The evaluation of a recipe's model as it starts, or of a run at a checkpoint (by default the newest)."""
+    """The evaluation of a recipe's model as it starts, or of a run at a checkpoint (the newest)."""
     is_run = target.is_dir()
     recipe = load_recipe(target / "recipe.toml" if is_run else target, overrides)
     session = open_session(recipe, environment(recipe))

@@ -1,1 +1,1 @@
-"""Models: embedded, local or from the hub; adapters, digests, export."""
+"""Models: loading them, scoring with them, adapting them, and naming their weights."""

@@ -33,7 +33,10 @@ class Packed:
 def pack(batch: Batch, wanted_BT: Tensor) -> Packed:
     """Lay a batch out in rows, one per distinct prompt, to score the ``wanted_BT`` tokens."""
     families = list(_by_prompt(batch.samples).values())
-    rows = [[_prompt(batch.samples[family[0]]), *(_branch(batch.samples[b]) for b in family)] for family in families]
+    rows = [
+        [_prompt(batch.samples[family[0]]), *(_branch(batch.samples[b]) for b in family)]
+        for family in families
+    ]
     longest = max(sum(map(len, row)) for row in rows)
     token_ids = torch.zeros(len(rows), longest, dtype=torch.long)
     position_ids = torch.zeros_like(token_ids)
@@ -108,9 +111,7 @@ def _branch(sample: Sample) -> Tensor:
     return sample.token_ids[sample.prompt_length : -1]
 
 
-def _lay(
-    row: int, start: int, ids: Tensor, position: int, segment: int, *grids: Tensor
-) -> None:
+def _lay(row: int, start: int, ids: Tensor, position: int, segment: int, *grids: Tensor) -> None:
     """Write a run of ids, their positions and their segment into the grids (which are being built)."""
     token_ids, position_ids, segments = grids
     span = slice(start, start + len(ids))

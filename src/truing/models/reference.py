@@ -21,7 +21,7 @@ class Reference(Protocol):
 class AdapterReference:
     """A second, frozen adapter on the same base: costs one adapter of memory."""
 
-    def __init__(self, policy: nn.Module):
+    def __init__(self, policy: nn.Module) -> None:
         self.policy = policy
         add_reference(policy)
 
@@ -34,7 +34,7 @@ class AdapterReference:
 class CopyReference:
     """A frozen copy of every weight, where every weight is trained."""
 
-    def __init__(self, policy: nn.Module):
+    def __init__(self, policy: nn.Module) -> None:
         self.policy = copy.deepcopy(policy).requires_grad_(False)
 
     def score(self, batch: Batch, wanted_BT: Tensor) -> Scores:

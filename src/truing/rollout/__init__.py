@@ -1,0 +1,1 @@
+"""Rollouts: tasks answered and graded, and flattened into samples."""

@@ -12,10 +12,10 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from truing.errors import DataError
+from truing.ops.logprobs import token_logprobs
 from truing.ops.sampling import contract_logits, draw
 from truing.rng import uniforms
 from truing.types import FinishReason, SamplingContract, Support
-
 
 PAD_LIMIT = 1.5
 """Longest prompt of a part ÷ its shortest: more parts compute fewer pads, and decode fewer rows at once."""
@@ -64,7 +64,7 @@ class _Row:
 class HFSampler:
     """Draws with a transformers model. ``version`` and ``weight_digest`` say which weights it holds."""
 
-    def __init__(self, model: PreTrainedModel, *, context_length: int, max_rows: int = 128):
+    def __init__(self, model: PreTrainedModel, *, context_length: int, max_rows: int = 128) -> None:
         self.model = model
         self.context_length = context_length
         self.max_rows = max_rows
@@ -94,7 +94,8 @@ class HFSampler:
         prompts = list({tuple(request.prompt_ids.tolist()): None for request in requests})
         number = {prompt: i for i, prompt in enumerate(prompts)}
         rows = [
-            _Row(number[tuple(r.prompt_ids.tolist())], uniforms(contract.max_new_tokens, *r.key)) for r in requests
+            _Row(number[tuple(r.prompt_ids.tolist())], uniforms(contract.max_new_tokens, *r.key))
+            for r in requests
         ]
         cache, mask, logits = self._prefill(prompts)
         of_row = torch.tensor([row.prompt for row in rows], device=mask.device)
@@ -132,9 +133,15 @@ class HFSampler:
     def _forward(self, ids: Tensor, mask: Tensor, cache: DynamicCache) -> Tensor:
         """Logits of the last position; positions count the tokens, not the pads."""
         positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        out = self.model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
-        )
+        device = self.model.device.type
+        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+            out = self.model(
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=cache,
+                logits_to_keep=1,
+            )
         return out.logits[:, -1]
 
 
@@ -144,7 +151,11 @@ def _parts(requests: Sequence[Request], max_rows: int) -> list[list[int]]:
     parts: list[list[int]] = []
     for i in order:
         length = len(requests[i].prompt_ids)
-        if parts and len(parts[-1]) < max_rows and length <= PAD_LIMIT * len(requests[parts[-1][0]].prompt_ids):
+        if (
+            parts
+            and len(parts[-1]) < max_rows
+            and length <= PAD_LIMIT * len(requests[parts[-1][0]].prompt_ids)
+        ):
             parts[-1].append(i)
         else:
             parts.append([i])
@@ -154,12 +165,16 @@ def _parts(requests: Sequence[Request], max_rows: int) -> list[list[int]]:
 def _draw(logits: Tensor, rows: Sequence[_Row], contract: SamplingContract) -> Tensor:
     """Draw one id per row under the contract and record it, its log-probability and its support."""
     step = len(rows[0].ids)
-    generated = torch.tensor([row.ids for row in rows], dtype=torch.long, device=logits.device).view(len(rows), step)
+    generated = torch.tensor([row.ids for row in rows], dtype=torch.long, device=logits.device).view(
+        len(rows), step
+    )
     logits = contract_logits(logits, contract, generated)
     uniform = torch.stack([row.uniform[step] for row in rows]).to(logits.device)
     ids = draw(logits, uniform)
-    logprobs = logits.log_softmax(-1).gather(1, ids[:, None])[:, 0]
-    for row, token, logprob, allowed in zip(rows, ids.tolist(), logprobs.tolist(), logits > -torch.inf, strict=True):
+    logprobs = token_logprobs(logits, ids)
+    for row, token, logprob, allowed in zip(
+        rows, ids.tolist(), logprobs.tolist(), logits > -torch.inf, strict=True
+    ):
         row.ids.append(token)
         row.logprobs.append(logprob)
         if contract.truncates:

@@ -1,0 +1,1 @@
+"""Training: one update (step.py), and the run around it (loop.py)."""

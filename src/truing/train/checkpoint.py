@@ -43,7 +43,11 @@ class State:
 
 
 def save(
-    folder: Path, stage: str, step: int, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer
+    folder: Path,
+    stage: str,
+    step: int,
+    parameters: Mapping[str, nn.Parameter],
+    optimizer: torch.optim.Optimizer,
 ) -> State:
     """Write a checkpoint and point ``last`` at it; a crash leaves the one before in place."""
     weights = {name: parameter.detach().cpu().contiguous() for name, parameter in parameters.items()}
@@ -91,9 +95,12 @@ def load_weights(checkpoint: Path, parameters: Mapping[str, nn.Parameter]) -> No
     """Copy a checkpoint's weights into the parameters; their digest must be the recorded one."""
     state = read_state(checkpoint)
     weights = _read(checkpoint / "trainable.safetensors")
-    if weights.keys() != parameters.keys():
-        odd = sorted(weights.keys() ^ parameters.keys())[:3]
-        raise RecordError(f"{checkpoint} is of another model or adapter", got=odd, expected="the same parameters")
+    saved, wanted = ({name: tensor.shape for name, tensor in each.items()} for each in (weights, parameters))
+    if saved != wanted:
+        odd = sorted({name for name, _ in saved.items() ^ wanted.items()})[:3]
+        raise RecordError(
+            f"{checkpoint} is of another model or adapter", got=odd, expected="the same parameters"
+        )
     if digest(weights) != state.weight_digest:
         raise _damaged(checkpoint / "trainable.safetensors", f"not the digest {state.weight_digest[:12]}")
     with torch.no_grad():
@@ -108,7 +115,9 @@ def load_optimizer(
     moments = _read(checkpoint / "optimizer.safetensors")
     for name, parameter in parameters.items():
         if f"{name}/step" in moments:
-            optimizer.state[parameter] = {key: moments[f"{name}/{key}"].to(_home(parameter, key)) for key in MOMENTS}
+            optimizer.state[parameter] = {
+                key: moments[f"{name}/{key}"].to(_home(parameter, key)) for key in MOMENTS
+            }
 
 
 def _write(path: Path, tensors: Mapping[str, Tensor]) -> None:

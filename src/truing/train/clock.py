@@ -9,7 +9,7 @@ from contextlib import contextmanager
 class Clock:
     """Seconds by phase; phases do not nest."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.started = time.perf_counter()
 

@@ -1,7 +1,8 @@
 """A fixed, paired evaluation: the same tasks and the same random numbers each time."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -29,11 +30,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation saw: the mean reward of each task, by id."""
+    """What an evaluation saw, by task id: the mean reward, and the answers."""
 
     name: str
     reward: Mapping[str, float]
     parts: Mapping[str, float]  # mean of each reward component
+    answers: Mapping[str, Sequence[str]]  # what was said to each task
 
     def estimate(self) -> Estimate:
         """Mean reward over tasks."""
@@ -49,6 +51,11 @@ class Evaluation:
             )
         differences = [self.reward[task] - before.reward[task] for task in self.reward]
         return bootstrap(differences, f"{self.name} - {before.name}")
+
+
+def read_evaluation(payload: Mapping[str, Any]) -> Evaluation:
+    """An evaluation as the record's event tells it."""
+    return Evaluation(**{item.name: payload[item.name] for item in fields(Evaluation)})
 
 
 def bootstrap(values: Sequence[float], key: str) -> Estimate:
@@ -74,5 +81,8 @@ def evaluate(name: str, draw: Callable[[], Sequence[RolloutGroup]]) -> Evaluatio
     groups = draw()
     reward = {g.task.task_id: float(np.mean([r.reward for r in g.rollouts])) for g in groups}
     names = groups[0].rollouts[0].reward_parts
-    parts = {part: float(np.mean([r.reward_parts[part] for g in groups for r in g.rollouts])) for part in names}
-    return Evaluation(name, reward, parts)
+    parts = {
+        part: float(np.mean([r.reward_parts[part] for g in groups for r in g.rollouts])) for part in names
+    }
+    answers = {g.task.task_id: [r.text for r in g.rollouts] for g in groups}
+    return Evaluation(name, reward, parts, answers)

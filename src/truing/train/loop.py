@@ -1,5 +1,6 @@
 """A run from start to end: stages, evaluations, checkpoints, and a record of it all."""
 
+import itertools
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -13,11 +14,11 @@ from truing.config import Recipe, to_toml
 from truing.envs.base import Env
 from truing.errors import RecordError
 from truing.models.reference import AdapterReference, CopyReference, Reference
-from truing.record import RunReader, RunWriter
+from truing.record import RunReader, RunWriter, compact
 from truing.rng import seed_of
 from truing.train import checkpoint
 from truing.train.clock import Clock
-from truing.train.evaluate import Estimate, Evaluation
+from truing.train.evaluate import Estimate, Evaluation, read_evaluation
 from truing.train.loss_label import LossLabel
 from truing.train.optimizer import learning_rate, make_optimizer
 from truing.train.recording import run_facts, step_record
@@ -25,6 +26,9 @@ from truing.train.session import Session, open_session
 from truing.train.source import source
 from truing.train.step import Learner, train_step
 from truing.types import StepRecord
+
+TOKENIZER = "tokenizer"
+"""Folder of the run with the tokenizer, so that its tokens can be read anywhere."""
 
 Watch = Callable[[str, Mapping[str, Any]], None]
 """Told of each thing as it happens: a kind (`start`, `stage`, `step`, `eval`, `note`) and its facts."""
@@ -46,7 +50,7 @@ class Result:
         names = list(self.evaluations)
         return {
             name: self.evaluations[name].gain_over(self.evaluations[before])
-            for before, name in zip(names, names[1:], strict=False)
+            for before, name in itertools.pairwise(names)
         }
 
 
@@ -57,12 +61,15 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
     session = open_session(recipe, env)
     with RunWriter(out, resume=resume) as writer:
         if not resume:
-            writer.write_run(run_facts(session))
+            session.loaded.tokenizer.save_pretrained(out / TOKENIZER)
             writer.write_recipe(to_toml(recipe))
+            writer.write_run(run_facts(session) | {"tokenizer": TOKENIZER})
         trainer = _Run(session, writer, out, watch)
         for note in env.notes:
             trainer.tell("note", text=note)
-        return trainer.train(resume)
+        result = trainer.train(resume)
+    compact(out)
+    return result
 
 
 def _check_recipe(recipe: Recipe, recorded: str) -> None:
@@ -74,7 +81,7 @@ def _check_recipe(recipe: Recipe, recorded: str) -> None:
                 f"the run was started with another recipe: {key} differs",
                 got=given.get(key),
                 expected=before.get(key),
-                remedy="resume with the recipe.toml in the run directory, or start a new run in another --out",
+                remedy="resume with the recipe.toml of the run directory, or start anew in another --out",
             )
 
 
@@ -90,7 +97,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 class _Run:
     """The state of a run while it goes on: what it writes to, and what was evaluated so far."""
 
-    def __init__(self, session: Session, writer: RunWriter, out: Path, watch: Watch):
+    def __init__(self, session: Session, writer: RunWriter, out: Path, watch: Watch) -> None:
         self.session, self.writer, self.watch = session, writer, watch
         self.recipe, self.out = session.recipe, out
         self.checkpoints = out / "checkpoints"
@@ -112,7 +119,10 @@ class _Run:
             self.train_stage(stage, first_step if stage == first_stage else 0)
             if f"after_{stage}" not in self.evaluations:
                 self.evaluate(f"after_{stage}", self.version(stage, self.recipe.stage(stage).steps))
-        self.tell("finished", estimates={name: asdict(e) for name, e in Result(self.out, self.evaluations).estimates().items()})
+        self.tell(
+            "finished",
+            estimates={name: asdict(e) for name, e in Result(self.out, self.evaluations).estimates().items()},
+        )
         return Result(self.out, self.evaluations)
 
     def train_stage(self, stage: str, first_step: int) -> None:
@@ -138,7 +148,9 @@ class _Run:
             record = self.step(learner, stage, step)
             self.watch("step", {"record": record, "steps": cfg.steps})
             done = step + 1
-            if done == cfg.steps or (self.recipe.checkpoint_every and done % self.recipe.checkpoint_every == 0):
+            if done == cfg.steps or (
+                self.recipe.checkpoint_every and done % self.recipe.checkpoint_every == 0
+            ):
                 self.save(learner, stage, done)
             if done < cfg.steps and self.recipe.eval.every and done % self.recipe.eval.every == 0:
                 self.evaluate(f"{stage}@{done}", self.version(stage, done))
@@ -199,8 +211,7 @@ class _Run:
         self.writer.truncate_after(state.stage, state.step - 1)
         for event in RunReader(self.out).events():
             if event.kind == "eval":
-                facts = event.payload
-                self.evaluations[facts["name"]] = Evaluation(facts["name"], facts["reward"], facts["parts"])
+                self.evaluations[event.payload["name"]] = read_evaluation(event.payload)
         index = self.recipe.stages.index(state.stage)
         if index:
             before = self.recipe.stages[index - 1]

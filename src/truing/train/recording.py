@@ -29,9 +29,12 @@ def run_facts(session: Session) -> dict[str, Any]:
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "recipe": session.recipe.model_dump(mode="json"),
         "contract": asdict(session.contract),
-        "model": {"name": session.loaded.name, "path": str(session.loaded.path), "digest": session.loaded.digest},
+        "model": {
+            "name": session.loaded.name,
+            "path": str(session.loaded.path),
+            "digest": session.loaded.digest,
+        },
         "trainable_digest": digest(session.parameters),
-        "tokenizer": str(session.loaded.path),
         "tasks": {"train": len(session.train_tasks), "eval": [task.task_id for task in session.eval_tasks]},
         "versions": {library: version(library) for library in LIBRARIES},
         "machine": {"python": platform.python_version(), "threads": torch.get_num_threads()},
@@ -56,11 +59,13 @@ def step_record(
     first, last = traces[0], traces[-1]
     objective = algorithm.objective(cfg)
     total = sum(last.loss.values())
-    metrics: Metrics = step_metrics(rows, objective, first_inner=False) | mismatch_metrics(_rows(drawn, [first]))
+    metrics: Metrics = step_metrics(rows, objective, first_inner=False) | mismatch_metrics(
+        _rows(drawn, [first])
+    )
     metrics |= alignment(*_ids(drawn, first.samples))
     metrics |= {f"loss/{name}": value for name, value in last.loss.items()}
     metrics |= {"loss/total": total, "grad/norm": last.grad_norm, **facts}
-    label = loss_label(rows, objective, loss=total, grad_norm=last.grad_norm)
+    label = loss_label(_rows(drawn, [last]), objective, loss=total, grad_norm=last.grad_norm)
     seconds = {name.removeprefix("time/"): value for name, value in facts.items() if name.startswith("time/")}
     samples = tuple(row.sample for row in rows)
     return StepRecord(step, stage, metrics, label.label, samples, seconds), label, rows

@@ -49,7 +49,9 @@ class Trace:
     grad_norm: float = 0.0
 
 
-def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, ...], clock: Clock) -> list[Trace]:
+def train_step(
+    learner: Learner, samples: Sequence[Sample], key: tuple[object, ...], clock: Clock
+) -> list[Trace]:
     """Update the policy on samples; one trace per inner step, each with its samples as trained on."""
     with clock("reference"):
         samples = annotate(samples, learner)
@@ -59,7 +61,9 @@ def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, .
         where = f"{'/'.join(map(str, key))}, inner step {inner_step}"
         trace = Trace(inner_step, minibatch)
         denominator = learner.algorithm.denominator(minibatch, learner.cfg)
-        for micro in split([s for s in minibatch if trained(s).any()], learner.optimizer_cfg.micro_batch_tokens):
+        for micro in split(
+            [s for s in minibatch if trained(s).any()], learner.optimizer_cfg.micro_batch_tokens
+        ):
             batch = collate(micro)
             with clock("forward"):
                 scores = score(learner.model, batch, trained(batch))

@@ -1,0 +1,5 @@
+"""``python -m truing``: the command line."""
+
+from truing.cli import main
+
+main()

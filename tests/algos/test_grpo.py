@@ -1,0 +1,142 @@
+"""GRPO as the step sees it: credit, denominator and loss of hand-made samples."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from samples import sample
+from truing.algos import ALGORITHMS
+from truing.config import GrpoConfig
+from truing.errors import ContractError
+from truing.ops.losses import OBJECTIVES
+from truing.train.collate import collate
+from truing.types import SamplingContract, Scores
+
+GRPO = ALGORITHMS["grpo"]
+CONTRACT = SamplingContract(max_new_tokens=10)
+
+
+def cfg(**changes):
+    return GrpoConfig(steps=1, learning_rate=1e-3, **changes)
+
+
+def rows(*rewards, group="g", lengths=None):
+    lengths = lengths or [2] * len(rewards)
+    return [
+        sample([1, 2], [5] * n, name=f"{group}{i}", group=group, reward=reward, contract=CONTRACT)
+        for i, (reward, n) in enumerate(zip(rewards, lengths, strict=True))
+    ]
+
+
+def advantages(samples):
+    """The one advantage of each sample."""
+    found = []
+    for row in samples:
+        (value,) = set(row.advantage[row.policy_mask].tolist())
+        assert row.advantage[~row.policy_mask].isnan().all()
+        found.append(value)
+    return found
+
+
+def loss_of(samples, new, config):
+    batch = collate(samples)
+    logprob = torch.full(batch.token_ids.shape, new, requires_grad=True)
+    denominator = GRPO.denominator(samples, config)
+    return GRPO.loss(batch, Scores(logprob, logprob, logprob), config, denominator), logprob
+
+
+@pytest.mark.parametrize(
+    ("scale", "expected"),
+    [
+        # group g: 1, 0, 0.5 (mean 0.5, std 0.5); group h: 2, 0 (mean 1, std √2); all five: std √0.7
+        ("group", [0.5 / 0.5001, -0.5 / 0.5001, 0, 1 / (2**0.5 + 1e-4), -1 / (2**0.5 + 1e-4)]),
+        ("batch", [x / (0.7**0.5 + 1e-4) for x in (0.5, -0.5, 0, 1, -1)]),
+        ("none", [0.5, -0.5, 0, 1, -1]),
+    ],
+)
+def test_credit_is_the_groups_own_baseline(scale, expected):
+    samples = rows(1.0, 0.0, 0.5) + rows(2.0, 0.0, group="h")
+    assert advantages(GRPO.credit(samples, cfg(advantage_scale=scale))) == pytest.approx(expected, rel=1e-5)
+
+
+def test_credit_does_not_depend_on_the_order_of_groups():
+    samples = rows(1.0, 0.0, 0.5) + rows(2.0, 0.0, group="h")
+    mixed = [samples[i] for i in (3, 0, 4, 2, 1)]
+    plain = advantages(GRPO.credit(samples, cfg()))
+    assert advantages(GRPO.credit(mixed, cfg())) == [plain[i] for i in (3, 0, 4, 2, 1)]
+
+
+def test_credit_makes_new_samples_and_leaves_the_old():
+    samples = rows(1.0, 0.0)
+    GRPO.credit(samples, cfg())
+    assert all(row.advantage.isnan().all() for row in samples)
+
+
+def test_equal_rewards_earn_exactly_nothing():
+    assert advantages(GRPO.credit(rows(0.1, 0.1, 0.1), cfg())) == [0.0, 0.0, 0.0]
+
+
+def test_a_group_of_one_has_no_baseline():
+    with pytest.raises(ContractError, match="group of one"):
+        GRPO.credit(rows(1.0), cfg())
+
+
+def test_a_reward_that_was_not_recorded_earns_no_credit():
+    with pytest.raises(ContractError, match="finite"):
+        GRPO.credit(rows(1.0, math.nan), cfg())
+
+
+@pytest.mark.parametrize(
+    ("objective", "expected"), [("grpo", 2), ("gspo", 2), ("dapo", 4), ("bnpo", 4), ("cispo", 4), ("dr_grpo", 20)]
+)
+def test_the_denominator_counts_what_the_objective_averages_over(objective, expected):
+    """Two sequences of 1 and 3 tokens, 10 new tokens at most."""
+    assert GRPO.denominator(rows(1.0, 0.0, lengths=[1, 3]), cfg(objective=objective)) == expected
+
+
+def test_the_objective_is_the_named_one_with_the_recipes_clip():
+    assert GRPO.objective(cfg(objective="dapo")) == OBJECTIVES["dapo"]
+    made = GRPO.objective(cfg(objective="dapo", clip_low=0.05, clip_high=3.0))
+    assert made == dataclasses.replace(OBJECTIVES["dapo"], clip_low=0.05, clip_high=3.0)
+
+
+@pytest.mark.parametrize("name", GrpoConfig.model_fields["objective"].annotation.__args__)
+def test_every_objective_of_the_recipe_is_in_the_table(name):
+    assert GRPO.objective(cfg(objective=name)) == OBJECTIVES[name]
+
+
+def test_the_policy_loss_on_policy_by_hand():
+    """Ratio 1: −mean over sequences of A, and a gradient of −A/(B·n) on each trained token."""
+    config = cfg(advantage_scale="none")
+    samples = GRPO.credit(rows(1.0, 0.0, lengths=[1, 2]), config)
+    parts, logprob = loss_of(samples, -1.0, config)
+    assert parts.keys() == {"policy"}
+    parts["policy"].backward()
+    assert parts["policy"].item() == pytest.approx(-(0.5 - 0.5) / 2)
+    assert torch.allclose(logprob.grad, torch.tensor([[0, 0, -0.25, 0], [0, 0, 0.125, 0.125]]))
+
+
+@pytest.mark.parametrize(("clip_high", "slope"), [(0.5, 0.0), (2.0, -0.25 * math.e**0.7)])
+def test_the_recipes_clip_decides_whether_a_token_pulls(clip_high, slope):
+    config = cfg(advantage_scale="none", clip_high=clip_high)
+    parts, logprob = loss_of(GRPO.credit(rows(1.0, 0.0, lengths=[1, 1]), config), -0.3, config)
+    parts["policy"].backward()
+    assert logprob.grad[0, 2].item() == pytest.approx(slope)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "kl"), [("k2", 0.5 * 0.5**2), ("k3", math.expm1(-0.5) + 0.5)]
+)
+def test_the_kl_term_is_weighted_and_averaged_like_the_policy_term(estimator, kl):
+    """Every token: new log-probability −1, reference −1.5; three tokens in two sequences, one mean."""
+    config = cfg(kl_coef=0.2, kl_estimator=estimator)
+    samples = [
+        dataclasses.replace(row, ref_logprob=torch.where(row.kl_mask, -1.5, torch.nan))
+        for row in GRPO.credit(rows(1.0, 0.0, lengths=[1, 2]), config)
+    ]
+    parts, _ = loss_of(samples, -1.0, config)
+    assert parts["kl"].item() == pytest.approx(0.2 * kl, rel=1e-5)
+    assert GRPO.needs_reference(config)
+    assert not GRPO.needs_reference(cfg())

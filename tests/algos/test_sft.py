@@ -1,0 +1,90 @@
+"""SFT and rejection sampling: which tokens count, and as what."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from samples import sample
+from truing.algos import ALGORITHMS
+from truing.config import RftConfig, Stage
+from truing.rollout.flatten import flatten
+from truing.train.collate import collate
+from truing.types import RAW, FinishReason, Origin, Rollout, Scores, Status, Task, Turn
+
+SFT, RFT = ALGORITHMS["sft"], ALGORITHMS["rft"]
+TASK = Task("t", "test", ({"role": "user", "content": "?"},))
+
+
+def demo(prompt, answer, name):
+    row = sample(prompt, answer, name=name)
+    off = torch.zeros_like(row.policy_mask)
+    return dataclasses.replace(
+        row,
+        origin=torch.where(row.policy_mask, Origin.DEMO, row.origin).to(torch.uint8),
+        policy_mask=off,
+        kl_mask=off,
+        value_mask=off,
+        supervised_mask=row.policy_mask,
+    )
+
+
+def rollout(name, reward, drawn=(7, 8)):
+    turn = Turn(
+        context_ids=torch.tensor([1, 2, 3]),
+        context_origin=torch.zeros(3, dtype=torch.uint8),
+        token_ids=torch.tensor(drawn),
+        sampler_logprob=torch.full((len(drawn),), -1.0),
+        finish_reason=FinishReason.STOP,
+        sampler_version=4,
+        weight_digest="abc",
+    )
+    return Rollout(name, "g", TASK, (turn,), "", Status.DONE, RAW, reward)
+
+
+def test_every_stage_of_a_recipe_has_its_algorithm():
+    assert list(ALGORITHMS) == list(Stage.__args__)
+
+
+def test_the_loss_is_the_mean_over_demonstrated_tokens_whatever_their_samples():
+    samples = [demo([1, 2], [5], "a"), demo([1], [5, 6, 7], "b")]
+    batch = collate(samples)
+    logprob = torch.tensor([[-9.0, -9.0, -1.0, -9.0], [-9.0, -2.0, -3.0, -4.0]], requires_grad=True)
+    denominator = SFT.denominator(samples, None)
+    parts = SFT.loss(batch, Scores(logprob, logprob, logprob), None, denominator)
+    parts["supervised"].backward()
+    assert denominator == 4
+    assert parts["supervised"].item() == pytest.approx((1 + 2 + 3 + 4) / 4)
+    assert logprob.grad.tolist() == [[0, 0, -0.25, 0], [0, -0.25, -0.25, -0.25]]
+    assert SFT.credit(samples, None) == samples
+    assert not SFT.needs_reference(None)
+    assert SFT.objective(None) is None
+
+
+def test_rejection_sampling_keeps_what_earned_enough_as_demonstrations():
+    cfg = RftConfig(steps=1, learning_rate=1e-3, min_reward=0.5)
+    good, edge, bad = RFT.to_samples([rollout("a", 1.0), rollout("b", 0.5), rollout("c", 0.49)], cfg)
+    for row in (good, edge):
+        assert row.token_ids.tolist() == [1, 2, 3, 7, 8]
+        assert row.supervised_mask.tolist() == [False, False, False, True, True]
+        assert row.origin[row.supervised_mask].unique().tolist() == [Origin.DEMO]
+        assert row.sampler_logprob.isnan().all()
+    assert not (bad.supervised_mask | bad.policy_mask | bad.kl_mask | bad.value_mask).any()
+    assert bad.origin.tolist()[3:] == [Origin.SAMPLED] * 2
+    assert bad.sampler_logprob.tolist()[3:] == [-1.0, -1.0]
+    assert [row.reward for row in (good, edge, bad)] == [1.0, 0.5, 0.49]
+    assert {row.group_id for row in (good, edge, bad)} == {"g"}
+
+
+def test_a_reward_that_was_not_recorded_is_not_good():
+    cfg = RftConfig(steps=1, learning_rate=1e-3, min_reward=-1e9)
+    (row,) = RFT.to_samples([rollout("a", math.nan)], cfg)
+    assert not row.supervised_mask.any()
+
+
+def test_grpo_trains_on_every_rollout():
+    rollouts = [rollout("a", 1.0), rollout("b", 0.0, drawn=(9,))]
+    samples = ALGORITHMS["grpo"].to_samples(rollouts, None)
+    assert [row.token_ids.tolist() for row in samples] == [flatten(r).token_ids.tolist() for r in rollouts]
+    assert all(row.policy_mask.any() for row in samples)

@@ -1,0 +1,93 @@
+"""`truing eval`: the same fixed evaluation that the run made, of a recipe, a run or a checkpoint."""
+
+import json
+
+import pytest
+
+from command import truing as command
+from truing.envs import arithmetic
+
+
+@pytest.fixture(autouse=True)
+def a_reward_that_sees_every_token(monkeypatch):
+    """A policy as raw as this one earns 0 for each answer, and 0 = 0 would prove nothing."""
+    monkeypatch.setattr(arithmetic, "exact", lambda rollout, task: float(rollout.turns[0].token_ids.sum() % 97) / 97)
+
+
+def evaluate(*words):
+    outcome = command("eval", *words, "--json")
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)
+
+
+def mean_reward(evaluation):
+    return sum(evaluation.reward.values()) / len(evaluation.reward)
+
+
+def test_a_run_is_evaluated_as_it_was_when_it_ended(finished):
+    means = [mean_reward(evaluation) for evaluation in finished.evaluations.values()]
+    assert len(set(means)) == 3
+    said = evaluate(finished.run)
+    assert said["eval"][str(finished.run)]["mean"] == pytest.approx(means[-1], abs=1e-12)
+    assert said["eval"][str(finished.run)].keys() >= {"mean", "low", "high"}
+    assert said["gain"] is None
+
+
+@pytest.mark.parametrize("stage", ["sft", "grpo"])
+def test_a_checkpoint_is_the_policy_at_the_end_of_its_stage(finished, stage):
+    expected = mean_reward(finished.evaluations[f"after_{stage}"])
+    said = evaluate(finished.run, "--checkpoint", f"{stage}-000003")
+    assert said["eval"][str(finished.run)]["mean"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_recipe_is_evaluated_as_it_starts(finished, toml):
+    said = evaluate(toml())
+    (estimate,) = said["eval"].values()
+    assert estimate["mean"] == pytest.approx(mean_reward(finished.evaluations["base"]), abs=1e-12)
+
+
+def test_the_difference_is_paired_and_the_second_is_taken_from_the_first(finished, toml):
+    path = toml()
+    said = evaluate(finished.run, "--against", path)
+    after, base = (finished.evaluations[name].reward for name in ("after_grpo", "base"))
+    assert said["gain"]["mean"] == pytest.approx(sum(after[task] - base[task] for task in base) / len(base))
+    assert list(said["eval"]) == [str(finished.run), str(path)]
+
+
+def test_against_itself_nothing_differs(finished):
+    gain = evaluate(finished.run, "--against", finished.run)["gain"]
+    assert (gain["mean"], gain["low"], gain["high"]) == (0, 0, 0)
+
+
+def test_overrides_change_the_evaluation(finished):
+    said = evaluate(finished.run, "eval.tasks=4")
+    assert said["eval"][str(finished.run)]["tasks"] == 4
+
+
+def test_for_people_it_prints_the_interval_the_parts_and_the_difference(finished, toml):
+    outcome = command("eval", finished.run, "--against", toml())
+    assert outcome.code == 0
+    first, second, difference = outcome.out.splitlines()
+    assert first.startswith(f"{finished.run}: reward ")
+    assert "exact" in second
+    assert difference.startswith("difference, paired over 8 tasks: ")
+
+
+def test_different_tasks_have_no_difference(finished, toml):
+    outcome = command("eval", finished.run, "--against", toml(env={"seed": 1}))
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: ")
+    assert "different tasks" in outcome.err
+
+
+@pytest.mark.parametrize("words", [["--checkpoint", "sft-000009"], ["eval.taskz=3"]])
+def test_errors_have_exit_code_2(finished, words):
+    outcome = command("eval", finished.run, *words)
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: ")
+
+
+def test_a_folder_that_is_no_run(tmp_path):
+    outcome = command("eval", tmp_path)
+    assert outcome.code == 2
+    assert "Traceback" not in outcome.err

@@ -1,0 +1,114 @@
+"""`truing train`: what it shows, what its last line says, and that it goes on where it stopped."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+import truing
+from command import truing as command
+from truing.config import load_recipe
+from truing.record import RunReader
+
+NUMBER = r"-?\d+\.\d+"
+
+
+class Interrupt(Exception):
+    """Stands for a crash at a step."""
+
+
+def test_the_last_line_is_json_with_each_evaluation_and_its_interval(toml, tmp_path):
+    outcome = command("train", toml(), "--out", tmp_path / "run", "--json")
+    assert outcome.code == 0
+    (line,) = outcome.out.splitlines()
+    said = json.loads(line)
+    assert said["run"] == str(tmp_path / "run")
+    assert list(said["eval"]) == ["base", "after_sft", "after_grpo"]
+    assert list(said["gain"]) == ["after_sft", "after_grpo"]
+    for estimate in (*said["eval"].values(), *said["gain"].values()):
+        assert estimate.keys() >= {"mean", "low", "high"}
+        assert estimate["low"] <= estimate["mean"] <= estimate["high"]
+    recorded = [event.payload for event in RunReader(tmp_path / "run").events() if event.kind == "eval"]
+    assert {facts["name"]: facts["estimate"] for facts in recorded} == said["eval"]
+
+
+def test_live_lines_show_reward_learnable_tokens_speed_and_time_left(toml, tmp_path, monkeypatch):
+    monkeypatch.setattr("truing.cli.display.SECONDS_BETWEEN_LINES", 0.0)
+    lines = command("train", toml(), "--out", tmp_path / "run", "--json").err.splitlines()
+    steps = {stage: [line for line in lines if re.match(rf"{stage} \d/3 ", line)] for stage in ("sft", "grpo")}
+    assert [line.split()[1] for line in steps["grpo"]] == ["1/3", "2/3", "3/3"]
+    common = r"\d+ learnable tokens  \d+ tokens/s  .*  \d+ s left$"
+    assert all(re.search(rf"reward {NUMBER}  .*{common}", line) for line in steps["grpo"])
+    assert all(re.search(rf"loss {NUMBER}  {common}", line) for line in steps["sft"])
+    shown = [int(re.search(r"(\d+) learnable", line)[1]) for line in steps["grpo"]]
+    recorded = [step.metrics["tokens/trained"] for step in RunReader(tmp_path / "run").steps() if step.stage == "grpo"]
+    assert shown == recorded
+
+
+def test_evaluations_are_shown_as_they_end(toml, tmp_path):
+    shown = command("train", toml(), "--out", tmp_path / "run", "--json").err
+    for name in ("base", "after_sft", "after_grpo"):
+        assert re.search(rf"{name}: reward {NUMBER} \[{NUMBER}, {NUMBER}\]", shown)
+
+
+def test_without_json_it_ends_with_the_gains_the_run_and_what_to_type_next(toml, tmp_path):
+    outcome = command("train", toml(), "--out", tmp_path / "run")
+    assert outcome.out == ""
+    shown = " ".join(outcome.err.split())
+    assert shown.count("95 %") == 1
+    assert re.search(rf"after_grpo .* \d\.\d+ \[{NUMBER}, {NUMBER}\] .* [+-]{NUMBER} \[[+-]{NUMBER}, [+-]{NUMBER}\]", shown)
+    for next_command in ("tokens", "eval", "export"):
+        assert f"truing {next_command} {tmp_path / 'run'}" in shown
+
+
+def test_overrides_reach_the_run_and_its_saved_recipe(toml, tmp_path):
+    words = ("seed=7", 'stages=["sft"]', "sft.steps=1", "lora.rank=2", "name=other name")
+    assert command("train", toml(), *words, "--out", tmp_path / "run").code == 0
+    assert len(RunReader(tmp_path / "run").steps()) == 1
+    saved = load_recipe(tmp_path / "run" / "recipe.toml")
+    assert (saved.seed, saved.stages, saved.lora.rank, saved.name) == (7, ("sft",), 2, "other name")
+
+
+def test_resume_ends_like_a_run_that_was_never_interrupted(toml, mini, tmp_path):
+    def crash(kind, facts):
+        if kind == "step" and (facts["record"].stage, facts["record"].step) == ("grpo", 1):
+            raise Interrupt
+
+    path = toml(checkpoint_every=1)
+    whole = json.loads(command("train", path, "--out", tmp_path / "whole", "--json").out)
+    with pytest.raises(Interrupt):
+        truing.train(path, out=tmp_path / "parts", watch=crash)
+    outcome = command("train", path, "--out", tmp_path / "parts", "--resume", "--json")
+    assert "resumed after 1 steps of grpo" in outcome.err
+    assert json.loads(outcome.out) == whole | {"run": str(tmp_path / "parts")}
+
+
+def test_a_finished_run_that_is_resumed_says_the_same_again(toml, tmp_path):
+    said = [command("train", toml(), "--out", tmp_path / "run", "--json", *more).out for more in ((), ("--resume",))]
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["grpo.stepz=3"], "unknown recipe key 'grpo.stepz'"),
+        (["--resume"], "--resume needs to know which run"),
+        (["env.kinds=[]"], "'env.kinds'"),
+    ],
+)
+def test_an_error_is_one_message_with_exit_code_2(toml, words, message):
+    outcome = command("train", toml(), *words)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("error: ")
+    assert message in outcome.err
+    assert "Traceback" not in outcome.err
+
+
+def test_the_installed_program_is_the_same(toml):
+    program = [sys.executable, "-c", "from truing.cli import main; main()", "train", str(toml()), "sead=1"]
+    ended = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr == "error: unknown recipe key 'sead'\n  got: 1\n  remedy: did you mean seed?\n"

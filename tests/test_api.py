@@ -1,0 +1,112 @@
+"""Training from Python: your own rewards, your own environment, a recipe in any form."""
+
+import pytest
+import torch
+
+import truing
+from truing.config import resolve, to_toml
+from truing.errors import RecordError, RewardError
+from truing.record import RunReader
+from truing.types import Task
+
+
+def length(rollout, task):
+    return float(len(rollout.turns[0].token_ids))
+
+
+def is_short(rollout, task):
+    return float(len(rollout.turns[0].token_ids) < 4)
+
+
+class Echo:
+    """Say a letter again; a whole environment in a few lines."""
+
+    notes = ("made in a test",)
+    rewards = {"exact": (lambda rollout, task: float(rollout.text == task.answer), 1.0)}
+
+    def tasks(self, split):
+        letters = "abcdefghijklmnop" if split == "train" else "qrstuvwx"
+        return [
+            Task(letter, "echo", ({"role": "user", "content": letter},), letter, letter) for letter in letters
+        ]
+
+
+def rows(run, stage="grpo", step=0):
+    return RunReader(run).samples(stage, step)
+
+
+def test_rewards_are_plain_functions_and_add_up(mini, tmp_path):
+    result = truing.train(mini(stages=["grpo"]), rewards=[length, is_short], out=tmp_path / "run")
+    for row in rows(result.run):
+        drawn = int(row.sample.policy_mask.sum())
+        assert row.reward_parts == {"length": drawn, "is_short": float(drawn < 4)}
+        assert row.sample.reward == drawn + float(drawn < 4)
+    assert list(result.evaluations["base"].parts) == ["length", "is_short"]
+
+
+def test_rewards_may_have_names_and_weights(mini, tmp_path):
+    rewards = {"tokens": (length, 0.5), "watched": (is_short, 0.0)}
+    run = truing.train(mini(stages=["grpo"]), rewards=rewards, out=tmp_path / "run").run
+    for row in rows(run):
+        assert row.sample.reward == 0.5 * int(row.sample.policy_mask.sum())
+        assert row.reward_parts.keys() == {"tokens", "watched"}
+
+
+def test_without_rewards_the_environment_judges(mini, tmp_path):
+    run = truing.train(mini(stages=["grpo"]), out=tmp_path / "run").run
+    assert rows(run)[0].reward_parts.keys() == {"exact", "partial"}
+
+
+def test_an_environment_may_be_your_own_object(mini, tmp_path):
+    seen = []
+    table = mini(env={"name": "echo"})
+    result = truing.train(
+        table, env=Echo(), out=tmp_path / "run", watch=lambda kind, facts: seen.append((kind, facts))
+    )
+    assert set(result.evaluations["base"].reward) == set("qrstuvwx")
+    assert {row.sample.family for row in rows(result.run)} == {"echo"}
+    assert ("note", {"text": "made in a test"}) in seen
+
+
+def test_your_environment_with_your_rewards_keeps_its_tasks(mini, tmp_path):
+    result = truing.train(mini(stages=["grpo"]), env=Echo(), rewards=[length], out=tmp_path / "run")
+    assert list(result.evaluations["base"].parts) == ["length"]
+    assert set(result.evaluations["base"].reward) == set("qrstuvwx")
+
+
+def test_a_recipe_may_be_a_table_a_path_or_resolved(mini, tmp_path):
+    table = mini(stages=["sft"], sft={"steps": 1})
+    path = tmp_path / "recipe.toml"
+    path.write_text(to_toml(resolve(table)))
+    forms = [table, path, str(path), resolve(table)]
+    runs = [truing.train(form, out=tmp_path / str(i)).run for i, form in enumerate(forms)]
+    assert len({(run / "recipe.toml").read_text() for run in runs}) == 1
+    drawn = [torch.cat([row.sample.token_ids for row in rows(run, "sft")]).tolist() for run in runs]
+    assert drawn[0] == drawn[1] == drawn[2] == drawn[3]
+
+
+def test_without_out_each_run_has_a_new_directory_under_runs(mini, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = mini(stages=["sft"], sft={"steps": 1})
+    runs = [truing.train(table).run for _ in range(2)]
+    assert runs[0] != runs[1]
+    assert all(run.parent.name == "runs" and run.name.startswith("mini-") for run in runs)
+
+
+def test_to_resume_is_to_say_which_run(mini):
+    with pytest.raises(RecordError, match="which run"):
+        truing.train(mini(), resume=True)
+
+
+def test_a_broken_reward_names_the_response_and_keeps_its_traceback(mini, tmp_path):
+    def fails_later(rollout, task):
+        return {}["score"]
+
+    with pytest.raises(RewardError, match="fails_later.* raised KeyError") as error:
+        truing.train(mini(stages=["grpo"]), rewards=[fails_later], out=tmp_path / "run")
+    frames = []
+    trace = error.value.__cause__.__traceback__
+    while trace:
+        frames.append(trace.tb_frame.f_code.co_name)
+        trace = trace.tb_next
+    assert frames[-1] == "fails_later"

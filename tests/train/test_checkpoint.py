@@ -1,0 +1,173 @@
+"""Checkpoints come back bit for bit, or an error names what is wrong; a crash leaves the one before."""
+
+import os
+import shutil
+
+import pytest
+import torch
+from torch import nn
+
+from truing.config import OptimizerConfig
+from truing.errors import RecordError
+from truing.train import checkpoint
+from truing.train.optimizer import make_optimizer
+
+FILES = ["trainable.safetensors", "optimizer.safetensors", "state.json"]
+
+
+def make(seed=0, width=3):
+    """A small model, two of whose parameters were updated, and its optimiser."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(2, width), nn.Linear(width, 1))
+    parameters = dict(model.named_parameters())
+    optimizer = make_optimizer(parameters, OptimizerConfig())
+    for group in optimizer.param_groups:
+        group["lr"] = 0.01
+    return model, parameters, optimizer
+
+
+def update(model, optimizer, steps=1):
+    for step in range(steps):
+        x = torch.linspace(-1, 1, 8, dtype=torch.float32).view(4, 2) + step
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    model, parameters, optimizer = make()
+    update(model, optimizer, 3)
+    checkpoint.save(tmp_path, "sft", 3, parameters, optimizer)
+    return tmp_path, model, parameters, optimizer
+
+
+def test_weights_and_moments_come_back_and_training_goes_on_bit_for_bit(saved):
+    folder, model, parameters, optimizer = saved
+    twin, others, fresh = make(seed=1)
+    newest = checkpoint.find_newest(folder)
+    checkpoint.load_weights(newest, others)
+    checkpoint.load_optimizer(newest, others, fresh)
+    for name, parameter in parameters.items():
+        state, restored = optimizer.state[parameter], fresh.state[others[name]]
+        assert state.keys() == restored.keys()
+        assert all(torch.equal(state[key], restored[key]) for key in state), name
+    for one, other in ((model, optimizer), (twin, fresh)):
+        update(one, other, 2)
+    assert all(torch.equal(parameters[name], others[name]) for name in parameters)
+
+
+def test_without_its_moments_training_would_go_on_differently(saved):
+    folder, model, parameters, optimizer = saved
+    twin, others, fresh = make(seed=1)
+    checkpoint.load_weights(checkpoint.find_newest(folder), others)
+    for one, other in ((model, optimizer), (twin, fresh)):
+        update(one, other, 2)
+    assert not all(torch.equal(parameters[name], others[name]) for name in parameters)
+
+
+def test_a_parameter_that_was_never_updated_has_no_state(tmp_path):
+    _, parameters, optimizer = make()
+    checkpoint.save(tmp_path, "sft", 0, parameters, optimizer)
+    _, others, fresh = make()
+    checkpoint.load_optimizer(checkpoint.find_newest(tmp_path), others, fresh)
+    assert not fresh.state
+
+
+def test_the_newest_is_the_last_one_written(saved):
+    folder, model, parameters, optimizer = saved
+    update(model, optimizer)
+    state = checkpoint.save(folder, "grpo", 1, parameters, optimizer)
+    newest = checkpoint.find_newest(folder)
+    assert newest.name == "grpo-000001"
+    assert checkpoint.read_state(newest) == state
+    assert sorted(path.name for path in folder.iterdir()) == ["grpo-000001", "last", "sft-000003"]
+    checkpoint.drop(folder / "sft-000003")
+    assert not (folder / "sft-000003").exists()
+
+
+def test_there_is_none_before_the_first(tmp_path):
+    assert checkpoint.find_newest(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("crash", "call"),
+    [
+        ("save_file", 0),  # the weights
+        ("save_file", 1),  # the moments
+        ("write_atomically", 0),  # the state
+        ("move_into_place", 0),  # the folder
+        ("write_atomically", 1),  # the name of the newest
+    ],
+)
+def test_a_crash_while_writing_leaves_the_one_before(saved, monkeypatch, crash, call):
+    folder, model, parameters, optimizer = saved
+    update(model, optimizer)
+    real, calls = getattr(checkpoint, crash), []
+
+    def crashing(*args):
+        calls.append(args)
+        if len(calls) > call:
+            raise KeyboardInterrupt
+        return real(*args)
+
+    monkeypatch.setattr(checkpoint, crash, crashing)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.save(folder, "sft", 4, parameters, optimizer)
+    monkeypatch.undo()
+    assert checkpoint.find_newest(folder).name == "sft-000003"
+    checkpoint.load_weights(checkpoint.find_newest(folder), make()[1])
+    checkpoint.save(folder, "sft", 4, parameters, optimizer)  # what the crash left is no hindrance
+    assert checkpoint.find_newest(folder).name == "sft-000004"
+    checkpoint.load_weights(checkpoint.find_newest(folder), make()[1])
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(saved):
+    folder, _, parameters, optimizer = saved
+    shutil.rmtree(folder)
+    folder.write_text("in the way")
+    with pytest.raises(RecordError, match="cannot be written") as error:
+        checkpoint.save(folder, "sft", 4, parameters, optimizer)
+    assert "--resume" in error.value.remedy
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut"])
+def test_a_damaged_file_is_named(saved, name, damage):
+    newest = checkpoint.find_newest(saved[0])
+    path = newest / name
+    if damage == "missing":
+        path.unlink()
+    else:
+        os.truncate(path, 0 if damage == "empty" else path.stat().st_size // 2)
+    _, parameters, optimizer = make()
+    with pytest.raises(RecordError, match=f"{name} is missing or damaged"):
+        checkpoint.load_weights(newest, parameters)
+        checkpoint.load_optimizer(newest, parameters, optimizer)
+
+
+def test_one_flipped_bit_of_the_weights_is_noticed_before_any_is_loaded(saved):
+    newest = checkpoint.find_newest(saved[0])
+    path = newest / "trainable.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    _, parameters, _ = make(seed=1)
+    before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+    with pytest.raises(RecordError, match=r"trainable\.safetensors is missing or damaged"):
+        checkpoint.load_weights(newest, parameters)
+    assert all(torch.equal(parameters[name], before[name]) for name in parameters)
+
+
+def test_another_model_is_refused(saved):
+    _, parameters, _ = make()
+    parameters["more"] = nn.Parameter(torch.zeros(1))
+    with pytest.raises(RecordError, match="another model or adapter") as error:
+        checkpoint.load_weights(checkpoint.find_newest(saved[0]), parameters)
+    assert error.value.got == ["more"]
+
+
+def test_a_model_of_other_shapes_is_refused(saved):
+    _, parameters, _ = make(width=4)
+    with pytest.raises(RecordError, match="another model or adapter"):
+        checkpoint.load_weights(checkpoint.find_newest(saved[0]), parameters)

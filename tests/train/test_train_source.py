@@ -1,0 +1,94 @@
+"""What a step starts from: which tasks, in which order, and the tokens of their demonstrations."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from truing.algos import ALGORITHMS
+from truing.api import environment
+from truing.errors import DataError
+from truing.train.session import open_session
+from truing.train.source import source
+from truing.types import Origin
+
+
+@pytest.fixture
+def session(recipe):
+    made = recipe()
+    session = open_session(made, environment(made))
+    session.sync_sampler(0)
+    return session
+
+
+def draw(session, stage, step=0):
+    return source(session, ALGORITHMS[stage], session.recipe.stage(stage), stage, step)
+
+
+def test_an_epoch_gives_each_task_once_and_the_next_another_order(session):
+    total = len(session.train_tasks)
+    names = [task.task_id for step in range(2 * total // 6) for task in session.tasks_of("sft", step, 6)]
+    first, second = names[:total], names[total:]
+    assert sorted(first) == sorted(second) == sorted(task.task_id for task in session.train_tasks)
+    assert first != second
+
+
+def test_the_tasks_of_a_step_do_not_depend_on_the_steps_before(session):
+    later = session.tasks_of("grpo", 5, 3)
+    for step in range(5):
+        session.tasks_of("grpo", step, 3)
+    assert session.tasks_of("grpo", 5, 3) == later
+    assert session.tasks_of("sft", 5, 3) != later
+
+
+def test_a_step_may_ask_for_more_tasks_than_there_are(session):
+    assert len(session.tasks_of("sft", 0, 60)) == 60
+
+
+def test_a_demonstration_is_what_the_policy_would_draw_to_say_it(session):
+    drawn = draw(session, "sft")
+    assert len(drawn.samples) == 6
+    assert drawn.rollouts == {}
+    stop = session.loaded.stop_ids[0]
+    for sample in drawn.samples:
+        demonstrated = sample.token_ids[sample.origin == Origin.DEMO].tolist()
+        text = drawn.tasks[sample.task_id].demonstration
+        assert demonstrated == [*session.loaded.tokenizer(text)["input_ids"], stop]
+        assert torch.equal(sample.supervised_mask, sample.origin == Origin.DEMO)
+        assert not sample.policy_mask.any()
+
+
+def test_sft_and_rl_show_the_policy_the_same_prompt(session):
+    """One renderer: for one task, the ids before the answer are the same in both."""
+    task = session.train_tasks[0]
+    one = dataclasses.replace(session, train_tasks=[task])
+    shown = [drawn.samples[0].token_ids[: drawn.samples[0].prompt_length] for drawn in (draw(one, "sft"), draw(one, "grpo"))]
+    assert torch.equal(*shown)
+
+
+def test_rollouts_come_in_groups_of_one_task(session):
+    drawn = draw(session, "grpo")
+    groups = {}
+    for sample in drawn.samples:
+        groups.setdefault(sample.group_id, []).append(sample)
+        assert drawn.rollouts[sample.rollout_id].task is drawn.tasks[sample.task_id]
+    assert [len(group) for group in groups.values()] == [4, 4, 4]
+    assert all(len({sample.task_id for sample in group}) == 1 for group in groups.values())
+
+
+def test_a_task_without_a_demonstration_cannot_be_trained_on(session):
+    bare = [dataclasses.replace(task, demonstration=None) for task in session.train_tasks]
+    with pytest.raises(DataError, match="has no demonstration"):
+        draw(dataclasses.replace(session, train_tasks=bare), "sft")
+
+
+def test_a_demonstration_longer_than_the_context_is_an_error_and_never_cut(session):
+    longest = max(len(sample) for sample in draw(session, "sft").samples)
+    for room, fits in ((longest, True), (longest - 1, False)):
+        tight = dataclasses.replace(session, loaded=dataclasses.replace(session.loaded, context_length=room))
+        if fits:
+            assert draw(tight, "sft").samples
+            continue
+        with pytest.raises(DataError, match="longer than the context") as error:
+            draw(tight, "sft")
+        assert error.value.got == f"{longest} tokens with its prompt"

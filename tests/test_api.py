@@ -22,7 +22,9 @@ class Echo:
     """Say a letter again; a whole environment in a few lines."""
 
     notes = ("made in a test",)
-    rewards = {"exact": (lambda rollout, task: float(rollout.text == task.answer), 1.0)}
+
+    def __init__(self):
+        self.rewards = {"exact": (lambda rollout, task: float(rollout.text == task.answer), 1.0)}
 
     def tasks(self, split):
         letters = "abcdefghijklmnop" if split == "train" else "qrstuvwx"
@@ -102,7 +104,7 @@ def test_a_broken_reward_names_the_response_and_keeps_its_traceback(mini, tmp_pa
     def fails_later(rollout, task):
         return {}["score"]
 
-    with pytest.raises(RewardError, match="fails_later.* raised KeyError") as error:
+    with pytest.raises(RewardError, match=r"fails_later.* raised KeyError") as error:
         truing.train(mini(stages=["grpo"]), rewards=[fails_later], out=tmp_path / "run")
     frames = []
     trace = error.value.__cause__.__traceback__

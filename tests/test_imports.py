@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "__init__": "types api",
     "recipe_page": "config record envs",
     "cli": "errors types config record models train api",
+    "__main__": "cli",
 }
 """The product, from the bottom up."""
 

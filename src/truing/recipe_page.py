@@ -1,4 +1,4 @@
-"""docs/recipes.md, from config.py and the environments: ``python -m truing.recipe_page > docs/recipes.md``."""
+"""docs/recipes.md, from the recipe's classes: ``python -m truing.recipe_page > docs/recipes.md``."""
 
 import json
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ temperature = 1.0
 HEAD = f"""\
 # Recipes
 
-Made by `python -m truing.recipe_page`; edit the sentences in `src/truing/config.py` and `src/truing/envs/` instead.
+Made by `python -m truing.recipe_page`; edit the sentences in `src/truing/config.py` and `src/truing/envs/`.
 
 A recipe is a TOML file that decides everything about a run. This is a whole one:
 

@@ -5,8 +5,8 @@ import math
 
 import pytest
 import torch
-
 from samples import sample
+
 from truing.algos import ALGORITHMS
 from truing.config import GrpoConfig
 from truing.errors import ContractError
@@ -89,7 +89,8 @@ def test_a_reward_that_was_not_recorded_earns_no_credit():
 
 
 @pytest.mark.parametrize(
-    ("objective", "expected"), [("grpo", 2), ("gspo", 2), ("dapo", 4), ("bnpo", 4), ("cispo", 4), ("dr_grpo", 20)]
+    ("objective", "expected"),
+    [("grpo", 2), ("gspo", 2), ("dapo", 4), ("bnpo", 4), ("cispo", 4), ("dr_grpo", 20)],
 )
 def test_the_denominator_counts_what_the_objective_averages_over(objective, expected):
     """Two sequences of 1 and 3 tokens, 10 new tokens at most."""
@@ -126,9 +127,7 @@ def test_the_recipes_clip_decides_whether_a_token_pulls(clip_high, slope):
     assert logprob.grad[0, 2].item() == pytest.approx(slope)
 
 
-@pytest.mark.parametrize(
-    ("estimator", "kl"), [("k2", 0.5 * 0.5**2), ("k3", math.expm1(-0.5) + 0.5)]
-)
+@pytest.mark.parametrize(("estimator", "kl"), [("k2", 0.5 * 0.5**2), ("k3", math.expm1(-0.5) + 0.5)])
 def test_the_kl_term_is_weighted_and_averaged_like_the_policy_term(estimator, kl):
     """Every token: new log-probability −1, reference −1.5; three tokens in two sequences, one mean."""
     config = cfg(kl_coef=0.2, kl_estimator=estimator)

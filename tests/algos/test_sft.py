@@ -5,8 +5,8 @@ import math
 
 import pytest
 import torch
-
 from samples import sample
+
 from truing.algos import ALGORITHMS
 from truing.config import RftConfig, Stage
 from truing.rollout.flatten import flatten

@@ -20,5 +20,6 @@ def toml(mini, tmp_path):
 
 @pytest.fixture
 def finished(mini, tmp_path):
-    """A finished run, with its result."""
-    return truing.train(mini(checkpoint_every=2), out=tmp_path / "finished")
+    """A finished run of an adapter, whose weights the sampler has only after a sync."""
+    table = mini(lora={"rank": 4}, sft={"learning_rate": 0.03}, grpo={"learning_rate": 0.03})
+    return truing.train(table, out=tmp_path / "finished")

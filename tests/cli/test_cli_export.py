@@ -42,7 +42,8 @@ def run(tmp_path):
     folder = tmp_path / "run"
     checkpoint.save(folder / "checkpoints", "sft", 1, parameters, torch.optim.AdamW(parameters.values()))
     (folder / "recipe.toml").write_text(to_toml(recipe))
-    (folder / "run.json").write_text(json.dumps({"model": {"digest": loaded.digest}}))
+    facts = {"model": {"digest": loaded.digest}, "recipe": recipe.model_dump(mode="json")}
+    (folder / "run.json").write_text(json.dumps(facts))
     return folder, logits
 
 

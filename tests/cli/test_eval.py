@@ -3,15 +3,19 @@
 import json
 
 import pytest
-
 from command import truing as command
+
 from truing.envs import arithmetic
 
 
 @pytest.fixture(autouse=True)
 def a_reward_that_sees_every_token(monkeypatch):
     """A policy as raw as this one earns 0 for each answer, and 0 = 0 would prove nothing."""
-    monkeypatch.setattr(arithmetic, "exact", lambda rollout, task: float(rollout.turns[0].token_ids.sum() % 97) / 97)
+
+    def exact(rollout, task):
+        return float(rollout.turns[0].token_ids.sum() % 97) / 97
+
+    monkeypatch.setattr(arithmetic, "exact", exact)
 
 
 def evaluate(*words):

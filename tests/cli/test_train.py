@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from command import truing as command
 
 import truing
-from command import truing as command
 from truing.config import load_recipe
 from truing.record import RunReader
 
@@ -37,13 +37,13 @@ def test_the_last_line_is_json_with_each_evaluation_and_its_interval(toml, tmp_p
 def test_live_lines_show_reward_learnable_tokens_speed_and_time_left(toml, tmp_path, monkeypatch):
     monkeypatch.setattr("truing.cli.display.SECONDS_BETWEEN_LINES", 0.0)
     lines = command("train", toml(), "--out", tmp_path / "run", "--json").err.splitlines()
-    steps = {stage: [line for line in lines if re.match(rf"{stage} \d/3 ", line)] for stage in ("sft", "grpo")}
-    assert [line.split()[1] for line in steps["grpo"]] == ["1/3", "2/3", "3/3"]
+    sft, grpo = ([line for line in lines if re.match(rf"{stage} \d/3 ", line)] for stage in ("sft", "grpo"))
+    assert [line.split()[1] for line in grpo] == ["1/3", "2/3", "3/3"]
     common = r"\d+ learnable tokens  \d+ tokens/s  .*  \d+ s left$"
-    assert all(re.search(rf"reward {NUMBER}  .*{common}", line) for line in steps["grpo"])
-    assert all(re.search(rf"loss {NUMBER}  {common}", line) for line in steps["sft"])
-    shown = [int(re.search(r"(\d+) learnable", line)[1]) for line in steps["grpo"]]
-    recorded = [step.metrics["tokens/trained"] for step in RunReader(tmp_path / "run").steps() if step.stage == "grpo"]
+    assert all(re.search(rf"reward {NUMBER}  .*{common}", line) for line in grpo)
+    assert all(re.search(rf"loss {NUMBER}  {common}", line) for line in sft)
+    shown = [int(re.search(r"(\d+) learnable", line)[1]) for line in (*sft, *grpo)]
+    recorded = [step.metrics["tokens/trained"] for step in RunReader(tmp_path / "run").steps()]
     assert shown == recorded
 
 
@@ -58,7 +58,8 @@ def test_without_json_it_ends_with_the_gains_the_run_and_what_to_type_next(toml,
     assert outcome.out == ""
     shown = " ".join(outcome.err.split())
     assert shown.count("95 %") == 1
-    assert re.search(rf"after_grpo .* \d\.\d+ \[{NUMBER}, {NUMBER}\] .* [+-]{NUMBER} \[[+-]{NUMBER}, [+-]{NUMBER}\]", shown)
+    gain = r"[+-]\d\.\d+ \[[+-]\d\.\d+, [+-]\d\.\d+\]"
+    assert re.search(rf"after_grpo .* {NUMBER} \[{NUMBER}, {NUMBER}\] .* {gain}", shown)
     for next_command in ("tokens", "eval", "export"):
         assert f"truing {next_command} {tmp_path / 'run'}" in shown
 
@@ -86,8 +87,8 @@ def test_resume_ends_like_a_run_that_was_never_interrupted(toml, mini, tmp_path)
 
 
 def test_a_finished_run_that_is_resumed_says_the_same_again(toml, tmp_path):
-    said = [command("train", toml(), "--out", tmp_path / "run", "--json", *more).out for more in ((), ("--resume",))]
-    assert said[0] == said[1]
+    words = ("train", toml(), "--out", tmp_path / "run", "--json")
+    assert command(*words).out == command(*words, "--resume").out
 
 
 @pytest.mark.parametrize(

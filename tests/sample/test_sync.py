@@ -44,7 +44,7 @@ def test_the_merged_copy_is_the_live_policy_to_rounding(tiny):
 
 
 def test_the_base_is_untouched_bit_for_bit_by_many_syncs(tiny):
-    before = digest({name: p for name, p in tiny.model.state_dict().items()})
+    before = digest(tiny.model.state_dict())
     policy = adapted(tiny, scale=0.0)
     plain = sampler_copy(policy)
     for _ in range(20):
@@ -110,6 +110,7 @@ def test_turns_of_a_run_are_stamped_with_the_weights_that_drew_them(mini, tmp_pa
 
     run = truing.train(mini(stages=["grpo"]), rewards=[reward], out=tmp_path / "run").run
     reader = RunReader(run)
-    stamps = [{t.weight_digest for row in reader.samples("grpo", i) for t in row.sample.turns} for i in range(3)]
+    drawn = [[turn for row in reader.samples("grpo", i) for turn in row.sample.turns] for i in range(3)]
+    stamps = [{turn.weight_digest for turn in turns} for turns in drawn]
     assert all(len(stamp) == 1 for stamp in stamps)
     assert len(set.union(*stamps)) == (3 if moves else 1)

@@ -26,6 +26,11 @@ def make(seed=0, width=3):
     return model, parameters, optimizer
 
 
+def load(newest, parameters, optimizer):
+    checkpoint.load_weights(newest, parameters)
+    checkpoint.load_optimizer(newest, parameters, optimizer)
+
+
 def update(model, optimizer, steps=1):
     for step in range(steps):
         x = torch.linspace(-1, 1, 8, dtype=torch.float32).view(4, 2) + step
@@ -45,9 +50,7 @@ def saved(tmp_path):
 def test_weights_and_moments_come_back_and_training_goes_on_bit_for_bit(saved):
     folder, model, parameters, optimizer = saved
     twin, others, fresh = make(seed=1)
-    newest = checkpoint.find_newest(folder)
-    checkpoint.load_weights(newest, others)
-    checkpoint.load_optimizer(newest, others, fresh)
+    load(checkpoint.find_newest(folder), others, fresh)
     for name, parameter in parameters.items():
         state, restored = optimizer.state[parameter], fresh.state[others[name]]
         assert state.keys() == restored.keys()
@@ -142,8 +145,7 @@ def test_a_damaged_file_is_named(saved, name, damage):
         os.truncate(path, 0 if damage == "empty" else path.stat().st_size // 2)
     _, parameters, optimizer = make()
     with pytest.raises(RecordError, match=f"{name} is missing or damaged"):
-        checkpoint.load_weights(newest, parameters)
-        checkpoint.load_optimizer(newest, parameters, optimizer)
+        load(newest, parameters, optimizer)
 
 
 def test_one_flipped_bit_of_the_weights_is_noticed_before_any_is_loaded(saved):

@@ -45,7 +45,8 @@ def test_normal_theory_for_many_tasks():
     values = RNG.normal(1.0, 2.0, 1000)
     estimate = bootstrap(values.tolist(), "x")
     half = 1.959964 * values.std() / 1000**0.5
-    assert (estimate.low, estimate.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.01)
+    expected = (values.mean() - half, values.mean() + half)
+    assert (estimate.low, estimate.high) == pytest.approx(expected, abs=0.01)
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says(monkeypatch):

@@ -33,7 +33,8 @@ def run_dir(tmp_path):
     run.mkdir()
     (run / "recipe.toml").write_text(to_toml(recipe))
     loaded, policy = open_policy(recipe)
-    (run / "run.json").write_text(json.dumps({"model": {"digest": loaded.digest}}))
+    facts = {"model": {"digest": loaded.digest}, "recipe": recipe.model_dump(mode="json")}
+    (run / "run.json").write_text(json.dumps(facts))
     parameters = trainable_parameters(policy)
     optimizer = torch.optim.AdamW(parameters.values())
     for step in (1, 2):

@@ -62,8 +62,8 @@ def test_sft_and_rl_show_the_policy_the_same_prompt(session):
     """One renderer: for one task, the ids before the answer are the same in both."""
     task = session.train_tasks[0]
     one = dataclasses.replace(session, train_tasks=[task])
-    shown = [drawn.samples[0].token_ids[: drawn.samples[0].prompt_length] for drawn in (draw(one, "sft"), draw(one, "grpo"))]
-    assert torch.equal(*shown)
+    first = [draw(one, stage).samples[0] for stage in ("sft", "grpo")]
+    assert torch.equal(*(sample.token_ids[: sample.prompt_length] for sample in first))
 
 
 def test_rollouts_come_in_groups_of_one_task(session):

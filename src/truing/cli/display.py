@@ -75,7 +75,9 @@ class Display:
 
     def on_loss(self, stage: str, step: int, label: str, text: str) -> None:
         """What the loss means, where that changed."""
-        self.console.print(f"  {stage} {step + 1}: {label}: {text}", markup=False, style="dim", soft_wrap=True)
+        self.console.print(
+            f"  {stage} {step + 1}: {label}: {text}", markup=False, style="dim", soft_wrap=True
+        )
 
     def on_step(self, record: StepRecord, steps: int) -> None:
         """An update was made and recorded."""

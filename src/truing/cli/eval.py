@@ -38,7 +38,9 @@ def evaluate(
     console = Console(highlight=False)
     for evaluation in evaluations:
         parts = "  ".join(f"{name} {value:.3f}" for name, value in evaluation.parts.items())
-        console.print(f"{evaluation.name}: reward {evaluation.estimate()}   {parts}", markup=False, soft_wrap=True)
+        console.print(
+            f"{evaluation.name}: reward {evaluation.estimate()}   {parts}", markup=False, soft_wrap=True
+        )
     if gain is not None:
         console.print(f"difference, paired over {gain.tasks} tasks: {gain}", markup=False, soft_wrap=True)
 

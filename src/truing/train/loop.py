@@ -61,7 +61,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
     session = open_session(recipe, env)
     with RunWriter(out, resume=resume) as writer:
         if not resume:
-            session.loaded.tokenizer.save_pretrained(out / TOKENIZER)
+            _keep_tokenizer(session, out / TOKENIZER)
             writer.write_recipe(to_toml(recipe))
             writer.write_run(run_facts(session) | {"tokenizer": TOKENIZER})
         trainer = _Run(session, writer, out, watch)
@@ -70,6 +70,16 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
         result = trainer.train(resume)
     compact(out)
     return result
+
+
+def _keep_tokenizer(session: Session, folder: Path) -> None:
+    """Save what the ids of the record mean."""
+    try:
+        session.loaded.tokenizer.save_pretrained(folder)
+    except Exception as error:
+        raise RecordError(
+            f"cannot write {folder}", got=error, remedy="free space, then start again in another --out"
+        ) from error
 
 
 def _check_recipe(recipe: Recipe, recorded: str) -> None:

@@ -1,12 +1,13 @@
 """The policy of a finished or running run, rebuilt from its recipe and a checkpoint."""
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
 
-from truing.config import Recipe, load_recipe
+from truing.config import Recipe, resolve
 from truing.errors import RecordError
 from truing.models.load import LoadedModel, load
 from truing.models.lora import add_lora, trainable_parameters
@@ -42,7 +43,7 @@ def restore_policy(run_dir: Path, name: str | None = None) -> Restored:
         run_dir: a run directory.
         name: of a folder under ``checkpoints``, such as ``grpo-000040``.
     """
-    recipe = load_recipe(run_dir / "recipe.toml")
+    recipe = resolve(tomllib.loads(RunReader(run_dir).recipe()))
     loaded, policy = open_policy(recipe)
     restore_weights(run_dir, loaded, trainable_parameters(policy), name)
     return Restored(recipe, loaded, policy.eval(), recipe.sampling.contract(loaded.stop_ids))

@@ -23,8 +23,13 @@ from truing.train.evaluate import Evaluation, bootstrap, read_evaluation
 WARM, STEPS, PROMPTS, BATCH = 12, 30, 4, 8
 ARMS = {
     "grpo": ['stages=["sft","grpo"]', f"grpo.steps={STEPS}", f"grpo.prompts_per_step={PROMPTS}"],
-    "rft": ['stages=["sft","rft"]', f"rft.steps={STEPS}", f"rft.prompts_per_step={PROMPTS}"],
-    "sft": ['stages=["sft"]', f"sft.steps={WARM + STEPS * PROMPTS // BATCH}"],
+    "rft": [
+        "eval.base=false",
+        'stages=["sft","rft"]',
+        f"rft.steps={STEPS}",
+        f"rft.prompts_per_step={PROMPTS}",
+    ],
+    "sft": ["eval.base=false", 'stages=["sft"]', f"sft.steps={WARM + STEPS * PROMPTS // BATCH}"],
 }
 ROWS = {
     "base": ("grpo", "base"),
@@ -93,7 +98,9 @@ def main() -> None:
         return
     given.folder.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(given.jobs) as pool:
-        jobs = [pool.submit(run_arm, given.folder, arm, seed, given.data) for seed in given.seeds for arm in ARMS]
+        jobs = [
+            pool.submit(run_arm, given.folder, arm, seed, given.data) for seed in given.seeds for arm in ARMS
+        ]
         for job in jobs:
             job.result()
     print(report(given.folder))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.config import Recipe, load_recipe, resolve
-from truing.envs import make_env
+from truing.envs import env_keys, make_env
 from truing.envs.base import Env, Split
 from truing.errors import RecordError
 from truing.rewards import RewardFn, Rewards
@@ -57,6 +57,7 @@ def train(
         raise RecordError("--resume needs to know which run", remedy="name its directory with --out")
     if env is None:
         env = environment(recipe)
+        recipe = recipe.model_copy(update={"env": {"name": recipe.env["name"]} | env_keys(*_env(recipe))})
     if rewards is not None:
         named = (
             rewards
@@ -70,7 +71,12 @@ def train(
 
 def environment(recipe: Recipe) -> Env:
     """The environment that a recipe names."""
-    return make_env(recipe.env["name"], {key: value for key, value in recipe.env.items() if key != "name"})
+    return make_env(*_env(recipe))
+
+
+def _env(recipe: Recipe) -> tuple[str, dict[str, Any]]:
+    """The name of the environment, and its own keys."""
+    return recipe.env["name"], {key: value for key, value in recipe.env.items() if key != "name"}
 
 
 def _recipe(given: str | Path | Mapping[str, Any] | Recipe) -> Recipe:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from truing.errors import RecipeError
 from truing.types import SamplingContract
@@ -152,6 +152,13 @@ class GrpoConfig(Part):
     minibatches: Positive = 1
     """Updates per pass; each takes its share of the rollouts."""
 
+    @model_validator(mode="after")
+    def _clips(self) -> "GrpoConfig":
+        """Refuse a clip range where the objective has none."""
+        if self.objective == "cispo" and (self.clip_low, self.clip_high) != (None, None):
+            raise ValueError("cispo caps the ratio and has no clip range: leave out clip_low and clip_high")
+        return self
+
 
 class EvalConfig(Part):
     """The fixed, paired evaluation before and after each stage."""
@@ -162,6 +169,8 @@ class EvalConfig(Part):
     """Answers per task."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """0 is greedy; else the training contract at this temperature."""
+    base: bool = True
+    """Whether the model is evaluated before any stage, too."""
     every: Annotated[int, Field(ge=0)] = 0
     """Also every so many steps of a stage; 0 is off."""
 

@@ -58,7 +58,13 @@ TABLE = """
 |---|---|---|---|
 """
 
-NAMES = {"string": "text", "integer": "whole number", "number": "number", "object": "table"}
+NAMES = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "object": "table",
+    "boolean": "true or false",
+}
 BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 
 Schema = Mapping[str, Any]

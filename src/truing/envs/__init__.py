@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from truing.envs.arithmetic import Arithmetic
 from truing.envs.base import Env, Split, checked_tasks, nearest
@@ -12,7 +12,7 @@ from truing.errors import RecipeError
 
 ENVS: dict[str, type] = {"arithmetic": Arithmetic, "musique": Musique}
 
-__all__ = ["ENVS", "Env", "Split", "checked_tasks", "make_env"]
+__all__ = ["ENVS", "Env", "Split", "checked_tasks", "env_keys", "make_env"]
 
 
 def make_env(name: str, config: Mapping[str, Any]) -> Env:
@@ -22,15 +22,25 @@ def make_env(name: str, config: Mapping[str, Any]) -> Env:
         RecipeError: There is no such environment, key or value; the nearest valid one is named.
         DataError: The data that the environment reads is missing or cannot be used.
     """
+    return ENVS[name](_validated(name, config))
+
+
+def env_keys(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """All keys of ``[env]``, with the environment's own defaults where the recipe gives none."""
+    return _validated(name, config).model_dump(mode="json", exclude_none=True)
+
+
+def _validated(name: str, config: Mapping[str, Any]) -> BaseModel:
+    """The keys of an environment as its Config."""
     if name not in ENVS:
         raise RecipeError(
             f"unknown environment {name!r}", expected=f"one of {', '.join(ENVS)}", remedy=nearest(name, ENVS)
         )
-    env = ENVS[name]
+    valid = ENVS[name].Config
     try:
-        return env(env.Config.model_validate(dict(config)))
+        return valid.model_validate(dict(config))
     except ValidationError as error:
-        raise _explain(error, env.Config.model_fields) from error
+        raise _explain(error, valid.model_fields) from error
 
 
 def _explain(error: ValidationError, valid: Mapping[str, Any]) -> RecipeError:

@@ -123,7 +123,7 @@ class _Run:
         """All stages, from the start or from the newest checkpoint."""
         stages = self.recipe.stages
         first_stage, first_step = self.restore() if resume else (stages[0], 0)
-        if "base" not in self.evaluations:
+        if self.recipe.eval.base and "base" not in self.evaluations:
             self.evaluate("base", 0)
         for stage in stages[stages.index(first_stage) :]:
             self.train_stage(stage, first_step if stage == first_stage else 0)

@@ -69,7 +69,7 @@ def over_seeds(folder: Path, arm: str, name: str) -> list[Mapping[str, float]]:
 
 
 def report(folder: Path) -> str:
-    """The table: each arm's mean over seeds, with an interval over questions, and its gain over the warm start."""
+    """The table: each policy, its mean over seeds, an interval, and its gain over the warm start."""
     lines = ["| policy | seeds | F1 | gain over the warm start | per seed |", "|---|---|---|---|---|"]
     warm = over_seeds(folder, *ROWS["SFT warm start"])
     for row, (arm, name) in ROWS.items():

@@ -22,7 +22,8 @@ def make_env(name: str, config: Mapping[str, Any]) -> Env:
         RecipeError: There is no such environment, key or value; the nearest valid one is named.
         DataError: The data that the environment reads is missing or cannot be used.
     """
-    return ENVS[name](_validated(name, config))
+    valid = _validated(name, config)
+    return ENVS[name](valid)
 
 
 def env_keys(name: str, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def files_no_longer_than(size):
 def test_a_line_refused_at_any_byte_loses_nothing(run):
     rows = [make_row("s0", 3)]
     with RunWriter(run, resume=True) as writer:
-        long_line = make_record(3, rows, **{f"time/phase{i}": 0.1 for i in range(1000)})
+        long_line = make_record(3, rows, **{f"reward_part/part{i}": 0.1 for i in range(1000)})
         writer.write_step(long_line, rows)  # so that a segment fits where the next line does not
         whole = (run / "steps.jsonl").read_bytes()
         for room in range(0, 200, 23):

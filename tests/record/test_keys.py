@@ -30,14 +30,14 @@ def test_a_row_of_the_page_has_its_four_cells():
 
 
 @pytest.mark.parametrize(
-    "name", ["reward/mean", "reward_part/exact", "time/forward", "tokens/origin_share/demo"]
+    "name", ["reward/mean", "reward_part/exact", "loss/supervised", "tokens/origin_share/demo"]
 )
 def test_known_names_pass(name):
     check_known([name])
 
 
 @pytest.mark.parametrize(
-    "name", ["", "reward", "reward_part/", "reward_part/a/b", "time/", "xlr", "lr/x", "kl"]
+    "name", ["", "reward", "reward_part/", "reward_part/a/b", "loss/", "xlr", "lr/x", "kl"]
 )
 def test_unknown_names_are_refused(name):
     with pytest.raises(RecordError, match="unknown metric"):

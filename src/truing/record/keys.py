@@ -195,7 +195,6 @@ METRICS = (
     Metric("loss/supervised", "nats/token", "The cross-entropy of demonstrations.", OFF),
     Metric("grad/norm", "", "L2 norm of the gradient over all trained weights, before clipping.", ""),
     Metric("lr", "", "Learning rate of the update.", ""),
-    Metric("time/<phase>", "s", "Seconds of the step that went into one phase.", ""),
     Metric("throughput/tokens_per_s", "tokens/s", "Tokens of all samples of the step ÷ its seconds.", ""),
 )
 

@@ -35,17 +35,21 @@ def collect(
     grade: Grade,
     key: tuple[object, ...],
 ) -> list[RolloutGroup]:
-    """Answer each task ``group_size`` times; ``key`` names the occasion (seed, stage, step)."""
+    """Answer each task ``group_size`` times; ``key`` names the occasion (seed, stage, step).
+
+    Ids and random numbers go by a task's place and not by its id: where an epoch ends within a step, one
+    task may be there twice, and its two groups are as apart as any.
+    """
     prompts = [render_prompt(tokenizer, task.messages) for task in tasks]
     requests = [
-        Request(prompt.token_ids, (*key, task.task_id, k))
-        for task, prompt in zip(tasks, prompts, strict=True)
+        Request(prompt.token_ids, (*key, place, k))
+        for place, prompt in enumerate(prompts)
         for k in range(group_size)
     ]
     completions = iter(sampler.generate(requests, contract))
     groups = []
-    for task, prompt in zip(tasks, prompts, strict=True):
-        group_id = "/".join(map(str, (*key, task.task_id)))
+    for place, (task, prompt) in enumerate(zip(tasks, prompts, strict=True)):
+        group_id = "/".join(map(str, (*key, place)))
         rollouts = []
         for k in range(group_size):
             turn = _turn(prompt, next(completions), sampler)

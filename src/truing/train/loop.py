@@ -1,8 +1,7 @@
 """A run from start to end: stages, evaluations, checkpoints, and a record of it all."""
 
 import itertools
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from truing.train.evaluate import Estimate, Evaluation, read_evaluation
 from truing.train.loss_label import LossLabel
 from truing.train.optimizer import learning_rate, make_optimizer
 from truing.train.recording import run_facts, step_record
+from truing.train.restore import check_same_recipe
 from truing.train.session import Session, open_session
 from truing.train.source import source
 from truing.train.step import Learner, train_step
@@ -57,7 +57,7 @@ class Result:
 def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Watch) -> Result:
     """Train what the recipe says and record it under ``out``."""
     if resume:
-        _check_recipe(recipe, RunReader(out).recipe())
+        check_same_recipe(recipe, RunReader(out).recipe())
     session = open_session(recipe, env)
     with RunWriter(out, resume=resume) as writer:
         if not resume:
@@ -80,28 +80,6 @@ def _keep_tokenizer(session: Session, folder: Path) -> None:
         raise RecordError(
             f"cannot write {folder}", got=error, remedy="free space, then start again in another --out"
         ) from error
-
-
-def _check_recipe(recipe: Recipe, recorded: str) -> None:
-    """Raise unless a run is resumed with the recipe it was started with."""
-    given, before = (dict(_flat(tomllib.loads(text))) for text in (to_toml(recipe), recorded))
-    for key in sorted(given.keys() | before.keys()):
-        if given.get(key) != before.get(key):
-            raise RecordError(
-                f"the run was started with another recipe: {key} differs",
-                got=given.get(key),
-                expected=before.get(key),
-                remedy="resume with the recipe.toml of the run directory, or start anew in another --out",
-            )
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and their values."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 class _Run:
@@ -180,10 +158,7 @@ class _Run:
             drawn = source(self.session, learner.algorithm, cfg, stage, step)
         self.session.policy.train()
         traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), clock)
-        tokens = sum(len(sample) for sample in drawn.samples)
-        facts = {f"time/{phase}": seconds for phase, seconds in clock.seconds.items()}
-        facts |= {"lr": rate, "throughput/tokens_per_s": tokens / clock.total()}
-        record, label, rows = step_record(stage, step, drawn, traces, learner.algorithm, cfg, facts)
+        record, label, rows = step_record(stage, step, learner, drawn, traces, clock)
         self.writer.write_step(record, rows)
         self.explain(label, stage, step)
         return record

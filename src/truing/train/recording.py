@@ -2,21 +2,21 @@
 
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
 import torch
 
-from truing.algos import Algorithm
 from truing.models.digest import digest
 from truing.record import SampleRow
+from truing.train.clock import Clock
 from truing.train.loss_label import LossLabel, loss_label
 from truing.train.metrics import Metrics, alignment, mismatch_metrics, step_metrics
 from truing.train.session import Session
 from truing.train.source import Drawn
-from truing.train.step import Trace
+from truing.train.step import Learner, Trace
 from truing.types import Sample, Status, StepRecord
 
 LIBRARIES = ("truing", "torch", "transformers", "peft", "tokenizers")
@@ -42,33 +42,28 @@ def run_facts(session: Session) -> dict[str, Any]:
 
 
 def step_record(
-    stage: str,
-    step: int,
-    drawn: Drawn,
-    traces: Sequence[Trace],
-    algorithm: Algorithm,
-    cfg: Any,
-    facts: Mapping[str, float],
+    stage: str, step: int, learner: Learner, drawn: Drawn, traces: Sequence[Trace], clock: Clock
 ) -> tuple[StepRecord, LossLabel, list[SampleRow]]:
-    """The record of an update from its traces; ``facts`` are numbers that the loop knows (rate, times).
+    """The record of an update from its traces.
 
     Each sample is shown as its last forward saw it; sampler and trainer are compared on the first inner
     step alone, before any weight moved.
     """
-    rows = _rows(drawn, traces)
     first, last = traces[0], traces[-1]
-    objective = algorithm.objective(cfg)
+    rows, objective = _rows(drawn, traces), learner.algorithm.objective(learner.cfg)
     total = sum(last.loss.values())
-    metrics: Metrics = step_metrics(rows, objective, first_inner=False) | mismatch_metrics(
-        _rows(drawn, [first])
-    )
-    metrics |= alignment(*_ids(drawn, first.samples))
+    metrics: Metrics = step_metrics(rows, objective, first_inner=False)
+    metrics |= mismatch_metrics(_rows(drawn, [first])) | alignment(*_ids(drawn, first.samples))
     metrics |= {f"loss/{name}": value for name, value in last.loss.items()}
-    metrics |= {"loss/total": total, "grad/norm": last.grad_norm, **facts}
+    metrics |= {
+        "loss/total": total,
+        "grad/norm": last.grad_norm,
+        "lr": learner.optimizer.param_groups[0]["lr"],
+        "throughput/tokens_per_s": sum(len(row.sample) for row in rows) / clock.total(),
+    }
     label = loss_label(_rows(drawn, [last]), objective, loss=total, grad_norm=last.grad_norm)
-    seconds = {name.removeprefix("time/"): value for name, value in facts.items() if name.startswith("time/")}
     samples = tuple(row.sample for row in rows)
-    return StepRecord(step, stage, metrics, label.label, samples, seconds), label, rows
+    return StepRecord(step, stage, metrics, label.label, samples, dict(clock.seconds)), label, rows
 
 
 def _rows(drawn: Drawn, traces: Sequence[Trace]) -> list[SampleRow]:

@@ -1,13 +1,14 @@
 """The policy of a finished or running run, rebuilt from its recipe and a checkpoint."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
-from truing.config import Recipe, resolve
+from truing.config import Recipe, resolve, to_toml
 from truing.errors import RecordError
 from truing.models.load import LoadedModel, load
 from truing.models.lora import add_lora, trainable_parameters
@@ -76,3 +77,25 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
             remedy="train until the first checkpoint, or name one that is there",
         )
     return found
+
+
+def check_same_recipe(recipe: Recipe, recorded: str) -> None:
+    """Raise unless a run is resumed with the recipe it was started with."""
+    given, before = (dict(_flat(tomllib.loads(text))) for text in (to_toml(recipe), recorded))
+    for key in sorted(given.keys() | before.keys()):
+        if given.get(key) != before.get(key):
+            raise RecordError(
+                f"the run was started with another recipe: {key} differs",
+                got=given.get(key),
+                expected=before.get(key),
+                remedy="resume with the recipe.toml of the run directory, or start anew in another --out",
+            )
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and their values."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

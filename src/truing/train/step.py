@@ -61,9 +61,8 @@ def train_step(
         where = f"{'/'.join(map(str, key))}, inner step {inner_step}"
         trace = Trace(inner_step, minibatch)
         denominator = learner.algorithm.denominator(minibatch, learner.cfg)
-        for micro in split(
-            [s for s in minibatch if trained(s).any()], learner.optimizer_cfg.micro_batch_tokens
-        ):
+        forwarded = [sample for sample in minibatch if trained(sample).any()]
+        for micro in split(forwarded, learner.optimizer_cfg.micro_batch_tokens):
             batch = collate(micro)
             with clock("forward"):
                 scores = score(learner.model, batch, trained(batch))

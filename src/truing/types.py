@@ -232,17 +232,8 @@ class Sample:
     def __post_init__(self) -> None:
         streams = {name: getattr(self, name) for name in ("token_ids", "origin", *MASKS, *NUMBERS)}
         _same_length(f"Sample {self.sample_id}", **streams)
-        for mask, home in (("policy_mask", Origin.SAMPLED), ("supervised_mask", Origin.DEMO)):
-            outside = getattr(self, mask) & (self.origin != home)
-            if outside.any():
-                at = int(outside.nonzero()[0])
-                raise ContractError(
-                    f"{mask} of sample {self.sample_id} is on at token {at}, which the policy did not choose"
-                    if home is Origin.SAMPLED
-                    else f"{mask} of sample {self.sample_id} is on at token {at}, which is no demonstration",
-                    got=Origin(int(self.origin[at])).name,
-                    expected=home.name,
-                )
+        _only_from(self, "policy_mask", Origin.SAMPLED)
+        _only_from(self, "supervised_mask", Origin.DEMO)
         if self.support is not None and len(self.support.splits) != len(self.token_ids) + 1:
             raise ContractError(
                 f"the support of sample {self.sample_id} does not cover its tokens",
@@ -305,6 +296,16 @@ class StepRecord:
     loss_label: str
     samples: tuple[Sample, ...]
     seconds: Mapping[str, float]
+
+
+def _only_from(sample: Sample, mask: str, home: Origin) -> None:
+    """Raise where a mask is on at a token of another origin."""
+    outside = (getattr(sample, mask) & (sample.origin != home)).nonzero()
+    if len(outside):
+        t = int(outside[0])
+        got = Origin(int(sample.origin[t])).name
+        what = f"{mask} of sample {sample.sample_id} is on at token {t}"
+        raise ContractError(what, got=got, expected=home.name)
 
 
 def _same_length(owner: str, **streams: Tensor) -> None:

@@ -55,8 +55,7 @@ def test_evaluations_are_shown_as_they_end(toml, tmp_path):
 
 def test_without_json_it_ends_with_the_gains_the_run_and_what_to_type_next(toml, tmp_path):
     outcome = command("train", toml(), "--out", tmp_path / "run")
-    assert outcome.out == ""
-    shown = " ".join(outcome.err.split())
+    shown = " ".join(outcome.out.split())
     assert shown.count("95 %") == 1
     gain = r"[+-]\d\.\d+ \[[+-]\d\.\d+, [+-]\d\.\d+\]"
     assert re.search(rf"after_grpo .* {NUMBER} \[{NUMBER}, {NUMBER}\] .* {gain}", shown)

@@ -1,6 +1,9 @@
 """What a person sees while a run goes on, and when it ends."""
 
 import json
+import os
+import shutil
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -24,7 +27,7 @@ class Display:
         self.console = Console(stderr=True, highlight=False)
         self.progress = Progress(
             TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=8),
             MofNCompleteColumn(),
             TextColumn("{task.fields[facts]}"),
             TimeRemainingColumn(compact=True),
@@ -89,11 +92,10 @@ class Display:
         last = record.step + 1 == steps
         if not self.console.is_terminal and (last or now - self.printed > SECONDS_BETWEEN_LINES):
             left = (now - self.started) / self.done * (steps - record.step - 1)
-            self.console.print(
-                f"{record.stage} {record.step + 1}/{steps}  {facts}  {left:.0f} s left",
-                markup=False,
-                soft_wrap=True,
+            line = (
+                f"{record.stage} {record.step + 1}/{steps}  {facts}  {record.loss_label}  {left:.0f} s left"
             )
+            self.console.print(line, markup=False, soft_wrap=True)
             self.printed = now
 
 
@@ -104,10 +106,13 @@ def step_facts(record: StepRecord) -> str:
         "loss/supervised": "loss {:.3f}",
         "tokens/trained": "{:.0f} learnable tokens",
         "throughput/tokens_per_s": "{:.0f} tokens/s",
-        "grad/norm": "|g| {:.2g}",
     }
-    parts = [text.format(record.metrics[key]) for key, text in shown.items() if key in record.metrics]
-    return "  ".join([*parts, record.loss_label])
+    return "  ".join(text.format(record.metrics[key]) for key, text in shown.items() if key in record.metrics)
+
+
+def program() -> str:
+    """How to call Truing from here: by name where it is on the PATH, else by its path."""
+    return "truing" if shutil.which("truing") else os.path.relpath(sys.argv[0])
 
 
 def finished_json(result: Result) -> str:
@@ -136,6 +141,7 @@ def print_finish(console: Console, result: Result) -> None:
         )
     console.print(table)
     console.print(f"the run: {result.run}", markup=False)
-    console.print("look at its tokens:   ", f"truing tokens {result.run}", markup=False)
-    console.print("evaluate it again:    ", f"truing eval {result.run}", markup=False)
-    console.print("take the model along: ", f"truing export {result.run} --to my-model", markup=False)
+    command = program()
+    console.print("look at its tokens:   ", f"{command} tokens {result.run}", markup=False)
+    console.print("evaluate it again:    ", f"{command} eval {result.run}", markup=False)
+    console.print("take the model along: ", f"{command} export {result.run} --to my-model", markup=False)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from truing.api import train as run_recipe
 from truing.cli.display import Display, finished_json, print_finish
@@ -24,4 +25,4 @@ def train(
     if as_json:
         print(finished_json(result))
     else:
-        print_finish(display.console, result)
+        print_finish(Console(highlight=False), result)

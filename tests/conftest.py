@@ -31,7 +31,8 @@ def _tiny() -> LoadedModel:
 @pytest.fixture
 def tiny(_tiny: LoadedModel) -> LoadedModel:
     """The tiny model, a copy of its own for each test."""
-    return LoadedModel(**{**vars(_tiny), "model": copy.deepcopy(_tiny.model)})
+    own = {"model": copy.deepcopy(_tiny.model), "tokenizer": copy.deepcopy(_tiny.tokenizer)}
+    return LoadedModel(**vars(_tiny) | own)
 
 
 @pytest.fixture

@@ -111,4 +111,4 @@ def test_entropy_is_raw_and_under_the_contract(tiny, rows):
     logits = tiny.model(rows[1].token_ids[None]).logits[0, 3]
     for stream, temperature in ((scores.entropy, 0.7), (scores.raw_entropy, 1.0)):
         p = (logits / temperature).softmax(-1)
-        assert float(stream[1, 4]) == pytest.approx(float(-(p * p.log()).sum()), abs=1e-4)
+        assert stream[1, 4].item() == pytest.approx(-(p * p.log()).sum().item(), abs=1e-4)

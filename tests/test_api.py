@@ -1,5 +1,7 @@
 """Training from Python: your own rewards, your own environment, a recipe in any form."""
 
+import functools
+
 import pytest
 import torch
 
@@ -112,3 +114,13 @@ def test_a_broken_reward_names_the_response_and_keeps_its_traceback(mini, tmp_pa
         frames.append(trace.tb_frame.f_code.co_name)
         trace = trace.tb_next
     assert frames[-1] == "fails_later"
+
+
+@pytest.mark.parametrize(
+    "rewards",
+    [[lambda r, t: 1.0, lambda r, t: 2.0], [functools.partial(float, 1.0)]],
+    ids=["twins", "nameless"],
+)
+def test_reward_functions_without_a_name_of_their_own_are_refused(mini, tmp_path, rewards):
+    with pytest.raises(RewardError, match="a name of its own"):
+        truing.train(mini(), rewards=rewards, out=tmp_path / "run")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+import truing
 from truing.config import Recipe, dotted_keys, load_recipe, resolve, to_toml
 from truing.errors import ContractError, RecipeError
 
@@ -144,7 +145,7 @@ def test_a_stage_is_named_once(toml):
         load_recipe(toml, ['stages=["sft", "sft"]'])
 
 
-@pytest.mark.parametrize("key", ["name", "stages", "model", "env"])
+@pytest.mark.parametrize("key", ["name", "stages", "model"])
 def test_what_has_no_default_must_be_there(mini, key):
     table = mini()
     del table[key]
@@ -152,11 +153,11 @@ def test_what_has_no_default_must_be_there(mini, key):
         resolve(table)
 
 
-def test_a_missing_key_of_a_table_and_an_environment_without_a_name(mini):
+def test_a_missing_key_of_a_table_and_an_environment_without_a_name(mini, tmp_path):
     with pytest.raises(RecipeError, match=r"the recipe lacks 'sft\.steps'"):
         resolve(mini() | {"sft": {"learning_rate": 0.1}})
     with pytest.raises(RecipeError, match="names no environment"):
-        resolve(mini() | {"env": {"kinds": ["max"]}})
+        truing.train(mini() | {"env": {"kinds": ["max"]}}, out=tmp_path / "run")
 
 
 @pytest.mark.parametrize("content", [b"a = ", b"\xff\xfe", None])

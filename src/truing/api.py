@@ -9,7 +9,7 @@ from typing import Any
 from truing.config import Recipe, load_recipe, resolve
 from truing.envs import env_keys, make_env
 from truing.envs.base import Env, Split
-from truing.errors import RecordError
+from truing.errors import RecipeError, RecordError, RewardError
 from truing.rewards import RewardFn, Rewards
 from truing.train.loop import Result, Watch, run
 from truing.types import Task
@@ -47,7 +47,7 @@ def train(
         recipe: a TOML file, a table like one, or a resolved recipe.
         rewards: functions ``(rollout, task) -> float`` in place of the environment's own: a list, each
             with weight 1, or name → (function, weight).
-        env: your own environment object; then the recipe's ``[env]`` is only a label.
+        env: your own environment object; then the recipe needs no ``[env]``.
         out: the run directory; by default a new one under ``runs/``.
         resume: go on with the run in ``out``.
         watch: called with each event as it happens.
@@ -59,12 +59,7 @@ def train(
         env = environment(recipe)
         recipe = recipe.model_copy(update={"env": {"name": recipe.env["name"]} | env_keys(*_env(recipe))})
     if rewards is not None:
-        named = (
-            rewards
-            if isinstance(rewards, Mapping)
-            else {function.__name__: (function, 1.0) for function in rewards}
-        )
-        env = _Judged(env, named)
+        env = _Judged(env, _named(rewards))
     folder = Path(out) if out is not None else _fresh(recipe.name)
     return run(recipe, env, folder, resume=resume, watch=watch)
 
@@ -76,7 +71,23 @@ def environment(recipe: Recipe) -> Env:
 
 def _env(recipe: Recipe) -> tuple[str, dict[str, Any]]:
     """The name of the environment, and its own keys."""
+    if "name" not in recipe.env:
+        raise RecipeError("the recipe names no environment", got=recipe.env, expected='[env] with name = "…"')
     return recipe.env["name"], {key: value for key, value in recipe.env.items() if key != "name"}
+
+
+def _named(rewards: Sequence[RewardFn] | Rewards) -> Rewards:
+    """Rewards by name; functions that share one, or have none, need a mapping."""
+    if isinstance(rewards, Mapping):
+        return rewards
+    names = [getattr(function, "__name__", "") for function in rewards]
+    if "" in names or len(set(names)) < len(names):
+        raise RewardError(
+            "each reward function needs a name of its own",
+            got=names,
+            remedy='give a mapping instead: {"exact": (function, 1.0), …}',
+        )
+    return {name: (function, 1.0) for name, function in zip(names, rewards, strict=True)}
 
 
 def _recipe(given: str | Path | Mapping[str, Any] | Recipe) -> Recipe:

@@ -183,10 +183,10 @@ class Recipe(Part):
     stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
     """What is trained, in order; each stage has its table below."""
     model: ModelConfig
-    env: dict[str, Any]
-    """`name` of the environment, and its own keys."""
     seed: int = 0
     """Every random number derives from it."""
+    env: dict[str, Any] = Field(default_factory=dict)
+    """`name` of the environment, and its own keys; not needed where Python gives an environment object."""
     lora: LoraConfig | Literal[False] = False
     """An adapter, or `false` to train every weight."""
     sampling: SamplingConfig = SamplingConfig()
@@ -232,8 +232,6 @@ def resolve(table: Mapping[str, Any]) -> Recipe:
             raise RecipeError(
                 f"stage {stage!r} has no table", expected=f"[{stage}] with steps and learning_rate"
             )
-    if "name" not in recipe.env:
-        raise RecipeError("the recipe names no environment", got=recipe.env, expected='[env] with name = "…"')
     return recipe
 
 

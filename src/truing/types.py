@@ -232,6 +232,9 @@ class Sample:
     def __post_init__(self) -> None:
         streams = {name: getattr(self, name) for name in ("token_ids", "origin", *MASKS, *NUMBERS)}
         _same_length(f"Sample {self.sample_id}", **streams)
+        if not 1 <= self.prompt_length <= len(self.token_ids):
+            what = f"sample {self.sample_id} has no prompt to predict its first token from"
+            raise ContractError(what, got=self.prompt_length, expected=f"1 to {len(self.token_ids)}")
         _only_from(self, "policy_mask", Origin.SAMPLED)
         _only_from(self, "supervised_mask", Origin.DEMO)
         if self.support is not None and len(self.support.splits) != len(self.token_ids) + 1:

@@ -83,3 +83,18 @@ def test_the_table_makes_environments():
     env = make_env("arithmetic", {"kinds": ["max"], "train": 20, "eval": 10})
     assert isinstance(env, Env)
     assert len(checked_tasks(env)["train"]) == 20
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [(), ({"role": "user"},), ({"role": "user", "content": None},), ({"role": "user", "content": ["hi"]},)],
+)
+def test_messages_that_are_not_text_are_refused(messages):
+    class Odd:
+        rewards, notes = {}, ()
+
+        def tasks(self, split):
+            return [Task(split, "odd", messages)]
+
+    with pytest.raises(DataError, match="not all text"):
+        checked_tasks(Odd())

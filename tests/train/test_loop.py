@@ -176,3 +176,39 @@ def test_the_last_line_of_events_is_json(mini, tmp_path):
     run = truing.train(mini(stages=["sft"]), out=tmp_path / "run").run
     last = json.loads((run / "events.jsonl").read_text().splitlines()[-1])
     assert last["kind"] == "finished"
+
+
+def test_a_run_is_resumed_with_the_rewards_it_had(mini, tmp_path):
+    def length(rollout, task):
+        return float(len(rollout.text))
+
+    with pytest.raises(Interrupt):
+        truing.train(mini(), rewards=[length], out=tmp_path / "run", watch=crash_at("grpo", 1))
+    with pytest.raises(RecordError, match="trained with other rewards"):
+        truing.train(mini(), out=tmp_path / "run", resume=True)
+    truing.train(mini(), rewards=[length], out=tmp_path / "run", resume=True)
+
+
+def test_evaluations_on_the_way_survive_a_crash_at_any_of_them(mini, tmp_path):
+    table = mini(checkpoint_every=1, eval={"every": 1})
+    whole = truing.train(table, out=tmp_path / "whole")
+    for kind in ("eval", "checkpoint"):
+        out, count = tmp_path / kind, 0
+
+        def watch(happened, facts, kind=kind):
+            nonlocal count
+            count += happened == kind
+            if happened == kind and count == 4:
+                raise Interrupt
+
+        with pytest.raises(Interrupt):
+            truing.train(table, out=out, watch=watch)
+        resumed = truing.train(table, out=out, resume=True)
+        assert resumed.estimates() == whole.estimates()
+        assert_same_run(whole.run, out)
+
+
+def test_a_reward_whose_name_cannot_be_recorded_is_refused_before_anything_is_trained(mini, tmp_path):
+    with pytest.raises(RecordError, match="unknown metric"):
+        truing.train(mini(), rewards={"a/b": (lambda rollout, task: 1.0, 1.0)}, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

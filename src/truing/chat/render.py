@@ -32,9 +32,13 @@ class Prompt:
 
 def render_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> Prompt:
     """Render messages up to the point where the assistant begins to speak."""
+    for message in messages:
+        refuse_special_tokens(tokenizer, message["content"])
     text = _render(tokenizer, messages)
     # The template writes BOS itself where the model wants one: adding specials would double it.
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    if not encoded["input_ids"]:
+        raise DataError("a prompt has no tokens at all", got=list(messages), expected="something to answer")
     said = _said(tokenizer, messages, text)
     origin = [
         Origin.PROMPT if any(a < end and start < b for a, b in said) else Origin.TEMPLATE
@@ -45,7 +49,20 @@ def render_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message
 
 def encode_answer(tokenizer: PreTrainedTokenizerBase, text: str, stop_id: int) -> Tensor:
     """The ids [L] that a policy would sample to say ``text`` and stop."""
+    refuse_special_tokens(tokenizer, text)
     return torch.tensor([*tokenizer(text, add_special_tokens=False)["input_ids"], stop_id])
+
+
+def refuse_special_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
+    """Raise where data would become control tokens: a paragraph must not be able to end the user's turn."""
+    for token in tokenizer.all_special_tokens:
+        if token in text:
+            raise DataError(
+                f"a text of the task holds the special token {token!r}",
+                got=text if len(text) < 200 else f"{text[:200]} […]",
+                expected="plain text: the template alone writes special tokens",
+                remedy="take it out of the data, or write it otherwise",
+            )
 
 
 def decode_answer(tokenizer: PreTrainedTokenizerBase, token_ids: Tensor, stop_ids: Sequence[int]) -> str:

@@ -10,7 +10,10 @@ from rich.console import Console
 
 from truing.api import environment
 from truing.config import load_recipe
+from truing.errors import RecordError
+from truing.record import RunReader
 from truing.train.evaluate import Evaluation
+from truing.train.recording import check_judged
 from truing.train.restore import restore_weights
 from truing.train.session import open_session
 
@@ -27,16 +30,17 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Evaluate TARGET on its recipe's evaluation tasks, with a 95 % bootstrap interval."""
-    evaluations = [evaluate_one(target, overrides or [], checkpoint)]
-    if against is not None:
-        evaluations.append(evaluate_one(against, overrides or [], None))
-    facts = {str(evaluation.name): asdict(evaluation.estimate()) for evaluation in evaluations}
-    gain = evaluations[0].gain_over(evaluations[1]) if against is not None else None
+    found = evaluate_one(target, overrides or [], checkpoint)
+    other = evaluate_one(against, overrides or [], None) if against is not None else None
+    gain = found.gain_over(other) if other is not None else None
     if as_json:
+        facts = {
+            evaluation.name: asdict(evaluation.estimate()) for evaluation in (found, other) if evaluation
+        }
         print(json.dumps({"eval": facts, "gain": gain and asdict(gain)}))
         return
     console = Console(highlight=False)
-    for evaluation in evaluations:
+    for evaluation in filter(None, (found, other)):
         parts = "  ".join(f"{name} {value:.3f}" for name, value in evaluation.parts.items())
         console.print(
             f"{evaluation.name}: reward {evaluation.estimate()}   {parts}", markup=False, soft_wrap=True
@@ -50,6 +54,12 @@ def evaluate_one(target: Path, overrides: list[str], checkpoint: str | None) -> 
     is_run = target.is_dir()
     recipe = load_recipe(target / "recipe.toml" if is_run else target, overrides)
     session = open_session(recipe, environment(recipe))
+    if not is_run and checkpoint is not None:
+        raise RecordError(
+            "a recipe has no checkpoints", got=f"--checkpoint {checkpoint}", expected="a run directory"
+        )
+    if is_run and not overrides:
+        check_judged(session, RunReader(target).run())
     if is_run:
         restore_weights(target, session.loaded, session.parameters, checkpoint)
     session.sync_sampler(0)

@@ -43,6 +43,7 @@ def checked_tasks(env: Env) -> dict[Split, Sequence[Task]]:
             )
     seen: set[str] = set()
     for task in (*splits["train"], *splits["eval"]):
+        _check_messages(task)
         if task.task_id in seen:
             raise DataError("two tasks have one id", got=task.task_id, expected="an id for each task")
         seen.add(task.task_id)
@@ -60,6 +61,17 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     """A remedy that names the nearest valid name; empty where none is near."""
     near = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.4)
     return f"did you mean {near[0]!r}?" if near else ""
+
+
+def _check_messages(task: Task) -> None:
+    """Raise unless a task's messages are text that a chat template can render."""
+    texts = [message.get("content") for message in task.messages]
+    if not texts or not all(isinstance(text, str) for text in texts):
+        raise DataError(
+            f"the messages of task {task.task_id} are not all text",
+            got=task.messages,
+            expected="at least one message, each with a role and a content of text",
+        )
 
 
 def share_of(*key: object) -> float:

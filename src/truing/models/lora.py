@@ -65,6 +65,17 @@ def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
+def training_mode(policy: nn.Module) -> None:
+    """Switch the adapter's dropout on, and nothing else.
+
+    A model's own dropout stays off: the sampler has none, so with it the ratio would not be 1 on-policy.
+    """
+    policy.eval()
+    for layer in policy.modules():
+        if isinstance(layer, LoraLayer):
+            layer.lora_dropout.train()
+
+
 @torch.no_grad()
 def add_reference(policy: PeftModel) -> None:
     """Freeze a copy of the policy's adapter as the reference; one that was there before is replaced."""

@@ -1,6 +1,6 @@
 """The policy's forward: log-probabilities of a batch's tokens under their own sampling contract.
 
-This is the one place where tokens are shifted: the hidden state before a token predicts it.
+The hidden state before a token predicts it; ``pack`` says where that is.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from truing.errors import ModelError
 from truing.models.pack import Packed, pack
 from truing.ops.logprobs import chunked_scores
 from truing.ops.sampling import contract_logits, support_mask
@@ -26,6 +27,7 @@ def score(model: nn.Module, batch: Batch, wanted_BT: Tensor) -> Scores:
     """
     packed = pack(batch, wanted_BT)
     causal = causal_model(model)
+    _check_window(causal, packed)
     device = next(causal.parameters()).device
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
         hidden = causal.get_decoder()(
@@ -53,6 +55,22 @@ def score(model: nn.Module, batch: Batch, wanted_BT: Tensor) -> Scores:
 def causal_model(model: nn.Module) -> PreTrainedModel:
     """The transformers model inside a peft wrapper, or the model itself; adapters live in its layers."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[return-value]
+
+
+def _check_window(causal: PreTrainedModel, packed: Packed) -> None:
+    """Raise where a sequence is longer than the model's attention window, which the mask does not have."""
+    config = causal.config.get_text_config()
+    kinds = getattr(config, "layer_types", None)
+    slides = kinds is None or any(kind != "full_attention" for kind in kinds)
+    window = getattr(config, "sliding_window", None) if slides else None
+    longest = int(packed.position_ids.max()) + 1
+    if window is not None and longest > window:
+        raise ModelError(
+            f"a sequence is longer than the sliding window of this model ({config.model_type})",
+            got=f"{longest} tokens",
+            expected=f"at most {window}",
+            remedy="shorten prompts or sampling.max_new_tokens, or use a model without a sliding window",
+        )
 
 
 def _select(packed: Packed, chosen_N: Tensor) -> Packed:

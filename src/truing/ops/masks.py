@@ -1,4 +1,4 @@
-"""Which tokens a term may train: derived from where each token came from, and from nothing else.
+"""The mask rule: what a term may train follows from where each token came from, and from nothing else.
 
 One function per use, so that a use can be found, and changed, alone. Ids never enter: a token that
 looks like glue may have been the policy's own choice, and a pad may look like a stop.

@@ -83,11 +83,23 @@ def demonstration(task: Task, prompt: Prompt, answer_ids: Tensor, sample_id: str
 
 
 def as_demonstration(rollout: Rollout) -> Sample:
-    """A rollout that is kept as an example: its drawn ids become DEMO, and are trained as such."""
-    turn = rollout.turns[0]
-    prompt = Prompt(turn.context_ids, turn.context_origin)
-    sample = demonstration(rollout.task, prompt, turn.token_ids, rollout.rollout_id)
-    return replace(sample, group_id=rollout.group_id, reward=rollout.reward)
+    """A rollout that is kept as an example: its drawn ids become DEMO, scored without a contract."""
+    row = flatten(rollout)
+    drawn, nothing = row.policy_mask, torch.zeros_like(row.policy_mask)
+    unknown = torch.full_like(row.sampler_logprob, torch.nan)
+    return replace(
+        row,
+        contract=RAW,
+        origin=torch.where(drawn, Origin.DEMO, row.origin).to(torch.uint8),
+        policy_mask=nothing,
+        kl_mask=nothing,
+        value_mask=nothing,
+        supervised_mask=drawn,
+        sampler_logprob=unknown,
+        old_logprob=unknown,
+        old_source="",
+        support=None,
+    )
 
 
 def _join_supports(turns: tuple[Turn, ...], contract: SamplingContract) -> Support | None:

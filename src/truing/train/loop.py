@@ -12,6 +12,7 @@ from truing.algos import ALGORITHMS
 from truing.config import Recipe, to_toml
 from truing.envs.base import Env
 from truing.errors import RecordError
+from truing.models.lora import training_mode
 from truing.models.reference import AdapterReference, CopyReference, Reference
 from truing.record import RunReader, RunWriter, compact
 from truing.rng import seed_of
@@ -20,7 +21,7 @@ from truing.train.clock import Clock
 from truing.train.evaluate import Estimate, Evaluation, read_evaluation
 from truing.train.loss_label import LossLabel
 from truing.train.optimizer import learning_rate, make_optimizer
-from truing.train.recording import run_facts, step_record
+from truing.train.recording import check_judged, run_facts, step_record
 from truing.train.restore import check_same_recipe
 from truing.train.session import Session, open_session
 from truing.train.source import source
@@ -59,6 +60,8 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
     if resume:
         check_same_recipe(recipe, RunReader(out).recipe())
     session = open_session(recipe, env)
+    if resume:
+        check_judged(session, RunReader(out).run())
     with RunWriter(out, resume=resume) as writer:
         if not resume:
             _keep_tokenizer(session, out / TOKENIZER)
@@ -68,7 +71,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
         for note in env.notes:
             trainer.tell("note", text=note)
         result = trainer.train(resume)
-    compact(out)
+        compact(out)
     return result
 
 
@@ -136,12 +139,13 @@ class _Run:
             record = self.step(learner, stage, step)
             self.watch("step", {"record": record, "steps": cfg.steps})
             done = step + 1
+            # before the checkpoint: a run that is cut between the two repeats the step, and the evaluation
+            if done < cfg.steps and self.recipe.eval.every and done % self.recipe.eval.every == 0:
+                self.evaluate(f"{stage}@{done}", self.version(stage, done))
             if done == cfg.steps or (
                 self.recipe.checkpoint_every and done % self.recipe.checkpoint_every == 0
             ):
                 self.save(learner, stage, done)
-            if done < cfg.steps and self.recipe.eval.every and done % self.recipe.eval.every == 0:
-                self.evaluate(f"{stage}@{done}", self.version(stage, done))
 
     def step(self, learner: Learner, stage: str, step: int) -> StepRecord:
         """One update: draw, train, record."""
@@ -156,7 +160,7 @@ class _Run:
             if learner.algorithm.source == "rollouts":
                 self.session.sync_sampler(version)
             drawn = source(self.session, learner.algorithm, cfg, stage, step)
-        self.session.policy.train()
+        training_mode(self.session.policy)
         traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), clock)
         record, label, rows = step_record(stage, step, learner, drawn, traces, clock)
         self.writer.write_step(record, rows)
@@ -188,15 +192,15 @@ class _Run:
 
     def restore(self) -> tuple[str, int]:
         """The stage and step to go on from; drops records of steps that the checkpoint does not cover."""
+        for event in RunReader(self.out).events():
+            if event.kind == "eval":
+                self.evaluations[event.payload["name"]] = read_evaluation(event.payload)
         newest = checkpoint.find_newest(self.checkpoints)
         if newest is None:
             self.writer.restart()
             return self.recipe.stages[0], 0
         state = checkpoint.read_state(newest)
         self.writer.truncate_after(state.stage, state.step - 1)
-        for event in RunReader(self.out).events():
-            if event.kind == "eval":
-                self.evaluations[event.payload["name"]] = read_evaluation(event.payload)
         index = self.recipe.stages.index(state.stage)
         if index:
             before = self.recipe.stages[index - 1]

@@ -73,7 +73,9 @@ def _policy_label(
     rewarded_N = advantage_N != 0
     certain_N = logprob_N == 0  # the only token it could be: its gradient is exactly 0
     if not rewarded_N.any():
-        return LossLabel("no_signal", f"all groups are of equal reward: {tokens} advantages are 0; {numbers}")
+        other = ", so only other terms of the loss pull" if grad_norm else ""
+        text = f"all groups are of equal reward: {tokens} advantages are 0{other}; {numbers}"
+        return LossLabel("no_signal", text)
     if not (rewarded_N & ~certain_N).any():
         return LossLabel("no_signal", f"every token with an advantage was the only possible one; {numbers}")
     clipped_N = clip_mask(ratio_N, advantage_N, objective.clip_low, objective.clip_high)

@@ -1,14 +1,16 @@
 """What an update leaves in the record: a row per sample, the numbers of the step, and what its loss means."""
 
+import hashlib
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
 import torch
 
+from truing.errors import RecordError
 from truing.models.digest import digest
 from truing.record import SampleRow
 from truing.train.clock import Clock
@@ -35,10 +37,33 @@ def run_facts(session: Session) -> dict[str, Any]:
             "digest": session.loaded.digest,
         },
         "trainable_digest": digest(session.parameters),
-        "tasks": {"train": len(session.train_tasks), "eval": [task.task_id for task in session.eval_tasks]},
+        "judged": judged(session),
         "versions": {library: version(library) for library in LIBRARIES},
         "machine": {"python": platform.python_version(), "threads": torch.get_num_threads()},
     }
+
+
+def judged(session: Session) -> dict[str, Any]:
+    """What the run's rewards mean: reward functions with their weights, and a hash of the training tasks."""
+    tasks = [(task.task_id, [dict(m) for m in task.messages], task.answer) for task in session.train_tasks]
+    return {
+        "rewards": {name: weight for name, (_, weight) in session.env.rewards.items()},
+        "eval_tasks": [task.task_id for task in session.eval_tasks],
+        "tasks_hash": hashlib.sha256(repr(tasks).encode()).hexdigest()[:16],
+    }
+
+
+def check_judged(session: Session, run: Mapping[str, Any]) -> None:
+    """Raise where a run was judged by other rewards, or on other tasks, than the session at hand."""
+    now, before = judged(session), run["judged"]
+    for key in ("rewards", "tasks_hash"):
+        if now[key] != before[key]:
+            raise RecordError(
+                f"the run was trained with other {key.removesuffix('_hash')}",
+                got=now[key],
+                expected=before[key],
+                remedy="use truing.train from Python, with the env= and rewards= of that run",
+            )
 
 
 def step_record(

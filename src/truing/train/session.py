@@ -12,12 +12,14 @@ from truing.errors import DataError
 from truing.models.digest import quick_sum
 from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
+from truing.record.keys import check_known
 from truing.rewards import grade
 from truing.rng import permutation
 from truing.rollout.collect import collect
 from truing.sample.hf import HFSampler
 from truing.sample.sync import sampler_copy, sync
 from truing.train.evaluate import Evaluation, evaluate
+from truing.train.proof import prove_forward
 from truing.train.restore import open_policy
 from truing.types import RolloutGroup, SamplingContract, Task
 
@@ -83,7 +85,9 @@ def open_session(recipe: Recipe, env: Env) -> Session:
             expected=f"at least eval.tasks = {wanted}",
             remedy="give it more data, or lower eval.tasks",
         )
+    check_known(f"reward_part/{name}" for name in env.rewards)
     loaded, policy = open_policy(recipe)
+    prove_forward(policy)
     sampler = HFSampler(sampler_copy(policy), context_length=loaded.context_length)
     return Session(
         recipe=recipe,

@@ -1,0 +1,48 @@
+"""What is proven of a model before its first update."""
+
+import torch
+from torch import nn
+
+from truing.errors import ModelError
+from truing.models.score import causal_model, score
+from truing.train.collate import collate
+from truing.types import RAW, Origin, Sample
+
+TOLERANCE = {"cpu": 1e-3, "cuda": 0.2}
+"""Nats by which two forwards may differ: rounding in fp32, and in bf16."""
+
+PROMPT, ANSWER = 8, 16
+
+
+@torch.no_grad()
+def prove_forward(policy: nn.Module) -> None:
+    """Raise unless ``score`` computes what the model's own forward computes.
+
+    ``score`` calls the decoder and the output head apart. Some architectures scale or cap their logits in
+    between, or mask attention in ways of their own; trained like this they would learn a wrong distribution.
+    """
+    causal = causal_model(policy)
+    policy.eval()
+    token_ids = torch.arange(PROMPT + ANSWER) * 7 % causal.config.get_text_config().vocab_size
+    drawn = torch.arange(len(token_ids)) >= PROMPT
+    sample = Sample.bare(
+        **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), "proof"),
+        prompt_length=PROMPT,
+        turns=(),
+        contract=RAW,
+        token_ids=token_ids,
+        origin=torch.where(drawn, Origin.SAMPLED, Origin.PROMPT).to(torch.uint8),
+    )
+    scored = score(policy, collate([sample]), drawn[None]).logprob[0, PROMPT:].cpu()
+    device = causal.device.type
+    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        logits = causal(input_ids=token_ids[None].to(causal.device)).logits[0, PROMPT - 1 : -1].float()
+    plain = logits.log_softmax(-1).gather(1, token_ids[PROMPT:, None].to(causal.device))[:, 0].cpu()
+    difference = (scored - plain).abs().max().item()
+    if difference > TOLERANCE[device]:
+        raise ModelError(
+            f"Truing's forward is not this model's own ({causal.config.model_type})",
+            got=f"log-probabilities that differ by up to {difference:.2g} nats",
+            expected=f"at most {TOLERANCE[device]}",
+            remedy="its logits are scaled or capped, or its attention is unusual: use another architecture",
+        )

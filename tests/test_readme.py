@@ -1,0 +1,21 @@
+"""What the README shows runs."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_python_example_trains(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    names = {}
+    exec(re.search(r"```python\n(.*?)```", README, re.DOTALL)[1], names)
+    assert list(names["run"].evaluations) == ["base", "after_sft", "after_grpo"]
+
+
+def test_every_link_leads_somewhere():
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    assert links
+    assert not [link for link in links if not (ROOT / link).exists()]

@@ -1,0 +1,83 @@
+"""Architectures: the packed forward is the model's own, or the run is refused."""
+
+import pytest
+import torch
+from samples import sample
+from transformers import (
+    AutoModelForCausalLM,
+    CohereConfig,
+    GPT2Config,
+    GraniteConfig,
+    MistralConfig,
+    Qwen3Config,
+)
+
+from truing.errors import ModelError
+from truing.models.lora import add_lora, training_mode
+from truing.models.score import score
+from truing.train.collate import collate
+from truing.train.proof import prove_forward
+
+SIZES = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 128,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+GPT2 = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
+
+
+def made(config):
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+
+
+@pytest.mark.parametrize(
+    "config", [Qwen3Config(**SIZES), MistralConfig(**SIZES, sliding_window=None), GPT2Config(**GPT2)]
+)
+def test_these_compute_what_they_compute_alone(config):
+    prove_forward(made(config))
+
+
+@pytest.mark.parametrize(
+    "config", [GraniteConfig(**SIZES, logits_scaling=4.0), CohereConfig(**SIZES, logit_scale=0.25)]
+)
+def test_scaled_logits_are_refused(config):
+    with pytest.raises(ModelError, match=config.model_type):
+        prove_forward(made(config))
+
+
+def test_a_sliding_window_is_right_within_and_refused_beyond():
+    model = made(MistralConfig(**SIZES, sliding_window=10))
+    within, beyond = (sample([3, 4, 5], list(range(6, 6 + length))) for length in (7, 9))
+    batch = collate([within])
+    with torch.no_grad():
+        scored = score(model, batch, batch.policy_mask).logprob[0, 3:]
+        logits = model(within.token_ids[None]).logits[0, 2:-1]
+    plain = logits.log_softmax(-1).gather(1, within.token_ids[3:, None])[:, 0]
+    assert torch.allclose(scored, plain, atol=1e-5)
+    with pytest.raises(ModelError, match="sliding window"):
+        score(model, collate([beyond]), collate([beyond]).policy_mask)
+
+
+def test_a_models_own_dropout_stays_off_and_the_adapters_goes_on():
+    model = made(GPT2Config(**GPT2, resid_pdrop=0.5, embd_pdrop=0.5, attn_pdrop=0.5))
+    batch = collate([sample([3, 4, 5], [6, 7, 8])])
+    training_mode(model)
+    one, two = (score(model, batch, batch.policy_mask).logprob for _ in range(2))
+    assert torch.equal(one, two)
+    policy = add_lora(model, rank=2, alpha=4, dropout=0.5, targets="all-linear", seed=0)
+    with torch.no_grad():
+        for name, parameter in policy.named_parameters():
+            if "lora_B" in name:
+                parameter.fill_(0.1)
+    training_mode(policy)
+    one, two = (score(policy, batch, batch.policy_mask).logprob for _ in range(2))
+    assert not torch.equal(one, two)

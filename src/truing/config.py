@@ -35,6 +35,8 @@ class ModelConfig(Part):
     """A Jinja file to use instead of the model's own template."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes CUDA where there is one."""
+    threads: Positive | None = None
+    """CPU threads; as many as torch takes where not given. A small model is fastest on one."""
 
 
 class LoraConfig(Part):

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import torch
 from torch import nn
 
 from truing.config import Recipe
@@ -85,6 +86,8 @@ def open_session(recipe: Recipe, env: Env) -> Session:
             expected=f"at least eval.tasks = {wanted}",
             remedy="give it more data, or lower eval.tasks",
         )
+    if recipe.model.threads is not None:
+        torch.set_num_threads(recipe.model.threads)
     check_known(f"reward_part/{name}" for name in env.rewards)
     loaded, policy = open_policy(recipe)
     prove_forward(policy)

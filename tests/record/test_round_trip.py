@@ -83,7 +83,7 @@ def test_a_step_without_rows_is_recorded(tmp_path):
 
 @st.composite
 def any_row(draw) -> SampleRow:
-    length = draw(st.integers(0, 6))
+    length = draw(st.integers(1, 6))
 
     def floats():
         return torch.tensor(draw(st.lists(FLOATS, min_size=length, max_size=length)), dtype=torch.float32)
@@ -95,7 +95,7 @@ def any_row(draw) -> SampleRow:
     name = draw(st.text(max_size=5))
     sample = Sample.bare(
         **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
-        prompt_length=0,
+        prompt_length=draw(st.integers(1, length)),
         turns=tuple(
             TurnSpan(0, length, FinishReason.LENGTH, i, name) for i in range(draw(st.integers(0, 2)))
         ),

@@ -33,11 +33,6 @@ class LoadedModel:
     context_length: int  # tokens
     digest: str  # SHA-256 of the weights
 
-    @property
-    def compute_dtype(self) -> torch.dtype:
-        """What to autocast the forward to: bf16 on CUDA; the weights themselves stay fp32."""
-        return torch.bfloat16 if self.model.device.type == "cuda" else torch.float32
-
 
 def load(
     name: str, *, revision: str | None = None, chat_template: str | None = None, device: str = "auto"

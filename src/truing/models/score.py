@@ -29,7 +29,7 @@ def score(model: nn.Module, batch: Batch, wanted_BT: Tensor) -> Scores:
     causal = causal_model(model)
     _check_window(causal, packed)
     device = next(causal.parameters()).device
-    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+    with autocast(device):
         hidden = causal.get_decoder()(
             input_ids=packed.token_ids.to(device),
             position_ids=packed.position_ids.to(device),
@@ -50,6 +50,11 @@ def score(model: nn.Module, batch: Batch, wanted_BT: Tensor) -> Scores:
         place = (part.sample_N.to(device), part.token_N.to(device))
         streams = [stream.index_put(place, values) for stream, values in zip(streams, scores, strict=True)]
     return Scores(*streams)
+
+
+def autocast(device: torch.device) -> torch.autocast:
+    """bf16 compute over fp32 weights on CUDA; fp32 elsewhere."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
 
 
 def causal_model(model: nn.Module) -> PreTrainedModel:

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
 from truing.errors import DataError
+from truing.models.score import autocast
 from truing.ops.logprobs import token_logprobs
 from truing.ops.sampling import contract_logits, draw
 from truing.rng import uniforms
@@ -133,8 +134,7 @@ class HFSampler:
     def _forward(self, ids: Tensor, mask: Tensor, cache: DynamicCache) -> Tensor:
         """Logits of the last position; positions count the tokens, not the pads."""
         positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        device = self.model.device.type
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+        with autocast(self.model.device):
             out = self.model(
                 input_ids=ids,
                 attention_mask=mask,

@@ -39,7 +39,7 @@ class Evaluation:
 
     def estimate(self) -> Estimate:
         """Mean reward over tasks."""
-        return bootstrap(list(self.reward.values()), self.name)
+        return bootstrap(list(self.reward.values()), "mean")
 
     def gain_over(self, before: "Evaluation") -> Estimate:
         """Mean of the paired differences, task by task."""
@@ -50,7 +50,7 @@ class Evaluation:
                 expected="the same tasks, to compare one by one",
             )
         differences = [self.reward[task] - before.reward[task] for task in self.reward]
-        return bootstrap(differences, f"{self.name} - {before.name}")
+        return bootstrap(differences, "gain")
 
 
 def read_evaluation(payload: Mapping[str, Any]) -> Evaluation:

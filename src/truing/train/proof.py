@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from truing.errors import ModelError
-from truing.models.score import causal_model, score
+from truing.models.score import autocast, causal_model, score
 from truing.train.collate import collate
 from truing.types import RAW, Origin, Sample
 
@@ -34,15 +34,15 @@ def prove_forward(policy: nn.Module) -> None:
         origin=torch.where(drawn, Origin.SAMPLED, Origin.PROMPT).to(torch.uint8),
     )
     scored = score(policy, collate([sample]), drawn[None]).logprob[0, PROMPT:].cpu()
-    device = causal.device.type
-    with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
+    with autocast(causal.device):
         logits = causal(input_ids=token_ids[None].to(causal.device)).logits[0, PROMPT - 1 : -1].float()
     plain = logits.log_softmax(-1).gather(1, token_ids[PROMPT:, None].to(causal.device))[:, 0].cpu()
     difference = (scored - plain).abs().max().item()
-    if difference > TOLERANCE[device]:
+    tolerance = TOLERANCE[causal.device.type]
+    if difference > tolerance:
         raise ModelError(
             f"Truing's forward is not this model's own ({causal.config.model_type})",
             got=f"log-probabilities that differ by up to {difference:.2g} nats",
-            expected=f"at most {TOLERANCE[device]}",
+            expected=f"at most {tolerance}",
             remedy="its logits are scaled or capped, or its attention is unusual: use another architecture",
         )

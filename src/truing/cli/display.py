@@ -140,8 +140,10 @@ def print_finish(console: Console, result: Result) -> None:
             "" if gain is None else f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]",
         )
     console.print(table)
-    console.print(f"the run: {result.run}", markup=False)
+    console.print(f"the run: {result.run}", markup=False, soft_wrap=True)
     command = program()
-    console.print("look at its tokens:   ", f"{command} tokens {result.run}", markup=False)
-    console.print("evaluate it again:    ", f"{command} eval {result.run}", markup=False)
-    console.print("take the model along: ", f"{command} export {result.run} --to my-model", markup=False)
+    console.print("look at its tokens:   ", f"{command} tokens {result.run}", markup=False, soft_wrap=True)
+    console.print("evaluate it again:    ", f"{command} eval {result.run}", markup=False, soft_wrap=True)
+    console.print(
+        "take the model along: ", f"{command} export {result.run} --to my-model", markup=False, soft_wrap=True
+    )

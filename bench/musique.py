@@ -20,7 +20,7 @@ import numpy as np
 from truing.record import RunReader
 from truing.train.evaluate import Evaluation, bootstrap, read_evaluation
 
-WARM, STEPS, PROMPTS, BATCH = 12, 30, 4, 8
+WARM, STEPS, PROMPTS, BATCH = 12, 20, 8, 8
 ARMS = {
     "grpo": ['stages=["sft","grpo"]', f"grpo.steps={STEPS}", f"grpo.prompts_per_step={PROMPTS}"],
     "rft": [

@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
+from truing.chat import Chat, make_chat
 from truing.config import resolve
 from truing.models.load import LoadedModel, load
 
+settings.register_profile("truing", deadline=None)  # a busy machine is slow, and that is no failure
+settings.load_profile("truing")
 torch.set_num_threads(1)  # tiny tensors: a second thread only waits
 
 MINI = {
@@ -33,6 +37,12 @@ def tiny(_tiny: LoadedModel) -> LoadedModel:
     """The tiny model, a copy of its own for each test."""
     own = {"model": copy.deepcopy(_tiny.model), "tokenizer": copy.deepcopy(_tiny.tokenizer)}
     return LoadedModel(**vars(_tiny) | own)
+
+
+@pytest.fixture
+def chat(tiny: LoadedModel) -> Chat:
+    """How the tiny model is spoken to."""
+    return make_chat(tiny.tokenizer, tiny.stop_ids)
 
 
 @pytest.fixture

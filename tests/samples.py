@@ -2,7 +2,8 @@
 
 import torch
 
-from truing.types import RAW, FinishReason, Origin, Sample, SamplingContract, TurnSpan
+from truing.contract import RAW, SamplingContract
+from truing.types import FinishReason, Origin, Sample, TurnSpan
 
 
 def sample(prompt: list[int], answer: list[int], *, name: str = "s", group: str = "g", **known) -> Sample:

@@ -6,18 +6,18 @@ import pytest
 import torch
 from samples import sample
 
+from truing.contract import RAW, SamplingContract
 from truing.errors import ContractError
 from truing.train.collate import collate
 from truing.types import (
     MASKS,
     NUMBERS,
-    RAW,
+    Excluded,
     FinishReason,
     Origin,
     Rollout,
     RolloutGroup,
     Sample,
-    SamplingContract,
     Status,
     Support,
     Task,
@@ -65,9 +65,18 @@ def test_a_supervised_token_was_demonstrated(row, origin):
     on = off.clone()
     on[1] = True
     origins = torch.full((LENGTH,), origin, dtype=torch.uint8)
+    why = torch.full_like(row.excluded, Excluded.NOT_SAMPLED)
     with pytest.raises(ContractError, match="supervised_mask of sample s is on at token 1") as error:
-        dataclasses.replace(row, origin=origins, policy_mask=off, supervised_mask=on)
+        dataclasses.replace(row, origin=origins, excluded=why, policy_mask=off, supervised_mask=on)
     assert (error.value.got, error.value.expected) == (origin.name, "DEMO")
+
+
+def test_a_token_is_left_out_of_the_policy_mask_for_a_reason_or_not_at_all(row):
+    kept, left_out = row.excluded, torch.full_like(row.excluded, Excluded.STRUCTURE)
+    nothing = torch.zeros_like(row.policy_mask)
+    for excluded, mask in ((kept, nothing), (left_out, row.policy_mask)):
+        with pytest.raises(ContractError, match="without a reason"):
+            dataclasses.replace(row, excluded=excluded, policy_mask=mask)
 
 
 def test_a_support_covers_every_token(row):
@@ -81,7 +90,7 @@ def test_a_support_covers_every_token(row):
 
 def test_a_bare_sample_knows_nothing_that_it_was_not_told(row):
     known = {item.name for item in dataclasses.fields(Sample)} - {*MASKS, *NUMBERS}
-    known -= {"old_source", "reward", "bootstrap_value", "support"}
+    known -= {"excluded", "old_source", "reward", "bootstrap_value", "support"}
     bare = Sample.bare(**{name: getattr(row, name) for name in known})
     assert all(getattr(bare, name).isnan().all() for name in NUMBERS)
     assert not any(getattr(bare, name).any() for name in MASKS)
@@ -102,13 +111,15 @@ def test_a_group_has_no_strangers():
     assert error.value.got == ["h"]
 
 
-@pytest.mark.parametrize(("drawn", "shown"), [(2, 0), (0, 1)])
-def test_a_turn_has_a_log_probability_per_id_and_an_origin_per_context_id(drawn, shown):
+@pytest.mark.parametrize(("drawn", "shown", "written"), [(2, 0, 0), (0, 1, 0), (0, 0, 1)])
+def test_every_stream_of_a_turn_covers_its_ids(drawn, shown, written):
     with pytest.raises(ContractError, match="streams differ in shape"):
         Turn(
             context_ids=torch.zeros(1, dtype=torch.long),
             context_origin=torch.zeros(1 + shown, dtype=torch.uint8),
             token_ids=torch.zeros(3, dtype=torch.long),
+            origin=torch.full((3,), Origin.SAMPLED, dtype=torch.uint8),
+            structure=torch.zeros(3 + written, dtype=torch.bool),
             sampler_logprob=torch.zeros(3 - drawn),
             finish_reason=FinishReason.STOP,
             sampler_version=0,

@@ -1,7 +1,8 @@
 """Truing: trains language-model agents, and proves while it trains that every number is right."""
 
 from truing.api import train
+from truing.envs.tools import ToolError, tool
 from truing.types import Rollout, Task
 
-__all__ = ["Rollout", "Task", "train"]
+__all__ = ["Rollout", "Task", "ToolError", "tool", "train"]
 __version__ = "0.1.0"

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, get_args
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from truing.contract import SamplingContract
 from truing.errors import RecipeError
-from truing.types import SamplingContract
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
@@ -77,6 +77,36 @@ class SamplingConfig(Part):
     def contract(self, stop_ids: Sequence[int], **changes: Any) -> SamplingContract:
         """The contract for a model that stops at ``stop_ids``."""
         return SamplingContract(**(self.model_dump() | changes), stop_ids=tuple(stop_ids))
+
+
+class ChatConfig(Part):
+    """How tools are shown to the model, and how it writes calls; the same in SFT, RL and evaluation."""
+
+    tool_format: str = "auto"
+    """How the model writes calls, a name from the table in chat/calls.py; `auto` asks its chat template."""
+    tool_prompt: Literal["auto", "hermes", "brief"] = "auto"
+    """The tool prompt that Truing supplies; `auto` supplies `hermes` where the template shows no tools."""
+
+
+class EpisodeConfig(Part):
+    """Limits of an attempt at a task of several turns, and which of its tokens are trained."""
+
+    max_turns: Positive = 8
+    """Turns of the policy; an attempt that needs more is cut, and counts as truncated."""
+    max_reply_chars: Positive = 4000
+    """Longer answers of the world are cut, the model is told so, and the record counts what was lost."""
+    timeout: Rate = 30.0
+    """Seconds that a tool or an environment may take to answer; then the attempt is an error."""
+    time_limit: Annotated[float, Field(ge=0)] = 0.0
+    """Seconds for all attempts of a step; 0 is none. Where it strikes, the run cannot be made again."""
+    mask: Literal["sampled", "no_structure", "action"] = "sampled"
+    """What is trained: every token the policy chose, less scaffolding of calls, or less forced actions."""
+    forced_prefix: str = ""
+    """Text that turns are begun with for the policy, as context; none where empty."""
+    force_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of turns that begin with `forced_prefix`."""
+    force_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps of a stage over which `force_rate` falls linearly to 0; 0 keeps it."""
 
 
 class OptimizerConfig(Part):
@@ -192,6 +222,8 @@ class Recipe(Part):
     lora: LoraConfig | Literal[False] = False
     """An adapter, or `false` to train every weight."""
     sampling: SamplingConfig = SamplingConfig()
+    chat: ChatConfig = ChatConfig()
+    episode: EpisodeConfig = EpisodeConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     eval: EvalConfig = EvalConfig()
     sft: SftConfig | None = None

@@ -6,6 +6,9 @@ TruingError                     exit code 2; the message says what, got, expecte
 ├── ModelError                  a model, tokenizer or chat template
 ├── ContractError               a type or sampling contract that cannot be
 ├── RewardError                 a reward function that raised, or returned what is not a number
+├── JudgeUnavailable            a judge that cannot be reached, or says no score
+├── SkipGroup                   the same, where the recipe declares that the group is then left out
+├── RolloutError                attempts of which none can be trained on, or evaluated
 ├── NonFiniteError              a loss or gradient that is NaN or infinite
 └── RecordError                 a run directory, a segment, a checkpoint, a full disk
 """
@@ -52,3 +55,15 @@ class NonFiniteError(TruingError):
 
 class RecordError(TruingError):
     """Raised where a run directory cannot be written or read."""
+
+
+class JudgeUnavailable(TruingError):
+    """Raised where a judge cannot be reached, or says what holds no score."""
+
+
+class SkipGroup(TruingError):
+    """Raised by a reward that cannot judge: the rollout's group is recorded as failed, never as 0."""
+
+
+class RolloutError(TruingError):
+    """Raised where nothing is left to train on, because every attempt failed."""

@@ -15,10 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.contract import SamplingContract
 from truing.errors import ContractError
-
-Message = Mapping[str, Any]
-"""One chat message: ``role``, ``content`` and whatever else the chat template reads."""
+from truing.messages import Message, Said, ToolSpec
 
 
 class Origin(IntEnum):
@@ -30,6 +29,16 @@ class Origin(IntEnum):
     FORCED = 3  # injected, or the only token a grammar allowed
     SAMPLED = 4  # the policy's choice
     DEMO = 5  # a demonstration: trained by supervised terms only, has no sampler log-probability
+
+
+class Excluded(IntEnum):
+    """Why a token is not under policy terms; what was not sampled never is."""
+
+    NO = 0  # it is: the policy chose it, and the declared mask policy keeps it
+    NOT_SAMPLED = 1
+    STRUCTURE = 2  # scaffolding of a tool call, under mask = "no_structure"
+    FORCED_ACTION = 3  # its turn began with forced tokens, under mask = "action"
+    NOT_KEPT = 4  # its rollout failed, or earned too little for rejection sampling
 
 
 class FinishReason(StrEnum):
@@ -50,48 +59,15 @@ class Status(StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True)
-class SamplingContract:
-    """How tokens are drawn: the one value that sampler, trainer, reference and doctor share.
+class EndedBy(StrEnum):
+    """What ended a rollout."""
 
-    Penalties and ``min_new_tokens`` count the ids generated in the current turn and never the
-    prompt. ``temperature`` 0 is greedy. ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off.
-    Stop *strings* cannot be replayed on ids, so there are none: give their ids.
-    """
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
-    min_new_tokens: int = 0
-    max_new_tokens: int = 128
-    stop_ids: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        limits = {
-            "temperature": (self.temperature >= 0, "≥ 0"),
-            "top_k": (self.top_k >= 0, "≥ 0"),
-            "top_p": (0 < self.top_p <= 1, "in (0, 1]"),
-            "min_p": (0 <= self.min_p < 1, "in [0, 1)"),
-            "repetition_penalty": (self.repetition_penalty > 0, "> 0"),
-            "max_new_tokens": (self.max_new_tokens >= 1, "≥ 1"),
-            "min_new_tokens": (0 <= self.min_new_tokens <= self.max_new_tokens, "in [0, max_new_tokens]"),
-        }
-        for name, (holds, expected) in limits.items():
-            if not holds:
-                raise ContractError(f"sampling.{name} cannot be", got=getattr(self, name), expected=expected)
-
-    @property
-    def truncates(self) -> bool:
-        """Whether some tokens are cut from the support, which must then be recorded."""
-        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
-
-
-RAW = SamplingContract()
-"""The model's own distribution: demonstrations are scored under it."""
+    WORLD = "world"  # the world had nothing more to say
+    LENGTH = "length"  # a turn reached max_new_tokens
+    TURNS = "turns"  # max_turns
+    CONTEXT = "context"  # the next turn would not fit the model's context
+    TIME = "time"  # the time limit of an episode
+    ERROR = "error"  # the world, a tool or a grader failed
 
 
 @dataclass(frozen=True)
@@ -102,7 +78,8 @@ class Task:
     family: str
     messages: tuple[Message, ...]
     answer: Any = None
-    demonstration: str | None = None
+    demonstration: str | tuple[Said, ...] | None = None  # what the policy should say, turn by turn
+    tools: tuple[ToolSpec, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,36 +99,49 @@ class Support:
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """One call of the sampler: the ids it was shown since the last turn, and the ids it drew."""
+    """One call of the sampler: the ids it was shown since the last turn, and the ids it drew.
+
+    Where the chat template wrote the past otherwise than it was said, ``restarts`` tells how:
+    ``context_ids`` is then the whole prompt anew, and a new sample begins.
+    """
 
     context_ids: Tensor  # [C] int64, PROMPT, TEMPLATE, TOOL or FORCED
     context_origin: Tensor  # [C] uint8
     token_ids: Tensor  # [L] int64
+    origin: Tensor  # [L] uint8, SAMPLED, or FORCED where a grammar left one choice, or all DEMO
+    structure: Tensor  # [L] bool, scaffolding of tool calls
     sampler_logprob: Tensor  # [L] float32, as drawn, under the contract
     finish_reason: FinishReason
     sampler_version: int
     weight_digest: str
     support: Support | None = None
+    restarts: str = ""
 
     def __post_init__(self) -> None:
         _same_length("Turn context", context_ids=self.context_ids, context_origin=self.context_origin)
-        _same_length("Turn", token_ids=self.token_ids, sampler_logprob=self.sampler_logprob)
+        drawn = {
+            name: getattr(self, name) for name in ("token_ids", "origin", "structure", "sampler_logprob")
+        }
+        _same_length("Turn", **drawn)
 
 
 @dataclass(frozen=True, eq=False)
 class Rollout:
-    """One attempt at a task: its turns, and what it earned."""
+    """One attempt at a task: its turns, what was said, what became of the world, and what it earned."""
 
     rollout_id: str
     group_id: str
     task: Task
     turns: tuple[Turn, ...]
-    text: str
+    text: str  # what the policy said last, without its stop token
     status: Status
     contract: SamplingContract
     reward: float = float("nan")
     reward_parts: Mapping[str, float] = field(default_factory=dict[str, float])
-    error: str | None = None
+    messages: tuple[Message, ...] = ()  # what was said after the prompt, by the policy and by the world
+    outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the world's final state
+    ended_by: EndedBy = EndedBy.WORLD
+    error: str = ""  # the traceback, where it failed
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,6 +198,7 @@ class Sample:
     token_ids: Tensor  # [T] int64, exactly what the sampler saw and produced
     origin: Tensor  # [T] uint8
     structure: Tensor  # [T] bool, tool-call scaffolding among SAMPLED tokens
+    excluded: Tensor  # [T] uint8, why a token is not in policy_mask: an ``Excluded`` per token
     policy_mask: Tensor  # [T] bool
     kl_mask: Tensor  # [T] bool
     value_mask: Tensor  # [T] bool
@@ -227,11 +218,19 @@ class Sample:
         blank: dict[str, Any] = {name: torch.zeros(length, dtype=torch.bool) for name in MASKS}
         blank |= {name: torch.full((length,), float("nan")) for name in NUMBERS}
         blank |= {"old_source": "", "reward": float("nan"), "bootstrap_value": float("nan"), "support": None}
+        in_policy = known.get("policy_mask", blank["policy_mask"])
+        blank["excluded"] = torch.where(in_policy, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8)
         return cls(token_ids=token_ids, origin=origin, **(blank | known))
 
     def __post_init__(self) -> None:
-        streams = {name: getattr(self, name) for name in ("token_ids", "origin", *MASKS, *NUMBERS)}
-        _same_length(f"Sample {self.sample_id}", **streams)
+        named = ("token_ids", "origin", "excluded", *MASKS, *NUMBERS)
+        _same_length(f"Sample {self.sample_id}", **{name: getattr(self, name) for name in named})
+        if not torch.equal(self.policy_mask, self.excluded == Excluded.NO):
+            raise ContractError(
+                f"sample {self.sample_id} leaves tokens out of the policy mask without a reason, or gives one"
+                " for tokens that it keeps",
+                expected="excluded = NO exactly where policy_mask is on",
+            )
         if not 1 <= self.prompt_length <= len(self.token_ids):
             what = f"sample {self.sample_id} has no prompt to predict its first token from"
             raise ContractError(what, got=self.prompt_length, expected=f"1 to {len(self.token_ids)}")

@@ -9,10 +9,11 @@ from samples import sample
 
 from truing.algos import ALGORITHMS
 from truing.config import GrpoConfig
+from truing.contract import SamplingContract
 from truing.errors import ContractError
 from truing.ops.losses import OBJECTIVES
 from truing.train.collate import collate
-from truing.types import SamplingContract, Scores
+from truing.types import Scores
 
 GRPO = ALGORITHMS["grpo"]
 CONTRACT = SamplingContract(max_new_tokens=10)

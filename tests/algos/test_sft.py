@@ -9,9 +9,10 @@ from samples import sample
 
 from truing.algos import ALGORITHMS
 from truing.config import RftConfig, Stage
+from truing.contract import RAW
 from truing.rollout.flatten import flatten
 from truing.train.collate import collate
-from truing.types import RAW, FinishReason, Origin, Rollout, Scores, Status, Task, Turn
+from truing.types import Excluded, FinishReason, Origin, Rollout, Scores, Status, Task, Turn
 
 SFT, RFT = ALGORITHMS["sft"], ALGORITHMS["rft"]
 TASK = Task("t", "test", ({"role": "user", "content": "?"},))
@@ -23,6 +24,7 @@ def demo(prompt, answer, name):
     return dataclasses.replace(
         row,
         origin=torch.where(row.policy_mask, Origin.DEMO, row.origin).to(torch.uint8),
+        excluded=torch.full_like(row.excluded, Excluded.NOT_SAMPLED),
         policy_mask=off,
         kl_mask=off,
         value_mask=off,
@@ -35,6 +37,8 @@ def rollout(name, reward, drawn=(7, 8)):
         context_ids=torch.tensor([1, 2, 3]),
         context_origin=torch.zeros(3, dtype=torch.uint8),
         token_ids=torch.tensor(drawn),
+        origin=torch.full((len(drawn),), Origin.SAMPLED, dtype=torch.uint8),
+        structure=torch.zeros(len(drawn), dtype=torch.bool),
         sampler_logprob=torch.full((len(drawn),), -1.0),
         finish_reason=FinishReason.STOP,
         sampler_version=4,
@@ -64,7 +68,9 @@ def test_the_loss_is_the_mean_over_demonstrated_tokens_whatever_their_samples():
 
 def test_rejection_sampling_keeps_what_earned_enough_as_demonstrations():
     cfg = RftConfig(steps=1, learning_rate=1e-3, min_reward=0.5)
-    good, edge, bad = RFT.to_samples([rollout("a", 1.0), rollout("b", 0.5), rollout("c", 0.49)], cfg)
+    good, edge, bad = RFT.to_samples(
+        [rollout("a", 1.0), rollout("b", 0.5), rollout("c", 0.49)], cfg, "sampled"
+    )
     for row in (good, edge):
         assert row.token_ids.tolist() == [1, 2, 3, 7, 8]
         assert row.supervised_mask.tolist() == [False, False, False, True, True]
@@ -79,12 +85,12 @@ def test_rejection_sampling_keeps_what_earned_enough_as_demonstrations():
 
 def test_a_reward_that_was_not_recorded_is_not_good():
     cfg = RftConfig(steps=1, learning_rate=1e-3, min_reward=-1e9)
-    (row,) = RFT.to_samples([rollout("a", math.nan)], cfg)
+    (row,) = RFT.to_samples([rollout("a", math.nan)], cfg, "sampled")
     assert not row.supervised_mask.any()
 
 
 def test_grpo_trains_on_every_rollout():
     rollouts = [rollout("a", 1.0), rollout("b", 0.0, drawn=(9,))]
-    samples = ALGORITHMS["grpo"].to_samples(rollouts, None)
-    assert [row.token_ids.tolist() for row in samples] == [flatten(r).token_ids.tolist() for r in rollouts]
+    samples = ALGORITHMS["grpo"].to_samples(rollouts, None, "sampled")
+    assert [row.token_ids.tolist() for row in samples] == [flatten(r)[0].token_ids.tolist() for r in rollouts]
     assert all(row.policy_mask.any() for row in samples)

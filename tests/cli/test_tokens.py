@@ -13,9 +13,10 @@ from transformers import PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
 from truing.cli.tokens import choose_sample, choose_step, inert, render, token_list, tokens, xray
+from truing.contract import SamplingContract
 from truing.errors import ModelError, RecordError
 from truing.record import RunReader, RunWriter, SampleRow
-from truing.types import Origin, Sample, SamplingContract, Status, StepRecord
+from truing.types import EndedBy, Origin, Sample, Status, StepRecord
 
 NAN = float("nan")
 HOSTILE = "\x1b[2J[red]\u202e\\"
@@ -48,6 +49,9 @@ def make_row(name: str) -> SampleRow:
         status=Status.DONE,
         reward_parts={"exact": NAN},
         messages=(),
+        outcome={"mail": [1, None]},
+        ended_by=EndedBy.WORLD,
+        error="",
     )
 
 

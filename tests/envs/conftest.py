@@ -1,6 +1,7 @@
 import pytest
 
-from truing.types import Rollout, SamplingContract, Status
+from truing.contract import SamplingContract
+from truing.types import Rollout, Status
 
 
 @pytest.fixture

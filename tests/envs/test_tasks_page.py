@@ -26,6 +26,6 @@ def test_the_files_that_the_page_links_to_exist():
 
 
 @pytest.mark.parametrize("name", ENVS)
-def test_every_environment_of_the_table_is_in_a_file_of_its_name(name):
-    assert ENVS[name].__module__ == f"truing.envs.{name}"
+def test_every_environment_of_the_table_is_in_a_file_or_folder_of_its_name(name):
+    assert name in ENVS[name].__module__.split(".")
     assert all(field.annotation is not None for field in ENVS[name].Config.model_fields.values())

@@ -6,12 +6,9 @@ import pytest
 import torch
 from samples import sample
 
+from truing.contract import SamplingContract
 from truing.models.score import score
-from truing.rollout.collect import collect
-from truing.rollout.flatten import flatten
-from truing.sample.hf import HFSampler
 from truing.train.collate import collate
-from truing.types import SamplingContract, Task
 
 CONTRACT = SamplingContract(
     temperature=0.8,
@@ -84,25 +81,6 @@ def test_rows_may_have_different_contracts(tiny, rows):
     for b, row in enumerate((rows[0], warm)):
         alone = collate([row])
         assert torch.allclose(score(tiny.model, alone, alone.policy_mask).logprob[0], together[b], atol=1e-5)
-
-
-def test_everything_the_sampler_did_is_replayed(tiny):
-    """All penalties, bans and truncations at once: sampler and trainer agree to rounding."""
-    tasks = [Task(str(i), "f", ({"role": "user", "content": "hello " * (i + 1)},)) for i in range(3)]
-    groups = collect(
-        tasks,
-        group_size=4,
-        sampler=HFSampler(tiny.model, context_length=tiny.context_length),
-        tokenizer=tiny.tokenizer,
-        contract=CONTRACT,
-        grade=lambda rollout: (0.0, {}),
-        key=("test",),
-    )
-    batch = collate([flatten(rollout) for group in groups for rollout in group.rollouts])
-    scores = score(tiny.model, batch, batch.policy_mask)
-    difference = (scores.logprob - batch.sampler_logprob)[batch.policy_mask].abs().max()
-    assert difference < 1e-5
-    assert (scores.entropy <= scores.raw_entropy + 1)[batch.policy_mask].all()
 
 
 def test_entropy_is_raw_and_under_the_contract(tiny, rows):

@@ -4,10 +4,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truing.errors import ContractError
-from truing.ops.masks import kl_mask, policy_mask, supervised_mask, value_mask, zero_outside
-from truing.types import Origin
+from truing.ops.masks import excluded, kl_mask, supervised_mask, value_mask, zero_outside
+from truing.types import Excluded, Origin
 
 ORIGINS = st.lists(st.sampled_from(list(Origin)), max_size=30)
+
+
+def policy_mask(origin_T, structure_T=None, forced_T=None, policy="sampled"):
+    nothing = torch.zeros(origin_T.shape, dtype=torch.bool)
+    structure_T, forced_T = (nothing if mask is None else mask for mask in (structure_T, forced_T))
+    return excluded(origin_T, structure_T, forced_T, policy) == Excluded.NO
+
+
 SAMPLED_MASKS = (policy_mask, kl_mask, value_mask)
 
 
@@ -29,6 +37,28 @@ def test_against_a_plain_loop_and_never_both(origins):
         assert mask(stream(origins)).tolist() == [o is Origin.SAMPLED for o in origins]
     assert supervised_mask(stream(origins)).tolist() == [o is Origin.DEMO for o in origins]
     assert not (policy_mask(stream(origins)) & supervised_mask(stream(origins))).any()
+
+
+TOKENS = st.lists(st.tuples(st.sampled_from(list(Origin)), st.booleans(), st.booleans()), max_size=30)
+
+
+@given(TOKENS, st.sampled_from(["sampled", "no_structure", "action"]))
+def test_the_mask_rule_against_a_plain_loop(tokens, policy):
+    def why(origin, structure, forced):
+        if origin is not Origin.SAMPLED:
+            return Excluded.NOT_SAMPLED
+        if policy == "no_structure" and structure:
+            return Excluded.STRUCTURE
+        return Excluded.FORCED_ACTION if policy == "action" and forced else Excluded.NO
+
+    origins, structures, forced = ([token[i] for token in tokens] for i in range(3))
+    flags = (torch.tensor(flag, dtype=torch.bool) for flag in (structures, forced))
+    assert excluded(stream(origins), *flags, policy).tolist() == [why(*token) for token in tokens]
+
+
+def test_an_unknown_mask_policy_is_refused():
+    with pytest.raises(ContractError, match="policy"):
+        policy_mask(stream([Origin.SAMPLED]), policy="all")
 
 
 @given(ORIGINS, ORIGINS)

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from truing import ops
+from truing.contract import SamplingContract
 from truing.ops import advantages, aggregate, kl, logprobs, losses, masks, ratios, returns, sampling
-from truing.types import Origin, SamplingContract
+from truing.types import Origin
 
 ROOM = Path(ops.__file__).parent
 MODULES = sorted(path.stem for path in ROOM.glob("*.py") if path.stem != "__init__")
@@ -69,7 +70,9 @@ def test_imports_only_torch_types_and_errors(module):
         else:
             continue
         for name in names:
-            ours = name in ("truing.types", "truing.errors") or name.startswith("truing.ops.")
+            ours = name in ("truing.types", "truing.contract", "truing.errors") or name.startswith(
+                "truing.ops."
+            )
             assert ours or name in allowed or name.startswith("torch."), name
 
 
@@ -99,7 +102,7 @@ CALLS = {
     "token_logprobs": lambda: (logprobs.token_logprobs, LOGITS_NV, IDS_N),
     "entropy": lambda: (logprobs.entropy, LOGITS_NV),
     "chunked_scores": lambda: (logprobs.chunked_scores, RATIO_BT, lambda h: h, IDS_N, lambda z, _: z, 1),
-    "policy_mask": lambda: (masks.policy_mask, ORIGIN_T),
+    "excluded": lambda: (masks.excluded, ORIGIN_T, ORIGIN_T > 0, ORIGIN_T > 0, "sampled"),
     "kl_mask": lambda: (masks.kl_mask, ORIGIN_T),
     "value_mask": lambda: (masks.value_mask, ORIGIN_T),
     "supervised_mask": lambda: (masks.supervised_mask, ORIGIN_T),

@@ -2,9 +2,10 @@
 
 import torch
 
+from truing.contract import SamplingContract
 from truing.record import RunWriter, SampleRow
 from truing.record.segments import encode
-from truing.types import FinishReason, Origin, Sample, SamplingContract, Status, StepRecord, Support, TurnSpan
+from truing.types import EndedBy, FinishReason, Origin, Sample, Status, StepRecord, Support, TurnSpan
 
 NAN = float("nan")
 
@@ -48,6 +49,9 @@ def make_row(name="s0", length=3, *, seed=0, contract=None, reward=1.0, support=
         status=Status.DONE,
         reward_parts={"exact": 1.0, "format": NAN},
         messages=({"role": "user", "content": "2+2?"},),
+        outcome={"mail": [1, None]},
+        ended_by=EndedBy.WORLD,
+        error="",
     )
 
 

@@ -9,9 +9,9 @@ import torch
 from recorded import make_record, make_row, same_row, support_of, write_steps
 
 import truing.record.compaction as compaction
+from truing.contract import SamplingContract
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter, SampleRow, compact
-from truing.types import SamplingContract
 
 STRIDE = 211  # between the bytes that are flipped; prime, so that no column is passed over
 

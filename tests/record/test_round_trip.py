@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import NAN, make_record, make_row, support_of
 
+from truing.contract import SamplingContract
 from truing.errors import ContractError, RecordError
 from truing.record import RunReader, RunWriter, SampleRow
 from truing.record.lines import dump_json, floats_from_json
 from truing.record.segments import decode, encode
-from truing.types import MASKS, NUMBERS, FinishReason, Origin, Sample, SamplingContract, Status, TurnSpan
+from truing.types import MASKS, NUMBERS, EndedBy, FinishReason, Origin, Sample, Status, TurnSpan
 
 FLOATS = st.floats(width=32)
 
@@ -117,6 +118,9 @@ def any_row(draw) -> SampleRow:
         text=name,
         status=draw(st.sampled_from(Status)),
         reward_parts=draw(st.dictionaries(st.text(max_size=3), st.floats(), max_size=2)),
+        outcome=draw(st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2)),
+        ended_by=draw(st.sampled_from(EndedBy)),
+        error=draw(st.text(max_size=5)),
         messages=draw(
             st.lists(st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2), max_size=2).map(
                 tuple

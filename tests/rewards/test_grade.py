@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from truing.contract import SamplingContract
 from truing.errors import RewardError
 from truing.rewards import grade
-from truing.types import Rollout, SamplingContract, Status, Task
+from truing.types import Rollout, Status, Task
 
 TASK = Task("t-17", "test", ({"role": "user", "content": "2 + 2?"},), answer="4")
 

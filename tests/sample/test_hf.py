@@ -3,10 +3,11 @@ import dataclasses
 import pytest
 import torch
 
+from truing.contract import SamplingContract
 from truing.errors import DataError
 from truing.rng import uniforms
 from truing.sample.hf import HFSampler, Request
-from truing.types import FinishReason, SamplingContract
+from truing.types import FinishReason
 
 EVERYTHING = SamplingContract(
     temperature=1.3,

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from truing.contract import RAW
 from truing.errors import DataError
 from truing.train import evaluate as module
 from truing.train.evaluate import Evaluation, bootstrap, evaluate
-from truing.types import RAW, Rollout, RolloutGroup, Status, Task
+from truing.types import Rollout, RolloutGroup, Status, Task
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.beta(0.5, 0.5, 60).tolist()
@@ -20,7 +21,7 @@ def slow_bootstrap(values, resamples=4000):
 
 
 def evaluation(name, rewards):
-    return Evaluation(name, {f"task-{i}": reward for i, reward in enumerate(rewards)}, {}, {})
+    return Evaluation(name, {f"task-{i}": reward for i, reward in enumerate(rewards)}, {}, {}, {})
 
 
 def group(task_id, rewards):
@@ -81,8 +82,8 @@ def test_a_gain_is_paired():
 
 
 def test_a_gain_pairs_by_task_and_not_by_order():
-    before = Evaluation("before", {"a": 0.0, "b": 1.0}, {}, {})
-    after = Evaluation("after", {"b": 1.0, "a": 0.0}, {}, {})
+    before = Evaluation("before", {"a": 0.0, "b": 1.0}, {}, {}, {})
+    after = Evaluation("after", {"b": 1.0, "a": 0.0}, {}, {}, {})
     assert after.gain_over(before).mean == after.gain_over(before).high == 0.0
 
 

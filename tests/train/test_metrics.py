@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from truing.contract import SamplingContract
 from truing.errors import ContractError
 from truing.ops.losses import OBJECTIVES
 from truing.record import SampleRow
@@ -21,7 +22,7 @@ from truing.train.metrics import (
     step_metrics,
     token_metrics,
 )
-from truing.types import Origin, Sample, SamplingContract, Status
+from truing.types import EndedBy, Origin, Sample, Status
 
 NAN = float("nan")
 P, G, F, S, D = Origin.PROMPT, Origin.TEMPLATE, Origin.FORCED, Origin.SAMPLED, Origin.DEMO
@@ -51,7 +52,8 @@ def row(
         supervised_mask=origin == D,
         **{key: torch.tensor(values) for key, values in numbers.items()},
     )
-    return SampleRow(sample=sample, text="", status=status, reward_parts=parts or {}, messages=(), **trainer)
+    rollout = {"text": "", "messages": (), "outcome": {}, "ended_by": EndedBy.WORLD, "error": ""}
+    return SampleRow(sample=sample, status=status, reward_parts=parts or {}, **rollout, **trainer)
 
 
 def policy_row(ratios, advantages, **more) -> SampleRow:
@@ -218,7 +220,7 @@ def test_what_has_no_input_is_left_out_and_never_nan():
     metrics = step_metrics([row(reward=NAN)], GRPO, first_inner=True)
     assert not any(math.isnan(value) for value in metrics.values())
     families = {name.split("/")[0] for name in metrics}
-    assert families == {"tokens", "length"}
+    assert families == {"tokens", "length", "ended", "turns", "tools", "masked"}
 
 
 def test_mismatch_is_for_the_first_inner_step_alone():

@@ -14,7 +14,7 @@ from truing.models.reference import AdapterReference, CopyReference
 from truing.train.clock import Clock
 from truing.train.optimizer import make_optimizer
 from truing.train.step import Learner, train_step
-from truing.types import Origin
+from truing.types import Excluded, Origin
 
 GRPO = GrpoConfig(steps=1, learning_rate=1e-3)
 GROUPS = [
@@ -158,7 +158,13 @@ def test_supervised_tokens_alone_are_trained_and_the_mean_is_over_tokens(tiny):
         origin = torch.where(shown, Origin.DEMO, row.origin).to(torch.uint8)
         off = torch.zeros_like(shown)
         return dataclasses.replace(
-            row, origin=origin, supervised_mask=shown, policy_mask=off, kl_mask=off, value_mask=off
+            row,
+            origin=origin,
+            excluded=torch.full_like(row.excluded, Excluded.NOT_SAMPLED),
+            supervised_mask=shown,
+            policy_mask=off,
+            kl_mask=off,
+            value_mask=off,
         )
 
     cfg = SftConfig(steps=1, learning_rate=1e-3)

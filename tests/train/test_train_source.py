@@ -10,7 +10,7 @@ from truing.api import environment
 from truing.errors import DataError
 from truing.train.session import open_session
 from truing.train.source import source
-from truing.types import Origin
+from truing.types import FinishReason, Origin
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_step_may_ask_for_more_tasks_than_there_are(session):
 def test_a_demonstration_is_what_the_policy_would_draw_to_say_it(session):
     drawn = draw(session, "sft")
     assert len(drawn.samples) == 6
-    assert drawn.rollouts == {}
+    assert all(turn.finish_reason is FinishReason.DEMO for s in drawn.samples for turn in s.turns)
     stop = session.loaded.stop_ids[0]
     for sample in drawn.samples:
         demonstrated = sample.token_ids[sample.origin == Origin.DEMO].tolist()

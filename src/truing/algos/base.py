@@ -7,6 +7,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from truing.ops.losses import Objective
+from truing.ops.masks import MaskPolicy
 from truing.types import Batch, Rollout, Sample, Scores
 
 
@@ -16,8 +17,8 @@ class Algorithm:
 
     source: Literal["demonstrations", "rollouts"]
     """What a step starts from."""
-    to_samples: Callable[[Sequence[Rollout], Any], list[Sample]]
-    """Rollouts to samples; not called for demonstrations."""
+    to_samples: Callable[[Sequence[Rollout], Any, MaskPolicy], list[Sample]]
+    """Rollouts to samples, under the declared mask policy."""
     needs_reference: Callable[[Any], bool]
     """Whether a term of the loss needs the reference's log-probabilities."""
     objective: Callable[[Any], Objective | None]

@@ -15,6 +15,7 @@ from truing.ops.advantages import group_advantages
 from truing.ops.aggregate import aggregate, denominator
 from truing.ops.kl import kl_k2, kl_k3
 from truing.ops.losses import OBJECTIVES, Objective, policy_loss
+from truing.ops.masks import MaskPolicy
 from truing.rollout.flatten import flatten
 from truing.types import Batch, Rollout, Sample, Scores
 
@@ -30,20 +31,21 @@ def objective(cfg: GrpoConfig) -> Objective:
     )
 
 
-def all_samples(rollouts: Sequence[Rollout], cfg: GrpoConfig) -> list[Sample]:
+def all_samples(rollouts: Sequence[Rollout], cfg: GrpoConfig, mask: MaskPolicy) -> list[Sample]:
     """Every rollout is trained on."""
-    return [flatten(rollout) for rollout in rollouts]
+    return [sample for rollout in rollouts for sample in flatten(rollout, mask)]
 
 
 def credit(samples: Sequence[Sample], cfg: GrpoConfig) -> list[Sample]:
     """One advantage per rollout, written on each of its trained tokens."""
+    rollouts = {sample.rollout_id: sample for sample in samples}  # one of many turns may be many samples
     number = {group: i for i, group in enumerate(dict.fromkeys(sample.group_id for sample in samples))}
-    rewards_R = torch.tensor([sample.reward for sample in samples], dtype=torch.float64)
-    group_R = torch.tensor([number[sample.group_id] for sample in samples])
-    advantages = group_advantages(rewards_R, group_R, cfg.advantage_scale).tolist()
+    rewards_R = torch.tensor([sample.reward for sample in rollouts.values()], dtype=torch.float64)
+    group_R = torch.tensor([number[sample.group_id] for sample in rollouts.values()])
+    advantage_R = group_advantages(rewards_R, group_R, cfg.advantage_scale).tolist()
+    earned = dict(zip(rollouts, advantage_R, strict=True))
     return [
-        replace(sample, advantage=torch.where(sample.policy_mask, advantage, torch.nan))
-        for sample, advantage in zip(samples, advantages, strict=True)
+        replace(s, advantage=torch.where(s.policy_mask, earned[s.rollout_id], torch.nan)) for s in samples
     ]
 
 

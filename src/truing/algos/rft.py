@@ -3,23 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
-
 from truing.algos.sft import SFT
 from truing.config import RftConfig
-from truing.rollout.flatten import as_demonstration, flatten
+from truing.ops.masks import MaskPolicy
+from truing.rollout.flatten import as_demonstration, flatten, untrained
 from truing.types import Rollout, Sample
 
 
-def keep_good(rollouts: Sequence[Rollout], cfg: RftConfig) -> list[Sample]:
+def keep_good(rollouts: Sequence[Rollout], cfg: RftConfig, mask: MaskPolicy) -> list[Sample]:
     """Rollouts with at least ``min_reward`` as demonstrations; the others stay SAMPLED, and untrained."""
-    return [as_demonstration(r) if r.reward >= cfg.min_reward else untrained(flatten(r)) for r in rollouts]
-
-
-def untrained(sample: Sample) -> Sample:
-    """A sample that is on record and under no term of the loss."""
-    off = torch.zeros_like(sample.policy_mask)
-    return replace(sample, policy_mask=off, kl_mask=off, value_mask=off)
+    good = [rollout.reward >= cfg.min_reward for rollout in rollouts]
+    kept = [s for r, ok in zip(rollouts, good, strict=True) if ok for s in flatten(as_demonstration(r))]
+    left = [s for r, ok in zip(rollouts, good, strict=True) if not ok for s in flatten(r, mask)]
+    return kept + [untrained(sample) for sample in left]
 
 
 RFT = replace(SFT, source="rollouts", to_samples=keep_good)

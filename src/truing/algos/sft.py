@@ -7,12 +7,14 @@ from torch import Tensor
 from truing.algos.base import Algorithm
 from truing.config import SftConfig
 from truing.ops.losses import cross_entropy_loss
+from truing.ops.masks import MaskPolicy
+from truing.rollout.flatten import flatten
 from truing.types import Batch, Rollout, Sample, Scores
 
 
-def no_rollouts(rollouts: Sequence[Rollout], cfg: SftConfig) -> list[Sample]:
-    """SFT starts from demonstrations, so nothing calls this."""
-    raise NotImplementedError("SFT does not sample")
+def all_samples(rollouts: Sequence[Rollout], cfg: SftConfig, mask: MaskPolicy) -> list[Sample]:
+    """Every demonstration is trained on, whole."""
+    return [sample for rollout in rollouts for sample in flatten(rollout)]
 
 
 def no_credit(samples: Sequence[Sample], cfg: object) -> list[Sample]:
@@ -32,7 +34,7 @@ def supervised_loss(batch: Batch, scores: Scores, cfg: object, denominator: floa
 
 SFT = Algorithm(
     source="demonstrations",
-    to_samples=no_rollouts,
+    to_samples=all_samples,
     needs_reference=lambda cfg: False,
     objective=lambda cfg: None,
     credit=no_credit,

@@ -1,5 +1,21 @@
-"""Messages and ids: rendering through the model's own chat template."""
+"""Messages to ids and back: one renderer for SFT, RL and evaluation, and episodes token by token."""
 
+from truing.chat.chat import Chat, make_chat
+from truing.chat.dialogue import Context, Dialogue, answer, begin, hear
 from truing.chat.render import Prompt, decode_answer, encode_answer, render_prompt
+from truing.chat.turn import read_turn
 
-__all__ = ["Prompt", "decode_answer", "encode_answer", "render_prompt"]
+__all__ = [
+    "Chat",
+    "Context",
+    "Dialogue",
+    "Prompt",
+    "answer",
+    "begin",
+    "decode_answer",
+    "encode_answer",
+    "hear",
+    "make_chat",
+    "read_turn",
+    "render_prompt",
+]

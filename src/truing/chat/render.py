@@ -5,16 +5,24 @@ or demonstrated) extends its ids; nothing is ever decoded and encoded again.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import jinja2
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from truing.chat.chat import Chat, agree
+from truing.chat.token_bytes import token_bytes
 from truing.errors import DataError
-from truing.types import Message, Origin
+from truing.messages import Message, Said, ToolSpec
+from truing.types import Origin, Task
+
+Span = tuple[int, int]
+"""Start and end in a text, in characters."""
+
+SHOWN = 60
+"""Characters of a text that an error shows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,27 +38,51 @@ class Prompt:
         return hashlib.sha256(self.token_ids.numpy().tobytes()).hexdigest()[:16]
 
 
-def render_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> Prompt:
-    """Render messages up to the point where the assistant begins to speak."""
-    for message in messages:
-        refuse_special_tokens(tokenizer, message["content"])
-    text = _render(tokenizer, messages)
-    # The template writes BOS itself where the model wants one: adding specials would double it.
-    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    if not encoded["input_ids"]:
-        raise DataError("a prompt has no tokens at all", got=list(messages), expected="something to answer")
-    said = _said(tokenizer, messages, text)
-    origin = [
-        Origin.PROMPT if any(a < end and start < b for a, b in said) else Origin.TEMPLATE
-        for start, end in encoded["offset_mapping"]
-    ]
-    return Prompt(torch.tensor(encoded["input_ids"]), torch.tensor(origin, dtype=torch.uint8))
+def render_prompt(chat: Chat, task: Task) -> Prompt:
+    """Render a task up to the point where the assistant begins to speak."""
+    for message in task.messages:
+        refuse_special_tokens(chat.tokenizer, message["content"])
+    text = chat.text(task.messages, task.tools)
+    spans = said_spans(chat, task.messages, task.tools, text)
+    ids, origin = encode(chat.tokenizer, text, spans, [Origin.PROMPT] * len(task.messages))
+    if not len(ids):
+        raise DataError(
+            "a prompt has no tokens at all", got=list(task.messages), expected="something to answer"
+        )
+    return Prompt(ids, origin)
 
 
-def encode_answer(tokenizer: PreTrainedTokenizerBase, text: str, stop_id: int) -> Tensor:
-    """The ids [L] that a policy would sample to say ``text`` and stop."""
-    refuse_special_tokens(tokenizer, text)
-    return torch.tensor([*tokenizer(text, add_special_tokens=False)["input_ids"], stop_id])
+def encode_answer(
+    chat: Chat, messages: Sequence[Message], said: Said, tools: Sequence[ToolSpec] = ()
+) -> Tensor:
+    """The ids [L] that a policy would draw to say this after ``messages``, as its template writes it."""
+    refuse_special_tokens(chat.tokenizer, f"{said.content}{said.calls}")
+    before = chat.text(messages, tools)
+    after = chat.text([*messages, said.message()], tools, prompt=False)
+    if not after.startswith(before):
+        raise DataError(
+            "the chat template writes an answer otherwise than it prompts for one: none can be demonstrated",
+            got=repr(after[agree(after, before) :][:SHOWN]),
+            expected=f"{before[agree(after, before) :][:SHOWN]!r} as in the prompt",
+            remedy="give another model.chat_template, or leave the sft stage out",
+        )
+    written = after[len(before) :].rstrip()
+    ends = [i for i, stop in enumerate(chat.stops) if written.endswith(stop)]
+    stop = ends[0] if ends else 0  # where the template writes no stop, the model's first one is meant
+    text = written.removesuffix(chat.stops[stop]) if ends else after[len(before) :]
+    ids = chat.tokenizer(text, add_special_tokens=False)["input_ids"]
+    return torch.tensor([*ids, chat.stop_ids[stop]])
+
+
+def decode_answer(chat: Chat, token_ids: Tensor) -> str:
+    """The text of an answer without its stop token; for graders and people, never encoded again."""
+    stopped = len(token_ids) > 0 and int(token_ids[-1]) in chat.stop_ids
+    return text_of(chat, token_ids[:-1] if stopped else token_ids)
+
+
+def text_of(chat: Chat, token_ids: Tensor) -> str:
+    """What ids say, byte for byte; bytes that are no UTF-8 read as U+FFFD."""
+    return b"".join(token_bytes(chat.tokenizer, token_ids.tolist())).decode("utf-8", errors="replace")
 
 
 def refuse_special_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
@@ -65,43 +97,89 @@ def refuse_special_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> None
             )
 
 
-def decode_answer(tokenizer: PreTrainedTokenizerBase, token_ids: Tensor, stop_ids: Sequence[int]) -> str:
-    """The text of an answer without its stop token; for graders and people, never encoded again."""
-    ids = token_ids.tolist()
-    return tokenizer.decode(ids[:-1] if ids and ids[-1] in stop_ids else ids)
+def encode(
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    spans: Sequence[Span] | None,
+    homes: Sequence[Origin],
+    start: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """The ids and origins [L] of a rendered text from character ``start`` on.
+
+    What a message says never becomes a control token: where a content holds the text of one (a web page
+    may), it is encoded apart, letter by letter as far as that token goes.
+
+    Args:
+        tokenizer: adds no special tokens itself: the template writes BOS where the model wants one.
+        text: rendered by the chat template.
+        spans: where each message's content stands, in order; None where that cannot be told.
+        homes: the origin of each message's content. Glue is TEMPLATE; without spans all is the last one's.
+        start: what comes before is not encoded.
+    """
+    ids: list[int] = []
+    origin: list[Origin] = []
+    for first, end, plain in _pieces(tokenizer, text, spans, start):
+        encoded = tokenizer(
+            text[first:end],
+            add_special_tokens=False,
+            split_special_tokens=plain,
+            return_offsets_mapping=True,
+        )
+        ids += encoded["input_ids"]
+        offsets = [(first + a, first + b) for a, b in encoded["offset_mapping"]]
+        origin += [homes[-1]] * len(offsets) if spans is None else list(_origins(offsets, spans, homes))
+    return torch.tensor(ids, dtype=torch.long), torch.tensor(origin, dtype=torch.uint8)
 
 
-def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> str:
-    """The text of a prompt."""
-    try:
-        return tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
-    except jinja2.TemplateError as error:
-        raise DataError(
-            "the chat template refuses these messages",
-            got=f"roles {[message.get('role') for message in messages]}: {error}",
-            remedy="change the roles of the task's messages, or set model.chat_template",
-        ) from error
-
-
-def _said(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], text: str
-) -> list[tuple[int, int]]:
+def said_spans(
+    chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec], text: str
+) -> list[Span] | None:
     """Character spans of the messages' contents within the rendered ``text``.
 
-    The glue between them is learnt by rendering placeholders, since a content may look like glue. Where a
-    template changes its glue with the content, the whole prompt counts as said by the task.
+    The glue between them is learnt by rendering placeholders, since a content may look like glue. None
+    where a template changes its glue with the content.
     """
     places = [f"\ue000{i}\ue001" for i in range(len(messages))]
-    outline = _render(tokenizer, [{**m, "content": place} for m, place in zip(messages, places, strict=True)])
+    marked = [
+        {**m, "content": place if m["content"] else ""} for m, place in zip(messages, places, strict=True)
+    ]
+    outline = chat.text(marked, tools)
     spans, cursor = [], 0
-    for i, message in enumerate(messages):
-        glue, found, outline = outline.partition(places[i])
+    for message, place in zip(messages, places, strict=True):
+        if not message["content"]:
+            spans.append((cursor, cursor))
+            continue
+        glue, found, outline = outline.partition(place)
         start = cursor + len(glue)
         after = outline.partition("\ue000")[0]
         forms = (message["content"], message["content"].strip())
         form = next((form for form in forms if text.startswith(form + after, start)), None)
         if not found or form is None or text[cursor:start] != glue:
-            return [(0, len(text))]
+            return None
         cursor = start + len(form)
         spans.append((start, cursor))
     return spans
+
+
+def _pieces(
+    tokenizer: PreTrainedTokenizerBase, text: str, spans: Sequence[Span] | None, start: int
+) -> Iterator[tuple[int, int, bool]]:
+    """Parts of a text to encode by themselves: (start, end, whether special tokens are plain text in it)."""
+    for a, b in spans or ():
+        if a >= start and any(token in text[a:b] for token in tokenizer.all_special_tokens):
+            if start < a:
+                yield start, a, False
+            yield a, b, True
+            start = b
+    if start < len(text):
+        yield start, len(text), False
+
+
+def _origins(offsets: Sequence[Span], spans: Sequence[Span], homes: Sequence[Origin]) -> Iterator[Origin]:
+    """The origin of each token: the message that it holds a letter of, or TEMPLATE."""
+    said = list(zip(spans, homes, strict=True))
+    for first, end in offsets:
+        while said and said[0][0][1] <= first:
+            del said[0]
+        # a token that begins before a content may still reach into it
+        yield next((home for (a, b), home in said[:2] if a < end and first < b), Origin.TEMPLATE)

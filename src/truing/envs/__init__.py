@@ -5,12 +5,38 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from truing.envs.adapters.mcp import Mcp
+from truing.envs.adapters.openenv import OpenEnv
+from truing.envs.adapters.verifiers import Verifiers
+from truing.envs.agentdojo import AgentDojo
 from truing.envs.arithmetic import Arithmetic
-from truing.envs.base import Env, Split, checked_tasks, nearest
+from truing.envs.base import Env, Split, checked_tasks
+from truing.envs.bfcl import BFCL
+from truing.envs.countdown import Countdown
+from truing.envs.dual import Dual
 from truing.envs.musique import Musique
+from truing.envs.names import nearest
+from truing.envs.reasoning_gym import ReasoningGym
+from truing.envs.taubench import TauBench
+from truing.envs.workbench import WorkBench
+from truing.envs.workspace import Workspace
 from truing.errors import RecipeError
 
-ENVS: dict[str, type] = {"arithmetic": Arithmetic, "musique": Musique}
+ENVS: dict[str, type] = {
+    "arithmetic": Arithmetic,
+    "countdown": Countdown,
+    "reasoning_gym": ReasoningGym,
+    "mcp": Mcp,
+    "verifiers": Verifiers,
+    "openenv": OpenEnv,
+    "musique": Musique,
+    "dual": Dual,
+    "workbench": WorkBench,
+    "taubench": TauBench,
+    "agentdojo": AgentDojo,
+    "bfcl": BFCL,
+    "workspace": Workspace,
+}
 
 __all__ = ["ENVS", "Env", "Split", "checked_tasks", "env_keys", "make_env"]
 
@@ -47,7 +73,7 @@ def _validated(name: str, config: Mapping[str, Any]) -> BaseModel:
 def _explain(error: ValidationError, valid: Mapping[str, Any]) -> RecipeError:
     """One problem as what, got, expected, remedy; an unknown key first, for it may be a misspelt one."""
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    key = str(problem["loc"][0])
+    key = ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
         return RecipeError(
             f"unknown recipe key 'env.{key}'",

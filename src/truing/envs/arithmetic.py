@@ -8,8 +8,9 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from truing.config import Part
-from truing.envs.base import Split, nearest, share_of
+from truing.envs.base import Split, share_of
 from truing.envs.kinds import KINDS, Draws, Question
+from truing.envs.names import nearest
 from truing.errors import DataError, RecipeError
 from truing.rewards import Rewards, extract_answer, write_answer
 from truing.types import Rollout, Task

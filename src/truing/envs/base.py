@@ -1,10 +1,10 @@
 """What an environment is: a supply of tasks, and what they are judged by."""
 
-import difflib
-from collections.abc import Iterable, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from truing.errors import DataError
+from truing.messages import Message, Said
 from truing.rewards import Rewards
 from truing.rng import seed_of
 from truing.types import Task
@@ -26,6 +26,27 @@ class Env(Protocol):
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """The tasks of a split, in their fixed order."""
+        ...
+
+
+class Episode(Protocol):
+    """One attempt at a task, with a world of its own that nobody else touches."""
+
+    def reply(self, said: Said) -> Sequence[Message]:
+        """What the world answers to a turn of the policy; nothing where the episode is over."""
+        ...
+
+    def outcome(self) -> Mapping[str, Any]:
+        """The world's final state, for graders and the record: plain data, as JSON has it."""
+        ...
+
+
+@runtime_checkable
+class Agentic(Env, Protocol):
+    """An environment whose tasks take several turns: it opens a fresh episode for each attempt."""
+
+    def open(self, task: Task) -> Episode:
+        """A new episode; the same task opens the same world every time."""
         ...
 
 
@@ -55,12 +76,6 @@ def checked_tasks(env: Env) -> dict[Split, Sequence[Task]]:
                 "a prompt is trained on and evaluated", got=twins, expected="each prompt in one split"
             )
     return splits
-
-
-def nearest(name: str, valid: Iterable[str]) -> str:
-    """A remedy that names the nearest valid name; empty where none is near."""
-    near = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.4)
-    return f"did you mean {near[0]!r}?" if near else ""
 
 
 def _check_messages(task: Task) -> None:

@@ -1,14 +1,14 @@
-"""Multi-hop question answering over given paragraphs: MuSiQue, HotpotQA, 2WikiMultihopQA."""
+"""Multi-hop question answering: MuSiQue, HotpotQA, 2WikiMultihopQA."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from truing.config import Part
 from truing.envs.base import Split, share_of
-from truing.envs.qa_rows import Question, read_question
+from truing.envs.qa_rows import Paragraph, Question, read_question
 from truing.envs.source import parse_spec, read_rows
 from truing.errors import DataError
 from truing.rewards import (
@@ -31,8 +31,14 @@ class MusiqueConfig(Part):
 
     data: str | Annotated[tuple[str, ...], Field(min_length=1)]
     """One spec or several, pooled: a file or folder, or "hub/id,config,split"; each may end in [:100]."""
+    mode: Literal["paragraphs", "search"] = "paragraphs"
+    """The prompt holds paragraphs, or the policy has a tool that searches the paragraphs of all questions."""
     paragraphs: Literal["supporting", "all"] = "supporting"
-    """Which paragraphs the prompt holds, in the order of the data."""
+    """Which paragraphs the prompt holds, in the order of the data; in search mode it holds none."""
+    search_results: Annotated[int, Field(ge=1)] = 3
+    """A search returns at most so many paragraphs."""
+    paragraph_chars: Annotated[int, Field(ge=1)] = 600
+    """A search shows at most so many characters of a paragraph, and says how many it cut."""
     eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
     """Questions whose SHA-256 of (seed, text), as a number in [0, 1), is below this are for evaluation."""
     seed: int = 0
@@ -51,12 +57,30 @@ class MusiqueConfig(Part):
     """Weight of the exact match with an answer."""
     format_weight: Weight = 0.0
     """Weight of keeping to the format."""
+    support_weight: Weight = 0.0
+    """Weight of the share of supporting paragraphs that the searches returned; 0 without searches."""
+
+    @field_validator("support_weight")
+    @classmethod
+    def _searched(cls, weight: float, earlier: ValidationInfo) -> float:
+        """Refuse to weigh searches where there are none."""
+        if weight and earlier.data.get("mode") == "paragraphs":
+            raise ValueError('0, or set env.mode = "search"')
+        return weight
 
 
 class Musique:
     """Questions whose answer takes several paragraphs, judged by SQuAD-style F1 and exact match."""
 
     Config = MusiqueConfig
+
+    def __new__(cls, config: MusiqueConfig) -> "Musique":
+        """In search mode the subclass that searches: it alone opens episodes."""
+        if config.mode == "paragraphs":
+            return super().__new__(cls)
+        from truing.envs.musique_search import MusiqueSearch
+
+        return super().__new__(MusiqueSearch)
 
     def __init__(self, config: MusiqueConfig) -> None:
         self.config = config
@@ -65,8 +89,8 @@ class Musique:
             "em": (_answer_reward(exact_match, config.answer_format), config.em_weight),
             "format": (_format_reward(config.answer_format), config.format_weight),
         }
-        questions, self.notes = _load([config.data] if isinstance(config.data, str) else config.data)
-        hashed = [(share_of("split", config.seed, _one_text(q)), self._task(q)) for q in questions]
+        self.questions, self.notes = _load([config.data] if isinstance(config.data, str) else config.data)
+        hashed = [(share_of("split", config.seed, _one_text(q)), self._task(q)) for q in self.questions]
         # in hash order a limit takes from every data set, and a larger share keeps what was in a smaller one
         hashed.sort(key=lambda pair: (pair[0], pair[1].task_id))
         self._tasks: dict[Split, Sequence[Task]] = {
@@ -82,19 +106,22 @@ class Musique:
         """One question as a task."""
         system = [{"role": "system", "content": self.config.system}] if self.config.system else []
         return Task(
-            task_id=f"{question.family}/{question.question_id}",
+            task_id=question.task_id,
             family=question.family,
-            messages=(*system, {"role": "user", "content": _prompt(question, self.config)}),
+            messages=(*system, {"role": "user", "content": self._prompt(question)}),
             answer=question.answers,
             demonstration=write_answer(question.answers[0], self.config.answer_format),
         )
 
+    def _prompt(self, question: Question) -> str:
+        """Paragraphs, then the question. Nothing is cut: a prompt that is too long is an error elsewhere."""
+        ask = "Answer:" if self.config.answer_format == "line" else "End with <answer>your answer</answer>."
+        shown = [f"{p.title}: {p.text}" for p in self._shown(question)]
+        return "\n\n".join([*shown, f"Question: {question.text}", ask])
 
-def _prompt(question: Question, config: MusiqueConfig) -> str:
-    """The paragraphs, then the question. Nothing is cut: a prompt that is too long is an error elsewhere."""
-    shown = [p for p in question.paragraphs if p.supporting or config.paragraphs == "all"]
-    ask = "Answer:" if config.answer_format == "line" else "End with <answer>your answer</answer>."
-    return "\n\n".join([*(f"{p.title}: {p.text}" for p in shown), f"Question: {question.text}", ask])
+    def _shown(self, question: Question) -> Sequence[Paragraph]:
+        """The paragraphs that the prompt holds."""
+        return [p for p in question.paragraphs if p.supporting or self.config.paragraphs == "all"]
 
 
 def _load(specs: Iterable[str]) -> tuple[list[Question], tuple[str, ...]]:
@@ -107,7 +134,7 @@ def _load(specs: Iterable[str]) -> tuple[list[Question], tuple[str, ...]]:
             if isinstance(question, str):
                 skipped[f"{spec}: skipped rows {question}"] += 1
                 continue
-            name = f"{question.family}/{question.question_id}"
+            name = question.task_id
             if name in questions:
                 places = f"{questions[name].where} and {question.where}"
                 raise DataError(f"two rows have the id {name!r}", got=places, expected="each question once")

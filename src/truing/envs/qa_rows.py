@@ -38,6 +38,11 @@ class Question:
     paragraphs: tuple[Paragraph, ...]
     where: str
 
+    @property
+    def task_id(self) -> str:
+        """The question's name among those of all data sets."""
+        return f"{self.family}/{self.question_id}"
+
 
 class _MusiqueParagraph(BaseModel):
     title: str

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from truing.contract import SamplingContract
 from truing.errors import ModelError
 from truing.models.pack import Packed, pack
 from truing.ops.logprobs import chunked_scores
 from truing.ops.sampling import contract_logits, support_mask
-from truing.types import Batch, Sample, SamplingContract, Scores
+from truing.types import Batch, Sample, Scores
 
 HEAD_ROWS = 512
 """Rows of logits that exist at once: 512 × 49,152 × 4 bytes = 100 MB."""

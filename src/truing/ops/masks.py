@@ -4,25 +4,47 @@ One function per use, so that a use can be found, and changed, alone. Ids never 
 looks like glue may have been the policy's own choice, and a pad may look like a stop.
 """
 
+from typing import Literal
+
+import torch
 from torch import Tensor
 
 from truing.errors import ContractError
-from truing.ops.checks import check
-from truing.types import Origin
+from truing.ops.checks import check, check_choice
+from truing.types import Excluded, Origin
+
+MaskPolicy = Literal["sampled", "no_structure", "action"]
 
 
-def policy_mask(origin_T: Tensor) -> Tensor:
-    """Tokens under policy terms: the policy chose them.
+def excluded(origin_T: Tensor, structure_T: Tensor, forced_T: Tensor, policy: MaskPolicy) -> Tensor:
+    """Why each token is not under policy terms; NO where it is. This is the mask rule.
 
-    m_t = [origin_t = SAMPLED]: only actions have a score (https://arxiv.org/abs/1506.02438 eq. 1).
+    Only actions have a score (https://arxiv.org/abs/1506.02438 eq. 1), so what was not SAMPLED is out.
+    "sampled" keeps every action; "no_structure" drops scaffolding of tool calls (the mask then depends on
+    the action, and a baseline no longer cancels: docs/masks.md); "action" drops turns that began with
+    forced tokens.
+
+    Worked example: origin P S S S, structure 0 1 0 0, forced 0 0 0 1
+        sampled → NOT_SAMPLED NO NO NO · no_structure → NOT_SAMPLED STRUCTURE NO NO
+        action → NOT_SAMPLED NO NO FORCED_ACTION
 
     Args:
         origin_T: [T] uint8, an ``Origin`` per token.
+        structure_T: [T] bool, scaffolding of tool calls.
+        forced_T: [T] bool, tokens of turns that began with forced tokens.
+        policy: which of the three.
 
     Returns:
-        [T] bool; empty for T = 0.
+        [T] uint8, an ``Excluded`` per token; empty for T = 0.
     """
-    return _came_from(Origin.SAMPLED, origin_T)
+    check_choice("policy", policy, MaskPolicy)
+    check(structure_T=(structure_T, "bool"), forced_T=(forced_T, "bool"))
+    why_T = torch.full_like(origin_T, Excluded.NO)
+    if policy == "no_structure":
+        why_T = why_T.masked_fill(structure_T, Excluded.STRUCTURE)
+    if policy == "action":
+        why_T = why_T.masked_fill(forced_T, Excluded.FORCED_ACTION)
+    return why_T.masked_fill(~_came_from(Origin.SAMPLED, origin_T), Excluded.NOT_SAMPLED)
 
 
 def kl_mask(origin_T: Tensor) -> Tensor:

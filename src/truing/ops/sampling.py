@@ -17,9 +17,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from truing.contract import SamplingContract
 from truing.errors import ContractError
 from truing.ops.checks import check, widen
-from truing.types import SamplingContract
 
 _WINDOW = 512  # a nucleus is nearly always inside the top 512, and those cost a tenth of a full sort
 

@@ -30,6 +30,7 @@ NO_CLIP = NO_RATIO + ", or the objective does not clip"
 NO_REF = "no such token has a reference log-probability"
 LATER = "inner steps after the first, or no sampled token has both log-probabilities"
 OFF = "the loss has no such term"
+NO_SAMPLED = "no token was sampled"
 
 METRICS = (
     Metric(
@@ -180,6 +181,56 @@ METRICS = (
     Metric("length/max", "tokens/sample", "Largest number of SAMPLED or DEMO tokens of a sample.", ""),
     Metric(
         "truncated/share", "share", "Rollouts with a reward that were cut off ÷ those with one.", NO_REWARD
+    ),
+    *(
+        Metric(f"ended/{by}", "share", f"Rollouts that were {how} ÷ all rollouts.", "")
+        for by, how in {
+            "length": "cut at max_new_tokens of a turn",
+            "turns": "cut at episode.max_turns",
+            "context": "cut because the next turn would not fit the model's context",
+            "time": "cut at episode.time_limit",
+            "error": "ended by a fault of the world, a tool or a judge; they have no reward",
+        }.items()
+    ),
+    Metric("turns/mean", "turns/rollout", "Turns of the policy per rollout.", ""),
+    Metric(
+        "turns/restarts_mean",
+        "per rollout",
+        "Turns before which the chat template wrote the past otherwise than it was said; each begins another "
+        "sample.",
+        "",
+    ),
+    Metric("tools/calls_mean", "calls/rollout", "Tool calls that could be read, per rollout.", ""),
+    Metric(
+        "tools/lost_chars", "characters", "What episode.max_reply_chars cut from answers of the world.", ""
+    ),
+    Metric("tokens/structure_share", "share", "Scaffolding of tool calls ÷ SAMPLED tokens.", NO_SAMPLED),
+    *(
+        Metric(
+            f"masked/{reason}",
+            "share",
+            f"SAMPLED tokens not trained because {why} ÷ SAMPLED tokens.",
+            NO_SAMPLED,
+        )
+        for reason, why in {
+            "structure": 'they are scaffolding of a call (episode.mask = "no_structure")',
+            "forced_action": 'their turn began with forced tokens (episode.mask = "action")',
+            "not_kept": "their rollout failed, has no other to compare with, or earned too little",
+        }.items()
+    ),
+    *(
+        Metric(
+            f"family_{name}/<family>",
+            unit,
+            f"{what} the samples of one task family.",
+            "one family alone, or none recorded",
+        )
+        for name, unit, what in (
+            ("reward", "reward", "Mean reward of"),
+            ("length", "tokens/sample", "Mean SAMPLED or DEMO tokens of"),
+            ("entropy", "nats", "Mean entropy, of what was drawn from, over scored tokens of"),
+            ("truncated", "share", "Share that was cut off of"),
+        )
     ),
     Metric("advantage/mean", "", "Mean advantage over policy tokens: long answers weigh more.", NO_POLICY),
     Metric(

@@ -7,8 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from truing.errors import ContractError
+from truing.messages import Message
 from truing.record.lines import floats_from_json
-from truing.types import Message, Sample, Status, StepRecord
+from truing.types import EndedBy, Sample, Status, StepRecord
 
 TRAINER_NUMBERS = ("new_logprob", "entropy", "raw_entropy")
 
@@ -27,7 +28,10 @@ class SampleRow:
     text: str
     status: Status
     reward_parts: Mapping[str, float]
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...]  # the prompt's, then what was said
+    outcome: Mapping[str, Any]  # the world's final state
+    ended_by: EndedBy
+    error: str
 
     def __post_init__(self) -> None:
         expected = (len(self.sample),)

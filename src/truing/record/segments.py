@@ -13,13 +13,15 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from truing.contract import SamplingContract
 from truing.record.lines import dump_json, floats_from_json
 from truing.record.rows import TRAINER_NUMBERS, SampleRow
-from truing.types import MASKS, NUMBERS, FinishReason, Sample, SamplingContract, Status, Support, TurnSpan
+from truing.types import MASKS, NUMBERS, EndedBy, FinishReason, Sample, Status, Support, TurnSpan
 
 STREAMS = {  # token streams of a Sample
     "token_ids": (pa.int64(), torch.int64),
     "origin": (pa.uint8(), torch.uint8),
+    "excluded": (pa.uint8(), torch.uint8),
     **dict.fromkeys(MASKS, (pa.bool_(), torch.bool)),
     **dict.fromkeys(NUMBERS, (pa.float32(), torch.float32)),
 }
@@ -47,7 +49,7 @@ TURN = pa.struct(
         "weight_digest": pa.string(),
     }
 )
-JSON_FACTS = ("contract", "reward_parts", "messages")
+JSON_FACTS = ("contract", "reward_parts", "messages", "outcome")
 SCHEMA = pa.schema(
     {
         "stage": pa.string(),
@@ -55,6 +57,8 @@ SCHEMA = pa.schema(
         **FACTS,
         "text": pa.string(),
         "status": pa.string(),
+        "ended_by": pa.string(),
+        "error": pa.string(),
         **dict.fromkeys(JSON_FACTS, pa.string()),
         "turns": pa.list_(TURN),
         **{name: pa.list_(arrow) for name, (arrow, _) in LISTS.items()},
@@ -85,9 +89,12 @@ def table_of(stage: str, step: int, rows: Sequence[SampleRow]) -> pa.Table:
         **{name: [getattr(sample, name) for sample in samples] for name in FACTS},
         "text": [row.text for row in rows],
         "status": [row.status for row in rows],
+        "ended_by": [row.ended_by for row in rows],
+        "error": [row.error for row in rows],
         "contract": [dump_json(asdict(sample.contract)).decode() for sample in samples],
         "reward_parts": [dump_json(row.reward_parts).decode() for row in rows],
         "messages": [dump_json(row.messages).decode() for row in rows],
+        "outcome": [dump_json(row.outcome).decode() for row in rows],
         "turns": [[asdict(turn) for turn in sample.turns] for sample in samples],
         **{name: [_values(getattr(s, name), dtype) for s in samples] for name, (_, dtype) in STREAMS.items()},
         **{name: [_values(getattr(row, name), dtype) for row in rows] for name, (_, dtype) in SEEN.items()},
@@ -144,6 +151,9 @@ def _row(facts: dict, streams: dict) -> SampleRow:
         status=Status(facts["status"]),
         reward_parts=floats_from_json(json.loads(facts["reward_parts"])),
         messages=tuple(json.loads(facts["messages"])),
+        outcome=json.loads(facts["outcome"]),
+        ended_by=EndedBy(facts["ended_by"]),
+        error=facts["error"],
         **{name: streams[name] for name in SEEN},
     )
 

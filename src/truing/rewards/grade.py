@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any
 
-from truing.errors import RewardError
+from truing.errors import JudgeUnavailable, RewardError, SkipGroup
 from truing.types import Rollout, Task
 
 RewardFn = Callable[[Rollout, Task], float]
@@ -52,6 +52,8 @@ def _call(name: str, function: RewardFn, rollout: Rollout) -> float:
     response = rollout.text if len(rollout.text) <= SHOWN else rollout.text[:SHOWN] + " […]"
     try:
         value = function(rollout, rollout.task)
+    except (JudgeUnavailable, SkipGroup):
+        raise
     except Exception as error:
         raise RewardError(
             f"{where} raised {type(error).__name__}: {error}",

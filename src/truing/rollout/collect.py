@@ -1,76 +1,147 @@
-"""Tasks to graded groups: each task is answered ``group_size`` times and every answer is graded."""
+"""Tasks to graded groups: each task is attempted ``group_size`` times, and every attempt is graded.
 
+All attempts are in flight together: at each turn one call of the sampler draws for those that go on.
+"""
+
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-import torch
-from transformers import PreTrainedTokenizerBase
-
-from truing.chat import Prompt, decode_answer, render_prompt
-from truing.sample.hf import Completion, Request
-from truing.types import FinishReason, Rollout, RolloutGroup, SamplingContract, Status, Task, Turn
+from truing.chat import Chat, begin
+from truing.config import EpisodeConfig
+from truing.contract import SamplingContract
+from truing.envs.base import Agentic, Env, Episode
+from truing.errors import SkipGroup
+from truing.messages import Message
+from truing.rollout.seat import Seat
+from truing.rollout.worlds import in_threads
+from truing.sample.hf import Completion
+from truing.types import EndedBy, Rollout, RolloutGroup, Status, Task
 
 Grade = Callable[[Rollout], tuple[float, Mapping[str, float]]]
 
 
-class Sampler(Protocol):
-    """Draws completions; ``version`` and ``weight_digest`` name the weights it holds."""
+class Voice(Protocol):
+    """Says the next turn of each attempt: a sampler, or a script of demonstrations."""
 
     version: int
     weight_digest: str
 
-    def generate(self, requests: Sequence[Request], contract: SamplingContract) -> list[Completion]:
-        """One completion per request, in their order."""
+    def say(self, seats: Sequence[Seat]) -> list[Completion]:
+        """One turn for each seat, in their order."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """Where attempts take place: how the model is spoken to, the worlds, and their limits."""
+
+    chat: Chat
+    env: Env
+    contract: SamplingContract
+    limits: EpisodeConfig
+    context_length: int
 
 
 def collect(
     tasks: Sequence[Task],
     *,
     group_size: int,
-    sampler: Sampler,
-    tokenizer: PreTrainedTokenizerBase,
-    contract: SamplingContract,
-    grade: Grade,
+    scene: Scene,
+    voice: Voice,
+    grade: Grade | None,
     key: tuple[object, ...],
 ) -> list[RolloutGroup]:
-    """Answer each task ``group_size`` times; ``key`` names the occasion (seed, stage, step).
+    """Attempt each task ``group_size`` times; ``key`` names the occasion (seed, stage, step).
 
     Ids and random numbers go by a task's place and not by its id: where an epoch ends within a step, one
-    task may be there twice, and its two groups are as apart as any.
+    task may be there twice, and its two groups are as apart as any. Without ``grade`` rewards stay NaN.
     """
-    prompts = [render_prompt(tokenizer, task.messages) for task in tasks]
-    requests = [
-        Request(prompt.token_ids, (*key, place, k))
-        for place, prompt in enumerate(prompts)
-        for k in range(group_size)
-    ]
-    completions = iter(sampler.generate(requests, contract))
+    seats = _seats(tasks, group_size, scene, key)
+    started = time.monotonic()
+    while live := [seat for seat in seats if seat.status is None]:
+        if scene.limits.time_limit and time.monotonic() - started > scene.limits.time_limit:
+            for seat in live:
+                seat.end(Status.TRUNCATED, EndedBy.TIME)
+            break
+        for seat, drawn in zip(live, voice.say(live), strict=True):
+            seat.hear(scene.chat, drawn, voice.version, voice.weight_digest)
+        _reply([seat for seat in live if seat.status is None], scene)
+    _look(seats, scene)
     groups = []
-    for place, (task, prompt) in enumerate(zip(tasks, prompts, strict=True)):
-        group_id = "/".join(map(str, (*key, place)))
-        rollouts = []
-        for k in range(group_size):
-            turn = _turn(prompt, next(completions), sampler)
-            text = decode_answer(tokenizer, turn.token_ids, contract.stop_ids)
-            status = Status.TRUNCATED if turn.finish_reason is FinishReason.LENGTH else Status.DONE
-            rollout = Rollout(f"{group_id}/{k}", group_id, task, (turn,), text, status, contract)
-            reward, parts = grade(rollout)
-            rollouts.append(replace(rollout, reward=reward, reward_parts=parts))
-        groups.append(RolloutGroup(group_id, task, tuple(rollouts)))
+    for first in range(0, len(seats), group_size):
+        attempts = seats[first : first + group_size]
+        rollouts = [seat.rollout(scene.contract, k) for k, seat in enumerate(attempts)]
+        graded = rollouts if grade is None else _graded(rollouts, grade)
+        groups.append(RolloutGroup(attempts[0].group_id, attempts[0].task, tuple(graded)))
     return groups
 
 
-def _turn(prompt: Prompt, completion: Completion, sampler: Sampler) -> Turn:
-    """A completion, with what it was shown and who drew it."""
-    return Turn(
-        context_ids=prompt.token_ids,
-        context_origin=prompt.origin,
-        token_ids=completion.token_ids,
-        sampler_logprob=completion.logprob.to(torch.float32),
-        finish_reason=completion.finish_reason,
-        sampler_version=sampler.version,
-        weight_digest=sampler.weight_digest,
-        support=completion.support,
-    )
+def _seats(tasks: Sequence[Task], group_size: int, scene: Scene, key: tuple[object, ...]) -> list[Seat]:
+    """All attempts before their first turn, each with a fresh world."""
+    begun = [begin(scene.chat, task) for task in tasks]
+    seats = [
+        Seat(task, "/".join(map(str, (*key, place))), (*key, place, k), *begun[place], None)
+        for place, task in enumerate(tasks)
+        for k in range(group_size)
+    ]
+    if isinstance(scene.env, Agentic):
+        opened = in_threads([_opening(scene.env, seat.task) for seat in seats], scene.limits.timeout)
+        for seat, world in zip(seats, opened, strict=True):
+            seat.episode = world.value
+            if world.value is None:
+                seat.end(Status.ERROR, EndedBy.ERROR, f"opening the episode failed: {world.error}")
+    return seats
+
+
+def _opening(env: Agentic, task: Task) -> Callable[[], Episode]:
+    return lambda: env.open(task)
+
+
+def _reply(seats: Sequence[Seat], scene: Scene) -> None:
+    """Let each world answer what was said to it, all at one time."""
+    for seat in seats:
+        if seat.episode is None:
+            seat.end(Status.DONE, EndedBy.WORLD)
+    heard = [seat for seat in seats if seat.episode is not None]
+    replies = in_threads([_replying(seat) for seat in heard], scene.limits.timeout)
+    room = scene.context_length - scene.contract.max_new_tokens
+    for seat, reply in zip(heard, replies, strict=True):
+        if reply.value is None:
+            seat.end(Status.ERROR, EndedBy.ERROR, f"the world failed to answer: {reply.error}")
+        else:
+            seat.go_on(scene.chat, reply.value, scene.limits, room)
+
+
+def _replying(seat: Seat) -> Callable[[], Sequence[Message]]:
+    episode, said = seat.episode, seat.said
+    assert episode is not None
+    return lambda: episode.reply(said)
+
+
+def _look(seats: Sequence[Seat], scene: Scene) -> None:
+    """Ask each world that did not fail what became of it."""
+    whole = [seat for seat in seats if seat.episode is not None and seat.status is not Status.ERROR]
+    outcomes = in_threads([seat.episode.outcome for seat in whole if seat.episode], scene.limits.timeout)
+    for seat, outcome in zip(whole, outcomes, strict=True):
+        if outcome.value is None:
+            seat.end(
+                Status.ERROR, EndedBy.ERROR, f"the world failed to say what became of it: {outcome.error}"
+            )
+        else:
+            seat.outcome = outcome.value
+
+
+def _graded(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
+    """The rollouts of a group with their rewards; what failed has none."""
+    try:
+        return [rollout if rollout.status is Status.ERROR else _grade(rollout, grade) for rollout in rollouts]
+    except SkipGroup as reason:
+        failed = {"status": Status.ERROR, "ended_by": EndedBy.ERROR, "error": str(reason)}
+        return [replace(rollout, **failed) for rollout in rollouts]
+
+
+def _grade(rollout: Rollout, grade: Grade) -> Rollout:
+    reward, parts = grade(rollout)
+    return replace(rollout, reward=reward, reward_parts=parts)

@@ -1,111 +1,100 @@
-"""Rollouts and demonstrations to Samples: token streams, and the masks that follow from origin."""
+"""Rollouts to Samples: token streams, and the masks that follow from origin."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from truing.chat import Prompt
-from truing.ops.masks import kl_mask, policy_mask, supervised_mask, value_mask
-from truing.types import (
-    RAW,
-    FinishReason,
-    Origin,
-    Rollout,
-    Sample,
-    SamplingContract,
-    Support,
-    Task,
-    Turn,
-    TurnSpan,
-)
+from truing.contract import RAW
+from truing.ops.masks import MaskPolicy, excluded, kl_mask, supervised_mask, value_mask
+from truing.types import Excluded, Origin, Rollout, Sample, Support, Turn, TurnSpan
 
 
-def flatten(rollout: Rollout) -> Sample:
-    """One sample per rollout: each turn's context, then what was drawn.
+def flatten(rollout: Rollout, mask: MaskPolicy = "sampled") -> list[Sample]:
+    """The samples of a rollout: one, and another from each turn before which the past was written anew.
 
     Two turns, context of 3 and 1 ids, 2 and 1 drawn:
     origin P P P S S O S · turns [3, 5) and [6, 7) · sampler_logprob NaN where not S.
     """
-    ids, origins, logprobs, spans, length = [], [], [], [], 0
-    for turn in rollout.turns:
-        start = length + len(turn.context_ids)
-        length = start + len(turn.token_ids)
-        drawn = torch.full((len(turn.token_ids),), Origin.SAMPLED, dtype=torch.uint8)
+    return [_sample(rollout, turns, sample_id, mask) for sample_id, turns in sample_turns(rollout).items()]
+
+
+def sample_turns(rollout: Rollout) -> dict[str, Sequence[Turn]]:
+    """The turns of each sample of a rollout, by the sample's id."""
+    starts = [i for i, turn in enumerate(rollout.turns) if i == 0 or turn.restarts]
+    parts = [rollout.turns[a:b] for a, b in zip(starts, [*starts[1:], None][: len(starts)], strict=True)]
+    if len(parts) == 1:
+        return {rollout.rollout_id: parts[0]}
+    return {f"{rollout.rollout_id}#{i}": part for i, part in enumerate(parts)}
+
+
+def as_demonstration(rollout: Rollout) -> Rollout:
+    """A rollout that is kept as an example: its drawn ids become DEMO, scored without a contract."""
+    return replace(rollout, turns=tuple(_as_demonstration(turn) for turn in rollout.turns), contract=RAW)
+
+
+def untrained(sample: Sample) -> Sample:
+    """A sample that is on record and under no term of the loss."""
+    off = torch.zeros_like(sample.policy_mask)
+    why = torch.where(sample.policy_mask, Excluded.NOT_KEPT, sample.excluded).to(torch.uint8)
+    return replace(sample, excluded=why, policy_mask=off, kl_mask=off, value_mask=off, supervised_mask=off)
+
+
+def _sample(rollout: Rollout, turns: Sequence[Turn], sample_id: str, mask: MaskPolicy) -> Sample:
+    """Turns that extend each other, as one sample."""
+    spans, ids, origins, structures, logprobs, forced, length = [], [], [], [], [], [], 0
+    for turn in turns:
+        context, drawn = len(turn.context_ids), len(turn.token_ids)
+        start, length = length + context, length + context + drawn
         ids += [turn.context_ids, turn.token_ids]
-        origins += [turn.context_origin, drawn]
-        logprobs += [torch.full((len(turn.context_ids),), torch.nan), turn.sampler_logprob]
+        origins += [turn.context_origin, turn.origin]
+        structures += [torch.zeros(context, dtype=torch.bool), turn.structure]
+        logprobs += [torch.full((context,), torch.nan), turn.sampler_logprob]
+        action_forced = bool((turn.context_origin == Origin.FORCED).any())
+        forced += [torch.full((context + drawn,), action_forced)]
         spans.append(TurnSpan(start, length, turn.finish_reason, turn.sampler_version, turn.weight_digest))
-    first = rollout.turns[0]
-    origin = torch.cat(origins)
-    sampler_logprob = torch.cat(logprobs)
+    origin, structure, sampler_logprob = torch.cat(origins), torch.cat(structures), torch.cat(logprobs)
+    why = excluded(origin, structure, torch.cat(forced), mask)
     return Sample.bare(
-        sample_id=rollout.rollout_id,
+        sample_id=sample_id,
         rollout_id=rollout.rollout_id,
         group_id=rollout.group_id,
         task_id=rollout.task.task_id,
         family=rollout.task.family,
-        prompt_hash=Prompt(first.context_ids, first.context_origin).hash,
-        prompt_length=len(first.context_ids),
+        prompt_hash=Prompt(turns[0].context_ids, turns[0].context_origin).hash,
+        prompt_length=len(turns[0].context_ids),
         turns=tuple(spans),
         contract=rollout.contract,
         reward=rollout.reward,
         token_ids=torch.cat(ids),
         origin=origin,
-        policy_mask=policy_mask(origin),
+        structure=structure,
+        excluded=why,
+        policy_mask=why == Excluded.NO,
         kl_mask=kl_mask(origin),
         value_mask=value_mask(origin),
+        supervised_mask=supervised_mask(origin),
         sampler_logprob=sampler_logprob,
         old_logprob=sampler_logprob,
-        old_source="sampler",
-        support=_join_supports(rollout.turns, rollout.contract),
+        old_source="sampler" if (origin == Origin.SAMPLED).any() else "",
+        support=_join_supports(turns) if rollout.contract.truncates else None,
     )
 
 
-def demonstration(task: Task, prompt: Prompt, answer_ids: Tensor, sample_id: str) -> Sample:
-    """A demonstration as a sample: the ids a policy would have drawn, trained by supervised terms only."""
-    origin = torch.cat([prompt.origin, torch.full((len(answer_ids),), Origin.DEMO, dtype=torch.uint8)])
-    start = len(prompt.token_ids)
-    return Sample.bare(
-        sample_id=sample_id,
-        rollout_id=sample_id,
-        group_id=sample_id,
-        task_id=task.task_id,
-        family=task.family,
-        prompt_hash=prompt.hash,
-        prompt_length=start,
-        turns=(TurnSpan(start, len(origin), FinishReason.DEMO, 0, ""),),
-        contract=RAW,
-        token_ids=torch.cat([prompt.token_ids, answer_ids]),
-        origin=origin,
-        supervised_mask=supervised_mask(origin),
-    )
-
-
-def as_demonstration(rollout: Rollout) -> Sample:
-    """A rollout that is kept as an example: its drawn ids become DEMO, scored without a contract."""
-    row = flatten(rollout)
-    drawn, nothing = row.policy_mask, torch.zeros_like(row.policy_mask)
-    unknown = torch.full_like(row.sampler_logprob, torch.nan)
+def _as_demonstration(turn: Turn) -> Turn:
+    """A turn whose drawn ids are DEMO; what was forced on it stays context."""
+    drawn = turn.origin == Origin.SAMPLED
     return replace(
-        row,
-        contract=RAW,
-        origin=torch.where(drawn, Origin.DEMO, row.origin).to(torch.uint8),
-        policy_mask=nothing,
-        kl_mask=nothing,
-        value_mask=nothing,
-        supervised_mask=drawn,
-        sampler_logprob=unknown,
-        old_logprob=unknown,
-        old_source="",
+        turn,
+        origin=torch.where(drawn, Origin.DEMO, turn.origin).to(torch.uint8),
+        sampler_logprob=torch.full_like(turn.sampler_logprob, torch.nan),
         support=None,
     )
 
 
-def _join_supports(turns: tuple[Turn, ...], contract: SamplingContract) -> Support | None:
+def _join_supports(turns: Sequence[Turn]) -> Support:
     """The supports of all turns over the whole sample; context tokens have none."""
-    if not contract.truncates:
-        return None
     ids, counts = [], [torch.zeros(1, dtype=torch.long)]
     for turn in turns:
         assert turn.support is not None  # the sampler records one wherever the contract truncates

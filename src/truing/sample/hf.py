@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
+from truing.contract import SamplingContract
 from truing.errors import DataError
 from truing.models.score import autocast
 from truing.ops.logprobs import token_logprobs
 from truing.ops.sampling import contract_logits, draw
 from truing.rng import uniforms
-from truing.types import FinishReason, SamplingContract, Support
+from truing.types import FinishReason, Origin, Support
 
 PAD_LIMIT = 1.5
 """Longest prompt of a part ÷ its shortest: more parts compute fewer pads, and decode fewer rows at once."""
@@ -35,7 +36,8 @@ class Completion:
     """One drawn answer; the stop token, where there is one, is its last id."""
 
     token_ids: Tensor  # [L] int64
-    logprob: Tensor  # [L] float32
+    origin: Tensor  # [L] uint8
+    logprob: Tensor  # [L] float32, NaN where nothing was drawn
     support: Support | None
     finish_reason: FinishReason
 
@@ -56,6 +58,7 @@ class _Row:
         splits = torch.tensor([0, *(len(ids) for ids in self.supports)]).cumsum(0)
         return Completion(
             torch.tensor(self.ids),
+            torch.full((len(self.ids),), Origin.SAMPLED, dtype=torch.uint8),
             torch.tensor(self.logprobs),
             Support(torch.cat(self.supports), splits) if contract.truncates else None,
             FinishReason.STOP if stopped else FinishReason.LENGTH,

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from truing.errors import DataError
+from truing.errors import DataError, RolloutError
 from truing.rng import generator
-from truing.types import RolloutGroup
+from truing.types import RolloutGroup, Status
 
 LEVEL = 0.95
 RESAMPLES = 9999
@@ -30,12 +30,16 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an evaluation saw, by task id: the mean reward, and the answers."""
+    """What an evaluation saw, by task id: the mean reward, and the answers.
+
+    A task of which every attempt failed has no reward, and is named in ``failed`` with its first error.
+    """
 
     name: str
     reward: Mapping[str, float]
     parts: Mapping[str, float]  # mean of each reward component
-    answers: Mapping[str, Sequence[str]]  # what was said to each task
+    answers: Mapping[str, Sequence[str]]  # what was said last to each task
+    failed: Mapping[str, str]
 
     def estimate(self) -> Estimate:
         """Mean reward over tasks."""
@@ -43,14 +47,15 @@ class Evaluation:
 
     def gain_over(self, before: "Evaluation") -> Estimate:
         """Mean of the paired differences, task by task."""
-        if self.reward.keys() != before.reward.keys():
+        asked, asked_before = (e.reward.keys() | e.failed.keys() for e in (self, before))
+        if asked != asked_before:
             raise DataError(
                 f"{self.name} and {before.name} were evaluated on different tasks",
-                got=sorted(self.reward.keys() ^ before.reward.keys())[:3],
+                got=sorted(asked ^ asked_before)[:3],
                 expected="the same tasks, to compare one by one",
             )
-        differences = [self.reward[task] - before.reward[task] for task in self.reward]
-        return bootstrap(differences, "gain")
+        judged = [task for task in self.reward if task in before.reward]
+        return bootstrap([self.reward[task] - before.reward[task] for task in judged], "gain")
 
 
 def read_evaluation(payload: Mapping[str, Any]) -> Evaluation:
@@ -79,10 +84,19 @@ def bootstrap(values: Sequence[float], key: str) -> Estimate:
 def evaluate(name: str, draw: Callable[[], Sequence[RolloutGroup]]) -> Evaluation:
     """Draw and average by task; ``draw`` gives one group per task."""
     groups = draw()
-    reward = {g.task.task_id: float(np.mean([r.reward for r in g.rollouts])) for g in groups}
-    names = groups[0].rollouts[0].reward_parts
-    parts = {
-        part: float(np.mean([r.reward_parts[part] for g in groups for r in g.rollouts])) for part in names
-    }
-    answers = {g.task.task_id: [r.text for r in g.rollouts] for g in groups}
-    return Evaluation(name, reward, parts, answers)
+    graded = {g.task.task_id: [r for r in g.rollouts if r.status is not Status.ERROR] for g in groups}
+    judged = {task: rollouts for task, rollouts in graded.items() if rollouts}
+    failed = {g.task.task_id: g.rollouts[0].error for g in groups if not graded[g.task.task_id]}
+    if len(judged) < 2:
+        raise RolloutError(
+            f"{name} cannot be evaluated: nearly every attempt failed", got=next(iter(failed.values()))
+        )
+    everyone = [rollout for rollouts in judged.values() for rollout in rollouts]
+    names = everyone[0].reward_parts
+    return Evaluation(
+        name,
+        reward={task: float(np.mean([r.reward for r in rollouts])) for task, rollouts in judged.items()},
+        parts={part: float(np.mean([r.reward_parts[part] for r in everyone])) for part in names},
+        answers={g.task.task_id: [r.text for r in g.rollouts] for g in groups},
+        failed=failed,
+    )

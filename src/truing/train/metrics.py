@@ -14,6 +14,7 @@ from truing.ops.kl import kl_k1, kl_k2, kl_k3
 from truing.ops.losses import Objective
 from truing.ops.ratios import clip_mask, importance_ratio, log_ratio
 from truing.record.rows import SampleRow
+from truing.train.episode_metrics import episode_metrics
 from truing.types import Origin, Status
 
 Metrics = dict[str, float]
@@ -29,6 +30,7 @@ def step_metrics(rows: Sequence[SampleRow], objective: Objective | None, *, firs
         first_inner: whether the weights of the forward are those that drew the rows.
     """
     metrics = reward_metrics(rows) | token_metrics(rows) | kl_metrics(rows) | entropy_metrics(rows)
+    metrics |= episode_metrics(rows)
     if objective is not None:
         metrics |= policy_metrics(rows, objective)
     if first_inner:

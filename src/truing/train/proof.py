@@ -3,10 +3,11 @@
 import torch
 from torch import nn
 
+from truing.contract import RAW
 from truing.errors import ModelError
 from truing.models.score import autocast, causal_model, score
 from truing.train.collate import collate
-from truing.types import RAW, Origin, Sample
+from truing.types import Origin, Sample
 
 TOLERANCE = {"cpu": 1e-3, "cuda": 0.2}
 """Nats by which two forwards may differ: rounding in fp32, and in bf16."""

@@ -9,17 +9,19 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from truing.errors import RecordError
 from truing.models.digest import digest
 from truing.record import SampleRow
+from truing.rollout.flatten import sample_turns
 from truing.train.clock import Clock
 from truing.train.loss_label import LossLabel, loss_label
 from truing.train.metrics import Metrics, alignment, mismatch_metrics, step_metrics
 from truing.train.session import Session
 from truing.train.source import Drawn
 from truing.train.step import Learner, Trace
-from truing.types import Sample, Status, StepRecord
+from truing.types import FinishReason, Sample, StepRecord
 
 LIBRARIES = ("truing", "torch", "transformers", "peft", "tokenizers")
 
@@ -93,30 +95,47 @@ def step_record(
 
 def _rows(drawn: Drawn, traces: Sequence[Trace]) -> list[SampleRow]:
     """One row per sample of the traces; a later trace replaces what an earlier one said."""
-    rows: dict[str, SampleRow] = {}
+    rows = {sample.sample_id: _row(sample, drawn, {}, {}, {}) for sample in drawn.failed}
     for trace in traces:
         for sample in trace.samples:
-            rollout = drawn.rollouts.get(sample.rollout_id)
-            absent = torch.full((len(sample),), torch.nan)
-            rows[sample.sample_id] = SampleRow(
-                sample=sample,
-                new_logprob=trace.logprob.get(sample.sample_id, absent),
-                entropy=trace.entropy.get(sample.sample_id, absent),
-                raw_entropy=trace.raw_entropy.get(sample.sample_id, absent),
-                text=rollout.text if rollout else drawn.tasks[sample.task_id].demonstration or "",
-                status=rollout.status if rollout else Status.DONE,
-                reward_parts=rollout.reward_parts if rollout else {},
-                messages=drawn.tasks[sample.task_id].messages,
-            )
+            rows[sample.sample_id] = _row(sample, drawn, trace.logprob, trace.entropy, trace.raw_entropy)
     return list(rows.values())
+
+
+def _row(
+    sample: Sample,
+    drawn: Drawn,
+    logprob: Mapping[str, Tensor],
+    entropy: Mapping[str, Tensor],
+    raw_entropy: Mapping[str, Tensor],
+) -> SampleRow:
+    """A sample with what its forward said of it, NaN where it had none, and what its rollout was."""
+    rollout = drawn.rollouts[sample.rollout_id]
+    absent = torch.full((len(sample),), torch.nan)
+    return SampleRow(
+        sample=sample,
+        new_logprob=logprob.get(sample.sample_id, absent),
+        entropy=entropy.get(sample.sample_id, absent),
+        raw_entropy=raw_entropy.get(sample.sample_id, absent),
+        text=rollout.text,
+        status=rollout.status,
+        reward_parts=rollout.reward_parts,
+        messages=(*rollout.task.messages, *rollout.messages),
+        outcome=rollout.outcome,
+        ended_by=rollout.ended_by,
+        error=rollout.error,
+    )
 
 
 def _ids(drawn: Drawn, samples: Sequence[Sample]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """For each turn that was sampled: the ids that the sampler drew, and those that were trained on."""
+    turns = {
+        name: part for rollout in drawn.rollouts.values() for name, part in sample_turns(rollout).items()
+    }
     pairs = [
         (turn.token_ids, sample.token_ids[span.start : span.end])
         for sample in samples
-        if sample.rollout_id in drawn.rollouts
-        for turn, span in zip(drawn.rollouts[sample.rollout_id].turns, sample.turns, strict=True)
+        for turn, span in zip(turns[sample.sample_id], sample.turns, strict=True)
+        if span.finish_reason is not FinishReason.DEMO
     ]
     return [drew for drew, _ in pairs], [scored for _, scored in pairs]

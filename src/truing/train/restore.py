@@ -9,13 +9,13 @@ from typing import Any
 from torch import nn
 
 from truing.config import Recipe, resolve, to_toml
+from truing.contract import SamplingContract
 from truing.errors import RecordError
 from truing.models.load import LoadedModel, load
 from truing.models.lora import add_lora, trainable_parameters
 from truing.record import RunReader
 from truing.rng import seed_of
 from truing.train import checkpoint
-from truing.types import SamplingContract
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,9 @@ from functools import partial
 import torch
 from torch import nn
 
+from truing.chat import Chat, make_chat
 from truing.config import Recipe
+from truing.contract import RAW, SamplingContract
 from truing.envs.base import Env, checked_tasks
 from truing.errors import DataError
 from truing.models.digest import quick_sum
@@ -16,13 +18,14 @@ from truing.models.lora import trainable_parameters
 from truing.record.keys import check_known
 from truing.rewards import grade
 from truing.rng import permutation
-from truing.rollout.collect import collect
+from truing.rollout.collect import Scene, collect
+from truing.rollout.voices import Policy, Script, forced_ids
 from truing.sample.hf import HFSampler
 from truing.sample.sync import sampler_copy, sync
 from truing.train.evaluate import Evaluation, evaluate
 from truing.train.proof import prove_forward
 from truing.train.restore import open_policy
-from truing.types import RolloutGroup, SamplingContract, Task
+from truing.types import RolloutGroup, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +41,7 @@ class Session:
     train_tasks: Sequence[Task]
     eval_tasks: Sequence[Task]
     contract: SamplingContract
+    chat: Chat
 
     def sync_sampler(self, version: int) -> None:
         """Bring the sampler to the policy's weights and stamp it with their digest."""
@@ -46,18 +50,39 @@ class Session:
         self.sampler.weight_digest = quick_sum(self.parameters)
 
     def draw(
-        self, tasks: Sequence[Task], group_size: int, contract: SamplingContract, key: tuple[object, ...]
+        self,
+        tasks: Sequence[Task],
+        group_size: int,
+        contract: SamplingContract,
+        key: tuple[object, ...],
+        force_rate: float = 0.0,
     ) -> list[RolloutGroup]:
-        """Answer tasks with the sampler's weights, and grade."""
+        """Attempt tasks with the sampler's weights, and grade; some turns begin with the forced prefix."""
         return collect(
             tasks,
             group_size=group_size,
-            sampler=self.sampler,
-            tokenizer=self.loaded.tokenizer,
-            contract=contract,
+            scene=self.scene(contract),
+            voice=Policy(
+                self.sampler, contract, forced_ids(self.chat, self.recipe.episode.forced_prefix), force_rate
+            ),
             grade=partial(grade, rewards=self.env.rewards),
             key=(self.recipe.seed, *key),
         )
+
+    def demonstrate(self, tasks: Sequence[Task], key: tuple[object, ...]) -> list[RolloutGroup]:
+        """The tasks' demonstrations, played in their own worlds."""
+        return collect(
+            tasks,
+            group_size=1,
+            scene=self.scene(RAW),
+            voice=Script(self.chat),
+            grade=None,
+            key=(self.recipe.seed, *key),
+        )
+
+    def scene(self, contract: SamplingContract) -> Scene:
+        """Where attempts take place."""
+        return Scene(self.chat, self.env, contract, self.recipe.episode, self.loaded.context_length)
 
     def evaluate(self, name: str) -> Evaluation:
         """The fixed evaluation with the sampler's weights: same tasks, same random numbers, any ``name``."""
@@ -102,4 +127,5 @@ def open_session(recipe: Recipe, env: Env) -> Session:
         train_tasks=splits["train"],
         eval_tasks=splits["eval"][:wanted],
         contract=recipe.sampling.contract(loaded.stop_ids),
+        chat=make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump()),
     )

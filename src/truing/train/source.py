@@ -5,54 +5,81 @@ from dataclasses import dataclass
 from typing import Any
 
 from truing.algos import Algorithm
-from truing.chat import encode_answer, render_prompt
-from truing.errors import DataError
-from truing.rollout.flatten import demonstration
+from truing.errors import DataError, RolloutError
+from truing.rollout.flatten import flatten, untrained
+from truing.rollout.voices import force_rate
 from truing.train.session import Session
-from truing.types import Rollout, Sample, Task
+from truing.types import Rollout, RolloutGroup, Sample, Status, Task
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The samples of a step, with the tasks and (unless they are demonstrations) rollouts they come from."""
+    """The samples of a step, with the tasks and rollouts they come from.
+
+    ``failed`` are samples of rollouts that have no reward, or no other to be compared with: on record only.
+    """
 
     samples: list[Sample]
+    failed: list[Sample]
     tasks: Mapping[str, Task]
     rollouts: Mapping[str, Rollout]
 
 
 def source(session: Session, algorithm: Algorithm, cfg: Any, stage: str, step: int) -> Drawn:
     """The samples of update ``step`` of a stage."""
+    limits = session.recipe.episode
     if algorithm.source == "demonstrations":
         tasks = session.tasks_of(stage, step, cfg.batch_size)
-        samples = [_demonstrate(session, task, f"{stage}/{step}/{i}") for i, task in enumerate(tasks)]
-        return Drawn(samples, {task.task_id: task for task in tasks}, {})
-    tasks = session.tasks_of(stage, step, cfg.prompts_per_step)
-    groups = session.draw(tasks, cfg.group_size, session.contract, (stage, step))
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    return Drawn(
-        algorithm.to_samples(rollouts, cfg),
-        {task.task_id: task for task in tasks},
-        {rollout.rollout_id: rollout for rollout in rollouts},
-    )
+        groups = session.demonstrate(tasks, (stage, step))
+        usable = [rollout for group in groups for rollout in group.rollouts]
+        _check_demonstrations(usable)
+    else:
+        tasks = session.tasks_of(stage, step, cfg.prompts_per_step)
+        groups = session.draw(
+            tasks, cfg.group_size, session.contract, (stage, step), force_rate(limits, step)
+        )
+        usable = _comparable(groups, least=min(2, cfg.group_size))
+    rollouts = {rollout.rollout_id: rollout for group in groups for rollout in group.rollouts}
+    left_out = rollouts.keys() - {rollout.rollout_id for rollout in usable}
+    samples = algorithm.to_samples(usable, cfg, limits.mask)
+    failed = [untrained(sample) for name in left_out for sample in flatten(rollouts[name], limits.mask)]
+    drawn = Drawn(samples, failed, {task.task_id: task for task in tasks}, rollouts)
+    _check_lengths(drawn, session.loaded.context_length)
+    return drawn
 
 
-def _demonstrate(session: Session, task: Task, sample_id: str) -> Sample:
-    """A task's demonstration, with the ids that the policy would draw to say it."""
-    if task.demonstration is None:
-        raise DataError(
-            f"task {task.task_id} has no demonstration to train on",
-            remedy="leave the sft stage out, or give each training task a demonstration",
+def _comparable(groups: list[RolloutGroup], least: int) -> list[Rollout]:
+    """The rollouts that have a reward, in groups where at least so many have one."""
+    judged = [[r for r in group.rollouts if r.status is not Status.ERROR] for group in groups]
+    usable = [rollout for rollouts in judged if len(rollouts) >= least for rollout in rollouts]
+    if not usable:
+        errors = [rollout.error for group in groups for rollout in group.rollouts if rollout.error]
+        raise RolloutError(
+            "no attempt of this step can be trained on",
+            got=f"{len(errors)} failed; the first one:\n{errors[0]}",
+            remedy="mend the tool or the environment; truing check RECIPE tries them without training",
         )
-    tokenizer = session.loaded.tokenizer
-    prompt = render_prompt(tokenizer, task.messages)
-    answer = encode_answer(tokenizer, task.demonstration, session.loaded.stop_ids[0])
-    sample = demonstration(task, prompt, answer, sample_id)
-    if len(sample) > session.loaded.context_length:
-        raise DataError(
-            f"the demonstration of task {task.task_id} is longer than the context",
-            got=f"{len(sample)} tokens with its prompt",
-            expected=f"≤ {session.loaded.context_length}",
-            remedy="shorten or drop the task; nothing is cut in silence",
-        )
-    return sample
+    return usable
+
+
+def _check_demonstrations(rollouts: list[Rollout]) -> None:
+    """Raise where a demonstration failed in its own world."""
+    for rollout in rollouts:
+        if rollout.status is not Status.DONE:
+            raise DataError(
+                f"the demonstration of task {rollout.task.task_id} does not come to its end",
+                got=f"ended by {rollout.ended_by.value} after {len(rollout.turns)} turns {rollout.error}",
+                remedy="mend the demonstration, or raise episode.max_turns",
+            )
+
+
+def _check_lengths(drawn: Drawn, context_length: int) -> None:
+    """Raise where a demonstration is longer than the model's context; what was sampled never is."""
+    for sample in drawn.samples:
+        if len(sample) > context_length:
+            raise DataError(
+                f"the demonstration of task {sample.task_id} is longer than the context",
+                got=f"{len(sample)} tokens with its prompt",
+                expected=f"≤ {context_length}",
+                remedy="shorten or drop the task; nothing is cut in silence",
+            )

@@ -1,0 +1,47 @@
+"""DeepSeek: a block of calls between tags; V3 and R1 write the arguments as fenced JSON, V3.1 bare."""
+
+import re
+
+from truing.chat.call_formats.scan import (
+    CallFormat,
+    Malformed,
+    Region,
+    Span,
+    expect,
+    read_object,
+    skip,
+    tool_call,
+)
+from truing.messages import ToolCall
+
+BEGIN, END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
+BLOCK_BEGIN, BLOCK_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
+FENCED = re.compile(r"function<｜tool▁sep｜>([^\s<`{]+)\n```json\n")
+BARE = re.compile(r"([^\s<`{]+)<｜tool▁sep｜>")
+
+
+def read(text: str, at: int) -> Region:
+    """The calls of a block, and its end."""
+    calls: list[ToolCall] = []
+    choices: list[Span] = []
+    at = skip(text, at)
+    while not calls or not text.startswith(BLOCK_END, at):
+        at = expect(text, at, BEGIN, "the opening tag of a call")
+        fenced = FENCED.match(text, at)
+        head = fenced or BARE.match(text, at)
+        if head is None:
+            raise Malformed("expected the name of a tool", at)
+        values, at = read_object(text, skip(text, head.end()))
+        calls.append(tool_call(head[1], values, head.start()))
+        choices += [head.span(1), *(value.choice for value in values.values())]
+        at = expect(text, skip(text, at), "```") if fenced else at
+        at = skip(text, expect(text, at, END, "the closing tag of the call"))
+    return Region(tuple(calls), tuple(choices), at + len(BLOCK_END))
+
+
+DEEPSEEK = CallFormat(
+    form="a name, a separator and a JSON object of arguments, between the tags of a call",
+    opening=BLOCK_BEGIN,
+    read=read,
+    closing=BLOCK_END,
+)

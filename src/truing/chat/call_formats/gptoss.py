@@ -1,0 +1,39 @@
+"""gpt-oss: harmony messages, of which those to ``functions.…`` are calls."""
+
+import re
+
+from truing.chat.call_formats.scan import CallFormat, Malformed, Region, expect, read_object, skip, tool_call
+
+OPENING = r"(?:\A|<\|start\|>assistant)(?:<\|channel\|>(?:commentary|analysis))? to=functions\."
+NAME = re.compile(r"[^\s<]+")
+REST = re.compile(r"(?:<\|channel\|>(?:commentary|analysis))? ?(?:<\|constrain\|>)?(?:json)?<\|message\|>")
+FINAL = "<|channel|>final<|message|>"
+GLUE = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>\w+<\|message\|>|<\|(?:end|return|call)\|>")
+
+
+def read(text: str, at: int) -> Region:
+    """A name, the rest of the header, and the arguments up to ``<|call|>``, which is the stop token."""
+    name = NAME.match(text, at)
+    rest = name and REST.match(text, name.end())
+    if name is None or rest is None:
+        raise Malformed("expected the name of a tool and the end of the header", at)
+    values, end = read_object(text, skip(text, rest.end()))
+    end = skip(text, end)
+    if end < len(text):
+        end = expect(text, end, "<|call|>", "the end of the message")
+    choices = (name.span(), *(value.choice for value in values.values()))
+    return Region((tool_call(name[0], values, at),), choices, end)
+
+
+def content(outside: str) -> str:
+    """The final message where there is one, else the analysis: the template has room for one of them."""
+    return GLUE.sub("", outside.rpartition(FINAL)[2])
+
+
+GPTOSS = CallFormat(
+    form="a message on the commentary channel to functions.name, whose text is a JSON object",
+    opening=OPENING,
+    read=read,
+    closing="<|call|>",
+    content=content,
+)

@@ -1,0 +1,59 @@
+"""Mistral: ``[TOOL_CALLS]`` and a list of objects, or, in newer models, a name and its arguments."""
+
+import re
+
+from truing.chat.call_formats.scan import (
+    CallFormat,
+    Malformed,
+    Region,
+    Span,
+    expect,
+    read_call,
+    read_object,
+    skip,
+    tool_call,
+)
+from truing.messages import ToolCall
+
+NAME = re.compile(r"[^\s\[\]{}\"]+")
+
+
+def read(text: str, at: int) -> Region:
+    """What follows ``[TOOL_CALLS]``, in either form."""
+    at = skip(text, at)
+    return _listed(text, at + 1) if text.startswith("[", at) else _named(text, at)
+
+
+def _listed(text: str, at: int) -> Region:
+    """The older form: several calls in one list, each with an id that the model makes up."""
+    calls: list[ToolCall] = []
+    choices: list[Span] = []
+    while True:
+        region = read_call(text, skip(text, at), "arguments", may_have_id=True)
+        calls += region.calls
+        choices += region.choices
+        at = skip(text, region.end)
+        if text.startswith("]", at):
+            return Region(tuple(calls), tuple(choices), at + 1)
+        at = expect(text, at, ",")
+
+
+def _named(text: str, at: int) -> Region:
+    """The newer form: one call, ``[ARGS]`` or nothing between its name and its arguments."""
+    name = NAME.match(text, at)
+    if name is None:
+        raise Malformed("expected a list of calls, or the name of a tool", at)
+    at = name.end()
+    if text.startswith("[", at):
+        at = expect(text, at, "[ARGS]", "arguments")
+    values, end = read_object(text, skip(text, at))
+    choices = (name.span(), *(value.choice for value in values.values()))
+    return Region((tool_call(name[0], values, at),), choices, end)
+
+
+MISTRAL = CallFormat(
+    form='a list of JSON objects with the keys "name" and "arguments", or a name and its arguments',
+    opening=r" ?\[TOOL_CALLS\]",
+    read=read,
+    closing=None,
+)

@@ -1,0 +1,175 @@
+"""What the families share: calls found in a text, and JSON read with the place of each value.
+
+Scaffolding is told by what it is not: a region of the text is a call as its format dictates, and
+``choices`` are the places in it where the model said something of its own.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from truing.messages import ToolCall
+
+Span = tuple[int, int]
+"""A place in a text: its first character, and the first after it."""
+
+DEPTH = 64
+"""How deep arguments may nest: deeper ones would overrun whoever walks through them later."""
+TWICE = "a key is written twice"
+TOO_DEEP = f"nested deeper than {DEPTH} levels"
+
+ID = re.compile(r"[a-zA-Z0-9]{9}")
+SPACE = re.compile(r"[ \t\n\r]*")
+
+
+class Malformed(Exception):
+    """A call that is not as its format dictates.
+
+    The text goes back to the model, so it quotes no tag and no more than a character of what was
+    written: there they would be special tokens.
+    """
+
+    def __init__(self, what: str, at: int) -> None:
+        super().__init__(what)
+        self.at = at
+
+
+@dataclass(frozen=True)
+class Region:
+    """A place in a text that holds one call, or a list of them."""
+
+    calls: tuple[ToolCall, ...]
+    choices: tuple[Span, ...]  # names and values, in the order of the text
+    end: int
+
+
+@dataclass(frozen=True)
+class CallFormat:
+    """How a family of models writes calls."""
+
+    form: str  # in words, for a model that wrote something else
+    opening: str  # the regular expression of where a call begins
+    read: Callable[[str, int], Region]  # the call whose opening ended there; raises Malformed
+    closing: str | None  # where a malformed call ends; None: with the turn
+    content: Callable[[str], str] = lambda outside: outside  # what was said, of the text outside calls
+
+
+@dataclass(frozen=True)
+class Value:
+    """A JSON value and its place."""
+
+    data: Any
+    start: int
+    end: int
+
+    @property
+    def choice(self) -> Span:
+        """The part that the model chose: quotes are scaffolding, except where nothing else was said."""
+        quoted = isinstance(self.data, str) and self.data != ""
+        return (self.start + quoted, self.end - quoted)
+
+
+def skip(text: str, at: int) -> int:
+    """The first place from ``at`` on that is no white space."""
+    found = SPACE.match(text, at)
+    assert found is not None  # an empty match is one too
+    return found.end()
+
+
+def expect(text: str, at: int, sign: str, called: str | None = None) -> int:
+    """The place after ``sign``, which must stand at ``at``; a tag has to be called something else."""
+    if not text.startswith(sign, at):
+        found = repr(text[at]) if at < len(text) else "the end"
+        raise Malformed(f"expected {called or repr(sign)}, found {found}", at)
+    return at + len(sign)
+
+
+def read_value(text: str, at: int) -> Value:
+    """Any JSON value, in which no object has a key twice."""
+    try:
+        data, end = _DECODER.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        raise Malformed(f"not JSON: {error.msg}", error.pos) from error
+    except ValueError as error:
+        raise Malformed(f"not JSON: {error}", at) from error
+    except RecursionError as error:
+        raise Malformed(TOO_DEEP, at) from error
+    return Value(data, at, end)
+
+
+def read_object(text: str, at: int) -> tuple[dict[str, Value], int]:
+    """A JSON object whose values keep their places, and the place after it."""
+    members: dict[str, Value] = {}
+    at = skip(text, expect(text, at, "{"))
+    if text.startswith("}", at):
+        return members, at + 1
+    while True:
+        expect(text, at, '"')
+        key = read_value(text, at)
+        if key.data in members:
+            raise Malformed(TWICE, at)
+        value = members[key.data] = read_value(text, skip(text, expect(text, skip(text, key.end), ":")))
+        at = skip(text, value.end)
+        if text.startswith("}", at):
+            return members, at + 1
+        at = skip(text, expect(text, at, ","))
+
+
+def read_call(text: str, at: int, arguments: str, *, may_have_id: bool = False) -> Region:
+    """A call that is one JSON object: its name, its arguments under that key, and nothing else."""
+    members, end = read_object(text, at)
+    for key in ("name", arguments):
+        if key not in members:
+            raise Malformed(f"the key {key!r} is missing", at)
+    if len(members) > 2 + (may_have_id and "id" in members):
+        raise Malformed(f"there are keys other than 'name' and {arguments!r}", at)
+    name = members["name"]
+    if not isinstance(name.data, str) or not name.data:
+        raise Malformed("the name is not a text", name.start)
+    inner, _ = read_object(text, members[arguments].start)
+    values = [value for key, value in members.items() if key != arguments]
+    choices = sorted(value.choice for value in (*values, *inner.values()))
+    given = _id(members["id"]) if "id" in members else None
+    return Region((tool_call(name.data, inner, at, given),), tuple(choices), end)
+
+
+def tool_call(name: str, values: dict[str, Value], at: int, id: str | None = None) -> ToolCall:
+    """A call whose arguments are those values, proven to be data that can be stored and shown."""
+    arguments = {key: value.data for key, value in values.items()}
+    if _deeper(arguments, DEPTH):
+        raise Malformed(TOO_DEEP, at)
+    try:
+        _ENCODER.encode([name, arguments]).encode()
+    except ValueError as error:  # NaN, infinity, half of a character
+        raise Malformed(f"not JSON: {error}", at) from error
+    return ToolCall(name, arguments, id)
+
+
+def _id(value: Value) -> str:
+    """A call's id, in the one form that a template will render again."""
+    if not isinstance(value.data, str) or not ID.fullmatch(value.data):
+        raise Malformed("the id is not nine letters and digits", value.start)
+    return value.data
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object within a value: each key once."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError(TWICE)
+    return made
+
+
+def _deeper(data: Any, levels: int) -> bool:
+    """Whether lists and objects nest deeper than that; level by level, so that depth costs no stack."""
+    layer = [data]
+    while levels >= 0 and (nests := [item for item in layer if isinstance(item, dict | list)]):
+        layer = [child for nest in nests for child in (nest.values() if isinstance(nest, dict) else nest)]
+        levels -= 1
+    return levels < 0
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,101 @@
+"""Tool calls in what a model wrote: what was called, and which characters are scaffolding.
+
+A bad call is data. ``parse`` raises on no text: a call that is not as the format dictates becomes a
+sentence that goes back to the model, and then no call of that turn is carried out.
+"""
+
+import re
+from dataclasses import dataclass
+
+from truing.chat.call_formats import FORMATS, CallFormat
+from truing.chat.call_formats.scan import Malformed, Region, Span
+from truing.errors import ModelError
+from truing.messages import Said, ToolCall
+
+THOUGHT_ENDS = "</think>"
+PROBLEMS = 8
+"""A turn is read up to so many malformed calls: the model gains nothing from a longer list."""
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """A turn as it was read."""
+
+    said: Said
+    scaffolding: tuple[Span, ...]  # characters that the format dictates, in order and apart
+
+
+def parse(text: str, format: str, *, thinking: bool = False) -> Parsed:
+    """Read the calls of a turn, whose text comes without its stop token.
+
+    Args:
+        text: What the model wrote.
+        format: A key of ``FORMATS``.
+        thinking: Whether the prompt has already opened ``<think>``.
+    """
+    family = call_format(format)
+    regions, problems = _regions(text, family, thinking)
+    if problems or not regions:
+        return Parsed(Said(family.content(text), problems=tuple(problems)), ())
+    outside = "".join(text[a:b] for a, b in _between(0, [(at, r.end) for at, r in regions], len(text)))
+    content = family.content(outside)
+    calls = tuple(call for _, region in regions for call in region.calls)
+    scaffolding = tuple(span for at, region in regions for span in _between(at, region.choices, region.end))
+    return Parsed(Said(content if content.strip() else "", calls), scaffolding)
+
+
+def detect(written: str, call: ToolCall) -> str | None:
+    """The format in which a chat template wrote ``call``; None where no format reads it back.
+
+    Args:
+        written: What the template wrote between the generation prompt and the stop token.
+        call: The one call of that message.
+    """
+    for name in FORMATS:
+        read = [(found.name, found.arguments) for found in parse(written, name).said.calls]
+        if read == [(call.name, call.arguments)]:
+            return name
+    return None
+
+
+def call_format(name: str) -> CallFormat:
+    """The format of that name."""
+    if name not in FORMATS:
+        raise ModelError("no such format of tool calls", got=name, expected=", ".join(FORMATS))
+    return FORMATS[name]
+
+
+def _regions(text: str, family: CallFormat, thinking: bool) -> tuple[list[tuple[int, Region]], list[str]]:
+    """Each call with the place where it begins, and a sentence for each that could not be read."""
+    regions: list[tuple[int, Region]] = []
+    problems: list[str] = []
+    marks = re.compile(f"(?P<thought><think>)|{family.opening}")
+    at = _after(text, 0, THOUGHT_ENDS) if thinking else 0
+    while len(problems) < PROBLEMS and (mark := marks.search(text, at)):
+        if mark["thought"]:
+            at = _after(text, mark.end(), THOUGHT_ENDS)
+            continue
+        try:
+            region = family.read(text, mark.end())
+        except Malformed as error:
+            problems.append(
+                f"Call {len(regions) + len(problems) + 1} is malformed: {error} "
+                f"(character {error.at - mark.end()} of the call). Write {family.form}."
+            )
+            at = len(text) if family.closing is None else _after(text, error.at, family.closing)
+        else:
+            regions.append((mark.start(), region))
+            at = region.end
+    return regions, problems
+
+
+def _after(text: str, at: int, sign: str) -> int:
+    """The place after the next ``sign``, or the end of the text."""
+    found = text.find(sign, at)
+    return len(text) if found < 0 else found + len(sign)
+
+
+def _between(start: int, spans: list[Span] | tuple[Span, ...], end: int) -> list[Span]:
+    """What lies between ``spans``, which are in order, from ``start`` to ``end``."""
+    edges = [start, *(edge for span in spans for edge in span), end]
+    return [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b]

@@ -1,0 +1,87 @@
+"""An episode's tokens, turn by turn: the ids so far, extended by what the template and the world add.
+
+Nothing that was sampled is encoded again. Where the template writes the past otherwise than it was said
+(drops thinking, writes arguments anew), the ids so far are not what the model would be shown; the next
+turn then starts from the template's own rendering, and a new sample begins.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from truing.chat.chat import Chat
+from truing.chat.render import encode, refuse_special_tokens, render_prompt, said_spans, text_of
+from truing.messages import Message, Said, ToolSpec
+from truing.types import Origin, Task
+
+
+@dataclass(frozen=True, eq=False)
+class Dialogue:
+    """What was said so far, as messages and as the ids that the sampler saw and drew."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    task_messages: int  # so many of the messages are the task's
+    text: str  # what the ids say
+    token_ids: Tensor  # [T] int64
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """What the sampler is shown before a turn, beyond what it has seen."""
+
+    token_ids: Tensor  # [C] int64
+    origin: Tensor  # [C] uint8
+    restarts: str = ""  # how the template wrote the past otherwise; then this is the whole prompt anew
+
+
+def begin(chat: Chat, task: Task) -> tuple[Dialogue, Context]:
+    """The dialogue before anything was said: the prompt."""
+    prompt = render_prompt(chat, task)
+    text = chat.text(task.messages, task.tools)
+    dialogue = Dialogue(task.messages, task.tools, len(task.messages), text, prompt.token_ids)
+    return dialogue, Context(prompt.token_ids, prompt.origin)
+
+
+def hear(chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor, said: Said) -> Dialogue:
+    """The dialogue after ids [F] were forced and the policy drew ids [L], which together said something."""
+    return replace(
+        dialogue,
+        messages=(*dialogue.messages, said.message()),
+        text=dialogue.text + text_of(chat, torch.cat([forced, drawn])),
+        token_ids=torch.cat([dialogue.token_ids, drawn]),
+    )
+
+
+def answer(chat: Chat, dialogue: Dialogue, replies: Sequence[Message]) -> tuple[Dialogue, Context]:
+    """The dialogue after the world answered, up to where the policy speaks again."""
+    messages = (*dialogue.messages, *replies)
+    text = chat.text(messages, dialogue.tools)
+    spans = said_spans(chat, messages, dialogue.tools, text)
+    homes = [_home(i, message, dialogue) for i, message in enumerate(messages)]
+    if spans is None:  # then a content cannot be encoded apart from the template's own control tokens
+        for message in replies:
+            refuse_special_tokens(chat.tokenizer, message["content"])
+    extends = text.startswith(dialogue.text)
+    ids, origin = encode(chat.tokenizer, text, spans, homes, len(dialogue.text) if extends else 0)
+    whole = torch.cat([dialogue.token_ids, ids]) if extends else ids
+    restarts = "" if extends else _first_difference(chat, dialogue.token_ids, ids)
+    return replace(dialogue, messages=messages, text=text, token_ids=whole), Context(ids, origin, restarts)
+
+
+def _home(index: int, message: Message, dialogue: Dialogue) -> Origin:
+    """Where a content comes from; the policy's own words are glue once a template writes them anew."""
+    if index < dialogue.task_messages:
+        return Origin.PROMPT
+    return Origin.TEMPLATE if message["role"] == "assistant" else Origin.TOOL
+
+
+def _first_difference(chat: Chat, before: Tensor, now: Tensor) -> str:
+    """The first token at which the past was written otherwise."""
+    shared = min(len(before), len(now))
+    apart = (before[:shared] != now[:shared]).nonzero()
+    t = int(apart[0]) if len(apart) else shared
+    was, is_now = (text_of(chat, ids[t : t + 8]) for ids in (before, now))
+    return f"token {t}: {was!r} was said, {is_now!r} is written"

@@ -1,0 +1,73 @@
+"""Which sampled tokens are scaffolding of a tool call.
+
+The text is the join of the bytes of the sampled ids, and the characters of the parsed calls lead back
+to them: nothing is encoded again, since another split of the same text would mask other tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from truing.chat.calls import parse
+from truing.chat.token_bytes import token_bytes
+from truing.messages import Said
+
+NOT_A_CHARACTER = {0xDC00 + byte: 0xFFFD for byte in range(0x80, 0x100)}
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A turn as it was read."""
+
+    text: str  # without the stop token; a byte that is part of no character reads as U+FFFD
+    said: Said
+    structure: Tensor  # [L] bool
+
+
+def read_turn(
+    tokenizer: PreTrainedTokenizerBase,
+    token_ids: Tensor,
+    stop_ids: Sequence[int],
+    format: str,
+    *,
+    thinking: bool = False,
+) -> Reading:
+    """Read a turn from the ids [L] that were sampled.
+
+    A token is scaffolding where all of its bytes are: one that also holds part of a name or a value is
+    the model's choice, and so is the stop token.
+    """
+    ids = token_ids.tolist()
+    pieces = token_bytes(tokenizer, ids[:-1] if ids and ids[-1] in stop_ids else ids)
+    # One escaped character for each stray byte, so that characters and bytes stay in step.
+    escaped = b"".join(pieces).decode("utf-8", "surrogateescape")
+    text = escaped.translate(NOT_A_CHARACTER)
+    parsed = parse(text, format, thinking=thinking)
+    edges = np.cumsum([0, *map(len, pieces)])
+    inside = np.zeros(edges[-1] + 1, dtype=np.int64)
+    for start, end in _byte_spans(escaped, parsed.scaffolding):
+        inside[start + 1 : end + 1] = 1
+    dictated = np.cumsum(inside)[edges]
+    structure = torch.zeros(len(ids), dtype=torch.bool)
+    whole = (np.diff(dictated) == np.diff(edges)) & (np.diff(edges) > 0)
+    structure[: len(pieces)] = torch.from_numpy(whole)
+    return Reading(text, parsed.said, structure)
+
+
+def _byte_spans(escaped: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Spans of characters as spans of bytes; the spans are in order and apart."""
+    made, character, byte = [], 0, 0
+    for start, end in spans:
+        first = byte + _size(escaped[character:start])
+        character, byte = end, first + _size(escaped[start:end])
+        made.append((first, byte))
+    return made
+
+
+def _size(escaped: str) -> int:
+    """How many bytes those characters were."""
+    return len(escaped.encode("utf-8", "surrogateescape"))

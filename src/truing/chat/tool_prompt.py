@@ -1,0 +1,76 @@
+"""The tool prompt that Truing supplies where a chat template shows no tools (SmolLM2's drops them).
+
+Calls are asked for in the form of Hermes and Qwen. It is part of the chat that SFT, RL, evaluation and
+export share, so none of them can see another one.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Literal
+
+from truing.messages import Message, ToolSpec
+
+ToolPrompt = Literal["hermes", "brief"]
+
+HERMES = """# Tools
+
+You may call one or more functions to help with the request. Their signatures:
+<tools>
+{tools}
+</tools>
+
+For each call, write a JSON object with the function's name and arguments within <tool_call></tool_call>:
+<tool_call>
+{{"name": "function", "arguments": {{"key": "value"}}}}
+</tool_call>"""
+
+BRIEF = """Tools:
+{tools}
+Call one so:
+<tool_call>
+{{"name": "tool", "arguments": {{"key": "value"}}}}
+</tool_call>"""
+
+
+def with_tool_prompt(
+    messages: Sequence[Message], tools: Sequence[ToolSpec], style: ToolPrompt
+) -> list[Message]:
+    """The messages for a template without tools: schemas in the system message, calls and answers as text."""
+    told = [_as_text(message) for message in messages]
+    if tools:
+        shown = _describe(tools, style)
+        system = told.pop(0)["content"] + "\n\n" if told and told[0]["role"] == "system" else ""
+        told.insert(0, {"role": "system", "content": system + shown})
+    joined: list[Message] = []
+    for message in told:
+        # answers to several calls of one turn come in one message, as Qwen's template has it
+        if joined and message.get("answers") and joined[-1].get("answers"):
+            message = {**message, "content": joined.pop()["content"] + "\n" + message["content"]}
+        joined.append(message)
+    return [{"role": message["role"], "content": message["content"]} for message in joined]
+
+
+def _describe(tools: Sequence[ToolSpec], style: ToolPrompt) -> str:
+    """The tools as the system message tells of them."""
+    if style == "hermes":
+        lines = [json.dumps(tool.schema(), ensure_ascii=False) for tool in tools]
+        return HERMES.format(tools="\n".join(lines))
+    lines = [f"{tool.name}({', '.join(tool.parameters['properties'])}): {tool.description}" for tool in tools]
+    return BRIEF.format(tools="\n".join(lines))
+
+
+def _as_text(message: Message) -> Message:
+    """A message whose calls, or whose answer to one, stand in its content."""
+    if message["role"] == "tool":
+        return {
+            "role": "user",
+            "content": f"<tool_response>\n{message['content']}\n</tool_response>",
+            "answers": True,
+        }
+    if "tool_calls" not in message:
+        return message
+    calls = [
+        f"<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>"
+        for call in message["tool_calls"]
+    ]
+    return {"role": "assistant", "content": "\n".join(filter(None, [message["content"], *calls]))}

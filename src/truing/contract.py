@@ -1,0 +1,49 @@
+"""The sampling contract: how tokens are drawn, as one frozen value."""
+
+from dataclasses import dataclass
+
+from truing.errors import ContractError
+
+
+@dataclass(frozen=True)
+class SamplingContract:
+    """How tokens are drawn: the one value that sampler, trainer, reference and doctor share.
+
+    Penalties and ``min_new_tokens`` count the ids generated in the current turn and never the
+    prompt. ``temperature`` 0 is greedy. ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off.
+    Stop *strings* cannot be replayed on ids, so there are none: give their ids.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    min_new_tokens: int = 0
+    max_new_tokens: int = 128
+    stop_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        limits = {
+            "temperature": (self.temperature >= 0, "≥ 0"),
+            "top_k": (self.top_k >= 0, "≥ 0"),
+            "top_p": (0 < self.top_p <= 1, "in (0, 1]"),
+            "min_p": (0 <= self.min_p < 1, "in [0, 1)"),
+            "repetition_penalty": (self.repetition_penalty > 0, "> 0"),
+            "max_new_tokens": (self.max_new_tokens >= 1, "≥ 1"),
+            "min_new_tokens": (0 <= self.min_new_tokens <= self.max_new_tokens, "in [0, max_new_tokens]"),
+        }
+        for name, (holds, expected) in limits.items():
+            if not holds:
+                raise ContractError(f"sampling.{name} cannot be", got=getattr(self, name), expected=expected)
+
+    @property
+    def truncates(self) -> bool:
+        """Whether some tokens are cut from the support, which must then be recorded."""
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
+
+RAW = SamplingContract()
+"""The model's own distribution: demonstrations are scored under it."""

@@ -1,0 +1,126 @@
+"""Sessions with MCP servers, kept open in one background thread and used from any other."""
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import cache
+from typing import Any, TypeVar
+
+from truing.envs.extras import optional
+from truing.envs.tools import Tool, ToolError
+from truing.errors import DataError, TruingError
+from truing.messages import ToolSpec
+
+T = TypeVar("T")
+
+START = 120.0
+"""Seconds that a server may take to start: some are downloaded first."""
+
+
+@cache
+def background() -> asyncio.AbstractEventLoop:
+    """The one event loop that asynchronous libraries run in, for sessions are bound to their loop."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="truing-adapters", daemon=True).start()
+    return loop
+
+
+def run(work: Coroutine[Any, Any, T], seconds: float) -> T:
+    """The result of asynchronous work, which is cancelled where it takes longer.
+
+    Raises:
+        TimeoutError: It did.
+    """
+    return asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, seconds), background()).result()
+
+
+class Connection:
+    """A session with one MCP server, open from here until the object is dropped."""
+
+    def __init__(self, server: Any, name: str, seconds: float, extra: str) -> None:
+        """Connect.
+
+        Args:
+            server: What ``mcp.Client`` takes: a URL, a transport or a server of this process.
+            name: How errors name the server.
+            seconds: How long any one call may take.
+            extra: The extra of Truing that brings the package ``mcp``.
+
+        Raises:
+            TruingError: The server does not start, in time or at all.
+        """
+        self._mcp = optional("mcp", extra)
+        self._name, self._seconds = name, seconds
+        opened: Future[Any] = Future()
+        closing = asyncio.Event()
+        session = _live(self._mcp.Client(server), opened, closing)
+        ended = asyncio.run_coroutine_threadsafe(session, background())
+        weakref.finalize(self, background().call_soon_threadsafe, closing.set)
+        wait((opened, ended), START, FIRST_COMPLETED)
+        if not opened.done():
+            cause = None if ended.cancel() else ended.exception()
+            raise TruingError(
+                f"the MCP server {name} cannot be reached",
+                got=repr(cause) if cause else f"no answer within {START:g} s",
+                remedy="start the command by hand, or open the URL, and see what it says",
+            ) from cause
+        self._client = opened.result()
+
+    def tools(self) -> list[Tool]:
+        """The server's tools, with its own schemas; calling one calls the server."""
+        offered: list[Any] = []
+        cursor = None
+        while True:
+            page = run(self._client.list_tools(cursor=cursor), self._seconds)
+            offered += page.tools
+            cursor = page.next_cursor
+            if cursor is None:
+                return [self._tool(each) for each in offered]
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """What a tool answers.
+
+        Raises:
+            ToolError: The tool says that the call is wrong or failed.
+            TruingError: The server is gone, or silent for too long, or answers with what is no text.
+        """
+        try:
+            answer = run(self._client.call_tool(name, dict(arguments)), self._seconds)
+        except self._mcp.MCPError as error:
+            if error.code == self._mcp.types.INVALID_PARAMS:
+                raise ToolError(error.message) from error
+            raise TruingError(
+                f"the MCP server {self._name} failed at a call of {name}", got=error.message
+            ) from error
+        except TimeoutError as error:
+            late = f"no answer within {self._seconds:g} s"
+            raise TruingError(f"the MCP server {self._name} failed at a call of {name}", got=late) from error
+        text = _text_of(name, answer.content)
+        if answer.is_error:
+            raise ToolError(text)
+        return text
+
+    def _tool(self, offered: Any) -> Tool:
+        """One tool of the server as a tool of Truing."""
+
+        def call(**arguments: Any) -> str:
+            return self.call(offered.name, arguments)
+
+        return Tool(ToolSpec(offered.name, offered.description or "", offered.input_schema), call)
+
+
+def _text_of(name: str, content: Any) -> str:
+    """The text of an answer; a policy of Truing reads nothing else."""
+    others = sorted({block.type for block in content} - {"text"})
+    if others:
+        raise DataError(f"the MCP tool {name} answered with what is no text", got=", ".join(others))
+    return "\n".join(block.text for block in content)
+
+
+async def _live(client: Any, opened: Future[Any], closing: asyncio.Event) -> None:
+    """Hold a session open; it has to be entered and left in one task."""
+    async with client:
+        opened.set_result(client)
+        await closing.wait()

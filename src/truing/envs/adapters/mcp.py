@@ -1,0 +1,118 @@
+"""The tools of any MCP server, with tasks from a file."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from truing.config import Part, Rate
+from truing.envs.adapters.connection import Connection
+from truing.envs.base import Episode, Split
+from truing.envs.extras import optional
+from truing.envs.source import Row, parse_spec, read_rows
+from truing.envs.tools import ToolEpisode
+from truing.errors import DataError, RecipeError
+from truing.messages import ToolSpec
+from truing.rewards import Rewards, exact_match
+from truing.types import Rollout, Task
+
+NEEDED = ("id", "prompt")
+KNOWN = (*NEEDED, "answer")
+
+
+class McpConfig(Part):
+    """Which server, and the tasks to use its tools for."""
+
+    command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    """The server as a program and its arguments, spoken to by its standard input and output."""
+    url: str | None = None
+    """The server as an address of the streamable HTTP transport. Give this or `command`."""
+    train: str
+    """Tasks to train on: a .jsonl file of `{"id", "prompt"}`, and "answer" where there is one."""
+    eval: str
+    """Tasks to evaluate on, in the same form."""
+    per_episode: bool = False
+    """Whether each episode has a session of its own: needed where tools change what other calls see."""
+    timeout: Rate = 30.0
+    """Seconds that any one call may take."""
+    system: str = ""
+    """The system message; where it is empty there is none."""
+
+    @model_validator(mode="after")
+    def _one_server(self) -> "McpConfig":
+        """Refuse no server, and two."""
+        if (self.command is None) == (self.url is None):
+            raise RecipeError(
+                "[env] needs one MCP server",
+                got=f"command {self.command}, url {self.url}",
+                expected="either command or url",
+            )
+        return self
+
+
+class Mcp:
+    """Tasks in which the policy calls an MCP server's tools until it answers without calling one.
+
+    ``exact`` compares that answer with the task's own. Tasks without one need a reward of yours.
+    """
+
+    Config = McpConfig
+    notes: Sequence[str] = ()
+    rewards: Rewards
+
+    def __init__(self, config: McpConfig) -> None:
+        self.config = config
+        self.rewards = {"exact": (_exact, 1.0)}
+        self._tools = self._connect().tools()
+        specs = tuple(tool.spec for tool in self._tools)
+        self._tasks: dict[Split, Sequence[Task]] = {
+            "train": [_task(row, config.system, specs) for row in read_rows(parse_spec(config.train))],
+            "eval": [_task(row, config.system, specs) for row in read_rows(parse_spec(config.eval))],
+        }
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split, as its file has them."""
+        return self._tasks[split]
+
+    def open(self, task: Task) -> Episode:
+        """An episode with the server's tools."""
+        return ToolEpisode(self._connect().tools() if self.config.per_episode else self._tools)
+
+    def _connect(self) -> Connection:
+        """A new session."""
+        config = self.config
+        if config.url is not None:
+            return Connection(config.url, config.url, config.timeout, "mcp")
+        mcp = optional("mcp", "mcp")
+        program, *arguments = config.command
+        server = mcp.StdioServerParameters(command=program, args=arguments)
+        return Connection(mcp.stdio_client(server), " ".join(config.command), config.timeout, "mcp")
+
+
+def _task(row: Row, system: str, tools: tuple[ToolSpec, ...]) -> Task:
+    """One row as a task."""
+    values = row.values
+    if not (set(NEEDED) <= set(values) <= set(KNOWN) and all(isinstance(v, str) for v in values.values())):
+        raise DataError(
+            f"{row.where} is no task",
+            got=values,
+            expected='texts: "id", "prompt", and "answer" where there is one',
+        )
+    before = [{"role": "system", "content": system}] if system else []
+    return Task(
+        task_id=values["id"],
+        family="mcp",
+        messages=(*before, {"role": "user", "content": values["prompt"]}),
+        answer=values.get("answer"),
+        tools=tools,
+    )
+
+
+def _exact(rollout: Rollout, task: Task) -> float:
+    """1.0 where the last message is the answer, but for case, punctuation and articles."""
+    if task.answer is None:
+        raise DataError(
+            f"task {task.task_id} has no answer to compare with",
+            remedy="give every task an answer, or reward functions from Python: truing.train(…, rewards=…)",
+        )
+    return exact_match(rollout.text, [task.answer])

@@ -1,0 +1,211 @@
+"""An OpenEnv server: the policy's turns are its steps, and it gives the reward itself."""
+
+import asyncio
+import json
+import urllib.request
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from truing.config import Part, Positive, Rate
+from truing.envs.adapters.connection import background, run
+from truing.envs.base import Episode, Split
+from truing.envs.drawn import distinct
+from truing.envs.extras import optional
+from truing.envs.tools import Tool, ToolEpisode, ToolError
+from truing.errors import DataError, TruingError
+from truing.messages import Message, Said, ToolSpec
+from truing.rewards import Rewards
+from truing.rng import seed_of
+from truing.types import Rollout, Task
+
+MOST_SEEDS = 2**31
+"""Seeds are below this, so that every random number library of a server takes them."""
+
+
+class OpenEnvConfig(Part):
+    """Which server, how its actions are written, and how many tasks."""
+
+    url: str
+    """Where the server listens."""
+    text_field: str | None = None
+    """Field of the action that takes the policy's text; without it, actions are calls of the tool `act`."""
+    shown_field: str | None = None
+    """Field of the observation that the policy reads; the whole observation as JSON where not given."""
+    train: Positive = 256
+    """How many tasks to train on: seeds whose first observations all differ."""
+    eval: Positive = 64
+    """How many tasks to evaluate on, none of them trained on."""
+    seed: int = 0
+    """Another seed makes other tasks, and keeps others for evaluation."""
+    timeout: Rate = 60.0
+    """Seconds that connecting, and any one step, may take."""
+    system: str = ""
+    """The system message; where it is empty there is none."""
+
+
+class OpenEnv:
+    """Tasks are seeds; the reward is the sum of what the environment gave at each step."""
+
+    Config = OpenEnvConfig
+    notes: Sequence[str] = ()
+
+    def __init__(self, config: OpenEnvConfig) -> None:
+        self.config = config
+        self.rewards: Rewards = {"return": (_given, 1.0)}
+        world = World(config)
+        self._action = _action(config)
+        self._tasks: dict[Split, Sequence[Task]] = {
+            "train": self._make(world, "train", config.train),
+            "eval": self._make(world, "eval", config.eval),
+        }
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split."""
+        return self._tasks[split]
+
+    def open(self, task: Task) -> Episode:
+        """An episode in a session of its own, at the observation that the task shows."""
+        world = World(self.config)
+        shown = world.reset(task.answer)
+        if shown != task.messages[-1]["content"]:
+            raise DataError(
+                f"the OpenEnv server shows another start than before for the seed of task {task.task_id}",
+                got=shown,
+                expected=task.messages[-1]["content"],
+                remedy="make its reset(seed=…) depend on the seed alone",
+            )
+        return _TextEpisode(world) if self._action is None else _ToolEpisode(world, self._action)
+
+    def _make(self, world: "World", split: Split, wanted: int) -> list[Task]:
+        """The first ``wanted`` tasks of a split."""
+        config = self.config
+        system = [{"role": "system", "content": config.system}] if config.system else []
+
+        def draw(attempt: int) -> tuple[str, int]:
+            seed = seed_of("openenv", config.seed, attempt) % MOST_SEEDS
+            return world.reset(seed), seed
+
+        return [
+            Task(
+                task_id=f"openenv-{seed}",
+                family="openenv",
+                messages=(*system, {"role": "user", "content": shown}),
+                answer=seed,
+                tools=() if self._action is None else (self._action,),
+            )
+            for shown, seed in distinct(draw, split, wanted, config.seed, "openenv")
+        ]
+
+
+class World:
+    """One session with the server, and what became of it."""
+
+    def __init__(self, config: OpenEnvConfig) -> None:
+        self.config = config
+        self.done = False
+        self.rewards: list[float] = []
+        self.observation: Mapping[str, Any] = {}
+        client = optional("openenv.core", "openenv").GenericEnvClient
+        self._client = client(
+            base_url=config.url, connect_timeout_s=config.timeout, message_timeout_s=config.timeout
+        )
+        self._close = weakref.finalize(self, _disconnect, self._client)
+
+    def reset(self, seed: int) -> str:
+        """Begin; the first observation as the policy reads it."""
+        return self._take(run(self._client.reset(seed=seed), self.config.timeout))
+
+    def step(self, action: Mapping[str, Any]) -> str:
+        """Act; the next observation as the policy reads it."""
+        result = run(self._client.step(dict(action)), self.config.timeout)
+        if result.reward is not None:
+            self.rewards.append(float(result.reward))
+        return self._take(result)
+
+    def outcome(self) -> Mapping[str, Any]:
+        """What was given at each step that gave something, and the last observation."""
+        return {"rewards": list(self.rewards), "done": self.done, "observation": self.observation}
+
+    def _take(self, result: Any) -> str:
+        """Keep what the server answered, and read it."""
+        self.done, self.observation = result.done, result.observation
+        if self.done:
+            self._close()
+        field = self.config.shown_field
+        if field is None:
+            return json.dumps(self.observation, ensure_ascii=False)
+        if field not in self.observation:
+            raise DataError(
+                "the observation lacks the field that env.shown_field names",
+                got=", ".join(self.observation),
+                expected=field,
+            )
+        return str(self.observation[field])
+
+
+class _TextEpisode:
+    """What the policy says is the action."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def reply(self, said: Said) -> Sequence[Message]:
+        """The next observation, as the user's message."""
+        shown = self._world.step({self._world.config.text_field: said.content})
+        return [] if self._world.done else [{"role": "user", "content": shown}]
+
+    def outcome(self) -> Mapping[str, Any]:
+        """What the environment gave."""
+        return self._world.outcome()
+
+
+class _ToolEpisode(ToolEpisode):
+    """What the policy calls the tool with is the action."""
+
+    def __init__(self, world: World, action: ToolSpec) -> None:
+        def act(**arguments: Any) -> str:
+            if world.done:
+                raise ToolError("the episode is over")
+            return world.step(arguments)
+
+        super().__init__([Tool(action, act)], world.outcome)
+        self._world = world
+
+    def reply(self, said: Said) -> Sequence[Message]:
+        """The next observation, as the tool's message."""
+        told = super().reply(said)
+        return [] if self._world.done else told
+
+
+def _action(config: OpenEnvConfig) -> ToolSpec | None:
+    """The tool that an action is a call of; None where actions are text."""
+    try:
+        with urllib.request.urlopen(f"{config.url}/schema", timeout=config.timeout) as answer:
+            schema = json.load(answer)["action"]
+    except OSError as error:
+        raise TruingError(
+            f"the OpenEnv server {config.url} cannot be reached", got=error, remedy="start it first"
+        ) from error
+    fields = {name: field for name, field in schema["properties"].items() if name != "metadata"}
+    if config.text_field is None:
+        return ToolSpec("act", schema.get("description", "Act."), schema | {"properties": fields})
+    if config.text_field not in fields:
+        raise DataError(
+            "the action lacks the field that env.text_field names",
+            got=", ".join(fields),
+            expected=config.text_field,
+        )
+    return None
+
+
+def _given(rollout: Rollout, task: Task) -> float:
+    """The sum of the environment's rewards."""
+    if not rollout.outcome["rewards"]:
+        raise DataError(f"the OpenEnv server gave no reward in an episode of task {task.task_id}")
+    return sum(rollout.outcome["rewards"])
+
+
+def _disconnect(client: Any) -> None:
+    """End a session without waiting for it."""
+    asyncio.run_coroutine_threadsafe(client.close(), background())

@@ -1,0 +1,79 @@
+"""The user tasks of AgentDojo (https://arxiv.org/abs/2406.13352), without its injections."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from truing.config import Part
+from truing.envs.base import Split
+from truing.envs.extras import optional
+from truing.envs.twins import split_apart
+from truing.rewards import Rewards
+from truing.types import Rollout, Task
+
+if TYPE_CHECKING:
+    from truing.envs.agentdojo.suite import OfficeEpisode, Suite
+
+SuiteName = Literal["workspace", "slack", "travel", "banking"]
+
+
+class AgentDojoConfig(Part):
+    """Which suites, and how their tasks are split."""
+
+    suites: Annotated[tuple[SuiteName, ...], Field(min_length=1)] = (
+        "workspace",
+        "slack",
+        "travel",
+        "banking",
+    )
+    """Suites of the package `agentdojo`, version v1.2.2."""
+    eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    """Groups of related tasks whose SHA-256, as a number in [0, 1), is below this are for evaluation."""
+    seed: int = 0
+    """Another seed keeps other tasks for evaluation."""
+
+
+class AgentDojo:
+    """Tasks in four offices, each judged by the check that its authors published."""
+
+    Config = AgentDojoConfig
+
+    def __init__(self, config: AgentDojoConfig) -> None:
+        self.rewards: Rewards = {"solved": (solved, 1.0)}
+        self._suites = {name: _suite(name) for name in dict.fromkeys(config.suites)}
+        tasks = [task for suite in self._suites.values() for task in suite.tasks()]
+        needs = [_needs(task) for task in tasks]
+        self._tasks = split_apart(
+            tasks, lambda i, j: needs[i] <= needs[j] or needs[j] <= needs[i], config.eval_share, config.seed
+        )
+        free = [task.task_id for task in tasks if self.open(task).solved()]
+        self.notes: Sequence[str] = (f"solved by doing nothing: {', '.join(free)}",) if free else ()
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split, suite by suite."""
+        return self._tasks[split]
+
+    def open(self, task: Task) -> "OfficeEpisode":
+        """A new copy of the suite's office."""
+        return self._suites[task.answer["suite"]].open(task.answer["task"])
+
+
+def solved(rollout: Rollout, task: Task) -> float:
+    """1.0 where the published check of the task holds."""
+    return float(rollout.outcome["solved"])
+
+
+def _needs(task: Task) -> set[str]:
+    """The reference calls: tasks are alike where the calls of one are among those of the other."""
+    assert isinstance(task.demonstration, tuple)
+    suite = task.answer["suite"]
+    return {f"{suite} {call}" for said in task.demonstration for call in said.calls}
+
+
+def _suite(name: SuiteName) -> "Suite":
+    """A suite of the package, which is optional."""
+    optional("agentdojo", "agentdojo")
+    from truing.envs.agentdojo.suite import Suite
+
+    return Suite(name)

@@ -1,0 +1,5 @@
+"""BFCL: function calls in one turn, and in conversations whose calls change a world."""
+
+from truing.envs.bfcl.env import BFCL
+
+__all__ = ["BFCL"]

@@ -1,0 +1,110 @@
+"""The Python tasks of BFCL v4 (https://gorilla.cs.berkeley.edu/leaderboard.html)."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+from truing.config import Part
+from truing.envs.base import Episode, Split
+from truing.envs.bfcl.answers import AnswerEpisode, first_right, right_calls
+from truing.envs.bfcl.rows import Document, MultiTurn, SingleTurn, read_row
+from truing.envs.bfcl.schema import read_call
+from truing.envs.bfcl.world import Conversation, demonstration, same_turns
+from truing.envs.source import parse_spec, read_rows
+from truing.envs.twins import split_apart
+from truing.errors import DataError
+from truing.messages import ToolSpec
+from truing.rewards import Rewards
+from truing.types import Rollout, Task
+
+
+class BFCLConfig(Part):
+    """Which rows, and how they are split."""
+
+    data: str | Annotated[tuple[str, ...], Field(min_length=1)]
+    """One spec or several, pooled: rows, and for multi-turn rows the documents of their functions."""
+    eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    """Groups of variants whose SHA-256, as a number in [0, 1), is below this are for evaluation."""
+    seed: int = 0
+    """Another seed keeps other tasks for evaluation."""
+
+
+class BFCL:
+    """Calls of functions: in one turn, judged as written; in conversations, judged by what they did."""
+
+    Config = BFCLConfig
+
+    def __init__(self, config: BFCLConfig) -> None:
+        self.rewards: Rewards = {"solved": (solved, 1.0)}
+        specs = [config.data] if isinstance(config.data, str) else config.data
+        found = [read_row(row) for spec in specs for row in read_rows(parse_spec(spec))]
+        self._classes: dict[str, list[ToolSpec]] = {}
+        for document in (row for row in found if isinstance(row, Document)):
+            self._classes.setdefault(document.api_class, []).append(document.spec())
+        rows = [row for row in found if not isinstance(row, Document)]
+        self._conversations = {row.id: row for row in rows if isinstance(row, MultiTurn)}
+        tasks = [self._talk(row) if isinstance(row, MultiTurn) else _question(row) for row in rows]
+        marks = [row.marks() for row in rows]
+        self._tasks = split_apart(
+            tasks, lambda i, j: not marks[i].isdisjoint(marks[j]), config.eval_share, config.seed
+        )
+        free = sum(task.answer == () for task in tasks)
+        self.notes: Sequence[str] = (f"solved by doing nothing: {free} irrelevance rows",) if free else ()
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split, in the order of the data."""
+        return self._tasks[split]
+
+    def open(self, task: Task) -> Episode:
+        """A world of its own for a conversation; a single turn has none."""
+        if task.task_id not in self._conversations:
+            return AnswerEpisode()
+        row = self._conversations[task.task_id]
+        return Conversation(row, self._functions(row))
+
+    def _functions(self, row: MultiTurn) -> list[ToolSpec]:
+        """The functions of a conversation's classes."""
+        missing = set(row.involved_classes) - set(self._classes)
+        if missing:
+            raise DataError(
+                f"the data documents no function of {', '.join(sorted(missing))}, which {row.id} needs",
+                remedy="add the file of function documents to env.data",
+            )
+        return [spec for name in row.involved_classes for spec in self._classes[name]]
+
+    def _talk(self, row: MultiTurn) -> Task:
+        """A conversation as a task; its answer is what happens where the reference calls are made."""
+        functions = self._functions(row)
+        parameters = {spec.name: list(spec.parameters["properties"]) for spec in functions}
+        said = demonstration([[read_call(call, parameters) for call in turn] for turn in row.ground_truth])
+        reference = Conversation(row, functions)
+        shown = reference.shown
+        for turn in said:
+            reference.reply(turn)
+        answer = reference.outcome()
+        counts = [len(turn["results"]) for turn in answer["turns"]]
+        if counts != [len(turn) for turn in row.ground_truth]:
+            raise DataError(
+                f"not every reference call of {row.id} can be carried out",
+                got=f"{counts} results by turn",
+                expected=f"{[len(turn) for turn in row.ground_truth]}",
+                remedy="use the data and the code of one version of bfcl-eval",
+            )
+        family = row.id.rsplit("_", 1)[0]
+        return Task(row.id, f"bfcl/{family}", row.question[0], answer, said, shown)
+
+
+def solved(rollout: Rollout, task: Task) -> float:
+    """1.0 where the right calls were made, or the conversation went as the reference did."""
+    if "turns" in rollout.outcome:
+        return float(same_turns(rollout.outcome, task.answer))
+    return float(right_calls(rollout.outcome, task.answer))
+
+
+def _question(row: SingleTurn) -> Task:
+    """A single turn as a task."""
+    right = row.answers()
+    family = row.id.rsplit("_", 1)[0]
+    functions = tuple(function.spec() for function in row.function)
+    return Task(row.id, f"bfcl/{family}", row.question[0], right, (first_right(right),), functions)

@@ -1,0 +1,106 @@
+"""Rows of BFCL v4: single turns, conversations, documents of functions; told apart by their fields."""
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from truing.envs.bfcl.schema import json_schema
+from truing.envs.source import Row
+from truing.errors import DataError
+from truing.messages import ToolSpec
+
+FORMATS = "rows of BFCL v4 with their ground_truth, or its function documents with their api_class"
+
+Turns = tuple[tuple[dict[str, str], ...], ...]
+
+
+class Function(BaseModel):
+    """A function as BFCL describes it."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+    def spec(self) -> ToolSpec:
+        """What the model is told of it."""
+        return ToolSpec(self.name, self.description, json_schema(self.parameters))
+
+
+class Document(Function):
+    """A function of one of the worlds' classes."""
+
+    api_class: str
+
+
+class SingleTurn(BaseModel):
+    """A question, functions, and for each right call the values that each parameter may have."""
+
+    id: str
+    question: Turns
+    function: tuple[Function, ...]
+    ground_truth: tuple[dict[str, dict[str, list[Any]]], ...] | None = None
+
+    def answers(self) -> tuple[dict[str, Any], ...]:
+        """The right calls, by name and arguments; of irrelevance rows there are none, nor a ground truth.
+
+        Where the data lists no value for an argument, it means the empty list.
+        """
+        if (self.ground_truth is None) != ("irrelevance" in self.id):
+            raise DataError(
+                f"row {self.id} has no ground truth, or has one where no call is right", expected=FORMATS
+            )
+        return tuple(
+            {"name": name, "arguments": {key: values or [[]] for key, values in arguments.items()}}
+            for call in self.ground_truth or ()
+            for name, arguments in call.items()
+        )
+
+    def marks(self) -> set[str]:
+        """Rows that share one are variants: here, those that ask the same."""
+        return {" ".join(message["content"].casefold().split()) for message in self.question[0]}
+
+
+class MultiTurn(BaseModel):
+    """A conversation, the world it starts in, and the calls that each turn needs."""
+
+    id: str
+    question: Turns
+    initial_config: dict[str, Any]
+    involved_classes: tuple[str, ...]
+    ground_truth: tuple[tuple[str, ...], ...]
+    missed_function: dict[int, tuple[str, ...]] = {}  # withheld until that turn
+
+    def marks(self) -> set[str]:
+        """Rows that share one are variants: here, those of one scenario number or of one first request."""
+        return {
+            f"scenario {self.id.rsplit('_', 1)[1]}",
+            *(message["content"] for message in self.question[0]),
+        }
+
+
+Found = TypeVar("Found", Document, SingleTurn, MultiTurn)
+
+
+def read_row(row: Row) -> Document | SingleTurn | MultiTurn:
+    """A row as what it is.
+
+    Raises:
+        DataError: The row is none of the three, or a field cannot be used.
+    """
+    kinds = {"api_class": Document, "involved_classes": MultiTurn, "function": SingleTurn}
+    for field, kind in kinds.items():
+        if field in row.values:
+            return _validated(kind, row)
+    raise DataError(f"{row.where} has no known format", got=sorted(row.values), expected=FORMATS)
+
+
+def _validated(kind: type[Found], row: Row) -> Found:
+    """The row as that kind."""
+    try:
+        return kind.model_validate(row.values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        field = ".".join(map(str, problem["loc"]))
+        raise DataError(
+            f"field {field!r} of {row.where} cannot be used: {problem['msg']}", expected=FORMATS
+        ) from error

@@ -1,0 +1,162 @@
+"""The worlds of BFCL's conversations: file systems, cars, trades, tickets, travel, messages.
+
+Their classes are those of the package ``bfcl-eval``, which cannot be installed beside Truing (it pins
+numpy 1.26) but needs none of its dependencies here: it only has to be on the path.
+"""
+
+import copy
+import importlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from truing.envs.bfcl.rows import MultiTurn
+from truing.envs.tools import Tool, ToolEpisode, ToolError
+from truing.errors import RecipeError
+from truing.messages import Message, Said, ToolCall, ToolSpec
+
+MISTAKES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What the published functions raise at arguments that they did not foresee."""
+
+NOW_AVAILABLE = "These functions can be called from now on: {}. Can you do it now?"
+
+
+class World:
+    """Objects of the published classes, in the state that a row gives them."""
+
+    def __init__(self, row: MultiTurn) -> None:
+        published = _published("bfcl_eval.constants.executable_backend_config")
+        self._objects: dict[str, Any] = {}
+        for name in row.involved_classes:
+            module = _published(published.CLASS_FILE_PATH_MAPPING[name])
+            made = self._objects[name] = getattr(module, name)()
+            if name not in published.STATELESS_CLASSES:
+                # a class that the row does not configure starts from its own defaults, as published
+                scenario = copy.deepcopy(row.initial_config.get(name, {}))
+                made._load_scenario(scenario, long_context=False)
+
+    def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+        """The result of a function as text."""
+        owner = next(each for each in self._objects.values() if hasattr(each, name))
+        try:
+            result = getattr(owner, name)(**arguments)
+        except MISTAKES as error:
+            raise ToolError(f"{type(error).__name__}: {error}") from error
+        # some results hold numbers of mpmath or files, which have a text of their own
+        return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+
+    def state(self) -> dict[str, Any]:
+        """What the published check compares: everything public, as plain data."""
+        return {name: _public(each) for name, each in self._objects.items()}
+
+
+class Conversation(ToolEpisode):
+    """One attempt: a turn without calls ends what the user asked for, and the next request follows."""
+
+    def __init__(self, row: MultiTurn, specs: Sequence[ToolSpec]) -> None:
+        self._world = World(row)
+        self._row = row
+        self._specs = {spec.name: spec for spec in specs}
+        self._results: list[str] = []
+        self._turns: list[dict[str, Any]] = []
+        withheld = {name for names in row.missed_function.values() for name in names}
+        super().__init__([self._tool(spec) for spec in specs if spec.name not in withheld])
+
+    @property
+    def shown(self) -> tuple[ToolSpec, ...]:
+        """The functions that can be called now."""
+        return tuple(spec for name, spec in self._specs.items() if name in self.tools)
+
+    def reply(self, said: Said) -> Sequence[Message]:
+        """The results of calls, or else the user's next request; nothing after the last."""
+        answers = super().reply(said)
+        if answers:
+            return answers
+        self._turns.append({"results": self._results, "state": self._world.state()})
+        self._results = []
+        turn = len(self._turns)
+        return self._request(turn) if turn < len(self._row.question) else ()
+
+    def outcome(self) -> Mapping[str, Any]:
+        """For each turn that was ended: the results of its calls, and the state it left."""
+        return {"turns": self._turns}
+
+    def _request(self, turn: int) -> Sequence[Message]:
+        """What the user says at the start of a turn; functions withheld until now are named there."""
+        added = [self._specs[name] for name in self._row.missed_function.get(turn, ())]
+        if not added:
+            return self._row.question[turn]
+        self.tools |= {spec.name: self._tool(spec) for spec in added}
+        schemas = ", ".join(json.dumps(spec.schema()) for spec in added)
+        return (*self._row.question[turn], {"role": "user", "content": NOW_AVAILABLE.format(schemas)})
+
+    def _tool(self, spec: ToolSpec) -> Tool:
+        """A function of the world as a tool; as published, it alone judges its arguments.
+
+        The reference calls of scenario 173 do not follow the schema, and work.
+        """
+        return Tool(ToolSpec(spec.name, spec.description, {}), partial(self._carry_out, spec.name))
+
+    def _carry_out(self, function: str, /, **arguments: Any) -> str:
+        """Run a function and keep its result for the check."""
+        result = self._world.call(function, arguments)
+        self._results.append(result)
+        return result
+
+
+def demonstration(turns: Sequence[Sequence[ToolCall]]) -> tuple[Said, ...]:
+    """The reference calls, one at a time, and a word at the end of each turn."""
+    said: list[Said] = []
+    for calls in turns:
+        said += [Said(calls=(call,)) for call in calls]
+        said.append(Said("Done." if calls else "I cannot do this yet: a function or a detail is missing."))
+    return tuple(said)
+
+
+def same_turns(outcome: Mapping[str, Any], reference: Mapping[str, Any]) -> bool:
+    """Whether a conversation went as the reference did.
+
+    As published: after each turn that needs calls the state is the same, this turn had a call, and the
+    results so far hold those of the reference's turn. What a turn without reference calls did shows in
+    the state that later turns are held against.
+    """
+    done, wanted = outcome["turns"], reference["turns"]
+    if len(done) != len(wanted):
+        return False
+    seen: Counter[str] = Counter()
+    for turn, goal in zip(done, wanted, strict=True):
+        seen.update(turn["results"])
+        if goal["results"]:
+            same = turn["state"] == goal["state"] and Counter(goal["results"]) <= seen
+            if not (turn["results"] and same):
+                return False
+    return True
+
+
+def _public(value: Any) -> Any:
+    """A value as plain data; of an object its class and public fields, without the way back to its parent."""
+    if isinstance(value, dict):
+        return {str(key): _public(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_public(part) for part in value]
+    if isinstance(value, set):
+        return sorted(_public(part) for part in value)
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    fields = {key: part for key, part in vars(value).items() if not key.startswith("_") and key != "parent"}
+    return _public(fields)
+
+
+def _published(module: str) -> Any:
+    """A module of bfcl-eval, or an error that says how to have it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise RecipeError(
+            "the conversations of the environment 'bfcl' need the code of the package bfcl-eval",
+            got=error,
+            expected="bfcl_eval on the path; it cannot be installed beside Truing, and need not be",
+            remedy="pip download --no-deps bfcl-eval==2026.3.23, and put the .whl file on PYTHONPATH",
+        ) from error

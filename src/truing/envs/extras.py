@@ -1,0 +1,22 @@
+"""Packages that only some environments need."""
+
+import importlib
+from typing import Any
+
+from truing.errors import RecipeError
+
+
+def optional(module: str, extra: str) -> Any:
+    """A module of an optional package, imported now.
+
+    Raises:
+        RecipeError: It is not installed; the extra of Truing that brings it is named.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise RecipeError(
+            f"this environment needs the package {module.partition('.')[0]!r}, which cannot be imported",
+            got=error,
+            remedy=f"pip install truing[{extra}]",
+        ) from error

@@ -1,0 +1,83 @@
+"""Multi-hop questions without their paragraphs: the policy searches all paragraphs of the data."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from truing.envs.musique import Musique, MusiqueConfig
+from truing.envs.qa_rows import Paragraph, Question
+from truing.envs.search import Collection, Passage
+from truing.envs.tools import Tool, ToolEpisode, tool
+from truing.messages import Said, ToolCall
+from truing.rewards import write_answer
+from truing.types import Rollout, Task
+
+
+@tool
+def search(query: str) -> str:
+    """Find paragraphs by the words of the query."""
+    raise NotImplementedError("each episode has a search of its own, which keeps what was found")
+
+
+class MusiqueSearch(Musique):
+    """What ``mode = "search"`` makes of MuSiQue: search as often as needed, then answer without a call."""
+
+    def __init__(self, config: MusiqueConfig) -> None:
+        super().__init__(config)
+        self.rewards = {**self.rewards, "support": (support, config.support_weight)}
+        self._supporting = {q.task_id: _supporting(q) for q in self.questions}
+
+    @cached_property
+    def collection(self) -> Collection:
+        """The paragraphs of all questions, of both splits."""
+        return Collection(Passage(p.title, p.text) for q in self.questions for p in q.paragraphs)
+
+    def open(self, task: Task) -> ToolEpisode:
+        """An episode with a search; its outcome is what was asked, found and needed."""
+        supporting = [passage.key for passage in self._supporting[task.task_id]]
+        queries: list[str] = []
+        found: dict[str, None] = {}
+
+        def search_here(query: str) -> str:
+            passages = self.collection.search(query, self.config.search_results)
+            queries.append(query)
+            found.update(dict.fromkeys(passage.key for passage in passages))
+            shown = [passage.shown(self.config.paragraph_chars) for passage in passages]
+            return "\n\n".join(shown) or "No paragraph has any of these words."
+
+        return ToolEpisode(
+            [Tool(search.spec, search_here)],
+            lambda: {"queries": list(queries), "found": list(found), "supporting": supporting},
+        )
+
+    def _task(self, question: Question) -> Task:
+        """One question as a task with a tool."""
+        return replace(
+            super()._task(question), demonstration=self._demonstration(question), tools=(search.spec,)
+        )
+
+    def _shown(self, question: Question) -> Sequence[Paragraph]:
+        """No paragraph: they are there to be searched for."""
+        return ()
+
+    def _demonstration(self, question: Question) -> tuple[Said, ...]:
+        """Search for the question, then by title for each supporting paragraph not yet found; answer."""
+        queries = [question.text]
+        found = set(self.collection.search(question.text, self.config.search_results))
+        for passage in _supporting(question):
+            if passage not in found:
+                queries.append(passage.title)
+                found |= set(self.collection.search(passage.title, self.config.search_results))
+        searches = [Said(calls=(ToolCall(search.spec.name, {"query": query}),)) for query in queries]
+        return (*searches, Said(write_answer(question.answers[0], self.config.answer_format)))
+
+
+def support(rollout: Rollout, task: Task) -> float:
+    """Share of the supporting paragraphs that the searches returned, in [0, 1]."""
+    supporting = set(rollout.outcome["supporting"])
+    return len(supporting.intersection(rollout.outcome["found"])) / len(supporting)
+
+
+def _supporting(question: Question) -> list[Passage]:
+    """The paragraphs that the answer rests on."""
+    return [Passage(p.title, p.text) for p in question.paragraphs if p.supporting]

@@ -1,0 +1,114 @@
+"""Any task of the library reasoning-gym, by name, judged by the library's own scorer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import Field
+
+from truing.config import Part, Positive
+from truing.envs.base import Split
+from truing.envs.drawn import distinct
+from truing.envs.extras import optional
+from truing.envs.names import nearest
+from truing.errors import RecipeError
+from truing.rewards import AnswerFormat, Rewards, extract_answer, write_answer
+from truing.types import Rollout, Task
+
+DRAWS = 8
+"""Questions that may be drawn per task that is wanted: some generators make all of theirs at once."""
+
+
+class ReasoningGymConfig(Part):
+    """Which of the library's tasks, and how many of its questions."""
+
+    task: str
+    """Name in the library, such as `chain_sum` or `countdown`."""
+    train: Positive = 1024
+    """How many questions to train on, all different."""
+    eval: Positive = 256
+    """How many questions to evaluate on, all different, none of them trained on."""
+    seed: int = 0
+    """Another seed asks other questions, and keeps others for evaluation."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """What the library takes for this task, such as `{ min_terms = 2 }`; its own defaults elsewhere."""
+    answer_format: AnswerFormat = "tag"
+    """Where the answer stands: on the only "line" of the response, or in a closing "tag"."""
+    system: str = "End your reply with <answer>your answer</answer>."
+    """The system message; where it is empty there is none."""
+
+
+class ReasoningGym:
+    """Questions that the library generates; a demonstration only where its answer has the full score."""
+
+    Config = ReasoningGymConfig
+    notes: Sequence[str] = ()
+
+    def __init__(self, config: ReasoningGymConfig) -> None:
+        self.config = config
+        self.rewards: Rewards = {"score": (self._score, 1.0)}
+        self._dataset = _dataset(config)
+        self._entries: dict[str, Mapping[str, Any]] = {}
+        self._tasks: dict[Split, Sequence[Task]] = {
+            "train": self._make("train", config.train),
+            "eval": self._make("eval", config.eval),
+        }
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The questions of a split."""
+        return self._tasks[split]
+
+    def _make(self, split: Split, wanted: int) -> list[Task]:
+        """The first ``wanted`` questions of a split."""
+        config = self.config
+        made = distinct(self._draw, split, wanted, config.seed, config.task)
+        return [
+            self._task(f"{config.task}-{config.seed}-{split}-{index}", entry)
+            for index, (_, entry) in enumerate(made)
+        ]
+
+    def _draw(self, attempt: int) -> tuple[str, Mapping[str, Any]]:
+        """A question, and all that the library knows of it."""
+        entry = self._dataset[attempt]
+        return entry["question"], entry
+
+    def _task(self, task_id: str, entry: Mapping[str, Any]) -> Task:
+        """One question as a task."""
+        self._entries[task_id] = entry
+        system = [{"role": "system", "content": self.config.system}] if self.config.system else []
+        shown = None if entry["answer"] is None else write_answer(entry["answer"], self.config.answer_format)
+        return Task(
+            task_id=task_id,
+            family=f"reasoning-gym/{self.config.task}",
+            messages=(*system, {"role": "user", "content": entry["question"]}),
+            answer=entry["answer"],
+            demonstration=shown if shown is not None and self._judge(shown, entry) == 1 else None,
+        )
+
+    def _score(self, rollout: Rollout, task: Task) -> float:
+        """The library's score of the answer; a response without one earns 0."""
+        return self._judge(rollout.text, self._entries[task.task_id])
+
+    def _judge(self, response: str, entry: Mapping[str, Any]) -> float:
+        """The library's score of the answer in a response."""
+        said = extract_answer(response, self.config.answer_format)
+        return 0.0 if said is None else float(self._dataset.score_answer(said, entry))
+
+
+def _dataset(config: ReasoningGymConfig) -> Any:
+    """The library's generator for a task."""
+    factory = optional("reasoning_gym.factory", "tasks")
+    optional("reasoning_gym", "tasks")  # registers the tasks
+    if config.task not in factory.DATASETS:
+        raise RecipeError(
+            f"reasoning-gym has no task {config.task!r}",
+            expected=f"one of its {len(factory.DATASETS)} tasks",
+            remedy=nearest(config.task, factory.DATASETS),
+        )
+    size = DRAWS * (config.train + config.eval)
+    try:
+        return factory.create_dataset(config.task, seed=config.seed, size=size, **config.options)
+    except (TypeError, AssertionError) as error:  # what its dataclasses and their checks raise
+        raise RecipeError(
+            f"reasoning-gym's {config.task!r} does not take these env.options",
+            got=f"{config.options}: {error}",
+        ) from error

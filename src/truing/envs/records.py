@@ -1,0 +1,32 @@
+"""The rows of a data file, each checked against the model that says what a row has."""
+
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from truing.envs.source import Row, parse_spec, read_rows
+from truing.errors import DataError
+
+Record = TypeVar("Record", bound=BaseModel)
+
+
+def read_records(path: Path, model: type[Record]) -> list[Record]:
+    """All rows of a file as records.
+
+    Raises:
+        DataError: The file is missing or unreadable, or a row is not such a record.
+    """
+    return [_record(row, model) for row in read_rows(parse_spec(str(path)))]
+
+
+def _record(row: Row, model: type[Record]) -> Record:
+    """One row as a record."""
+    try:
+        return model.model_validate(row.values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        field = ".".join(map(str, problem["loc"]))
+        raise DataError(
+            f"field {field!r} of {row.where} cannot be used", got=problem["input"], expected=problem["msg"]
+        ) from error

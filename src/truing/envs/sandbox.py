@@ -1,0 +1,146 @@
+"""A Python for the model: its code runs in a process that can compute, and hardly anything else.
+
+The program has no network, starts no process and no thread, sends no signal, reads nothing but Python, its
+packages and the system's libraries, writes nothing outside a folder that is new for each call and gone
+after it, sees none of our environment variables, and is bounded in memory, time, the size of a file and what
+of its output is read. ``confine.py`` does it by Landlock and seccomp, without privileges. Where the kernel
+cannot do all of this (Linux before 6.2, another system, a container that forbids Landlock), ``python_tool``
+raises.
+
+What it does not protect from: a bug in the kernel, for this is no virtual machine; a disk filled by many
+files within the time of a call; asking for the names, sizes and times of files elsewhere, and setting times
+and extended attributes of those that we own; secrets inside Python's own folders. Installed packages can be
+imported, Truing among them.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import BinaryIO
+
+from truing.config import Part, Positive, Rate
+from truing.envs.tools import Tool, ToolError, tool
+from truing.errors import TruingError
+
+CONFINE = Path(__file__).with_name("confine.py")
+
+MEGABYTE = 2**20
+
+PROOF = """
+import os, socket
+escapes = {
+    "network": lambda: socket.socket(),
+    "fork": os.fork,
+    "signal": lambda: os.kill(os.getppid(), 0),
+    "read": lambda: open(f"/proc/{os.getppid()}/environ"),
+    "write": lambda: open(OUTSIDE, "w"),
+}
+for name, escape in escapes.items():
+    try:
+        escape()
+    except PermissionError:
+        continue
+    print(name, "is possible")
+"""
+
+
+class PythonLimits(Part):
+    """What one run of a program may use."""
+
+    cpu_seconds: Positive = 10
+    """Processor time: the limit that a program meets, since a busy machine does not move it."""
+    seconds: Rate = 60.0
+    """Wall-clock time, for programs that only wait."""
+    memory_mb: Positive = 512
+    """Address space, Python's own 30 MB among it."""
+    file_mb: Positive = 16
+    """Size of any one file, and of the output."""
+    output_chars: Positive = 10_000
+    """So much of the output is shown; what is cut is said."""
+
+
+def python_tool(limits: PythonLimits | None = None) -> Tool:
+    """The tool ``python``, proven to be confined on this machine.
+
+    Raises:
+        TruingError: The confinement does not hold here.
+    """
+    chosen = limits or PythonLimits()
+    _prove(chosen)
+
+    def python(code: str) -> str:
+        """Run a Python program, without network, and read what it prints."""
+        return run_python(code, chosen)
+
+    return tool(python)
+
+
+def run_python(code: str, limits: PythonLimits) -> str:
+    """What a program prints, its traceback included.
+
+    Raises:
+        ToolError: It was stopped; the text says why, after what was printed until then.
+    """
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
+        Path(folder, "main.py").write_text(code, encoding="utf-8", errors="surrogatepass")
+        try:
+            ending = _run(Path(folder), output, limits)
+        except subprocess.TimeoutExpired:
+            ending = f"stopped after {limits.seconds:g} s"
+        printed = _shown(output, limits.output_chars)
+    if ending:
+        raise ToolError(f"{printed}\n[{ending}]".lstrip())
+    return printed or "(the program printed nothing)"
+
+
+def _run(folder: Path, output: BinaryIO, limits: PythonLimits) -> str:
+    """Run the folder's main.py to its end; why it was killed, empty where it was not."""
+    caps = {
+        "memory": limits.memory_mb * MEGABYTE,
+        "file": limits.file_mb * MEGABYTE,
+        "seconds": limits.cpu_seconds,
+    }
+    # a fixed hash seed: the same program prints the same
+    environment = {"PYTHONHASHSEED": "0", "HOME": str(folder), "TMPDIR": str(folder)}
+    environment |= {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
+    ended = subprocess.run(
+        [sys.executable, "-s", "-P", "-B", "-X", "utf8", str(CONFINE), json.dumps(caps)],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        timeout=limits.seconds,
+    )
+    if ended.returncode == -signal.SIGXCPU:
+        return f"stopped after {limits.cpu_seconds} s of processor time"
+    return f"killed by {signal.Signals(-ended.returncode).name}" if ended.returncode < 0 else ""
+
+
+def _shown(output: BinaryIO, most: int) -> str:
+    """The start of what was printed, and how much was cut."""
+    size = output.seek(0, 2)
+    output.seek(0)
+    text = output.read(4 * most).decode("utf-8", errors="replace")
+    if len(text) <= most and size <= 4 * most:
+        return text
+    return f"{text[:most]}\n[cut here: the output has {size} bytes]"
+
+
+def _prove(limits: PythonLimits) -> None:
+    """Raise unless every way out that we know is closed."""
+    with tempfile.NamedTemporaryFile() as outside:
+        try:
+            said = run_python(f"OUTSIDE = {outside.name!r}\n{PROOF}", limits)
+        except ToolError as error:
+            said = str(error)
+    if said != "(the program printed nothing)":
+        raise TruingError(
+            "programs cannot be confined on this machine, so there is no python tool",
+            got=said,
+            expected="Linux 6.2 or newer with Landlock and seccomp, on x86_64 or aarch64",
+            remedy="use another machine, or an environment without the python tool",
+        )

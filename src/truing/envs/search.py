@@ -1,0 +1,57 @@
+"""A collection of paragraphs that is searched by words, with BM25."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import bm25s
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A paragraph with its title."""
+
+    title: str
+    text: str
+
+    @property
+    def key(self) -> str:
+        """Names the passage by its content, whatever else the collection holds."""
+        return f"{self.title}#{hashlib.sha256(self.whole.encode()).hexdigest()[:8]}"
+
+    @property
+    def whole(self) -> str:
+        """Title and text, as they are indexed."""
+        return f"{self.title}\n{self.text}"
+
+    def shown(self, chars: int) -> str:
+        """The passage with at most ``chars`` characters of its text, and how many were cut."""
+        lost = len(self.text) - chars
+        return f"{self.title}: {self.text[:chars]}" + (f" [{lost} characters cut]" if lost > 0 else "")
+
+
+class Collection:
+    """Distinct passages in the order given, and an index of the words of their titles and texts."""
+
+    def __init__(self, passages: Iterable[Passage]) -> None:
+        self.passages = tuple(dict.fromkeys(passages))
+        self._index = bm25s.BM25(backend="numpy")
+        self._index.index(_words([p.whole for p in self.passages]), show_progress=False)
+
+    def search(self, query: str, count: int) -> list[Passage]:
+        """At most ``count`` passages that share words with the query, best first.
+
+        A word counts once, however often the query says it. Equally good passages keep their order.
+        """
+        words = [word for word in dict.fromkeys(_words([query])[0]) if word in self._index.vocab_dict]
+        if not words:
+            return []
+        scores = self._index.get_scores(words)
+        best = np.argsort(-scores, kind="stable")[:count]
+        return [self.passages[i] for i in best if scores[i] > 0]
+
+
+def _words(texts: list[str]) -> list[list[str]]:
+    """The words of each text in lower case, less English stop words; "Vitamin C" has two."""
+    return bm25s.tokenize(texts, token_pattern=r"\w+", stopwords="en", return_ids=False, show_progress=False)

@@ -1,0 +1,114 @@
+"""tau-bench retail: requests of customers, judged by the shop's data and by what had to be said."""
+
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from truing.config import Part
+from truing.envs.base import Split, share_of
+from truing.envs.taubench.data import TaskRow, read_folder
+from truing.envs.taubench.lookups import Lookups
+from truing.envs.taubench.orders import Orders
+from truing.envs.taubench.store import Store
+from truing.envs.tools import Tool, ToolEpisode
+from truing.errors import DataError
+from truing.messages import Said, ToolCall, ToolSpec
+from truing.rewards import Rewards
+from truing.types import Rollout, Status, Task
+
+ONE_MESSAGE = (
+    "The customer sends one message, in which 'you' is the customer, and answers nothing after it. "
+    "Take every confirmation as given. Act, and then reply once with all that the customer wants to know."
+)
+"""Stands after the policy, which counts on a customer who answers."""
+
+
+class TauBenchConfig(Part):
+    """Where the data lies, and how it is split."""
+
+    data: str
+    """The folder with tasks.jsonl, tools.jsonl, retail_policy.md and the retail_db_*.jsonl tables."""
+    eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    """Customers whose SHA-256 of (seed, user id), as a number in [0, 1), is below this are for evaluation."""
+    seed: int = 0
+    """Another seed keeps other customers for evaluation."""
+
+
+class TauBench:
+    """Each episode has a shop of its own; the customer's instruction is the one user message."""
+
+    Config = TauBenchConfig
+
+    def __init__(self, config: TauBenchConfig) -> None:
+        self.rewards: Rewards = {"solved": (solved, 1.0), "state": (state, 0.0)}
+        self._folder = read_folder(Path(config.data))
+        self._tasks: dict[Split, list[Task]] = {"train": [], "eval": []}
+        for row in self._folder.tasks:
+            for_eval = share_of("split", config.seed, row.user_id) < config.eval_share
+            self._tasks["eval" if for_eval else "train"].append(self._task(row))
+        everything = (*self._tasks["train"], *self._tasks["eval"])
+        self.idle = tuple(
+            task.task_id for task in everything if task.answer == {"changes": {}, "outputs": []}
+        )
+        """Tasks that ask for no change and for no word, as the data has it: doing nothing solves them."""
+        self.notes = (
+            f"left out tasks of other domains, whose databases are not read: {self._folder.left_out}",
+            "no user is simulated: the instruction is the customer's one message",
+            f"tasks that doing nothing solves, as their reference changes and says nothing: {len(self.idle)}",
+        )
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split, in the order of the data; the tasks of a customer are in one split."""
+        return self._tasks[split]
+
+    def open(self, task: Task) -> ToolEpisode:
+        """A fresh shop."""
+        return self._episode()
+
+    def _episode(self) -> ToolEpisode:
+        """A fresh shop, with its tools."""
+        store = Store(self._folder.start)
+        rooms = (Lookups(store), Orders(store))
+        return ToolEpisode([_tool(spec, rooms) for spec in self._folder.specs], store.changes)
+
+    def _task(self, row: TaskRow) -> Task:
+        """One row as a task; its answer is what the reference changes, and what must be said."""
+        calls = [ToolCall(action.name, action.kwargs) for action in row.actions]
+        reference = self._episode()
+        for call in calls:
+            reference.reply(Said(calls=(call,)))
+        return Task(
+            task_id=row.id,
+            family="taubench/retail",
+            messages=(
+                {"role": "system", "content": f"{self._folder.policy}\n\n{ONE_MESSAGE}"},
+                {"role": "user", "content": row.instruction},
+            ),
+            answer={"changes": reference.outcome(), "outputs": list(row.outputs)},
+            demonstration=(*(Said(calls=(call,)) for call in calls), Said("; ".join(["Done", *row.outputs]))),
+            tools=self._folder.specs,
+        )
+
+
+def solved(rollout: Rollout, task: Task) -> float:
+    """1.0 where the attempt came to its end with the right data, and its last words hold all outputs."""
+    said = rollout.text.lower().replace(",", "")
+    told = all(output.lower().replace(",", "") in said for output in task.answer["outputs"])
+    return float(rollout.status is Status.DONE and told and state(rollout, task))
+
+
+def state(rollout: Rollout, task: Task) -> float:
+    """1.0 where the shop's data is as the reference leaves it."""
+    return float(rollout.outcome == task.answer["changes"])
+
+
+def _tool(spec: ToolSpec, rooms: Sequence[object]) -> Tool:
+    """A tool, carried out by the method of its name."""
+    found = [getattr(room, spec.name, None) for room in rooms]
+    functions = [each for each in found if inspect.ismethod(each) and not spec.name.startswith("_")]
+    if not functions:
+        raise DataError("the data names a tool that tau-bench retail does not have", got=spec.name)
+    return Tool(spec, functions[0])

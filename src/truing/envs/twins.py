@@ -1,0 +1,35 @@
+"""Tasks that are too alike to be on both sides of a split."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+
+from truing.envs.base import Split, share_of
+from truing.types import Task
+
+
+def split_apart(
+    tasks: Sequence[Task], alike: Callable[[int, int], bool], eval_share: float, seed: int
+) -> dict[Split, Sequence[Task]]:
+    """Split tasks by hash; those that are alike, or have a chain of such between them, stay together.
+
+    A group is for evaluation where ``share_of("split", seed, smallest id in it)`` is below ``eval_share``.
+
+    Args:
+        tasks: The tasks, in any order; both sides keep it.
+        alike: Whether the tasks at two indices, the smaller first, are twins.
+        eval_share: Share of groups that are kept for evaluation.
+        seed: Another seed keeps others.
+    """
+    count = len(tasks)
+    twins = np.array([[i < j and alike(i, j) for j in range(count)] for i in range(count)], dtype=bool)
+    _, labels = connected_components(twins, directed=False)
+    names: dict[int, str] = {}
+    for label, task in zip(labels.tolist(), tasks, strict=True):
+        names[label] = min(names.get(label, task.task_id), task.task_id)
+    held_out = [share_of("split", seed, names[label]) < eval_share for label in labels.tolist()]
+    return {
+        "train": [task for task, out in zip(tasks, held_out, strict=True) if not out],
+        "eval": [task for task, out in zip(tasks, held_out, strict=True) if out],
+    }

@@ -1,0 +1,122 @@
+"""WorkBench: office tasks over five tables, judged by what became of the tables."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from truing.config import Part
+from truing.envs.base import Split, share_of
+from truing.envs.tools import ToolEpisode
+from truing.envs.workbench.data import Folder, TaskRow, read_folder
+from truing.envs.workbench.office import Office
+from truing.messages import Said, ToolCall, ToolSpec
+from truing.rewards import Rewards
+from truing.types import Rollout, Status, Task
+
+SYSTEM = (
+    "You work in an office through tools. It is Thursday, 2023-11-30, 00:00. "
+    "Meetings lie between 09:00 and 18:00. Do what you are asked and nothing else, then say that it is done."
+)
+DONE = "Done."
+"""What the demonstrations say last."""
+
+SHORT_NAMES = {"crm": "customer_relationship_manager"}
+"""Domains that the tasks name otherwise than the tools do."""
+
+EXACT_FIELDS = ("status", "list_name", "board")
+"""Fields in which WorkBench tells upper from lower case; in all others it does not."""
+
+
+class WorkBenchConfig(Part):
+    """Where the data lies, how it is split, and what is shown."""
+
+    data: str
+    """The folder with tasks.jsonl, tools.jsonl, email_addresses.jsonl and the state_*.jsonl tables."""
+    tools: Literal["all", "domains"] = "all"
+    """Whether a task shows all tools, or those of its own domains and the company directory."""
+    eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    """Templates whose SHA-256 of (seed, text), as a number in [0, 1), is below this are for evaluation."""
+    seed: int = 0
+    """Another seed keeps other templates for evaluation."""
+    system: str = SYSTEM
+    """The system message."""
+
+
+class WorkBench:
+    """Each episode has an office of its own; a task is solved where it ends as the reference leaves it."""
+
+    Config = WorkBenchConfig
+
+    def __init__(self, config: WorkBenchConfig) -> None:
+        self.config = config
+        self.rewards: Rewards = {"solved": (solved, 1.0), "side_effects": (side_effects, 0.0)}
+        self._folder: Folder = read_folder(Path(config.data))
+        self._tasks: dict[Split, list[Task]] = {"train": [], "eval": []}
+        for row in self._folder.tasks:
+            for_eval = share_of("split", config.seed, row.base_template) < config.eval_share
+            self._tasks["eval" if for_eval else "train"].append(self._task(row))
+        self.idle = tuple(task.task_id for each in self._tasks.values() for task in each if not task.answer)
+        """Tasks that ask for no change, as the data has it: doing nothing solves them."""
+        self.notes = (
+            f"tasks that doing nothing solves, since their reference changes nothing: {len(self.idle)}",
+        )
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split, in the order of the data; the tasks of a template are in one split."""
+        return self._tasks[split]
+
+    def open(self, task: Task) -> ToolEpisode:
+        """A fresh office, with the tools that the task shows."""
+        return self._episode(task.tools)
+
+    def _episode(self, specs: Sequence[ToolSpec]) -> ToolEpisode:
+        """A fresh office, with some tools."""
+        office = Office(self._folder.start)
+        return ToolEpisode(office.tools(specs), office.outcome)
+
+    def _task(self, row: TaskRow) -> Task:
+        """One row as a task; its answer is what the reference changes."""
+        calls = [ToolCall(call.tool, call.args) for call in row.ground_truth_calls]
+        reference = self._episode(self._folder.specs)
+        for call in calls:
+            reference.reply(Said(calls=(call,)))
+        system = [{"role": "system", "content": self.config.system}] if self.config.system else []
+        return Task(
+            task_id=row.id,
+            family=f"workbench/{row.domain}",
+            messages=(*system, {"role": "user", "content": row.query}),
+            answer=reference.outcome(),
+            demonstration=(*(Said(calls=(call,)) for call in calls), Said(DONE)),
+            tools=tuple(spec for spec in self._folder.specs if self._shows(row, spec)),
+        )
+
+    def _shows(self, row: TaskRow, spec: ToolSpec) -> bool:
+        """Whether a task shows a tool."""
+        domains = {SHORT_NAMES.get(name, name) for name in row.domains}
+        return self.config.tools == "all" or spec.name.partition(".")[0] in domains | {"company_directory"}
+
+
+def solved(rollout: Rollout, task: Task) -> float:
+    """1.0 where the attempt came to its end and left the office as the reference does."""
+    return float(rollout.status is Status.DONE and _as_wanted(rollout, task))
+
+
+def side_effects(rollout: Rollout, task: Task) -> float:
+    """1.0 where the attempt changed something and not as wanted: WorkBench's second measure."""
+    return float(bool(rollout.outcome) and not _as_wanted(rollout, task))
+
+
+def _as_wanted(rollout: Rollout, task: Task) -> bool:
+    """Whether the office is left as the reference leaves it."""
+    return _folded(rollout.outcome) == _folded(task.answer)
+
+
+def _folded(changes: Any, field: str = "") -> Any:
+    """Changes as WorkBench compares them: in lower case, but for some fields."""
+    if isinstance(changes, str):
+        return changes if field in EXACT_FIELDS else changes.lower()
+    if isinstance(changes, Mapping):
+        return {key: _folded(each, key) for key, each in changes.items()}
+    return [_folded(each, field) for each in changes] if isinstance(changes, list) else changes

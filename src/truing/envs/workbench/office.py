@@ -1,0 +1,69 @@
+"""One office: the applications of WorkBench over the same data, their tools, and what became of it all."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from truing.envs.tools import Tool
+from truing.envs.workbench.analytics import Analytics
+from truing.envs.workbench.calendar import Calendar
+from truing.envs.workbench.customers import Customers
+from truing.envs.workbench.mail import Directory, Mail
+from truing.envs.workbench.projects import Projects
+from truing.envs.workbench.tables import Row, Table
+from truing.errors import DataError
+from truing.messages import ToolSpec
+
+
+@dataclass(frozen=True)
+class Start:
+    """The data before anybody acts."""
+
+    events: Table
+    emails: Table
+    tasks: Table
+    customers: Table
+    visits: Sequence[Row]
+    addresses: Sequence[str]
+
+
+class Office:
+    """The applications, each over tables of its own."""
+
+    def __init__(self, start: Start) -> None:
+        events, emails = start.events.fresh(), start.emails.fresh()
+        tasks, customers = start.tasks.fresh(), start.customers.fresh()
+        plots = Table("plot_id", {})
+        self.tables = {
+            "calendar": events,
+            "email": emails,
+            "analytics": plots,
+            "project_management": tasks,
+            "customer_relationship_manager": customers,
+        }
+        self.applications: Mapping[str, object] = {
+            "calendar": Calendar(events),
+            "email": Mail(emails),
+            "analytics": Analytics(start.visits, plots),
+            "project_management": Projects(tasks),
+            "customer_relationship_manager": Customers(customers),
+            "company_directory": Directory(start.addresses),
+        }
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """The method that carries out a tool, such as ``calendar.create_event``."""
+        application, _, method = name.partition(".")
+        found = getattr(self.applications.get(application), method, None)
+        if method.startswith("_") or not inspect.ismethod(found):
+            raise DataError("the data names a tool that WorkBench does not have", got=name)
+        return found
+
+    def tools(self, specs: Sequence[ToolSpec]) -> list[Tool]:
+        """The tools of those specs, in this office."""
+        return [Tool(spec, self.function(spec.name)) for spec in specs]
+
+    def outcome(self) -> dict[str, Any]:
+        """What changed, by application; an application where nothing did is left out."""
+        changes = {name: table.difference() for name, table in self.tables.items()}
+        return {name: change for name, change in changes.items() if change}

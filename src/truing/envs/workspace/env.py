@@ -1,0 +1,140 @@
+"""An office in which the policy works with tools, judged by the state that it leaves."""
+
+import math
+from collections.abc import Sequence
+from itertools import chain
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from truing.config import Part, Positive
+from truing.envs.base import Split, share_of
+from truing.envs.drawn import ATTEMPTS, EVAL_SHARE
+from truing.envs.kinds import Draws
+from truing.envs.names import nearest
+from truing.envs.tools import ToolEpisode
+from truing.envs.workspace.grade import progress, success, valid_calls
+from truing.envs.workspace.kinds import KINDS, OFFICE_KINDS
+from truing.envs.workspace.problem import Problem
+from truing.envs.workspace.tools import TOOLS, open_office
+from truing.errors import DataError, RecipeError
+from truing.messages import ToolSpec
+from truing.rewards import Rewards
+from truing.types import Task
+
+Weight = Annotated[float, Field(ge=0)]
+
+
+class WorkspaceConfig(Part):
+    """Which problems are made, how many, and what they are judged by."""
+
+    kinds: Annotated[tuple[str, ...], Field(min_length=1)] = tuple(OFFICE_KINDS)
+    """Names from the table in envs/workspace/kinds.py; tasks take turns among them."""
+    train: Positive = 1024
+    """How many tasks to train on, all different in the request or in the calls that it takes."""
+    eval: Positive = 256
+    """How many tasks to evaluate on; what they ask for is never asked for in training."""
+    seed: int = 0
+    """Another seed makes other tasks, and keeps others for evaluation."""
+    system: str = (
+        "You work in an office. Do what is asked with the tools, then say in one sentence what you did."
+    )
+    """The system message; where it is empty there is none."""
+    tools: Literal["needed", "all"] = "needed"
+    """Which tools there are: those that some task of the chosen kinds needs, or all of the office."""
+    progress_weight: Weight = 0.0
+    """Weight of the reward ``progress``, beside ``success`` with weight 1."""
+    valid_calls_weight: Weight = 0.0
+    """Weight of the reward ``valid_calls``."""
+
+    @field_validator("kinds")
+    @classmethod
+    def _known(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
+        """Refuse kinds that do not exist, or are named twice."""
+        for kind in kinds:
+            if kind not in KINDS:
+                raise RecipeError(
+                    f"unknown kind {kind!r} in env.kinds",
+                    expected=f"some of {', '.join(KINDS)}",
+                    remedy=nearest(kind, KINDS),
+                )
+        if len(set(kinds)) < len(kinds):
+            raise RecipeError("env.kinds names a kind twice", got=kinds, expected="each kind once")
+        return kinds
+
+
+class Workspace:
+    """Problems drawn by keyed hashing: problem ``i`` is the same however many are asked for."""
+
+    Config = WorkspaceConfig
+    notes: Sequence[str] = ()
+
+    def __init__(self, config: WorkspaceConfig) -> None:
+        self.config = config
+        self.rewards: Rewards = {
+            "success": (success, 1.0),
+            "progress": (progress, config.progress_weight),
+            "valid_calls": (valid_calls, config.valid_calls_weight),
+        }
+        self.tools = tuple(TOOLS.values()) if config.tools == "all" else _needed(config.kinds)
+        self._tasks: dict[Split, Sequence[Task]] = {
+            "train": self._take_turns("train", config.train),
+            "eval": self._take_turns("eval", config.eval),
+        }
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The tasks of a split; kinds take turns."""
+        return self._tasks[split]
+
+    def open(self, task: Task) -> ToolEpisode:
+        """The office as the task finds it, with the tools that its prompt shows."""
+        return open_office(task.answer["office"], [spec.name for spec in task.tools])
+
+    def _take_turns(self, split: Split, count: int) -> tuple[Task, ...]:
+        """The first ``count`` tasks of a split."""
+        each = math.ceil(count / len(self.config.kinds))
+        columns = [self._of_kind(kind, split, each) for kind in self.config.kinds]
+        return tuple(chain.from_iterable(zip(*columns, strict=True)))[:count]
+
+    def _of_kind(self, kind: str, split: Split, count: int) -> list[Task]:
+        """The first ``count`` tasks of one kind."""
+        system = [{"role": "system", "content": self.config.system}] if self.config.system else []
+        return [
+            Task(
+                task_id=f"{kind}-{self.config.seed}-{split}-{index}",
+                family=f"workspace/{kind}",
+                messages=(*system, {"role": "user", "content": problem.asked}),
+                answer={"office": problem.office.snapshot(), "wanted": problem.wanted()},
+                demonstration=problem.turns,
+                tools=self.tools,
+            )
+            for index, problem in enumerate(_problems(kind, split, count, self.config.seed))
+        ]
+
+
+def _needed(kinds: Sequence[str]) -> tuple[ToolSpec, ...]:
+    """The tools that the kinds need, in the order of the table; problems of a kind need the same."""
+    used = {name for kind in kinds for name in KINDS[kind](Draws(kind)).used_tools()}
+    return tuple(spec for name, spec in TOOLS.items() if name in used)
+
+
+def _problems(kind: str, split: Split, count: int, seed: int) -> list[Problem]:
+    """The first ``count`` different problems of a kind that the seed keeps for a split."""
+    found: dict[str, Problem] = {}
+    attempt = last_new = 0
+    while len(found) < count:
+        if attempt - last_new > ATTEMPTS:
+            raise DataError(
+                f"there are not enough different {kind!r} tasks for {split}",
+                got=f"{len(found)} tasks",
+                expected=f"{count}",
+                remedy=f"lower env.{split}, or add kinds",
+            )
+        problem = KINDS[kind](Draws(seed, kind, attempt))
+        same = repr((problem.asked, problem.turns))
+        attempt += 1
+        for_eval = share_of("split", seed, kind, *problem.combination) < EVAL_SHARE
+        if for_eval == (split == "eval") and same not in found:
+            found[same] = problem
+            last_new = attempt
+    return list(found.values())

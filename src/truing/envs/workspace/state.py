@@ -1,0 +1,99 @@
+"""The office as data: contacts, Slack, mail, calendar and files."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from truing.config import Part
+from truing.rng import seed_of
+
+ME = "me"
+"""Who sits at the desk: sender of what the policy sends."""
+
+MY_ADDRESS = "me@office.example"
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
+
+
+class Post(Part):
+    """One Slack message."""
+
+    place: str  # a channel, or the person it was written to
+    sender: str
+    text: str
+
+
+class Mail(Part):
+    """One e-mail; those to MY_ADDRESS are the inbox."""
+
+    sender: str  # an address
+    to: str  # an address
+    subject: str
+    body: str
+
+
+class Event(Part):
+    """One entry of the calendar."""
+
+    title: str
+    day: str
+    start: str
+    people: tuple[str, ...] = ()
+
+
+class Office(BaseModel):
+    """Everything that the tools can see and change."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    contacts: dict[str, str] = Field(default_factory=dict)  # name → address
+    channels: list[str] = Field(default_factory=list)
+    slack: list[Post] = Field(default_factory=list)  # oldest first
+    mail: dict[str, Mail] = Field(default_factory=dict)  # id → mail, oldest first
+    calendar: dict[str, Event] = Field(default_factory=dict)  # id → event
+    files: dict[str, str] = Field(default_factory=dict)  # path → text
+
+    def add_mail(self, mail: Mail) -> str:
+        """Deliver a mail; its id."""
+        return _add("m", mail, self.mail)
+
+    def add_event(self, event: Event) -> str:
+        """Enter an event; its id."""
+        return _add("e", event, self.calendar)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state as plain data, as JSON has it; ``Office(**snapshot)`` is the office again."""
+        return self.model_dump(mode="json")
+
+
+def changes(start: Mapping[str, Any], end: Mapping[str, Any]) -> Counter[str]:
+    """What was added and what was removed between two snapshots, and how often.
+
+    >>> changes({"files": {"a": "x"}}, {"files": {"a": "y"}})
+    Counter({'added files ["a", "y"]': 1, 'removed files ["a", "x"]': 1})
+    """
+    before, after = Counter(_facts(start)), Counter(_facts(end))
+    added = {f"added {fact}": count for fact, count in (after - before).items()}
+    removed = {f"removed {fact}": count for fact, count in (before - after).items()}
+    return Counter(added | removed)
+
+
+def _facts(snapshot: Mapping[str, Any]) -> Iterator[str]:
+    """Every entry of every part of a snapshot, as text."""
+    for part, content in snapshot.items():
+        for entry in content.items() if isinstance(content, dict) else content:
+            yield f"{part} {json.dumps(entry)}"
+
+
+def _add(letter: str, entry: BaseModel, entries: dict[str, Any]) -> str:
+    """File an entry under an id that its content decides, so that no earlier entry moves it; the id.
+
+    An id cannot be guessed from the ids beside it: a policy has to look it up.
+    """
+    number = seed_of(entry.model_dump())
+    while (name := f"{letter}{number % 1000:03d}") in entries:
+        number += 1
+    entries[name] = entry
+    return name

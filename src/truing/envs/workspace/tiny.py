@@ -1,0 +1,41 @@
+"""Kinds for `tiny`, a model of 136 thousand parameters that reads bytes: names and words of three letters.
+
+No two names and no two words begin alike, so that one letter decides which it is.
+"""
+
+from truing.envs.kinds import Draws
+from truing.envs.workspace.furnish import pick, some
+from truing.envs.workspace.problem import Problem, call, steps
+from truing.envs.workspace.state import Office
+
+NAMES = ("Ann", "Bob", "Cid", "Dee", "Eva", "Flo", "Gus", "Hal", "Ida", "Jon", "Kim", "Lea")
+WORDS = ("art", "bus", "cup", "dog", "egg", "fan", "gap", "hen", "ink", "jam", "key", "log")
+END = "Done."
+
+
+def message(draws: Draws) -> Problem:
+    """Write a word to a person."""
+    name, word = pick(draws, NAMES), pick(draws, WORDS)
+    turns = steps(call("send_slack_message", to=name, text=word), end=END)
+    return Problem(f"Tell {name}: {word}", (name, word), _small_office(), turns)
+
+
+def note(draws: Draws) -> Problem:
+    """Write a word to a file."""
+    path, word = pick(draws, NAMES), pick(draws, WORDS)
+    turns = steps(call("write_file", path=path, text=word), end=END)
+    return Problem(f"Save {path}: {word}", (path, word), _small_office(), turns)
+
+
+def file(draws: Draws) -> Problem:
+    """Read the one word of a file, then write it to a person."""
+    name, office = pick(draws, NAMES), _small_office()
+    path, word = some(draws, WORDS, 2)
+    office.files[path] = word
+    turns = steps(call("read_file", path=path), call("send_slack_message", to=name, text=word), end=END)
+    return Problem(f"Tell {name} what {path} says", (name, path), office, turns)
+
+
+def _small_office() -> Office:
+    """An office of people without addresses."""
+    return Office(contacts={name: f"{name.lower()}@office.example" for name in NAMES})

@@ -1,0 +1,34 @@
+"""What a judge said, on disk: the same request has the same reply in every run."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+PATIENCE = 60.0
+"""Seconds to wait for another process that writes."""
+
+
+class Replies:
+    """Replies by key, in a SQLite file that threads and processes may share."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        with closing(self._open()) as db, db:
+            db.execute("CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, request TEXT, reply TEXT)")
+
+    def find(self, key: str) -> str | None:
+        """The reply that is kept, or None."""
+        with closing(self._open()) as db:
+            row = db.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()
+        return row[0] if row else None
+
+    def keep(self, key: str, request: str, reply: str) -> str:
+        """Keep a reply, and give the one that is kept: the first, where two asked at once."""
+        with closing(self._open()) as db, db:
+            db.execute("INSERT OR IGNORE INTO replies VALUES (?, ?, ?)", (key, request, reply))
+            return db.execute("SELECT reply FROM replies WHERE key = ?", (key,)).fetchone()[0]
+
+    def _open(self) -> sqlite3.Connection:
+        """A connection of the caller's thread."""
+        return sqlite3.connect(self.path, timeout=PATIENCE)

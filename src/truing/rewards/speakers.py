@@ -1,0 +1,134 @@
+"""What answers a judge's prompt: an OpenAI-compatible endpoint, or a model that runs here."""
+
+import os
+from typing import Annotated
+
+import httpx2
+import torch
+from pydantic import BaseModel, Field, ValidationError
+from transformers import GenerationConfig
+
+from truing.errors import JudgeUnavailable, RecipeError, RewardError
+from truing.models.load import load
+from truing.rewards.judge_config import JudgeConfig
+
+PASSING = {408, 409, 425, 429}
+"""Refusals that another attempt may not meet, beside all of 500 and above."""
+
+SHOWN = 300
+"""Characters of a reply that an error shows."""
+
+
+class _Message(BaseModel):
+    content: str
+
+
+class _Choice(BaseModel):
+    message: _Message
+
+
+class _Completion(BaseModel):
+    choices: Annotated[list[_Choice], Field(min_length=1)]
+
+
+class Endpoint:
+    """A chat completion of an OpenAI-compatible server, at temperature 0."""
+
+    def __init__(self, config: JudgeConfig) -> None:
+        headers = (
+            {} if config.api_key_env is None else {"Authorization": f"Bearer {_key(config.api_key_env)}"}
+        )
+        self._client = httpx2.Client(base_url=config.base_url, headers=headers, timeout=config.timeout)
+        self._body = {"model": config.model, "temperature": 0, "max_tokens": config.max_tokens}
+        self.identity = {"base_url": config.base_url, **self._body}
+        self.attempts = 1 + config.retries
+
+    def reply(self, prompt: str) -> str:
+        """What the endpoint says.
+
+        Raises:
+            JudgeUnavailable: It cannot be reached, fails, or sends no chat completion.
+            RewardError: It refuses the request, which another attempt would not change.
+        """
+        body = {**self._body, "messages": [{"role": "user", "content": prompt}]}
+        try:
+            response = self._client.post("chat/completions", json=body)
+        except httpx2.RequestError as error:
+            raise JudgeUnavailable(
+                "the judge cannot be reached",
+                got=f"{self._client.base_url}: {type(error).__name__}: {error}",
+                remedy="see that the endpoint runs and is not overloaded, or raise judge.timeout",
+            ) from error
+        said = f"{response.status_code} {response.text[:SHOWN]!r}"
+        if response.status_code in PASSING or response.is_server_error:
+            raise JudgeUnavailable(f"the judge at {self._client.base_url} fails", got=said)
+        if not response.is_success:
+            raise RewardError(
+                f"the judge at {self._client.base_url} refuses the request",
+                got=said,
+                remedy="check judge.base_url, judge.model and judge.api_key_env",
+            )
+        try:
+            return _Completion.model_validate_json(response.content).choices[0].message.content
+        except ValidationError as error:
+            raise JudgeUnavailable(
+                f"the judge at {self._client.base_url} sends no chat completion",
+                got=said,
+                expected="choices, the first with a message and its content",
+            ) from error
+
+
+class LocalModel:
+    """A model that runs here and decodes greedily; asking again would give the same reply."""
+
+    attempts = 1
+
+    def __init__(self, config: JudgeConfig) -> None:
+        self._loaded = load(config.model)
+        self._max_tokens = config.max_tokens
+        self.identity = {"weights": self._loaded.digest, "max_tokens": config.max_tokens}
+
+    @torch.inference_mode()
+    def reply(self, prompt: str) -> str:
+        """What the model says to the prompt.
+
+        Control tokens in the prompt are broken by a blank, so that a response cannot speak for the judge.
+        """
+        model, tokenizer = self._loaded.model, self._loaded.tokenizer
+        for token in tokenizer.all_special_tokens:
+            prompt = prompt.replace(token, f"{token[0]} {token[1:]}")
+        shown = tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt}],
+            add_generation_prompt=True,
+            return_dict=True,
+            return_tensors="pt",
+        ).to(model.device)
+        length = shown["input_ids"].shape[1]
+        room = self._loaded.context_length - self._max_tokens
+        if length > room:
+            raise RewardError(
+                "what the judge is to read is longer than its context",
+                got=f"{length} tokens",
+                expected=f"≤ {room} (context {self._loaded.context_length} − judge.max_tokens)",
+                remedy="take a judge with a longer context, or lower judge.max_tokens",
+            )
+        greedy = GenerationConfig(
+            do_sample=False,
+            max_new_tokens=self._max_tokens,
+            eos_token_id=list(self._loaded.stop_ids),
+            pad_token_id=self._loaded.pad_id,
+        )
+        made = model.generate(**shown, generation_config=greedy)
+        return tokenizer.decode(made[0, length:], skip_special_tokens=True)
+
+
+def _key(variable: str) -> str:
+    """The endpoint's key."""
+    key = os.environ.get(variable)
+    if not key:
+        raise RecipeError(
+            "judge.api_key_env names a variable that is not set",
+            got=variable,
+            expected="an environment variable that holds the endpoint's key",
+        )
+    return key

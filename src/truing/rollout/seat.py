@@ -1,0 +1,120 @@
+"""One attempt while it goes on: what was said, what was drawn, and how it ended."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truing.chat import Chat, Context, Dialogue, answer, decode_answer, hear, read_turn
+from truing.config import EpisodeConfig
+from truing.contract import SamplingContract
+from truing.envs.base import Episode
+from truing.messages import Message, Said
+from truing.sample.hf import Completion, Request
+from truing.types import EndedBy, FinishReason, Origin, Rollout, Status, Task, Turn
+
+
+@dataclass(eq=False)
+class Seat:
+    """An attempt at a task; ``status`` is None while it goes on."""
+
+    task: Task
+    group_id: str
+    key: tuple[object, ...]
+    dialogue: Dialogue
+    context: Context
+    episode: Episode | None  # None where the environment has no episodes: one turn is all
+    turns: list[Turn] = field(default_factory=list)
+    text: str = ""
+    said: Said = field(default_factory=Said)
+    status: Status | None = None
+    ended_by: EndedBy = EndedBy.WORLD
+    error: str = ""
+    outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def request(self) -> Request:
+        """The next answer to draw. The first is keyed as where there is one turn only."""
+        return Request(self.dialogue.token_ids, (*self.key, len(self.turns)) if self.turns else self.key)
+
+    def force(self, ids: Tensor) -> None:
+        """Begin the next turn with ids [F] that the policy did not choose."""
+        forced = torch.full((len(ids),), Origin.FORCED, dtype=torch.uint8)
+        context, dialogue = self.context, self.dialogue
+        self.context = replace(
+            context,
+            token_ids=torch.cat([context.token_ids, ids]),
+            origin=torch.cat([context.origin, forced]),
+        )
+        self.dialogue = replace(dialogue, token_ids=torch.cat([dialogue.token_ids, ids]))
+
+    def hear(self, chat: Chat, drawn: Completion, version: int, weight_digest: str) -> None:
+        """Take in what the policy drew."""
+        forced = self.context.token_ids[self.context.origin == Origin.FORCED]
+        self.said, structure = read_turn(chat, forced, drawn.token_ids, tools=bool(self.task.tools))
+        self.text = decode_answer(chat, torch.cat([forced, drawn.token_ids]))
+        finish = drawn.finish_reason
+        if finish is FinishReason.STOP and self.said.calls:
+            finish = FinishReason.TOOL
+        self.turns.append(
+            Turn(
+                context_ids=self.context.token_ids,
+                context_origin=self.context.origin,
+                token_ids=drawn.token_ids,
+                origin=drawn.origin,
+                structure=structure,
+                sampler_logprob=drawn.logprob.to(torch.float32),
+                finish_reason=finish,
+                sampler_version=version,
+                weight_digest=weight_digest,
+                support=drawn.support,
+                restarts=self.context.restarts,
+            )
+        )
+        self.dialogue = hear(chat, self.dialogue, forced, drawn.token_ids, self.said)
+        if finish is FinishReason.LENGTH:
+            self.end(Status.TRUNCATED, EndedBy.LENGTH)
+
+    def go_on(self, chat: Chat, replies: Sequence[Message], limits: EpisodeConfig, room: int) -> None:
+        """Take in what the world answered; ``room`` is how many ids the next turn may be shown."""
+        if not replies:
+            self.end(Status.DONE, EndedBy.WORLD)
+            return
+        capped = [_cap(message, limits.max_reply_chars) for message in replies]
+        self.dialogue, self.context = answer(chat, self.dialogue, capped)
+        if len(self.turns) >= limits.max_turns:
+            self.end(Status.TRUNCATED, EndedBy.TURNS)
+        elif len(self.dialogue.token_ids) > room:
+            self.end(Status.TRUNCATED, EndedBy.CONTEXT)
+
+    def end(self, status: Status, by: EndedBy, error: str = "") -> None:
+        """Nothing more is drawn."""
+        self.status, self.ended_by, self.error = status, by, error
+
+    def rollout(self, contract: SamplingContract, place: int) -> Rollout:
+        """The attempt as a value, not graded yet."""
+        assert self.status is not None  # the loop ends no sooner
+        return Rollout(
+            rollout_id=f"{self.group_id}/{place}",
+            group_id=self.group_id,
+            task=self.task,
+            turns=tuple(self.turns),
+            text=self.text,
+            status=self.status,
+            contract=contract,
+            messages=self.dialogue.messages[self.dialogue.task_messages :],
+            outcome=self.outcome,
+            ended_by=self.ended_by,
+            error=self.error,
+        )
+
+
+def _cap(message: Message, limit: int) -> Message:
+    """A message of at most ``limit`` characters; what was cut is told to the model, and counted."""
+    lost = len(message["content"]) - limit
+    if lost <= 0:
+        return message
+    told = f"{message['content'][:limit]}\n[{lost} characters more were cut]"
+    return {**message, "content": told, "lost_chars": lost}

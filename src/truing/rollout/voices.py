@@ -1,0 +1,92 @@
+"""Who speaks in an attempt: the policy through its sampler, or a script of demonstrations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from truing.chat import Chat, encode_answer
+from truing.config import EpisodeConfig
+from truing.contract import SamplingContract
+from truing.errors import DataError
+from truing.messages import Said
+from truing.rng import uniforms
+from truing.rollout.seat import Seat
+from truing.sample.hf import Completion, HFSampler
+from truing.types import FinishReason, Origin
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """The sampler's turns. A share of them begins with ids [F] that the policy did not choose."""
+
+    sampler: HFSampler
+    contract: SamplingContract
+    forced: Tensor
+    force_rate: float = 0.0
+
+    @property
+    def version(self) -> int:
+        """Of the weights that the sampler holds."""
+        return self.sampler.version
+
+    @property
+    def weight_digest(self) -> str:
+        """Of the weights that the sampler holds."""
+        return self.sampler.weight_digest
+
+    def say(self, seats: Sequence[Seat]) -> list[Completion]:
+        """One drawn turn for each seat."""
+        for seat in seats:
+            if self.force_rate and uniforms(1, *seat.request.key, "force").item() < self.force_rate:
+                seat.force(self.forced)
+        return self.sampler.generate([seat.request for seat in seats], self.contract)
+
+
+@dataclass(frozen=True, eq=False)
+class Script:
+    """The demonstrations of the tasks, with the ids that the policy would draw to say them."""
+
+    chat: Chat
+    version: int = 0
+    weight_digest: str = ""
+
+    def say(self, seats: Sequence[Seat]) -> list[Completion]:
+        """The next demonstrated turn of each seat."""
+        return [self._next(seat) for seat in seats]
+
+    def _next(self, seat: Seat) -> Completion:
+        script = demonstrated(seat)
+        if len(seat.turns) == len(script):
+            raise DataError(
+                f"the demonstration of task {seat.task.task_id} ends before its episode does",
+                got=f"{len(script)} turns, then {seat.dialogue.messages[-1]['content']!r:.200}",
+                expected="a last turn after which the world has nothing more to say",
+            )
+        said, dialogue = script[len(seat.turns)], seat.dialogue
+        ids = encode_answer(self.chat, dialogue.messages, said, dialogue.tools)
+        origin = torch.full((len(ids),), Origin.DEMO, dtype=torch.uint8)
+        return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)
+
+
+def demonstrated(seat: Seat) -> tuple[Said, ...]:
+    """What a task's demonstration says, turn by turn."""
+    demonstration = seat.task.demonstration
+    if demonstration is None:
+        raise DataError(
+            f"task {seat.task.task_id} has no demonstration to train on",
+            remedy="leave the sft stage out, or give each training task a demonstration",
+        )
+    return (Said(demonstration),) if isinstance(demonstration, str) else demonstration
+
+
+def forced_ids(chat: Chat, text: str) -> Tensor:
+    """The ids [F] of a text that turns are begun with."""
+    return torch.tensor(chat.tokenizer(text, add_special_tokens=False)["input_ids"], dtype=torch.long)
+
+
+def force_rate(limits: EpisodeConfig, step: int) -> float:
+    """The share of turns to begin for the policy at a step: constant, or falling linearly to 0."""
+    left = max(0.0, 1 - step / limits.force_steps) if limits.force_steps else 1.0
+    return limits.force_rate * left

@@ -1,0 +1,83 @@
+"""The numbers of an update about its episodes: how they ended, what was masked, each family apart."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from truing.record.rows import SampleRow
+from truing.types import EndedBy, Excluded, Origin, Status
+
+CUT_BY = (EndedBy.LENGTH, EndedBy.TURNS, EndedBy.CONTEXT, EndedBy.TIME)
+
+
+def episode_metrics(rows: Sequence[SampleRow]) -> dict[str, float]:
+    """How the rollouts went, masks by reason, and task families apart; all from the rows alone."""
+    rollouts = {row.sample.rollout_id: row for row in rows}
+    return _endings(list(rollouts.values())) | _talk(rows, rollouts) | _masks(rows) | _families(rows)
+
+
+def _endings(rollouts: Sequence[SampleRow]) -> dict[str, float]:
+    """Shares of rollouts by what ended them."""
+    share = 1 / len(rollouts)
+    metrics = {f"ended/{by.value}": share * sum(row.ended_by is by for row in rollouts) for by in CUT_BY}
+    return metrics | {"ended/error": share * sum(row.status is Status.ERROR for row in rollouts)}
+
+
+def _talk(rows: Sequence[SampleRow], rollouts: Mapping[str, SampleRow]) -> dict[str, float]:
+    """Turns, calls and what was cut, per rollout."""
+    messages = [message for row in rollouts.values() for message in row.messages]
+    calls = sum(len(message["tool_calls"]) for message in messages if "tool_calls" in message)
+    lost = sum(message["lost_chars"] for message in messages if "lost_chars" in message)
+    return {
+        "turns/mean": sum(len(row.sample.turns) for row in rows) / len(rollouts),
+        "turns/restarts_mean": len(rows) / len(rollouts) - 1,
+        "tools/calls_mean": calls / len(rollouts),
+        "tools/lost_chars": float(lost),
+    }
+
+
+def _masks(rows: Sequence[SampleRow]) -> dict[str, float]:
+    """Shares of SAMPLED tokens that are not trained, by reason."""
+    sampled_N = torch.cat([row.sample.origin == Origin.SAMPLED for row in rows])
+    if not sampled_N.any():
+        return {}
+    why_N = torch.cat([row.sample.excluded for row in rows])[sampled_N]
+    reasons = (Excluded.STRUCTURE, Excluded.FORCED_ACTION, Excluded.NOT_KEPT)
+    metrics = {f"masked/{reason.name.lower()}": _share(why_N == reason) for reason in reasons}
+    structure_N = torch.cat([row.sample.structure for row in rows])[sampled_N]
+    return metrics | {"tokens/structure_share": _share(structure_N)}
+
+
+def _families(rows: Sequence[SampleRow]) -> dict[str, float]:
+    """Reward, length, entropy and truncation of each task family, where there are several; all per sample."""
+    families: dict[str, list[SampleRow]] = defaultdict(list)
+    for row in rows:
+        families[row.sample.family.replace("/", ".")].append(row)
+    if len(families) < 2:
+        return {}
+    metrics = {}
+    for name, members in families.items():
+        written = [
+            (row.sample.origin == Origin.SAMPLED) | (row.sample.origin == Origin.DEMO) for row in members
+        ]
+        entropy_N = torch.cat([row.entropy for row in members])
+        rewards = torch.tensor([row.sample.reward for row in members])
+        metrics |= {
+            f"family_length/{name}": sum(int(mask.sum()) for mask in written) / len(members),
+            f"family_truncated/{name}": sum(row.status is Status.TRUNCATED for row in members) / len(members),
+            **_known_mean(f"family_entropy/{name}", entropy_N),
+            **_known_mean(f"family_reward/{name}", rewards),
+        }
+    return metrics
+
+
+def _known_mean(name: str, values_N: Tensor) -> dict[str, float]:
+    """The mean of what was recorded; nothing where nothing was."""
+    known_N = values_N[~values_N.isnan()]
+    return {name: float(known_N.double().mean())} if len(known_N) else {}
+
+
+def _share(hits_N: Tensor) -> float:
+    return float(hits_N.double().mean())

@@ -1,0 +1,85 @@
+"""No text makes the reader of calls raise, hang, or mask what is not there."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from truing.chat.call_formats import FORMATS
+from truing.chat.calls import Parsed, parse
+
+PIECES = [
+    "<tool_call>",
+    "</tool_call>",
+    "<think>",
+    "</think>",
+    '{"name": "a", "arguments": {"x": "y"}}',
+    '{"name": "a", "parameters": {}}',
+    '{"name": ',
+    '"arguments": {',
+    "<|python_tag|>",
+    "a.call(",
+    "x='y'",
+    "[TOOL_CALLS]",
+    "[ARGS]",
+    "[{",
+    "<｜tool▁calls▁begin｜>",
+    "<｜tool▁call▁begin｜>",
+    "a<｜tool▁sep｜>",
+    "<｜tool▁call▁end｜>",
+    "<｜tool▁calls▁end｜>",
+    "<|channel|>commentary to=functions.a<|message|>",
+    "<|call|>",
+    *"{}[]()\"'\\:,=0 \n\udc80é",
+]
+
+TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
+
+
+def check(text: str, parsed: Parsed) -> None:
+    edges = [edge for span in parsed.scaffolding for edge in span]
+    assert edges == sorted(set(edges))
+    assert not edges or (edges[0] >= 0 and edges[-1] <= len(text))
+    assert bool(parsed.scaffolding) == bool(parsed.said.calls)
+    assert not (parsed.said.calls and parsed.said.problems)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(deadline=None)
+@given(text=TEXTS)
+def test_any_text_is_read(format, text):
+    check(text, parse(text, format))
+    check(text, parse(text, format, thinking=True))
+
+
+GOOD = {
+    "hermes": '<tool_call>\n{"name": "a", "arguments": {"x": "é", "y": [1]}}\n</tool_call>',
+    "llama3": '{"name": "a", "parameters": {"x": "é", "y": [1]}}',
+    "mistral": '[TOOL_CALLS][{"name": "a", "arguments": {"x": "é", "y": [1]}, "id": "abcdefghi"}]',
+    "deepseek": "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>a<｜tool▁sep｜>"
+    '{"x": "é", "y": [1]}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+    "gptoss": '<|channel|>commentary to=functions.a <|constrain|>json<|message|>{"x": "é", "y": [1]}',
+}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(deadline=None)
+@given(data=st.data())
+def test_a_call_with_a_change_is_read(format, data):
+    text = GOOD[format]
+    place = data.draw(st.integers(0, len(text)))
+    lost = data.draw(st.integers(0, 3))
+    text = text[:place] + data.draw(st.sampled_from(["", *PIECES])) + text[place + lost :]
+    check(text, parse(text, format))
+
+
+@pytest.mark.parametrize(
+    "piece", ["a", " ", "\n", "[", '"', "\\", *PIECES[:19], '<tool_call>{"a":x</tool_call>']
+)
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_million_characters_take_a_moment(format, piece):
+    text = GOOD[format][:-12] + piece * (10**6 // len(piece))
+    start = time.process_time()
+    check(text, parse(text, format))
+    assert time.process_time() - start < 3  # 0.01 s on a free core; anything quadratic takes minutes

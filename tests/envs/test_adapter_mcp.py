@@ -1,0 +1,195 @@
+"""Real servers, written with the SDK: one spoken to by its standard streams, one over HTTP."""
+
+import json
+import socket
+import sys
+import textwrap
+import time
+from contextlib import suppress
+from dataclasses import replace
+from subprocess import Popen
+
+import pytest
+
+pytest.importorskip("mcp", reason="SKIPPED: pip install truing[mcp]")
+
+from truing.envs import checked_tasks, make_env
+from truing.errors import DataError, RecipeError, TruingError
+from truing.messages import Said, ToolCall
+from truing.rewards import grade
+
+SERVER = textwrap.dedent('''
+    import os, sys, time
+    from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    server = MCPServer("shelf")
+    kept = []
+
+    @server.tool()
+    def add(a: int, b: int) -> int:
+        """The sum of two numbers."""
+        return a + b
+
+    @server.tool()
+    def keep(item: str) -> str:
+        """Put an item on the shelf, and list what is there."""
+        kept.append(item)
+        return " ".join(kept)
+
+    @server.tool()
+    def refuse() -> str:
+        """Never works."""
+        raise ToolError("the shelf is locked")
+
+    @server.tool()
+    def die() -> str:
+        """End the server."""
+        os._exit(1)
+
+    @server.tool()
+    def hang() -> str:
+        """Answer too late."""
+        time.sleep(60)
+
+    if len(sys.argv) > 1:
+        server.run("streamable-http", port=int(sys.argv[1]))
+    else:
+        server.run("stdio")
+''')
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    path = tmp_path_factory.mktemp("server") / "shelf.py"
+    path.write_text(SERVER)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A task to train on, and one to evaluate on."""
+    folder = tmp_path_factory.mktemp("tasks")
+    for split, (a, b) in {"train": (2, 3), "eval": (4, 5)}.items():
+        row = {"id": split, "prompt": f"What is {a} + {b}?", "answer": str(a + b)}
+        (folder / f"{split}.jsonl").write_text(json.dumps(row))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def make(folder, script):
+    """Make an environment on that server."""
+
+    def make(**keys):
+        files = {split: str(folder / f"{split}.jsonl") for split in ("train", "eval")}
+        server = {} if "url" in keys else {"command": [sys.executable, script]}
+        return make_env("mcp", files | server | keys)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def env(make):
+    """The server by its standard streams: slow to start, so tests that do it no harm share it."""
+    return make()
+
+
+@pytest.fixture
+def url(script):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with Popen([sys.executable, script, str(port)]) as process:
+        for _ in range(200):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/mcp"
+        process.kill()
+
+
+def ask(episode, name, **arguments):
+    """What the world answers to one call."""
+    (message,) = episode.reply(Said(calls=(ToolCall(name, arguments),)))
+    return message["content"]
+
+
+def check_an_episode(env):
+    task = checked_tasks(env)["train"][0]
+    assert {spec.name for spec in task.tools} == {"add", "keep", "refuse", "die", "hang"}
+    add = next(spec for spec in task.tools if spec.name == "add")
+    assert add.description == "The sum of two numbers."
+    assert set(add.parameters["properties"]) == {"a", "b"}
+    episode = env.open(task)
+    assert ask(episode, "add", a=2, b=3) == "5"
+    assert ask(episode, "add", a="two", b=3).startswith("Error: wrong arguments for add")
+    assert "the shelf is locked" in ask(episode, "refuse")
+    assert ask(episode, "refuse").startswith("Error: ")
+    assert episode.reply(Said("5")) == []
+
+
+def test_a_server_by_its_standard_streams(env):
+    check_an_episode(env)
+
+
+def test_a_server_over_http(make, url):
+    check_an_episode(make(url=url))
+
+
+def test_the_answer_is_compared_with_the_task(env, attempt):
+    (task,) = env.tasks("train")
+    assert grade(attempt(task, " 5."), env.rewards)[0] == 1
+    assert grade(attempt(task, "6"), env.rewards)[0] == 0
+
+
+def test_a_shared_session_keeps_state(env):
+    (task,) = env.tasks("train")
+    assert [ask(env.open(task), "keep", item="cup") for _ in range(2)] == ["cup", "cup cup"]
+
+
+def test_a_session_per_episode_starts_afresh(make):
+    env = make(per_episode=True)
+    (task,) = env.tasks("train")
+    assert [ask(env.open(task), "keep", item="cup") for _ in range(2)] == ["cup", "cup"]
+
+
+def test_a_silent_server_and_a_dead_one_are_errors_of_the_world(make):
+    env = make(timeout=1)
+    episode = env.open(env.tasks("train")[0])
+    with pytest.raises(TruingError, match=r"failed at a call of hang[\s\S]*no answer within 1 s"):
+        ask(episode, "hang")
+    with pytest.raises(TruingError, match="failed at a call of die"):
+        ask(episode, "die")
+    with pytest.raises(TruingError, match="failed at a call of add"):
+        ask(episode, "add", a=1, b=1)
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"command": ["no-such-program"]}, "no-such-program"),
+        ({"command": [sys.executable, "-c", "pass"]}, "cannot be reached"),
+        ({"url": "http://127.0.0.1:9/mcp"}, "cannot be reached"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_told(make, keys, problem):
+    with pytest.raises(TruingError, match=problem):
+        make(**keys)
+
+
+def test_there_is_one_server(make):
+    with pytest.raises(RecipeError, match="either command or url"):
+        make(command=["x"], url="http://y")
+
+
+def test_a_row_that_is_no_task_is_told(make, tmp_path):
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text('{"id": "x", "prompt": "y", "anwser": "z"}')
+    with pytest.raises(DataError, match=r"wrong.jsonl:1 is no task"):
+        make(train=str(wrong))
+
+
+def test_without_an_answer_the_own_reward_refuses(env, attempt):
+    bare = replace(env.tasks("train")[0], answer=None)
+    with pytest.raises(TruingError, match="task train has no answer"):
+        grade(attempt(bare, "5"), env.rewards)

@@ -1,0 +1,176 @@
+"""Real OpenEnv servers over uvicorn: one that is played by text, one by calls."""
+
+import asyncio
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("openenv.core", reason="SKIPPED: pip install truing[openenv]")
+
+import uvicorn
+from openenv.core.env_server.http_server import create_fastapi_app
+from openenv.core.env_server.interfaces import Environment
+from openenv.core.env_server.types import Action, Observation, State
+from pydantic import Field
+
+from truing.envs import checked_tasks, make_env
+from truing.errors import DataError, TruingError
+from truing.messages import Said, ToolCall
+from truing.rewards import grade
+
+
+class Guess(Action):
+    """Guess the number."""
+
+    number: int = Field(ge=0)
+    why: str = ""
+
+
+class Spoken(Action):
+    text: str
+
+
+class Seen(Observation):
+    text: str = ""
+
+
+class Numbers(Environment):
+    """The number is twice what the start says; each guess gives 1 or -1, and the third is the last."""
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+
+    def reset(self, seed=None, episode_id=None, **other):
+        self.hidden, self.guesses = seed % 1000 * 2, 0
+        return Seen(text=f"half of it is {seed % 1000}")
+
+    def step(self, action, timeout_s=None, **other):
+        self.guesses += 1
+        said = action.number if isinstance(action, Guess) else int(action.text)
+        right = said == self.hidden
+        return Seen(
+            text="yes" if right else "no", reward=1.0 if right else -1.0, done=right or self.guesses == 3
+        )
+
+    @property
+    def state(self):
+        return State()
+
+
+@pytest.fixture(scope="module")
+def urls():
+    """A server for calls and one for text, in a thread."""
+    apps = [create_fastapi_app(Numbers, action, Seen, max_concurrent_envs=8) for action in (Guess, Spoken)]
+    servers = [uvicorn.Server(uvicorn.Config(app, port=0, log_level="error")) for app in apps]
+
+    async def serve():
+        await asyncio.gather(*(server.serve() for server in servers))
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    while not all(server.started for server in servers):
+        time.sleep(0.02)
+    ports = [server.servers[0].sockets[0].getsockname()[1] for server in servers]
+    yield [f"http://127.0.0.1:{port}" for port in ports]
+    for server in servers:
+        server.should_exit = True
+    thread.join(10)
+
+
+@pytest.fixture
+def by_calls(urls):
+    return make_env("openenv", {"url": urls[0], "shown_field": "text", "train": 6, "eval": 2})
+
+
+@pytest.fixture
+def by_text(urls):
+    return make_env("openenv", {"url": urls[1], "text_field": "text", "train": 6, "eval": 2})
+
+
+def half(task):
+    return int(task.messages[-1]["content"].rstrip('"}').rpartition(" ")[2])
+
+
+def act(**arguments):
+    return Said(calls=(ToolCall("act", arguments),))
+
+
+def test_tasks_are_seeds_with_different_starts(by_calls):
+    splits = checked_tasks(by_calls)
+    assert [len(splits[split]) for split in ("train", "eval")] == [6, 2]
+    (spec,) = splits["train"][0].tools
+    assert spec.description == "Guess the number."
+    assert set(spec.parameters["properties"]) == {"number", "why"}
+
+
+def test_calls_are_steps_and_the_environment_gives_the_reward(by_calls, attempt):
+    task = by_calls.tasks("train")[0]
+    episode = by_calls.open(task)
+    (told,) = episode.reply(act(number=2 * half(task) + 2))
+    assert told["content"] == "no"
+    assert episode.reply(act(number=2 * half(task))) == []
+    outcome = episode.outcome()
+    assert outcome == {"rewards": [-1.0, 1.0], "done": True, "observation": {"text": "yes"}}
+    assert grade(replace(attempt(task, ""), outcome=outcome), by_calls.rewards)[0] == 0.0
+
+
+@pytest.mark.parametrize("arguments", [{"number": "six"}, {"number": -2}, {"why": "no number"}])
+def test_a_wrong_action_is_told_and_is_no_step(by_calls, arguments):
+    episode = by_calls.open(by_calls.tasks("train")[0])
+    (message,) = episode.reply(act(**arguments))
+    assert message["content"].startswith("Error: wrong arguments for act")
+    assert episode.outcome()["rewards"] == []
+
+
+def test_calls_after_the_end_are_not_carried_out(by_calls):
+    task = by_calls.tasks("train")[0]
+    episode = by_calls.open(task)
+    call = act(number=2 * half(task)).calls[0]
+    assert episode.reply(Said(calls=(call, call))) == []
+    assert episode.outcome()["rewards"] == [1.0]
+
+
+def test_text_is_the_action(by_text):
+    task = by_text.tasks("train")[0]
+    assert task.tools == ()
+    episode = by_text.open(task)
+    assert episode.reply(Said("0")) == [{"role": "user", "content": '{"text": "no"}'}]
+    assert episode.reply(Said(str(2 * half(task)))) == []
+    assert episode.outcome()["rewards"] == [-1.0, 1.0]
+
+
+def test_a_fault_of_the_environment_is_no_tool_error(by_text):
+    episode = by_text.open(by_text.tasks("train")[0])
+    with pytest.raises(RuntimeError, match="invalid literal"):
+        episode.reply(Said("not a number"))
+
+
+def test_episodes_do_not_touch_each_other(by_calls):
+    task = by_calls.tasks("train")[0]
+    first, second = by_calls.open(task), by_calls.open(task)
+    for episode in (first, second):
+        for _ in range(2):
+            assert episode.reply(act(number=2 * half(task) + 2))[0]["content"] == "no"
+
+
+def test_no_reward_is_an_error_and_not_zero(by_calls, attempt):
+    task = by_calls.tasks("train")[0]
+    outcome = by_calls.open(task).outcome()
+    with pytest.raises(TruingError, match="gave no reward"):
+        grade(replace(attempt(task, ""), outcome=outcome), by_calls.rewards)
+
+
+def test_a_start_that_differs_is_refused(by_calls):
+    task = replace(by_calls.tasks("train")[0], answer=7)
+    with pytest.raises(DataError, match="shows another start"):
+        by_calls.open(task)
+
+
+def test_what_is_wrong_with_the_recipe_is_told(urls):
+    with pytest.raises(TruingError, match="cannot be reached"):
+        make_env("openenv", {"url": "http://127.0.0.1:9"})
+    with pytest.raises(DataError, match=r"got: number, why\s+expected: txt"):
+        make_env("openenv", {"url": urls[0], "text_field": "txt"})
+    with pytest.raises(DataError, match=r"got: text\s+expected: txt"):
+        make_env("openenv", {"url": urls[0], "shown_field": "txt"})

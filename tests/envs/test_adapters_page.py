@@ -1,0 +1,81 @@
+"""The examples of docs/adapters.md are run as they stand, but for OpenEnv's, which needs a server."""
+
+import json
+import re
+import sys
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from truing.envs import ENVS, checked_tasks, make_env
+from truing.errors import RecipeError
+from truing.messages import Said, ToolCall
+from truing.rewards import grade
+
+PAGE = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text(encoding="utf-8")
+
+PACKAGES = {
+    "reasoning_gym": ("reasoning_gym", "tasks", {"task": "chain_sum"}),
+    "mcp": ("mcp", "mcp", {"command": ["python"], "train": "a.jsonl", "eval": "b.jsonl"}),
+    "verifiers": ("verifiers", "verifiers", {"taskset": "example"}),
+    "openenv": ("openenv.core", "openenv", {"url": "http://127.0.0.1:9"}),
+}
+
+
+@pytest.fixture
+def example(tmp_path, monkeypatch):
+    """Write the example of a section to an empty folder, and go there; its [env] as a recipe gives it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "example", raising=False)
+
+    def write(name):
+        section = PAGE.split(f"\n## {name}:")[1].split("\n## ")[0]
+        (tmp_path / "example.py").write_text(re.search(r"```python\n(.*?)```", section, re.DOTALL)[1])
+        toml = re.search(r"```toml\n(.*?)```", section, re.DOTALL)[1]
+        return toml, tomllib.loads(toml)
+
+    return write
+
+
+def test_the_mcp_server_of_the_page(example, tmp_path, attempt):
+    pytest.importorskip("mcp", reason="SKIPPED: pip install truing[mcp]")
+    toml, keys = example("mcp")
+    row = re.search(r"# (\{.*\})", toml)[1]
+    (tmp_path / "train.jsonl").write_text(row)
+    other = json.loads(row) | {"id": "b", "prompt": "How many forks are there?", "answer": "12"}
+    (tmp_path / "eval.jsonl").write_text(json.dumps(other))
+    env = make_env(keys.pop("name"), keys | {"command": [sys.executable, *keys["command"][1:]]})
+    task = checked_tasks(env)["train"][0]
+    (told,) = env.open(task).reply(Said(calls=(ToolCall("count", {"item": "cups"}),)))
+    assert told["content"] == "7"
+    assert grade(attempt(task, "7"), env.rewards)[0] == 1
+
+
+def test_the_taskset_of_the_page(example, attempt):
+    pytest.importorskip("verifiers.v1", reason="SKIPPED: pip install truing[verifiers]")
+    _, keys = example("verifiers")
+    env = make_env(keys.pop("name"), keys)
+    task = checked_tasks(env)["train"][0]
+    word = task.messages[-1]["content"].removeprefix("Say ")
+    for said, reward in ((word, 1.0), ("no", 0.0)):
+        rollout = attempt(task, said)
+        assert grade(replace(rollout, messages=(Said(said).message(),)), env.rewards)[0] == reward
+
+
+def test_the_page_names_real_keys_of_openenv():
+    toml = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[-1]
+    keys = tomllib.loads(toml)
+    ENVS[keys.pop("name")].Config.model_validate(keys)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_package_that_is_not_installed_is_named_with_its_extra(name, monkeypatch, tmp_path):
+    module, extra, keys = PACKAGES[name]
+    for loaded in [each for each in sys.modules if each.partition(".")[0] == module.partition(".")[0]]:
+        monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.setitem(sys.modules, module.partition(".")[0], None)
+    with pytest.raises(RecipeError, match=rf"pip install truing\[{extra}\]"):
+        make_env(name, keys)

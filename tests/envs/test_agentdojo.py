@@ -1,0 +1,101 @@
+"""The package's own suites, tools and checks; the data folder holds what they gave elsewhere."""
+
+import json
+
+import pytest
+
+pytest.importorskip("agentdojo", reason="SKIPPED: pip install truing[agentdojo]")
+
+from truing.contract import SamplingContract
+from truing.envs import checked_tasks, make_env
+from truing.messages import Said, ToolCall
+from truing.rewards import grade
+from truing.types import Rollout, Status
+
+
+@pytest.fixture(scope="module")
+def env():
+    return make_env("agentdojo", {})
+
+
+def play(env, task, turns):
+    """The reward, the outcome and what the tools said, for turns of a policy."""
+    episode = env.open(task)
+    told = [message["content"] for said in turns for message in episode.reply(said)]
+    outcome = json.loads(json.dumps(episode.outcome()))
+    text = turns[-1].content
+    rollout = Rollout("r", "g", task, (), text, Status.DONE, SamplingContract(), outcome=outcome)
+    return grade(rollout, env.rewards)[0], outcome, told
+
+
+@pytest.fixture(scope="module")
+def references(env):
+    """What the published solutions come to."""
+    return {name: play(env, task, task.demonstration) for name, task in every(env).items()}
+
+
+def every(env):
+    return {task.task_id: task for task in (*env.tasks("train"), *env.tasks("eval"))}
+
+
+def rows(shared):
+    return [json.loads(line) for line in (shared / "agentdojo/user_tasks.jsonl").open(encoding="utf-8")]
+
+
+def test_both_splits_can_be_used_and_hold_all_published_tasks(env):
+    checked_tasks(env)
+    assert len(every(env)) == 97
+    assert {len(task.tools) for task in every(env).values()} == {24, 28, 11}
+
+
+def test_reference_solutions_solve_every_task(references):
+    assert [name for name, (reward, _, _) in references.items() if reward != 1.0] == []
+
+
+def test_what_doing_nothing_solves_is_what_the_notes_list(env, shared):
+    free = [name for name, task in every(env).items() if env.open(task).solved()]
+    assert free == [f"agentdojo-banking-user_task_{i}" for i in (5, 6, 8, 9, 10)]
+    assert env.notes == (f"solved by doing nothing: {', '.join(free)}",)
+    assert {row["id"] for row in rows(shared) if row["utility_of_doing_nothing"]} <= set(free)
+
+
+def test_prompts_calls_and_changes_are_those_of_the_data(env, references, shared):
+    for row in rows(shared):
+        task = every(env)[row["id"]]
+        assert task.messages[-1]["content"] == row["prompt"]
+        calls = [call for said in task.demonstration for call in said.calls]
+        assert [call.name for call in calls] == [call["function"] for call in row["ground_truth_calls"]]
+        assert bool(references[row["id"]][1]["changes"]) == bool(row["state_diff"])
+
+
+def test_a_wrong_argument_is_told_and_earns_nothing(env):
+    task = every(env)["agentdojo-workspace-user_task_35"]  # find and delete the largest file
+    wrong = [Said(calls=(ToolCall("delete_file", {"file_id": "0"}),)), Said("Done.")]
+    reward, outcome, _ = play(env, task, wrong)
+    assert reward == 0.0
+    assert outcome["changes"] != {}
+    _, outcome, told = play(
+        env, task, [Said(calls=(ToolCall("delete_file", {"file_id": "no such"}),)), Said()]
+    )
+    assert told[0].startswith("Error: ")
+    assert outcome["changes"] == {}
+
+
+def test_each_episode_has_an_office_of_its_own(env):
+    task = every(env)["agentdojo-workspace-user_task_35"]
+    assert play(env, task, task.demonstration)[1] == play(env, task, task.demonstration)[1]
+    assert play(env, task, [Said()])[0] == 0.0
+
+
+def test_tasks_made_of_other_tasks_are_on_their_side(env):
+    side = {task.task_id: split for split in ("train", "eval") for task in env.tasks(split)}
+    for part, whole in ((16, 39), (22, 39), (35, 38), (31, 36), (1, 19)):
+        assert side[f"agentdojo-workspace-user_task_{part}"] == side[f"agentdojo-workspace-user_task_{whole}"]
+
+
+def test_suites_and_seed_choose():
+    env = make_env("agentdojo", {"suites": ["slack", "banking"], "seed": 2})
+    families = {task.family for task in every(env).values()}
+    assert families == {"agentdojo/slack", "agentdojo/banking"}
+    other = make_env("agentdojo", {"suites": ["slack", "banking"], "seed": 3})
+    assert [t.task_id for t in env.tasks("eval")] != [t.task_id for t in other.tasks("eval")]

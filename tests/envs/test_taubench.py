@@ -1,0 +1,264 @@
+"""tau-bench retail: a small shop of our own for the tools, and the published data for what it holds."""
+
+import json
+from functools import cache
+
+import pytest
+from taubench_folder import ADDRESS, FILES, TOOLS, tool
+
+from truing.contract import SamplingContract
+from truing.envs import checked_tasks, make_env
+from truing.errors import DataError
+from truing.messages import Said, ToolCall
+from truing.types import Rollout, Status
+
+
+def write(folder, files):
+    for name, rows in files.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (folder / "retail_policy.md").write_text("# Be kind\n", encoding="utf-8")
+    return make_env("taubench", {"data": str(folder)})
+
+
+@pytest.fixture
+def small(tmp_path):
+    return write(tmp_path, FILES)
+
+
+@pytest.fixture
+def shop(small):
+    return small.open(small.tasks("train")[0])
+
+
+@cache
+def published(folder):
+    return make_env("taubench", {"data": str(folder)})
+
+
+@pytest.fixture
+def env(shared):
+    return published(shared / "tau_bench")
+
+
+def everything(env):
+    return {task.task_id: task for split in ("train", "eval") for task in env.tasks(split)}
+
+
+def say(episode, name, *arguments):
+    """What the model reads after one call, with arguments in the order of the tool's."""
+    named = dict(zip(TOOLS[name], arguments, strict=True))
+    (message,) = episode.reply(Said(calls=(ToolCall(name, named),)))
+    return message["content"]
+
+
+def judged(env, task, outcome, text, status=Status.DONE):
+    """Solved, and with the right data."""
+    rollout = Rollout("r", "g", task, (), text, status, SamplingContract(), outcome=outcome)
+    return tuple(env.rewards[name][0](rollout, task) for name in ("solved", "state"))
+
+
+def played(env, task):
+    """The outcome of the demonstration, its last words, and the answers of the tools."""
+    episode = env.open(task)
+    told = [message for said in task.demonstration for message in episode.reply(said)]
+    return episode.outcome(), task.demonstration[-1].content, told
+
+
+def balance(episode):
+    """What the gift card of the small shop's user holds."""
+    return episode.outcome()["users"]["ada"]["payment_methods"]["gift_card_1"]["balance"]
+
+
+def test_a_task_shows_policy_instruction_and_tools(small):
+    task = everything(small)["t0"]
+    system, user = (message["content"] for message in task.messages)
+    assert system.startswith("# Be kind\n\nThe customer sends one message")
+    assert user == "You are Ada, for the 0th time."
+    assert [spec.name for spec in task.tools] == list(TOOLS)
+    assert "t9" not in everything(small)
+    assert small.notes[0].endswith(": 1")
+    assert small.idle == ("t8",)
+
+
+def test_lookups(shop):
+    assert say(shop, "find_user_id_by_email", "ADA@mail.com") == "ada"
+    assert say(shop, "find_user_id_by_name_zip", "ada", "fox", "10001") == "ada"
+    assert json.loads(say(shop, "get_order_details", "#D"))["status"] == "delivered"
+    assert json.loads(say(shop, "list_all_product_types")) == {"Mug": "mug"}
+    assert shop.outcome() == {}
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("0.1 + 0.2", "0.3"),
+        ("-(2 - 5) * 4 / 8", "1.5"),
+        ("2**9", "Error"),
+        ("1/0", "Error"),
+        ("(" * 400, "Error"),
+    ],
+)
+def test_calculate(shop, expression, value):
+    assert say(shop, "calculate", expression).startswith(value)
+
+
+def test_a_cancelled_order_is_refunded_to_the_gift_card(shop):
+    cancelled = json.loads(say(shop, "cancel_pending_order", "#G", "no longer needed"))
+    assert cancelled["status"] == "cancelled"
+    assert [line["transaction_type"] for line in cancelled["payment_history"]] == ["payment", "refund"]
+    assert balance(shop) == 30.1  # 20 + 10.1
+    assert shop.outcome()["orders"] == {"#G": cancelled}
+
+
+def test_another_payment_method_pays_and_the_first_is_refunded(shop):
+    paid = json.loads(say(shop, "modify_pending_order_payment", "#G", "paypal_2"))["payment_history"]
+    lines = [(line["transaction_type"], line["payment_method_id"], line["amount"]) for line in paid[1:]]
+    assert lines == [("payment", "paypal_2", 10.1), ("refund", "gift_card_1", 10.1)]
+    assert balance(shop) == 30.1
+
+
+def test_items_are_swapped_one_by_one_and_the_difference_is_paid(shop):
+    swap = ("#P", ["red", "red"], ["blue", "red"], "gift_card_1")
+    done = json.loads(say(shop, "modify_pending_order_items", *swap))
+    assert [item["item_id"] for item in done["items"]] == ["blue", "red", "blue"]
+    assert [item["price"] for item in done["items"]] == [15.3, 10.1, 15.3]
+    assert done["payment_history"][-1]["amount"] == 5.2  # 15.3 - 10.1
+    assert balance(shop) == 14.8  # 20 - 5.2
+    assert "is pending (items modified)" in say(shop, "cancel_pending_order", "#P", "no longer needed")
+
+
+def test_exchange_and_return_are_asked_for_and_nothing_is_paid_yet(small):
+    exchange, give_back = (small.open(small.tasks("train")[0]) for _ in range(2))
+    swap = ("#D", ["red", "blue"], ["red", "blue"], "paypal_2")
+    done = json.loads(say(exchange, "exchange_delivered_order_items", *swap))
+    assert (done["status"], done["exchange_price_difference"]) == ("exchange requested", 0)
+    assert (done["exchange_items"], done["exchange_new_items"]) == (["blue", "red"], ["blue", "red"])
+    done = json.loads(say(give_back, "return_delivered_order_items", "#D", ["red"], "gift_card_1"))
+    assert (done["status"], done["return_items"]) == ("return requested", ["red"])
+    assert exchange.outcome().keys() == give_back.outcome().keys() == {"orders"}
+
+
+def test_addresses(shop):
+    moved = list((ADDRESS | {"city": "Rome"}).values())
+    assert json.loads(say(shop, "modify_pending_order_address", "#P", *moved))["address"]["city"] == "Rome"
+    assert json.loads(say(shop, "modify_user_address", "ada", *moved))["address"]["city"] == "Rome"
+    say(shop, "modify_user_address", "ada", *ADDRESS.values())
+    assert shop.outcome().keys() == {"orders"}, "who moves back has not moved"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "told"),
+    [
+        ("find_user_id_by_email", ["bob@mail.com"], "there is no such user"),
+        ("get_order_details", ["P"], "there is no order 'P'"),
+        ("cancel_pending_order", ["#D", "no longer needed"], "order #D is delivered"),
+        ("cancel_pending_order", ["#P", "bored"], "the reason cannot be 'bored'"),
+        ("modify_pending_order_payment", ["#P", "paypal_2"], "already paid by paypal_2"),
+        ("modify_pending_order_payment", ["#P", "gift_card_1"], "holds 20, which does not cover 35.5"),
+        ("modify_pending_order_payment", ["#P", "gift_card_9"], "there is no payment method"),
+        ("modify_pending_order_items", ["#P", ["red"], ["gold"], "gift_card_1"], "does not cover 88.9"),
+        ("modify_pending_order_items", ["#P", ["red"], ["grey"], "paypal_2"], "'grey' is not an available"),
+        ("modify_pending_order_items", ["#P", ["red"] * 3, ["blue"] * 3, "paypal_2"], "no item 'red' (left)"),
+        ("modify_pending_order_items", ["#P", ["red"], [], "paypal_2"], "1 items cannot become 0"),
+        ("return_delivered_order_items", ["#D", ["red"], "paypal_2"], "goes to credit_card_3"),
+        ("return_delivered_order_items", ["#D", ["gold"], "gift_card_1"], "no item 'gold'"),
+    ],
+)
+def test_the_shop_refuses(shop, name, arguments, told):
+    answer = say(shop, name, *arguments)
+    assert answer.startswith("Error: ")
+    assert told in answer
+    assert shop.outcome() == {}
+
+
+def test_an_argument_that_a_tool_does_not_have_is_told_to_the_model(shop):
+    call = ToolCall("get_order_details", {"order_id": "#P", "verbose": "yes"})
+    (message,) = shop.reply(Said(calls=(call,)))
+    assert message["content"].startswith("Error: wrong arguments for get_order_details")
+
+
+def test_data_and_words_both_count(small):
+    task = everything(small)["t0"]
+    outcome, words, _ = played(small, task)
+    assert judged(small, task, outcome, words) == (1.0, 1.0)
+    assert judged(small, task, outcome, "You get 1010.10 for the MUG.") == (1.0, 1.0)
+    assert judged(small, task, outcome, "You get 1010.1 for the mug.") == (0.0, 1.0)
+    assert judged(small, task, {}, words) == (0.0, 0.0)
+    assert judged(small, task, outcome, words, Status.TRUNCATED) == (0.0, 1.0)
+
+
+def test_a_folder_of_another_form_is_refused(tmp_path):
+    with pytest.raises(DataError, match="a tool that tau-bench retail does not have"):
+        write(tmp_path, FILES | {"tools": [tool("_only", [])]})
+    (tmp_path / "tools.jsonl").write_text(json.dumps(tool("calculate", ["expression"])), encoding="utf-8")
+    (tmp_path / "retail_policy.md").unlink()
+    with pytest.raises(DataError, match=r"retail_policy\.md"):
+        make_env("taubench", {"data": str(tmp_path)})
+
+
+def test_customers_do_not_straddle_the_published_splits(env, shared):
+    lines = (shared / "tau_bench" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
+    customers = {row["id"]: row["user_id"] for row in map(json.loads, lines)}
+    trained_on, held_out = ({customers[t.task_id] for t in tasks} for tasks in checked_tasks(env).values())
+    assert trained_on.isdisjoint(held_out)
+    assert {split: len(env.tasks(split)) for split in ("train", "eval")} == {"train": 114, "eval": 39}
+    assert env.notes[0].endswith(": 30")
+
+
+def test_each_published_reference_solves_its_task_and_doing_nothing_only_those_listed(env):
+    idle = set()
+    for task in everything(env).values():
+        outcome, words, _ = played(env, task)
+        assert judged(env, task, outcome, words) == (1.0, 1.0)
+        if judged(env, task, {}, "")[0]:
+            idle.add(task.task_id)
+    assert idle == set(env.idle)
+    # 50, 57 and 65 ask for no change; in the others the shop refuses what the reference asks for
+    listed = ["test-12", "test-50", "test-57", "test-65", "test-106", "train-288"]
+    assert sorted(idle) == sorted(f"taubench-retail-tasks_{name}" for name in listed)
+
+
+REFUSED = {
+    "test-12": "a refund goes to credit_card_3124723",
+    "test-13": "a refund goes to credit_card_3124723",
+    "test-64": "order #W7464385 is pending",
+    "test-106": "gift_card_7245904 holds 17",
+    "train-288": "gift_card_7711863 holds 44",
+    "train-376": "gift_card_1139567 holds 75",
+}
+"""The published actions that the published data does not allow."""
+
+
+def test_the_published_actions_go_through_but_for_those_that_the_data_forbids(env):
+    refused = {}
+    for task in everything(env).values():
+        for message in played(env, task)[2]:
+            looks_up = message["name"].startswith(("find_", "get_"))
+            if message["content"].startswith("Error") and not looks_up:
+                refused[task.task_id.removeprefix("taubench-retail-tasks_")] = message["content"]
+    assert refused.keys() == REFUSED.keys()
+    assert all(told in refused[name] for name, told in REFUSED.items())
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "told"),
+    [
+        (44, "calculate", ["-17.99"]),
+        (28, "calculate", ["918.43"]),
+        (63, "calculate", ["1288.65"]),
+        (16, "calculate", ["8276.23"]),
+        (44, "modify_pending_order_items", [17.99]),
+        (70, "exchange_delivered_order_items", [22.55]),
+        (96, "exchange_delivered_order_items", [167.87, -60.78]),
+    ],
+)
+def test_amounts_are_those_that_the_published_outputs_name(env, number, name, told):
+    task = everything(env)[f"taubench-retail-tasks_test-{number}"]
+    answers = [json.loads(m["content"]) for m in played(env, task)[2] if m["name"] == name]
+    if name == "calculate":
+        assert [str(answer) for answer in answers] == told
+    elif name == "modify_pending_order_items":
+        assert [answer["payment_history"][-1]["amount"] for answer in answers] == told
+    else:
+        assert [answer["exchange_price_difference"] for answer in answers] == told
+    assert {str(each).removeprefix("-") for each in told} <= set(task.answer["outputs"])

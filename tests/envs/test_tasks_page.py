@@ -5,18 +5,29 @@ from pathlib import Path
 
 import pytest
 
-from truing.envs import ENVS, Env
+from truing.envs import ENVS, Env, checked_tasks
+from truing.envs.base import Agentic
+from truing.messages import Said, ToolCall
 
 PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
 
 
 def test_the_examples_of_the_page_run_and_make_an_environment():
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     names = {}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
     assert isinstance(names["Capitals"](), Env)
+    assert not isinstance(names["Capitals"](), Agentic)
+    phonebook = names["Phonebook"]()
+    assert isinstance(phonebook, Agentic)
+    assert len(checked_tasks(phonebook)["train"]) == 3
+    world, (call, answer) = phonebook.open(phonebook.task("Ann")), phonebook.task("Ann").demonstration
+    assert [message["content"] for message in world.reply(call)] == ["12"]
+    assert list(world.reply(answer)) == []
+    stranger = Said(calls=(ToolCall("lookup", {"name": "Zoe"}),))
+    assert [message["content"] for message in world.reply(stranger)] == ["Error: nobody is called 'Zoe'"]
 
 
 def test_the_files_that_the_page_links_to_exist():

@@ -13,6 +13,8 @@ from truing.errors import ModelError
 from truing.messages import Said, ToolCall
 
 THOUGHT_ENDS = "</think>"
+OPEN_THOUGHT = re.compile(r"<think>\s*\Z")
+"""How a prompt ends where the template itself begins the model's thought."""
 PROBLEMS = 8
 """A turn is read up to so many malformed calls: the model gains nothing from a longer list."""
 

@@ -4,19 +4,22 @@ import torch
 from torch import Tensor
 
 from truing.chat import structure
+from truing.chat.calls import OPEN_THOUGHT
 from truing.chat.chat import Chat
+from truing.chat.dialogue import Dialogue
 from truing.chat.render import decode_answer
 from truing.messages import Said
 
 
-def read_turn(chat: Chat, forced: Tensor, drawn: Tensor, *, tools: bool) -> tuple[Said, Tensor]:
+def read_turn(chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor) -> tuple[Said, Tensor]:
     """Read a turn of ids [F] that were forced and ids [L] that were drawn after them.
 
     Returns:
         What was said, calls apart where the task has tools, and [L] bool: scaffolding among the drawn ids.
     """
     ids = torch.cat([forced, drawn])
-    if not tools:
+    if not dialogue.tools:
         return Said(decode_answer(chat, ids)), torch.zeros(len(drawn), dtype=torch.bool)
-    reading = structure.read_turn(chat.tokenizer, ids, chat.stop_ids, chat.tool_format)
+    thinking = OPEN_THOUGHT.search(dialogue.text) is not None
+    reading = structure.read_turn(chat.tokenizer, ids, chat.stop_ids, chat.tool_format, thinking=thinking)
     return reading.said, reading.structure[len(forced) :]

@@ -55,6 +55,12 @@ class Display:
         """What the environment has to say of its data."""
         self.console.print(f"note: {text}", markup=False)
 
+    def on_incident(self, what: str, stage: str, step: int, text: str) -> None:
+        """Something that somebody should hear of; of a traceback, its last line."""
+        lines = text.strip().splitlines()
+        shown = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
+        self.console.print(f"  {stage} {step + 1}: {what}: {shown}", markup=False, soft_wrap=True)
+
     def on_resumed(self, stage: str, step: int) -> None:
         """Where an interrupted run goes on."""
         self.console.print(f"resumed after {step} steps of {stage}")
@@ -63,10 +69,18 @@ class Display:
         """An evaluation begins."""
         self.console.print(f"evaluating {name} on {tasks} tasks …")
 
-    def on_eval(self, name: str, estimate: Mapping[str, Any], parts: Mapping[str, float], **_: Any) -> None:
+    def on_eval(
+        self,
+        name: str,
+        estimate: Mapping[str, Any],
+        parts: Mapping[str, float],
+        failed: Mapping[str, str],
+        **_: Any,
+    ) -> None:
         """An evaluation ended."""
         mean, low, high = (estimate[key] for key in ("mean", "low", "high"))
         rest = "  ".join(f"{part} {value:.3f}" for part, value in parts.items())
+        rest += f"  ({len(failed)} tasks failed and count in none of these)" if failed else ""
         self.console.print(f"  {name}: reward [bold]{mean:.3f}[/] [{low:.3f}, {high:.3f}]   {rest}")
 
     def on_stage(self, stage: str, steps: int, first_step: int) -> None:
@@ -112,7 +126,10 @@ def step_facts(record: StepRecord) -> str:
 
 def program() -> str:
     """How to call Truing from here: by name where it is on the PATH, else by its path."""
-    return "truing" if shutil.which("truing") else os.path.relpath(sys.argv[0])
+    if shutil.which("truing"):
+        return "truing"
+    script = os.path.relpath(sys.argv[0])
+    return "python -m truing" if script.endswith("__main__.py") else script
 
 
 def finished_json(result: Result) -> str:

@@ -21,7 +21,7 @@ def excluded(origin_T: Tensor, structure_T: Tensor, forced_T: Tensor, policy: Ma
 
     Only actions have a score (https://arxiv.org/abs/1506.02438 eq. 1), so what was not SAMPLED is out.
     "sampled" keeps every action; "no_structure" drops scaffolding of tool calls (the mask then depends on
-    the action, and a baseline no longer cancels: docs/masks.md); "action" drops turns that began with
+    the action, and a baseline no longer cancels: docs/agents.md); "action" drops turns that began with
     forced tokens.
 
     Worked example: origin P S S S, structure 0 1 0 0, forced 0 0 0 1

@@ -53,7 +53,7 @@ class Seat:
     def hear(self, chat: Chat, drawn: Completion, version: int, weight_digest: str) -> None:
         """Take in what the policy drew."""
         forced = self.context.token_ids[self.context.origin == Origin.FORCED]
-        self.said, structure = read_turn(chat, forced, drawn.token_ids, tools=bool(self.task.tools))
+        self.said, structure = read_turn(chat, self.dialogue, forced, drawn.token_ids)
         self.text = decode_answer(chat, torch.cat([forced, drawn.token_ids]))
         finish = drawn.finish_reason
         if finish is FinishReason.STOP and self.said.calls:
@@ -93,6 +93,21 @@ class Seat:
         """Nothing more is drawn."""
         self.status, self.ended_by, self.error = status, by, error
 
+    def _unspoken(self) -> Turn:
+        """The turn of an attempt that failed before its first word, so that its prompt is on record."""
+        nothing = torch.empty(0)
+        return Turn(
+            context_ids=self.context.token_ids,
+            context_origin=self.context.origin,
+            token_ids=nothing.long(),
+            origin=nothing.to(torch.uint8),
+            structure=nothing.bool(),
+            sampler_logprob=nothing,
+            finish_reason=FinishReason.ERROR,
+            sampler_version=0,
+            weight_digest="",
+        )
+
     def rollout(self, contract: SamplingContract, place: int) -> Rollout:
         """The attempt as a value, not graded yet."""
         assert self.status is not None  # the loop ends no sooner
@@ -100,7 +115,7 @@ class Seat:
             rollout_id=f"{self.group_id}/{place}",
             group_id=self.group_id,
             task=self.task,
-            turns=tuple(self.turns),
+            turns=tuple(self.turns) or (self._unspoken(),),
             text=self.text,
             status=self.status,
             contract=contract,

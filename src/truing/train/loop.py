@@ -19,6 +19,7 @@ from truing.rng import seed_of
 from truing.train import checkpoint
 from truing.train.clock import Clock
 from truing.train.evaluate import Estimate, Evaluation, read_evaluation
+from truing.train.incidents import ONCE, incidents
 from truing.train.loss_label import LossLabel
 from truing.train.optimizer import learning_rate, make_optimizer
 from truing.train.recording import check_judged, run_facts, step_record
@@ -26,7 +27,7 @@ from truing.train.restore import check_same_recipe
 from truing.train.session import Session, open_session
 from truing.train.source import source
 from truing.train.step import Learner, train_step
-from truing.types import StepRecord
+from truing.types import Rollout, StepRecord
 
 TOKENIZER = "tokenizer"
 """Folder of the run with the tokenizer, so that its tokens can be read anywhere."""
@@ -94,6 +95,7 @@ class _Run:
         self.checkpoints = out / "checkpoints"
         self.evaluations: dict[str, Evaluation] = {}
         self.label = ""
+        self.told: set[str] = set()
 
     def tell(self, kind: str, **facts: Any) -> None:
         """Record an event and pass it on."""
@@ -164,8 +166,17 @@ class _Run:
         traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), clock)
         record, label, rows = step_record(stage, step, learner, drawn, traces, clock)
         self.writer.write_step(record, rows)
+        self.report(drawn.rollouts, stage, step)
         self.explain(label, stage, step)
         return record
+
+    def report(self, rollouts: Mapping[str, Rollout], stage: str, step: int) -> None:
+        """Tell of failed attempts, and the first time of what stays as it is."""
+        for kind, text in incidents(rollouts):
+            if kind not in self.told:
+                self.tell("incident", what=kind, stage=stage, step=step, text=text)
+            if kind in ONCE:
+                self.told.add(kind)
 
     def explain(self, label: LossLabel, stage: str, step: int) -> None:
         """Say what the loss means where that changed since the last step."""

@@ -1,0 +1,26 @@
+"""What a step's rollouts met with that somebody should hear of."""
+
+from collections.abc import Iterator, Mapping
+
+from truing.types import EndedBy, Rollout, Status
+
+ONCE = ("restarts", "time_limit")
+"""Incidents that are of one kind all along: a run tells the first of each."""
+
+
+def incidents(rollouts: Mapping[str, Rollout]) -> Iterator[tuple[str, str]]:
+    """A kind and a sentence for each incident: attempts that failed, a past written anew, a time limit."""
+    for name, rollout in rollouts.items():
+        if rollout.status is Status.ERROR:
+            yield "failed", f"{name} has no reward and trains nothing: {rollout.error}"
+        restarts = [turn.restarts for turn in rollout.turns if turn.restarts]
+        if restarts:
+            yield (
+                "restarts",
+                (
+                    f"the chat template writes the past otherwise than it was said ({name}, {restarts[0]}): turns "
+                    "after that are drawn from what it writes, and trained as samples of their own"
+                ),
+            )
+        if rollout.ended_by is EndedBy.TIME:
+            yield "time_limit", f"episode.time_limit cut {name}: this run cannot be made again exactly"

@@ -1,0 +1,99 @@
+"""A run whose world fails now and then: nothing is lost, nothing failed is trained on, and it is told."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from truing.envs.tools import ToolEpisode, tool
+from truing.errors import RolloutError
+from truing.messages import Said, ToolCall
+from truing.record import RunReader
+from truing.train.incidents import incidents
+from truing.train.loop import run
+from truing.types import EndedBy, Excluded, Rollout, Status, Task
+
+
+@tool
+def look(word: str) -> str:
+    """Look a word up."""
+    return word
+
+
+class Flaky:
+    """A world that breaks for every ``nth`` attempt that it opens."""
+
+    notes = ()
+    rewards = {"length": (lambda rollout, task: float(len(rollout.text)), 1.0)}
+
+    def __init__(self, nth):
+        self.nth, self.opened = nth, 0
+
+    def tasks(self, split):
+        names = "abcdefgh" if split == "train" else "ijklmnop"
+        calls = (Said(calls=(ToolCall("look", {"word": "a"}),)), Said("ok"))
+        return [
+            Task(name, "flaky", ({"role": "user", "content": name},), demonstration=calls, tools=(look.spec,))
+            for name in names
+        ]
+
+    def open(self, task):
+        self.opened += 1
+        if self.nth and self.opened % self.nth == 0:
+            raise OSError("the world is down")
+        return Ending([look])
+
+
+class Ending(ToolEpisode):
+    """Over after any turn."""
+
+    def reply(self, said):
+        return []
+
+
+def trained(recipe, nth, out):
+    told = []
+    stages = {"stages": ["grpo"], "sampling": {"max_new_tokens": 4, "temperature": 1.0}}
+    made = recipe(**stages, grpo={"steps": 2}, eval={"base": False, "tasks": 8, "temperature": 1.0})
+    env = Flaky(nth)
+    run(made, env, out, watch=lambda kind, facts: told.append((kind, dict(facts))))
+    return told
+
+
+def test_what_failed_is_recorded_told_and_not_trained_on(recipe, tmp_path):
+    told = trained(recipe, 5, tmp_path / "run")
+    failures = [facts for kind, facts in told if kind == "incident"]
+    assert failures
+    assert all(facts["what"] == "failed" and "the world is down" in facts["text"] for facts in failures)
+    reader = RunReader(tmp_path / "run")
+    steps = list(reader.steps())
+    assert all(0 < step.metrics["ended/error"] < 0.5 for step in steps)
+    evaluations = [facts for kind, facts in told if kind == "eval"]
+    assert evaluations[-1]["failed"]
+    assert not set(evaluations[-1]["failed"]) & set(evaluations[-1]["reward"])
+
+
+def test_a_step_of_which_nothing_is_left_stops_the_run_with_the_first_traceback(recipe, tmp_path):
+    with pytest.raises(RolloutError, match="the world is down"):
+        trained(recipe, 1, tmp_path / "run")
+
+
+def test_a_rollout_that_was_left_alone_in_its_group_is_on_record_and_untrained(recipe, tmp_path):
+    trained(recipe, 2, tmp_path / "run")
+    for step in RunReader(tmp_path / "run").steps():
+        for row in RunReader(tmp_path / "run").rows(step):
+            if row.sample.excluded.eq(Excluded.NOT_KEPT).any():
+                assert not row.sample.policy_mask.any()
+            else:
+                assert torch.isfinite(row.sample.advantage[row.sample.policy_mask]).all()
+
+
+def test_incidents_name_the_rollout():
+    task = Task("t", "f", ({"role": "user", "content": "?"},))
+    good = Rollout("g/0", "g", task, (), "", Status.DONE, None)
+    bad = dataclasses.replace(good, rollout_id="g/1", status=Status.ERROR, error="Traceback\nOSError: down")
+    late = dataclasses.replace(good, rollout_id="g/2", status=Status.TRUNCATED, ended_by=EndedBy.TIME)
+    found = list(incidents({rollout.rollout_id: rollout for rollout in (good, bad, late)}))
+    assert [kind for kind, _ in found] == ["failed", "time_limit"]
+    assert "g/1" in found[0][1]
+    assert "OSError: down" in found[0][1]

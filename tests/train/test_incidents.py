@@ -24,9 +24,9 @@ class Flaky:
     """A world that breaks for every ``nth`` attempt that it opens."""
 
     notes = ()
-    rewards = {"length": (lambda rollout, task: float(len(rollout.text)), 1.0)}
 
     def __init__(self, nth):
+        self.rewards = {"length": (lambda rollout, task: float(len(rollout.text)), 1.0)}
         self.nth, self.opened = nth, 0
 
     def tasks(self, split):
@@ -80,8 +80,9 @@ def test_a_step_of_which_nothing_is_left_stops_the_run_with_the_first_traceback(
 
 def test_a_rollout_that_was_left_alone_in_its_group_is_on_record_and_untrained(recipe, tmp_path):
     trained(recipe, 2, tmp_path / "run")
-    for step in RunReader(tmp_path / "run").steps():
-        for row in RunReader(tmp_path / "run").rows(step):
+    reader = RunReader(tmp_path / "run")
+    for step in reader.steps():
+        for row in reader.samples("grpo", step.step):
             if row.sample.excluded.eq(Excluded.NOT_KEPT).any():
                 assert not row.sample.policy_mask.any()
             else:

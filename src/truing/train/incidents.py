@@ -15,12 +15,7 @@ def incidents(rollouts: Mapping[str, Rollout]) -> Iterator[tuple[str, str]]:
             yield "failed", f"{name} has no reward and trains nothing: {rollout.error}"
         restarts = [turn.restarts for turn in rollout.turns if turn.restarts]
         if restarts:
-            yield (
-                "restarts",
-                (
-                    f"the chat template writes the past otherwise than it was said ({name}, {restarts[0]}): turns "
-                    "after that are drawn from what it writes, and trained as samples of their own"
-                ),
-            )
+            how = f"the chat template writes the past anew, {restarts[0]} (docs/agents.md)"
+            yield "restarts", f"{name}: {how}"
         if rollout.ended_by is EndedBy.TIME:
             yield "time_limit", f"episode.time_limit cut {name}: this run cannot be made again exactly"

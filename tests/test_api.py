@@ -7,7 +7,8 @@ import torch
 
 import truing
 from truing.config import resolve, to_toml
-from truing.errors import RecordError, RewardError
+from truing.envs.wrap import equipped
+from truing.errors import RecipeError, RecordError, RewardError
 from truing.record import RunReader
 from truing.types import Task
 
@@ -76,6 +77,23 @@ def test_your_environment_with_your_rewards_keeps_its_tasks(mini, tmp_path):
     result = truing.train(mini(stages=["grpo"]), env=Echo(), rewards=[length], out=tmp_path / "run")
     assert list(result.evaluations["base"].parts) == ["length"]
     assert set(result.evaluations["base"].reward) == set("qrstuvwx")
+
+
+def test_tools_turn_an_answer_into_an_episode(mini, tmp_path):
+    @truing.tool
+    def spell(letter: str) -> str:
+        """Spell a letter."""
+        return letter * 2
+
+    result = truing.train(
+        mini(stages=["grpo"]), env=Echo(), tools=[spell], rewards=[length], out=tmp_path / "run"
+    )
+    for row in rows(result.run):
+        prompt = row.sample.token_ids[: row.sample.prompt_length]
+        assert b"spell" in bytes(prompt[prompt < 256].tolist())
+        assert row.ended_by in ("world", "length")
+    with pytest.raises(RecipeError, match="opens its own episodes"):
+        equipped(equipped(Echo(), [spell]), [spell])
 
 
 def test_a_recipe_may_be_a_table_a_path_or_resolved(mini, tmp_path):

@@ -2,40 +2,24 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from truing.config import Recipe, load_recipe, resolve
 from truing.envs import env_keys, make_env
-from truing.envs.base import Env, Split
+from truing.envs.base import Env
+from truing.envs.tools import Tool
+from truing.envs.wrap import equipped, judged
 from truing.errors import RecipeError, RecordError, RewardError
 from truing.rewards import RewardFn, Rewards
 from truing.train.loop import Result, Watch, run
-from truing.types import Task
-
-
-@dataclass(frozen=True)
-class _Judged:
-    """An environment's tasks, judged by other functions."""
-
-    env: Env
-    rewards: Rewards
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """As the environment says."""
-        return self.env.notes
-
-    def tasks(self, split: Split) -> Sequence[Task]:
-        """As the environment gives them."""
-        return self.env.tasks(split)
 
 
 def train(
     recipe: str | Path | Mapping[str, Any] | Recipe,
     *,
     rewards: Sequence[RewardFn] | Rewards | None = None,
+    tools: Sequence[Tool] | None = None,
     env: Env | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -47,6 +31,7 @@ def train(
         recipe: a TOML file, a table like one, or a resolved recipe.
         rewards: functions ``(rollout, task) -> float`` in place of the environment's own: a list, each
             with weight 1, or name → (function, weight).
+        tools: made with ``truing.tool``; the policy may call them before it answers.
         env: your own environment object; then the recipe needs no ``[env]``.
         out: the run directory; by default a new one under ``runs/``.
         resume: go on with the run in ``out``.
@@ -59,7 +44,9 @@ def train(
         env = environment(recipe)
         recipe = recipe.model_copy(update={"env": {"name": recipe.env["name"]} | env_keys(*_env(recipe))})
     if rewards is not None:
-        env = _Judged(env, _named(rewards))
+        env = judged(env, _named(rewards))
+    if tools is not None:
+        env = equipped(env, tools)
     folder = Path(out) if out is not None else _fresh(recipe.name)
     return run(recipe, env, folder, resume=resume, watch=watch)
 

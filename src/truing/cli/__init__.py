@@ -6,6 +6,7 @@ import traceback
 import typer
 from rich.console import Console
 
+from truing.cli.check import check_recipe
 from truing.cli.eval import evaluate
 from truing.cli.export import export
 from truing.cli.models import app as models
@@ -21,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(train)
+app.command("check")(check_recipe)
 app.command("eval")(evaluate)
 app.command()(tokens)
 app.command()(export)

@@ -1,0 +1,71 @@
+"""All checks of a recipe, in the order in which they are told."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from truing.check import environment, template, tools
+from truing.check.finding import Checked, Finding, checked
+from truing.check.trial import Trial, hold_trial
+from truing.envs.base import checked_tasks
+from truing.errors import DataError
+from truing.rollout.collect import Scene
+
+TASKS = 64
+"""Tasks that are looked at, of each split; the first of them."""
+
+SPLITS = "tasks can be used, and are each in one split"
+
+CHECKS: Mapping[str, Callable[[Trial], Checked]] = {
+    "the demonstration scores full": environment.gold_scores_full,
+    "saying nothing does not score full": environment.empty_scores_less,
+    "shuffled answers do not score full": environment.shuffled_score_less,
+    "grading twice agrees": environment.grading_agrees,
+    "a task opens the same world twice": environment.worlds_agree,
+    "prompts fit the context": environment.prompts_fit,
+    "tool names are one set": tools.names_agree,
+    "bad calls are answered": tools.bad_calls_are_answered,
+    "the prompt opens the assistant's turn": template.generation_prompt,
+    "the template writes a stop": template.stop_is_written,
+    "the stop is trained": template.stop_is_trained,
+    "BOS is not doubled": template.bos_is_single,
+    "SFT and RL show one prompt": template.prompts_agree,
+    "demonstrations read as the template writes them": template.demonstrations_agree,
+    "tools are shown in full": template.tools_are_shown,
+    "turns extend each other": template.turns_extend,
+}
+"""What each check asks, and the function that answers it."""
+
+Report = Mapping[str, Checked]
+
+
+def check(scene: Scene) -> Report:
+    """Check an environment and the chat that it is spoken to with; nothing is sampled, nothing trained.
+
+    Raises:
+        JudgeUnavailable: A judge cannot be reached.
+        SkipGroup: The same, where the recipe declares that such groups are left out.
+    """
+    try:
+        splits = checked_tasks(scene.env)
+    except DataError as error:
+        refused = checked(0, [Finding.of("all tasks", error)])
+        return {SPLITS: refused} | {name: checked(0, (), missing="tasks: see above") for name in CHECKS}
+    tasks = [task for each in splits.values() for task in each[:TASKS]]
+    trial = hold_trial(scene, tasks)
+    first = checked(sum(map(len, splits.values())), ())
+    return {SPLITS: first} | {name: function(trial) for name, function in CHECKS.items()}
+
+
+def facts(report: Report) -> dict[str, Any]:
+    """A report as JSON has it."""
+    return {
+        "findings": [
+            {"check": name} | asdict(finding)
+            for name, result in report.items()
+            for finding in result.findings
+        ],
+        "not_checked": [{"check": name, "missing": m} for name, result in report.items() for m in result.missing],
+        "notes": [{"check": name, "note": note} for name, result in report.items() for note in result.notes],
+        "checked": {name: result.count for name, result in report.items()},
+    }

@@ -1,0 +1,214 @@
+"""Checks of a chat template: that what is trained, sampled and graded is one text, and ends as it should."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from truing.chat import Chat, answer, begin, encode_answer, hear, render_prompt
+from truing.chat.chat import ASKED, CALLED, SENTINEL, agree
+from truing.chat.render import text_of
+from truing.check.environment import NO_DEMONSTRATIONS
+from truing.check.finding import Checked, Finding, checked
+from truing.check.tools import NO_TOOLS
+from truing.check.trial import Play, Trial
+from truing.errors import DataError
+from truing.messages import Said, answer_to
+from truing.rollout.flatten import flatten
+from truing.types import Sample, Task
+
+TEMPLATE = "the chat template"
+OTHER_TEMPLATE = "set model.chat_template to one that does"
+SHOWN = 40
+"""Characters that a finding shows of a text."""
+
+PROBE = Task("truing-probe", "probe", ASKED, tools=(SENTINEL,))
+TURNS = (CALLED, CALLED, Said("Done."))
+"""A conversation with two calls."""
+
+
+def generation_prompt(trial: Trial) -> Checked:
+    """A prompt ends in what opens the assistant's turn."""
+    chat = trial.scene.chat
+    open_, closed = (chat.text(ASKED, prompt=prompt) for prompt in (True, False))
+    if len(open_) > len(closed) and open_.startswith(closed):
+        return checked(1, (), notes=[f"it is {open_[len(closed) :]!r}"])
+    finding = Finding(
+        TEMPLATE,
+        "it writes nothing where the assistant begins to speak",
+        f"{open_[-SHOWN:]!r} with add_generation_prompt",
+        f"{closed[-SHOWN:]!r}, and then more",
+        OTHER_TEMPLATE,
+    )
+    return checked(1, [finding])
+
+
+def stop_is_written(trial: Trial) -> Checked:
+    """After what the assistant says, the template writes a token at which the sampler stops."""
+    chat = trial.scene.chat
+    forms = [("an answer", Said("truing"), ())]
+    if any(task.tools for task in trial.tasks):
+        forms.append(("a call", CALLED, (SENTINEL,)))
+    findings = []
+    for name, said, tools in forms:
+        written = chat.text([*ASKED, said.message()], tools, prompt=False).rstrip()
+        if not written.endswith(chat.stops):
+            findings.append(
+                Finding(
+                    TEMPLATE,
+                    f"it writes no stop token after {name}",
+                    repr(written[-SHOWN:]),
+                    f"one of {', '.join(chat.stops)} at the end",
+                    "give a template that ends the turn, or declare its token in eos_token_id",
+                )
+            )
+    return checked(len(forms), findings)
+
+
+def stop_is_trained(trial: Trial) -> Checked:
+    """The last token of each demonstrated turn is a stop, and supervised fine-tuning trains it."""
+    stops, findings, count = trial.scene.chat.stop_ids, [], 0
+    for play, sample in _samples(trial.gold):
+        for turn in sample.turns:
+            count += 1
+            last = int(sample.token_ids[turn.end - 1])
+            if last not in stops or not sample.supervised_mask[turn.end - 1]:
+                trained = "trained" if sample.supervised_mask[turn.end - 1] else "not trained"
+                findings.append(
+                    Finding(
+                        play.task.task_id,
+                        "the model does not learn to stop",
+                        f"a turn ends in token {last}, {trained}",
+                        f"one of {stops}, trained",
+                        "report it: the renderer ends every demonstration with a stop",
+                    )
+                )
+    return checked(count, findings, missing="" if count else NO_DEMONSTRATIONS)
+
+
+def bos_is_single(trial: Trial) -> Checked:
+    """A prompt begins with at most one BOS; where that is a turn marker, later ones are no fault."""
+    chat = trial.scene.chat
+    bos = chat.tokenizer.bos_token_id
+    if bos is None:
+        return checked(0, (), missing="BOS: the tokenizer has none")
+    findings = []
+    prompts = _prompts(trial)
+    for play in prompts:
+        ids = play.rollout.turns[0].context_ids
+        leading = int((ids != bos).long().argmax()) if (ids != bos).any() else len(ids)
+        if leading > 1:
+            findings.append(
+                Finding(
+                    play.task.task_id,
+                    "the prompt begins with a doubled BOS",
+                    f"{leading} times {chat.tokenizer.bos_token!r}",
+                    "at most one",
+                    "take BOS out of the template, or out of the task's messages",
+                )
+            )
+    return checked(len(prompts), findings, missing="" if prompts else "prompts: none could be rendered")
+
+
+def prompts_agree(trial: Trial) -> Checked:
+    """Supervised fine-tuning and reinforcement learning show the same ids for the same task."""
+    findings, count = [], 0
+    for play, sample in _samples(trial.gold, first_only=True):
+        count += 1
+        rl = render_prompt(trial.scene.chat, play.task).token_ids
+        sft = sample.token_ids[: sample.prompt_length]
+        if not torch.equal(rl, sft):
+            a, b = rl.tolist(), sft.tolist()
+            at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+            findings.append(
+                Finding(
+                    play.task.task_id,
+                    f"the prompts of SFT and RL differ from token {at} on",
+                    f"SFT {text_of(trial.scene.chat, sft[at : at + 8])!r}",
+                    f"RL {text_of(trial.scene.chat, rl[at : at + 8])!r}",
+                    "report it: both are meant to come from one renderer",
+                )
+            )
+    return checked(count, findings, missing="" if count else NO_DEMONSTRATIONS)
+
+
+def demonstrations_agree(trial: Trial) -> Checked:
+    """The ids of a demonstration say what the template itself writes for that conversation."""
+    chat, findings, count = trial.scene.chat, [], 0
+    whole = {play.task.task_id: (play, sample) for play, sample in _samples(trial.gold)}  # the last of each
+    for play, sample in whole.values():
+        count += 1
+        messages = [*play.task.messages, *play.rollout.messages]
+        ours = text_of(chat, sample.token_ids).strip()
+        theirs = chat.text(messages, play.task.tools, prompt=False).strip()
+        if ours != theirs:
+            at = agree(ours, theirs)
+            findings.append(
+                Finding(
+                    play.task.task_id,
+                    f"the demonstration differs from the template's own text from character {at} on",
+                    repr(ours[at : at + SHOWN]),
+                    repr(theirs[at : at + SHOWN]),
+                    "give a template that writes an answer as it prompts for one",
+                )
+            )
+    return checked(count, findings, missing="" if count else NO_DEMONSTRATIONS)
+
+
+def tools_are_shown(trial: Trial) -> Checked:
+    """Each tool and each of its parameters stands in the prompt, more often than without tools."""
+    tasks = [play.task for play in _prompts(trial) if play.task.tools]
+    findings = []
+    for task in tasks:
+        lacking = list(_not_shown(trial.scene.chat, task))
+        if lacking:
+            findings.append(
+                Finding(
+                    task.task_id,
+                    "the prompt does not show the tools in full",
+                    f"it lacks {', '.join(lacking)}",
+                    "the name of every tool and of every parameter",
+                    'set chat.tool_prompt = "hermes", or a model.chat_template that shows tools',
+                )
+            )
+    return checked(len(tasks), findings, missing="" if tasks else NO_TOOLS)
+
+
+def turns_extend(trial: Trial) -> Checked:
+    """Tell which turns of a conversation with two calls begin a new sample; this is no fault."""
+    chat, restarts = trial.scene.chat, []
+    try:
+        dialogue, _ = begin(chat, PROBE)
+        for place, said in enumerate(TURNS):
+            drawn = encode_answer(chat, dialogue.messages, said, dialogue.tools)
+            dialogue = hear(chat, dialogue, torch.tensor([], dtype=torch.long), drawn, said)
+            if said.calls:
+                dialogue, context = answer(chat, dialogue, [answer_to(said.calls[0], 0, "truing")])
+                if context.restarts:
+                    restarts.append(f"turn {place + 2} restarts: {context.restarts}")
+    except DataError as error:
+        return checked(0, (), missing=f"a conversation with two calls: {error.what} ({error.got})")
+    return checked(len(TURNS), (), notes=restarts)
+
+
+def _not_shown(chat: Chat, task: Task) -> Iterator[str]:
+    """Names of tools, and of their parameters, that tools do not add to the prompt."""
+    with_tools, without = (chat.text(task.messages, tools) for tools in (task.tools, ()))
+    for spec in task.tools:
+        for name in (spec.name, *spec.parameters.get("properties", {})):
+            word = rf"(?<!\w){re.escape(name)}(?!\w)"
+            if len(re.findall(word, with_tools)) <= len(re.findall(word, without)):
+                yield name if name == spec.name else f"{spec.name}.{name}"
+
+
+def _samples(gold: Sequence[Play], *, first_only: bool = False) -> Iterator[tuple[Play, Sample]]:
+    """The samples of each demonstration that could be played."""
+    for play in gold:
+        if play.rollouts and play.rollout.turns:
+            samples = flatten(play.rollout)
+            yield from ((play, sample) for sample in (samples[:1] if first_only else samples))
+
+
+def _prompts(trial: Trial) -> list[Play]:
+    """A play of each task whose prompt could be rendered."""
+    return [play for play in trial.empty if play.rollouts and play.rollout.turns]

@@ -1,0 +1,132 @@
+"""The plays that checks look at: each task is played with its demonstration, with nothing, with another's."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from truing.chat import Chat, encode_answer
+from truing.contract import RAW
+from truing.errors import DataError, RewardError
+from truing.messages import Said
+from truing.rewards import grade
+from truing.rollout.collect import Scene, Voice, collect
+from truing.rollout.seat import Seat
+from truing.rollout.voices import Script
+from truing.sample.hf import Completion
+from truing.types import FinishReason, Origin, Rollout, Status, Task
+
+Grades = tuple[float, dict[str, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Play:
+    """A task that was played twice, each time in a world of its own, and its first attempt graded twice."""
+
+    task: Task
+    rollouts: tuple[Rollout, ...]  # none where it could not be played
+    grades: tuple[Grades, ...]  # none where it failed
+    error: DataError | RewardError | None = None  # why it could not be played or graded
+
+    @property
+    def rollout(self) -> Rollout:
+        """The first attempt."""
+        return self.rollouts[0]
+
+    @property
+    def reward(self) -> float:
+        """What the first attempt earned."""
+        return self.grades[0][0]
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """Tasks, and their plays by what was said."""
+
+    scene: Scene
+    tasks: Sequence[Task]
+    gold: Sequence[Play]  # the task's own demonstration; tasks without one are left out
+    empty: Sequence[Play]  # nothing but a stop token
+    shuffled: Sequence[Play]  # the demonstration of another task of the family
+
+    @property
+    def plays(self) -> tuple[Play, ...]:
+        """All of them."""
+        return (*self.gold, *self.empty, *self.shuffled)
+
+
+@dataclass(frozen=True, eq=False)
+class Recital:
+    """Says some turns whatever the world answers, and then nothing more."""
+
+    chat: Chat
+    script: Sequence[Said]
+    version: int = 0
+    weight_digest: str = ""
+
+    def say(self, seats: Sequence[Seat]) -> list[Completion]:
+        """The next turn of each seat."""
+        return [self._next(seat) for seat in seats]
+
+    def _next(self, seat: Seat) -> Completion:
+        ids = torch.tensor(self.chat.stop_ids[:1])
+        if len(seat.turns) < len(self.script):
+            said = self.script[len(seat.turns)]
+            ids = encode_answer(self.chat, seat.dialogue.messages, said, seat.dialogue.tools)
+        origin = torch.full((len(ids),), Origin.DEMO, dtype=torch.uint8)
+        return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)
+
+
+def hold_trial(scene: Scene, tasks: Sequence[Task]) -> Trial:
+    """Play every task; nothing is sampled, so only the room for an answer is taken from the contract."""
+    scene = replace(scene, contract=replace(RAW, max_new_tokens=scene.contract.max_new_tokens))
+    told = [task for task in tasks if task.demonstration is not None]
+    return Trial(
+        scene,
+        tasks,
+        gold=[_play(task, Script(scene.chat), scene) for task in told],
+        empty=[_play(task, Recital(scene.chat, ()), scene) for task in tasks],
+        shuffled=[_play(task, Recital(scene.chat, turns(other)), scene) for task, other in _pairs(told)],
+    )
+
+
+def turns(task: Task) -> tuple[Said, ...]:
+    """What a task's demonstration says; nothing where it has none."""
+    said = task.demonstration
+    return (Said(said),) if isinstance(said, str) else said or ()
+
+
+def _play(task: Task, voice: Voice, scene: Scene) -> Play:
+    """Play one task."""
+    try:
+        (group,) = collect([task], group_size=2, scene=scene, voice=voice, grade=None, key=("check",))
+    except DataError as error:
+        return Play(task, (), (), error)
+    if any(rollout.status is Status.ERROR for rollout in group.rollouts):
+        return Play(task, group.rollouts, ())
+    try:
+        return Play(
+            task, group.rollouts, tuple(grade(group.rollouts[0], scene.env.rewards) for _ in range(2))
+        )
+    except RewardError as error:
+        return Play(task, group.rollouts, (), error)
+
+
+def _pairs(tasks: Sequence[Task]) -> Iterator[tuple[Task, Task]]:
+    """Each task with the next of its family that has another answer, and says so otherwise."""
+    families: dict[str, list[Task]] = defaultdict(list)
+    for task in tasks:
+        families[task.family].append(task)
+    for members in families.values():
+        for i, task in enumerate(members):
+            others = (*members[i + 1 :], *members[:i])
+            other = next((other for other in others if _differ(task, other)), None)
+            if other is not None:
+                yield task, other
+
+
+def _differ(task: Task, other: Task) -> bool:
+    """Whether what is right for one task should be wrong for the other; an answer of None says nothing."""
+    same_answer = task.answer is not None and task.answer == other.answer
+    return turns(task) != turns(other) and not same_answer

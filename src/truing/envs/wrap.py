@@ -1,0 +1,70 @@
+"""An environment with something of it replaced: its rewards, or its tools."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from truing.envs.base import Agentic, Env, Episode, Split
+from truing.envs.tools import Tool, ToolEpisode
+from truing.errors import RecipeError
+from truing.rewards import Rewards
+from truing.types import Task
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """An environment's tasks, judged by other functions."""
+
+    env: Env
+    rewards: Rewards
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """As the environment says."""
+        return self.env.notes
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """As the environment gives them."""
+        return self.env.tasks(split)
+
+
+@dataclass(frozen=True)
+class _JudgedAgent(_Judged):
+    """The same, where tasks take several turns."""
+
+    env: Agentic
+
+    def open(self, task: Task) -> Episode:
+        """As the environment opens them."""
+        return self.env.open(task)
+
+
+@dataclass(frozen=True)
+class _Equipped(_Judged):
+    """An environment of one turn, whose tasks may be solved with tools."""
+
+    tools: Sequence[Tool]
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """As the environment gives them, with the tools."""
+        specs = tuple(tool.spec for tool in self.tools)
+        return [replace(task, tools=specs) for task in self.env.tasks(split)]
+
+    def open(self, task: Task) -> ToolEpisode:
+        """An episode in which tools are carried out until the policy speaks without a call."""
+        return ToolEpisode(self.tools)
+
+
+def judged(env: Env, rewards: Rewards) -> Env:
+    """The environment, judged by other functions; it stays agentic where it was."""
+    return _JudgedAgent(env, rewards) if isinstance(env, Agentic) else _Judged(env, rewards)
+
+
+def equipped(env: Env, tools: Sequence[Tool]) -> Agentic:
+    """The environment with tools, where it has no world of its own that they would have to change."""
+    if isinstance(env, Agentic):
+        raise RecipeError(
+            "the environment opens its own episodes, so tools= cannot be added to it",
+            got=[tool.spec.name for tool in tools],
+            remedy="add the tools in its open(), or give an environment without one",
+        )
+    return _Equipped(env, env.rewards, tools)

@@ -246,6 +246,6 @@ def test_kinds_that_cannot_be(kinds, message):
 
 def test_more_tasks_than_there_are_is_an_error():
     with pytest.raises(
-        DataError, match=r"not enough different 'tiny-note' tasks for eval[\s\S]*lower env.eval"
+        DataError, match=r"not enough different 'tiny-note' questions for eval[\s\S]*lower env.eval"
     ):
         make(kinds=("tiny-note",), train=1, eval=400)

@@ -1,25 +1,17 @@
 """Tasks that Truing makes itself: short questions with one right answer, for demos, tests and probes."""
 
-import math
+import functools
 from collections.abc import Sequence
-from itertools import chain
 from typing import Annotated
 
 from pydantic import Field, field_validator
 
 from truing.config import Part
-from truing.envs.base import Split, share_of
+from truing.envs.base import Split
+from truing.envs.drawn import distinct, known_kinds, take_turns
 from truing.envs.kinds import KINDS, Draws, Question
-from truing.envs.names import nearest
-from truing.errors import DataError, RecipeError
 from truing.rewards import Rewards, extract_answer, write_answer
 from truing.types import Rollout, Task
-
-EVAL_SHARE = 0.25
-"""Share of all possible questions of a kind that are kept for evaluation."""
-
-ATTEMPTS = 1000
-"""So many draws in a row without a new question mean that there are none left."""
 
 
 class ArithmeticConfig(Part):
@@ -41,17 +33,7 @@ class ArithmeticConfig(Part):
     @field_validator("kinds")
     @classmethod
     def _known(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
-        """Refuse kinds that do not exist, or are named twice."""
-        for kind in kinds:
-            if kind not in KINDS:
-                raise RecipeError(
-                    f"unknown kind {kind!r} in env.kinds",
-                    expected=f"some of {', '.join(KINDS)}",
-                    remedy=nearest(kind, KINDS),
-                )
-        if len(set(kinds)) < len(kinds):
-            raise RecipeError("env.kinds names a kind twice", got=kinds, expected="each kind once")
-        return kinds
+        return known_kinds(kinds, KINDS)
 
 
 class Arithmetic:
@@ -64,21 +46,15 @@ class Arithmetic:
         self.config = config
         self.rewards: Rewards = {"exact": (exact, 1.0), "partial": (partial, config.partial_weight)}
         self._tasks: dict[Split, Sequence[Task]] = {
-            "train": self._take_turns("train", config.train),
-            "eval": self._take_turns("eval", config.eval),
+            "train": take_turns(config.kinds, functools.partial(self._of_kind, "train"), config.train),
+            "eval": take_turns(config.kinds, functools.partial(self._of_kind, "eval"), config.eval),
         }
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """The questions of a split; kinds take turns."""
         return self._tasks[split]
 
-    def _take_turns(self, split: Split, count: int) -> tuple[Task, ...]:
-        """The first ``count`` tasks of a split."""
-        each = math.ceil(count / len(self.config.kinds))
-        columns = [self._of_kind(kind, split, each) for kind in self.config.kinds]
-        return tuple(chain.from_iterable(zip(*columns, strict=True)))[:count]
-
-    def _of_kind(self, kind: str, split: Split, count: int) -> list[Task]:
+    def _of_kind(self, split: Split, kind: str, count: int) -> list[Task]:
         """The first ``count`` tasks of one kind."""
         system = [{"role": "system", "content": self.config.system}] if self.config.system else []
         return [
@@ -111,20 +87,4 @@ def partial(rollout: Rollout, task: Task) -> float:
 
 def _questions(kind: str, split: Split, count: int, seed: int) -> list[Question]:
     """The first ``count`` different questions of a kind that the seed keeps for a split."""
-    found: dict[str, Question] = {}
-    attempt = last_new = 0
-    while len(found) < count:
-        if attempt - last_new > ATTEMPTS:
-            raise DataError(
-                f"there are not enough different {kind!r} questions for {split}",
-                got=f"{len(found)} questions",
-                expected=f"{count}",
-                remedy=f"lower env.{split}, or add kinds",
-            )
-        question = KINDS[kind](Draws(seed, kind, attempt))
-        attempt += 1
-        for_eval = share_of("split", seed, kind, question[0]) < EVAL_SHARE
-        if for_eval == (split == "eval") and question[0] not in found:
-            found[question[0]] = question
-            last_new = attempt
-    return list(found.values())
+    return distinct(lambda attempt: KINDS[kind](Draws(seed, kind, attempt)), split, count, seed, kind)

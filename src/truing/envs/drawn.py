@@ -1,10 +1,13 @@
 """Questions drawn one after the other: each once, and each on one side of the split for ever."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import TypeVar
 
 from truing.envs.base import Split, share_of
-from truing.errors import DataError
+from truing.envs.names import nearest
+from truing.errors import DataError, RecipeError
 
 T = TypeVar("T")
 
@@ -16,11 +19,16 @@ ATTEMPTS = 1000
 
 
 def distinct(
-    draw: Callable[[int], tuple[str, T]], split: Split, wanted: int, seed: int, kind: str
+    draw: Callable[[int], tuple[str, T]],
+    split: Split,
+    wanted: int,
+    seed: int,
+    kind: str,
+    side: Callable[[T], Sequence[str]] | None = None,
 ) -> list[tuple[str, T]]:
     """The first ``wanted`` of ``draw(0), draw(1), …`` that the seed keeps for a split, each text once.
 
-    The side hangs on seed, kind and text alone: asking for more questions moves none across.
+    The split hangs on seed, kind and text (or ``side``) alone: asking for more questions moves none across.
 
     Args:
         draw: The question of an attempt: its text, and what else is known of it.
@@ -28,6 +36,7 @@ def distinct(
         wanted: How many.
         seed: Another seed keeps other questions for evaluation.
         kind: The questions' kind, as errors name it.
+        side: What decides the split, where questions of other texts must fall on one side too.
 
     Raises:
         DataError: There are not so many.
@@ -44,8 +53,30 @@ def distinct(
             )
         text, known = draw(attempt)
         attempt += 1
-        for_eval = share_of("split", seed, kind, text) < EVAL_SHARE
+        decides = (text,) if side is None else side(known)
+        for_eval = share_of("split", seed, kind, *decides) < EVAL_SHARE
         if for_eval == (split == "eval") and text not in found:
             found[text] = known
             last_new = attempt
     return list(found.items())
+
+
+def take_turns(kinds: Sequence[str], of_kind: Callable[[str, int], Iterable[T]], count: int) -> tuple[T, ...]:
+    """The first ``count`` of what each kind gives, kinds taking turns: a b c a b c a."""
+    each = math.ceil(count / len(kinds))
+    return tuple(chain.from_iterable(zip(*(of_kind(kind, each) for kind in kinds), strict=True)))[:count]
+
+
+def known_kinds(kinds: tuple[str, ...], table: Iterable[str]) -> tuple[str, ...]:
+    """The kinds that a recipe names; refuses one that does not exist, or is named twice."""
+    table = list(table)
+    for kind in kinds:
+        if kind not in table:
+            raise RecipeError(
+                f"unknown kind {kind!r} in env.kinds",
+                expected=f"some of {', '.join(table)}",
+                remedy=nearest(kind, table),
+            )
+    if len(set(kinds)) < len(kinds):
+        raise RecipeError("env.kinds names a kind twice", got=kinds, expected="each kind once")
+    return kinds

@@ -1,23 +1,20 @@
 """An office in which the policy works with tools, judged by the state that it leaves."""
 
-import math
 from collections.abc import Sequence
-from itertools import chain
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from truing.config import Part, Positive
-from truing.envs.base import Split, share_of
-from truing.envs.drawn import ATTEMPTS, EVAL_SHARE
+from truing.envs.base import Split
+from truing.envs.drawn import distinct, known_kinds, take_turns
 from truing.envs.kinds import Draws
-from truing.envs.names import nearest
 from truing.envs.tools import ToolEpisode
 from truing.envs.workspace.grade import progress, success, valid_calls
 from truing.envs.workspace.kinds import KINDS, OFFICE_KINDS
 from truing.envs.workspace.problem import Problem
 from truing.envs.workspace.tools import TOOLS, open_office
-from truing.errors import DataError, RecipeError
 from truing.messages import ToolSpec
 from truing.rewards import Rewards
 from truing.types import Task
@@ -50,17 +47,7 @@ class WorkspaceConfig(Part):
     @field_validator("kinds")
     @classmethod
     def _known(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
-        """Refuse kinds that do not exist, or are named twice."""
-        for kind in kinds:
-            if kind not in KINDS:
-                raise RecipeError(
-                    f"unknown kind {kind!r} in env.kinds",
-                    expected=f"some of {', '.join(KINDS)}",
-                    remedy=nearest(kind, KINDS),
-                )
-        if len(set(kinds)) < len(kinds):
-            raise RecipeError("env.kinds names a kind twice", got=kinds, expected="each kind once")
-        return kinds
+        return known_kinds(kinds, KINDS)
 
 
 class Workspace:
@@ -78,8 +65,8 @@ class Workspace:
         }
         self.tools = tuple(TOOLS.values()) if config.tools == "all" else _needed(config.kinds)
         self._tasks: dict[Split, Sequence[Task]] = {
-            "train": self._take_turns("train", config.train),
-            "eval": self._take_turns("eval", config.eval),
+            "train": take_turns(config.kinds, partial(self._of_kind, "train"), config.train),
+            "eval": take_turns(config.kinds, partial(self._of_kind, "eval"), config.eval),
         }
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -90,13 +77,7 @@ class Workspace:
         """The office as the task finds it, with the tools that its prompt shows."""
         return open_office(task.answer["office"], [spec.name for spec in task.tools])
 
-    def _take_turns(self, split: Split, count: int) -> tuple[Task, ...]:
-        """The first ``count`` tasks of a split."""
-        each = math.ceil(count / len(self.config.kinds))
-        columns = [self._of_kind(kind, split, each) for kind in self.config.kinds]
-        return tuple(chain.from_iterable(zip(*columns, strict=True)))[:count]
-
-    def _of_kind(self, kind: str, split: Split, count: int) -> list[Task]:
+    def _of_kind(self, split: Split, kind: str, count: int) -> list[Task]:
         """The first ``count`` tasks of one kind."""
         system = [{"role": "system", "content": self.config.system}] if self.config.system else []
         return [
@@ -120,21 +101,10 @@ def _needed(kinds: Sequence[str]) -> tuple[ToolSpec, ...]:
 
 def _problems(kind: str, split: Split, count: int, seed: int) -> list[Problem]:
     """The first ``count`` different problems of a kind that the seed keeps for a split."""
-    found: dict[str, Problem] = {}
-    attempt = last_new = 0
-    while len(found) < count:
-        if attempt - last_new > ATTEMPTS:
-            raise DataError(
-                f"there are not enough different {kind!r} tasks for {split}",
-                got=f"{len(found)} tasks",
-                expected=f"{count}",
-                remedy=f"lower env.{split}, or add kinds",
-            )
+
+    def draw(attempt: int) -> tuple[str, Problem]:
         problem = KINDS[kind](Draws(seed, kind, attempt))
-        same = repr((problem.asked, problem.turns))
-        attempt += 1
-        for_eval = share_of("split", seed, kind, *problem.combination) < EVAL_SHARE
-        if for_eval == (split == "eval") and same not in found:
-            found[same] = problem
-            last_new = attempt
-    return list(found.values())
+        return repr((problem.asked, problem.turns)), problem
+
+    made = distinct(draw, split, count, seed, kind, side=lambda problem: problem.combination)
+    return [problem for _, problem in made]

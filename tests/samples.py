@@ -14,17 +14,17 @@ def sample(prompt: list[int], answer: list[int], *, name: str = "s", group: str 
     logprob = torch.where(drawn, -1.0, torch.nan)
     return Sample.bare(
         sample_id=name,
-        rollout_id=name,
         group_id=group,
         task_id=group,
         family="test",
         prompt_hash=str(prompt),
         prompt_length=start,
-        turns=(TurnSpan(start, length, FinishReason.STOP, 0, ""),),
         contract=contract,
         token_ids=torch.tensor(prompt + answer),
         origin=torch.where(drawn, Origin.SAMPLED, Origin.PROMPT).to(torch.uint8),
         **{
+            "rollout_id": name,
+            "turns": (TurnSpan(start, length, FinishReason.STOP, 0, ""),),
             "policy_mask": drawn,
             "kl_mask": drawn,
             "value_mask": drawn,

@@ -2,7 +2,8 @@
 
 from truing.api import train
 from truing.envs.tools import ToolError, tool
+from truing.rewards import PerTurn
 from truing.types import Rollout, Task
 
-__all__ = ["Rollout", "Task", "ToolError", "tool", "train"]
+__all__ = ["PerTurn", "Rollout", "Task", "ToolError", "tool", "train"]
 __version__ = "0.1.0"

@@ -171,6 +171,8 @@ class GrpoConfig(Part):
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
     advantage_scale: Literal["group", "batch", "none"] = "group"
     """Standard deviation that the centred reward is divided by."""
+    advantage_per: Literal["episode", "turn"] = "episode"
+    """One advantage for all turns, or each turn's own, from what is earned from it on (`truing.PerTurn`)."""
     clip_low: Annotated[float, Field(gt=0, lt=1)] | None = None
     """The ratio is clipped below 1 − clip_low; the objective's own value where not given."""
     clip_high: Rate | None = None

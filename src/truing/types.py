@@ -138,6 +138,7 @@ class Rollout:
     contract: SamplingContract
     reward: float = float("nan")
     reward_parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    turn_rewards: tuple[float, ...] = ()  # each turn's share of the reward; none where turns are not judged
     messages: tuple[Message, ...] = ()  # what was said after the prompt, by the policy and by the world
     outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the world's final state
     ended_by: EndedBy = EndedBy.WORLD
@@ -169,6 +170,7 @@ class TurnSpan:
     finish_reason: FinishReason
     sampler_version: int
     weight_digest: str
+    reward: float = float("nan")  # the turn's share of the rollout's; NaN where turns are not judged
 
 
 MASKS = ("structure", "policy_mask", "kl_mask", "value_mask", "supervised_mask")

@@ -10,10 +10,10 @@ from samples import sample
 from truing.algos import ALGORITHMS
 from truing.config import GrpoConfig
 from truing.contract import SamplingContract
-from truing.errors import ContractError
+from truing.errors import ContractError, RewardError
 from truing.ops.losses import OBJECTIVES
 from truing.train.collate import collate
-from truing.types import Scores
+from truing.types import FinishReason, Scores, TurnSpan
 
 GRPO = ALGORITHMS["grpo"]
 CONTRACT = SamplingContract(max_new_tokens=10)
@@ -140,3 +140,47 @@ def test_the_kl_term_is_weighted_and_averaged_like_the_policy_term(estimator, kl
     assert parts["kl"].item() == pytest.approx(0.2 * kl, rel=1e-5)
     assert GRPO.needs_reference(config)
     assert not GRPO.needs_reference(cfg())
+
+
+def episode(name, reward, shares, *, cut=()):
+    """An attempt of one token per turn; a new sample begins at the turns in ``cut``."""
+    spans = [TurnSpan(1, 2, FinishReason.STOP, 0, "", share) for share in shares]
+    samples = []
+    for k, span in enumerate(spans):
+        if k and k not in cut:
+            last = samples[-1]
+            ids = [*last.token_ids.tolist()[1:], 5]
+            place = dataclasses.replace(span, start=len(ids), end=len(ids) + 1)
+            turns = (*last.turns, place)
+            samples[-1] = sample([1], ids, name=last.sample_id, rollout_id=name, reward=reward, turns=turns)
+        else:
+            samples.append(
+                sample([1], [5], name=f"{name}#{k}", rollout_id=name, reward=reward, turns=(span,))
+            )
+    return samples
+
+
+@pytest.mark.parametrize("cut", [(), (1,), (2,)])
+def test_credit_per_turn_counts_what_is_still_earned(cut):
+    # G of a: 2, 1.5, 1.5; of b, which ended after one turn: 1, 1, 1. A = half their difference.
+    rows = episode("a", 2.0, (0.5, 0.0, 0.5), cut=cut) + episode("b", 1.0, (0.0,))
+    config = cfg(advantage_per="turn", advantage_scale="none")
+    credited = GRPO.credit(rows, config)
+    assert [row.sample_id for row in credited] == [row.sample_id for row in rows]
+    found = {"a": [], "b": []}
+    for row in credited:
+        found[row.rollout_id] += row.advantage[row.policy_mask].tolist()
+        assert row.advantage[~row.policy_mask].isnan().all()
+    assert found == {"a": [0.5, 0.25, 0.25], "b": [-0.5]}
+
+
+def test_turns_that_earn_nothing_have_the_advantage_of_their_episode():
+    rows = episode("a", 2.0, (0.0, 0.0)) + episode("b", 1.0, (0.0,)) + episode("c", 1.0, (0.0, 0.0, 0.0))
+    by_turn, by_episode = (GRPO.credit(rows, cfg(advantage_per=per)) for per in ("turn", "episode"))
+    for one, other in zip(by_turn, by_episode, strict=True):
+        assert torch.equal(one.advantage.nan_to_num(), other.advantage.nan_to_num())
+
+
+def test_credit_per_turn_needs_turns_that_were_judged():
+    with pytest.raises(RewardError, match=r"truing\.PerTurn"):
+        GRPO.credit(rows(1.0, 0.0), cfg(advantage_per="turn"))

@@ -75,7 +75,10 @@ def test_gold_scores_full_and_empty_or_foreign_answers_do_not(kind, attempt):
     env = make_env("arithmetic", {"kinds": [kind], "train": 15, "eval": 5, "partial_weight": 0.5})
     tasks = env.tasks("train")
     for task, other in zip(tasks, [*tasks[1:], tasks[0]], strict=True):
-        assert grade(attempt(task, task.demonstration), env.rewards) == (1.5, {"exact": 1.0, "partial": 1.0})
+        assert grade(attempt(task, task.demonstration), env.rewards)[:2] == (
+            1.5,
+            {"exact": 1.0, "partial": 1.0},
+        )
         assert grade(attempt(task, ""), env.rewards)[0] == 0.0
         if other.answer != task.answer:
             assert grade(attempt(task, other.answer), env.rewards)[0] < 0.5

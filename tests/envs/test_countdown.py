@@ -25,9 +25,12 @@ def test_the_puzzles_are_pinned():
 def test_every_demonstration_scores_full_and_other_answers_do_not(env, attempt):
     splits = checked_tasks(env)
     for task in (*splits["train"], *splits["eval"]):
-        assert grade(attempt(task, task.demonstration), env.rewards) == (1.0, {"success": 1.0, "format": 1.0})
+        assert grade(attempt(task, task.demonstration), env.rewards)[:2] == (
+            1.0,
+            {"success": 1.0, "format": 1.0},
+        )
         assert grade(attempt(task, str(task.answer.target)), env.rewards)[0] == 0
-        assert grade(attempt(task, ""), env.rewards) == (0.0, {"success": 0.0, "format": 0.0})
+        assert grade(attempt(task, ""), env.rewards)[:2] == (0.0, {"success": 0.0, "format": 0.0})
         assert task.answer.target not in task.answer.numbers
 
 

@@ -104,8 +104,11 @@ def test_each_family_has_its_grader(dual, attempt):
     fair = next(task for task in tasks if task.family == "fairness/Age")
     asked = next(task for task in tasks if task.family == "hallucination/qa")
     for task in (fair, asked):
-        assert grade(attempt(task, task.demonstration), env.rewards) == (1.5, {"correct": 1.0, "format": 1.0})
-        assert grade(attempt(task, ""), env.rewards) == (0.0, {"correct": 0.0, "format": 0.0})
+        assert grade(attempt(task, task.demonstration), env.rewards)[:2] == (
+            1.5,
+            {"correct": 1.0, "format": 1.0},
+        )
+        assert grade(attempt(task, ""), env.rewards)[:2] == (0.0, {"correct": 0.0, "format": 0.0})
         assert grade(attempt(task, f"{task.demonstration}\nor so"), env.rewards)[1]["format"] == 0.0
     assert grade(attempt(fair, "Unknown"), env.rewards)[1]["correct"] == 1.0
     assert grade(attempt(fair, "The old man"), env.rewards)[1]["correct"] == 0.0

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truing.errors import ContractError
-from truing.ops.advantages import group_advantages, leave_one_out
+from truing.ops.advantages import group_advantages, leave_one_out, turn_returns
 
 SCALES = ("group", "batch", "none")
 GROUP = st.lists(st.floats(-5, 5), min_size=2, max_size=6)
@@ -133,3 +133,12 @@ def test_agrees_with_polgrad():
         expected_R = polgrad.grpo_advantages(rewards_R, group_R, config)
         torch.testing.assert_close(group_advantages(rewards_R, group_R, ours), expected_R)
     torch.testing.assert_close(leave_one_out(rewards_R, group_R), polgrad.rloo_advantages(rewards_R, group_R))
+
+
+def test_turn_returns_hand_worked():
+    returns = turn_returns(torch.tensor([1.5, 0.0]), torch.tensor([[0.25, 0.25, 0.0], [1.0, 0.0, -1.0]]))
+    assert returns.tolist() == [[1.5, 1.25, 1.0], [0.0, -1.0, -1.0]]
+
+
+def test_turn_returns_of_no_turns():
+    assert turn_returns(torch.tensor([1.0]), torch.empty(1, 0)).shape == (1, 0)

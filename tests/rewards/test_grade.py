@@ -1,4 +1,5 @@
 import traceback
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -6,7 +7,7 @@ import torch
 
 from truing.contract import SamplingContract
 from truing.errors import RewardError
-from truing.rewards import grade
+from truing.rewards import PerTurn, grade
 from truing.types import Rollout, Status, Task
 
 TASK = Task("t-17", "test", ({"role": "user", "content": "2 + 2?"},), answer="4")
@@ -25,7 +26,9 @@ def length(rollout, task):
 
 
 def test_the_total_is_the_weighted_sum_and_parts_are_not_weighted():
-    total, parts = grade(attempt("4"), {"right": (right, 2.0), "length": (length, -0.5), "seen": (length, 0)})
+    total, parts, _ = grade(
+        attempt("4"), {"right": (right, 2.0), "length": (length, -0.5), "seen": (length, 0)}
+    )
     assert total == 2.0 * 1.0 - 0.5 * 1
     assert parts == {"right": 1.0, "length": 1.0, "seen": 1.0}
     assert all(type(value) is float for value in parts.values())
@@ -33,10 +36,8 @@ def test_the_total_is_the_weighted_sum_and_parts_are_not_weighted():
 
 @pytest.mark.parametrize("value", [1, 0.5, np.float32(0.5), np.float64(0.5), np.int64(2)])
 def test_plain_and_numpy_numbers_are_rewards(value):
-    assert grade(attempt("4"), {"r": (lambda rollout, task: value, 1.0)}) == (
-        float(value),
-        {"r": float(value)},
-    )
+    graded = grade(attempt("4"), {"r": (lambda rollout, task: value, 1.0)})
+    assert graded == (float(value), {"r": float(value)}, ())
 
 
 @pytest.mark.parametrize(
@@ -109,3 +110,29 @@ def test_no_functions_and_infinite_sums_are_errors():
         grade(attempt("4"), {"right": (right, float("nan"))})
     with pytest.raises(RewardError, match="weighted sum"):
         grade(attempt("4"), {"big": (lambda r, t: 1e308, 1e10)})
+
+
+def turns(count):
+    """An attempt of so many turns, of which graders only see the number."""
+    return replace(attempt("4"), turns=(None,) * count)
+
+
+def test_a_function_may_judge_each_turn():
+    rewards = {
+        "tidy": (lambda rollout, task: PerTurn([1, 0, 0.5]), 0.5),
+        "short": (lambda rollout, task: PerTurn([0, 0, 1]), -1.0),
+        "right": (right, 2.0),
+    }
+    reward, parts, turn_rewards = grade(turns(3), rewards)
+    assert parts == {"tidy": 1.5, "short": 1.0, "right": 1.0}
+    assert reward == 0.5 * 1.5 - 1.0 + 2.0
+    assert turn_rewards == (0.5, 0.0, -0.75)
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [([1.0], "returned 1 scores"), ([1.0, True], "a bool"), ([1.0, float("nan")], "not finite")],
+)
+def test_scores_of_turns_are_checked_each(scores, message):
+    with pytest.raises(RewardError, match=message):
+        grade(turns(2), {"mine": (lambda rollout, task: PerTurn(scores), 1.0)})

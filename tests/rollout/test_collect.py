@@ -9,6 +9,7 @@ from truing.contract import SamplingContract
 from truing.envs.tools import ToolEpisode, ToolError, tool
 from truing.errors import DataError, SkipGroup
 from truing.messages import Said, ToolCall
+from truing.rewards import Graded
 from truing.rollout.collect import Scene, collect
 from truing.rollout.flatten import flatten
 from truing.rollout.voices import Policy, Script
@@ -85,7 +86,7 @@ def draw(tiny, chat, tasks, env=None, forced="", **contract):
         group_size=3,
         scene=Scene(chat, env or Plain(), rules, EpisodeConfig(), tiny.context_length),
         voice=Policy(sampler, rules, ids, force_rate=1.0 if forced else 0.0),
-        grade=lambda rollout: (float(len(rollout.text)), {"length": float(len(rollout.text))}),
+        grade=lambda rollout: Graded(float(len(rollout.text)), {"length": float(len(rollout.text))}),
         key=("test",),
     )
 
@@ -151,7 +152,7 @@ def test_a_crash_is_an_error_with_its_traceback_and_never_a_reward(chat):
     def crash(word):
         raise ZeroDivisionError("in the tool")
 
-    rollout = played(chat, asking("moon"), crash, grade=lambda rollout: (1.0, {}))
+    rollout = played(chat, asking("moon"), crash, grade=lambda rollout: Graded(1.0, {}))
     assert rollout.status is Status.ERROR
     assert rollout.reward != rollout.reward
     assert "ZeroDivisionError: in the tool" in rollout.error

@@ -9,6 +9,7 @@ from truing.config import EpisodeConfig
 from truing.contract import SamplingContract
 from truing.messages import ToolCall, ToolSpec, answer_to
 from truing.models.score import score
+from truing.rewards import Graded
 from truing.rollout.collect import Scene, collect
 from truing.rollout.flatten import flatten
 from truing.rollout.voices import Policy
@@ -75,7 +76,7 @@ def rows(tiny, chat):
         group_size=4,
         scene=Scene(chat, World(), contract, EpisodeConfig(), tiny.context_length),
         voice=Policy(sampler, contract, torch.tensor(list(b"<tool_call>")), force_rate=0.5),
-        grade=lambda rollout: (0.0, {}),
+        grade=lambda rollout: Graded(0.0, {}),
         key=("test",),
     )
     rollouts = [rollout for group in groups for rollout in group.rollouts]

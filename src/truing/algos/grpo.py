@@ -3,15 +3,18 @@
 The PPO clip is ``clipped_surrogate`` in ops/losses.py; the table of objectives is ``OBJECTIVES`` there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from truing.algos.base import Algorithm
 from truing.config import GrpoConfig
-from truing.ops.advantages import group_advantages
+from truing.errors import RewardError
+from truing.ops.advantages import group_advantages, turn_returns
 from truing.ops.aggregate import aggregate, denominator
 from truing.ops.kl import kl_k2, kl_k3
 from truing.ops.losses import OBJECTIVES, Objective, policy_loss
@@ -37,16 +40,48 @@ def all_samples(rollouts: Sequence[Rollout], cfg: GrpoConfig, mask: MaskPolicy) 
 
 
 def credit(samples: Sequence[Sample], cfg: GrpoConfig) -> list[Sample]:
-    """One advantage per rollout, written on each of its trained tokens."""
-    rollouts = {sample.rollout_id: sample for sample in samples}  # one of many turns may be many samples
-    number = {group: i for i, group in enumerate(dict.fromkeys(sample.group_id for sample in samples))}
-    rewards_R = torch.tensor([sample.reward for sample in rollouts.values()], dtype=torch.float64)
-    group_R = torch.tensor([number[sample.group_id] for sample in rollouts.values()])
-    advantage_R = group_advantages(rewards_R, group_R, cfg.advantage_scale).tolist()
-    earned = dict(zip(rollouts, advantage_R, strict=True))
-    return [
-        replace(s, advantage=torch.where(s.policy_mask, earned[s.rollout_id], torch.nan)) for s in samples
+    """One advantage per rollout, or one per turn, written on the trained tokens."""
+    rollouts: dict[str, list[Sample]] = {}  # one of many turns may be many samples
+    for sample in samples:
+        rollouts.setdefault(sample.rollout_id, []).append(sample)
+    firsts = [parts[0] for parts in rollouts.values()]
+    number = {group: i for i, group in enumerate(dict.fromkeys(sample.group_id for sample in firsts))}
+    rewards_R = torch.tensor([sample.reward for sample in firsts], dtype=torch.float64)
+    group_R = torch.tensor([number[sample.group_id] for sample in firsts])
+    if cfg.advantage_per == "episode":
+        advantage_R = group_advantages(rewards_R, group_R, cfg.advantage_scale).tolist()
+        earned = dict(zip(rollouts, advantage_R, strict=True))
+        return [_write(sample, [earned[sample.rollout_id]] * len(sample.turns)) for sample in samples]
+    returns_RK = turn_returns(rewards_R, _turn_rewards(rollouts))
+    each_KR = [group_advantages(return_R, group_R, cfg.advantage_scale) for return_R in returns_RK.T]
+    advantage_RK = torch.stack(each_KR, dim=1).tolist()
+    left = {rollout: iter(advantage_K) for rollout, advantage_K in zip(rollouts, advantage_RK, strict=True)}
+    return [_write(sample, list(islice(left[sample.rollout_id], len(sample.turns)))) for sample in samples]
+
+
+def _write(sample: Sample, advantages: Sequence[float]) -> Sample:
+    """A sample with the advantage of each of its turns on the tokens that are trained."""
+    stream = torch.full(sample.policy_mask.shape, torch.nan)
+    for turn, advantage in zip(sample.turns, advantages, strict=True):
+        stream[turn.start : turn.end] = advantage
+    return replace(sample, advantage=stream.masked_fill(~sample.policy_mask, torch.nan))
+
+
+def _turn_rewards(rollouts: Mapping[str, Sequence[Sample]]) -> Tensor:
+    """What each turn earned: [R, K]; 0 where a rollout had no such turn."""
+    rows = [
+        torch.tensor([turn.reward for sample in parts for turn in sample.turns], dtype=torch.float64)
+        for parts in rollouts.values()
     ]
+    for rollout, row in zip(rollouts, rows, strict=True):
+        if row.isnan().any():
+            raise RewardError(
+                "an advantage per turn needs rewards of turns",
+                got=f"none for rollout {rollout}",
+                expected="a reward function that returns truing.PerTurn",
+                remedy='judge each turn, or set grpo.advantage_per = "episode"',
+            )
+    return pad_sequence(rows, batch_first=True)
 
 
 def minibatch_denominator(samples: Sequence[Sample], cfg: GrpoConfig) -> float:

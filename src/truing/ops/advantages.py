@@ -62,6 +62,25 @@ def leave_one_out(rewards_R: Tensor, group_R: Tensor) -> Tensor:
     return _zero_among_equals(rewards_R64 - others_R, rewards_R64, index_R).to(rewards_R.dtype)
 
 
+def turn_returns(rewards_R: Tensor, turn_rewards_RK: Tensor) -> Tensor:
+    """What each rollout still earns from a turn on: its reward without what earlier turns earned.
+
+    G_{i,k} = r_i − Σ_{j<k} t_{i,j}, undiscounted, so that the first turn has the whole reward. A rollout that
+    ended before turn k keeps what its end earned, and so is in the baseline of every turn.
+    Worked example: r = 1.5 of which the two turns earned 0.25 each → 1.5, 1.25; from a third turn on 1.
+
+    Args:
+        rewards_R: [R] float, reward units; the shares of turns are in it.
+        turn_rewards_RK: [R, K] float, reward units, the share of turn k; 0 where a rollout had no such turn.
+
+    Returns:
+        [R, K] float64.
+    """
+    check(rewards_R=(rewards_R, "float"), turn_rewards_RK=(turn_rewards_RK, "float"))
+    earlier_RK = turn_rewards_RK.double().cumsum(1) - turn_rewards_RK
+    return rewards_R.double()[:, None] - earlier_RK
+
+
 def _grouped(rewards_R: Tensor, group_R: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Rewards in float64, an index in [0, R) that each group has to itself, and group sizes: three [R]."""
     check(rewards_R=(rewards_R, "float"), group_R=(group_R, "int64"))

@@ -47,6 +47,7 @@ TURN = pa.struct(
         "finish_reason": pa.string(),
         "sampler_version": pa.int64(),
         "weight_digest": pa.string(),
+        "reward": pa.float64(),
     }
 )
 JSON_FACTS = ("contract", "reward_parts", "messages", "outcome")

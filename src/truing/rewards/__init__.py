@@ -1,6 +1,6 @@
 """Rewards: pure graders of text, and the one place where reward functions are called."""
 
-from truing.rewards.grade import RewardFn, Rewards, grade
+from truing.rewards.grade import Graded, PerTurn, RewardFn, Rewards, grade
 from truing.rewards.text import (
     AnswerFormat,
     exact_match,
@@ -13,6 +13,8 @@ from truing.rewards.text import (
 
 __all__ = [
     "AnswerFormat",
+    "Graded",
+    "PerTurn",
     "RewardFn",
     "Rewards",
     "exact_match",

@@ -1,15 +1,32 @@
 """Call reward functions on a rollout. A function that fails is an error, never a reward of 0."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 from truing.errors import JudgeUnavailable, RewardError, SkipGroup
 from truing.types import Rollout, Task
 
-RewardFn = Callable[[Rollout, Task], float]
-"""Judges one rollout: a finite number, the higher the better."""
+
+@dataclass(frozen=True)
+class PerTurn:
+    """What a reward function returns that judges each turn: a finite number for each, in their order."""
+
+    scores: Sequence[float]
+
+
+class Graded(NamedTuple):
+    """What a rollout earned."""
+
+    reward: float  # the weighted sum of all parts
+    parts: dict[str, float]  # as their functions returned them, not weighted; of turns, the sum
+    turn_rewards: tuple[float, ...] = ()  # the weighted share of each turn; none where no function says
+
+
+RewardFn = Callable[[Rollout, Task], float | PerTurn]
+"""Judges one rollout: a finite number, or one for each of its turns; the higher the better."""
 
 Rewards = Mapping[str, tuple[RewardFn, float]]
 """What a task is judged by: name → (function, weight). Weight 0 records a part and trains on none of it."""
@@ -18,15 +35,12 @@ SHOWN = 300
 """Characters of a response that an error shows."""
 
 
-def grade(rollout: Rollout, rewards: Rewards) -> tuple[float, dict[str, float]]:
+def grade(rollout: Rollout, rewards: Rewards) -> Graded:
     """Judge a rollout by every reward function.
 
     Args:
         rollout: The attempt; its task is handed to each function too.
         rewards: name → (function, weight).
-
-    Returns:
-        The weighted sum, and each part as its function returned it (not weighted).
 
     Raises:
         RewardError: A function raised (its traceback is chained), or returned anything but one finite
@@ -36,18 +50,24 @@ def grade(rollout: Rollout, rewards: Rewards) -> tuple[float, dict[str, float]]:
         raise RewardError(
             "there is no reward function", remedy="give at least one: name → (function, weight)"
         )
-    parts = {name: _call(name, function, rollout) for name, (function, _) in rewards.items()}
+    scores = {name: _call(name, function, rollout) for name, (function, _) in rewards.items()}
+    parts = {name: score if isinstance(score, float) else math.fsum(score) for name, score in scores.items()}
     total = math.fsum(weight * parts[name] for name, (_, weight) in rewards.items())
     if not math.isfinite(total):
         weights = {name: weight for name, (_, weight) in rewards.items()}
         raise RewardError(
             "the weighted sum of rewards is not finite", got=f"parts {parts}, weights {weights}"
         )
-    return total, parts
+    weighted = [
+        [rewards[name][1] * score for score in each]
+        for name, each in scores.items()
+        if not isinstance(each, float)
+    ]
+    return Graded(total, parts, tuple(math.fsum(turn) for turn in zip(*weighted, strict=True)))
 
 
-def _call(name: str, function: RewardFn, rollout: Rollout) -> float:
-    """One reward of one rollout, checked."""
+def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[float, ...]:
+    """One reward of one rollout, or those of its turns, checked."""
     where = f"reward {name!r} ({_title(function)}) of task {rollout.task.task_id!r}"
     response = rollout.text if len(rollout.text) <= SHOWN else rollout.text[:SHOWN] + " […]"
     try:
@@ -60,15 +80,20 @@ def _call(name: str, function: RewardFn, rollout: Rollout) -> float:
             got=f"response {response!r}",
             remedy="the traceback above is the function's own; make it score every response",
         ) from error
-    problem, remedy = _problem(value)
+    each = value.scores if isinstance(value, PerTurn) else [value]
+    expected = "one finite number"
+    problem, remedy = next((found for found in map(_problem, each) if found[0]), ("", ""))
+    if isinstance(value, PerTurn) and not problem and len(each) != len(rollout.turns):
+        problem, remedy = f"{len(each)} scores", "score every turn of rollout.turns; 0 is a score"
+        expected = f"{len(rollout.turns)}, one for each turn"
     if problem:
         raise RewardError(
             f"{where} returned {problem}",
             got=f"{value!r:.{SHOWN}} for response {response!r}",
-            expected="one finite number",
+            expected=expected,
             remedy=remedy,
         )
-    return float(value)
+    return tuple(map(float, each)) if isinstance(value, PerTurn) else float(value)
 
 
 def _problem(value: Any) -> tuple[str, str]:
@@ -78,7 +103,10 @@ def _problem(value: Any) -> tuple[str, str]:
     if isinstance(value, bool):
         return "a bool", "return float(…) if right is 1 and wrong is 0"
     if isinstance(value, list | tuple):
-        return f"{len(value)} values", "a reward function judges one rollout; return its one score"
+        return (
+            f"{len(value)} values",
+            "return its one score, or truing.PerTurn of one score for each turn",
+        )
     if not isinstance(value, Real):
         return f"a {type(value).__name__}", "return a plain number, e.g. by .item() or float(…)"
     if not _finite(value):

@@ -4,7 +4,7 @@ All attempts are in flight together: at each turn one call of the sampler draws 
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -14,12 +14,13 @@ from truing.contract import SamplingContract
 from truing.envs.base import Agentic, Env, Episode
 from truing.errors import SkipGroup
 from truing.messages import Message
+from truing.rewards import Graded
 from truing.rollout.seat import Seat
 from truing.rollout.worlds import in_threads
 from truing.sample.hf import Completion
 from truing.types import EndedBy, Rollout, RolloutGroup, Status, Task
 
-Grade = Callable[[Rollout], tuple[float, Mapping[str, float]]]
+Grade = Callable[[Rollout], Graded]
 
 
 class Voice(Protocol):
@@ -143,5 +144,5 @@ def _graded(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
 
 
 def _grade(rollout: Rollout, grade: Grade) -> Rollout:
-    reward, parts = grade(rollout)
-    return replace(rollout, reward=reward, reward_parts=parts)
+    graded = grade(rollout)
+    return replace(rollout, reward=graded.reward, reward_parts=graded.parts, turn_rewards=graded.turn_rewards)

@@ -1,5 +1,6 @@
 """Rollouts to Samples: token streams, and the masks that follow from origin."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,7 +18,12 @@ def flatten(rollout: Rollout, mask: MaskPolicy = "sampled") -> list[Sample]:
     Two turns, context of 3 and 1 ids, 2 and 1 drawn:
     origin P P P S S O S · turns [3, 5) and [6, 7) · sampler_logprob NaN where not S.
     """
-    return [_sample(rollout, turns, sample_id, mask) for sample_id, turns in sample_turns(rollout).items()]
+    samples, judged = [], 0
+    for sample_id, turns in sample_turns(rollout).items():
+        rewards = rollout.turn_rewards[judged : judged + len(turns)] or (math.nan,) * len(turns)
+        samples.append(_sample(rollout, turns, rewards, sample_id, mask))
+        judged += len(turns)
+    return samples
 
 
 def sample_turns(rollout: Rollout) -> dict[str, Sequence[Turn]]:
@@ -41,10 +47,12 @@ def untrained(sample: Sample) -> Sample:
     return replace(sample, excluded=why, policy_mask=off, kl_mask=off, value_mask=off, supervised_mask=off)
 
 
-def _sample(rollout: Rollout, turns: Sequence[Turn], sample_id: str, mask: MaskPolicy) -> Sample:
-    """Turns that extend each other, as one sample."""
+def _sample(
+    rollout: Rollout, turns: Sequence[Turn], rewards: Sequence[float], sample_id: str, mask: MaskPolicy
+) -> Sample:
+    """Turns that extend each other, with what each earned, as one sample."""
     spans, ids, origins, structures, logprobs, forced, length = [], [], [], [], [], [], 0
-    for turn in turns:
+    for turn, reward in zip(turns, rewards, strict=True):
         context, drawn = len(turn.context_ids), len(turn.token_ids)
         start, length = length + context, length + context + drawn
         ids += [turn.context_ids, turn.token_ids]
@@ -53,7 +61,8 @@ def _sample(rollout: Rollout, turns: Sequence[Turn], sample_id: str, mask: MaskP
         logprobs += [torch.full((context,), torch.nan), turn.sampler_logprob]
         action_forced = bool((turn.context_origin == Origin.FORCED).any())
         forced += [torch.full((context + drawn,), action_forced)]
-        spans.append(TurnSpan(start, length, turn.finish_reason, turn.sampler_version, turn.weight_digest))
+        drawn_by = (turn.finish_reason, turn.sampler_version, turn.weight_digest)
+        spans.append(TurnSpan(start, length, *drawn_by, reward))
     origin, structure, sampler_logprob = torch.cat(origins), torch.cat(structures), torch.cat(logprobs)
     why = excluded(origin, structure, torch.cat(forced), mask)
     return Sample.bare(

@@ -88,9 +88,7 @@ def shuffled_score_less(trial: Trial) -> Checked:
     ]
     alone = sorted({task.family for task in trial.tasks} - earned.keys())
     missing = f"families without two answers that can be played: {', '.join(alone)}" if alone else ""
-    notes = [
-        f"{family}: shuffled answers earn {_mean(each):.3g} of {full:g}" for family, each in earned.items()
-    ]
+    notes = [f"{family}: shuffled answers earn {_mean(each):.3g} of {full:g}" for family, each in earned.items()]
     return checked(sum(map(len, earned.values())), findings, missing=missing, notes=notes)
 
 

@@ -65,9 +65,7 @@ def facts(report: Report) -> dict[str, Any]:
             for name, result in report.items()
             for finding in result.findings
         ],
-        "not_checked": [
-            {"check": name, "missing": m} for name, result in report.items() for m in result.missing
-        ],
+        "not_checked": [{"check": name, "missing": m} for name, result in report.items() for m in result.missing],
         "notes": [{"check": name, "note": note} for name, result in report.items() for note in result.notes],
         "checked": {name: result.count for name, result in report.items()},
     }

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from truing.chat import Grammars, make_chat
+from truing.chat import Dialogue, Grammars, make_chat
 from truing.chat.calls import parse
 from truing.errors import ContractError, RecipeError
 from truing.messages import ToolSpec
@@ -17,22 +17,23 @@ CALL = '<tool_call>\n{"name": "look", "arguments": {"word": "a"}}\n</tool_call>'
 
 
 @pytest.fixture(scope="module")
-def of():
-    """The grammar of a tokenizer and tools, made once for each."""
+def begin():
+    """A turn that begins with ids; the grammars of a tokenizer are made once."""
     made = {}
 
-    def grammar(chat, vocab, tools=(LOOK, NAP)):
+    def begun(chat, vocab, ids, tools=(LOOK, NAP), prompt=""):
         key = (chat.tokenizer.name_or_path, vocab)
         made.setdefault(key, Grammars(chat, vocab))
-        return made[key].of(tools)
+        ids = torch.tensor(ids, dtype=torch.long)
+        return made[key].walk(Dialogue((), tools, 0, prompt, ids), ids)
 
-    return grammar
+    return begun
 
 
 @pytest.fixture
-def walk(chat, of):
-    """A walk of the tiny model's tokenizer, after a text."""
-    return lambda text: of(chat, 259).walk(torch.tensor(list(text.encode()), dtype=torch.long))
+def walk(chat, begin):
+    """A turn of the tiny model's tokenizer, after a text."""
+    return lambda text, **more: begin(chat, 259, list(text.encode()), **more)
 
 
 def letters(walk):
@@ -42,6 +43,12 @@ def letters(walk):
 def test_outside_calls_everything_is_allowed(walk):
     for text in ("", "hello <tool", "<tool_call", CALL, f"{CALL}\n<tool_c", "<think><tool_call>x"):
         assert walk(text).allowed() is None
+
+
+def test_a_thought_that_the_prompt_opened_is_free_too(walk):
+    prompt = "<|im_start|>assistant\n<think>\n"
+    assert walk("maybe <tool_call>x", prompt=prompt).allowed() is None
+    assert letters(walk("maybe</think><tool_call>", prompt=prompt)) == "\n"
 
 
 def test_inside_a_call_the_schema_says_what_is_allowed(walk):
@@ -68,14 +75,13 @@ def test_a_turn_that_breaks_the_grammar_is_an_error_with_a_remedy(walk, text):
 
 
 @pytest.mark.parametrize("name", ["smollm2", "minimind"])
-def test_real_tokenizers_write_the_call_that_their_template_writes(shared, of, name):
+def test_real_tokenizers_write_the_call_that_their_template_writes(shared, begin, name):
     """The canonical ids of a call pass, one by one; where one id is left, it is the one that comes."""
     tokenizer = AutoTokenizer.from_pretrained(shared / "tokenizers" / name)
     chat = make_chat(tokenizer, (tokenizer.eos_token_id,))
     vocab = len(tokenizer) + 8  # models have rows that no token has
-    grammar = of(chat, vocab)
     ids = tokenizer(f"I look.{CALL} Done.{CALL}", add_special_tokens=False)["input_ids"]
-    walk, forced, tight = grammar.walk(torch.tensor([], dtype=torch.long)), 0, 0
+    walk, forced, tight = begin(chat, vocab, []), 0, 0
     for id in ids:
         allowed = walk.allowed()
         assert allowed is None or allowed[id], (id, tokenizer.decode([id]))
@@ -88,10 +94,11 @@ def test_real_tokenizers_write_the_call_that_their_template_writes(shared, of, n
     assert walk.allowed() is None
 
 
-def test_a_token_that_opens_a_call_and_goes_on_must_begin_it_rightly(shared, of):
+def test_a_token_that_opens_a_call_and_goes_on_must_begin_it_rightly(shared, begin):
     tokenizer = AutoTokenizer.from_pretrained(shared / "tokenizers" / "smollm2")
-    grammar = of(make_chat(tokenizer, (tokenizer.eos_token_id,)), len(tokenizer))
-    walk = grammar.walk(torch.tensor(tokenizer("<tool_call", add_special_tokens=False)["input_ids"]))
+    chat = make_chat(tokenizer, (tokenizer.eos_token_id,))
+    ids = tokenizer("<tool_call", add_special_tokens=False)["input_ids"]
+    walk = begin(chat, len(tokenizer), ids)
     banned = {tokenizer.decode([id]) for id in (~walk.allowed()).nonzero()[:, 0].tolist()}
     assert "></" in banned
     assert all(text.startswith(">") and len(text) > 1 for text in banned)
@@ -104,11 +111,11 @@ def test_names_are_quoted_as_json(walk):
     assert parse(said, "hermes").said.calls[0].name == NAP.name
 
 
-def test_other_formats_and_bad_schemas_are_refused(chat, of):
+def test_other_formats_and_bad_schemas_are_refused(chat, walk):
     with pytest.raises(RecipeError, match="mistral"):
         Grammars(type(chat)(**vars(chat) | {"tool_format": "mistral"}), 259)
     with pytest.raises(RecipeError, match="schema of a tool"):
-        of(chat, 259, (ToolSpec("t", "T.", {"type": "no such type"}),))
+        walk("", tools=(ToolSpec("t", "T.", {"type": "no such type"}),))
     with pytest.raises(ContractError, match="plain text"):
         Grammars(type(chat)(**vars(chat) | {"stop_ids": (10,)}), 259)
 

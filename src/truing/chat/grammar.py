@@ -12,7 +12,7 @@ from truing.messages import ToolSpec
 OPENING, CLOSING = "<tool_call>", "</tool_call>"
 
 FORM = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""JSON as chat templates write it; with free white space a random policy would write spaces for ever."""
+"""JSON as chat templates write it; were white space free, a random policy might write it for ever."""
 
 
 def check_constrainable(tool_format: str) -> None:

@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from truing.chat.chat import Chat
+from truing.chat.dialogue import Dialogue
 from truing.chat.grammar import CLOSING, OPENING, call_grammar, check_constrainable
 from truing.chat.token_bytes import token_bytes
+from truing.chat.turn import in_thought
 from truing.errors import ContractError, RecipeError
 from truing.messages import ToolSpec
 
@@ -47,7 +49,14 @@ class Grammars:
                     remedy='set episode.grammar = "off"',
                 )
 
-    def of(self, tools: Sequence[ToolSpec]) -> "Grammar":
+    def walk(self, dialogue: Dialogue, begun: Tensor) -> "Walk":
+        """The next turn of a dialogue, which begins with ids [F] that were forced on it."""
+        walk = Walk(self._grammar(dialogue.tools), b"<think>" if in_thought(dialogue) else b"")
+        for id in begun.tolist():
+            walk.take(id)
+        return walk
+
+    def _grammar(self, tools: Sequence[ToolSpec]) -> "Grammar":
         """The grammar of calls of these tools, compiled once."""
         text = call_grammar(tools, self._closing)
         if text not in self._made:
@@ -71,13 +80,6 @@ class Grammar:
                 remedy='set episode.grammar = "off", or simplify the parameters of the tool',
             )
         self._outside = [self._free(reaching) for reaching in grammars.reaching]
-
-    def walk(self, begun: Tensor) -> "Walk":
-        """A turn that begins with ids [F] which were forced on it."""
-        walk = Walk(self)
-        for id in begun.tolist():
-            walk.take(id)
-        return walk
 
     def begin(self, text: bytes) -> Any:
         """A matcher of a call of which ``text`` was written after its opening tag; None where it must not."""
@@ -108,9 +110,9 @@ class Grammar:
 class Walk:
     """One turn on its way through a grammar."""
 
-    def __init__(self, grammar: Grammar) -> None:
+    def __init__(self, grammar: Grammar, said: bytes) -> None:
         self._grammar = grammar
-        self._said = b""  # since the last call
+        self._said = said  # since the last call
         self._outside = b""  # the same without thoughts
         self._call: Any = None  # the matcher of a call that is not closed yet
 

@@ -49,7 +49,7 @@ class Policy:
         """The turn to draw, with its grammar where it has one."""
         if self.grammars is None or not seat.task.tools:
             return seat.request
-        return replace(seat.request, walk=partial(self.grammars.of(seat.task.tools).walk, seat.forced))
+        return replace(seat.request, walk=partial(self.grammars.walk, seat.dialogue, seat.forced))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,6 @@ from truing.errors import DataError
 from truing.models.digest import quick_sum
 from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
-from truing.models.score import causal_model
 from truing.record.keys import check_known
 from truing.rewards import grade
 from truing.rng import permutation
@@ -124,6 +123,7 @@ def open_session(recipe: Recipe, env: Env) -> Session:
     prove_forward(policy)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     sampler = HFSampler(sampler_copy(policy), context_length=loaded.context_length)
+    vocabulary = sampler.model.config.get_text_config().vocab_size  # tokenizers may have fewer ids
     return Session(
         recipe=recipe,
         loaded=loaded,
@@ -135,10 +135,5 @@ def open_session(recipe: Recipe, env: Env) -> Session:
         eval_tasks=splits["eval"][:wanted],
         contract=recipe.sampling.contract(loaded.stop_ids),
         chat=chat,
-        grammars=None if recipe.episode.grammar == "off" else Grammars(chat, _vocabulary(policy)),
+        grammars=None if recipe.episode.grammar == "off" else Grammars(chat, vocabulary),
     )
-
-
-def _vocabulary(policy: nn.Module) -> int:
-    """How many ids the model has logits for; tokenizers may have fewer."""
-    return causal_model(policy).config.get_text_config().vocab_size

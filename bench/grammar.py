@@ -34,7 +34,8 @@ def main() -> None:
     grammars = Grammars(chat, loaded.model.config.get_text_config().vocab_size)
     sampler = HFSampler(loaded.model, context_length=loaded.context_length)
     contract = SamplingContract(max_new_tokens=wanted.tokens)
-    dialogue, _ = begin(chat, Workspace(Workspace.Config(kinds=("tiny-file",), train=1, eval=1)).tasks("train")[0])
+    env = Workspace(Workspace.Config(kinds=("tiny-file",), train=1, eval=1))
+    dialogue, _ = begin(chat, env.tasks("train")[0])
     print("| turn | grammar | tokens/s | forced | support, ids per token |\n|---|---|---|---|---|")
     for turn, prefix in (("text", ""), ("call", "<tool_call>")):
         forced = forced_ids(chat, prefix)

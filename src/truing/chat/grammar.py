@@ -22,7 +22,7 @@ def check_constrainable(tool_format: str) -> None:
             "calls of this model's format cannot be held to a grammar yet",
             got=f'episode.grammar = "calls" with the format {tool_format!r}',
             expected="the format 'hermes'",
-            remedy='set episode.grammar = "off", or chat.tool_prompt = "hermes" for a prompt that asks for it',
+            remedy='set episode.grammar = "off", or chat.tool_prompt = "hermes", which asks for it',
         )
 
 

@@ -101,6 +101,8 @@ class EpisodeConfig(Part):
     """Seconds for all attempts of a step; 0 is none. Where it strikes, the run cannot be made again."""
     mask: Literal["sampled", "no_structure", "action"] = "sampled"
     """What is trained: every token the policy chose, less scaffolding of calls, or less forced actions."""
+    grammar: Literal["off", "calls"] = "off"
+    """`calls`: a call of a tool, once begun, is held to the name and schema of one of the task's tools."""
     forced_prefix: str = ""
     """Text that turns are begun with for the policy, as context; none where empty."""
     force_rate: Annotated[float, Field(ge=0, le=1)] = 0.0

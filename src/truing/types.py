@@ -86,14 +86,15 @@ class Task:
 class Support:
     """For each of T tokens, the ids it could have been drawn from: ``ids[splits[t]:splits[t+1]]``.
 
-    An empty slice means the whole vocabulary.
+    An empty slice means the whole vocabulary. Where that is shorter, the ids that it could *not* have been
+    are told instead, each ``id`` as ``-1 - id``; a slice is of one kind.
     """
 
     ids: Tensor  # [sum of K] int32
     splits: Tensor  # [T + 1] int64
 
     def at(self, t: int) -> Tensor:
-        """The ids [K] that token ``t`` could have been; empty where nothing was cut."""
+        """What token ``t`` could have been, [K]; empty where nothing was cut. ``support_mask`` reads it."""
         return self.ids[self.splits[t] : self.splits[t + 1]]
 
 

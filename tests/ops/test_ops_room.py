@@ -99,6 +99,7 @@ CALLS = {
     ),
     "draw": lambda: (sampling.draw, LOGITS_NV, UNIFORM_N),
     "support_mask": lambda: (sampling.support_mask, [IDS_N, IDS_N[:0]], 3),
+    "support_ids": lambda: (sampling.support_ids, MASK_BT[0]),
     "token_logprobs": lambda: (logprobs.token_logprobs, LOGITS_NV, IDS_N),
     "entropy": lambda: (logprobs.entropy, LOGITS_NV),
     "chunked_scores": lambda: (logprobs.chunked_scores, RATIO_BT, lambda h: h, IDS_N, lambda z, _: z, 1),

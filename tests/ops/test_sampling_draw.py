@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from truing.contract import SamplingContract
 from truing.errors import ContractError
 from truing.ops.logprobs import token_logprobs
-from truing.ops.sampling import contract_logits, draw, support_mask
+from truing.ops.sampling import contract_logits, draw, support_ids, support_mask
 
 INF = math.inf
 EVERYTHING = SamplingContract(0.8, 20, 0.9, 0.02, 0.4, 0.3, 1.3, 3, 16, (7, 11))
@@ -39,7 +39,7 @@ def test_replay_identity_with_every_rule_on():
         scores_NV = contract_logits(raw_NV, EVERYTHING, ids_NH)
         ids_N = draw(scores_NV, uniforms(rows, step))
         drawn.append(token_logprobs(scores_NV, ids_N))
-        supports += [row.isfinite().nonzero()[:, 0].int() for row in scores_NV]
+        supports += [support_ids(row.isfinite()) for row in scores_NV]
         raws.append(raw_NV)
         histories.append(torch.cat([ids_NH, torch.full((rows, steps - step), -1)], dim=1))
         ids_NH = torch.cat([ids_NH, ids_N[:, None]], dim=1)
@@ -96,11 +96,25 @@ def test_draw_refuses():
 
 
 def test_support_mask_hand_worked():
-    got_NV = support_mask([torch.tensor([2]), torch.tensor([], dtype=torch.int32)], 3)
-    assert got_NV.tolist() == [[False, False, True], [True, True, True]]
+    got_NV = support_mask([torch.tensor([2]), torch.tensor([], dtype=torch.int32), torch.tensor([-3])], 3)
+    assert got_NV.tolist() == [[False, False, True], [True, True, True], [True, True, False]]
     assert support_mask([], 3).shape == (0, 3)
     with pytest.raises(ContractError, match="supports holds an id outside"):
         support_mask([torch.tensor([3])], 3)
+    with pytest.raises(ContractError, match="supports holds an id outside"):
+        support_mask([torch.tensor([-4])], 3)
+
+
+def test_support_ids_hand_worked():
+    packed = [support_ids(torch.tensor(mask) > 0).tolist() for mask in ([1, 0, 0], [1, 1, 0], [1, 1, 1])]
+    assert packed == [[0], [-3], []]
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=7, max_size=7).filter(any), max_size=5))
+def test_support_ids_unpack_to_the_mask_and_are_never_more_than_half(masks):
+    packed = [support_ids(torch.tensor(mask)) for mask in masks]
+    assert support_mask(packed, 7).tolist() == masks
+    assert all(len(ids) <= 3 for ids in packed)
 
 
 @given(st.lists(st.sets(st.integers(0, 6)), max_size=5))

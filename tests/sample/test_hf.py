@@ -5,6 +5,7 @@ import torch
 
 from truing.contract import SamplingContract
 from truing.errors import DataError
+from truing.ops.sampling import support_mask
 from truing.rng import uniforms
 from truing.sample.hf import HFSampler, Request
 from truing.types import FinishReason
@@ -78,8 +79,9 @@ def test_stop_is_kept_and_minimum_is_respected(sampler):
         assert completion.finish_reason is (FinishReason.STOP if stopped else FinishReason.LENGTH)
         assert not set(ids[:-1]) & set(EVERYTHING.stop_ids)
         assert len(ids) > EVERYTHING.min_new_tokens if stopped else len(ids) == EVERYTHING.max_new_tokens
-        for t, token in enumerate(ids):
-            assert token in completion.support.at(t)
+        support = support_mask([completion.support.at(t) for t in range(len(ids))], 259)
+        assert support[range(len(ids)), ids].all()
+        assert not support.all()
     assert seen == {FinishReason.STOP, FinishReason.LENGTH}
 
 

@@ -4,11 +4,13 @@ from truing.chat.chat import Chat, make_chat
 from truing.chat.dialogue import Context, Dialogue, answer, begin, hear
 from truing.chat.render import Prompt, decode_answer, encode_answer, render_prompt
 from truing.chat.turn import read_turn
+from truing.chat.walk import Grammars
 
 __all__ = [
     "Chat",
     "Context",
     "Dialogue",
+    "Grammars",
     "Prompt",
     "answer",
     "begin",

@@ -11,6 +11,11 @@ from truing.chat.render import decode_answer
 from truing.messages import Said
 
 
+def in_thought(dialogue: Dialogue) -> bool:
+    """Whether the prompt has already opened the thought that the turn begins with."""
+    return OPEN_THOUGHT.search(dialogue.text) is not None
+
+
 def read_turn(chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor) -> tuple[Said, Tensor]:
     """Read a turn of ids [F] that were forced and ids [L] that were drawn after them.
 
@@ -20,6 +25,6 @@ def read_turn(chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor) -> 
     ids = torch.cat([forced, drawn])
     if not dialogue.tools:
         return Said(decode_answer(chat, ids)), torch.zeros(len(drawn), dtype=torch.bool)
-    thinking = OPEN_THOUGHT.search(dialogue.text) is not None
+    thinking = in_thought(dialogue)
     reading = structure.read_turn(chat.tokenizer, ids, chat.stop_ids, chat.tool_format, thinking=thinking)
     return reading.said, reading.structure[len(forced) :]

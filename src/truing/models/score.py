@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from truing.contract import SamplingContract
-from truing.errors import ModelError
+from truing.errors import ContractError, ModelError
 from truing.models.pack import Packed, pack
 from truing.ops.logprobs import chunked_scores
 from truing.ops.sampling import contract_logits, support_mask
@@ -95,12 +95,21 @@ def _replay(
         here = places[part]
         generated = pad_histories([_generated(samples[b], t) for b, t in here]).to(device)
         support = None
-        if contract.truncates:
-            supports = [samples[b].support.at(t) for b, t in here]  # type: ignore[union-attr]
+        if any(samples[b].support is not None for b, _ in here) or contract.truncates:
+            supports = [_support(samples[b], t) for b, t in here]
             support = support_mask(supports, logits_NV.shape[1]).to(device)
         return contract_logits(logits_NV, contract, generated, support_NV=support)
 
     return transform
+
+
+def _support(sample: Sample, t: int) -> Tensor:
+    """What token ``t`` could have been: [K], empty where nothing was cut."""
+    if sample.support is not None:
+        return sample.support.at(t)
+    if sample.contract.truncates:
+        raise ContractError(f"sample {sample.sample_id} was drawn under a truncated support, and has none")
+    return torch.empty(0, dtype=torch.int32)
 
 
 def _generated(sample: Sample, t: int) -> Tensor:

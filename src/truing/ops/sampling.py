@@ -107,11 +107,13 @@ def draw(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
 def support_mask(supports: Sequence[Tensor], vocab: int) -> Tensor:
     """Unpack recorded supports into the mask that ``contract_logits`` takes.
 
-    m_{n,v} = [v ∈ support_n], or 1 for all v where support_n is empty: nothing was cut.
-    Worked example: ``support_mask([tensor([2]), tensor([])], 3)`` is [[0, 0, 1], [1, 1, 1]].
+    m_{n,v} = [v ∈ support_n], or 1 for all v where support_n is empty: nothing was cut. Below 0 stand ids
+    that were cut, each v as −1 − v, and all others are in.
+    Worked example: ``support_mask([tensor([2]), tensor([]), tensor([-3])], 3)`` is
+    [[0, 0, 1], [1, 1, 1], [1, 1, 0]].
 
     Args:
-        supports: N tensors [K] of integer ids, K its own for each.
+        supports: N tensors [K] of integer ids, K its own for each, as ``support_ids`` gives them.
         vocab: V, number of ids.
 
     Returns:
@@ -119,10 +121,30 @@ def support_mask(supports: Sequence[Tensor], vocab: int) -> Tensor:
     """
     length_N = torch.tensor([len(ids_K) for ids_K in supports], dtype=torch.int64)
     ids = torch.cat([*supports, length_N[:0]]).long()
-    _check_ids("supports", ids, 0, vocab)
-    mask_NV = (length_N == 0)[:, None].repeat(1, vocab)
-    mask_NV[torch.arange(len(supports)).repeat_interleave(length_N), ids] = True
+    _check_ids("supports", ids, -vocab, vocab)
+    rows = torch.arange(len(supports)).repeat_interleave(length_N)
+    mask_NV = torch.ones(len(supports), vocab, dtype=torch.bool)
+    mask_NV[rows[ids >= 0]] = False
+    mask_NV[rows, torch.where(ids >= 0, ids, -1 - ids)] = ids >= 0
     return mask_NV
+
+
+def support_ids(mask_V: Tensor) -> Tensor:
+    """Pack a mask as a support is recorded: the ids that are in, or those that are out, if they are fewer.
+
+    Worked example: 1 0 0 → [1 in] = [0] · 1 1 0 → [2 out] = [−3] · 1 1 1 → [].
+
+    Args:
+        mask_V: [V] bool, what may be drawn.
+
+    Returns:
+        [K] int32, on the CPU; what ``support_mask`` unpacks to ``mask_V``.
+    """
+    check(mask_V=(mask_V, "bool"))
+    inside = mask_V.nonzero()[:, 0]
+    if 2 * len(inside) > len(mask_V):
+        inside = -1 - (~mask_V).nonzero()[:, 0]
+    return inside.int().cpu()
 
 
 def _penalise(scores_NV: Tensor, contract: SamplingContract, generated_NH: Tensor) -> Tensor:

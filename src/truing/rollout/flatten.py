@@ -87,7 +87,7 @@ def _sample(
         sampler_logprob=sampler_logprob,
         old_logprob=sampler_logprob,
         old_source="sampler" if (origin == Origin.SAMPLED).any() else "",
-        support=_join_supports(turns) if rollout.contract.truncates else None,
+        support=_join_supports(turns) if any(turn.support is not None for turn in turns) else None,
     )
 
 
@@ -106,7 +106,7 @@ def _join_supports(turns: Sequence[Turn]) -> Support:
     """The supports of all turns over the whole sample; context tokens have none."""
     ids, counts = [], [torch.zeros(1, dtype=torch.long)]
     for turn in turns:
-        assert turn.support is not None  # the sampler records one wherever the contract truncates
+        assert turn.support is not None  # contract and grammar are those of all turns of a task
         counts += [torch.zeros(len(turn.context_ids), dtype=torch.long), turn.support.splits.diff()]
         ids.append(turn.support.ids)
     return Support(torch.cat(ids), torch.cat(counts).cumsum(0))

@@ -39,6 +39,11 @@ class Seat:
         """The next answer to draw. The first is keyed as where there is one turn only."""
         return Request(self.dialogue.token_ids, (*self.key, len(self.turns)) if self.turns else self.key)
 
+    @property
+    def forced(self) -> Tensor:
+        """The ids [F] that the next turn begins with, and that the policy did not choose."""
+        return self.context.token_ids[self.context.origin == Origin.FORCED]
+
     def force(self, ids: Tensor) -> None:
         """Begin the next turn with ids [F] that the policy did not choose."""
         forced = torch.full((len(ids),), Origin.FORCED, dtype=torch.uint8)
@@ -52,7 +57,7 @@ class Seat:
 
     def hear(self, chat: Chat, drawn: Completion, version: int, weight_digest: str) -> None:
         """Take in what the policy drew."""
-        forced = self.context.token_ids[self.context.origin == Origin.FORCED]
+        forced = self.forced
         self.said, structure = read_turn(chat, self.dialogue, forced, drawn.token_ids)
         self.text = decode_answer(chat, torch.cat([forced, drawn.token_ids]))
         finish = drawn.finish_reason

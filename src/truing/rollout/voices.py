@@ -1,19 +1,20 @@
 """Who speaks in an attempt: the policy through its sampler, or a script of demonstrations."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from truing.chat import Chat, encode_answer
+from truing.chat import Chat, Grammars, encode_answer
 from truing.config import EpisodeConfig
 from truing.contract import SamplingContract
 from truing.errors import DataError
 from truing.messages import Said
 from truing.rng import uniforms
 from truing.rollout.seat import Seat
-from truing.sample.hf import Completion, HFSampler
+from truing.sample.hf import Completion, HFSampler, Request
 from truing.types import FinishReason, Origin
 
 
@@ -25,6 +26,7 @@ class Policy:
     contract: SamplingContract
     forced: Tensor
     force_rate: float = 0.0
+    grammars: Grammars | None = None  # hold the calls of tasks with tools to their schemas
 
     @property
     def version(self) -> int:
@@ -41,7 +43,13 @@ class Policy:
         for seat in seats:
             if self.force_rate and uniforms(1, *seat.request.key, "force").item() < self.force_rate:
                 seat.force(self.forced)
-        return self.sampler.generate([seat.request for seat in seats], self.contract)
+        return self.sampler.generate([self._request(seat) for seat in seats], self.contract)
+
+    def _request(self, seat: Seat) -> Request:
+        """The turn to draw, with its grammar where it has one."""
+        if self.grammars is None or not seat.task.tools:
+            return seat.request
+        return replace(seat.request, walk=partial(self.grammars.walk, seat.dialogue, seat.forced))
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,8 +4,9 @@ Each distinct prompt is prefilled once and its cache is shared out to the rows t
 that finish leave the batch. The log-probability of each token is recorded as it was drawn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from truing.contract import SamplingContract
 from truing.errors import DataError
 from truing.models.score import autocast
 from truing.ops.logprobs import token_logprobs
-from truing.ops.sampling import contract_logits, draw
+from truing.ops.sampling import contract_logits, draw, support_ids
 from truing.rng import uniforms
 from truing.types import FinishReason, Origin, Support
 
@@ -23,20 +24,37 @@ PAD_LIMIT = 1.5
 """Longest prompt of a part ÷ its shortest: more parts compute fewer pads, and decode fewer rows at once."""
 
 
+class Walk(Protocol):
+    """A turn on its way through a grammar."""
+
+    def allowed(self) -> Tensor | None:
+        """The ids that may come next: [V] bool; None where all may."""
+        ...
+
+    def take(self, id: int) -> None:
+        """Go on by one id."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class Request:
-    """One answer to draw: the ids so far, and the key of its random numbers."""
+    """One answer to draw: the ids so far, the key of its random numbers, and the grammar it keeps to."""
 
     prompt_ids: Tensor  # [P] int64
     key: tuple[object, ...]
+    walk: Callable[[], Walk] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Completion:
-    """One drawn answer; the stop token, where there is one, is its last id."""
+    """One drawn answer; the stop token, where there is one, is its last id.
+
+    Where a grammar alone left one id, that is FORCED: of log-probability 0, and no choice of the policy.
+    To penalties and ``min_new_tokens`` it is a generated id like any other.
+    """
 
     token_ids: Tensor  # [L] int64
-    origin: Tensor  # [L] uint8
+    origin: Tensor  # [L] uint8, SAMPLED or FORCED
     logprob: Tensor  # [L] float32, NaN where nothing was drawn
     support: Support | None
     finish_reason: FinishReason
@@ -48,8 +66,10 @@ class _Row:
 
     prompt: int
     uniform: Tensor
+    walk: Walk | None
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
     supports: list[Tensor] = field(default_factory=list)
 
     def completion(self, contract: SamplingContract) -> Completion:
@@ -58,9 +78,9 @@ class _Row:
         splits = torch.tensor([0, *(len(ids) for ids in self.supports)]).cumsum(0)
         return Completion(
             torch.tensor(self.ids),
-            torch.full((len(self.ids),), Origin.SAMPLED, dtype=torch.uint8),
+            torch.tensor(self.origins, dtype=torch.uint8),
             torch.tensor(self.logprobs),
-            Support(torch.cat(self.supports), splits) if contract.truncates else None,
+            Support(torch.cat(self.supports), splits) if self.supports else None,
             FinishReason.STOP if stopped else FinishReason.LENGTH,
         )
 
@@ -98,7 +118,11 @@ class HFSampler:
         prompts = list({tuple(request.prompt_ids.tolist()): None for request in requests})
         number = {prompt: i for i, prompt in enumerate(prompts)}
         rows = [
-            _Row(number[tuple(r.prompt_ids.tolist())], uniforms(contract.max_new_tokens, *r.key))
+            _Row(
+                number[tuple(r.prompt_ids.tolist())],
+                uniforms(contract.max_new_tokens, *r.key),
+                None if r.walk is None else r.walk(),
+            )
             for r in requests
         ]
         cache, mask, logits = self._prefill(prompts)
@@ -171,15 +195,27 @@ def _draw(logits: Tensor, rows: Sequence[_Row], contract: SamplingContract) -> T
     generated = torch.tensor([row.ids for row in rows], dtype=torch.long, device=logits.device).view(
         len(rows), step
     )
-    logits = contract_logits(logits, contract, generated)
+    allowed = [None if row.walk is None else row.walk.allowed() for row in rows]
+    logits = contract_logits(logits, contract, generated, allowed_NV=_table(allowed, logits))
     uniform = torch.stack([row.uniform[step] for row in rows]).to(logits.device)
     ids = draw(logits, uniform)
     logprobs = token_logprobs(logits, ids)
-    for row, token, logprob, allowed in zip(
-        rows, ids.tolist(), logprobs.tolist(), logits > -torch.inf, strict=True
+    for row, token, logprob, may, kept in zip(
+        rows, ids.tolist(), logprobs.tolist(), allowed, logits > -torch.inf, strict=True
     ):
         row.ids.append(token)
         row.logprobs.append(logprob)
-        if contract.truncates:
-            row.supports.append(allowed.nonzero()[:, 0].int().cpu())
+        row.origins.append(Origin.SAMPLED if may is None or int(may.sum()) > 1 else Origin.FORCED)
+        if contract.truncates or row.walk is not None:
+            row.supports.append(support_ids(kept))
+        if row.walk is not None:
+            row.walk.take(token)
     return ids
+
+
+def _table(allowed: Sequence[Tensor | None], logits: Tensor) -> Tensor | None:
+    """What the grammars of N rows allow: [N, V] bool; None where they allow everything."""
+    if all(may is None for may in allowed):
+        return None
+    everything = torch.ones(logits.shape[1], dtype=torch.bool)
+    return torch.stack([everything if may is None else may for may in allowed]).to(logits.device)

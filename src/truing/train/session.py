@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from truing.chat import Chat, make_chat
+from truing.chat import Chat, Grammars, make_chat
 from truing.config import Recipe
 from truing.contract import RAW, SamplingContract
 from truing.envs.base import Env, checked_tasks
@@ -42,6 +42,7 @@ class Session:
     eval_tasks: Sequence[Task]
     contract: SamplingContract
     chat: Chat
+    grammars: Grammars | None
 
     def sync_sampler(self, version: int) -> None:
         """Bring the sampler to the policy's weights and stamp it with their digest."""
@@ -63,7 +64,11 @@ class Session:
             group_size=group_size,
             scene=self.scene(contract),
             voice=Policy(
-                self.sampler, contract, forced_ids(self.chat, self.recipe.episode.forced_prefix), force_rate
+                self.sampler,
+                contract,
+                forced_ids(self.chat, self.recipe.episode.forced_prefix),
+                force_rate,
+                self.grammars,
             ),
             grade=partial(grade, rewards=self.env.rewards),
             key=(self.recipe.seed, *key),
@@ -116,7 +121,9 @@ def open_session(recipe: Recipe, env: Env) -> Session:
     check_known(f"reward_part/{name}" for name in env.rewards)
     loaded, policy = open_policy(recipe)
     prove_forward(policy)
+    chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     sampler = HFSampler(sampler_copy(policy), context_length=loaded.context_length)
+    vocabulary = sampler.model.config.get_text_config().vocab_size  # tokenizers may have fewer ids
     return Session(
         recipe=recipe,
         loaded=loaded,
@@ -127,5 +134,6 @@ def open_session(recipe: Recipe, env: Env) -> Session:
         train_tasks=splits["train"],
         eval_tasks=splits["eval"][:wanted],
         contract=recipe.sampling.contract(loaded.stop_ids),
-        chat=make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump()),
+        chat=chat,
+        grammars=None if recipe.episode.grammar == "off" else Grammars(chat, vocabulary),
     )

@@ -1,0 +1,66 @@
+"""What a grammar costs: tokens per second with episode.grammar = "off" and "calls", drawn by turns.
+
+    python bench/grammar.py [--model smollm2-135m] [--rows 16] [--tokens 96] [--repeats 3]
+
+There are no stop ids, so that both draw the same number of tokens. Text: the turn begins with nothing. Call:
+it begins with the tag of a call, which is then drawn under the schema of a tool.
+"""
+
+import argparse
+import time
+from functools import partial
+from statistics import median
+
+import torch
+
+from truing.chat import Grammars, begin, make_chat
+from truing.contract import SamplingContract
+from truing.envs.workspace import Workspace
+from truing.models.load import load
+from truing.rollout.voices import forced_ids
+from truing.sample.hf import Completion, HFSampler, Request
+from truing.types import Origin
+
+
+def main() -> None:
+    """Print the table: the median over repeats."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", default="smollm2-135m")
+    for name, default in (("rows", 16), ("tokens", 96), ("repeats", 3)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    wanted = parser.parse_args()
+    loaded = load(wanted.model)
+    chat = make_chat(loaded.tokenizer, loaded.stop_ids)
+    grammars = Grammars(chat, loaded.model.config.get_text_config().vocab_size)
+    sampler = HFSampler(loaded.model, context_length=loaded.context_length)
+    contract = SamplingContract(max_new_tokens=wanted.tokens)
+    env = Workspace(Workspace.Config(kinds=("tiny-file",), train=1, eval=1))
+    dialogue, _ = begin(chat, env.tasks("train")[0])
+    print("| turn | grammar | tokens/s | forced | support, ids per token |\n|---|---|---|---|---|")
+    for turn, prefix in (("text", ""), ("call", "<tool_call>")):
+        forced = forced_ids(chat, prefix)
+        held = partial(grammars.walk, dialogue, forced)
+        seconds: dict[str, list[float]] = {"off": [], "calls": []}
+        drawn: dict[str, list[Completion]] = {}
+        for repeat in range(wanted.repeats + 1):
+            for grammar, walk in (("off", None), ("calls", held)):
+                ids = torch.cat([dialogue.token_ids, forced])
+                requests = [Request(ids, (repeat, row), walk) for row in range(wanted.rows)]
+                start = time.perf_counter()
+                drawn[grammar] = sampler.generate(requests, contract)
+                seconds[grammar].append(time.perf_counter() - start)
+        for grammar, took in seconds.items():
+            speed = wanted.rows * wanted.tokens / median(took[1:])  # the first repeat warms up
+            print(f"| {turn} | {grammar} | {speed:.0f} | {_facts(drawn[grammar])} |")
+
+
+def _facts(drawn: list[Completion]) -> str:
+    """The share of forced tokens, and how many ids are on record per token."""
+    total = sum(len(completion.token_ids) for completion in drawn)
+    forced = sum(int((completion.origin == Origin.FORCED).sum()) for completion in drawn)
+    support = sum(len(completion.support.ids) for completion in drawn if completion.support is not None)
+    return f"{forced / total:.0%} | {support / total:.0f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Which ids may come next, so that a call, once begun, is a valid call of one of the task's tools.
+
+Outside calls nothing is asked of a turn, but that a token which opens a call and reaches beyond its
+opening tag must begin it validly. Thoughts are free: no call is read in them.
+"""
+
+import importlib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from truing.chat.chat import Chat
+from truing.chat.dialogue import Dialogue
+from truing.chat.grammar import CLOSING, OPENING, call_grammar, check_constrainable
+from truing.chat.token_bytes import token_bytes
+from truing.chat.turn import in_thought
+from truing.errors import ContractError, RecipeError
+from truing.messages import ToolSpec
+
+THOUGHT = re.compile(rb"<think>.*?(</think>|$)", re.DOTALL)
+OPENED = OPENING.encode()
+
+
+class Grammars:
+    """The grammars of one chat. To make this takes a second, so a run makes one."""
+
+    def __init__(self, chat: Chat, vocab: int) -> None:
+        """Read the tokenizer; ``vocab`` is V, how many ids the model has logits for."""
+        check_constrainable(chat.tool_format)
+        self.library = _llguidance()
+        self.vocab = vocab
+        self.tokenizer = self.library.hf.from_tokenizer(
+            chat.tokenizer, n_vocab=vocab, eos_token=list(chat.stop_ids)
+        )
+        self.bytes = token_bytes(chat.tokenizer, range(vocab))
+        self.reaching = [_reaching(self.bytes, OPENED[:n]) for n in range(len(OPENED))]
+        self._closing = _closing(chat)
+        self._made: dict[str, Grammar] = {}
+        for id in chat.stop_ids:
+            if not self.tokenizer.is_special_token(id):
+                raise ContractError(
+                    "a stop id is plain text, which a call may have to hold",
+                    got=f"{id}, {self.bytes[id]!r}",
+                    expected="special tokens, which no call holds",
+                    remedy='set episode.grammar = "off"',
+                )
+
+    def walk(self, dialogue: Dialogue, begun: Tensor) -> "Walk":
+        """The next turn of a dialogue, which begins with ids [F] that were forced on it."""
+        walk = Walk(self._grammar(dialogue.tools), b"<think>" if in_thought(dialogue) else b"")
+        for id in begun.tolist():
+            walk.take(id)
+        return walk
+
+    def _grammar(self, tools: Sequence[ToolSpec]) -> "Grammar":
+        """The grammar of calls of these tools, compiled once."""
+        text = call_grammar(tools, self._closing)
+        if text not in self._made:
+            self._made[text] = Grammar(self, text)
+        return self._made[text]
+
+
+class Grammar:
+    """What calls of some tools may look like."""
+
+    def __init__(self, grammars: Grammars, text: str) -> None:
+        self.bytes = grammars.bytes
+        self._tokenizer, self._vocab = grammars.tokenizer, grammars.vocab
+        matcher = grammars.library.LLMatcher
+        self._start = matcher(self._tokenizer, matcher.grammar_from_lark(text), log_level=0)
+        if self._start.is_error():
+            raise RecipeError(
+                "the schema of a tool cannot be held to",
+                got=self._start.get_error(),
+                expected="JSON Schema as far as llguidance knows it",
+                remedy='set episode.grammar = "off", or simplify the parameters of the tool',
+            )
+        self._outside = [self._free(reaching) for reaching in grammars.reaching]
+
+    def begin(self, text: bytes) -> Any:
+        """A matcher of a call of which ``text`` was written after its opening tag; None where it must not."""
+        matcher, ids = self._start.deep_copy(), self._tokenizer.tokenize_bytes(text)
+        return matcher if matcher.validate_tokens(ids) == len(ids) and matcher.consume_tokens(ids) else None
+
+    def inside(self, matcher: Any) -> Tensor:
+        """The ids that may come next in a call: [V] bool."""
+        bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+        if matcher.is_error():
+            raise ContractError("the grammar of a call cannot be followed", got=matcher.get_error())
+        return torch.from_numpy(np.unpackbits(bits, bitorder="little")[: self._vocab]).bool()
+
+    def outside(self, opened: int) -> Tensor | None:
+        """The ids [V] that may come next where ``opened`` bytes of an opening tag stand; None for all."""
+        return self._outside[opened]
+
+    def _free(self, reaching: Sequence[tuple[int, bytes]]) -> Tensor | None:
+        """All ids but those that would begin a call wrongly: [V] bool; None where there are none."""
+        wrong = [id for id, beyond in reaching if self.begin(beyond) is None]
+        if not wrong:
+            return None
+        allowed = torch.ones(self._vocab, dtype=torch.bool)
+        allowed[wrong] = False
+        return allowed
+
+
+class Walk:
+    """One turn on its way through a grammar."""
+
+    def __init__(self, grammar: Grammar, said: bytes) -> None:
+        self._grammar = grammar
+        self._said = said  # since the last call
+        self._outside = b""  # the same without thoughts
+        self._call: Any = None  # the matcher of a call that is not closed yet
+
+    def allowed(self) -> Tensor | None:
+        """The ids that may come next: [V] bool; None where all may."""
+        if self._call is not None:
+            return self._grammar.inside(self._call)
+        stands = (n for n in range(len(OPENED))[::-1] if self._outside.endswith(OPENED[:n]))
+        return self._grammar.outside(next(stands))
+
+    def take(self, id: int) -> None:
+        """Go on by one id."""
+        if self._call is None:
+            self._said += self._grammar.bytes[id]
+            self._outside = THOUGHT.sub(b"\n", self._said)
+            _, opened, beyond = self._outside.partition(OPENED)
+            if not opened:
+                return
+            self._call = self._grammar.begin(beyond)
+        elif not self._call.consume_token(id):
+            self._call = None
+        if self._call is None:
+            raise ContractError(
+                "a turn goes on as the grammar of its calls does not allow",
+                got=f"id {id}, {self._grammar.bytes[id]!r}",
+                expected="a valid call of one of the task's tools",
+                remedy="let episode.forced_prefix hold no call, or the beginning of a valid one",
+            )
+        if self._call.is_accepting():
+            self._said, self._outside, self._call = b"", b"", None
+
+
+def _reaching(tokens: Sequence[bytes], before: bytes) -> list[tuple[int, bytes]]:
+    """Ids that complete the opening tag after ``before`` and go on, with what they say beyond it."""
+    last = OPENED[-1:]
+    cut = [(id, (before + token).partition(OPENED)[2]) for id, token in enumerate(tokens) if last in token]
+    return [(id, beyond) for id, beyond in cut if beyond]
+
+
+def _closing(chat: Chat) -> str:
+    """The closing tag in Lark: an added token is meant by its id, since its text would mean its letters."""
+    added = {token.content: id for id, token in chat.tokenizer.added_tokens_decoder.items()}
+    return f"<[{added[CLOSING]}]>" if CLOSING in added else f'"{CLOSING}"'
+
+
+def _llguidance() -> Any:
+    """The library, imported where a recipe asks for a grammar."""
+    try:
+        importlib.import_module("llguidance.hf")
+    except ImportError as error:
+        raise RecipeError(
+            "grammars need the package 'llguidance', which cannot be imported",
+            got=error,
+            remedy='pip install truing[grammar], or set episode.grammar = "off"',
+        ) from error
+    return importlib.import_module("llguidance")

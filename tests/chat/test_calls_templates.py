@@ -29,14 +29,9 @@ TEMPLATES = {
 
 
 @pytest.fixture
-def template(shared):
+def template(templates):
     """A template by its name."""
-    folder = shared / "chat_templates"
-    rows = [json.loads(line) for line in (folder / "templates.jsonl").read_text().splitlines()]
-    known = {row["name"]: row["template"] for row in rows}
-    rows = [json.loads(line) for line in (folder / "golden_huggingface_js.jsonl").read_text().splitlines()]
-    known |= {row["name"]: row["chat_template"] for row in rows}
-    return known.__getitem__
+    return templates.__getitem__
 
 
 def written(template, said):

@@ -1,6 +1,5 @@
 """How a model is spoken to: its tokenizer, what ends a turn, and how its template takes tools."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -30,7 +29,6 @@ class Chat:
     stop_ids: tuple[int, ...]
     tool_format: str  # how this model writes a call: a name from the table in chat/calls.py
     tool_prompt: ToolPrompt | None  # supplied by Truing; None where the template shows tools itself
-    json_arguments: bool  # whether the template takes the arguments of a call as the text of JSON
 
     def text(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, prompt: bool = True
@@ -38,8 +36,6 @@ class Chat:
         """What the model's own template makes of messages, up to where the assistant begins (``prompt``)."""
         if self.tool_prompt is not None:
             messages, tools = with_tool_prompt(messages, tools, self.tool_prompt), ()
-        elif self.json_arguments:
-            messages = [_with_json_arguments(message) for message in messages]
         return rendered(self.tokenizer, messages, tools, prompt=prompt)
 
     @property
@@ -66,9 +62,8 @@ def make_chat(
     """
     native = native_format(tokenizer, stop_ids) if tool_prompt == "auto" else None
     if native is not None:
-        found, json_arguments = native
-        known = found if tool_format == "auto" else tool_format
-        return Chat(tokenizer, tuple(stop_ids), _known(known), None, json_arguments)
+        known = native if tool_format == "auto" else tool_format
+        return Chat(tokenizer, tuple(stop_ids), _known(known), None)
     supplied = "hermes" if tool_prompt == "auto" else tool_prompt
     if tool_format not in ("auto", "hermes"):
         raise ModelError(
@@ -76,38 +71,23 @@ def make_chat(
             got=f"chat.tool_format = {tool_format!r}",
             remedy="leave chat.tool_format out, or use a chat template that shows tools",
         )
-    return Chat(tokenizer, tuple(stop_ids), "hermes", supplied, json_arguments=False)
+    return Chat(tokenizer, tuple(stop_ids), "hermes", supplied)
 
 
-def native_format(tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int]) -> tuple[str, bool] | None:
-    """How a template writes calls, and whether it takes their arguments as the text of JSON.
-
-    None where it shows no tools, or drops the calls of an assistant.
-    """
-    stops = tokenizer.convert_ids_to_tokens(list(stop_ids))
-    message = CALLED.message()
-    forms = {False: message, True: _with_json_arguments(message)}
-    written = {as_json: _written(tokenizer, form, stops) for as_json, form in forms.items()}
-    if not any(written.values()):
-        return None
-    read = [(detect(text, CALLED.calls[0]), as_json) for as_json, text in written.items()]
-    return next(((format, as_json) for format, as_json in read if format), ("unknown", False))
-
-
-def _written(tokenizer: PreTrainedTokenizerBase, call: Message, stops: Sequence[str]) -> str:
-    """What a template writes for the message of a call; nothing where it shows no tools or refuses."""
+def native_format(tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int]) -> str | None:
+    """How a template writes calls; None where it shows no tools, or drops the calls of an assistant."""
     try:
         shown = rendered(tokenizer, ASKED, (SENTINEL,), prompt=True)
-        called = rendered(tokenizer, [*ASKED, call], (SENTINEL,), prompt=False)
+        called = rendered(tokenizer, [*ASKED, CALLED.message()], (SENTINEL,), prompt=False)
     except DataError:
-        return ""
+        return None
     # a thought that the prompt opens is no part of the call, though both may begin with "<"
     writes = called[agree(OPEN_THOUGHT.sub("", shown), called) :].rstrip()
     if SENTINEL.name not in shown or SENTINEL.name not in writes:
-        return ""
-    for stop in stops:
+        return None
+    for stop in tokenizer.convert_ids_to_tokens(list(stop_ids)):
         writes = writes.removesuffix(stop)
-    return writes
+    return detect(writes, CALLED.calls[0]) or "unknown"
 
 
 def rendered(
@@ -131,18 +111,6 @@ def rendered(
             got=f"roles {[message.get('role') for message in messages]}: {error}",
             remedy="change the roles of the task's messages, or set model.chat_template",
         ) from error
-
-
-def _with_json_arguments(message: Message) -> Message:
-    """The message with the arguments of each call as the text of a JSON object."""
-    if "tool_calls" not in message:
-        return message
-    functions = [
-        {**call["function"], "arguments": json.dumps(call["function"]["arguments"], ensure_ascii=False)}
-        for call in message["tool_calls"]
-    ]
-    pairs = zip(message["tool_calls"], functions, strict=True)
-    return {**message, "tool_calls": [{**call, "function": function} for call, function in pairs]}
 
 
 def _known(tool_format: str) -> str:

@@ -11,10 +11,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from truing.chat.chat import Chat
-from truing.chat.render import encode, refuse_special_tokens, render_prompt, said_spans, text_of
+from truing.chat.chat import Chat, agree
+from truing.chat.render import SHOWN, encode, refuse_special_tokens, render_prompt, said_spans, text_of
 from truing.messages import Message, Said, ToolSpec
 from truing.types import Origin, Task
+
+LEAD = 12
+"""Characters before the first difference that are shown with it, so that no tag is seen by half."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,15 +62,15 @@ def answer(chat: Chat, dialogue: Dialogue, replies: Sequence[Message]) -> tuple[
     """The dialogue after the world answered, up to where the policy speaks again."""
     messages = (*dialogue.messages, *replies)
     text = chat.text(messages, dialogue.tools)
-    spans = said_spans(chat, messages, dialogue.tools, text)
     homes = [_home(i, message, dialogue) for i, message in enumerate(messages)]
+    spans = said_spans(chat, messages, dialogue.tools, text, homes)
     if spans is None:  # then a content cannot be encoded apart from the template's own control tokens
         for message in replies:
             refuse_special_tokens(chat.tokenizer, message["content"])
     extends = text.startswith(dialogue.text)
     ids, origin = encode(chat.tokenizer, text, spans, homes, len(dialogue.text) if extends else 0)
     whole = torch.cat([dialogue.token_ids, ids]) if extends else ids
-    restarts = "" if extends else _first_difference(chat, dialogue.token_ids, ids)
+    restarts = "" if extends else _first_difference(dialogue, text, ids)
     return replace(dialogue, messages=messages, text=text, token_ids=whole), Context(ids, origin, restarts)
 
 
@@ -78,10 +81,11 @@ def _home(index: int, message: Message, dialogue: Dialogue) -> Origin:
     return Origin.TEMPLATE if message["role"] == "assistant" else Origin.TOOL
 
 
-def _first_difference(chat: Chat, before: Tensor, now: Tensor) -> str:
-    """The first token at which the past was written otherwise."""
-    shared = min(len(before), len(now))
-    apart = (before[:shared] != now[:shared]).nonzero()
+def _first_difference(dialogue: Dialogue, text: str, ids: Tensor) -> str:
+    """The first token at which the past is other now, and the first words: tokens may differ before them."""
+    shared = min(len(dialogue.token_ids), len(ids))
+    apart = (dialogue.token_ids[:shared] != ids[:shared]).nonzero()
     t = int(apart[0]) if len(apart) else shared
-    was, is_now = (text_of(chat, ids[t : t + 8]) for ids in (before, now))
+    at = max(agree(dialogue.text, text) - LEAD, 0)
+    was, is_now = (words[at : at + SHOWN] for words in (dialogue.text, text))
     return f"token {t}: {was!r} was said, {is_now!r} is written"

@@ -5,6 +5,7 @@ or demonstrated) extends its ids; nothing is ever decoded and encoded again.
 """
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from truing.chat.chat import Chat, agree
-from truing.chat.token_bytes import token_bytes
+from truing.chat.token_bytes import escaped, readable, token_bytes
 from truing.errors import DataError
 from truing.messages import Message, Said, ToolSpec
 from truing.types import Origin, Task
@@ -43,8 +44,9 @@ def render_prompt(chat: Chat, task: Task) -> Prompt:
     for message in task.messages:
         refuse_special_tokens(chat.tokenizer, message["content"])
     text = chat.text(task.messages, task.tools)
-    spans = said_spans(chat, task.messages, task.tools, text)
-    ids, origin = encode(chat.tokenizer, text, spans, [Origin.PROMPT] * len(task.messages))
+    homes = [Origin.PROMPT] * len(task.messages)
+    spans = said_spans(chat, task.messages, task.tools, text, homes)
+    ids, origin = encode(chat.tokenizer, text, spans, homes)
     if not len(ids):
         raise DataError(
             "a prompt has no tokens at all", got=list(task.messages), expected="something to answer"
@@ -66,12 +68,12 @@ def encode_answer(
             expected=f"{before[agree(after, before) :][:SHOWN]!r} as in the prompt",
             remedy="give another model.chat_template, or leave the sft stage out",
         )
-    written = after[len(before) :].rstrip()
-    ends = [i for i, stop in enumerate(chat.stops) if written.endswith(stop)]
-    stop = ends[0] if ends else 0  # where the template writes no stop, the model's first one is meant
-    text = written.removesuffix(chat.stops[stop]) if ends else after[len(before) :]
-    ids = chat.tokenizer(text, add_special_tokens=False)["input_ids"]
-    return torch.tensor([*ids, chat.stop_ids[stop]])
+    written = after[len(before) :]
+    # where the template writes no stop, the model's first one is meant
+    ends = [(written.find(stop), id) for stop, id in zip(chat.stops, chat.stop_ids, strict=True)]
+    end, stop_id = min((e for e in ends if e[0] >= 0), default=(len(written), chat.stop_ids[0]))
+    ids = chat.tokenizer(written[:end], add_special_tokens=False)["input_ids"]
+    return torch.tensor([*ids, stop_id])
 
 
 def decode_answer(chat: Chat, token_ids: Tensor) -> str:
@@ -81,8 +83,8 @@ def decode_answer(chat: Chat, token_ids: Tensor) -> str:
 
 
 def text_of(chat: Chat, token_ids: Tensor) -> str:
-    """What ids say, byte for byte; bytes that are no UTF-8 read as U+FFFD."""
-    return b"".join(token_bytes(chat.tokenizer, token_ids.tolist())).decode("utf-8", errors="replace")
+    """What ids say, byte for byte; each byte that is part of no character reads as U+FFFD."""
+    return readable(escaped(token_bytes(chat.tokenizer, token_ids.tolist())))
 
 
 def refuse_special_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
@@ -132,33 +134,44 @@ def encode(
 
 
 def said_spans(
-    chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec], text: str
+    chat: Chat,
+    messages: Sequence[Message],
+    tools: Sequence[ToolSpec],
+    text: str,
+    homes: Sequence[Origin],
 ) -> list[Span] | None:
     """Character spans of the messages' contents within the rendered ``text``.
 
-    The glue between them is learnt by rendering placeholders, since a content may look like glue. None
-    where a template changes its glue with the content.
+    The glue between them is learnt by rendering placeholders, since a content may look like glue. A
+    content that is glue itself (its home is TEMPLATE) stays, since templates cut thoughts out of it; its
+    span is empty, as is that of a content which the template drops. None where a template changes its
+    glue with the content.
     """
-    places = [f"\ue000{i}\ue001" for i in range(len(messages))]
-    marked = [
-        {**m, "content": place if m["content"] else ""} for m, place in zip(messages, places, strict=True)
+    places = [
+        f"\ue000{i}\ue001" if message["content"] and home != Origin.TEMPLATE else ""
+        for i, (message, home) in enumerate(zip(messages, homes, strict=True))
     ]
-    outline = chat.text(marked, tools)
+    pairs = list(zip(messages, places, strict=True))
+    outline = chat.text([{**m, "content": place} if place else m for m, place in pairs], tools)
     spans, cursor = [], 0
-    for message, place in zip(messages, places, strict=True):
-        if not message["content"]:
+    for message, place in pairs:
+        if not place or place not in outline:
             spans.append((cursor, cursor))
             continue
-        glue, found, outline = outline.partition(place)
+        glue, _, outline = outline.partition(place)
         start = cursor + len(glue)
         after = outline.partition("\ue000")[0]
-        forms = (message["content"], message["content"].strip())
-        form = next((form for form in forms if text.startswith(form + after, start)), None)
-        if not found or form is None or text[cursor:start] != glue:
+        form = next((f for f in _forms(message["content"]) if text.startswith(f + after, start)), None)
+        if form is None or text[cursor:start] != glue:
             return None
         cursor = start + len(form)
         spans.append((start, cursor))
-    return spans
+    return spans if text[cursor:] == outline else None
+
+
+def _forms(content: str) -> tuple[str, ...]:
+    """The ways in which templates write a content: as it is, trimmed, or within a string of JSON."""
+    return content, content.strip(), json.dumps(content, ensure_ascii=False)[1:-1]
 
 
 def _pieces(

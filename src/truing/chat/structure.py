@@ -13,10 +13,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from truing.chat.calls import parse
-from truing.chat.token_bytes import token_bytes
+from truing.chat.token_bytes import escaped, readable, token_bytes
 from truing.messages import Said
-
-NOT_A_CHARACTER = {0xDC00 + byte: 0xFFFD for byte in range(0x80, 0x100)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +41,12 @@ def read_turn(
     """
     ids = token_ids.tolist()
     pieces = token_bytes(tokenizer, ids[:-1] if ids and ids[-1] in stop_ids else ids)
-    # One escaped character for each stray byte, so that characters and bytes stay in step.
-    escaped = b"".join(pieces).decode("utf-8", "surrogateescape")
-    text = escaped.translate(NOT_A_CHARACTER)
+    spelled = escaped(pieces)
+    text = readable(spelled)
     parsed = parse(text, format, thinking=thinking)
     edges = np.cumsum([0, *map(len, pieces)])
     inside = np.zeros(edges[-1] + 1, dtype=np.int64)
-    for start, end in _byte_spans(escaped, parsed.scaffolding):
+    for start, end in _byte_spans(spelled, parsed.scaffolding):
         inside[start + 1 : end + 1] = 1
     dictated = np.cumsum(inside)[edges]
     structure = torch.zeros(len(ids), dtype=torch.bool)
@@ -58,16 +55,16 @@ def read_turn(
     return Reading(text, parsed.said, structure)
 
 
-def _byte_spans(escaped: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _byte_spans(spelled: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Spans of characters as spans of bytes; the spans are in order and apart."""
     made, character, byte = [], 0, 0
     for start, end in spans:
-        first = byte + _size(escaped[character:start])
-        character, byte = end, first + _size(escaped[start:end])
+        first = byte + _size(spelled[character:start])
+        character, byte = end, first + _size(spelled[start:end])
         made.append((first, byte))
     return made
 
 
-def _size(escaped: str) -> int:
+def _size(spelled: str) -> int:
     """How many bytes those characters were."""
-    return len(escaped.encode("utf-8", "surrogateescape"))
+    return len(spelled.encode("utf-8", "surrogateescape"))

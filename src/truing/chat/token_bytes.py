@@ -11,6 +11,7 @@ from transformers.convert_slow_tokenizer import bytes_to_unicode
 from truing.errors import ModelError
 
 BYTE_OF = {letter: byte for byte, letter in bytes_to_unicode().items()}
+NOT_A_CHARACTER = {0xDC00 + byte: 0xFFFD for byte in range(0x80, 0x100)}
 ONE_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -24,6 +25,19 @@ def token_bytes(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
     added = tokenizer.added_tokens_decoder
     known = {id: spell(token, id in added) for id, token in _tokens(tokenizer, ids)}
     return [known[id] for id in ids]
+
+
+def escaped(pieces: Sequence[bytes]) -> str:
+    """The text of those bytes, with one escaped character for each byte that is part of none.
+
+    Characters and bytes so stay in step.
+    """
+    return b"".join(pieces).decode("utf-8", "surrogateescape")
+
+
+def readable(escaped: str) -> str:
+    """The same text as it can be stored: U+FFFD for each escaped byte."""
+    return escaped.translate(NOT_A_CHARACTER)
 
 
 def _tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[tuple[int, str]]:

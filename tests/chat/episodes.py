@@ -1,0 +1,116 @@
+"""Episodes in which a test says what the policy draws, and what holds of each of them."""
+
+import torch
+
+from truing.chat import begin, encode_answer
+from truing.chat.render import text_of
+from truing.config import EpisodeConfig
+from truing.contract import RAW
+from truing.envs.tools import tool
+from truing.messages import answer_to
+from truing.rollout.flatten import flatten
+from truing.rollout.seat import Seat
+from truing.sample.hf import Completion
+from truing.types import EndedBy, FinishReason, Origin, Status, Task
+
+STOPS = (
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<end_of_turn>",
+    "<｜end▁of▁sentence｜>",
+    "<|return|>",
+    "<|call|>",
+    "<|END_OF_TURN_TOKEN|>",
+)
+CONTROL = (
+    *STOPS,
+    "<s>",
+    "</s>",
+    "<|im_start|>",
+    "<|start_header_id|>",
+    "<start_of_turn>",
+    "<｜User｜>",
+    "<|start|>",
+)
+
+
+@tool
+def look(word: str, n: int) -> str:
+    """Look a word up."""
+    raise NotImplementedError
+
+
+USER = {"role": "user", "content": "Which word? 🙂"}
+TASK = Task("t", "f", (USER,), tools=(look.spec,))
+
+
+def stop_ids(tokenizer):
+    """What ends a turn: the stop tokens that a template writes, or the tokenizer's own."""
+    stops = [stop for stop in STOPS if stop in tokenizer.chat_template] or [tokenizer.eos_token]
+    return tokenizer.convert_tokens_to_ids(stops)
+
+
+def play(chat, *draws, task=TASK, reply="moon"):
+    """An episode: ``draws`` make the ids of a turn from the seat, and ``reply`` answers each call."""
+    seat = Seat(task, "g", ("key",), *begin(chat, task), None)
+    for i, draw in enumerate(draws):
+        if i:
+            calls = enumerate(seat.said.calls)
+            replies = [answer_to(call, k, reply) for k, call in calls] or [{"role": "user", "content": reply}]
+            seat.go_on(chat, replies, EpisodeConfig(max_turns=9), room=10**6)
+        seat.hear(chat, completion(draw(seat)), 0, "digest")
+    seat.end(Status.DONE, EndedBy.WORLD)
+    return seat.rollout(RAW, 0)
+
+
+def completion(ids):
+    """What a sampler gives that drew these ids."""
+    ids = torch.as_tensor(ids, dtype=torch.long)
+    origin = torch.full((len(ids),), Origin.SAMPLED, dtype=torch.uint8)
+    return Completion(ids, origin, torch.zeros(len(ids)), None, FinishReason.STOP)
+
+
+def as_written(chat, said, change=lambda ids: ids):
+    """A turn as the template writes it, with its ids changed."""
+
+    def draw(seat):
+        dialogue = seat.dialogue
+        return change(encode_answer(chat, dialogue.messages, said, dialogue.tools).tolist())
+
+    return draw
+
+
+def in_words(chat, text):
+    """A turn of that text, stop token and all."""
+    return lambda seat: chat.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def samples(chat, rollout):
+    """The samples of an episode, once what holds of all episodes was seen to hold of it."""
+    made = flatten(rollout)
+    drawn = torch.cat([turn.token_ids for turn in rollout.turns])
+    sampled = torch.cat([sample.token_ids[sample.origin == Origin.SAMPLED] for sample in made])
+    assert torch.equal(sampled, drawn), "each drawn id is sampled exactly once"
+    assert len(made) == 1 + sum(bool(turn.restarts) for turn in rollout.turns)
+    for sample in made:
+        answered = sample.token_ids[sample.origin == Origin.TOOL]
+        special = torch.tensor(chat.tokenizer.all_special_ids)
+        assert not torch.isin(answered, special).any(), "no control token comes from an answer"
+    for i, turn in enumerate(rollout.turns):
+        if turn.restarts:
+            shown = chat.text(past(rollout, i), rollout.task.tools)
+            assert text_of(chat, turn.context_ids) == shown, "a new sample begins with the template's words"
+            assert (turn.context_origin != Origin.SAMPLED).all()
+    return made
+
+
+def past(rollout, turn):
+    """What was said before a turn."""
+    spoken = [i for i, message in enumerate(rollout.messages) if message["role"] == "assistant"]
+    return [*rollout.task.messages, *rollout.messages[: spoken[turn]]]
+
+
+def answers(chat, rollout):
+    """The text of each stretch of TOOL tokens, joined, of the last sample."""
+    sample = flatten(rollout)[-1]
+    return text_of(chat, sample.token_ids[sample.origin == Origin.TOOL])

@@ -1,0 +1,58 @@
+"""The table of docs/templates.md, row by row, and what the page says of the supplied tool prompt."""
+
+import re
+from pathlib import Path
+
+import pytest
+from episodes import TASK, as_written, play
+
+from truing.chat.chat import native_format
+from truing.errors import DataError, ModelError
+from truing.messages import Said, ToolCall
+
+PAGE = (Path(__file__).parents[2] / "docs" / "templates.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\|[^|]+\| `(.+?)` \| (\w+) \| (\w+)(?: at `(.+?)`)? \|$", PAGE, re.MULTILINE)
+CALL = Said(calls=(ToolCall("look", {"word": "moon", "n": 1}),))
+
+
+def test_the_table_is_read():
+    table = [line for line in PAGE.splitlines() if line.count("|") == 5]
+    assert len(ROWS) == len(table) - 2
+
+
+@pytest.mark.parametrize(("name", "calls", "own", "at"), ROWS)
+def test_a_row_of_the_table(speak, name, calls, own, at):
+    if calls == "unknown":
+        with pytest.raises(ModelError, match="not known how this model's template writes"):
+            speak(name)
+        chat = speak(name, tool_prompt="hermes")
+    else:
+        chat = speak(name)
+        assert chat.tool_format == ("hermes" if calls == "supplied" else calls)
+        assert chat.tool_prompt == ("hermes" if calls == "supplied" else None)
+    assert native_format(chat.tokenizer, chat.stop_ids) == (None if calls == "supplied" else calls)
+    if own == "refuses":
+        with pytest.raises(DataError, match=at):
+            play(chat, as_written(chat, CALL), as_written(chat, Said("bye")))
+        return
+    restarts = play(chat, as_written(chat, CALL), as_written(chat, Said("bye"))).turns[1].restarts
+    assert ("restarts" if restarts else "extends") == own
+    assert at in restarts
+
+
+def test_a_supplied_prompt_writes_tools_calls_and_answers_as_text(speak):
+    chat = speak("smollm2")
+    rollout = play(chat, as_written(chat, CALL), as_written(chat, Said("bye")), reply="white")
+    whole = chat.text([*TASK.messages, *rollout.messages], TASK.tools)
+    assert PAGE.count("```text") == 1
+    shown = PAGE.partition("```text\n")[2].partition("\n```")[0]
+    assert shown in whole
+    assert whole.index(TASK.tools[0].description) < whole.index("<|im_start|>user") < whole.index(shown)
+
+
+@pytest.mark.parametrize(
+    ("style", "shown"), [("hermes", '"name": "look"'), ("brief", "look(word, n): Look a word up.")]
+)
+def test_a_supplied_prompt_shows_schemas_or_signatures(speak, style, shown):
+    chat = speak("smollm2", tool_prompt=style)
+    assert shown in chat.text(TASK.messages, TASK.tools).partition("<|im_start|>user")[0]

@@ -14,13 +14,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from truing.chat.chat import Chat, agree
+from truing.chat.encoding import Span, encode_after
 from truing.chat.token_bytes import escaped, readable, token_bytes
 from truing.errors import DataError
 from truing.messages import Message, Said, ToolSpec
 from truing.types import Origin, Task
-
-Span = tuple[int, int]
-"""Start and end in a text, in characters."""
 
 SHOWN = 60
 """Characters of a text that an error shows."""
@@ -72,7 +70,7 @@ def encode_answer(
     # where the template writes no stop, the model's first one is meant
     ends = [(written.find(stop), id) for stop, id in zip(chat.stops, chat.stop_ids, strict=True)]
     end, stop_id = min((e for e in ends if e[0] >= 0), default=(len(written), chat.stop_ids[0]))
-    ids = chat.tokenizer(written[:end], add_special_tokens=False)["input_ids"]
+    ids, _ = encode_after(chat.tokenizer, before, written[:end])
     return torch.tensor([*ids, stop_id])
 
 
@@ -112,7 +110,7 @@ def encode(
     may), it is encoded apart, letter by letter as far as that token goes.
 
     Args:
-        tokenizer: adds no special tokens itself: the template writes BOS where the model wants one.
+        tokenizer: the model's.
         text: rendered by the chat template.
         spans: where each message's content stands, in order; None where that cannot be told.
         homes: the origin of each message's content. Glue is TEMPLATE; without spans all is the last one's.
@@ -121,14 +119,9 @@ def encode(
     ids: list[int] = []
     origin: list[Origin] = []
     for first, end, plain in _pieces(tokenizer, text, spans, start):
-        encoded = tokenizer(
-            text[first:end],
-            add_special_tokens=False,
-            split_special_tokens=plain,
-            return_offsets_mapping=True,
-        )
-        ids += encoded["input_ids"]
-        offsets = [(first + a, first + b) for a, b in encoded["offset_mapping"]]
+        encoded, places = encode_after(tokenizer, text[:first], text[first:end], plain=plain)
+        ids += encoded
+        offsets = [(first + a, first + b) for a, b in places]
         origin += [homes[-1]] * len(offsets) if spans is None else list(_origins(offsets, spans, homes))
     return torch.tensor(ids, dtype=torch.long), torch.tensor(origin, dtype=torch.uint8)
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from truing.chat import Chat, Grammars, encode_answer
+from truing.chat.encoding import ANCHOR, encode_after
 from truing.config import EpisodeConfig
 from truing.contract import SamplingContract
 from truing.errors import DataError
@@ -90,8 +91,9 @@ def demonstrated(seat: Seat) -> tuple[Said, ...]:
 
 
 def forced_ids(chat: Chat, text: str) -> Tensor:
-    """The ids [F] of a text that turns are begun with."""
-    return torch.tensor(chat.tokenizer(text, add_special_tokens=False)["input_ids"], dtype=torch.long)
+    """The ids [F] of a text that turns are begun with, behind whatever stands before them."""
+    ids, _ = encode_after(chat.tokenizer, ANCHOR, text)
+    return torch.tensor(ids, dtype=torch.long)
 
 
 def force_rate(limits: EpisodeConfig, step: int) -> float:

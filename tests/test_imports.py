@@ -24,12 +24,13 @@ MAY_IMPORT = {
     "sample": "errors contract types rng ops models",
     "envs": "errors messages types rng config rewards",
     "rollout": "errors messages contract types rng config ops chat rewards sample envs",
+    "check": "errors messages contract types chat rewards sample envs rollout",
     "algos": "errors types config ops rollout",
     "train": "errors contract types rng config record ops chat models rewards sample envs rollout algos",
     "api": "errors types config rewards envs train",
     "__init__": "types rewards envs api",
     "recipe_page": "config record envs",
-    "cli": "errors types config record models train api",
+    "cli": "errors types config record chat models rollout check train api",
     "__main__": "cli",
 }
 """The product, from the bottom up."""

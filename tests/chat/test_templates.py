@@ -24,7 +24,8 @@ def test_the_table_is_read():
 def test_a_row_of_the_table(speak, name, calls, own, at):
     if calls == "unknown":
         with pytest.raises(ModelError, match="not known how this model's template writes"):
-            speak(name)
+            speak(name).text(TASK.messages, TASK.tools)
+        assert speak(name).text(TASK.messages)  # without tools nothing has to be known
         chat = speak(name, tool_prompt="hermes")
     else:
         chat = speak(name)
@@ -56,3 +57,12 @@ def test_a_supplied_prompt_writes_tools_calls_and_answers_as_text(speak):
 def test_a_supplied_prompt_shows_schemas_or_signatures(speak, style, shown):
     chat = speak("smollm2", tool_prompt=style)
     assert shown in chat.text(TASK.messages, TASK.tools).partition("<|im_start|>user")[0]
+
+
+@pytest.mark.parametrize("name", ["trl/gemma", "smollm2"])
+def test_what_a_system_message_says_is_always_shown(speak, name):
+    chat = speak(name)
+    asked = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi."})
+    text = chat.text(asked)
+    assert "Be brief." in text
+    assert ("Be brief.\n\nHi." in text) is (name == "trl/gemma") is not chat.system_role

@@ -147,6 +147,9 @@ def test_normalize_answer_agrees_with_the_slow_one(text):
         ("<answer>Paris", "tag", None, False),
         ("</answer>Paris<answer>", "tag", None, False),
         ("Paris", "tag", None, False),
+        ("<think>\nRome?\n</think>\n\nParis", "line", "Paris", True),
+        ("<think>\n<answer>Rome</answer></think><answer>Paris</answer>", "tag", "Paris", True),
+        ("<think>\nParis", "line", "<think>", False),
     ],
 )
 def test_extract_answer_by_hand(response, answer_format, answer, follows):

@@ -8,7 +8,7 @@ import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from truing.chat.calls import FORMATS, OPEN_THOUGHT, detect
-from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt
+from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_system
 from truing.errors import DataError, ModelError
 from truing.messages import Message, Said, ToolCall, ToolSpec
 
@@ -27,15 +27,20 @@ class Chat:
 
     tokenizer: PreTrainedTokenizerBase
     stop_ids: tuple[int, ...]
-    tool_format: str  # how this model writes a call: a name from the table in chat/calls.py
+    tool_format: str  # how this model writes a call: a name from the table in chat/calls.py, or "unknown"
     tool_prompt: ToolPrompt | None  # supplied by Truing; None where the template shows tools itself
+    system_role: bool  # where the template shows no system message, the first user message begins with it
 
     def text(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, prompt: bool = True
     ) -> str:
         """What the model's own template makes of messages, up to where the assistant begins (``prompt``)."""
+        if tools and self.tool_format not in FORMATS:
+            raise _unknown_format(self.tool_format)
         if self.tool_prompt is not None:
             messages, tools = with_tool_prompt(messages, tools, self.tool_prompt), ()
+        if not self.system_role:
+            messages = without_system(messages)
         return rendered(self.tokenizer, messages, tools, prompt=prompt)
 
     @property
@@ -60,10 +65,13 @@ def make_chat(
         tool_prompt: "auto" leaves tools to a template that shows them and supplies "hermes" to others;
             a name supplies that one in any case.
     """
+    if tool_format not in ("auto", *FORMATS):
+        raise _unknown_format(tool_format)
     native = native_format(tokenizer, stop_ids) if tool_prompt == "auto" else None
+    system_role = shows_system(tokenizer)
     if native is not None:
-        known = native if tool_format == "auto" else tool_format
-        return Chat(tokenizer, tuple(stop_ids), _known(known), None)
+        written = native if tool_format == "auto" else tool_format
+        return Chat(tokenizer, tuple(stop_ids), written, None, system_role)
     supplied = "hermes" if tool_prompt == "auto" else tool_prompt
     if tool_format not in ("auto", "hermes"):
         raise ModelError(
@@ -71,7 +79,16 @@ def make_chat(
             got=f"chat.tool_format = {tool_format!r}",
             remedy="leave chat.tool_format out, or use a chat template that shows tools",
         )
-    return Chat(tokenizer, tuple(stop_ids), "hermes", supplied)
+    return Chat(tokenizer, tuple(stop_ids), "hermes", supplied, system_role)
+
+
+def shows_system(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a template shows a system message: some refuse it (Gemma), others drop it without a word."""
+    system: Message = {"role": "system", "content": SENTINEL.name}
+    try:
+        return SENTINEL.name in rendered(tokenizer, [system, *ASKED], (), prompt=True)
+    except DataError:
+        return False
 
 
 def native_format(tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int]) -> str | None:
@@ -113,16 +130,14 @@ def rendered(
         ) from error
 
 
-def _known(tool_format: str) -> str:
-    """A format that can be parsed, or an error that says which can."""
-    if tool_format not in FORMATS:
-        raise ModelError(
-            "it is not known how this model's template writes tool calls",
-            got=f"format {tool_format!r}",
-            expected=f"one of {', '.join(FORMATS)}",
-            remedy='set chat.tool_format, or chat.tool_prompt = "hermes" to have Truing supply the prompt',
-        )
-    return tool_format
+def _unknown_format(tool_format: str) -> ModelError:
+    """What to do where calls cannot be read."""
+    return ModelError(
+        "it is not known how this model's template writes tool calls",
+        got=f"format {tool_format!r}",
+        expected=f"one of {', '.join(FORMATS)}",
+        remedy='set chat.tool_format, or chat.tool_prompt = "hermes" to have Truing supply the prompt',
+    )
 
 
 def agree(a: str, b: str) -> int:

@@ -50,6 +50,16 @@ def with_tool_prompt(
     return [{"role": message["role"], "content": message["content"]} for message in joined]
 
 
+def without_system(messages: Sequence[Message]) -> list[Message]:
+    """The messages for a template without a system role: what it would say begins the first user message."""
+    if not messages or messages[0]["role"] != "system":
+        return list(messages)
+    system, *rest = messages
+    if not rest or rest[0]["role"] != "user":
+        return [{**system, "role": "user"}, *rest]
+    return [{**rest[0], "content": f"{system['content']}\n\n{rest[0]['content']}"}, *rest[1:]]
+
+
 def _describe(tools: Sequence[ToolSpec], style: ToolPrompt) -> str:
     """The tools as the system message tells of them."""
     if style == "hermes":

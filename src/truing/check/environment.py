@@ -2,18 +2,16 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from truing.check.finding import Checked, Finding, checked
-from truing.check.trial import Play, Trial
+from truing.check.trial import Play, Trial, samples
 from truing.envs.base import Agentic
 from truing.rewards import Rewards
 from truing.types import Status
 
 CLOSE = 1e-9
 """Rewards that differ by less are the same: sums of weights round."""
-
-NO_DEMONSTRATIONS = "demonstrations: no task has one"
 
 
 def full_reward(rewards: Rewards) -> float:
@@ -24,48 +22,48 @@ def full_reward(rewards: Rewards) -> float:
     return math.fsum(weight for _, weight in rewards.values() if weight > 0)
 
 
-def gold_scores_full(trial: Trial) -> Checked:
-    """A demonstration, played in its own world, earns all that there is."""
-    full = full_reward(trial.scene.env.rewards)
+def attempts_end(trial: Trial) -> Checked:
+    """Whatever is said, the world answers, the episode ends, and a reward can be told."""
     findings = []
-    for play in trial.gold:
+    for play in trial.plays:
         if play.error is not None:
             findings.append(Finding.of(play.task.task_id, play.error))
         elif not play.grades:
-            findings.append(_crash(play, "the world failed while the demonstration was played"))
-        elif play.reward < full - CLOSE:
-            findings.append(_poor_gold(play, full))
+            findings.append(_crash(play))
+    return checked(len(trial.plays), findings)
+
+
+def gold_scores_full(trial: Trial) -> Checked:
+    """A demonstration, played in its own world, earns all that there is."""
+    full = full_reward(trial.scene.env.rewards)
+    graded = [play for play in trial.gold if play.grades]
+    findings = [_poor_gold(play, full) for play in graded if play.reward < full - CLOSE]
     without = len(trial.tasks) - len(trial.gold)
-    missing = NO_DEMONSTRATIONS
-    if trial.gold:
-        missing = f"demonstrations: {without} of {len(trial.tasks)} tasks have none" if without else ""
-    return checked(len(trial.gold), findings, missing=missing)
+    return checked(
+        len(graded), findings, missing=f"demonstrations: {without} tasks have none" if without else ""
+    )
 
 
 def empty_scores_less(trial: Trial) -> Checked:
     """Saying nothing does not earn all, but for the tasks whose data lets it (``env.idle``)."""
     full = full_reward(trial.scene.env.rewards)
     idle = set(getattr(trial.scene.env, "idle", ()))
-    findings, passed = [], 0
-    for play in trial.empty:
-        if play.error is not None:
-            findings.append(Finding.of(play.task.task_id, play.error))
-        elif not play.grades:
-            findings.append(_crash(play, "the world failed while nothing was said"))
-        elif play.reward >= full - CLOSE and play.task.task_id in idle:
-            passed += 1
-        elif play.reward >= full - CLOSE:
-            findings.append(
-                Finding(
-                    play.task.task_id,
-                    "saying nothing earns the full reward",
-                    f"{play.reward:g}",
-                    f"< {full:g}",
-                    "make the reward look at the answer, or list the task in the environment's `idle`",
-                )
-            )
+    graded = [play for play in trial.empty if play.grades]
+    solved = [play for play in graded if play.reward >= full - CLOSE]
+    findings = [
+        Finding(
+            play.task.task_id,
+            "saying nothing earns the full reward",
+            f"{play.reward:g}",
+            f"< {full:g}",
+            "make the reward look at the answer, or list the task in the environment's `idle`",
+        )
+        for play in solved
+        if play.task.task_id not in idle
+    ]
+    passed = len(solved) - len(findings)
     notes = [f"tasks that doing nothing solves, as the data says: {passed}"] if passed else []
-    return checked(len(trial.empty), findings, notes=notes)
+    return checked(len(graded), findings, notes=notes)
 
 
 def shuffled_score_less(trial: Trial) -> Checked:
@@ -88,7 +86,8 @@ def shuffled_score_less(trial: Trial) -> Checked:
     ]
     alone = sorted({task.family for task in trial.tasks} - earned.keys())
     missing = f"families without two answers that can be played: {', '.join(alone)}" if alone else ""
-    notes = [f"{family}: shuffled answers earn {_mean(each):.3g} of {full:g}" for family, each in earned.items()]
+    most = max(earned, key=lambda family: _mean(earned[family]), default=None)
+    notes = [] if most is None else [f"they earn at most {_mean(earned[most]):.3g} of {full:g}, in {most}"]
     return checked(sum(map(len, earned.values())), findings, missing=missing, notes=notes)
 
 
@@ -99,14 +98,14 @@ def grading_agrees(trial: Trial) -> Checked:
         Finding(
             play.task.task_id,
             "grading one rollout twice gives two rewards",
-            " and ".join(f"{total!r} {parts}" for total, parts in play.grades),
+            " and ".join(f"{each.reward!r} {each.parts}" for each in play.grades),
             "the same, to the last bit",
             "take time, randomness and state out of the reward; key random numbers by the task",
         )
         for play in graded
         if play.grades[0] != play.grades[1]
     ]
-    return checked(len(graded), findings, missing="" if graded else "rollouts: none could be graded")
+    return checked(len(graded), findings)
 
 
 def worlds_agree(trial: Trial) -> Checked:
@@ -116,43 +115,62 @@ def worlds_agree(trial: Trial) -> Checked:
     twins = [play for play in trial.plays if play.rollouts and not _failed(play)]
     findings = []
     for play in twins:
-        first, second = ((rollout.messages, rollout.outcome) for rollout in play.rollouts)
-        if first != second:
-            at = next(i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)
-            findings.append(
-                Finding(
-                    play.task.task_id,
-                    f"the task opened two worlds that differ in their {('answers', 'outcome')[at]}",
-                    f"{first[at]!r:.200} and {second[at]!r:.200}",
-                    "one world for one task",
-                    "make `open` derive everything from the task, and share nothing between episodes",
-                )
-            )
-    return checked(len(twins), findings, missing="" if twins else "worlds: none could be played")
+        first, second = play.rollouts
+        if first.messages != second.messages:
+            findings.append(_other_world(play, "answers", first.messages, second.messages))
+        elif first.outcome != second.outcome:
+            findings.append(_other_world(play, "outcome", first.outcome, second.outcome))
+    return checked(len(twins), findings)
 
 
 def prompts_fit(trial: Trial) -> Checked:
     """The longest prompt leaves room for an answer."""
-    context, answer = trial.scene.context_length, trial.scene.contract.max_new_tokens
-    lengths = {
-        play.task.task_id: len(play.rollout.turns[0].context_ids)
-        for play in trial.empty
-        if play.rollouts and play.rollout.turns
-    }
-    if not lengths:
-        return checked(0, (), missing="prompts: none could be rendered")
-    longest = max(lengths, key=lengths.__getitem__)
-    if lengths[longest] + answer <= context:
-        return checked(len(lengths), (), notes=[f"the longest prompt has {lengths[longest]} tokens"])
-    over = sum(length + answer > context for length in lengths.values())
-    finding = Finding(
-        longest,
-        f"{over} of {len(lengths)} prompts leave no room for an answer; this is the longest",
-        f"{lengths[longest]} tokens + sampling.max_new_tokens = {answer}",
-        f"≤ {context}, the context of the model",
-        "shorten the prompts, lower sampling.max_new_tokens, or take a model with a longer context",
+    lengths = {play.task.task_id: len(play.rollout.turns[0].context_ids) for play in trial.prompted}
+    notes = [f"the longest prompt has {max(lengths.values())} tokens"] if lengths else []
+    remedy = "shorten the prompts, lower sampling.max_new_tokens, or take a model with a longer context"
+    return checked(
+        len(lengths),
+        _too_long(lengths, _room(trial), "prompts leave no room for an answer", remedy),
+        notes=notes,
     )
-    return checked(len(lengths), [finding])
+
+
+def demonstrations_fit(trial: Trial) -> Checked:
+    """The policy has room to say what is demonstrated: in each turn, and before the context is full."""
+    longest: dict[str, int] = defaultdict(int)
+    before_last: dict[str, int] = defaultdict(int)
+    for play, sample in samples(trial.gold):
+        name = play.task.task_id
+        longest[name] = max(longest[name], *(turn.end - turn.start for turn in sample.turns))
+        if len(play.rollout.turns) > 1:  # else it is the prompt that has to fit
+            before_last[name] = max(before_last[name], sample.turns[-1].start)
+    words = trial.scene.contract.max_new_tokens, "sampling.max_new_tokens"
+    findings = [
+        *_too_long(longest, words, "demonstrations have a turn too long", "raise sampling.max_new_tokens"),
+        *_too_long(
+            before_last,
+            _room(trial),
+            "demonstrations have no room for their last turn",
+            "lower episode.max_reply_chars or sampling.max_new_tokens, or take a model with a longer context",
+        ),
+    ]
+    return checked(len(longest), findings)
+
+
+def _room(trial: Trial) -> tuple[int, str]:
+    """How long a prompt may be, and how that comes about."""
+    context, answer = trial.scene.context_length, trial.scene.contract.max_new_tokens
+    return context - answer, f"the model's context of {context} less sampling.max_new_tokens = {answer}"
+
+
+def _too_long(lengths: Mapping[str, int], room: tuple[int, str], what: str, remedy: str) -> Iterator[Finding]:
+    """One finding for all that are too long, at the longest of them."""
+    limit, name = room
+    over = [task_id for task_id, length in lengths.items() if length > limit]
+    if over:
+        longest = max(over, key=lengths.__getitem__)
+        told = f"{len(over)} of {len(lengths)} {what}; this is the longest"
+        yield Finding(longest, told, f"{lengths[longest]} tokens", f"≤ {limit}: {name}", remedy)
 
 
 def _poor_gold(play: Play, full: float) -> Finding:
@@ -162,21 +180,32 @@ def _poor_gold(play: Play, full: float) -> Finding:
     return Finding(
         play.task.task_id,
         "the demonstration does not earn the full reward",
-        f"{play.reward:g} {play.grades[0][1]}{ended}",
+        f"{play.reward:g} {play.grades[0].parts}{ended}",
         f"{full:g}, the sum of the weights above 0",
         "mend the demonstration or the reward" if not ended else "raise the limit that cut it short",
     )
 
 
-def _crash(play: Play, what: str) -> Finding:
+def _crash(play: Play) -> Finding:
     """A world that failed; of its traceback, the last line."""
     error = next(rollout.error for rollout in play.rollouts if rollout.status is Status.ERROR)
     return Finding(
         play.task.task_id,
-        what,
+        "the world failed",
         error.strip().splitlines()[-1],
         "an answer or an outcome",
         "raise ToolError for what the model did wrong, and mend the rest",
+    )
+
+
+def _other_world(play: Play, what: str, first: object, second: object) -> Finding:
+    """Two worlds of one task that differ."""
+    return Finding(
+        play.task.task_id,
+        f"the task opened two worlds that differ in their {what}",
+        f"{first!r:.200} and {second!r:.200}",
+        "one world for one task",
+        "make `open` derive everything from the task, and share nothing between episodes",
     )
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from truing.errors import TruingError
 
+NOTHING_PLAYED = "attempts: none could be played and graded"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -36,5 +38,6 @@ class Checked:
 def checked(
     count: int, findings: Iterable[Finding], *, missing: str = "", notes: Iterable[str] = ()
 ) -> Checked:
-    """A result; one that looked at nothing has to say what was ``missing``."""
-    return Checked(count, tuple(findings), (missing,) if missing else (), tuple(notes))
+    """A result; where nothing could be looked at and no reason is given, an earlier check tells it."""
+    told = missing or ("" if count else NOTHING_PLAYED)
+    return Checked(count, tuple(findings), (told,) if told else (), tuple(notes))

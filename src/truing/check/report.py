@@ -1,6 +1,6 @@
 """All checks of a recipe, in the order in which they are told."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,19 +10,22 @@ from truing.check.trial import Trial, hold_trial
 from truing.envs.base import checked_tasks
 from truing.errors import DataError
 from truing.rollout.collect import Scene
+from truing.types import Task
 
 TASKS = 64
-"""Tasks that are looked at, of each split; the first of them."""
+"""Tasks that are looked at, of each split; they are spread over it, as data is often in some order."""
 
 SPLITS = "tasks can be used, and are each in one split"
 
 CHECKS: Mapping[str, Callable[[Trial], Checked]] = {
+    "attempts can be played and graded": environment.attempts_end,
     "the demonstration scores full": environment.gold_scores_full,
     "saying nothing does not score full": environment.empty_scores_less,
     "shuffled answers do not score full": environment.shuffled_score_less,
     "grading twice agrees": environment.grading_agrees,
     "a task opens the same world twice": environment.worlds_agree,
     "prompts fit the context": environment.prompts_fit,
+    "demonstrations fit": environment.demonstrations_fit,
     "tool names are one set": tools.names_agree,
     "bad calls are answered": tools.bad_calls_are_answered,
     "the prompt opens the assistant's turn": template.generation_prompt,
@@ -49,12 +52,26 @@ def check(scene: Scene) -> Report:
     try:
         splits = checked_tasks(scene.env)
     except DataError as error:
-        refused = checked(0, [Finding.of("all tasks", error)])
+        refused = checked(1, [Finding.of("all tasks", error)])
         return {SPLITS: refused} | {name: checked(0, (), missing="tasks: see above") for name in CHECKS}
-    tasks = [task for each in splits.values() for task in each[:TASKS]]
+    tasks = [task for each in splits.values() for task in _spread(each)]
     trial = hold_trial(scene, tasks)
     first = checked(sum(map(len, splits.values())), ())
-    return {SPLITS: first} | {name: function(trial) for name, function in CHECKS.items()}
+    return {SPLITS: first} | {name: _ask(function, trial) for name, function in CHECKS.items()}
+
+
+def _spread(tasks: Sequence[Task]) -> Iterator[Task]:
+    """At most ``TASKS`` tasks, evenly far apart."""
+    count = min(TASKS, len(tasks))
+    return (tasks[i * len(tasks) // count] for i in range(count))
+
+
+def _ask(function: Callable[[Trial], Checked], trial: Trial) -> Checked:
+    """The result of a check; a template that refuses what the check has it write is a finding too."""
+    try:
+        return function(trial)
+    except DataError as error:
+        return checked(1, [Finding.of(template.TEMPLATE, error)])
 
 
 def facts(report: Report) -> dict[str, Any]:
@@ -65,7 +82,9 @@ def facts(report: Report) -> dict[str, Any]:
             for name, result in report.items()
             for finding in result.findings
         ],
-        "not_checked": [{"check": name, "missing": m} for name, result in report.items() for m in result.missing],
+        "not_checked": [
+            {"check": name, "missing": m} for name, result in report.items() for m in result.missing
+        ],
         "notes": [{"check": name, "note": note} for name, result in report.items() for note in result.notes],
         "checked": {name: result.count for name, result in report.items()},
     }

@@ -8,14 +8,12 @@ import torch
 from truing.chat import Chat, answer, begin, encode_answer, hear, render_prompt
 from truing.chat.chat import ASKED, CALLED, SENTINEL, agree
 from truing.chat.render import text_of
-from truing.check.environment import NO_DEMONSTRATIONS
 from truing.check.finding import Checked, Finding, checked
 from truing.check.tools import NO_TOOLS
-from truing.check.trial import Play, Trial
+from truing.check.trial import Trial, samples
 from truing.errors import DataError
-from truing.messages import Said, answer_to
-from truing.rollout.flatten import flatten
-from truing.types import Sample, Task
+from truing.messages import Message, Said, answer_to
+from truing.types import Task
 
 TEMPLATE = "the chat template"
 OTHER_TEMPLATE = "set model.chat_template to one that does"
@@ -23,21 +21,23 @@ SHOWN = 40
 """Characters that a finding shows of a text."""
 
 PROBE = Task("truing-probe", "probe", ASKED, tools=(SENTINEL,))
+ANSWER = Said("truing")
 TURNS = (CALLED, CALLED, Said("Done."))
 """A conversation with two calls."""
 
 
 def generation_prompt(trial: Trial) -> Checked:
-    """A prompt ends in what opens the assistant's turn."""
+    """A prompt ends in what the template writes before an answer."""
     chat = trial.scene.chat
     open_, closed = (chat.text(ASKED, prompt=prompt) for prompt in (True, False))
-    if len(open_) > len(closed) and open_.startswith(closed):
+    before = chat.text([*ASKED, ANSWER.message()], prompt=False).partition(ANSWER.content)[0]
+    if len(open_) > len(closed) or before.strip() == closed.strip():
         return checked(1, (), notes=[f"it is {open_[len(closed) :]!r}"])
     finding = Finding(
         TEMPLATE,
         "it writes nothing where the assistant begins to speak",
         f"{open_[-SHOWN:]!r} with add_generation_prompt",
-        f"{closed[-SHOWN:]!r}, and then more",
+        f"{before[-SHOWN:]!r}, as before an answer",
         OTHER_TEMPLATE,
     )
     return checked(1, [finding])
@@ -46,7 +46,7 @@ def generation_prompt(trial: Trial) -> Checked:
 def stop_is_written(trial: Trial) -> Checked:
     """After what the assistant says, the template writes a token at which the sampler stops."""
     chat = trial.scene.chat
-    forms = [("an answer", Said("truing"), ())]
+    forms = [("an answer", ANSWER, ())]
     if any(task.tools for task in trial.tasks):
         forms.append(("a call", CALLED, (SENTINEL,)))
     findings = []
@@ -68,7 +68,7 @@ def stop_is_written(trial: Trial) -> Checked:
 def stop_is_trained(trial: Trial) -> Checked:
     """The last token of each demonstrated turn is a stop, and supervised fine-tuning trains it."""
     stops, findings, count = trial.scene.chat.stop_ids, [], 0
-    for play, sample in _samples(trial.gold):
+    for play, sample in samples(trial.gold):
         for turn in sample.turns:
             count += 1
             last = int(sample.token_ids[turn.end - 1])
@@ -83,7 +83,7 @@ def stop_is_trained(trial: Trial) -> Checked:
                         "report it: the renderer ends every demonstration with a stop",
                     )
                 )
-    return checked(count, findings, missing="" if count else NO_DEMONSTRATIONS)
+    return checked(count, findings)
 
 
 def bos_is_single(trial: Trial) -> Checked:
@@ -93,8 +93,7 @@ def bos_is_single(trial: Trial) -> Checked:
     if bos is None:
         return checked(0, (), missing="BOS: the tokenizer has none")
     findings = []
-    prompts = _prompts(trial)
-    for play in prompts:
+    for play in trial.prompted:
         ids = play.rollout.turns[0].context_ids
         leading = int((ids != bos).long().argmax()) if (ids != bos).any() else len(ids)
         if leading > 1:
@@ -107,13 +106,13 @@ def bos_is_single(trial: Trial) -> Checked:
                     "take BOS out of the template, or out of the task's messages",
                 )
             )
-    return checked(len(prompts), findings, missing="" if prompts else "prompts: none could be rendered")
+    return checked(len(trial.prompted), findings)
 
 
 def prompts_agree(trial: Trial) -> Checked:
     """Supervised fine-tuning and reinforcement learning show the same ids for the same task."""
     findings, count = [], 0
-    for play, sample in _samples(trial.gold, first_only=True):
+    for play, sample in samples(trial.gold, first_only=True):
         count += 1
         rl = render_prompt(trial.scene.chat, play.task).token_ids
         sft = sample.token_ids[: sample.prompt_length]
@@ -129,16 +128,16 @@ def prompts_agree(trial: Trial) -> Checked:
                     "report it: both are meant to come from one renderer",
                 )
             )
-    return checked(count, findings, missing="" if count else NO_DEMONSTRATIONS)
+    return checked(count, findings)
 
 
 def demonstrations_agree(trial: Trial) -> Checked:
     """The ids of a demonstration say what the template itself writes for that conversation."""
     chat, findings, count = trial.scene.chat, [], 0
-    whole = {play.task.task_id: (play, sample) for play, sample in _samples(trial.gold)}  # the last of each
+    whole = {play.task.task_id: (play, sample) for play, sample in samples(trial.gold)}  # the last of each
     for play, sample in whole.values():
         count += 1
-        messages = [*play.task.messages, *play.rollout.messages]
+        messages = [*play.task.messages, *_said(play.rollout.messages)]
         ours = text_of(chat, sample.token_ids).strip()
         theirs = chat.text(messages, play.task.tools, prompt=False).strip()
         if ours != theirs:
@@ -152,12 +151,12 @@ def demonstrations_agree(trial: Trial) -> Checked:
                     "give a template that writes an answer as it prompts for one",
                 )
             )
-    return checked(count, findings, missing="" if count else NO_DEMONSTRATIONS)
+    return checked(count, findings)
 
 
 def tools_are_shown(trial: Trial) -> Checked:
     """Each tool and each of its parameters stands in the prompt, more often than without tools."""
-    tasks = [play.task for play in _prompts(trial) if play.task.tools]
+    tasks = [play.task for play in trial.prompted if play.task.tools]
     findings = []
     for task in tasks:
         lacking = list(_not_shown(trial.scene.chat, task))
@@ -191,6 +190,12 @@ def turns_extend(trial: Trial) -> Checked:
     return checked(len(TURNS), (), notes=restarts)
 
 
+def _said(messages: Sequence[Message]) -> Sequence[Message]:
+    """Messages up to the assistant's last; where an episode was cut, a reply follows that no turn saw."""
+    last = max(i for i, message in enumerate(messages) if message["role"] == "assistant")
+    return messages[: last + 1]
+
+
 def _not_shown(chat: Chat, task: Task) -> Iterator[str]:
     """Names of tools, and of their parameters, that tools do not add to the prompt."""
     with_tools, without = (chat.text(task.messages, tools) for tools in (task.tools, ()))
@@ -199,16 +204,3 @@ def _not_shown(chat: Chat, task: Task) -> Iterator[str]:
             word = rf"(?<!\w){re.escape(name)}(?!\w)"
             if len(re.findall(word, with_tools)) <= len(re.findall(word, without)):
                 yield name if name == spec.name else f"{spec.name}.{name}"
-
-
-def _samples(gold: Sequence[Play], *, first_only: bool = False) -> Iterator[tuple[Play, Sample]]:
-    """The samples of each demonstration that could be played."""
-    for play in gold:
-        if play.rollouts and play.rollout.turns:
-            samples = flatten(play.rollout)
-            yield from ((play, sample) for sample in (samples[:1] if first_only else samples))
-
-
-def _prompts(trial: Trial) -> list[Play]:
-    """A play of each task whose prompt could be rendered."""
-    return [play for play in trial.empty if play.rollouts and play.rollout.turns]

@@ -1,5 +1,6 @@
 """Checks of tools: that all who name them mean the same, and that a wrong call is told to the model."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
@@ -25,11 +26,13 @@ def names_agree(trial: Trial) -> Checked:
     if not tasks:
         return checked(0, (), missing=NO_TOOLS)
     env, missing, unseen = trial.scene.env, "", 0
-    findings = []
+    findings, later = [], _shown_later(trial)
     for task in tasks:
         prompt = {spec.name for spec in task.tools}
         called = {call.name for said in turns(task) for call in said.calls}
-        findings += _strangers(task, "the demonstration calls", called - prompt, "the prompt", prompt)
+        findings += _strangers(
+            task, "the demonstration calls", called - prompt - later[task.task_id], "the prompt", prompt
+        )
         world = _open(env, task, trial.scene.limits.timeout) if isinstance(env, Agentic) else None
         if isinstance(world, ToolEpisode):
             held = set(world.tools)
@@ -53,7 +56,8 @@ def bad_calls_are_answered(trial: Trial) -> Checked:
         for name, said in _bad_calls(task).items():
             count += 1
             (answer,) = in_threads([partial(_tell, env, task, said)], trial.scene.limits.timeout)
-            if not answer.value:
+            ends = not answer.error and len(turns(task)) == 1  # such a world judges what is said at once
+            if not answer.value and not ends:
                 findings.append(
                     Finding(
                         task.task_id,
@@ -64,6 +68,16 @@ def bad_calls_are_answered(trial: Trial) -> Checked:
                     )
                 )
     return checked(count, findings)
+
+
+def _shown_later(trial: Trial) -> defaultdict[str, set[str]]:
+    """Tools that the world brings along with a request, by task: they are in no prompt."""
+    later: defaultdict[str, set[str]] = defaultdict(set)
+    for play in trial.gold:
+        said = [m["content"] for each in play.rollouts[:1] for m in each.messages if m["role"] == "user"]
+        called = {call.name for each in turns(play.task) for call in each.calls}
+        later[play.task.task_id] = {name for name in called if any(name in text for text in said)}
+    return later
 
 
 def _bad_calls(task: Task) -> dict[str, Said]:

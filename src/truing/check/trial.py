@@ -1,5 +1,6 @@
 """The plays that checks look at: each task is played with its demonstration, with nothing, with another's."""
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,14 +11,13 @@ from truing.chat import Chat, encode_answer
 from truing.contract import RAW
 from truing.errors import DataError, RewardError
 from truing.messages import Said
-from truing.rewards import grade
+from truing.rewards import Graded, grade
 from truing.rollout.collect import Scene, Voice, collect
+from truing.rollout.flatten import flatten
 from truing.rollout.seat import Seat
 from truing.rollout.voices import Script
 from truing.sample.hf import Completion
-from truing.types import FinishReason, Origin, Rollout, Status, Task
-
-Grades = tuple[float, dict[str, float]]
+from truing.types import FinishReason, Origin, Rollout, Sample, Status, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class Play:
 
     task: Task
     rollouts: tuple[Rollout, ...]  # none where it could not be played
-    grades: tuple[Grades, ...]  # none where it failed
+    grades: tuple[Graded, ...]  # none where it failed
     error: DataError | RewardError | None = None  # why it could not be played or graded
 
     @property
@@ -37,7 +37,7 @@ class Play:
     @property
     def reward(self) -> float:
         """What the first attempt earned."""
-        return self.grades[0][0]
+        return self.grades[0].reward
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +54,11 @@ class Trial:
     def plays(self) -> tuple[Play, ...]:
         """All of them."""
         return (*self.gold, *self.empty, *self.shuffled)
+
+    @property
+    def prompted(self) -> list[Play]:
+        """A play of each task whose prompt was shown."""
+        return [play for play in self.empty if play.rollouts and play.rollout.turns]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,15 +84,15 @@ class Recital:
 
 
 def hold_trial(scene: Scene, tasks: Sequence[Task]) -> Trial:
-    """Play every task; nothing is sampled, so only the room for an answer is taken from the contract."""
-    scene = replace(scene, contract=replace(RAW, max_new_tokens=scene.contract.max_new_tokens))
+    """Play every task. Nothing is sampled, and no context is too short: that is a check of its own."""
+    stage = replace(scene, contract=RAW, context_length=sys.maxsize)
     told = [task for task in tasks if task.demonstration is not None]
     return Trial(
         scene,
         tasks,
-        gold=[_play(task, Script(scene.chat), scene) for task in told],
-        empty=[_play(task, Recital(scene.chat, ()), scene) for task in tasks],
-        shuffled=[_play(task, Recital(scene.chat, turns(other)), scene) for task, other in _pairs(told)],
+        gold=[_play(task, Script(scene.chat), stage) for task in told],
+        empty=[_play(task, Recital(scene.chat, ()), stage) for task in tasks],
+        shuffled=[_play(task, Recital(scene.chat, turns(other)), stage) for task, other in _pairs(told)],
     )
 
 
@@ -95,6 +100,14 @@ def turns(task: Task) -> tuple[Said, ...]:
     """What a task's demonstration says; nothing where it has none."""
     said = task.demonstration
     return (Said(said),) if isinstance(said, str) else said or ()
+
+
+def samples(plays: Sequence[Play], *, first_only: bool = False) -> Iterator[tuple[Play, Sample]]:
+    """The samples of each play that got as far as a turn."""
+    for play in plays:
+        if play.rollouts and play.rollout.turns:
+            made = flatten(play.rollout)
+            yield from ((play, sample) for sample in (made[:1] if first_only else made))
 
 
 def _play(task: Task, voice: Voice, scene: Scene) -> Play:

@@ -10,7 +10,6 @@ from rich.console import Console
 from truing.api import environment
 from truing.chat import make_chat
 from truing.check import Checked, Report, check, facts
-from truing.cli.tokens import inert
 from truing.config import Recipe, load_recipe
 from truing.models.load import load
 from truing.rollout.collect import Scene
@@ -54,13 +53,15 @@ def _show(console: Console, report: Report) -> None:
             _line(console, f"    not checked: {missing}")
     for name, result in report.items():
         for finding in result.findings[:SHOWN]:
-            _line(console, f"\n✗ {name}: {finding.where}\n  {finding.what}")
+            console.print()
+            _line(console, f"✗ {name}: {finding.where}")
+            _line(console, f"  {finding.what}")
             told = {"got": finding.got, "expected": finding.expected, "remedy": finding.remedy}
             for key, text in told.items():
                 if text:
                     _line(console, f"    {key}: {text}")
         if len(result.findings) > SHOWN:
-            _line(console, f"\n  and {len(result.findings) - SHOWN} more: --json lists all")
+            _line(console, f"  and {len(result.findings) - SHOWN} more: --json lists all")
 
 
 def _mark(result: Checked) -> str:
@@ -71,6 +72,6 @@ def _mark(result: Checked) -> str:
 
 
 def _line(console: Console, text: str) -> None:
-    """Print lines as they are; nothing in them commands the terminal."""
-    for line in text.split("\n"):
-        console.print(inert(line), markup=False, soft_wrap=True)
+    """Print a line in which nothing commands the terminal."""
+    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    console.print(shown, markup=False, soft_wrap=True)

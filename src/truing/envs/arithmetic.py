@@ -10,7 +10,7 @@ from truing.config import Part
 from truing.envs.base import Split
 from truing.envs.drawn import distinct, known_kinds, take_turns
 from truing.envs.kinds import KINDS, Draws, Question
-from truing.rewards import Rewards, extract_answer, write_answer
+from truing.rewards import Rewards, after_thought, extract_answer, write_answer
 from truing.types import Rollout, Task
 
 
@@ -71,7 +71,7 @@ class Arithmetic:
 
 def exact(rollout: Rollout, task: Task) -> float:
     """1.0 where the response is the answer and nothing else (white space around it aside)."""
-    return float(rollout.text.strip() == task.answer)
+    return float(after_thought(rollout.text).strip() == task.answer)
 
 
 def partial(rollout: Rollout, task: Task) -> float:

@@ -18,7 +18,8 @@ class Env(Protocol):
 
     ``tasks`` gives the same tasks in the same order at every call. A task of one split never has the
     id or the messages of a task of the other (``checked_tasks`` proves it). ``notes`` says in
-    sentences what was left out of the data, and is empty where nothing was.
+    sentences what was left out of the data, and is empty where nothing was. An environment may name in
+    ``idle`` the tasks that doing nothing solves, where its data is so; `truing check` reads it.
     """
 
     rewards: Rewards

@@ -12,6 +12,9 @@ from truing.messages import Said, ToolCall
 from truing.rewards import write_answer
 from truing.types import Rollout, Task
 
+MORE_WORDS = (0, 4, 8, 16, 32)
+"""Words of a paragraph that a demonstrated query adds to its title, the fewest that find it."""
+
 
 @tool
 def search(query: str) -> str:
@@ -61,15 +64,24 @@ class MusiqueSearch(Musique):
         return ()
 
     def _demonstration(self, question: Question) -> tuple[Said, ...]:
-        """Search for the question, then by title for each supporting paragraph not yet found; answer."""
+        """Search for the question, then for each supporting paragraph not yet found; answer."""
         queries = [question.text]
-        found = set(self.collection.search(question.text, self.config.search_results))
+        found = set(self._search(question.text))
         for passage in _supporting(question):
             if passage not in found:
-                queries.append(passage.title)
-                found |= set(self.collection.search(passage.title, self.config.search_results))
+                queries.append(self._query(passage))
+                found |= set(self._search(queries[-1]))
         searches = [Said(calls=(ToolCall(search.spec.name, {"query": query}),)) for query in queries]
         return (*searches, Said(write_answer(question.answers[0], self.config.answer_format)))
+
+    def _search(self, query: str) -> Sequence[Passage]:
+        return self.collection.search(query, self.config.search_results)
+
+    def _query(self, passage: Passage) -> str:
+        """The title of a passage, with as many words of its text as it takes to find it."""
+        words = passage.text.split()
+        queries = [" ".join([passage.title, *words[:count]]) for count in MORE_WORDS]
+        return next((query for query in queries if passage in self._search(query)), passage.title)
 
 
 def support(rollout: Rollout, task: Task) -> float:

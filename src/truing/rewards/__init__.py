@@ -3,6 +3,7 @@
 from truing.rewards.grade import Graded, PerTurn, RewardFn, Rewards, grade
 from truing.rewards.text import (
     AnswerFormat,
+    after_thought,
     exact_match,
     extract_answer,
     f1,
@@ -17,6 +18,7 @@ __all__ = [
     "PerTurn",
     "RewardFn",
     "Rewards",
+    "after_thought",
     "exact_match",
     "extract_answer",
     "f1",

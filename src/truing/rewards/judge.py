@@ -19,6 +19,7 @@ from truing.models.store import cache_dir
 from truing.rewards.judge_config import JudgeConfig
 from truing.rewards.replies import Replies
 from truing.rewards.speakers import Endpoint, LocalModel
+from truing.rewards.text import after_thought
 from truing.types import Rollout, Task
 
 BEST = 10
@@ -56,7 +57,7 @@ class Judge:
         """
         asked = "\n\n".join(message["content"] for message in task.messages if message["role"] == "user")
         prompt = Template(self.config.prompt).substitute(
-            question=asked, reference=self.reference(task), response=rollout.text
+            question=asked, reference=self.reference(task), response=after_thought(rollout.text)
         )
         request = json.dumps({**self._speaker.identity, "prompt": prompt}, sort_keys=True)
         key = hashlib.sha256(request.encode()).hexdigest()

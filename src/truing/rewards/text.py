@@ -70,12 +70,18 @@ def write_answer(answer: str, answer_format: AnswerFormat) -> str:
     return answer if answer_format == "line" else f"<answer>{answer}</answer>"
 
 
+def after_thought(response: str) -> str:
+    """What a response says after its thought; all of it where it closes none with ``</think>``."""
+    return response.rpartition("</think>")[2]
+
+
 def extract_answer(response: str, answer_format: AnswerFormat) -> str | None:
     """The answer that a response gives, stripped; None where it gives none.
 
     ``line``: its first line that is not blank. ``tag``: the content of its last complete
-    ``<answer>…</answer>``; what stands before is thinking.
+    ``<answer>…</answer>``; what stands before is thinking. A thought up to ``</think>`` is no part of it.
     """
+    response = after_thought(response)
     if answer_format == "line":
         return next((line.strip() for line in response.splitlines() if line.strip()), None)
     tags = _TAG.findall(response)
@@ -90,6 +96,7 @@ def follows_format(response: str, answer_format: AnswerFormat) -> bool:
     """
     if extract_answer(response, answer_format) is None:
         return False
+    response = after_thought(response)
     if answer_format == "line":
         return sum(bool(line.strip()) for line in response.splitlines()) == 1
     return response.count("<answer>") == response.count("</answer>") == 1 and response.rstrip().endswith(

@@ -13,7 +13,7 @@ from truing.envs.source import Row, parse_spec, read_rows
 from truing.envs.tools import ToolEpisode
 from truing.errors import DataError, RecipeError
 from truing.messages import ToolSpec
-from truing.rewards import Rewards, exact_match
+from truing.rewards import Rewards, after_thought, exact_match
 from truing.types import Rollout, Task
 
 NEEDED = ("id", "prompt")
@@ -115,4 +115,4 @@ def _exact(rollout: Rollout, task: Task) -> float:
             f"task {task.task_id} has no answer to compare with",
             remedy="give every task an answer, or reward functions from Python: truing.train(…, rewards=…)",
         )
-    return exact_match(rollout.text, [task.answer])
+    return exact_match(after_thought(rollout.text), [task.answer])

@@ -49,8 +49,10 @@ class BFCL:
         self._tasks = split_apart(
             tasks, lambda i, j: not marks[i].isdisjoint(marks[j]), config.eval_share, config.seed
         )
-        free = sum(task.answer == () for task in tasks)
-        self.notes: Sequence[str] = (f"solved by doing nothing: {free} irrelevance rows",) if free else ()
+        self.idle = tuple(task.task_id for task in tasks if task.answer == ())
+        """Tasks that no function can answer: doing nothing solves them."""
+        free = f"solved by doing nothing: {len(self.idle)} irrelevance rows"
+        self.notes: Sequence[str] = (free,) if self.idle else ()
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """The tasks of a split, in the order of the data."""

@@ -16,7 +16,7 @@ from truing.envs.taubench.store import Store
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import DataError
 from truing.messages import Said, ToolCall, ToolSpec
-from truing.rewards import Rewards
+from truing.rewards import Rewards, after_thought
 from truing.types import Rollout, Status, Task
 
 ONE_MESSAGE = (
@@ -95,7 +95,7 @@ class TauBench:
 
 def solved(rollout: Rollout, task: Task) -> float:
     """1.0 where the attempt came to its end with the right data, and its last words hold all outputs."""
-    said = rollout.text.lower().replace(",", "")
+    said = after_thought(rollout.text).lower().replace(",", "")
     told = all(output.lower().replace(",", "") in said for output in task.answer["outputs"])
     return float(rollout.status is Status.DONE and told and state(rollout, task))
 

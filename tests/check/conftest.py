@@ -1,0 +1,32 @@
+"""The report of a check, by the environment and the template that it is about."""
+
+import pytest
+
+from truing.chat import Chat, make_chat
+from truing.check import check
+from truing.config import EpisodeConfig
+from truing.contract import SamplingContract
+from truing.rollout.collect import Scene
+
+
+@pytest.fixture
+def report(chat):
+    """``report(env)`` checks it; the chat, the room for an answer and the context can be others."""
+
+    def made(env, chat=chat, room=128, context=2048):
+        return check(Scene(chat, env, SamplingContract(max_new_tokens=room), EpisodeConfig(), context))
+
+    return made
+
+
+@pytest.fixture
+def spoken(tiny):
+    """``spoken(("was", "is"), …)`` is the tiny model's chat with its template changed."""
+
+    def made(*changes, **options) -> Chat:
+        for was, now in changes:
+            assert was in tiny.tokenizer.chat_template
+            tiny.tokenizer.chat_template = tiny.tokenizer.chat_template.replace(was, now)
+        return make_chat(tiny.tokenizer, tiny.stop_ids, **options)
+
+    return made

@@ -1,0 +1,57 @@
+"""A shop in which nothing is wrong, to plant faults in."""
+
+from truing.envs.tools import ToolEpisode, tool
+from truing.messages import Said, ToolCall
+from truing.types import Task
+
+PRICES = {
+    f"{colour} {thing}": 10 * i + j
+    for i, colour in enumerate(("red", "blue"))
+    for j, thing in enumerate(("cup", "pen", "hat"))
+}
+
+
+@tool
+def price(item: str) -> str:
+    """What something costs."""
+    return str(PRICES[item])
+
+
+def exact(rollout, task):
+    return float(rollout.text == task.answer)
+
+
+class Quiz:
+    """Questions of one turn."""
+
+    notes = ()
+
+    def __init__(self, reward=exact, *, weight=1.0):
+        self.rewards = {"reward": (reward, weight)}
+        self.made = {"train": [self.task(item) for item in PRICES if "red" in item]}
+        self.made["eval"] = [self.task(item) for item in PRICES if "blue" in item]
+
+    def task(self, item):
+        asked = ({"role": "user", "content": f"What costs a {item}?"},)
+        return Task(item, "quiz", asked, str(PRICES[item]), str(PRICES[item]))
+
+    def tasks(self, split):
+        return self.made[split]
+
+
+class Shop(Quiz):
+    """The same questions, with a tool to find the answer by."""
+
+    def __init__(self, reward=exact, *, world=lambda task: ToolEpisode([price]), **changes):
+        self.changes = changes
+        super().__init__(reward)
+        self.world = world
+
+    def task(self, item):
+        asked = ({"role": "user", "content": f"What costs a {item}?"},)
+        said = (Said(calls=(ToolCall("price", {"item": item}),)), Said(str(PRICES[item])))
+        facts = {"demonstration": said, "tools": (price.spec,)} | self.changes
+        return Task(item, "shop", asked, str(PRICES[item]), **facts)
+
+    def open(self, task):
+        return self.world(task)

@@ -1,0 +1,159 @@
+"""Faults of an environment, one planted for each check."""
+
+import itertools
+
+import pytest
+from shop import PRICES, Quiz, Shop, exact, price
+
+from truing.envs.tools import ToolEpisode
+
+TASKS = len(PRICES)
+
+
+def found(report, name):
+    """What a check found, by where; each is told in full."""
+    findings = report[name].findings
+    assert all(each.what and each.got and each.expected and each.remedy for each in findings)
+    return [each.where for each in findings]
+
+
+def always(rollout, task):
+    return 1.0
+
+
+def broken(rollout, task):
+    raise KeyError("score")
+
+
+def test_a_reward_that_fails_is_found(report):
+    result = report(Quiz(broken))["attempts can be played and graded"]
+    assert len(result.findings) == 3 * TASKS
+    assert "raised KeyError" in result.findings[0].what
+
+
+def test_what_could_not_be_graded_is_not_called_clean(report):
+    result = report(Quiz(broken))["the demonstration scores full"]
+    assert (result.count, result.missing) == (0, ("attempts: none could be played and graded",))
+
+
+class Torn(ToolEpisode):
+    """A world that has lost its till."""
+
+    def outcome(self):
+        raise OSError("no till")
+
+
+def test_a_world_that_fails_is_found(report):
+    result = report(Shop(world=lambda task: Torn([price])))["attempts can be played and graded"]
+    assert len(result.findings) == 3 * TASKS
+    assert result.findings[0].got == "OSError: no till"
+
+
+def test_a_demonstration_that_ends_too_early_is_found(report):
+    said = Shop().made["train"][0].demonstration[:1]
+    result = report(Shop(demonstration=said))["attempts can be played and graded"]
+    assert "ends before its episode does" in result.findings[0].what
+
+
+def test_a_poor_demonstration_is_found(report):
+    half = report(Quiz(lambda rollout, task: exact(rollout, task) / 2))
+    assert len(found(half, "the demonstration scores full")) == TASKS
+    assert half["the demonstration scores full"].findings[0].got == "0.5 {'reward': 0.5}"
+
+
+def test_full_is_the_sum_of_the_weights_above_0(report):
+    env = Quiz(weight=2.0)
+    env.rewards |= {"length": (lambda rollout, task: 0.0, -0.5), "told": (always, 0.0)}
+    assert not found(report(env), "the demonstration scores full")
+
+
+def test_tasks_without_a_demonstration_are_told(report):
+    result = report(Shop(demonstration=None))["the demonstration scores full"]
+    assert result.missing == (f"demonstrations: {TASKS} tasks have none",)
+
+
+def test_a_reward_for_silence_is_found(report):
+    assert len(found(report(Quiz(always)), "saying nothing does not score full")) == TASKS
+
+
+def test_tasks_that_silence_solves_by_the_data_are_counted(report):
+    env = Quiz(always)
+    env.idle = list(PRICES)[1:]
+    result = report(env)
+    assert found(result, "saying nothing does not score full") == list(PRICES)[:1]
+    assert result["saying nothing does not score full"].notes[0].endswith(f"says: {TASKS - 1}")
+
+
+def test_a_reward_for_any_answer_is_found(report):
+    told = report(Quiz(lambda rollout, task: float(rollout.text != "")))
+    assert found(told, "shuffled answers do not score full") == ["quiz"]
+    assert not found(told, "saying nothing does not score full")
+
+
+def test_answers_are_shuffled_among_those_that_differ(report):
+    env = Quiz(always)
+    for split, tasks in env.made.items():
+        env.made[split] = [
+            task.__class__(**{**vars(task), "answer": "1", "demonstration": "1"}) for task in tasks
+        ]
+    result = report(env)["shuffled answers do not score full"]
+    assert (result.count, result.findings) == (0, ())
+    assert result.missing == ("families without two answers that can be played: quiz",)
+
+
+def test_a_reward_that_changes_is_found(report):
+    calls = itertools.count()
+    told = report(Quiz(lambda rollout, task: 1 / (1 + next(calls))))
+    assert len(found(told, "grading twice agrees")) == 3 * TASKS
+
+
+@pytest.mark.parametrize("differs", ["answers", "outcome"])
+def test_a_world_that_changes_is_found(report, differs):
+    opened = itertools.count()
+
+    def world(task):
+        count = next(opened)
+        return {
+            "outcome": Drifting([price], lambda: {"count": count}),
+            "answers": Drifting([price], count=count),
+        }[differs]
+
+    findings = report(Shop(world=world))["a task opens the same world twice"].findings
+    assert findings
+    assert all(each.what.endswith(differs) for each in findings)
+
+
+class Drifting(ToolEpisode):
+    """A world that tells how many were opened before it."""
+
+    def __init__(self, tools, outcome=dict, count=""):
+        super().__init__(tools, outcome)
+        self.count = count
+
+    def reply(self, said):
+        return [
+            {**message, "content": f"{message['content']}{self.count}"} for message in super().reply(said)
+        ]
+
+
+def test_prompts_that_leave_no_room_are_found(report):
+    told = report(Quiz(), context=30, room=20)
+    (finding,) = told["prompts fit the context"].findings
+    assert finding.what.startswith(f"{TASKS} of {TASKS} prompts")
+    longest = max(PRICES, key=len)
+    assert len(finding.where) == len(longest)
+    assert finding.expected.startswith("≤ 10: ")
+    assert not found(told, "demonstrations fit")  # their one turn comes right after the prompt
+
+
+def test_a_demonstrated_turn_longer_than_the_policy_may_speak_is_found(report):
+    assert len(found(report(Shop(), room=5), "demonstrations fit")) == 1
+
+
+def test_a_demonstration_longer_than_the_context_is_found(report):
+    prompt = int(report(Shop())["prompts fit the context"].notes[0].split()[-2])
+    told = report(Shop(), context=prompt + 128)
+    assert not found(told, "prompts fit the context")
+    (finding,) = told["demonstrations fit"].findings
+    assert "no room for their last turn" in finding.what
+    assert not found(told, "the demonstration scores full")

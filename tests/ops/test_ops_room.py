@@ -110,6 +110,7 @@ CALLS = {
     "zero_outside": lambda: (masks.zero_outside, LOGPROB_BT, MASK_BT),
     "group_advantages": lambda: (advantages.group_advantages, REWARDS_R, GROUP_R, "group"),
     "leave_one_out": lambda: (advantages.leave_one_out, REWARDS_R, GROUP_R),
+    "turn_returns": lambda: (advantages.turn_returns, REWARDS_R, REWARDS_R[:, None].repeat(1, 2)),
     "log_ratio": lambda: (ratios.log_ratio, LOGPROB_BT, OLD_BT),
     "token_ratio": lambda: (ratios.token_ratio, LOGPROB_BT),
     "sequence_ratio": lambda: (ratios.sequence_ratio, LOGPROB_BT, MASK_BT),

@@ -55,6 +55,7 @@ def test_reference_solutions_solve_every_task(references):
 def test_what_doing_nothing_solves_is_what_the_notes_list(env, shared):
     free = [name for name, task in every(env).items() if env.open(task).solved()]
     assert free == [f"agentdojo-banking-user_task_{i}" for i in (5, 6, 8, 9, 10)]
+    assert env.idle == tuple(free)
     assert env.notes == (f"solved by doing nothing: {', '.join(free)}",)
     assert {row["id"] for row in rows(shared) if row["utility_of_doing_nothing"]} <= set(free)
 
@@ -99,3 +100,9 @@ def test_suites_and_seed_choose():
     assert families == {"agentdojo/slack", "agentdojo/banking"}
     other = make_env("agentdojo", {"suites": ["slack", "banking"], "seed": 3})
     assert [t.task_id for t in env.tasks("eval")] != [t.task_id for t in other.tasks("eval")]
+
+
+def test_the_clock_of_an_office_stands_still(env):
+    task = every(env)["agentdojo-workspace-user_task_7"]
+    first, second = (play(env, task, task.demonstration)[1:] for _ in range(2))
+    assert first == second

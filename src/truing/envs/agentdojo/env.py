@@ -47,8 +47,10 @@ class AgentDojo:
         self._tasks = split_apart(
             tasks, lambda i, j: needs[i] <= needs[j] or needs[j] <= needs[i], config.eval_share, config.seed
         )
-        free = [task.task_id for task in tasks if self.open(task).solved()]
-        self.notes: Sequence[str] = (f"solved by doing nothing: {', '.join(free)}",) if free else ()
+        self.idle = tuple(task.task_id for task in tasks if self.open(task).solved())
+        """Tasks that doing nothing solves, by their published checks."""
+        free = f"solved by doing nothing: {', '.join(self.idle)}"
+        self.notes: Sequence[str] = (free,) if self.idle else ()
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """The tasks of a split, suite by suite."""

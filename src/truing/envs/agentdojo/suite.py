@@ -3,14 +3,17 @@
 Imported by ``env.py`` alone, and only when the environment is made: the package is optional.
 """
 
+import datetime
 import json
 from collections.abc import Mapping, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from agentdojo.agent_pipeline.agent_pipeline import load_system_message
 from agentdojo.agent_pipeline.tool_execution import tool_result_to_str
 from agentdojo.base_tasks import BaseUserTask
+from agentdojo.default_suites.v1.tools import cloud_drive_client, email_client
 from agentdojo.functions_runtime import Function, FunctionCall, FunctionsRuntime, TaskEnvironment
 from agentdojo.task_suite import get_suite
 from deepdiff import DeepDiff
@@ -21,6 +24,20 @@ from truing.types import Task
 
 VERSION = "v1.2.2"
 """The version of the suites. Another one has other tasks and other checks."""
+
+
+class OfficeTime(datetime.datetime):
+    """The clock of the offices stands still: a world must be the same whenever it is opened."""
+
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+        """Noon of the day that the offices say it is."""
+        return datetime.datetime(2024, 5, 15, 12, tzinfo=tz)
+
+
+# The two modules that stamp what they make with the time of the machine.
+for module in (cloud_drive_client, email_client):
+    module.datetime = SimpleNamespace(**{**vars(datetime), "datetime": OfficeTime})
 
 
 class Suite:

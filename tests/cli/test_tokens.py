@@ -36,6 +36,7 @@ def make_row(name: str) -> SampleRow:
             [Origin.PROMPT, Origin.TEMPLATE, Origin.SAMPLED, Origin.SAMPLED], dtype=torch.uint8
         ),
         policy_mask=torch.tensor([False, False, True, False]),
+        excluded=torch.tensor([1, 1, 0, 2], dtype=torch.uint8),
         sampler_logprob=numbers,
         old_logprob=numbers,
         advantage=numbers,
@@ -83,7 +84,7 @@ def test_the_last_update_is_shown_with_a_row_per_token(run):
     }
     assert rows["0"] == ["0", "0", "What", "PROMPT", "–", "–", "–", "–", "–", "–"]
     assert rows["2"][3:] == ["SAMPLED", "policy", "-1", "-1", "-0.3069", "–", "2", "-1"]
-    assert rows["3"][2:5] == ["4", "SAMPLED", "-inf"]
+    assert rows["3"][2:6] == ["4", "SAMPLED", "(structure)", "-inf"]
 
 
 def test_json_has_every_token_and_null_where_nothing_was_recorded(run):
@@ -93,6 +94,7 @@ def test_json_has_every_token_and_null_where_nothing_was_recorded(run):
     token = shown["tokens"][2]
     assert token["text"] == HOSTILE
     assert token["masks"] == ["policy"]
+    assert [each["excluded"] for each in shown["tokens"]] == ["NOT_SAMPLED", "NOT_SAMPLED", "NO", "STRUCTURE"]
     assert (token["ref"], token["sampler"]) == (None, -1.0)
     assert token["ratio"] == pytest.approx(2.0)
     assert shown["tokens"][3]["sampler"] == "-Infinity"

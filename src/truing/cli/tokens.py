@@ -13,7 +13,7 @@ from rich.text import Text
 from truing.errors import ModelError, RecordError
 from truing.record import RunReader, SampleRow, StepRow
 from truing.record.lines import dump_json
-from truing.types import MASKS, Origin
+from truing.types import MASKS, Excluded, Origin
 
 COLOURS = {
     Origin.PROMPT: "blue",
@@ -119,6 +119,7 @@ def token_list(row: SampleRow, texts: Sequence[str]) -> list[dict[str, Any]]:
             "text": texts[t],
             "origin": Origin(int(sample.origin[t])).name,
             "masks": [name.removesuffix("_mask") for name in MASKS if getattr(sample, name)[t]],
+            "excluded": Excluded(int(sample.excluded[t])).name,
             **{name: float(stream[t]) for name, stream in streams.items()},
         }
         for t in range(len(sample))
@@ -155,7 +156,7 @@ def token_table(listed: Sequence[Token]) -> Table:
             str(token["id"]),
             Text(inert(token["text"]), style=_style(token)),
             token["origin"],
-            " ".join(token["masks"]),
+            " ".join([*token["masks"], *_why_not(token)]),
             *("–" if math.isnan(token[name]) else f"{token[name]:.4g}" for name in NUMBERS),
         )
     return table
@@ -164,6 +165,12 @@ def token_table(listed: Sequence[Token]) -> Table:
 def inert(text: str) -> str:
     r"""The text with all that a terminal might obey escaped: an escape character becomes ``\x1b``."""
     return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _why_not(token: Token) -> list[str]:
+    """Why a token that the policy chose is under no policy term; nothing where it is, or chose nothing."""
+    plain = token["excluded"] in (Excluded.NO.name, Excluded.NOT_SAMPLED.name)
+    return [] if plain else [f"({token['excluded'].lower()})"]
 
 
 def _style(token: Token) -> str:

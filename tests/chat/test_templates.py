@@ -4,11 +4,16 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from episodes import TASK, as_written, play
 
+from truing.chat import answer, begin, encode_answer, hear
 from truing.chat.chat import native_format
+from truing.chat.render import text_of
+from truing.envs.tools import ToolEpisode
 from truing.errors import DataError, ModelError
 from truing.messages import Said, ToolCall
+from truing.types import Origin
 
 PAGE = (Path(__file__).parents[2] / "docs" / "templates.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\|[^|]+\| `(.+?)` \| (\w+) \| (\w+)(?: at `(.+?)`)? \|$", PAGE, re.MULTILINE)
@@ -66,3 +71,17 @@ def test_what_a_system_message_says_is_always_shown(speak, name):
     text = chat.text(asked)
     assert "Be brief." in text
     assert ("Be brief.\n\nHi." in text) is (name == "trl/gemma") is not chat.system_role
+
+
+@pytest.mark.parametrize("name", ["lenml/mistral_nemo", "trl/gptoss", "lenml/qwen2_5", "trl/llama3"])
+def test_malformed_calls_in_a_row_are_answered(speak, name):
+    chat = speak(name)
+    said = Said("a call, badly written", problems=("Call 1 is malformed.", "Call 2 too."))
+    dialogue, _ = begin(chat, TASK)
+    for _ in range(3):
+        drawn = encode_answer(chat, dialogue.messages, said, dialogue.tools)
+        dialogue = hear(chat, dialogue, torch.tensor([]).long(), drawn, said)
+        dialogue, context = answer(chat, dialogue, ToolEpisode([]).reply(said))
+        told = text_of(chat, context.token_ids[context.origin == Origin.TOOL])
+        assert "Error: Call 1 is malformed." in told
+        assert "Error: Call 2 too." in told

@@ -8,9 +8,9 @@ import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from truing.chat.calls import FORMATS, OPEN_THOUGHT, detect
-from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_system
+from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_stray_answers, without_system
 from truing.errors import DataError, ModelError
-from truing.messages import Message, Said, ToolCall, ToolSpec
+from truing.messages import Message, Said, ToolCall, ToolSpec, answer_to
 
 SENTINEL = ToolSpec(
     "truing_probe", "A probe.", {"type": "object", "properties": {"word": {"type": "string"}}}
@@ -30,6 +30,7 @@ class Chat:
     tool_format: str  # how this model writes a call: a name from the table in chat/calls.py, or "unknown"
     tool_prompt: ToolPrompt | None  # supplied by Truing; None where the template shows tools itself
     system_role: bool  # where the template shows no system message, the first user message begins with it
+    stray_answers: bool = True  # whether tool messages may follow a turn without calls: a malformed one
 
     def text(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, prompt: bool = True
@@ -39,6 +40,8 @@ class Chat:
             raise _unknown_format(self.tool_format)
         if self.tool_prompt is not None:
             messages, tools = with_tool_prompt(messages, tools, self.tool_prompt), ()
+        elif not self.stray_answers:
+            messages = without_stray_answers(messages)
         if not self.system_role:
             messages = without_system(messages)
         return rendered(self.tokenizer, messages, tools, prompt=prompt)
@@ -71,7 +74,7 @@ def make_chat(
     system_role = shows_system(tokenizer)
     if native is not None:
         written = native if tool_format == "auto" else tool_format
-        return Chat(tokenizer, tuple(stop_ids), written, None, system_role)
+        return Chat(tokenizer, tuple(stop_ids), written, None, system_role, takes_stray_answers(tokenizer))
     supplied = "hermes" if tool_prompt == "auto" else tool_prompt
     if tool_format not in ("auto", "hermes"):
         raise ModelError(
@@ -89,6 +92,16 @@ def shows_system(tokenizer: PreTrainedTokenizerBase) -> bool:
         return SENTINEL.name in rendered(tokenizer, [system, *ASKED], (), prompt=True)
     except DataError:
         return False
+
+
+def takes_stray_answers(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a template renders tool messages after turns without a call: Mistral's and gpt-oss's refuse."""
+    told = [Said(SENTINEL.name).message(), answer_to(ToolCall("error", {}), 0, SENTINEL.name)]
+    try:
+        rendered(tokenizer, [*ASKED, *told, *told], (SENTINEL,), prompt=True)
+    except DataError:
+        return False
+    return True
 
 
 def native_format(tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int]) -> str | None:

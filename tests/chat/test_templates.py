@@ -1,11 +1,12 @@
 """The table of docs/templates.md, row by row, and what the page says of the supplied tool prompt."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from episodes import TASK, as_written, play
+from episodes import TASK, as_written, in_words, play
 
 from truing.chat import answer, begin, encode_answer, hear
 from truing.chat.chat import native_format
@@ -85,3 +86,10 @@ def test_malformed_calls_in_a_row_are_answered(speak, name):
         told = text_of(chat, context.token_ids[context.origin == Origin.TOOL])
         assert "Error: Call 1 is malformed." in told
         assert "Error: Call 2 too." in told
+
+
+def test_a_harmony_turn_without_tools_is_read_as_its_final_message(speak):
+    chat, task = speak("trl/gptoss"), replace(TASK, tools=())
+    drawn = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>ok<|return|>"
+    rollout = play(chat, in_words(chat, drawn), in_words(chat, drawn), task=task)
+    assert [m["content"] for m in rollout.messages] == ["ok", "moon", "ok"]

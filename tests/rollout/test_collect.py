@@ -306,7 +306,22 @@ def test_a_world_that_changes_what_it_was_given_changes_no_message(chat):
         return []
 
     made = scene(chat, Answering(answer=answer))
-    (group,) = collect([asking(["moon"])], group_size=1, scene=made, voice=Script(chat), grade=None, key=("t",))
+    (group,) = collect(
+        [asking(["moon"])], group_size=1, scene=made, voice=Script(chat), grade=None, key=("t",)
+    )
     (message,) = group.rollouts[0].messages
     assert message["tool_calls"][0]["function"]["arguments"] == {"word": ["moon"]}
     assert group.rollouts[0].status is Status.DONE
+
+
+@pytest.mark.parametrize("room", range(0, 40, 4))
+def test_a_forced_prefix_for_which_the_context_has_no_room_stops_no_run(tiny, chat, room):
+    rules = SamplingContract(stop_ids=tiny.stop_ids, max_new_tokens=4)
+    length = len(chat.tokenizer(chat.text(TASK.messages))["input_ids"]) + 4 + room
+    voice = Policy(
+        HFSampler(tiny.model, context_length=length), rules, torch.tensor([65] * 20), force_rate=1.0
+    )
+    made = Scene(chat, Plain(), rules, EpisodeConfig(), length)
+    (group,) = collect([TASK], group_size=1, scene=made, voice=voice, grade=None, key=("t",))
+    forced = (group.rollouts[0].turns[0].context_origin == Origin.FORCED).sum()
+    assert forced == (20 if room >= 20 else 0)

@@ -1,12 +1,13 @@
 """The table of docs/templates.md, row by row, and what the page says of the supplied tool prompt."""
 
+import copy
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from episodes import TASK, as_written, in_words, play
+from episodes import TASK, as_written, in_words, play, stop_ids
 
 from truing.chat import answer, begin, encode_answer, hear
 from truing.chat.chat import native_format
@@ -93,3 +94,9 @@ def test_a_harmony_turn_without_tools_is_read_as_its_final_message(speak):
     drawn = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>ok<|return|>"
     rollout = play(chat, in_words(chat, drawn), in_words(chat, drawn), task=task)
     assert [m["content"] for m in rollout.messages] == ["ok", "moon", "ok"]
+
+
+def test_a_template_that_drops_what_tools_answer_gets_a_supplied_prompt(templates, minimind):
+    own = copy.copy(minimind)
+    own.chat_template = templates["lenml/qwen2_5"].replace('message.role == "tool"', "false")
+    assert native_format(own, stop_ids(own)) is None

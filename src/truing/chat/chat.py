@@ -20,6 +20,9 @@ SENTINEL = ToolSpec(
 ASKED = ({"role": "user", "content": "hello"},)
 CALLED = Said(calls=(ToolCall(SENTINEL.name, {"word": "truing"}),))
 
+ANSWERED = "7358113"
+"""What the tool answers: a number, which no template writes otherwise."""
+
 
 @dataclass(frozen=True, eq=False)
 class Chat:
@@ -105,15 +108,17 @@ def takes_stray_answers(tokenizer: PreTrainedTokenizerBase) -> bool:
 
 
 def native_format(tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int]) -> str | None:
-    """How a template writes calls; None where it shows no tools, or drops the calls of an assistant."""
+    """How a template writes calls; None where it shows no tools, or drops calls or what answers them."""
     try:
         shown = rendered(tokenizer, ASKED, (SENTINEL,), prompt=True)
         called = rendered(tokenizer, [*ASKED, CALLED.message()], (SENTINEL,), prompt=False)
+        answer = answer_to(CALLED.calls[0], 0, ANSWERED)
+        answered = rendered(tokenizer, [*ASKED, CALLED.message(), answer], (SENTINEL,), prompt=True)
     except DataError:
         return None
     # a thought that the prompt opens is no part of the call, though both may begin with "<"
     writes = called[agree(OPEN_THOUGHT.sub("", shown), called) :].rstrip()
-    if SENTINEL.name not in shown or SENTINEL.name not in writes:
+    if SENTINEL.name not in shown or SENTINEL.name not in writes or ANSWERED not in answered:
         return None
     for stop in tokenizer.convert_ids_to_tokens(list(stop_ids)):
         writes = writes.removesuffix(stop)

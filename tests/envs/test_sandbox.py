@@ -149,6 +149,11 @@ def test_its_folder_is_writable_and_gone_afterwards():
     assert not Path(folder).exists()
 
 
+def test_folders_nested_deeper_than_python_can_call_are_removed():
+    said = run("import os\nprint(os.getcwd())\nfor _ in range(2000):\n    os.mkdir('d'); os.chdir('d')")
+    assert not Path(said.strip()).exists()
+
+
 def test_code_that_is_no_text_is_told():
     assert "SyntaxError" in run("x = '\ud800'")
 

@@ -1,14 +1,21 @@
 """The table of docs/templates.md, row by row, and what the page says of the supplied tool prompt."""
 
+import copy
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from episodes import TASK, as_written, play
+import torch
+from episodes import TASK, as_written, in_words, play, stop_ids
 
+from truing.chat import answer, begin, encode_answer, hear
 from truing.chat.chat import native_format
+from truing.chat.render import text_of
+from truing.envs.tools import ToolEpisode
 from truing.errors import DataError, ModelError
 from truing.messages import Said, ToolCall
+from truing.types import Origin
 
 PAGE = (Path(__file__).parents[2] / "docs" / "templates.md").read_text(encoding="utf-8")
 ROWS = re.findall(r"^\|[^|]+\| `(.+?)` \| (\w+) \| (\w+)(?: at `(.+?)`)? \|$", PAGE, re.MULTILINE)
@@ -66,3 +73,30 @@ def test_what_a_system_message_says_is_always_shown(speak, name):
     text = chat.text(asked)
     assert "Be brief." in text
     assert ("Be brief.\n\nHi." in text) is (name == "trl/gemma") is not chat.system_role
+
+
+@pytest.mark.parametrize("name", ["lenml/mistral_nemo", "trl/gptoss", "lenml/qwen2_5", "trl/llama3"])
+def test_malformed_calls_in_a_row_are_answered(speak, name):
+    chat = speak(name)
+    said = Said("a call, badly written", problems=("Call 1 is malformed.", "Call 2 too."))
+    dialogue, _ = begin(chat, TASK)
+    for _ in range(3):
+        drawn = encode_answer(chat, dialogue.messages, said, dialogue.tools)
+        dialogue = hear(chat, dialogue, torch.tensor([]).long(), drawn, said)
+        dialogue, context = answer(chat, dialogue, ToolEpisode([]).reply(said))
+        told = text_of(chat, context.token_ids[context.origin == Origin.TOOL])
+        assert "Error: Call 1 is malformed." in told
+        assert "Error: Call 2 too." in told
+
+
+def test_a_harmony_turn_without_tools_is_read_as_its_final_message(speak):
+    chat, task = speak("trl/gptoss"), replace(TASK, tools=())
+    drawn = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>ok<|return|>"
+    rollout = play(chat, in_words(chat, drawn), in_words(chat, drawn), task=task)
+    assert [m["content"] for m in rollout.messages] == ["ok", "moon", "ok"]
+
+
+def test_a_template_that_drops_what_tools_answer_gets_a_supplied_prompt(templates, minimind):
+    own = copy.copy(minimind)
+    own.chat_template = templates["lenml/qwen2_5"].replace('message.role == "tool"', "false")
+    assert native_format(own, stop_ids(own)) is None

@@ -98,10 +98,19 @@ def test_files_are_bounded():
         "import os; print(os.listdir('/'))",
         "import os; os.mkdir('/tmp/truing-was-here')",
         "import resource; resource.prlimit(1, resource.RLIMIT_AS)",
+        "import fcntl, os; fcntl.fcntl(os.pipe()[0], fcntl.F_SETOWN, os.getppid())",  # then SIGKILL
+        "import fcntl, os; fcntl.fcntl(os.pipe()[0], 15, bytes(8))",
+        "import fcntl, os, struct; fcntl.ioctl(os.pipe()[0], 0x8901, struct.pack('i', os.getppid()))",
+        "import fcntl, socket; fcntl.ioctl(socket.socketpair()[0], 0x8902, bytes(4))",
     ],
 )
 def test_ways_out_are_closed(code):
     assert "PermissionError" in run(code)
+
+
+def test_no_key_outlives_a_call():
+    said = run("import ctypes; print(ctypes.CDLL(None).syscall(248, b'user', b'truing', b'x', 1, -4))")
+    assert said == "-1\n" or os.uname().machine != "x86_64"
 
 
 def test_a_thread_is_refused():
@@ -138,6 +147,11 @@ def test_its_folder_is_writable_and_gone_afterwards():
     folder, _, rest = said.partition(" ")
     assert rest == "['d', 'f', 'main.py']\n"
     assert not Path(folder).exists()
+
+
+def test_folders_nested_deeper_than_python_can_call_are_removed():
+    said = run("import os\nprint(os.getcwd())\nfor _ in range(2000):\n    os.mkdir('d'); os.chdir('d')")
+    assert not Path(said.strip()).exists()
 
 
 def test_code_that_is_no_text_is_told():

@@ -246,3 +246,82 @@ def test_a_malformed_call_goes_back_to_the_model(chat):
     assert rollout.messages[1]["content"].startswith("Error: Call 1 is malformed")
     assert rollout.outcome == {"seen": []}
     assert rollout.turns[0].restarts == ""
+
+
+@pytest.mark.parametrize("stop", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_a_tool_that_tries_to_end_the_program_is_an_error_with_its_traceback(chat, stop):
+    def leave(word):
+        raise stop
+
+    rollout = played(chat, asking("moon"), leave)
+    assert rollout.status is Status.ERROR
+    assert type(stop).__name__ in rollout.error
+
+
+def test_half_a_character_in_an_answer_reads_as_ufffd(chat):
+    rollout = played(chat, asking("moon"), lambda word: "a\ud800b\ud83d\ude42")
+    assert rollout.status is Status.DONE
+    assert rollout.messages[1]["content"] == "a\ufffdb🙂"
+
+
+@dataclass
+class Answering(Plain):
+    """An environment whose worlds answer as a test says."""
+
+    answer: object = None
+
+    def open(self, task):
+        return self
+
+    def reply(self, said):
+        return self.answer(said)
+
+    def outcome(self):
+        return {}
+
+
+@pytest.mark.parametrize(
+    "answer", ["text", {"role": "user"}, [{"role": "user", "content": None}], [("user", "x")]]
+)
+def test_an_answer_that_is_no_message_is_an_error_of_its_rollout(chat, answer):
+    made = scene(chat, Answering(answer=lambda said: answer))
+    (group,) = collect([asking("moon")], group_size=1, scene=made, voice=Script(chat), grade=None, key=("t",))
+    assert group.rollouts[0].status is Status.ERROR
+
+
+def test_what_a_template_refuses_is_an_error_of_its_rollout(chat):
+    chat.tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.content == 'no' %}{{ raise_exception('refused') }}{% endif %}"
+        "{{ m.content }}{% endfor %}"
+    )
+    made = scene(chat, Answering(answer=lambda said: [{"role": "user", "content": "no"}]))
+    (group,) = collect([asking("moon")], group_size=1, scene=made, voice=Script(chat), grade=None, key=("t",))
+    assert group.rollouts[0].status is Status.ERROR
+    assert "refused" in group.rollouts[0].error
+
+
+def test_a_world_that_changes_what_it_was_given_changes_no_message(chat):
+    def answer(said):
+        said.calls[0].arguments["word"].append("other")
+        return []
+
+    made = scene(chat, Answering(answer=answer))
+    (group,) = collect(
+        [asking(["moon"])], group_size=1, scene=made, voice=Script(chat), grade=None, key=("t",)
+    )
+    (message,) = group.rollouts[0].messages
+    assert message["tool_calls"][0]["function"]["arguments"] == {"word": ["moon"]}
+    assert group.rollouts[0].status is Status.DONE
+
+
+@pytest.mark.parametrize("room", range(0, 40, 4))
+def test_a_forced_prefix_for_which_the_context_has_no_room_stops_no_run(tiny, chat, room):
+    rules = SamplingContract(stop_ids=tiny.stop_ids, max_new_tokens=4)
+    length = len(chat.tokenizer(chat.text(TASK.messages))["input_ids"]) + 4 + room
+    voice = Policy(
+        HFSampler(tiny.model, context_length=length), rules, torch.tensor([65] * 20), force_rate=1.0
+    )
+    made = Scene(chat, Plain(), rules, EpisodeConfig(), length)
+    (group,) = collect([TASK], group_size=1, scene=made, voice=voice, grade=None, key=("t",))
+    forced = (group.rollouts[0].turns[0].context_origin == Origin.FORCED).sum()
+    assert forced == (20 if room >= 20 else 0)

@@ -8,9 +8,9 @@ import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from truing.chat.calls import FORMATS, OPEN_THOUGHT, detect
-from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_system
+from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_stray_answers, without_system
 from truing.errors import DataError, ModelError
-from truing.messages import Message, Said, ToolCall, ToolSpec
+from truing.messages import Message, Said, ToolCall, ToolSpec, answer_to
 
 SENTINEL = ToolSpec(
     "truing_probe", "A probe.", {"type": "object", "properties": {"word": {"type": "string"}}}
@@ -19,6 +19,9 @@ SENTINEL = ToolSpec(
 
 ASKED = ({"role": "user", "content": "hello"},)
 CALLED = Said(calls=(ToolCall(SENTINEL.name, {"word": "truing"}),))
+
+ANSWERED = "7358113"
+"""What the tool answers: a number, which no template writes otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +33,7 @@ class Chat:
     tool_format: str  # how this model writes a call: a name from the table in chat/calls.py, or "unknown"
     tool_prompt: ToolPrompt | None  # supplied by Truing; None where the template shows tools itself
     system_role: bool  # where the template shows no system message, the first user message begins with it
+    stray_answers: bool = True  # whether tool messages may follow a turn without calls: a malformed one
 
     def text(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, prompt: bool = True
@@ -39,6 +43,8 @@ class Chat:
             raise _unknown_format(self.tool_format)
         if self.tool_prompt is not None:
             messages, tools = with_tool_prompt(messages, tools, self.tool_prompt), ()
+        elif not self.stray_answers:
+            messages = without_stray_answers(messages)
         if not self.system_role:
             messages = without_system(messages)
         return rendered(self.tokenizer, messages, tools, prompt=prompt)
@@ -71,7 +77,7 @@ def make_chat(
     system_role = shows_system(tokenizer)
     if native is not None:
         written = native if tool_format == "auto" else tool_format
-        return Chat(tokenizer, tuple(stop_ids), written, None, system_role)
+        return Chat(tokenizer, tuple(stop_ids), written, None, system_role, takes_stray_answers(tokenizer))
     supplied = "hermes" if tool_prompt == "auto" else tool_prompt
     if tool_format not in ("auto", "hermes"):
         raise ModelError(
@@ -91,16 +97,28 @@ def shows_system(tokenizer: PreTrainedTokenizerBase) -> bool:
         return False
 
 
+def takes_stray_answers(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a template renders tool messages after turns without a call: Mistral's and gpt-oss's refuse."""
+    told = [Said(SENTINEL.name).message(), answer_to(ToolCall("error", {}), 0, SENTINEL.name)]
+    try:
+        rendered(tokenizer, [*ASKED, *told, *told], (SENTINEL,), prompt=True)
+    except DataError:
+        return False
+    return True
+
+
 def native_format(tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int]) -> str | None:
-    """How a template writes calls; None where it shows no tools, or drops the calls of an assistant."""
+    """How a template writes calls; None where it shows no tools, or drops calls or what answers them."""
     try:
         shown = rendered(tokenizer, ASKED, (SENTINEL,), prompt=True)
         called = rendered(tokenizer, [*ASKED, CALLED.message()], (SENTINEL,), prompt=False)
+        answer = answer_to(CALLED.calls[0], 0, ANSWERED)
+        answered = rendered(tokenizer, [*ASKED, CALLED.message(), answer], (SENTINEL,), prompt=True)
     except DataError:
         return None
     # a thought that the prompt opens is no part of the call, though both may begin with "<"
     writes = called[agree(OPEN_THOUGHT.sub("", shown), called) :].rstrip()
-    if SENTINEL.name not in shown or SENTINEL.name not in writes:
+    if SENTINEL.name not in shown or SENTINEL.name not in writes or ANSWERED not in answered:
         return None
     for stop in tokenizer.convert_ids_to_tokens(list(stop_ids)):
         writes = writes.removesuffix(stop)

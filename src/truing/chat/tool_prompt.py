@@ -60,6 +60,20 @@ def without_system(messages: Sequence[Message]) -> list[Message]:
     return [{**rest[0], "content": f"{system['content']}\n\n{rest[0]['content']}"}, *rest[1:]]
 
 
+def without_stray_answers(messages: Sequence[Message]) -> list[Message]:
+    """The messages for a template that ties tool messages to calls: the user answers malformed ones."""
+    made: list[Message] = []
+    called = stray = False
+    for message in messages:
+        called = "tool_calls" in message if message["role"] == "assistant" else called
+        again, stray = stray, message["role"] == "tool" and not called
+        if stray:
+            before = made.pop()["content"] + "\n" if again else ""
+            message = {"role": "user", "content": before + message["content"]}
+        made.append(message)
+    return made
+
+
 def _describe(tools: Sequence[ToolSpec], style: ToolPrompt) -> str:
     """The tools as the system message tells of them."""
     if style == "hermes":

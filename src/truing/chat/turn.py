@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from truing.chat import structure
-from truing.chat.calls import OPEN_THOUGHT
+from truing.chat.calls import FORMATS, OPEN_THOUGHT
 from truing.chat.chat import Chat
 from truing.chat.dialogue import Dialogue
 from truing.chat.render import decode_answer
@@ -24,7 +24,8 @@ def read_turn(chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor) -> 
     """
     ids = torch.cat([forced, drawn])
     if not dialogue.tools:
-        return Said(decode_answer(chat, ids)), torch.zeros(len(drawn), dtype=torch.bool)
+        content = FORMATS[chat.tool_format].content if chat.tool_format in FORMATS else str
+        return Said(content(decode_answer(chat, ids))), torch.zeros(len(drawn), dtype=torch.bool)
     thinking = in_thought(dialogue)
     reading = structure.read_turn(chat.tokenizer, ids, chat.stop_ids, chat.tool_format, thinking=thinking)
     return reading.said, reading.structure[len(forced) :]

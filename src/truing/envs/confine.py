@@ -45,7 +45,10 @@ FORBIDDEN = {
             68,
             240,
             319,
-        ),  # shmget, semget, msgget, mq_open, memfd_create
+            248,
+            249,
+            250,
+        ),  # shmget, semget, msgget, mq_open, memfd_create, add_key, request_key, keyctl
         "namespaces": (272, 308),  # unshare, setns
         "calls that evade this list": (425,),  # io_uring_setup
     },
@@ -56,12 +59,16 @@ FORBIDDEN = {
         "signals": (129, 130, 131, 138, 240, 424),
         "other processes": (117, 122, 140, 261, 270, 271, 438),
         "modes and owners": (52, 53, 54, 55, 452),
-        "memory that outlives or evades": (180, 186, 190, 194, 279),
+        "memory that outlives or evades": (180, 186, 190, 194, 279, 217, 218, 219),
         "namespaces": (97, 268),
         "calls that evade this list": (425,),
     },
 }
 """System calls that fail with EPERM, by their numbers in <asm/unistd.h>."""
+
+OWNERS = {"x86_64": {72: (8, 15), 16: (0x8901, 0x8902)}, "aarch64": {25: (8, 15), 29: (0x8901, 0x8902)}}
+"""fcntl and ioctl, with the commands that let the kernel send a signal, SIGKILL too, to any of our processes:
+F_SETOWN, F_SETOWN_EX; FIOSETOWN, SIOCSPGRP."""
 
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
@@ -116,9 +123,14 @@ def forbid_calls() -> None:
     load, equal, at_least, give = 0x20, 0x15, 0x35, 0x06
     allow, refuse, kill = 0x7FFF0000, 0x00050001, 0x80000000
     program = [(load, 0, 0, 4), (equal, 1, 0, AUDIT_ARCH[machine]), (give, 0, 0, kill), (load, 0, 0, 0)]
+    refused = -1  # stands for the distance to the last line
     # x32 calls have this bit set and other numbers for the same things
-    program += [(at_least, len(numbers) + 1, 0, 0x40000000)]
-    program += [(equal, len(numbers) - i, 0, number) for i, number in enumerate(numbers)]
+    checks = [(at_least, refused, 0, 0x40000000)]
+    for number, commands in OWNERS[machine].items():
+        checks += [(equal, 0, len(commands) + 2, number), (load, 0, 0, 24)]  # the second argument
+        checks += [*((equal, refused, 0, command) for command in commands), (load, 0, 0, 0)]
+    checks += [(equal, refused, 0, number) for number in numbers]
+    program += [(op, len(checks) - i if t == refused else t, f, k) for i, (op, t, f, k) in enumerate(checks)]
     program += [(give, 0, 0, allow), (give, 0, 0, refuse)]
     code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in program))
     filter_ = struct.pack("HP", len(program), ctypes.addressof(code))

@@ -18,6 +18,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -84,7 +86,7 @@ def run_python(code: str, limits: PythonLimits) -> str:
     Raises:
         ToolError: It was stopped; the text says why, after what was printed until then.
     """
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
+    with _folder() as folder, tempfile.TemporaryFile() as output:
         Path(folder, "main.py").write_text(code, encoding="utf-8", errors="surrogatepass")
         try:
             ending = _run(Path(folder), output, limits)
@@ -94,6 +96,19 @@ def run_python(code: str, limits: PythonLimits) -> str:
     if ending:
         raise ToolError(f"{printed}\n[{ending}]".lstrip())
     return printed or "(the program printed nothing)"
+
+
+@contextmanager
+def _folder() -> Iterator[str]:
+    """A new folder, gone afterwards however deep the program nested others in it."""
+    folder = tempfile.TemporaryDirectory()
+    try:
+        yield folder.name
+    finally:
+        try:
+            folder.cleanup()
+        except RecursionError:  # rmtree calls itself for each level, before Python 3.13
+            subprocess.run(["rm", "-rf", folder.name], check=True)
 
 
 def _run(folder: Path, output: BinaryIO, limits: PythonLimits) -> str:

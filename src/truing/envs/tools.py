@@ -45,8 +45,17 @@ class Tool:
             places = (".".join(map(str, problem.path)) or "arguments" for problem in problems)
             told = "; ".join(f"{place}: {p.message}" for place, p in zip(places, problems, strict=True))
             raise ToolError(f"wrong arguments for {self.spec.name}: {told}")
-        answer = self.function(**arguments)
+        # JSON has one kind of number: 2.0 is an integer to a schema, and no index to Python
+        whole = {name: _whole(value, self.spec.parameters, name) for name, value in arguments.items()}
+        answer = self.function(**whole)
         return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+
+
+def _whole(value: Any, parameters: Mapping[str, Any], name: str) -> Any:
+    """A number such as 2.0 as the integer that its parameter asks for; anything else as it is."""
+    asked = parameters.get("properties", {}).get(name, {})
+    kinds = {part.get("type") for part in (asked, *asked.get("anyOf", ())) if isinstance(part, dict)}
+    return int(value) if isinstance(value, float) and "integer" in kinds and "number" not in kinds else value
 
 
 def tool(function: Callable[..., Any]) -> Tool:

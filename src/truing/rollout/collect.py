@@ -5,6 +5,7 @@ All attempts are in flight together: at each turn one call of the sampler draws 
 
 import time
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -12,7 +13,7 @@ from truing.chat import Chat, begin
 from truing.config import EpisodeConfig
 from truing.contract import SamplingContract
 from truing.envs.base import Agentic, Env, Episode
-from truing.errors import SkipGroup
+from truing.errors import DataError, SkipGroup
 from truing.messages import Message
 from truing.rewards import Graded
 from truing.rollout.seat import Seat
@@ -112,13 +113,25 @@ def _reply(seats: Sequence[Seat], scene: Scene) -> None:
         if reply.value is None:
             seat.end(Status.ERROR, EndedBy.ERROR, f"the world failed to answer: {reply.error}")
         else:
-            seat.go_on(scene.chat, reply.value, scene.limits, room)
+            try:
+                seat.go_on(scene.chat, reply.value, scene.limits, room)
+            except DataError as error:  # the template refuses what was said, or the answer
+                seat.end(Status.ERROR, EndedBy.ERROR, str(error))
 
 
 def _replying(seat: Seat) -> Callable[[], Sequence[Message]]:
     episode, said = seat.episode, seat.said
     assert episode is not None
-    return lambda: episode.reply(said)
+    # a copy each way: what a world changes in its own data is not what was said
+    return lambda: [_told(message) for message in episode.reply(deepcopy(said))]
+
+
+def _told(message: Message) -> Message:
+    """A world's message as it can be encoded and stored: U+FFFD for each half of a character."""
+    role, content = message["role"], message["content"]
+    if not isinstance(role, str) or not isinstance(content, str):
+        raise TypeError(f"a message needs a role and a content of text, got {message!r:.200}")
+    return {**message, "content": content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")}
 
 
 def _look(seats: Sequence[Seat], scene: Scene) -> None:

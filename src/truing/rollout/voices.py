@@ -42,7 +42,9 @@ class Policy:
     def say(self, seats: Sequence[Seat]) -> list[Completion]:
         """One drawn turn for each seat."""
         for seat in seats:
-            if self.force_rate and uniforms(1, *seat.request.key, "force").item() < self.force_rate:
+            room = self.sampler.context_length - self.contract.max_new_tokens - len(seat.request.prompt_ids)
+            chosen = self.force_rate and uniforms(1, *seat.request.key, "force").item() < self.force_rate
+            if chosen and len(self.forced) <= room:  # a turn that has no room for the prefix goes without it
                 seat.force(self.forced)
         return self.sampler.generate([self._request(seat) for seat in seats], self.contract)
 

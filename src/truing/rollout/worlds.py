@@ -51,6 +51,6 @@ def _run(call: Callable[[], T], outcomes: list[Outcome[T]], place: int) -> None:
     """Make a call and keep what became of it; whatever a world raises is data, not a crash."""
     try:
         outcome = Outcome(value=call())
-    except Exception:  # noqa: BLE001 — the boundary between Truing and other people's worlds
+    except BaseException:  # noqa: BLE001 — other people's worlds: in a thread, sys.exit() ends them alone
         outcome = Outcome(error=traceback.format_exc())
     outcomes[place] = outcome

@@ -26,7 +26,9 @@ MAY_IMPORT = {
     "rollout": "errors messages contract types rng config ops chat rewards sample envs",
     "check": "errors messages contract types chat rewards sample envs rollout",
     "algos": "errors types config ops rollout",
-    "train": "errors contract types rng config record ops chat models rewards sample envs rollout algos",
+    "train": (
+        "errors contract types rng config record ops chat models rewards sample envs rollout check algos"
+    ),
     "api": "errors types config rewards envs train",
     "__init__": "types rewards envs api",
     "recipe_page": "config record envs",

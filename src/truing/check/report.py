@@ -6,7 +6,7 @@ from typing import Any
 
 from truing.check import environment, template, tools
 from truing.check.finding import Checked, Finding, checked
-from truing.check.trial import Trial, hold_trial
+from truing.check.trial import Trial, hold_trial, rehearse
 from truing.envs.base import checked_tasks
 from truing.errors import DataError
 from truing.rollout.collect import Scene
@@ -17,7 +17,9 @@ TASKS = 64
 
 SPLITS = "tasks can be used, and are each in one split"
 
-CHECKS: Mapping[str, Callable[[Trial], Checked]] = {
+Checks = Mapping[str, Callable[[Trial], Checked]]
+
+ENVIRONMENT: Checks = {
     "attempts can be played and graded": environment.attempts_end,
     "the demonstration scores full": environment.gold_scores_full,
     "saying nothing does not score full": environment.empty_scores_less,
@@ -28,6 +30,8 @@ CHECKS: Mapping[str, Callable[[Trial], Checked]] = {
     "demonstrations fit": environment.demonstrations_fit,
     "tool names are one set": tools.names_agree,
     "bad calls are answered": tools.bad_calls_are_answered,
+}
+TEMPLATE: Checks = {
     "the prompt opens the assistant's turn": template.generation_prompt,
     "the template writes a stop": template.stop_is_written,
     "the stop is trained": template.stop_is_trained,
@@ -38,6 +42,8 @@ CHECKS: Mapping[str, Callable[[Trial], Checked]] = {
     "turns extend each other": template.turns_extend,
 }
 """What each check asks, and the function that answers it."""
+
+CHECKS = ENVIRONMENT | TEMPLATE
 
 Report = Mapping[str, Checked]
 
@@ -58,6 +64,12 @@ def check(scene: Scene) -> Report:
     trial = hold_trial(scene, tasks)
     first = checked(sum(map(len, splits.values())), ())
     return {SPLITS: first} | {name: _ask(function, trial) for name, function in CHECKS.items()}
+
+
+def check_template(scene: Scene, tasks: Sequence[Task]) -> Report:
+    """The checks of the template alone, on the first turns of some tasks; no world is touched."""
+    trial = rehearse(scene, tasks)
+    return {name: _ask(function, trial) for name, function in TEMPLATE.items()}
 
 
 def _spread(tasks: Sequence[Task]) -> Iterator[Task]:

@@ -3,15 +3,17 @@
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
 from truing.chat import Chat, encode_answer
 from truing.contract import RAW
+from truing.envs.base import Split
 from truing.errors import DataError, RewardError
 from truing.messages import Said
-from truing.rewards import Graded, grade
+from truing.rewards import Graded, Rewards, grade
 from truing.rollout.collect import Scene, Voice, collect
 from truing.rollout.flatten import flatten
 from truing.rollout.seat import Seat
@@ -96,6 +98,31 @@ def hold_trial(scene: Scene, tasks: Sequence[Task]) -> Trial:
     )
 
 
+def rehearse(scene: Scene, tasks: Sequence[Task]) -> Trial:
+    """Play the first turn of every task, in no world and without a reward."""
+    stage = replace(scene, env=_Nowhere(), contract=RAW, context_length=sys.maxsize)
+    told = [task for task in tasks if task.demonstration is not None]
+    return Trial(
+        scene,
+        tasks,
+        gold=[_play(task, Script(scene.chat), stage) for task in told],
+        empty=[_play(task, Recital(scene.chat, ()), stage) for task in tasks],
+        shuffled=(),
+    )
+
+
+@dataclass(frozen=True)
+class _Nowhere:
+    """An environment without worlds and without rewards."""
+
+    rewards: Rewards = field(default_factory=dict[str, Any])
+    notes: Sequence[str] = ()
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """None: they are given."""
+        return ()
+
+
 def turns(task: Task) -> tuple[Said, ...]:
     """What a task's demonstration says; nothing where it has none."""
     said = task.demonstration
@@ -116,7 +143,7 @@ def _play(task: Task, voice: Voice, scene: Scene) -> Play:
         (group,) = collect([task], group_size=2, scene=scene, voice=voice, grade=None, key=("check",))
     except DataError as error:
         return Play(task, (), (), error)
-    if any(rollout.status is Status.ERROR for rollout in group.rollouts):
+    if not scene.env.rewards or any(rollout.status is Status.ERROR for rollout in group.rollouts):
         return Play(task, group.rollouts, ())
     try:
         return Play(

@@ -1,18 +1,28 @@
-"""What is proven of a model before its first update."""
+"""What is proven of a model and of its chat template before the first update."""
+
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
 
+from truing.check import check_template
 from truing.contract import RAW
 from truing.errors import ModelError
 from truing.models.score import autocast, causal_model, score
+from truing.rollout.collect import Scene
 from truing.train.collate import collate
-from truing.types import Origin, Sample
+from truing.types import Origin, Sample, Task
 
 TOLERANCE = {"cpu": 1e-3, "cuda": 0.2}
 """Nats by which two forwards may differ: rounding in fp32, and in bf16."""
 
 PROMPT, ANSWER = 8, 16
+
+TASKS = 8
+"""Tasks with which a template is asked; the first ones."""
+
+NEVER = ("the stop is trained", "BOS is not doubled", "SFT and RL show one prompt", "tools are shown in full")
+"""Checks of a template without which no run begins; what the others find is told."""
 
 
 @torch.no_grad()
@@ -47,3 +57,21 @@ def prove_forward(policy: nn.Module) -> None:
             expected=f"at most {tolerance}",
             remedy="its logits are scaled or capped, or its attention is unusual: use another architecture",
         )
+
+
+def prove_template(scene: Scene, tasks: Sequence[Task]) -> Iterator[str]:
+    """A sentence for each check of the chat template that finds something.
+
+    Raises:
+        ModelError: A doubled BOS, tools that the prompt does not show, or a renderer at fault.
+    """
+    for name, result in check_template(scene, tasks[:TASKS]).items():
+        for finding in result.findings[:1]:
+            if name in NEVER:
+                raise ModelError(
+                    f"{finding.what} ({finding.where})",
+                    got=finding.got,
+                    expected=finding.expected,
+                    remedy=f"{finding.remedy}; `truing check` lists all",
+                )
+            yield f"{finding.where}: {finding.what}; got {finding.got}, expected {finding.expected}"

@@ -89,6 +89,15 @@ def test_a_tool_that_the_prompt_does_not_show_is_found(report, spoken, shown, la
     assert {each.got for each in findings} == ({lacking} if lacking else set())
 
 
+def test_an_answer_that_no_prompt_shows_is_found(report, spoken):
+    asked = "{% for message in messages if message['role'] != 'tool' %}"
+    chat = spoken((FIRST, asked))
+    deaf = Chat(chat.tokenizer, chat.stop_ids, "hermes", None, system_role=True)
+    (finding,) = report(Shop(), deaf)["tool answers are shown"].findings
+    assert finding.got == "2 of 2 answers are in no prompt"
+    assert report(Shop(), spoken())["tool answers are shown"].count == 2
+
+
 def test_turns_that_are_written_anew_are_told_and_no_fault(report, spoken):
     past = "{{ message['content'] if loop.last or message['role'] != 'assistant' else '(cut)' }}"
     result = report(Shop(), spoken((CONTENT, past)))["turns extend each other"]

@@ -269,6 +269,7 @@ class Answering(Plain):
     """An environment whose worlds answer as a test says."""
 
     answer: object = None
+    became: object = field(default_factory=dict)
 
     def open(self, task):
         return self
@@ -277,7 +278,7 @@ class Answering(Plain):
         return self.answer(said)
 
     def outcome(self):
-        return {}
+        return self.became
 
 
 @pytest.mark.parametrize(
@@ -287,6 +288,14 @@ def test_an_answer_that_is_no_message_is_an_error_of_its_rollout(chat, answer):
     made = scene(chat, Answering(answer=lambda said: answer))
     (group,) = collect([asking("moon")], group_size=1, scene=made, voice=Script(chat), grade=None, key=("t",))
     assert group.rollouts[0].status is Status.ERROR
+
+
+@pytest.mark.parametrize("became", [{"rooms": {1, 2}}, {"file": b"x"}, {"share": float("nan")}, ["rooms"]])
+def test_an_outcome_that_cannot_be_recorded_is_an_error_of_its_rollout(chat, became):
+    made = scene(chat, Answering(answer=lambda said: [], became=became))
+    (group,) = collect([asking("moon")], group_size=1, scene=made, voice=Script(chat), grade=None, key=("t",))
+    assert group.rollouts[0].status is Status.ERROR
+    assert "the world failed to say what became of it" in group.rollouts[0].error
 
 
 def test_what_a_template_refuses_is_an_error_of_its_rollout(chat):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from truing.check import environment, template, tools
+from truing.check import conversation, environment, template, tools
 from truing.check.finding import Checked, Finding, checked
 from truing.check.trial import Trial, hold_trial, rehearse
 from truing.envs.base import checked_tasks
@@ -39,7 +39,8 @@ TEMPLATE: Checks = {
     "SFT and RL show one prompt": template.prompts_agree,
     "demonstrations read as the template writes them": template.demonstrations_agree,
     "tools are shown in full": template.tools_are_shown,
-    "turns extend each other": template.turns_extend,
+    "tool answers are shown": conversation.answers_are_shown,
+    "turns extend each other": conversation.turns_extend,
 }
 """What each check asks, and the function that answers it."""
 

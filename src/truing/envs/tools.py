@@ -11,12 +11,12 @@ recorded as an error.
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from jsonschema import Draft202012Validator
-from pydantic import ConfigDict, create_model
+from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 
 from truing.envs.names import nearest
 from truing.errors import DataError
@@ -33,6 +33,7 @@ class Tool:
 
     spec: ToolSpec
     function: Callable[..., Any]
+    types: type[BaseModel] | None = None  # what the function's parameters are; None where they are JSON
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, for code and tests."""
@@ -45,40 +46,72 @@ class Tool:
             places = (".".join(map(str, problem.path)) or "arguments" for problem in problems)
             told = "; ".join(f"{place}: {p.message}" for place, p in zip(places, problems, strict=True))
             raise ToolError(f"wrong arguments for {self.spec.name}: {told}")
-        # JSON has one kind of number: 2.0 is an integer to a schema, and no index to Python
-        whole = {name: _whole(value, self.spec.parameters, name) for name, value in arguments.items()}
-        answer = self.function(**whole)
+        answer = self.function(**self._typed(arguments))
         return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+
+    def _typed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments in the types of the function: a date from its text, an integer from 2.0."""
+        if self.types is None:
+            return {name: _whole(value, self.spec.parameters, name) for name, value in arguments.items()}
+        try:
+            read = self.types.model_validate(dict(arguments))
+        except ValidationError as error:
+            told = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            raise ToolError(f"wrong arguments for {self.spec.name}: {told}") from error
+        return {name: getattr(read, name) for name in read.model_fields_set}
 
 
 def _whole(value: Any, parameters: Mapping[str, Any], name: str) -> Any:
-    """A number such as 2.0 as the integer that its parameter asks for; anything else as it is."""
+    """A number such as 2.0 as the integer that its parameter asks for; anything else as it is.
+
+    JSON has one kind of number: 2.0 is an integer to a schema, and no index to Python.
+    """
     asked = parameters.get("properties", {}).get(name, {})
     kinds = {part.get("type") for part in (asked, *asked.get("anyOf", ())) if isinstance(part, dict)}
     return int(value) if isinstance(value, float) and "integer" in kinds and "number" not in kinds else value
 
 
 def tool(function: Callable[..., Any]) -> Tool:
-    """Make a tool of a function: every parameter has a type, the docstring is its description."""
+    """Make a tool of a function: every parameter has a name and a type, the docstring is its description."""
     description = inspect.getdoc(function)
     parameters = inspect.signature(function, eval_str=True).parameters.values()
-    untyped = [
-        p.name for p in parameters if p.annotation is p.empty or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
-    if not description or untyped:
-        got = f"parameters without a type: {', '.join(untyped)}" if untyped else "no docstring"
+    if faults := list(_unfit(function, description, parameters)):
         raise DataError(
-            f"{function.__name__!r} cannot be a tool", got=got, expected="typed parameters and a docstring"
+            f"{function.__name__!r} cannot be a tool",
+            got="; ".join(faults),
+            expected="a docstring, and parameters that have types and are called by name",
         )
     fields: dict[str, Any] = {
         p.name: (p.annotation, ... if p.default is p.empty else p.default) for p in parameters
     }
-    model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
-    schema = model.model_json_schema()
+    try:
+        types = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+        schema = types.model_json_schema()
+    except PydanticUserError as error:
+        raise DataError(
+            f"{function.__name__!r} cannot be a tool", got=error.message, expected="types that JSON can hold"
+        ) from error
     del schema["title"]
     for part in schema.get("properties", {}).values():
         part.pop("title", None)
-    return Tool(ToolSpec(function.__name__, description, schema), function)
+    return Tool(ToolSpec(function.__name__, description or "", schema), function, types)
+
+
+def _unfit(
+    function: Callable[..., Any], description: str | None, parameters: Iterable[inspect.Parameter]
+) -> Iterator[str]:
+    """Why a function cannot be a tool."""
+    if not description:
+        yield "no docstring"
+    if inspect.iscoroutinefunction(function):
+        yield "an async function, whose answer nobody awaits"
+    for p in parameters:
+        if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            yield f"the parameter {p}, which has no name to call it by"
+        elif p.annotation is p.empty:
+            yield f"{p.name} without a type"
+        elif p.name.startswith("_"):
+            yield f"{p.name}, which begins with an underscore"
 
 
 class ToolEpisode:

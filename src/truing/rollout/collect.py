@@ -3,11 +3,12 @@
 All attempts are in flight together: at each turn one call of the sampler draws for those that go on.
 """
 
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from truing.chat import Chat, begin
 from truing.config import EpisodeConfig
@@ -134,10 +135,22 @@ def _told(message: Message) -> Message:
     return {**message, "content": content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")}
 
 
+def _outcome(seat: Seat) -> Callable[[], Mapping[str, Any]]:
+    episode = seat.episode
+    assert episode is not None
+    return lambda: _recordable(episode.outcome())
+
+
+def _recordable(outcome: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An outcome that JSON can hold; else the attempt fails, and not the run that would record it."""
+    json.dumps(dict(outcome), allow_nan=False)
+    return outcome
+
+
 def _look(seats: Sequence[Seat], scene: Scene) -> None:
     """Ask each world that did not fail what became of it."""
     whole = [seat for seat in seats if seat.episode is not None and seat.status is not Status.ERROR]
-    outcomes = in_threads([seat.episode.outcome for seat in whole if seat.episode], scene.limits.timeout)
+    outcomes = in_threads([_outcome(seat) for seat in whole], scene.limits.timeout)
     for seat, outcome in zip(whole, outcomes, strict=True):
         if outcome.value is None:
             seat.end(

@@ -21,7 +21,13 @@ PROMPT, ANSWER = 8, 16
 TASKS = 8
 """Tasks with which a template is asked; the first ones."""
 
-NEVER = ("the stop is trained", "BOS is not doubled", "SFT and RL show one prompt", "tools are shown in full")
+NEVER = (
+    "the stop is trained",
+    "BOS is not doubled",
+    "SFT and RL show one prompt",
+    "tools are shown in full",
+    "tool answers are shown",
+)
 """Checks of a template without which no run begins; what the others find is told."""
 
 
@@ -63,7 +69,7 @@ def prove_template(scene: Scene, tasks: Sequence[Task]) -> Iterator[str]:
     """A sentence for each check of the chat template that finds something.
 
     Raises:
-        ModelError: A doubled BOS, tools that the prompt does not show, or a renderer at fault.
+        ModelError: A doubled BOS, tools or their answers that no prompt shows, or a renderer at fault.
     """
     for name, result in check_template(scene, tasks[:TASKS]).items():
         for finding in result.findings[:1]:

@@ -1,14 +1,19 @@
-"""MuSiQue, HotpotQA and 2WikiMultihopQA pooled: what SFT, rejection sampling and GRPO each add.
+"""What SFT, rejection sampling and GRPO each add after one warm start: any recipe of SFT, then GRPO.
 
-    python bench/musique.py runs/musique --data PATH [PATH …] [--seeds 0 1 2] [--jobs 2]
-    python bench/musique.py runs/musique --report >> docs/results.md
+    python bench/arms.py FOLDER RECIPE [key=value …] [--arms grpo sft rft] [--seeds 0 1 2] [--jobs 2]
+    python bench/arms.py FOLDER RECIPE --report
 
-Every arm starts from the same short SFT (same seed, same demonstrations). Then nothing more, as many more
-SFT steps as GRPO computes prompts, rejection sampling, or GRPO. Finished runs are kept; a broken one resumes.
+Every arm starts from the same SFT (same seed, same demonstrations), as long as the recipe says. Then:
+
+    grpo         the recipe's GRPO
+    rft          rejection sampling, by the recipe's [rft]
+    sft          SFT goes on, over as many prompts as GRPO has
+    sft-answers  SFT goes on, over as many answers as GRPO draws
+
+Finished runs are kept; a broken one resumes.
 """
 
 import argparse
-import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,38 +22,47 @@ from pathlib import Path
 
 import numpy as np
 
+from truing.config import Recipe, load_recipe
 from truing.record import RunReader
 from truing.train.evaluate import Evaluation, bootstrap, read_evaluation
 
-WARM, STEPS, PROMPTS, BATCH = 12, 20, 8, 8
-ARMS = {
-    "grpo": ['stages=["sft","grpo"]', f"grpo.steps={STEPS}", f"grpo.prompts_per_step={PROMPTS}"],
-    "rft": [
-        "eval.base=false",
-        'stages=["sft","rft"]',
-        f"rft.steps={STEPS}",
-        f"rft.prompts_per_step={PROMPTS}",
-    ],
-    "sft": ["eval.base=false", 'stages=["sft"]', f"sft.steps={WARM + STEPS * PROMPTS // BATCH}"],
-}
+ARMS = ("grpo", "rft", "sft", "sft-answers")
 ROWS = {
     "base": ("grpo", "base"),
-    "SFT warm start": ("grpo", "after_sft"),
-    "SFT alone, same tokens": ("sft", "after_sft"),
+    "SFT": ("grpo", "after_sft"),
+    "SFT alone, same prompts": ("sft", "after_sft"),
+    "SFT alone, as many answers": ("sft-answers", "after_sft"),
     "SFT + rejection sampling": ("rft", "after_rft"),
     "SFT + GRPO": ("grpo", "after_grpo"),
 }
+"""What a row of the table shows: an arm, and one of its evaluations."""
 
 
-def run_arm(folder: Path, arm: str, seed: int, data: Sequence[str]) -> None:
+def overrides(arm: str, recipe: Recipe) -> list[str]:
+    """The keys of a recipe by which an arm differs."""
+    assert recipe.sft, "the recipe needs [sft]"
+    assert recipe.grpo, "the recipe needs [grpo]"
+    if arm == "grpo":
+        return ['stages=["sft","grpo"]']
+    if arm == "rft":
+        return ["eval.base=false", 'stages=["sft","rft"]']
+    prompts = recipe.grpo.steps * recipe.grpo.prompts_per_step
+    read = prompts * (recipe.grpo.group_size if arm == "sft-answers" else 1)
+    return [
+        "eval.base=false",
+        'stages=["sft"]',
+        f"sft.steps={recipe.sft.steps + read // recipe.sft.batch_size}",
+    ]
+
+
+def run_arm(folder: Path, path: str, keys: Sequence[str], arm: str, seed: int) -> None:
     """Train one arm with one seed, or go on with it, or leave it if it is finished."""
     out = folder / f"{arm}-s{seed}"
     if out.is_dir() and any(event.kind == "finished" for event in RunReader(out).events()):
         return
-    overrides = [f"sft.steps={WARM}", f"sft.batch_size={BATCH}", *ARMS[arm], f"seed={seed}"]
     command = [
-        *(sys.executable, "-m", "truing", "train", "recipes/musique.toml", f"env.data={json.dumps(data)}"),
-        *overrides,
+        *(sys.executable, "-m", "truing", "train", path, *keys),
+        *(*overrides(arm, load_recipe(path, keys)), f"seed={seed}"),
         *("--out", str(out), *(["--resume"] if out.is_dir() else [])),
     ]
     with (folder / f"{arm}-s{seed}.log").open("a") as log:
@@ -70,15 +84,17 @@ def over_seeds(folder: Path, arm: str, name: str) -> list[Mapping[str, float]]:
 
 def report(folder: Path) -> str:
     """The table: each policy, its mean over seeds, an interval, and its gain over the warm start."""
-    lines = ["| policy | seeds | F1 | gain over the warm start | per seed |", "|---|---|---|---|---|"]
-    warm = over_seeds(folder, *ROWS["SFT warm start"])
+    lines = ["| policy | seeds | reward | gain over SFT | per seed |", "|---|---|---|---|---|"]
+    warm = over_seeds(folder, *ROWS["SFT"])
     for row, (arm, name) in ROWS.items():
         seeds = over_seeds(folder, arm, name)
+        if not seeds:
+            continue
         tasks = sorted(seeds[0])
         mean = [float(np.mean([seed[task] for seed in seeds])) for task in tasks]
         before = [float(np.mean([seed[task] for seed in warm])) for task in tasks]
         gain = bootstrap(np.subtract(mean, before).tolist(), row)
-        shown = "" if row == "SFT warm start" else f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
+        shown = "" if row == "SFT" else f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
         each = " ".join(f"{np.mean(list(seed.values())):.3f}" for seed in seeds)
         lines.append(f"| {row} | {len(seeds)} | {bootstrap(mean, row)} | {shown} | {each} |")
     return "\n".join(lines)
@@ -88,21 +104,23 @@ def main() -> None:
     """Run what is missing, or report what is there."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--data", nargs="+", default=[])
+    parser.add_argument("recipe")
+    parser.add_argument("keys", nargs="*", metavar="key=value")
+    parser.add_argument("--arms", nargs="+", default=["grpo", "sft"], choices=ARMS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--report", action="store_true")
     given = parser.parse_args()
-    if given.report:
-        print(report(given.folder))
-        return
-    given.folder.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(given.jobs) as pool:
-        jobs = [
-            pool.submit(run_arm, given.folder, arm, seed, given.data) for seed in given.seeds for arm in ARMS
-        ]
-        for job in jobs:
-            job.result()
+    if not given.report:
+        given.folder.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(given.jobs) as pool:
+            jobs = [
+                pool.submit(run_arm, given.folder, given.recipe, given.keys, arm, seed)
+                for seed in given.seeds
+                for arm in given.arms
+            ]
+            for job in jobs:
+                job.result()
     print(report(given.folder))
 
 

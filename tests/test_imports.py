@@ -24,15 +24,16 @@ MAY_IMPORT = {
     "sample": "errors contract types rng ops models",
     "envs": "errors messages types rng config rewards",
     "rollout": "errors messages contract types rng config ops chat rewards sample envs",
-    "check": "errors messages contract types chat rewards sample envs rollout",
+    "checks": "errors messages contract types chat rewards sample envs rollout",
     "algos": "errors types config ops rollout",
     "train": (
-        "errors contract types rng config record ops chat models rewards sample envs rollout check algos"
+        "errors contract types rng config record ops chat models rewards sample envs rollout checks algos"
     ),
-    "api": "errors types config rewards envs train",
+    "display": "types",
+    "api": "errors types config record chat models rewards envs rollout checks train display",
     "__init__": "types rewards envs api",
     "recipe_page": "config record envs",
-    "cli": "errors types config record chat models rollout check train api",
+    "cli": "errors types config record models checks train api",
     "__main__": "cli",
 }
 """The product, from the bottom up."""

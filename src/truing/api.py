@@ -1,29 +1,43 @@
-"""Training from Python: the same as ``truing train``, with your own functions."""
+"""From Python: the same as ``truing train``, ``check`` and ``eval``, with your own functions and objects."""
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from truing.chat import make_chat
+from truing.checks import Report
+from truing.checks import check as check_scene
 from truing.config import Recipe, load_recipe, resolve
+from truing.display import Display
 from truing.envs import env_keys, make_env
 from truing.envs.base import Env
 from truing.envs.tools import Tool
 from truing.envs.wrap import equipped, judged
 from truing.errors import RecipeError, RecordError, RewardError
+from truing.models.load import load
+from truing.record import RunReader
 from truing.rewards import RewardFn, Rewards
+from truing.rollout.collect import Scene
+from truing.train.evaluate import Evaluation
 from truing.train.loop import Result, Watch, run
+from truing.train.recording import check_judged
+from truing.train.restore import restore_weights
+from truing.train.session import open_session
+
+AnyRecipe = str | Path | Mapping[str, Any] | Recipe
 
 
 def train(
-    recipe: str | Path | Mapping[str, Any] | Recipe,
+    recipe: AnyRecipe,
     *,
     rewards: Sequence[RewardFn] | Rewards | None = None,
     tools: Sequence[Tool] | None = None,
     env: Env | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    watch: Watch = lambda kind, facts: None,
+    watch: Watch | None = None,
 ) -> Result:
     """Run a recipe.
 
@@ -35,11 +49,80 @@ def train(
         env: your own environment object; then the recipe needs no ``[env]``.
         out: the run directory; by default a new one under ``runs/``.
         resume: go on with the run in ``out``.
-        watch: called with each event as it happens.
+        watch: called with each event as it happens; by default they are shown on stderr.
     """
-    recipe = _recipe(recipe)
+    recipe, env = _scenery(recipe, rewards, tools, env)
     if resume and out is None:
-        raise RecordError("--resume needs to know which run", remedy="name its directory with --out")
+        raise RecordError("--resume needs to know which run", remedy="name its directory with --out (out=)")
+    folder = Path(out) if out is not None else _fresh(recipe.name)
+    with Display() if watch is None else nullcontext(watch) as told:
+        try:
+            return run(recipe, env, folder, resume=resume, watch=told)
+        except KeyboardInterrupt:
+            if folder.is_dir():
+                told("interrupted", {"run": str(folder)})
+            raise
+
+
+def check(
+    recipe: AnyRecipe,
+    *,
+    rewards: Sequence[RewardFn] | Rewards | None = None,
+    tools: Sequence[Tool] | None = None,
+    env: Env | None = None,
+) -> Report:
+    """Check a recipe's environment, or yours, and its chat template before training: ``print`` shows it."""
+    recipe, env = _scenery(recipe, rewards, tools, env)
+    model = recipe.model
+    loaded = load(model.name, revision=model.revision, chat_template=model.chat_template, device="cpu")
+    chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
+    contract = recipe.sampling.contract(loaded.stop_ids)
+    return check_scene(Scene(chat, env, contract, recipe.episode, loaded.context_length))
+
+
+def evaluate(
+    target: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    checkpoint: str | None = None,
+    rewards: Sequence[RewardFn] | Rewards | None = None,
+    tools: Sequence[Tool] | None = None,
+    env: Env | None = None,
+) -> Evaluation:
+    """Evaluate a recipe's model as it starts, or a run at a checkpoint (the newest), on its fixed tasks.
+
+    Args:
+        target: a TOML file or a run directory.
+        overrides: ``key=value``, as on the command line.
+        checkpoint: such as ``grpo-000040``.
+        rewards: what the run was trained with, where that came from Python.
+        tools: the same.
+        env: the same.
+    """
+    target = Path(target)
+    is_run = target.is_dir()
+    if checkpoint is not None and not is_run:
+        raise RecordError(
+            "a recipe has no checkpoints", got=f"--checkpoint {checkpoint}", expected="a run directory"
+        )
+    recipe = load_recipe(target / "recipe.toml" if is_run else target, overrides)
+    session = open_session(*_scenery(recipe, rewards, tools, env))
+    if is_run and not overrides:
+        check_judged(session, RunReader(target).run())
+    if is_run:
+        restore_weights(target, session.loaded, session.parameters, checkpoint)
+    session.sync_sampler(0)
+    return session.evaluate(str(target))
+
+
+def _scenery(
+    recipe: AnyRecipe,
+    rewards: Sequence[RewardFn] | Rewards | None,
+    tools: Sequence[Tool] | None,
+    env: Env | None,
+) -> tuple[Recipe, Env]:
+    """The resolved recipe, and the environment that it or the caller gives."""
+    recipe = _recipe(recipe)
     if env is None:
         env = environment(recipe)
         recipe = recipe.model_copy(update={"env": {"name": recipe.env["name"]} | env_keys(*_env(recipe))})
@@ -47,8 +130,7 @@ def train(
         env = judged(env, _named(rewards))
     if tools is not None:
         env = equipped(env, tools)
-    folder = Path(out) if out is not None else _fresh(recipe.name)
-    return run(recipe, env, folder, resume=resume, watch=watch)
+    return recipe, env
 
 
 def environment(recipe: Recipe) -> Env:
@@ -59,7 +141,12 @@ def environment(recipe: Recipe) -> Env:
 def _env(recipe: Recipe) -> tuple[str, dict[str, Any]]:
     """The name of the environment, and its own keys."""
     if "name" not in recipe.env:
-        raise RecipeError("the recipe names no environment", got=recipe.env, expected='[env] with name = "…"')
+        raise RecipeError(
+            "the recipe names no environment",
+            got=recipe.env,
+            expected='[env] with name = "…"',
+            remedy="an object of your own goes by Python: truing.train, check and evaluate take env=",
+        )
     return recipe.env["name"], {key: value for key, value in recipe.env.items() if key != "name"}
 
 
@@ -77,7 +164,7 @@ def _named(rewards: Sequence[RewardFn] | Rewards) -> Rewards:
     return {name: (function, 1.0) for name, function in zip(names, rewards, strict=True)}
 
 
-def _recipe(given: str | Path | Mapping[str, Any] | Recipe) -> Recipe:
+def _recipe(given: AnyRecipe) -> Recipe:
     if isinstance(given, Recipe):
         return given
     return resolve(given) if isinstance(given, Mapping) else load_recipe(given)

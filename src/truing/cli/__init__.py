@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from truing.cli.check import check_recipe
-from truing.cli.eval import evaluate
+from truing.cli.eval import evaluate_target
 from truing.cli.export import export
 from truing.cli.models import app as models
 from truing.cli.tokens import tokens
@@ -23,7 +23,7 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command("check")(check_recipe)
-app.command("eval")(evaluate)
+app.command("eval")(evaluate_target)
 app.command()(tokens)
 app.command()(export)
 app.add_typer(models, name="models")

@@ -8,17 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from truing.api import environment
-from truing.config import load_recipe
-from truing.errors import RecordError
-from truing.record import RunReader
-from truing.train.evaluate import Evaluation
-from truing.train.recording import check_judged
-from truing.train.restore import restore_weights
-from truing.train.session import open_session
+from truing.api import evaluate
 
 
-def evaluate(
+def evaluate_target(
     target: Annotated[Path, typer.Argument(help="A recipe (its model as it starts) or a run directory.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in eval.tasks=500")] = None,
     against: Annotated[
@@ -30,8 +23,8 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Evaluate TARGET on its recipe's evaluation tasks, with a 95 % bootstrap interval."""
-    found = evaluate_one(target, overrides or [], checkpoint)
-    other = evaluate_one(against, overrides or [], None) if against is not None else None
+    found = evaluate(target, overrides=overrides or (), checkpoint=checkpoint)
+    other = evaluate(against, overrides=overrides or ()) if against is not None else None
     gain = found.gain_over(other) if other is not None else None
     if as_json:
         facts = {
@@ -47,20 +40,3 @@ def evaluate(
         )
     if gain is not None:
         console.print(f"difference, paired over {gain.tasks} tasks: {gain}", markup=False, soft_wrap=True)
-
-
-def evaluate_one(target: Path, overrides: list[str], checkpoint: str | None) -> Evaluation:
-    """The evaluation of a recipe's model as it starts, or of a run at a checkpoint (the newest)."""
-    is_run = target.is_dir()
-    recipe = load_recipe(target / "recipe.toml" if is_run else target, overrides)
-    session = open_session(recipe, environment(recipe))
-    if not is_run and checkpoint is not None:
-        raise RecordError(
-            "a recipe has no checkpoints", got=f"--checkpoint {checkpoint}", expected="a run directory"
-        )
-    if is_run and not overrides:
-        check_judged(session, RunReader(target).run())
-    if is_run:
-        restore_weights(target, session.loaded, session.parameters, checkpoint)
-    session.sync_sampler(0)
-    return session.evaluate(str(target))

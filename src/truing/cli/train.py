@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 from truing.api import train as run_recipe
-from truing.cli.display import Display, finished_json, print_finish
+from truing.cli.finish import finished_json, print_finish
 from truing.config import load_recipe
 
 
@@ -20,8 +20,7 @@ def train(
 ) -> None:
     """Train what RECIPE says: SFT, rejection sampling, GRPO, with an evaluation around each stage."""
     resolved = load_recipe(recipe, overrides or ())
-    with Display() as display:
-        result = run_recipe(resolved, out=out, resume=resume, watch=display)
+    result = run_recipe(resolved, out=out, resume=resume)
     if as_json:
         print(finished_json(result))
     else:

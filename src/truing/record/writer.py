@@ -136,5 +136,5 @@ def _check_directory(run_dir: Path, resume: bool) -> None:
         raise RecordError(
             f"{run_dir} exists and is not empty",
             expected="a new or empty directory",
-            remedy="go on with it by --resume, delete it, or choose another --out",
+            remedy="go on with it by --resume (resume=True), delete it, or choose another --out (out=)",
         )

@@ -22,7 +22,7 @@ from truing.train.evaluate import Estimate, Evaluation, read_evaluation
 from truing.train.incidents import ONCE, incidents
 from truing.train.loss_label import LossLabel
 from truing.train.optimizer import learning_rate, make_optimizer
-from truing.train.proof import prove_template
+from truing.train.proof import prove_tasks
 from truing.train.recording import check_judged, run_facts, step_record
 from truing.train.restore import check_same_recipe
 from truing.train.session import Session, open_session
@@ -62,7 +62,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
     if resume:
         check_same_recipe(recipe, RunReader(out).recipe())
     session = open_session(recipe, env)
-    found = list(prove_template(session.scene(session.contract), session.train_tasks))
+    found = list(prove_tasks(session.scene(session.contract), session.train_tasks, session.eval_tasks))
     if resume:
         check_judged(session, RunReader(out).run())
     with RunWriter(out, resume=resume) as writer:

@@ -1,11 +1,11 @@
-"""What is proven of a model and of its chat template before the first update."""
+"""What is proven of a model, its tasks and its chat template before the first update."""
 
 from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
 
-from truing.check import check_template
+from truing.checks import check_tasks, spread
 from truing.contract import RAW
 from truing.errors import ModelError
 from truing.models.score import autocast, causal_model, score
@@ -18,8 +18,8 @@ TOLERANCE = {"cpu": 1e-3, "cuda": 0.2}
 
 PROMPT, ANSWER = 8, 16
 
-TASKS = 8
-"""Tasks with which a template is asked; the first ones."""
+TASKS = 4
+"""Tasks of each split that are looked at: fewer plays than one step has."""
 
 NEVER = (
     "the stop is trained",
@@ -28,7 +28,7 @@ NEVER = (
     "tools are shown in full",
     "tool answers are shown",
 )
-"""Checks of a template without which no run begins; what the others find is told."""
+"""Checks without which no run begins; what the others find is told."""
 
 
 @torch.no_grad()
@@ -65,13 +65,14 @@ def prove_forward(policy: nn.Module) -> None:
         )
 
 
-def prove_template(scene: Scene, tasks: Sequence[Task]) -> Iterator[str]:
-    """A sentence for each check of the chat template that finds something.
+def prove_tasks(scene: Scene, *splits: Sequence[Task]) -> Iterator[str]:
+    """A sentence for each check of the environment and the chat template that finds something.
 
     Raises:
         ModelError: A doubled BOS, tools or their answers that no prompt shows, or a renderer at fault.
     """
-    for name, result in check_template(scene, tasks[:TASKS]).items():
+    tasks = [task for split in splits for task in spread(split, TASKS)]
+    for name, result in check_tasks(scene, tasks).items():
         for finding in result.findings[:1]:
             if name in NEVER:
                 raise ModelError(
@@ -80,4 +81,5 @@ def prove_template(scene: Scene, tasks: Sequence[Task]) -> Iterator[str]:
                     expected=finding.expected,
                     remedy=f"{finding.remedy}; `truing check` lists all",
                 )
-            yield f"{finding.where}: {finding.what}; got {finding.got}, expected {finding.expected}"
+            expected = f", expected {finding.expected}" if finding.expected else ""
+            yield f"{finding.where}: {finding.what}; got {finding.got}{expected}; {finding.remedy}"

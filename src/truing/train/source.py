@@ -9,7 +9,7 @@ from truing.errors import DataError, RolloutError
 from truing.rollout.flatten import flatten, untrained
 from truing.rollout.voices import force_rate
 from truing.train.session import Session
-from truing.types import Rollout, RolloutGroup, Sample, Status, Task
+from truing.types import EndedBy, Rollout, RolloutGroup, Sample, Status, Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +62,15 @@ def _comparable(groups: list[RolloutGroup], least: int) -> list[Rollout]:
     return usable
 
 
+REMEDIES = {
+    EndedBy.ERROR: "mend the tool, or the demonstration; raise episode.timeout where it only takes long",
+    EndedBy.CONTEXT: "lower episode.max_reply_chars, shorten the task, or take a model with a longer context",
+    EndedBy.TURNS: "raise episode.max_turns, or let the last demonstrated turn call no tool",
+    EndedBy.TIME: "raise episode.time_limit",
+}
+"""What helps where a demonstration was cut short."""
+
+
 def _check_demonstrations(rollouts: list[Rollout]) -> None:
     """Raise where a demonstration failed in its own world."""
     for rollout in rollouts:
@@ -69,7 +78,8 @@ def _check_demonstrations(rollouts: list[Rollout]) -> None:
             raise DataError(
                 f"the demonstration of task {rollout.task.task_id} does not come to its end",
                 got=f"ended by {rollout.ended_by.value} after {len(rollout.turns)} turns {rollout.error}",
-                remedy="mend the demonstration, or raise episode.max_turns",
+                expected="ended by the world, as it was demonstrated",
+                remedy=REMEDIES[rollout.ended_by],
             )
 
 

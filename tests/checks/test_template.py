@@ -5,7 +5,7 @@ import torch
 from shop import PRICES, Quiz, Shop
 
 from truing.chat import Chat, render_prompt
-from truing.check import facts
+from truing.checks import facts
 
 TASKS = len(PRICES)
 OPENS = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -59,7 +59,7 @@ def test_a_stop_that_is_not_trained_is_found(report, monkeypatch):
 def test_an_sft_prompt_that_is_not_that_of_rl_is_found(report, monkeypatch):
     """Nor this."""
     one = Quiz().task("red pen")
-    monkeypatch.setattr("truing.check.template.render_prompt", lambda chat, task: render_prompt(chat, one))
+    monkeypatch.setattr("truing.checks.template.render_prompt", lambda chat, task: render_prompt(chat, one))
     findings = report(Quiz())["SFT and RL show one prompt"].findings
     assert [each.where for each in findings] == [item for item in PRICES if item != "red pen"]
     assert findings[0].got != findings[0].expected

@@ -6,10 +6,10 @@ import torch
 
 from truing.chat import Chat, Context, Dialogue, answer, begin, encode_answer, hear
 from truing.chat.chat import ASKED, CALLED, SENTINEL
-from truing.check.finding import Checked, Finding, checked
-from truing.check.template import OTHER_TEMPLATE, TEMPLATE
-from truing.check.tools import NO_TOOLS
-from truing.check.trial import Trial
+from truing.checks.finding import Checked, Finding, checked
+from truing.checks.template import OTHER_TEMPLATE, TEMPLATE
+from truing.checks.tools import NO_TOOLS
+from truing.checks.trial import Trial
 from truing.errors import DataError
 from truing.messages import answer_to
 from truing.types import Task

@@ -1,19 +1,12 @@
-"""What a person sees while a run goes on, and when it ends."""
+"""What a person sees while a run goes on."""
 
-import json
-import os
-import shutil
-import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from truing.train.loop import Result
 from truing.types import StepRecord
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -52,7 +45,7 @@ class Display:
             method(**facts)
 
     def on_note(self, text: str) -> None:
-        """What the environment has to say of its data."""
+        """What there is to say of the data and the template before the first step."""
         self.console.print(f"note: {text}", markup=False)
 
     def on_incident(self, what: str, stage: str, step: int, text: str) -> None:
@@ -64,6 +57,11 @@ class Display:
     def on_resumed(self, stage: str, step: int) -> None:
         """Where an interrupted run goes on."""
         self.console.print(f"resumed after {step} steps of {stage}")
+
+    def on_interrupted(self, run: str) -> None:
+        """Somebody pressed Ctrl-C."""
+        told = f"stopped. The run is {run}: the same again with --out {run} --resume goes on with it"
+        self.console.print(told, markup=False, soft_wrap=True)
 
     def on_evaluating(self, name: str, tasks: int) -> None:
         """An evaluation begins."""
@@ -122,45 +120,3 @@ def step_facts(record: StepRecord) -> str:
         "throughput/tokens_per_s": "{:.0f} tokens/s",
     }
     return "  ".join(text.format(record.metrics[key]) for key, text in shown.items() if key in record.metrics)
-
-
-def program() -> str:
-    """How to call Truing from here: by name where it is on the PATH, else by its path."""
-    if shutil.which("truing"):
-        return "truing"
-    script = os.path.relpath(sys.argv[0])
-    return "python -m truing" if script.endswith("__main__.py") else script
-
-
-def finished_json(result: Result) -> str:
-    """One line: where the run is, each evaluation, and what each stage gained."""
-    return json.dumps(
-        {
-            "run": str(result.run),
-            "eval": {name: asdict(estimate) for name, estimate in result.estimates().items()},
-            "gain": {name: asdict(estimate) for name, estimate in result.gains().items()},
-        }
-    )
-
-
-def print_finish(console: Console, result: Result) -> None:
-    """The evaluations side by side, where the run is, and what to type next."""
-    table = Table(title="reward on the evaluation tasks, with 95 % intervals")
-    for column in ("policy", "reward", "gain over the one before"):
-        table.add_column(column)
-    gains = result.gains()
-    for name, estimate in result.estimates().items():
-        gain = gains.get(name)
-        table.add_row(
-            name,
-            str(estimate),
-            "" if gain is None else f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]",
-        )
-    console.print(table)
-    console.print(f"the run: {result.run}", markup=False, soft_wrap=True)
-    command = program()
-    console.print("look at its tokens:   ", f"{command} tokens {result.run}", markup=False, soft_wrap=True)
-    console.print("evaluate it again:    ", f"{command} eval {result.run}", markup=False, soft_wrap=True)
-    console.print(
-        "take the model along: ", f"{command} export {result.run} --to my-model", markup=False, soft_wrap=True
-    )

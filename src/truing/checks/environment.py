@@ -4,8 +4,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from truing.check.finding import Checked, Finding, checked
-from truing.check.trial import Play, Trial, samples
+from truing.checks.finding import NOT_DEMONSTRATED, Checked, Finding, checked
+from truing.checks.trial import Play, Trial, samples
 from truing.envs.base import Agentic
 from truing.rewards import Rewards
 from truing.types import Status
@@ -154,7 +154,7 @@ def demonstrations_fit(trial: Trial) -> Checked:
             "lower episode.max_reply_chars or sampling.max_new_tokens, or take a model with a longer context",
         ),
     ]
-    return checked(len(longest), findings)
+    return checked(len(longest), findings, missing="" if trial.gold else NOT_DEMONSTRATED)
 
 
 def _room(trial: Trial) -> tuple[int, str]:

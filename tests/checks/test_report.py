@@ -3,8 +3,8 @@
 import pytest
 from shop import Quiz, Shop
 
-from truing.check import facts
-from truing.check.report import CHECKS, SPLITS, TASKS
+from truing.checks import facts
+from truing.checks.report import CHECKS, SPLITS, TASKS
 from truing.types import Task
 
 BOS = {"check": "BOS is not doubled", "missing": "BOS: the tokenizer has none"}

@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from truing.check import conversation, environment, template, tools
-from truing.check.finding import Checked, Finding, checked
-from truing.check.trial import Trial, hold_trial, rehearse
+from truing.checks import conversation, environment, template, tools
+from truing.checks.finding import Checked, Finding, checked
+from truing.checks.lines import lines, printable
+from truing.checks.trial import Trial, hold_trial
 from truing.envs.base import checked_tasks
 from truing.errors import DataError
 from truing.rollout.collect import Scene
@@ -17,9 +18,7 @@ TASKS = 64
 
 SPLITS = "tasks can be used, and are each in one split"
 
-Checks = Mapping[str, Callable[[Trial], Checked]]
-
-ENVIRONMENT: Checks = {
+CHECKS: Mapping[str, Callable[[Trial], Checked]] = {
     "attempts can be played and graded": environment.attempts_end,
     "the demonstration scores full": environment.gold_scores_full,
     "saying nothing does not score full": environment.empty_scores_less,
@@ -30,8 +29,6 @@ ENVIRONMENT: Checks = {
     "demonstrations fit": environment.demonstrations_fit,
     "tool names are one set": tools.names_agree,
     "bad calls are answered": tools.bad_calls_are_answered,
-}
-TEMPLATE: Checks = {
     "the prompt opens the assistant's turn": template.generation_prompt,
     "the template writes a stop": template.stop_is_written,
     "the stop is trained": template.stop_is_trained,
@@ -44,9 +41,17 @@ TEMPLATE: Checks = {
 }
 """What each check asks, and the function that answers it."""
 
-CHECKS = ENVIRONMENT | TEMPLATE
 
-Report = Mapping[str, Checked]
+class Report(dict[str, Checked]):
+    """The result of each check by name; as text, what a person reads."""
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All faults that were found."""
+        return [finding for result in self.values() for finding in result.findings]
+
+    def __str__(self) -> str:
+        return "\n".join(map(printable, lines(self)))
 
 
 def check(scene: Scene) -> Report:
@@ -54,28 +59,28 @@ def check(scene: Scene) -> Report:
 
     Raises:
         JudgeUnavailable: A judge cannot be reached.
-        SkipGroup: The same, where the recipe declares that such groups are left out.
     """
     try:
         splits = checked_tasks(scene.env)
     except DataError as error:
         refused = checked(1, [Finding.of("all tasks", error)])
-        return {SPLITS: refused} | {name: checked(0, (), missing="tasks: see above") for name in CHECKS}
-    tasks = [task for each in splits.values() for task in _spread(each)]
-    trial = hold_trial(scene, tasks)
+        return Report(
+            {SPLITS: refused} | {name: checked(0, (), missing="tasks: see above") for name in CHECKS}
+        )
     first = checked(sum(map(len, splits.values())), ())
-    return {SPLITS: first} | {name: _ask(function, trial) for name, function in CHECKS.items()}
+    tasks = [task for each in splits.values() for task in spread(each, TASKS)]
+    return Report({SPLITS: first} | check_tasks(scene, tasks))
 
 
-def check_template(scene: Scene, tasks: Sequence[Task]) -> Report:
-    """The checks of the template alone, on the first turns of some tasks; no world is touched."""
-    trial = rehearse(scene, tasks)
-    return {name: _ask(function, trial) for name, function in TEMPLATE.items()}
+def check_tasks(scene: Scene, tasks: Sequence[Task]) -> Report:
+    """The same for some tasks alone."""
+    trial = hold_trial(scene, tasks)
+    return Report({name: _ask(function, trial) for name, function in CHECKS.items()})
 
 
-def _spread(tasks: Sequence[Task]) -> Iterator[Task]:
-    """At most ``TASKS`` tasks, evenly far apart."""
-    count = min(TASKS, len(tasks))
+def spread(tasks: Sequence[Task], most: int) -> Iterator[Task]:
+    """At most so many tasks, evenly far apart."""
+    count = min(most, len(tasks))
     return (tasks[i * len(tasks) // count] for i in range(count))
 
 

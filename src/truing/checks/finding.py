@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from truing.errors import TruingError
 
 NOTHING_PLAYED = "attempts: none could be played and graded"
+NOT_DEMONSTRATED = "demonstrations: no task has one"
 
 
 @dataclass(frozen=True)

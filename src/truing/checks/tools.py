@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
-from truing.check.finding import Checked, Finding, checked
-from truing.check.trial import Trial, turns
+from truing.checks.finding import Checked, Finding, checked
+from truing.checks.trial import Trial, turns
 from truing.envs.base import Agentic, Episode
 from truing.envs.names import nearest
 from truing.envs.tools import ToolEpisode

@@ -3,17 +3,15 @@
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 
 from truing.chat import Chat, encode_answer
 from truing.contract import RAW
-from truing.envs.base import Split
-from truing.errors import DataError, RewardError
+from truing.errors import DataError, RewardError, SkipGroup, TruingError
 from truing.messages import Said
-from truing.rewards import Graded, Rewards, grade
+from truing.rewards import Graded, grade
 from truing.rollout.collect import Scene, Voice, collect
 from truing.rollout.flatten import flatten
 from truing.rollout.seat import Seat
@@ -29,7 +27,7 @@ class Play:
     task: Task
     rollouts: tuple[Rollout, ...]  # none where it could not be played
     grades: tuple[Graded, ...]  # none where it failed
-    error: DataError | RewardError | None = None  # why it could not be played or graded
+    error: TruingError | None = None  # why it could not be played or graded
 
     @property
     def rollout(self) -> Rollout:
@@ -98,31 +96,6 @@ def hold_trial(scene: Scene, tasks: Sequence[Task]) -> Trial:
     )
 
 
-def rehearse(scene: Scene, tasks: Sequence[Task]) -> Trial:
-    """Play the first turn of every task, in no world and without a reward."""
-    stage = replace(scene, env=_Nowhere(), contract=RAW, context_length=sys.maxsize)
-    told = [task for task in tasks if task.demonstration is not None]
-    return Trial(
-        scene,
-        tasks,
-        gold=[_play(task, Script(scene.chat), stage) for task in told],
-        empty=[_play(task, Recital(scene.chat, ()), stage) for task in tasks],
-        shuffled=(),
-    )
-
-
-@dataclass(frozen=True)
-class _Nowhere:
-    """An environment without worlds and without rewards."""
-
-    rewards: Rewards = field(default_factory=dict[str, Any])
-    notes: Sequence[str] = ()
-
-    def tasks(self, split: Split) -> Sequence[Task]:
-        """None: they are given."""
-        return ()
-
-
 def turns(task: Task) -> tuple[Said, ...]:
     """What a task's demonstration says; nothing where it has none."""
     said = task.demonstration
@@ -132,7 +105,7 @@ def turns(task: Task) -> tuple[Said, ...]:
 def samples(plays: Sequence[Play], *, first_only: bool = False) -> Iterator[tuple[Play, Sample]]:
     """The samples of each play that got as far as a turn."""
     for play in plays:
-        if play.rollouts and play.rollout.turns:
+        if play.rollouts and play.rollout.messages:
             made = flatten(play.rollout)
             yield from ((play, sample) for sample in (made[:1] if first_only else made))
 
@@ -143,13 +116,13 @@ def _play(task: Task, voice: Voice, scene: Scene) -> Play:
         (group,) = collect([task], group_size=2, scene=scene, voice=voice, grade=None, key=("check",))
     except DataError as error:
         return Play(task, (), (), error)
-    if not scene.env.rewards or any(rollout.status is Status.ERROR for rollout in group.rollouts):
+    if any(rollout.status is Status.ERROR for rollout in group.rollouts):
         return Play(task, group.rollouts, ())
     try:
         return Play(
             task, group.rollouts, tuple(grade(group.rollouts[0], scene.env.rewards) for _ in range(2))
         )
-    except RewardError as error:
+    except (RewardError, SkipGroup) as error:
         return Play(task, group.rollouts, (), error)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from truing.chat import Chat, make_chat
-from truing.check import check
+from truing.checks import check
 from truing.config import EpisodeConfig
 from truing.contract import SamplingContract
 from truing.rollout.collect import Scene

@@ -9,9 +9,9 @@ import torch
 from truing.chat import Chat, render_prompt
 from truing.chat.chat import ASKED, CALLED, SENTINEL, agree
 from truing.chat.render import text_of
-from truing.check.finding import Checked, Finding, checked
-from truing.check.tools import NO_TOOLS
-from truing.check.trial import Trial, samples
+from truing.checks.finding import NOT_DEMONSTRATED, Checked, Finding, checked
+from truing.checks.tools import NO_TOOLS
+from truing.checks.trial import Trial, samples
 from truing.messages import Message, Said
 from truing.types import Task
 
@@ -80,7 +80,7 @@ def stop_is_trained(trial: Trial) -> Checked:
                         "report it: the renderer ends every demonstration with a stop",
                     )
                 )
-    return checked(count, findings)
+    return checked(count, findings, missing="" if trial.gold else NOT_DEMONSTRATED)
 
 
 def bos_is_single(trial: Trial) -> Checked:
@@ -125,7 +125,7 @@ def prompts_agree(trial: Trial) -> Checked:
                     "report it: both are meant to come from one renderer",
                 )
             )
-    return checked(count, findings)
+    return checked(count, findings, missing="" if trial.gold else NOT_DEMONSTRATED)
 
 
 def demonstrations_agree(trial: Trial) -> Checked:
@@ -149,7 +149,7 @@ def demonstrations_agree(trial: Trial) -> Checked:
                     "give a template that writes an answer as it prompts for one",
                 )
             )
-    return checked(count, findings)
+    return checked(count, findings, missing="" if trial.gold else NOT_DEMONSTRATED)
 
 
 def tools_are_shown(trial: Trial) -> Checked:

@@ -1,0 +1,37 @@
+"""A report of checks as a person reads it."""
+
+from collections.abc import Iterator, Mapping
+
+from truing.checks.finding import Checked
+
+SHOWN = 3
+"""Findings of one check that are shown; JSON has all."""
+
+
+def lines(report: Mapping[str, Checked]) -> Iterator[str]:
+    """A line for each check, then each finding in full."""
+    for name, result in report.items():
+        yield f"{_mark(result)} {name}" + (f"  {result.count}" if result.count else "")
+        yield from (f"    {note}" for note in result.notes)
+        yield from (f"    not checked: {missing}" for missing in result.missing)
+    for name, result in report.items():
+        for finding in result.findings[:SHOWN]:
+            yield ""
+            yield f"✗ {name}: {finding.where}"
+            yield f"  {finding.what}"
+            told = {"got": finding.got, "expected": finding.expected, "remedy": finding.remedy}
+            yield from (f"    {key}: {text}" for key, text in told.items() if text)
+        if len(result.findings) > SHOWN:
+            yield f"  and {len(result.findings) - SHOWN} more: --json lists all"
+
+
+def printable(line: str) -> str:
+    """A line in which nothing commands the terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+
+
+def _mark(result: Checked) -> str:
+    """How a check ended: a fault, clean, or nothing looked at."""
+    if result.findings:
+        return "✗"
+    return "✓" if result.count else "–"

@@ -1,0 +1,54 @@
+"""What a person sees when a run ends."""
+
+import json
+import os
+import shutil
+import sys
+from dataclasses import asdict
+
+from rich.console import Console
+from rich.table import Table
+
+from truing.train.loop import Result
+
+
+def program() -> str:
+    """How to call Truing from here: by name where it is on the PATH, else by its path."""
+    if shutil.which("truing"):
+        return "truing"
+    script = os.path.relpath(sys.argv[0])
+    return "python -m truing" if script.endswith("__main__.py") else script
+
+
+def finished_json(result: Result) -> str:
+    """One line: where the run is, each evaluation, and what each stage gained."""
+    return json.dumps(
+        {
+            "run": str(result.run),
+            "eval": {name: asdict(estimate) for name, estimate in result.estimates().items()},
+            "gain": {name: asdict(estimate) for name, estimate in result.gains().items()},
+        }
+    )
+
+
+def print_finish(console: Console, result: Result) -> None:
+    """The evaluations side by side, where the run is, and what to type next."""
+    table = Table(title="reward on the evaluation tasks, with 95 % intervals")
+    for column in ("policy", "reward", "gain over the one before"):
+        table.add_column(column)
+    gains = result.gains()
+    for name, estimate in result.estimates().items():
+        gain = gains.get(name)
+        table.add_row(
+            name,
+            str(estimate),
+            "" if gain is None else f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]",
+        )
+    console.print(table)
+    console.print(f"the run: {result.run}", markup=False, soft_wrap=True)
+    command = program()
+    console.print("look at its tokens:   ", f"{command} tokens {result.run}", markup=False, soft_wrap=True)
+    console.print("evaluate it again:    ", f"{command} eval {result.run}", markup=False, soft_wrap=True)
+    console.print(
+        "take the model along: ", f"{command} export {result.run} --to my-model", markup=False, soft_wrap=True
+    )

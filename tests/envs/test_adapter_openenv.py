@@ -154,11 +154,18 @@ def test_episodes_do_not_touch_each_other(by_calls):
             assert episode.reply(act(number=2 * half(task) + 2))[0]["content"] == "no"
 
 
-def test_no_reward_is_an_error_and_not_zero(by_calls, attempt):
+def test_an_episode_that_ends_without_a_reward_is_an_error_and_not_zero(by_calls, attempt):
     task = by_calls.tasks("train")[0]
-    outcome = by_calls.open(task).outcome()
+    outcome = {**by_calls.open(task).outcome(), "done": True}
     with pytest.raises(TruingError, match="gave no reward"):
         grade(replace(attempt(task, ""), outcome=outcome), by_calls.rewards)
+
+
+def test_who_never_acts_was_given_nothing(by_calls, attempt):
+    task = by_calls.tasks("train")[0]
+    episode = by_calls.open(task)
+    assert episode.reply(Said("I would rather talk.")) == []
+    assert grade(replace(attempt(task, ""), outcome=episode.outcome()), by_calls.rewards)[0] == 0.0
 
 
 def test_a_start_that_differs_is_refused(by_calls):

@@ -136,3 +136,9 @@ def test_a_function_may_judge_each_turn():
 def test_scores_of_turns_are_checked_each(scores, message):
     with pytest.raises(RewardError, match=message):
         grade(turns(2), {"mine": (lambda rollout, task: PerTurn(scores), 1.0)})
+
+
+@pytest.mark.parametrize("scores", [None, 1.0, {1.0, 0.5}, (x for x in (1.0, 0.5))])
+def test_scores_of_turns_have_an_order(scores):
+    with pytest.raises(RewardError, match=r"task 't-17' raised RewardError: truing\.PerTurn needs"):
+        grade(turns(2), {"mine": (lambda rollout, task: PerTurn(scores), 1.0)})

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from transformers import PreTrainedTokenizerBase
 
 from truing.contract import SamplingContract
 from truing.errors import JudgeUnavailable, RecipeError, RewardError, SkipGroup
@@ -246,6 +247,25 @@ def test_a_model_that_runs_here_is_greedy_and_its_babble_is_no_score(tmp_path):
     judge = Judge(config, lambda task: task.answer)
     with pytest.raises(JudgeUnavailable, match="no score"):
         judge(attempt(), TASK)
+
+
+def test_a_judge_with_another_template_is_another_judge(monkeypatch):
+    config = JudgeConfig(model="tiny")
+    identity = LocalModel(config).identity
+    assert LocalModel(config).identity == identity
+    own = PreTrainedTokenizerBase.get_chat_template
+    monkeypatch.setattr(
+        PreTrainedTokenizerBase, "get_chat_template", lambda *given, **more: own(*given, **more) + "{# new #}"
+    )
+    assert LocalModel(config).identity != identity
+
+
+def test_a_cache_that_cannot_be_is_told(tmp_path):
+    broken = tmp_path / "broken"
+    broken.write_text("no database " * 100)
+    for path in (tmp_path, broken, broken / "j.sqlite"):
+        with pytest.raises(RecipeError, match="replies cannot be kept"):
+            Judge(JudgeConfig(model="j", base_url="http://localhost:9", cache=str(path)), lambda task: "4")
 
 
 def test_a_response_cannot_end_the_judges_turn(monkeypatch):

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from truing.errors import JudgeUnavailable, RewardError, SkipGroup
 from truing.types import Rollout, Task
 
@@ -15,6 +17,15 @@ class PerTurn:
     """What a reward function returns that judges each turn: a finite number for each, in their order."""
 
     scores: Sequence[float]
+
+    def __post_init__(self) -> None:
+        given: Any = self.scores  # by a function of the user's, which nobody type-checked
+        if not isinstance(given, Sequence | np.ndarray):
+            raise RewardError(
+                "truing.PerTurn needs the scores of turns in their order",
+                got=f"a {type(given).__name__}",
+                expected="a list of numbers",
+            )
 
 
 class Graded(NamedTuple):

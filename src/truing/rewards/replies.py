@@ -4,6 +4,8 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from truing.errors import RecipeError
+
 PATIENCE = 60.0
 """Seconds to wait for another process that writes."""
 
@@ -12,10 +14,25 @@ class Replies:
     """Replies by key, in a SQLite file that threads and processes may share."""
 
     def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        """Make the file, or open the one that is there.
+
+        Raises:
+            RecipeError: There is another thing in its place, or it cannot be written.
+        """
         self.path = path
-        with closing(self._open()) as db, db:
-            db.execute("CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, request TEXT, reply TEXT)")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(self._open()) as db, db:
+                db.execute(
+                    "CREATE TABLE IF NOT EXISTS replies (key TEXT PRIMARY KEY, request TEXT, reply TEXT)"
+                )
+        except (OSError, sqlite3.Error) as error:
+            raise RecipeError(
+                "the judge's replies cannot be kept",
+                got=f"{path}: {error}",
+                expected="a SQLite file, or a place for one",
+                remedy="give another judge.cache, or move what is there away",
+            ) from error
 
     def find(self, key: str) -> str | None:
         """The reply that is kept, or None."""

@@ -1,5 +1,6 @@
 """What answers a judge's prompt: an OpenAI-compatible endpoint, or a model that runs here."""
 
+import hashlib
 import os
 from typing import Annotated
 
@@ -86,7 +87,12 @@ class LocalModel:
     def __init__(self, config: JudgeConfig) -> None:
         self._loaded = load(config.model)
         self._max_tokens = config.max_tokens
-        self.identity = {"weights": self._loaded.digest, "max_tokens": config.max_tokens}
+        template = self._loaded.tokenizer.get_chat_template()
+        self.identity = {
+            "weights": self._loaded.digest,
+            "template": hashlib.sha256(template.encode()).hexdigest(),
+            "max_tokens": config.max_tokens,
+        }
 
     @torch.inference_mode()
     def reply(self, prompt: str) -> str:

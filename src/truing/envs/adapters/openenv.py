@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import urllib.request
 import weakref
 from collections.abc import Mapping, Sequence
@@ -200,10 +201,10 @@ def _action(config: OpenEnvConfig) -> ToolSpec | None:
 
 
 def _given(rollout: Rollout, task: Task) -> float:
-    """The sum of the environment's rewards."""
-    if not rollout.outcome["rewards"]:
+    """The sum of the environment's rewards: of an attempt that was broken off, those until then."""
+    if rollout.outcome["done"] and not rollout.outcome["rewards"]:
         raise DataError(f"the OpenEnv server gave no reward in an episode of task {task.task_id}")
-    return sum(rollout.outcome["rewards"])
+    return math.fsum(rollout.outcome["rewards"])
 
 
 def _disconnect(client: Any) -> None:

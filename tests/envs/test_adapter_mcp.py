@@ -7,7 +7,8 @@ import textwrap
 import time
 from contextlib import suppress
 from dataclasses import replace
-from subprocess import Popen
+from pathlib import Path
+from subprocess import Popen, run
 
 import pytest
 
@@ -162,6 +163,31 @@ def test_a_silent_server_and_a_dead_one_are_errors_of_the_world(make):
         ask(episode, "die")
     with pytest.raises(TruingError, match="failed at a call of add"):
         ask(episode, "add", a=1, b=1)
+
+
+ENDS = """
+from contextlib import suppress
+from truing.envs import make_env
+from truing.messages import Said, ToolCall
+env = make_env("mcp", {keys})
+episode = env.open(env.tasks("train")[0])
+with suppress(Exception):
+    episode.reply(Said(calls=(ToolCall("hang", {{}}),)))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="SKIPPED: looks for processes in /proc")
+def test_a_server_that_hangs_ends_with_python(folder, tmp_path):
+    server = tmp_path / "hanging.py"
+    server.write_text(SERVER)
+    files = {split: str(folder / f"{split}.jsonl") for split in ("train", "eval")}
+    keys = {**files, "command": [sys.executable, str(server)], "per_episode": True, "timeout": 1}
+    run([sys.executable, "-c", ENDS.format(keys=keys)], check=True, timeout=100)
+    left = []
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it may end while we look
+            left += [process for word in process.read_text().split("\0") if word == str(server)]
+    assert left == []
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@ import pytest
 from truing.envs import ENVS, Env, checked_tasks, make_env
 from truing.envs.base import share_of
 from truing.errors import DataError, RecipeError
+from truing.messages import ToolSpec
 from truing.types import Task
 
 
-def task(task_id, content):
-    return Task(task_id, "test", ({"role": "user", "content": content},))
+def task(task_id, content, *tools):
+    specs = tuple(ToolSpec(name, "", {}) for name in tools)
+    return Task(task_id, "test", ({"role": "user", "content": content},), tools=specs)
 
 
 class Fixed:
@@ -36,6 +38,7 @@ def test_checked_tasks_gives_both_splits_as_they_are():
         ([task("a", "1?")], [], "no eval tasks"),
         ([task("a", "1?")], [task("a", "2?")], "two tasks have one id"),
         ([task("a", "1?"), task("a", "2?")], [task("b", "3?")], "two tasks have one id"),
+        ([task("a", "1?", "add", "ask", "add")], [task("b", "2?")], "two tools of one name"),
         (
             [task("a", "1?"), task("b", "2?")],
             [task("c", "2?")],

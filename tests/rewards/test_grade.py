@@ -112,6 +112,12 @@ def test_no_functions_and_infinite_sums_are_errors():
         grade(attempt("4"), {"big": (lambda r, t: 1e308, 1e10)})
 
 
+@pytest.mark.parametrize(("scores", "weight"), [([1e308, 1e308], 0.0), ([1e308, -1e308], 10.0)])
+def test_sums_over_turns_are_finite(scores, weight):
+    with pytest.raises(RewardError, match="not finite"):
+        grade(turns(2), {"big": (lambda rollout, task: PerTurn(scores), weight)})
+
+
 def turns(count):
     """An attempt of so many turns, of which graders only see the number."""
     return replace(attempt("4"), turns=(None,) * count)

@@ -66,6 +66,7 @@ def checked_tasks(env: Env) -> dict[Split, Sequence[Task]]:
     seen: set[str] = set()
     for task in (*splits["train"], *splits["eval"]):
         _check_messages(task)
+        _check_tools(task)
         if task.task_id in seen:
             raise DataError("two tasks have one id", got=task.task_id, expected="an id for each task")
         seen.add(task.task_id)
@@ -87,6 +88,19 @@ def _check_messages(task: Task) -> None:
             f"the messages of task {task.task_id} are not all text",
             got=task.messages,
             expected="at least one message, each with a role and a content of text",
+        )
+
+
+def _check_tools(task: Task) -> None:
+    """Raise where a call's name would leave open which tool is meant."""
+    names = [spec.name for spec in task.tools]
+    twins = sorted({name for name in names if names.count(name) > 1})
+    if twins:
+        raise DataError(
+            f"task {task.task_id} has two tools of one name",
+            got=", ".join(twins),
+            expected="a name for each tool",
+            remedy="rename one, or leave one out",
         )
 
 

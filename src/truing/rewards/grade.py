@@ -62,19 +62,33 @@ def grade(rollout: Rollout, rewards: Rewards) -> Graded:
             "there is no reward function", remedy="give at least one: name → (function, weight)"
         )
     scores = {name: _call(name, function, rollout) for name, (function, _) in rewards.items()}
-    parts = {name: score if isinstance(score, float) else math.fsum(score) for name, score in scores.items()}
-    total = math.fsum(weight * parts[name] for name, (_, weight) in rewards.items())
-    if not math.isfinite(total):
-        weights = {name: weight for name, (_, weight) in rewards.items()}
+    weights = {name: weight for name, (_, weight) in rewards.items()}
+    try:
+        parts = {
+            name: score if isinstance(score, float) else math.fsum(score) for name, score in scores.items()
+        }
+        total = math.fsum(weights[name] * part for name, part in parts.items())
+        turns = _by_turn(scores, weights)
+        finite = all(map(math.isfinite, (total, *turns)))
+    except OverflowError:  # as fsum says it
+        finite = False
+    if not finite:
         raise RewardError(
-            "the weighted sum of rewards is not finite", got=f"parts {parts}, weights {weights}"
+            "the weighted sum of rewards is not finite", got=f"scores {scores}, weights {weights}"
         )
+    return Graded(total, parts, turns)
+
+
+def _by_turn(
+    scores: Mapping[str, float | tuple[float, ...]], weights: Mapping[str, float]
+) -> tuple[float, ...]:
+    """The weighted sum of what each turn earns by the functions that judge turns."""
     weighted = [
-        [rewards[name][1] * score for score in each]
+        [weights[name] * score for score in each]
         for name, each in scores.items()
         if not isinstance(each, float)
     ]
-    return Graded(total, parts, tuple(math.fsum(turn) for turn in zip(*weighted, strict=True)))
+    return tuple(math.fsum(turn) for turn in zip(*weighted, strict=True))
 
 
 def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[float, ...]:

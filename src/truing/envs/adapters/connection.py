@@ -1,6 +1,7 @@
 """Sessions with MCP servers, kept open in one background thread and used from any other."""
 
 import asyncio
+import atexit
 import threading
 import weakref
 from collections.abc import Coroutine, Mapping
@@ -17,6 +18,20 @@ T = TypeVar("T")
 
 START = 120.0
 """Seconds that a server may take to start: some are downloaded first."""
+
+END = 10.0
+"""Seconds that servers may take to end, all together, when Python ends."""
+
+_sessions: dict[Future[None], asyncio.Event] = {}
+"""The sessions that have not ended, and what closes each."""
+
+
+@atexit.register
+def _close_all() -> None:
+    """End the sessions that are left: their thread is a daemon, and their servers would outlive it."""
+    for closing in list(_sessions.values()):
+        background().call_soon_threadsafe(closing.set)
+    wait(list(_sessions), END)
 
 
 @cache
@@ -57,6 +72,8 @@ class Connection:
         closing = asyncio.Event()
         session = _live(self._mcp.Client(server), opened, closing)
         ended = asyncio.run_coroutine_threadsafe(session, background())
+        _sessions[ended] = closing
+        ended.add_done_callback(_sessions.pop)
         weakref.finalize(self, background().call_soon_threadsafe, closing.set)
         wait((opened, ended), START, FIRST_COMPLETED)
         if not opened.done():

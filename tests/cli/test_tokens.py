@@ -12,7 +12,8 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
-from truing.cli.tokens import choose_sample, choose_step, inert, render, token_list, tokens, xray
+from truing.cli.tokens import choose_sample, choose_step, token_list, tokens
+from truing.cli.xray import inert, render, token_table, xray
 from truing.contract import SamplingContract
 from truing.errors import ModelError, RecordError
 from truing.record import RunReader, RunWriter, SampleRow
@@ -75,16 +76,50 @@ def invoke(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "160"})
 
 
+def rows(out):
+    """The rows of a table, by the place of their tokens."""
+    return {line.split()[0]: line.split() for line in out.splitlines() if line.strip()[:1].isdigit()}
+
+
 def test_the_last_update_is_shown_with_a_row_per_token(run):
-    result = invoke(run)
+    result = invoke(run, "--all")
     assert result.exit_code == 0, result.exception
     assert "sample_id grpo00" in result.stdout
-    rows = {
-        line.split()[0]: line.split() for line in result.stdout.splitlines() if line[:2].strip().isdigit()
-    }
-    assert rows["0"] == ["0", "0", "What", "PROMPT", "–", "–", "–", "–", "–", "–"]
-    assert rows["2"][3:] == ["SAMPLED", "policy", "-1", "-1", "-0.3069", "–", "2", "-1"]
-    assert rows["3"][2:6] == ["4", "SAMPLED", "(structure)", "-inf"]
+    found = rows(result.stdout)
+    assert found["0"] == ["0", "0", "What", "PROMPT", "–", "–", "–", "–", "–"]
+    assert found["2"][3:] == ["SAMPLED", "policy", "-1", "-1", "-0.307", "2", "-1"]
+    assert found["3"][2:6] == ["4", "SAMPLED", "(structure)", "-inf"]
+
+
+def test_a_stretch_of_context_is_one_row_and_no_column_is_empty(run):
+    out = invoke(run).stdout
+    assert list(rows(out)) == ["0–1", "2", "3"]
+    assert rows(out)["0–1"] == ["0–1", "(2", "tokens)", "PROMPT+TEMPLATE"]
+    header = next(line for line in out.splitlines() if line.split()[:2] == ["t", "id"])
+    assert header.split() == [
+        "t",
+        "id",
+        "text",
+        "origin",
+        "mask",
+        "sampler",
+        "old",
+        "new",
+        "ratio",
+        "advantage",
+    ]
+
+
+def test_a_mask_of_its_own_is_shown():
+    tokens = token_list(make_row("a"), list("abcd"))
+    for token in tokens:
+        token["masks"] = ["policy", "kl", "value"] if token["index"] == 2 else token["masks"]
+    tokens[3]["masks"] = ["value"]
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(token_table(tokens, whole=False))
+    found = rows(console.export_text())
+    assert found["2"][4:6] == ["policy", "value"]
+    assert found["3"][4:6] == ["value", "(structure)"]
 
 
 def test_json_has_every_token_and_null_where_nothing_was_recorded(run):
@@ -121,7 +156,7 @@ def test_tokens_are_coloured_by_origin_and_underlined_where_trained():
 
 def test_render_is_pure_and_fits_a_narrow_terminal():
     console = Console(width=40, record=True, file=io.StringIO())
-    console.print(render({"sample_id": "\x1b"}, token_list(make_row("a"), list("abcd"))))
+    console.print(render({"sample_id": "\x1b"}, token_list(make_row("a"), list("abcd")), whole=False))
     assert r"\x1b" in console.export_text()
 
 

@@ -1,31 +1,20 @@
 """`truing tokens`: the x-ray of a sample, token by token."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console
 
+from truing.cli.xray import render
 from truing.errors import ModelError, RecordError
 from truing.record import RunReader, SampleRow, StepRow
 from truing.record.lines import dump_json
 from truing.types import MASKS, Excluded, Origin
 
-COLOURS = {
-    Origin.PROMPT: "blue",
-    Origin.TEMPLATE: "bright_black",
-    Origin.TOOL: "yellow",
-    Origin.FORCED: "magenta",
-    Origin.SAMPLED: "green",
-    Origin.DEMO: "cyan",
-}
-NUMBERS = ("sampler", "old", "new", "ref", "ratio", "advantage")
-
-Token = Mapping[str, Any]
+NARROWEST = 110
+"""Columns in which a row fits; a narrower terminal folds its lines, and no number is cut."""
 
 
 def tokens(
@@ -35,6 +24,7 @@ def tokens(
         str | None, typer.Option(help="Of which stage; by default the last that has it.")
     ] = None,
     sample: Annotated[int, typer.Option(help="Which sample of the update, from 0.")] = 0,
+    whole: Annotated[bool, typer.Option("--all", help="A row for each token of the context too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show each token of a sample: where it came from, whether it is trained, and its numbers."""
@@ -45,7 +35,9 @@ def tokens(
     if as_json:
         print(dump_json(facts(chosen, row) | {"tokens": listed}).decode())
     else:
-        Console().print(render(facts(chosen, row), listed))
+        console = Console()
+        console.width = max(console.width, NARROWEST)
+        console.print(render(facts(chosen, row), listed, whole=whole))
 
 
 def choose_step(steps: Sequence[StepRow], stage: str | None, step: int | None) -> StepRow:
@@ -124,55 +116,3 @@ def token_list(row: SampleRow, texts: Sequence[str]) -> list[dict[str, Any]]:
         }
         for t in range(len(sample))
     ]
-
-
-def render(about: Mapping[str, Any], listed: Sequence[Token]) -> RenderableType:
-    """What the terminal shows: the sample, the legend, the x-ray, and a table with a row per token."""
-    legend = Text.assemble(
-        *((f"{origin.name}  ", COLOURS[origin]) for origin in Origin), ("trained", "underline")
-    )
-    head = Text(inert("  ".join(f"{name} {value}" for name, value in about.items())), style="bold")
-    return Group(head, legend, Text(), xray(listed), Text(), token_table(listed))
-
-
-def xray(listed: Sequence[Token]) -> Text:
-    """The sample as one text, coloured by origin, underlined where trained."""
-    text = Text()
-    for token in listed:
-        text.append(inert(token["text"]), style=_style(token))
-        if "\n" in token["text"]:
-            text.append("\n")
-    return text
-
-
-def token_table(listed: Sequence[Token]) -> Table:
-    """A row per token."""
-    table = Table(box=None, pad_edge=False)
-    for name in ("t", "id", "text", "origin", "masks", *NUMBERS):
-        table.add_column(name, justify="left" if name in ("text", "origin", "masks") else "right")
-    for token in listed:
-        table.add_row(
-            str(token["index"]),
-            str(token["id"]),
-            Text(inert(token["text"]), style=_style(token)),
-            token["origin"],
-            " ".join([*token["masks"], *_why_not(token)]),
-            *("–" if math.isnan(token[name]) else f"{token[name]:.4g}" for name in NUMBERS),
-        )
-    return table
-
-
-def inert(text: str) -> str:
-    r"""The text with all that a terminal might obey escaped: an escape character becomes ``\x1b``."""
-    return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in text)
-
-
-def _why_not(token: Token) -> list[str]:
-    """Why a token that the policy chose is under no policy term; nothing where it is, or chose nothing."""
-    plain = token["excluded"] in (Excluded.NO.name, Excluded.NOT_SAMPLED.name)
-    return [] if plain else [f"({token['excluded'].lower()})"]
-
-
-def _style(token: Token) -> str:
-    trained = " underline" if {"policy", "supervised"} & set(token["masks"]) else ""
-    return COLOURS[Origin[token["origin"]]] + trained

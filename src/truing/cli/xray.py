@@ -1,0 +1,103 @@
+"""How the x-ray of a sample looks on a terminal."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from truing.types import MASKS, Excluded, Origin
+
+COLOURS = {
+    Origin.PROMPT: "blue",
+    Origin.TEMPLATE: "bright_black",
+    Origin.TOOL: "yellow",
+    Origin.FORCED: "magenta",
+    Origin.SAMPLED: "green",
+    Origin.DEMO: "cyan",
+}
+NUMBERS = ("sampler", "old", "new", "ref", "ratio", "advantage")
+
+MASKED = tuple(name.removesuffix("_mask") for name in MASKS if name != "policy_mask")
+CONTEXT = (Origin.PROMPT.name, Origin.TEMPLATE.name, Origin.TOOL.name)
+
+Token = Mapping[str, Any]
+
+
+def render(about: Mapping[str, Any], listed: Sequence[Token], *, whole: bool) -> RenderableType:
+    """What the terminal shows: the sample, the legend, the x-ray, and a table of tokens."""
+    legend = Text.assemble(
+        *((f"{origin.name}  ", COLOURS[origin]) for origin in Origin), ("trained", "underline")
+    )
+    head = Text(inert("  ".join(f"{name} {value}" for name, value in about.items())), style="bold")
+    return Group(head, legend, Text(), xray(listed), Text(), token_table(listed, whole=whole))
+
+
+def xray(listed: Sequence[Token]) -> Text:
+    """The sample as one text, coloured by origin, underlined where trained."""
+    text = Text()
+    for token in listed:
+        text.append(inert(token["text"]), style=_style(token))
+        if "\n" in token["text"]:
+            text.append("\n")
+    return text
+
+
+def token_table(listed: Sequence[Token], *, whole: bool) -> Table:
+    """A row per token, but one for all of a stretch that is context, unless the whole is asked for.
+
+    Numbers that no token has, and masks that are the policy's for every token, have no place in it.
+    """
+    numbers = [name for name in NUMBERS if not all(math.isnan(token[name]) for token in listed)]
+    alike = {name for name in MASKED if all((name in t["masks"]) == ("policy" in t["masks"]) for t in listed)}
+    table = Table(box=None, pad_edge=False)
+    for name in ("t", "id", "text", "origin", "mask", *numbers):
+        aligned = "left" if name in ("text", "origin", "mask") else "right"
+        table.add_column(name, justify=aligned, no_wrap=name != "text", overflow="fold")
+    for context, stretch in groupby(listed, key=lambda token: not whole and _is_context(token)):
+        tokens = list(stretch)
+        if context and len(tokens) > 1:
+            _add_context(table, tokens)
+            continue
+        for token in tokens:
+            masks = [name for name in token["masks"] if name not in alike]
+            table.add_row(
+                str(token["index"]),
+                str(token["id"]),
+                Text(inert(token["text"]), style=_style(token)),
+                token["origin"],
+                " ".join([*masks, *_why_not(token)]),
+                *("–" if math.isnan(token[name]) else f"{token[name]:.3g}" for name in numbers),
+            )
+    return table
+
+
+def _is_context(token: Token) -> bool:
+    """Whether a token was shown to the policy, and nobody learns it."""
+    return not token["masks"] and token["origin"] in CONTEXT
+
+
+def _add_context(table: Table, tokens: Sequence[Token]) -> None:
+    """One row for a stretch of context; the text above the table has its words."""
+    place = f"{tokens[0]['index']}–{tokens[-1]['index']}"
+    origins = "+".join(dict.fromkeys(token["origin"] for token in tokens))
+    table.add_row(place, "", f"({len(tokens)} tokens)", origins)
+
+
+def inert(text: str) -> str:
+    r"""The text with all that a terminal might obey escaped: an escape character becomes ``\x1b``."""
+    return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _why_not(token: Token) -> list[str]:
+    """Why a token that the policy chose is under no policy term; nothing where it is, or chose nothing."""
+    plain = token["excluded"] in (Excluded.NO.name, Excluded.NOT_SAMPLED.name)
+    return [] if plain else [f"({token['excluded'].lower()})"]
+
+
+def _style(token: Token) -> str:
+    trained = " underline" if {"policy", "supervised"} & set(token["masks"]) else ""
+    return COLOURS[Origin[token["origin"]]] + trained

@@ -73,6 +73,40 @@ def test_an_environment_may_be_your_own_object(mini, tmp_path):
     assert ("note", {"text": "made in a test"}) in seen
 
 
+def test_a_run_in_your_environment_is_evaluated_again(mini, tmp_path):
+    table = mini(env={"name": "echo"})
+    result = truing.train(table, env=Echo(), out=tmp_path / "run")
+    again = truing.evaluate(result.run, env=Echo())
+    assert again.reward == result.evaluations["after_grpo"].reward
+    before = truing.evaluate(result.run, env=Echo(), checkpoint="sft-000003")
+    assert before.reward == result.evaluations["after_sft"].reward
+    with pytest.raises(RecipeError, match="unknown environment 'echo'"):
+        truing.evaluate(result.run)
+
+
+def test_your_environment_can_be_checked(mini):
+    report = truing.check(mini(stages=["grpo"]), env=Echo())
+    assert report.findings == []
+    assert "✓ the demonstration scores full  24\n" in str(report)
+    always = truing.check(mini(stages=["grpo"]), env=Echo(), rewards={"always": (lambda r, t: 1.0, 1.0)})
+    assert "saying nothing earns the full reward" in {finding.what for finding in always.findings}
+
+
+def test_a_run_is_shown_on_stderr_and_says_how_to_go_on_when_it_is_stopped(mini, tmp_path, capsys):
+    run = tmp_path / "run"
+
+    def interrupt(rollout, task):
+        if run.exists():
+            raise KeyboardInterrupt
+        return 1.0
+
+    with pytest.raises(KeyboardInterrupt):
+        truing.train(mini(stages=["grpo"]), env=Echo(), rewards=[interrupt], out=run)
+    shown = capsys.readouterr().err
+    assert "note: made in a test" in shown
+    assert f"stopped. The run is {run}" in shown
+
+
 def test_your_environment_with_your_rewards_keeps_its_tasks(mini, tmp_path):
     result = truing.train(mini(stages=["grpo"]), env=Echo(), rewards=[length], out=tmp_path / "run")
     assert list(result.evaluations["base"].parts) == ["length"]

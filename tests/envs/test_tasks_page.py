@@ -5,16 +5,18 @@ from pathlib import Path
 
 import pytest
 
+import truing
 from truing.envs import ENVS, Env, checked_tasks
 from truing.envs.base import Agentic
 from truing.messages import Said, ToolCall
 
+OWN = Path(__file__).parents[2] / "recipes" / "own.toml"
 PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
 
 
 def test_the_examples_of_the_page_run_and_make_an_environment():
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 6
     names = {}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
@@ -28,6 +30,11 @@ def test_the_examples_of_the_page_run_and_make_an_environment():
     assert list(world.reply(answer)) == []
     stranger = Said(calls=(ToolCall("lookup", {"name": "Zoe"}),))
     assert [message["content"] for message in world.reply(stranger)] == ["Error: nobody is called 'Zoe'"]
+
+    shelves = names["Shelves"]()
+    assert list(truing.check(OWN, env=shelves)["the demonstration scores full"].missing) == []
+    assert truing.check(OWN, env=shelves, rewards=[names["brief"]]).findings != []
+    assert truing.check(OWN, env=shelves).findings == []
 
 
 def test_the_files_that_the_page_links_to_exist():

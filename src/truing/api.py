@@ -56,12 +56,7 @@ def train(
         raise RecordError("--resume needs to know which run", remedy="name its directory with --out (out=)")
     folder = Path(out) if out is not None else _fresh(recipe.name)
     with Display() if watch is None else nullcontext(watch) as told:
-        try:
-            return run(recipe, env, folder, resume=resume, watch=told)
-        except KeyboardInterrupt:
-            if folder.is_dir():
-                told("interrupted", {"run": str(folder)})
-            raise
+        return run(recipe, env, folder, resume=resume, watch=told)
 
 
 def check(

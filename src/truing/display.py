@@ -58,8 +58,8 @@ class Display:
         """Where an interrupted run goes on."""
         self.console.print(f"resumed after {step} steps of {stage}")
 
-    def on_interrupted(self, run: str) -> None:
-        """Somebody pressed Ctrl-C."""
+    def on_stopped(self, run: str) -> None:
+        """An error, or Ctrl-C."""
         told = f"stopped. The run is {run}: the same again with --out {run} --resume goes on with it"
         self.console.print(told, markup=False, soft_wrap=True)
 

@@ -152,6 +152,31 @@ def test_a_reward_that_raises_stops_the_run_with_its_traceback(mini, tmp_path):
     assert isinstance(error.value.__cause__, ZeroDivisionError)
 
 
+def test_a_step_that_cannot_be_drawn_loses_none_before_it(mini, tmp_path):
+    """The function is mended, and the run goes on as if it had never failed."""
+    broken = False
+
+    def length(rollout, task):
+        if broken:
+            raise ValueError
+        return float(len(rollout.text))
+
+    def breaks(kind, facts):
+        nonlocal broken
+        broken |= kind == "step" and (facts["record"].stage, facts["record"].step) == ("grpo", 1)
+        told.append(kind)
+
+    told = []
+    whole = truing.train(mini(), rewards=[length], out=tmp_path / "whole")
+    with pytest.raises(RewardError):
+        truing.train(mini(), rewards=[length], out=tmp_path / "parts", watch=breaks)
+    assert told[-1] == "stopped"
+    assert (tmp_path / "parts/checkpoints/grpo-000002").is_dir()
+    broken = False
+    resumed = truing.train(mini(), rewards=[length], out=tmp_path / "parts", resume=True)
+    assert_same_run(whole.run, resumed.run)
+
+
 def test_an_existing_run_is_never_overwritten(mini, tmp_path):
     truing.train(mini(stages=["sft"]), out=tmp_path / "run")
     before = (tmp_path / "run" / "steps.jsonl").read_bytes()

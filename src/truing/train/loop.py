@@ -26,7 +26,7 @@ from truing.train.proof import prove_tasks
 from truing.train.recording import check_judged, run_facts, step_record
 from truing.train.restore import check_same_recipe
 from truing.train.session import Session, open_session
-from truing.train.source import source
+from truing.train.source import Drawn, source
 from truing.train.step import Learner, train_step
 from truing.types import Rollout, StepRecord
 
@@ -73,7 +73,11 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
         trainer = _Run(session, writer, out, watch)
         for note in (*env.notes, *found):
             trainer.tell("note", text=note)
-        result = trainer.train(resume)
+        try:
+            result = trainer.train(resume)
+        except BaseException:
+            watch("stopped", {"run": str(out)})
+            raise
         compact(out)
     return result
 
@@ -155,15 +159,12 @@ class _Run:
         """One update: draw, train, record."""
         clock = Clock()
         cfg = learner.cfg
-        version = self.version(stage, step)
         torch.manual_seed(seed_of(self.recipe.seed, stage, step))
         rate = learning_rate(step, cfg.steps, cfg.learning_rate, learner.optimizer_cfg)
         for group in learner.optimizer.param_groups:
             group["lr"] = rate
         with clock("sample"):
-            if learner.algorithm.source == "rollouts":
-                self.session.sync_sampler(version)
-            drawn = source(self.session, learner.algorithm, cfg, stage, step)
+            drawn = self.draw(learner, stage, step)
         training_mode(self.session.policy)
         traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), clock)
         record, label, rows = step_record(stage, step, learner, drawn, traces, clock)
@@ -171,6 +172,18 @@ class _Run:
         self.report(drawn.rollouts, stage, step)
         self.explain(label, stage, step)
         return record
+
+    def draw(self, learner: Learner, stage: str, step: int) -> Drawn:
+        """What a step trains on. Where that fails, or somebody stops it, the steps before are kept."""
+        try:
+            if learner.algorithm.source == "rollouts":
+                self.session.sync_sampler(self.version(stage, step))
+            return source(self.session, learner.algorithm, learner.cfg, stage, step)
+        except BaseException:  # whatever it is: the parameters are whole here
+            kept = self.checkpoints / checkpoint.State(stage, step, "").name
+            if step and not kept.exists():
+                self.save(learner, stage, step)
+            raise
 
     def report(self, rollouts: Mapping[str, Rollout], stage: str, step: int) -> None:
         """Tell of failed attempts, and the first time of what stays as it is."""

@@ -72,6 +72,13 @@ def test_tasks_without_a_demonstration_are_told(report):
     assert result.missing == (f"demonstrations: {TASKS} tasks have none",)
 
 
+def test_a_reward_of_any_size_is_measured_by_what_demonstrations_earn(report):
+    made = report(Quiz(lambda rollout, task: 10 * exact(rollout, task) + 3))
+    assert found(made, "the demonstration scores full") == []
+    assert found(made, "saying nothing does not score full") == []
+    assert found(made, "shuffled answers do not score full") == []
+
+
 def test_a_reward_for_silence_is_found(report):
     assert len(found(report(Quiz(always)), "saying nothing does not score full")) == TASKS
 

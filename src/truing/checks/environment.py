@@ -22,6 +22,11 @@ def full_reward(rewards: Rewards) -> float:
     return math.fsum(weight for _, weight in rewards.values() if weight > 0)
 
 
+def most_earned(trial: Trial) -> float:
+    """The full reward, or what a demonstration earns above it: a part may be of any size."""
+    return max([full_reward(trial.scene.env.rewards), *(play.reward for play in trial.gold if play.grades)])
+
+
 def attempts_end(trial: Trial) -> Checked:
     """Whatever is said, the world answers, the episode ends, and a reward can be told."""
     findings = []
@@ -46,7 +51,7 @@ def gold_scores_full(trial: Trial) -> Checked:
 
 def empty_scores_less(trial: Trial) -> Checked:
     """Saying nothing does not earn all, but for the tasks whose data lets it (``env.idle``)."""
-    full = full_reward(trial.scene.env.rewards)
+    full = most_earned(trial)
     idle = set(getattr(trial.scene.env, "idle", ()))
     graded = [play for play in trial.empty if play.grades]
     solved = [play for play in graded if play.reward >= full - CLOSE]
@@ -68,7 +73,7 @@ def empty_scores_less(trial: Trial) -> Checked:
 
 def shuffled_score_less(trial: Trial) -> Checked:
     """What is right for another task of the family does not earn all, on average."""
-    full = full_reward(trial.scene.env.rewards)
+    full = most_earned(trial)
     earned: dict[str, list[float]] = defaultdict(list)
     for play in trial.shuffled:
         if play.grades:

@@ -8,8 +8,16 @@ from truing.envs.workspace.furnish import pick, some
 from truing.envs.workspace.problem import Problem, call, steps
 from truing.envs.workspace.state import Office
 
-NAMES = ("Ann", "Bob", "Cid", "Dee", "Eva", "Flo", "Gus", "Hal", "Ida", "Jon", "Kim", "Lea")
-WORDS = ("art", "bus", "cup", "dog", "egg", "fan", "gap", "hen", "ink", "jam", "key", "log")
+# fmt: off
+NAMES = (
+    "Ann", "Bob", "Cid", "Dee", "Eva", "Flo", "Gus", "Hal", "Ida", "Jon", "Kim", "Lea", "Max",
+    "Ned", "Ole", "Pam", "Ray", "Sue", "Tom", "Uma", "Vic", "Wes", "Xia", "Yan", "Zoe",
+)
+WORDS = (
+    "art", "bus", "cup", "dog", "egg", "fan", "gap", "hen", "ink", "jam", "key", "log",
+    "map", "net", "oil", "pen", "rug", "sun", "toy", "urn", "van", "web", "yak", "zip",
+)
+# fmt: on
 END = "Done."
 
 

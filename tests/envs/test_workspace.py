@@ -197,9 +197,9 @@ def test_the_tasks_are_pinned():
 PINNED = {
     "message": "Send Irene Costa this on Slack: Bring the blue folder, please.",
     "report": "Mail Bruno Abel the total of the newest rent report: subject 'rent', body just the number.",
-    "tiny-message": "Tell Hal: gap",
+    "tiny-message": "Tell Sue: toy",
     "tiny-note": "Save Cid: dog",
-    "tiny-file": "Tell Kim what dog says",
+    "tiny-file": "Tell Ole what web says",
 }
 
 

@@ -1,12 +1,15 @@
-"""Run what may hang or fail (tools, environments) in threads of its own, each with a time limit.
+"""Run what may hang or fail (tools, environments) in threads, each call with a time limit.
 
-A thread cannot be stopped: one that hangs is left behind as a daemon, and its episode is over, since
-the world may still be changing under it.
+One thread answers for all worlds as long as they answer at once; where they keep it waiting, others join.
+To start a thread for each call would cost more than most worlds take to answer. A thread cannot be
+stopped: one that hangs is left behind as a daemon, and its episode is over, since the world may still be
+changing under it.
 """
 
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -14,7 +17,10 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 AT_ONCE = 16
-"""Threads that run at one time."""
+"""Calls that run at one time."""
+
+PATIENCE = 0.005
+"""Seconds until another thread joins those that are at work."""
 
 
 @dataclass
@@ -26,31 +32,72 @@ class Outcome(Generic[T]):
 
 
 def in_threads(calls: Sequence[Callable[[], T]], timeout: float) -> list[Outcome[T]]:
-    """The outcome of each call, in their order; ``timeout`` is in seconds, for each."""
-    outcomes: list[Outcome[T]] = []
-    for first in range(0, len(calls), AT_ONCE):
-        outcomes += _together(calls[first : first + AT_ONCE], timeout)
-    return outcomes
-
-
-def _together(calls: Sequence[Callable[[], T]], timeout: float) -> list[Outcome[T]]:
-    """The outcomes of calls that are started at one time."""
-    outcomes = [Outcome[T](error=f"it did not end within {timeout:g} s") for _ in calls]
-    threads = [
-        threading.Thread(target=_run, args=(call, outcomes, i), daemon=True) for i, call in enumerate(calls)
-    ]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + timeout
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    return list(outcomes)  # a copy: a thread that ends later changes what nobody reads
-
-
-def _run(call: Callable[[], T], outcomes: list[Outcome[T]], place: int) -> None:
-    """Make a call and keep what became of it; whatever a world raises is data, not a crash."""
+    """The outcome of each call, in their order; ``timeout`` is in seconds, from a call's own beginning."""
+    crew = Crew(calls)
     try:
-        outcome = Outcome(value=call())
+        while len(crew.outcomes) < len(calls):
+            pause = crew.reinforce(timeout)
+            crew.finished.wait(pause)
+    finally:  # whoever interrupts this wants no further call to begin
+        crew.waiting.clear()
+    return [crew.outcomes[place] for place in range(len(calls))]
+
+
+class Crew(Generic[T]):
+    """The threads at work on some calls, and what has become of each."""
+
+    def __init__(self, calls: Sequence[Callable[[], T]]) -> None:
+        self.waiting = deque(enumerate(calls))
+        self.begun: dict[int, float] = {}  # when, by place
+        self.outcomes: dict[int, Outcome[T]] = {}
+        self.finished = threading.Event()  # nothing waits and nothing runs
+        self._lock = threading.Lock()
+
+    def reinforce(self, timeout: float) -> float:
+        """Give up what is overdue, let a thread join where calls wait, and say how long to wait (seconds)."""
+        with self._lock:
+            now = time.monotonic()
+            for place in [place for place, since in self.begun.items() if now - since >= timeout]:
+                del self.begun[place]
+                self.outcomes[place] = Outcome(error=f"it did not end within {timeout:g} s")
+            room = len(self.begun) < AT_ONCE
+            first_due = min(self.begun.values(), default=now) + timeout - now
+        if not self.waiting:
+            return max(first_due, 0.0)
+        if room:
+            threading.Thread(target=self._work, daemon=True).start()
+        return PATIENCE
+
+    def _work(self) -> None:
+        """Make calls for as long as any wait; one that was given up meanwhile is this thread's last."""
+        while (taken := self._take()) is not None:
+            place, call = taken
+            outcome = _outcome(call)
+            if not self._settle(place, outcome):
+                return
+
+    def _take(self) -> tuple[int, Callable[[], T]] | None:
+        with self._lock:
+            if not self.waiting:
+                return None
+            place, call = self.waiting.popleft()
+            self.begun[place] = time.monotonic()
+            return place, call
+
+    def _settle(self, place: int, outcome: Outcome[T]) -> bool:
+        """Keep the outcome of a call, unless it comes too late."""
+        with self._lock:
+            if self.begun.pop(place, None) is None:
+                return False
+            self.outcomes[place] = outcome
+            if not self.begun and not self.waiting:
+                self.finished.set()
+            return True
+
+
+def _outcome(call: Callable[[], T]) -> Outcome[T]:
+    """Make a call and say what became of it; whatever a world raises is data, not a crash."""
+    try:
+        return Outcome(value=call())
     except BaseException:  # noqa: BLE001 — other people's worlds: in a thread, sys.exit() ends them alone
-        outcome = Outcome(error=traceback.format_exc())
-    outcomes[place] = outcome
+        return Outcome(error=traceback.format_exc())

@@ -1,0 +1,82 @@
+"""Calls in threads: each has its outcome and its own time, whatever the others do."""
+
+import sys
+import threading
+import time
+
+import pytest
+
+from truing.rollout.worlds import AT_ONCE, Crew, in_threads
+
+
+def values(outcomes):
+    return [outcome.value for outcome in outcomes]
+
+
+def test_outcomes_stand_in_the_order_of_their_calls():
+    assert values(in_threads([lambda i=i: i * i for i in range(100)], 10.0)) == [i * i for i in range(100)]
+    assert in_threads([], 10.0) == []
+
+
+def test_calls_that_end_at_once_share_a_few_threads():
+    names = set()
+    in_threads([lambda: names.add(threading.current_thread().name)] * 200, 10.0)
+    assert len(names) < 20  # a thread for each call would be 200; a busy machine may need some
+
+
+def test_calls_that_wait_run_together_and_at_most_so_many():
+    at_work, most, lock = set(), [], threading.Lock()
+
+    def wait(i):
+        with lock:
+            at_work.add(i)
+            most.append(len(at_work))
+        time.sleep(0.3)
+        with lock:
+            at_work.remove(i)
+
+    in_threads([lambda i=i: wait(i) for i in range(2 * AT_ONCE)], 10.0)
+    assert max(most) == AT_ONCE
+
+
+def test_what_hangs_loses_its_own_time_and_nobody_elses():
+    never = threading.Event()
+    calls = [never.wait if i % 2 else lambda: time.sleep(0.05) or "here" for i in range(2 * AT_ONCE)]
+    outcomes = in_threads(calls, 1.0)
+    assert values(outcomes[::2]) == ["here"] * AT_ONCE
+    assert {outcome.error for outcome in outcomes[1::2]} == {"it did not end within 1 s"}
+    never.set()
+
+
+def test_a_call_that_ends_too_late_changes_nothing_and_begins_no_other():
+    late, told = threading.Event(), []
+    outcomes = in_threads([late.wait], 0.1)
+    late.set()
+    time.sleep(0.1)
+    assert outcomes[0].value is None
+    in_threads([lambda: told.append(1)], 1.0)
+    assert told == [1]
+
+
+@pytest.mark.parametrize(("stop", "told"), [(sys.exit, "SystemExit"), (lambda: 1 / 0, "ZeroDivisionError")])
+def test_whatever_a_call_raises_is_its_own_outcome(stop, told):
+    failed, fine = in_threads([stop, lambda: 1], 10.0)
+    assert fine.value == 1
+    assert failed.value is None
+    assert told in failed.error
+
+
+def test_an_interrupt_lets_no_further_call_begin(monkeypatch):
+    begun, gate, reinforce = [], threading.Event(), Crew.reinforce
+
+    def interrupted(self, timeout):
+        if begun:
+            raise KeyboardInterrupt
+        return reinforce(self, timeout)
+
+    monkeypatch.setattr(Crew, "reinforce", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        in_threads([lambda: begun.append(1) or gate.wait()] * 50, 10.0)
+    gate.set()
+    time.sleep(0.1)
+    assert 1 <= len(begun) < 50

@@ -1,11 +1,14 @@
 """Imports go one way. Each room may import those named with it, and all of these stand above it."""
 
 import ast
+import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
+import truing
 
 SOURCE = Path(__file__).parents[1] / "src" / "truing"
 
@@ -26,14 +29,14 @@ MAY_IMPORT = {
     "rollout": "errors messages contract types rng config ops chat rewards sample envs",
     "checks": "errors messages contract types chat rewards sample envs rollout",
     "algos": "errors types config ops rollout",
-    "train": (
+    "training": (
         "errors contract types rng config record ops chat models rewards sample envs rollout checks algos"
     ),
     "display": "types",
-    "api": "errors types config record chat models rewards envs rollout checks train display",
+    "api": "errors types config record chat models rewards envs rollout checks training display",
     "__init__": "types rewards envs api",
     "recipe_page": "config record envs",
-    "cli": "errors types config record models checks train api",
+    "cli": "errors types config record models checks training api",
     "__main__": "cli",
 }
 """The product, from the bottom up."""
@@ -96,3 +99,23 @@ def test_formulas_import_torch_and_nothing_else(name):
     used = set().union(*(modules(path) for path in FILES if room(path) == name))
     outside = {module.partition(".")[0] for module in used} - set(sys.stdlib_module_names) - {"truing"}
     assert outside <= LIBRARIES[name]
+
+
+def test_what_the_package_offers_is_found_and_is_no_module():
+    for name in truing.__all__:
+        assert callable(getattr(truing, name))
+        assert not (SOURCE / name).exists()
+        assert not (SOURCE / f"{name}.py").exists()
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        truing.trian  # noqa: B018
+
+
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["train", "nowhere.toml"]])
+def test_help_and_a_wrong_recipe_do_not_wait_for_torch(words):
+    program = (
+        "import sys; from truing.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program, *words], check=True, capture_output=True)

@@ -8,7 +8,7 @@ from samples import sample
 
 from truing.contract import RAW, SamplingContract
 from truing.errors import ContractError
-from truing.train.collate import collate
+from truing.training.collate import collate
 from truing.types import (
     MASKS,
     NUMBERS,

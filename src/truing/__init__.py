@@ -1,9 +1,32 @@
 """Truing: trains language-model agents, and proves while it trains that every number is right."""
 
-from truing.api import check, evaluate, train
-from truing.envs.tools import ToolError, tool
-from truing.rewards import PerTurn
-from truing.types import Rollout, Task
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from truing.api import check, evaluate, train
+    from truing.envs.tools import ToolError, tool
+    from truing.rewards import PerTurn
+    from truing.types import Rollout, Task
 
 __all__ = ["PerTurn", "Rollout", "Task", "ToolError", "check", "evaluate", "tool", "train"]
 __version__ = "0.1.0"
+
+_HOMES = {
+    "check": "truing.api",
+    "evaluate": "truing.api",
+    "train": "truing.api",
+    "ToolError": "truing.envs.tools",
+    "tool": "truing.envs.tools",
+    "PerTurn": "truing.rewards",
+    "Rollout": "truing.types",
+    "Task": "truing.types",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is: torch takes seconds, which ``truing --help`` should not cost."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'truing' has no attribute {name!r}")
+    globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return globals()[name]

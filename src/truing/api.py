@@ -20,11 +20,11 @@ from truing.models.load import load
 from truing.record import RunReader
 from truing.rewards import RewardFn, Rewards
 from truing.rollout.collect import Scene
-from truing.train.evaluate import Evaluation
-from truing.train.loop import Result, Watch, run
-from truing.train.recording import check_judged
-from truing.train.restore import restore_weights
-from truing.train.session import open_session
+from truing.training.evaluate import Evaluation
+from truing.training.loop import Result, Watch, run
+from truing.training.recording import check_judged
+from truing.training.restore import restore_weights
+from truing.training.session import open_session
 
 AnyRecipe = str | Path | Mapping[str, Any] | Recipe
 

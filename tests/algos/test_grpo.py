@@ -12,7 +12,7 @@ from truing.config import GrpoConfig
 from truing.contract import SamplingContract
 from truing.errors import ContractError, RewardError
 from truing.ops.losses import OBJECTIVES
-from truing.train.collate import collate
+from truing.training.collate import collate
 from truing.types import FinishReason, Scores, TurnSpan
 
 GRPO = ALGORITHMS["grpo"]

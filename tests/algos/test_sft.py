@@ -11,7 +11,7 @@ from truing.algos import ALGORITHMS
 from truing.config import RftConfig, Stage
 from truing.contract import RAW
 from truing.rollout.flatten import flatten
-from truing.train.collate import collate
+from truing.training.collate import collate
 from truing.types import Excluded, FinishReason, Origin, Rollout, Scores, Status, Task, Turn
 
 SFT, RFT = ALGORITHMS["sft"], ALGORITHMS["rft"]

@@ -10,7 +10,7 @@ from truing.contract import SamplingContract
 from truing.errors import ModelError
 from truing.record import RunReader
 from truing.rollout.collect import Scene
-from truing.train.proof import prove_tasks
+from truing.training.proof import prove_tasks
 
 
 def scene(env, chat):

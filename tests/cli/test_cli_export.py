@@ -12,8 +12,8 @@ from truing.cli.export import export
 from truing.config import resolve, to_toml
 from truing.models import tiny
 from truing.models.lora import trainable_parameters
-from truing.train import checkpoint
-from truing.train.restore import open_policy
+from truing.training import checkpoint
+from truing.training.restore import open_policy
 
 IDS = torch.tensor([[104, 105]])
 

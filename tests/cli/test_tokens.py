@@ -12,7 +12,8 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
-from truing.cli.tokens import choose_sample, choose_step, token_list, tokens
+from truing.cli.one_sample import choose_sample, choose_step, token_list
+from truing.cli.tokens import tokens
 from truing.cli.xray import inert, render, token_table, xray
 from truing.contract import SamplingContract
 from truing.errors import ModelError, RecordError

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from samples import sample
 
 from truing.models.pack import pack, split, visible
-from truing.train.collate import collate
+from truing.training.collate import collate
 
 PROMPT = [1, 2, 3]
 

@@ -8,7 +8,7 @@ from samples import sample
 
 from truing.contract import SamplingContract
 from truing.models.score import score
-from truing.train.collate import collate
+from truing.training.collate import collate
 
 CONTRACT = SamplingContract(
     temperature=0.8,

@@ -14,7 +14,7 @@ from truing.rollout.collect import Scene, collect
 from truing.rollout.flatten import flatten
 from truing.rollout.voices import Policy
 from truing.sample.hf import HFSampler
-from truing.train.collate import collate
+from truing.training.collate import collate
 from truing.types import EndedBy, Origin, Task
 
 EVERYTHING = {

@@ -17,7 +17,7 @@ from truing.rollout.collect import Scene, collect
 from truing.rollout.flatten import as_demonstration, flatten
 from truing.rollout.voices import Policy
 from truing.sample.hf import HFSampler
-from truing.train.collate import collate
+from truing.training.collate import collate
 from truing.types import Excluded, FinishReason, Origin, Task
 
 LOOK = ToolSpec(

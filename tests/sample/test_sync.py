@@ -9,7 +9,7 @@ from truing.models.digest import digest
 from truing.models.lora import add_lora
 from truing.record import RunReader
 from truing.sample.sync import sampler_copy, sync
-from truing.train.session import open_session
+from truing.training.session import open_session
 
 IDS = torch.arange(40, 60)[None]
 

@@ -1,4 +1,8 @@
-"""The command line: one file per command."""
+"""The command line: one file per command.
+
+A command imports the trainer when it runs: torch takes seconds, which neither ``--help`` nor a wrong
+recipe should cost.
+"""
 
 import sys
 import traceback

@@ -7,8 +7,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from truing.api import check
-from truing.checks import facts
 from truing.config import load_recipe
 
 
@@ -19,6 +17,9 @@ def check_recipe(
 ) -> None:
     """Check RECIPE's environment and chat template before training: exit 0 clean, 1 findings, 2 not run."""
     resolved = load_recipe(recipe, overrides or ())
+    from truing.api import check
+    from truing.checks import facts
+
     report = check(resolved)
     if as_json:
         print(json.dumps({"recipe": resolved.name} | facts(report), ensure_ascii=False))

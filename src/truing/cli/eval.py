@@ -8,8 +8,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from truing.api import evaluate
-
 
 def evaluate_target(
     target: Annotated[Path, typer.Argument(help="A recipe (its model as it starts) or a run directory.")],
@@ -23,6 +21,8 @@ def evaluate_target(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Evaluate TARGET on its recipe's evaluation tasks, with a 95 % bootstrap interval."""
+    from truing.api import evaluate
+
     found = evaluate(target, overrides=overrides or (), checkpoint=checkpoint)
     other = evaluate(against, overrides=overrides or ()) if against is not None else None
     gain = found.gain_over(other) if other is not None else None

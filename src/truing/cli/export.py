@@ -6,9 +6,6 @@ from typing import Annotated
 
 import typer
 
-from truing.models.export import export as write
-from truing.train.restore import restore_policy
-
 
 def export(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
@@ -19,6 +16,9 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line for machines.")] = False,
 ) -> None:
     """Write the newest checkpoint of a run: merged weights, or its adapter, with the sampling contract."""
+    from truing.models.export import export as write
+    from truing.training.restore import restore_policy
+
     kind = "adapter" if adapter else "merged"
     out = to or run / ("adapter" if adapter else "export")
     restored = restore_policy(run)

@@ -1,17 +1,10 @@
 """`truing tokens`: the x-ray of a sample, token by token."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-
-from truing.cli.xray import render
-from truing.errors import ModelError, RecordError
-from truing.record import RunReader, SampleRow, StepRow
-from truing.record.lines import dump_json
-from truing.types import MASKS, Excluded, Origin
 
 NARROWEST = 110
 """Columns in which a row fits; a narrower terminal folds its lines, and no number is cut."""
@@ -28,6 +21,11 @@ def tokens(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show each token of a sample: where it came from, whether it is trained, and its numbers."""
+    from truing.cli.one_sample import choose_sample, choose_step, facts, token_list, token_texts
+    from truing.cli.xray import render
+    from truing.record import RunReader
+    from truing.record.lines import dump_json
+
     reader = RunReader(run)
     chosen = choose_step(reader.steps(), stage, step)
     row = choose_sample(reader.samples(chosen.stage, chosen.step), sample)
@@ -38,81 +36,3 @@ def tokens(
         console = Console()
         console.width = max(console.width, NARROWEST)
         console.print(render(facts(chosen, row), listed, whole=whole))
-
-
-def choose_step(steps: Sequence[StepRow], stage: str | None, step: int | None) -> StepRow:
-    """The last recorded update that is of this stage and number, where they are given."""
-    for row in reversed(steps):
-        if stage in (None, row.stage) and step in (None, row.step):
-            return row
-    recorded = sorted({row.stage for row in steps})
-    raise RecordError(
-        "the run holds no such update",
-        got=f"stage {stage}, step {step}",
-        expected=f"one of {len(steps)} updates, of stages {', '.join(recorded) or 'none'}",
-    )
-
-
-def choose_sample(rows: Sequence[SampleRow], index: int) -> SampleRow:
-    """The sample at an index of an update."""
-    if not 0 <= index < len(rows):
-        raise RecordError("the update holds no such sample", got=index, expected=f"0 to {len(rows) - 1}")
-    return rows[index]
-
-
-def token_texts(reader: RunReader, ids: Sequence[int]) -> list[str]:
-    """The text of each id alone, by the tokenizer of run.json: a path, also within the run, or a hub id."""
-    from transformers import AutoTokenizer  # takes seconds, which no other command should pay
-
-    run = reader.run()
-    if "tokenizer" not in run:
-        raise RecordError(f"run.json of {reader.run_dir} names no tokenizer", expected="a path or hub id")
-    within = reader.run_dir / run["tokenizer"]
-    source = within if within.exists() else run["tokenizer"]
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"cannot load the tokenizer of {reader.run_dir}", got=error, expected=source
-        ) from error
-    return [tokenizer.decode([i], clean_up_tokenization_spaces=False) for i in ids]
-
-
-def facts(step: StepRow, row: SampleRow) -> dict[str, Any]:
-    """What is known of the sample as a whole."""
-    sample = row.sample
-    return {
-        "stage": step.stage,
-        "step": step.step,
-        "sample_id": sample.sample_id,
-        "group_id": sample.group_id,
-        "task_id": sample.task_id,
-        "status": str(row.status),
-        "reward": sample.reward,
-        "reward_parts": dict(row.reward_parts),
-    }
-
-
-def token_list(row: SampleRow, texts: Sequence[str]) -> list[dict[str, Any]]:
-    """What each token is, which masks are on, and its numbers; NaN where not recorded."""
-    sample = row.sample
-    streams = {
-        "sampler": sample.sampler_logprob,
-        "old": sample.old_logprob,
-        "new": row.new_logprob,
-        "ref": sample.ref_logprob,
-        "ratio": (row.new_logprob - sample.old_logprob).exp(),
-        "advantage": sample.advantage,
-    }
-    return [
-        {
-            "index": t,
-            "id": int(sample.token_ids[t]),
-            "text": texts[t],
-            "origin": Origin(int(sample.origin[t])).name,
-            "masks": [name.removesuffix("_mask") for name in MASKS if getattr(sample, name)[t]],
-            "excluded": Excluded(int(sample.excluded[t])).name,
-            **{name: float(stream[t]) for name, stream in streams.items()},
-        }
-        for t in range(len(sample))
-    ]

@@ -6,8 +6,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from truing.api import train as run_recipe
-from truing.cli.finish import finished_json, print_finish
 from truing.config import load_recipe
 
 
@@ -20,6 +18,9 @@ def train(
 ) -> None:
     """Train what RECIPE says: SFT, rejection sampling, GRPO, with an evaluation around each stage."""
     resolved = load_recipe(recipe, overrides or ())
+    from truing.api import train as run_recipe
+    from truing.cli.finish import finished_json, print_finish
+
     result = run_recipe(resolved, out=out, resume=resume)
     if as_json:
         print(finished_json(result))

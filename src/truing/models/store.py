@@ -85,6 +85,18 @@ def is_cached(name: str) -> bool:
     return note.is_file() and json.loads(note.read_text()) == embedded(name).source
 
 
+def facts(name: str) -> dict[str, Any]:
+    """What is known of an embedded model; its path is None where the cache lacks it."""
+    model = embedded(name)
+    return {
+        "name": name,
+        "about": model.about,
+        "parameters": model.parameters,
+        "licence": model.licence,
+        "path": str(folder_of(name)) if is_cached(name) else None,
+    }
+
+
 def resolve(name: str) -> Path:
     """The folder of an embedded model, made first where the cache lacks it."""
     model, folder = embedded(name), folder_of(name)

@@ -9,7 +9,7 @@ from truing.errors import ContractError
 from truing.ops.losses import Objective
 from truing.ops.ratios import clip_mask
 from truing.record.rows import SampleRow
-from truing.train.metrics import gather, in_policy, is_trained, known, new_logprob, ratios
+from truing.training.metrics import gather, in_policy, is_trained, known, new_logprob, ratios
 
 ROUNDING = 1e-3
 """A ratio this near to 1 is 1 to rounding: log-probabilities of a row move by 4e-5 with batch size."""

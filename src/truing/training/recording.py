@@ -15,12 +15,12 @@ from truing.errors import RecordError
 from truing.models.digest import digest
 from truing.record import SampleRow
 from truing.rollout.flatten import sample_turns
-from truing.train.clock import Clock
-from truing.train.loss_label import LossLabel, loss_label
-from truing.train.metrics import Metrics, alignment, mismatch_metrics, step_metrics
-from truing.train.session import Session
-from truing.train.source import Drawn
-from truing.train.step import Learner, Trace
+from truing.training.clock import Clock
+from truing.training.loss_label import LossLabel, loss_label
+from truing.training.metrics import Metrics, alignment, mismatch_metrics, step_metrics
+from truing.training.session import Session
+from truing.training.source import Drawn
+from truing.training.step import Learner, Trace
 from truing.types import FinishReason, Sample, StepRecord
 
 LIBRARIES = ("truing", "torch", "transformers", "peft", "tokenizers")

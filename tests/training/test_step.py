@@ -11,9 +11,9 @@ from truing.config import GrpoConfig, OptimizerConfig, SftConfig
 from truing.errors import NonFiniteError
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.reference import AdapterReference, CopyReference
-from truing.train.clock import Clock
-from truing.train.optimizer import make_optimizer
-from truing.train.step import Learner, train_step
+from truing.training.clock import Clock
+from truing.training.optimizer import make_optimizer
+from truing.training.step import Learner, train_step
 from truing.types import Excluded, Origin
 
 GRPO = GrpoConfig(steps=1, learning_rate=1e-3)

@@ -8,8 +8,8 @@ import torch
 from truing.algos import ALGORITHMS
 from truing.api import environment
 from truing.errors import DataError
-from truing.train.session import open_session
-from truing.train.source import source
+from truing.training.session import open_session
+from truing.training.source import source
 from truing.types import FinishReason, Origin
 
 

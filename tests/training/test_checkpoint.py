@@ -9,8 +9,8 @@ from torch import nn
 
 from truing.config import OptimizerConfig
 from truing.errors import RecordError
-from truing.train import checkpoint
-from truing.train.optimizer import make_optimizer
+from truing.training import checkpoint
+from truing.training.optimizer import make_optimizer
 
 FILES = ["trainable.safetensors", "optimizer.safetensors", "state.json"]
 

@@ -8,7 +8,7 @@ from truing.algos import Algorithm
 from truing.errors import DataError, RolloutError
 from truing.rollout.flatten import flatten, untrained
 from truing.rollout.voices import force_rate
-from truing.train.session import Session
+from truing.training.session import Session
 from truing.types import EndedBy, Rollout, RolloutGroup, Sample, Status, Task
 
 

@@ -22,9 +22,9 @@ from truing.rollout.collect import Scene, collect
 from truing.rollout.voices import Policy, Script, forced_ids
 from truing.sample.hf import HFSampler
 from truing.sample.sync import sampler_copy, sync
-from truing.train.evaluate import Evaluation, evaluate
-from truing.train.proof import prove_forward
-from truing.train.restore import open_policy
+from truing.training.evaluate import Evaluation, evaluate
+from truing.training.proof import prove_forward
+from truing.training.restore import open_policy
 from truing.types import RolloutGroup, Task
 
 

@@ -16,18 +16,18 @@ from truing.models.lora import training_mode
 from truing.models.reference import AdapterReference, CopyReference, Reference
 from truing.record import RunReader, RunWriter, compact
 from truing.rng import seed_of
-from truing.train import checkpoint
-from truing.train.clock import Clock
-from truing.train.evaluate import Estimate, Evaluation, read_evaluation
-from truing.train.incidents import ONCE, incidents
-from truing.train.loss_label import LossLabel
-from truing.train.optimizer import learning_rate, make_optimizer
-from truing.train.proof import prove_tasks
-from truing.train.recording import check_judged, run_facts, step_record
-from truing.train.restore import check_same_recipe
-from truing.train.session import Session, open_session
-from truing.train.source import Drawn, source
-from truing.train.step import Learner, train_step
+from truing.training import checkpoint
+from truing.training.clock import Clock
+from truing.training.evaluate import Estimate, Evaluation, read_evaluation
+from truing.training.incidents import ONCE, incidents
+from truing.training.loss_label import LossLabel
+from truing.training.optimizer import learning_rate, make_optimizer
+from truing.training.proof import prove_tasks
+from truing.training.recording import check_judged, run_facts, step_record
+from truing.training.restore import check_same_recipe
+from truing.training.session import Session, open_session
+from truing.training.source import Drawn, source
+from truing.training.step import Learner, train_step
 from truing.types import Rollout, StepRecord
 
 TOKENIZER = "tokenizer"

@@ -15,7 +15,7 @@ from truing.models.load import LoadedModel, load
 from truing.models.lora import add_lora, trainable_parameters
 from truing.record import RunReader
 from truing.rng import seed_of
-from truing.train import checkpoint
+from truing.training import checkpoint
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ from truing.errors import RecordError
 from truing.models import tiny
 from truing.models.digest import digest
 from truing.models.lora import trainable_parameters
-from truing.train import checkpoint
-from truing.train.restore import open_policy, restore_policy
+from truing.training import checkpoint
+from truing.training.restore import open_policy, restore_policy
 
 
 @pytest.fixture

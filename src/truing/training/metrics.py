@@ -14,7 +14,7 @@ from truing.ops.kl import kl_k1, kl_k2, kl_k3
 from truing.ops.losses import Objective
 from truing.ops.ratios import clip_mask, importance_ratio, log_ratio
 from truing.record.rows import SampleRow
-from truing.train.episode_metrics import episode_metrics
+from truing.training.episode_metrics import episode_metrics
 from truing.types import Origin, Status
 
 Metrics = dict[str, float]

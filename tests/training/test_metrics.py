@@ -11,8 +11,8 @@ from truing.errors import ContractError
 from truing.ops.losses import OBJECTIVES
 from truing.record import SampleRow
 from truing.record.keys import check_known
-from truing.train.loss_label import loss_label
-from truing.train.metrics import (
+from truing.training.loss_label import loss_label
+from truing.training.metrics import (
     alignment,
     entropy_metrics,
     kl_metrics,

@@ -15,8 +15,8 @@ from transformers import (
 from truing.errors import ModelError
 from truing.models.lora import add_lora, training_mode
 from truing.models.score import score
-from truing.train.collate import collate
-from truing.train.proof import prove_forward
+from truing.training.collate import collate
+from truing.training.proof import prove_forward
 
 SIZES = {
     "vocab_size": 64,

@@ -9,8 +9,8 @@ from truing.envs.tools import ToolEpisode, tool
 from truing.errors import RolloutError
 from truing.messages import Said, ToolCall
 from truing.record import RunReader
-from truing.train.incidents import incidents
-from truing.train.loop import run
+from truing.training.incidents import incidents
+from truing.training.loop import run
 from truing.types import EndedBy, Excluded, Rollout, Status, Task
 
 

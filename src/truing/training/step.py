@@ -17,9 +17,9 @@ from truing.models.pack import split
 from truing.models.reference import Reference
 from truing.models.score import score
 from truing.rng import permutation
-from truing.train.clock import Clock
-from truing.train.collate import collate
-from truing.train.optimizer import check_loss, clip_and_step
+from truing.training.clock import Clock
+from truing.training.collate import collate
+from truing.training.optimizer import check_loss, clip_and_step
 from truing.types import Batch, Sample, Scores
 
 

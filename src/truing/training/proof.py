@@ -10,7 +10,7 @@ from truing.contract import RAW
 from truing.errors import ModelError
 from truing.models.score import autocast, causal_model, score
 from truing.rollout.collect import Scene
-from truing.train.collate import collate
+from truing.training.collate import collate
 from truing.types import Origin, Sample, Task
 
 TOLERANCE = {"cpu": 1e-3, "cuda": 0.2}

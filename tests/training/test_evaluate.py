@@ -5,8 +5,8 @@ import pytest
 
 from truing.contract import RAW
 from truing.errors import DataError
-from truing.train import evaluate as module
-from truing.train.evaluate import Evaluation, bootstrap, evaluate
+from truing.training import evaluate as module
+from truing.training.evaluate import Evaluation, bootstrap, evaluate
 from truing.types import Rollout, RolloutGroup, Status, Task
 
 RNG = np.random.default_rng(0)

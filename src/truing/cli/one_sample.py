@@ -1,0 +1,86 @@
+"""One sample of a run: which it is, and what is known of each of its tokens."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from truing.errors import ModelError, RecordError
+from truing.record import RunReader, SampleRow, StepRow
+from truing.types import MASKS, Excluded, Origin
+
+
+def choose_step(steps: Sequence[StepRow], stage: str | None, step: int | None) -> StepRow:
+    """The last recorded update that is of this stage and number, where they are given."""
+    for row in reversed(steps):
+        if stage in (None, row.stage) and step in (None, row.step):
+            return row
+    recorded = sorted({row.stage for row in steps})
+    raise RecordError(
+        "the run holds no such update",
+        got=f"stage {stage}, step {step}",
+        expected=f"one of {len(steps)} updates, of stages {', '.join(recorded) or 'none'}",
+    )
+
+
+def choose_sample(rows: Sequence[SampleRow], index: int) -> SampleRow:
+    """The sample at an index of an update."""
+    if not 0 <= index < len(rows):
+        raise RecordError("the update holds no such sample", got=index, expected=f"0 to {len(rows) - 1}")
+    return rows[index]
+
+
+def token_texts(reader: RunReader, ids: Sequence[int]) -> list[str]:
+    """The text of each id alone, by the tokenizer of run.json: a path, also within the run, or a hub id."""
+    run = reader.run()
+    if "tokenizer" not in run:
+        raise RecordError(f"run.json of {reader.run_dir} names no tokenizer", expected="a path or hub id")
+    within = reader.run_dir / run["tokenizer"]
+    source = within if within.exists() else run["tokenizer"]
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"cannot load the tokenizer of {reader.run_dir}", got=error, expected=source
+        ) from error
+    return [tokenizer.decode([i], clean_up_tokenization_spaces=False) for i in ids]
+
+
+def facts(step: StepRow, row: SampleRow) -> dict[str, Any]:
+    """What is known of the sample as a whole."""
+    sample = row.sample
+    return {
+        "stage": step.stage,
+        "step": step.step,
+        "sample_id": sample.sample_id,
+        "group_id": sample.group_id,
+        "task_id": sample.task_id,
+        "status": str(row.status),
+        "reward": sample.reward,
+        "reward_parts": dict(row.reward_parts),
+    }
+
+
+def token_list(row: SampleRow, texts: Sequence[str]) -> list[dict[str, Any]]:
+    """What each token is, which masks are on, and its numbers; NaN where not recorded."""
+    sample = row.sample
+    streams = {
+        "sampler": sample.sampler_logprob,
+        "old": sample.old_logprob,
+        "new": row.new_logprob,
+        "ref": sample.ref_logprob,
+        "ratio": (row.new_logprob - sample.old_logprob).exp(),
+        "advantage": sample.advantage,
+    }
+    return [
+        {
+            "index": t,
+            "id": int(sample.token_ids[t]),
+            "text": texts[t],
+            "origin": Origin(int(sample.origin[t])).name,
+            "masks": [name.removesuffix("_mask") for name in MASKS if getattr(sample, name)[t]],
+            "excluded": Excluded(int(sample.excluded[t])).name,
+            **{name: float(stream[t]) for name, stream in streams.items()},
+        }
+        for t in range(len(sample))
+    ]

@@ -7,7 +7,7 @@ from test_template import CONTENT, ENDS, FIRST
 import truing
 from truing.config import EpisodeConfig
 from truing.contract import SamplingContract
-from truing.errors import ModelError
+from truing.errors import ModelError, RewardError
 from truing.record import RunReader
 from truing.rollout.collect import Scene
 from truing.training.proof import prove_tasks
@@ -46,6 +46,17 @@ def test_a_doubled_bos_starts_no_run(spoken):
 def test_a_template_that_writes_no_stop_is_told(spoken):
     told = proven(Quiz(), spoken((ENDS, CONTENT)))
     assert any("writes no stop token after an answer" in text for text in told)
+
+
+@pytest.mark.parametrize("per", ["episode", "turn"])
+def test_an_advantage_per_turn_needs_rewards_of_turns(mini, tmp_path, per):
+    recipe = mini(stages=["grpo"], grpo={"advantage_per": per, "steps": 1})
+    if per == "turn":
+        with pytest.raises(RewardError, match=r"advantage per turn(.|\n)*none for task"):
+            truing.train(recipe, out=tmp_path / "run")
+    else:
+        truing.train(recipe, out=tmp_path / "run")
+    assert (tmp_path / "run").exists() == (per == "episode")
 
 
 def test_a_run_tells_what_its_template_lacks(mini, tmp_path):

@@ -1,6 +1,7 @@
 """Real OpenEnv servers over uvicorn: one that is played by text, one by calls."""
 
 import asyncio
+import http.server
 import threading
 import time
 from dataclasses import replace
@@ -181,3 +182,21 @@ def test_what_is_wrong_with_the_recipe_is_told(urls):
         make_env("openenv", {"url": urls[0], "text_field": "txt"})
     with pytest.raises(DataError, match=r"got: text\s+expected: txt"):
         make_env("openenv", {"url": urls[0], "shown_field": "txt"})
+
+
+@pytest.mark.parametrize("page", [b"<html>hello</html>", b"[]", b'{"action": {}}'])
+def test_the_address_of_something_else_is_told(page):
+    class Pages(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(page)
+
+        def log_message(self, *parts):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Pages) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(DataError, match="does not say what an action is"):
+            make_env("openenv", {"url": f"http://127.0.0.1:{server.server_port}"})
+        server.shutdown()

@@ -75,13 +75,18 @@ def _turn_rewards(rollouts: Mapping[str, Sequence[Sample]]) -> Tensor:
     ]
     for rollout, row in zip(rollouts, rows, strict=True):
         if row.isnan().any():
-            raise RewardError(
-                "an advantage per turn needs rewards of turns",
-                got=f"none for rollout {rollout}",
-                expected="a reward function that returns truing.PerTurn",
-                remedy='judge each turn, or set grpo.advantage_per = "episode"',
-            )
+            raise no_turn_rewards(f"rollout {rollout}")
     return pad_sequence(rows, batch_first=True)
+
+
+def no_turn_rewards(where: str) -> RewardError:
+    """What is wrong where no turn has a reward of its own."""
+    return RewardError(
+        "an advantage per turn needs rewards of turns",
+        got=f"none for {where}",
+        expected="a reward function that returns truing.PerTurn",
+        remedy='judge each turn, or set grpo.advantage_per = "episode"',
+    )
 
 
 def minibatch_denominator(samples: Sequence[Sample], cfg: GrpoConfig) -> float:

@@ -22,7 +22,7 @@ from truing.training.evaluate import Estimate, Evaluation, read_evaluation
 from truing.training.incidents import ONCE, incidents
 from truing.training.loss_label import LossLabel
 from truing.training.optimizer import learning_rate, make_optimizer
-from truing.training.proof import prove_tasks
+from truing.training.proof import prove_credit, prove_tasks
 from truing.training.recording import check_judged, run_facts, step_record
 from truing.training.restore import check_same_recipe
 from truing.training.session import Session, open_session
@@ -62,7 +62,10 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
     if resume:
         check_same_recipe(recipe, RunReader(out).recipe())
     session = open_session(recipe, env)
-    found = list(prove_tasks(session.scene(session.contract), session.train_tasks, session.eval_tasks))
+    scene = session.scene(session.contract)
+    if "grpo" in recipe.stages:
+        prove_credit(scene, session.train_tasks, recipe.stage("grpo"))
+    found = list(prove_tasks(scene, session.train_tasks, session.eval_tasks))
     if resume:
         check_judged(session, RunReader(out).run())
     with RunWriter(out, resume=resume) as writer:

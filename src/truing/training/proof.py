@@ -5,7 +5,10 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import nn
 
+from truing.algos.grpo import no_turn_rewards
 from truing.checks import check_tasks, spread
+from truing.checks.trial import hold_trial
+from truing.config import GrpoConfig
 from truing.contract import RAW
 from truing.errors import ModelError
 from truing.models.score import autocast, causal_model, score
@@ -63,6 +66,15 @@ def prove_forward(policy: nn.Module) -> None:
             expected=f"at most {tolerance}",
             remedy="its logits are scaled or capped, or its attention is unusual: use another architecture",
         )
+
+
+def prove_credit(scene: Scene, tasks: Sequence[Task], cfg: GrpoConfig) -> None:
+    """Raise where GRPO asks for an advantage per turn, and nothing judges turns."""
+    if cfg.advantage_per == "episode":
+        return
+    for play in hold_trial(scene, tasks[:1]).plays:
+        if play.grades and not play.grades[0].turn_rewards:
+            raise no_turn_rewards(f"task {play.task.task_id}")
 
 
 def prove_tasks(scene: Scene, *splits: Sequence[Task]) -> Iterator[str]:

@@ -184,11 +184,18 @@ def _action(config: OpenEnvConfig) -> ToolSpec | None:
     try:
         with urllib.request.urlopen(f"{config.url}/schema", timeout=config.timeout) as answer:
             schema = json.load(answer)["action"]
+            fields = {name: field for name, field in schema["properties"].items() if name != "metadata"}
     except OSError as error:
         raise TruingError(
             f"the OpenEnv server {config.url} cannot be reached", got=error, remedy="start it first"
         ) from error
-    fields = {name: field for name, field in schema["properties"].items() if name != "metadata"}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{config.url}/schema does not say what an action is",
+            got=error,
+            expected='JSON with "action", the schema of an object',
+            remedy="look whether env.url is the address of an OpenEnv server",
+        ) from error
     if config.text_field is None:
         return ToolSpec("act", schema.get("description", "Act."), schema | {"properties": fields})
     if config.text_field not in fields:

@@ -57,21 +57,30 @@ def encode_answer(
 ) -> Tensor:
     """The ids [L] that a policy would draw to say this after ``messages``, as its template writes it."""
     refuse_special_tokens(chat.tokenizer, f"{said.content}{said.calls}")
-    before = chat.text(messages, tools)
-    after = chat.text([*messages, said.message()], tools, prompt=False)
-    if not after.startswith(before):
-        raise DataError(
-            "the chat template writes an answer otherwise than it prompts for one: none can be demonstrated",
-            got=repr(after[agree(after, before) :][:SHOWN]),
-            expected=f"{before[agree(after, before) :][:SHOWN]!r} as in the prompt",
-            remedy="give another model.chat_template, or leave the sft stage out",
-        )
-    written = after[len(before) :]
+    written = _written(chat, messages, said, tools)
     # where the template writes no stop, the model's first one is meant
     ends = [(written.find(stop), id) for stop, id in zip(chat.stops, chat.stop_ids, strict=True)]
     end, stop_id = min((e for e in ends if e[0] >= 0), default=(len(written), chat.stop_ids[0]))
-    ids, _ = encode_after(chat.tokenizer, before, written[:end])
+    ids, _ = encode_after(chat.tokenizer, chat.text(messages, tools), written[:end])
     return torch.tensor([*ids, stop_id])
+
+
+def _written(chat: Chat, messages: Sequence[Message], said: Said, tools: Sequence[ToolSpec]) -> str:
+    """What the template writes for an answer and after it.
+
+    Mistral's shows the system message only while it prompts, so the same is sought without one too.
+    """
+    without = [message for message in messages if message["role"] != "system"]
+    for shown in (messages, without):
+        before, after = chat.text(shown, tools), chat.text([*shown, said.message()], tools, prompt=False)
+        if after.startswith(before):
+            return after[len(before) :]
+    raise DataError(
+        "the chat template writes an answer otherwise than it prompts for one: none can be demonstrated",
+        got=repr(after[agree(after, before) :][:SHOWN]),
+        expected=f"{before[agree(after, before) :][:SHOWN]!r} as in the prompt",
+        remedy="give another model.chat_template, or leave the sft stage out",
+    )
 
 
 def decode_answer(chat: Chat, token_ids: Tensor) -> str:

@@ -95,7 +95,7 @@ def _load_model(folder: Path, device: str) -> PreTrainedModel:
     try:
         with no_progress_bars():
             model, report = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=torch.float32, attn_implementation="sdpa", output_loading_info=True
+                folder, dtype=torch.float32, output_loading_info=True
             )
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
         raise ModelError(

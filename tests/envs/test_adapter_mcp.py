@@ -23,6 +23,7 @@ SERVER = textwrap.dedent('''
     import os, sys, time
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.types import CallToolResult
 
     server = MCPServer("shelf")
     kept = []
@@ -47,6 +48,11 @@ SERVER = textwrap.dedent('''
     def die() -> str:
         """End the server."""
         os._exit(1)
+
+    @server.tool()
+    def count() -> CallToolResult:
+        """Answer in structure alone."""
+        return CallToolResult(content=[], structuredContent={"n": 41})
 
     @server.tool()
     def hang() -> str:
@@ -117,7 +123,7 @@ def ask(episode, name, **arguments):
 
 def check_an_episode(env):
     task = checked_tasks(env)["train"][0]
-    assert {spec.name for spec in task.tools} == {"add", "keep", "refuse", "die", "hang"}
+    assert {spec.name for spec in task.tools} == {"add", "keep", "refuse", "die", "count", "hang"}
     add = next(spec for spec in task.tools if spec.name == "add")
     assert add.description == "The sum of two numbers."
     assert set(add.parameters["properties"]) == {"a", "b"}
@@ -126,6 +132,7 @@ def check_an_episode(env):
     assert ask(episode, "add", a="two", b=3).startswith("Error: wrong arguments for add")
     assert "the shelf is locked" in ask(episode, "refuse")
     assert ask(episode, "refuse").startswith("Error: ")
+    assert json.loads(ask(episode, "count")) == {"n": 41}
     assert episode.reply(Said("5")) == []
 
 
@@ -163,6 +170,7 @@ def test_a_silent_server_and_a_dead_one_are_errors_of_the_world(make):
         ask(episode, "die")
     with pytest.raises(TruingError, match="failed at a call of add"):
         ask(episode, "add", a=1, b=1)
+    assert ask(env.open(env.tasks("train")[0]), "add", a=1, b=1) == "2"
 
 
 ENDS = """

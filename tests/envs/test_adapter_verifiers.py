@@ -11,6 +11,7 @@ from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError
 from truing.messages import Said, ToolCall
 from truing.rewards import grade
+from truing.rollout.worlds import in_threads
 from truing.types import Rollout, Status
 
 TASKSET = textwrap.dedent('''
@@ -99,6 +100,16 @@ def test_its_tools_run_and_each_episode_has_its_own(env):
     assert answers == [f"{number} cups (look 1)"] * 2
     wrong = Said(calls=(ToolCall("look", {"thing": "cups"}),))
     assert env.open(task).reply(wrong)[0]["content"].startswith("Error: wrong arguments")
+
+
+def test_a_tool_that_blocks_is_late_alone(made):
+    blocking = "self.looks += 1; import time; time.sleep(4 * (item == 'slow'))"
+    env = made("slow", "self.looks += 1", blocking, timeout=1.0)
+    first, second = (env.open(task) for task in env.tasks("train")[:2])
+    slow, quick = (Said(calls=(ToolCall("look", {"item": item}),)) for item in ("slow", "cups"))
+    late, soon = in_threads([lambda: first.reply(slow), lambda: second.reply(quick)], 30.0)
+    assert "cups (look 1)" in soon.value[0]["content"]
+    assert "no answer within 1 s" in late.error
 
 
 def test_its_own_rewards_judge_the_transcript(env):

@@ -13,6 +13,8 @@ from jsonschema import Draft202012Validator
 from truing.envs import checked_tasks, make_env
 from truing.envs.bfcl.answers import first_right, right_calls
 from truing.envs.bfcl.schema import json_schema, read_call
+from truing.envs.bfcl.world import World
+from truing.envs.tools import ToolError
 from truing.errors import DataError, RecipeError
 from truing.messages import Said, ToolCall
 from truing.rewards import grade
@@ -157,6 +159,35 @@ def test_what_a_published_function_raises_goes_back_to_the_model(lamps, play):
     task = every(env)["multi_turn_base_1"]
     for odd in ({"by": 40}, {"by": "x"}, {}, {"by": 1, "to": 2}):
         assert play(env, task, [call("dim", **odd)])[1][0]["content"].startswith("Error: ")
+
+
+def test_what_no_time_limit_would_end_is_refused(monkeypatch):
+    called = []
+
+    class Numbers:
+        def power(self, base, exponent):
+            called.append(exponent)
+            return {"result": base**exponent}
+
+        def square_root(self, number, precision):
+            called.append(precision)
+
+        def fund(self):
+            self.balance = float("inf")
+
+    world = World.__new__(World)
+    world._objects = {"Numbers": Numbers()}
+    for name, arguments in [
+        ("power", {"base": 3, "exponent": 30_000_000}),
+        ("power", {"base": 10, "exponent": 10**400}),
+        ("square_root", {"number": 2, "precision": 3_000_000}),
+    ]:
+        with pytest.raises(ToolError, match="OverflowError"):
+            world.call(name, arguments)
+    assert called == []
+    assert json.loads(world.call("power", {"base": 3, "exponent": 2})) == {"result": 9}
+    world.call("fund", {})
+    assert world.state() == {"Numbers": {"balance": "inf"}}
 
 
 def test_variants_of_a_scenario_stay_together(lamps):

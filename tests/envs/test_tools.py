@@ -7,8 +7,9 @@ from enum import Enum
 import pytest
 from pydantic import BaseModel
 
-from truing.envs.tools import ToolError, tool
+from truing.envs.tools import Tool, ToolError, tool
 from truing.errors import DataError
+from truing.messages import ToolSpec
 
 
 class Room(Enum):
@@ -33,6 +34,15 @@ def repeat(text: str, times: int, share: float = 1.0, most: int | None = None) -
 
 def test_a_whole_number_written_with_a_point_is_an_integer_to_the_function():
     assert repeat.run({"text": "a", "times": 2.0, "share": 2.0, "most": 3.0}) == "aa 2.0 ..."
+
+
+@pytest.mark.parametrize(
+    ("schema", "given"),
+    [({"type": ["integer", "null"]}, "3"), (True, "3.0"), ({"anyOf": [{"type": "integer"}, True]}, "3")],
+)
+def test_any_json_schema_will_do(schema, given):
+    spec = ToolSpec("f", "", {"type": "object", "properties": {"x": schema}})
+    assert Tool(spec, lambda x: repr(x)).run({"x": 3.0}) == given
 
 
 def test_a_broken_number_is_told_to_the_model():

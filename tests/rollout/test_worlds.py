@@ -1,5 +1,6 @@
 """Calls in threads: each has its outcome and its own time, whatever the others do."""
 
+import decimal
 import sys
 import threading
 import time
@@ -64,6 +65,17 @@ def test_whatever_a_call_raises_is_its_own_outcome(stop, told):
     assert fine.value == 1
     assert failed.value is None
     assert told in failed.error
+
+
+def test_what_a_call_sets_in_its_context_is_gone_before_the_next():
+    def third(digits):
+        if digits:
+            decimal.getcontext().prec = digits
+        return str(decimal.Decimal(1) / 3)
+
+    coarse, fine = in_threads([lambda: third(3), lambda: third(None)], 10.0)
+    assert coarse.value == "0.333"
+    assert len(fine.value) > 20
 
 
 def test_an_interrupt_lets_no_further_call_begin(monkeypatch):

@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 from truing.envs.source import Row
 from truing.errors import DataError
-from truing.rewards import normalize_answer
-from truing.rewards.rules import LETTERS, faithfulness
+from truing.rewards import extract_answer, normalize_answer
+from truing.rewards.rules import LETTERS, chosen_option, faithfulness
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class _QaRow(BaseModel):
         content = "\n".join((self.knowledge, self.question, self.right_answer))
         return Item(
             family="hallucination/qa",
-            item_id=hashlib.sha256(content.encode()).hexdigest()[:12],
+            item_id=hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:12],
             twins=self.question,
             asked=f"{self.knowledge.strip()}\n\nQuestion: {self.question}\n\nAnswer in a few words.",
             answer=Claim(" ".join(self.right_answer.split()), tuple(text for text in wrong if text)),
@@ -137,10 +137,15 @@ def read_item(row: Row) -> Item | str:
         field = ".".join(map(str, problem["loc"]))
         raise DataError(f"field {field!r} of {row.where} cannot be used", got=problem["msg"]) from error
     answer = item.answer
+    if isinstance(answer, Claim) and not answer.wrong:
+        return "which has no wrong answer to tell the right one from"
     if isinstance(answer, Claim) and (
         not normalize_answer(answer.gold) or faithfulness(answer.gold, answer.gold, answer.wrong) < 1
     ):
         return "whose right answer cannot be told from nothing or from a wrong one"
+    said = extract_answer(answer.gold, "line") or ""
+    if isinstance(answer, Choice) and chosen_option(said, answer.options) != answer.right:
+        return "whose right option cannot be told from another"
     return item
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import bm25s
 import numpy as np
 
+from truing.errors import DataError
+
 
 @dataclass(frozen=True)
 class Passage:
@@ -36,8 +38,15 @@ class Collection:
 
     def __init__(self, passages: Iterable[Passage]) -> None:
         self.passages = tuple(dict.fromkeys(passages))
+        words = _words([p.whole for p in self.passages])
+        if not any(words):
+            raise DataError(
+                "the passages hold no word to search for",
+                got=f"{len(self.passages)} passages",
+                expected="words other than English stop words",
+            )
         self._index = bm25s.BM25(backend="numpy")
-        self._index.index(_words([p.whole for p in self.passages]), show_progress=False)
+        self._index.index(words, show_progress=False)
 
     def search(self, query: str, count: int) -> list[Passage]:
         """At most ``count`` passages that share words with the query, best first.

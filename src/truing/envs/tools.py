@@ -66,9 +66,16 @@ def _whole(value: Any, parameters: Mapping[str, Any], name: str) -> Any:
 
     JSON has one kind of number: 2.0 is an integer to a schema, and no index to Python.
     """
-    asked = parameters.get("properties", {}).get(name, {})
-    kinds = {part.get("type") for part in (asked, *asked.get("anyOf", ())) if isinstance(part, dict)}
+    asked = parameters.get("properties", {}).get(name)
+    parts = (asked, *asked.get("anyOf", ())) if isinstance(asked, dict) else ()
+    kinds = {kind for part in parts if isinstance(part, dict) for kind in _kinds(part)}
     return int(value) if isinstance(value, float) and "integer" in kinds and "number" not in kinds else value
+
+
+def _kinds(schema: Mapping[str, Any]) -> Sequence[str]:
+    """The types that a schema names: one, or a list of them."""
+    named = schema.get("type", ())
+    return (named,) if isinstance(named, str) else named
 
 
 def tool(function: Callable[..., Any]) -> Tool:

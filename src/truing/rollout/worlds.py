@@ -11,6 +11,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -63,7 +64,7 @@ class Crew(Generic[T]):
             room = len(self.begun) < AT_ONCE
             first_due = min(self.begun.values(), default=now) + timeout - now
         if not self.waiting:
-            return max(first_due, 0.0)
+            return min(max(first_due, 0.0), threading.TIMEOUT_MAX)
         if room:
             threading.Thread(target=self._work, daemon=True).start()
         return PATIENCE
@@ -96,8 +97,11 @@ class Crew(Generic[T]):
 
 
 def _outcome(call: Callable[[], T]) -> Outcome[T]:
-    """Make a call and say what became of it; whatever a world raises is data, not a crash."""
+    """Make a call and say what became of it; whatever a world raises is data, not a crash.
+
+    What it sets in its context (the precision of decimals) is gone before the next world's call.
+    """
     try:
-        return Outcome(value=call())
+        return Outcome(value=Context().run(call))
     except BaseException:  # noqa: BLE001 — other people's worlds: in a thread, sys.exit() ends them alone
         return Outcome(error=traceback.format_exc())

@@ -2,13 +2,15 @@
 
 import asyncio
 import atexit
+import json
 import threading
 import weakref
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 
+from truing.envs.adapters.schema import usable
 from truing.envs.extras import optional
 from truing.envs.tools import Tool, ToolError
 from truing.errors import DataError, TruingError
@@ -22,39 +24,60 @@ START = 120.0
 END = 10.0
 """Seconds that servers may take to end, all together, when Python ends."""
 
-_sessions: dict[Future[None], asyncio.Event] = {}
+BLOCKED = 1.0
+"""Seconds after its time within which work is cancelled, unless it blocks its loop."""
+
+_sessions: dict[Future[None], Callable[[], object]] = {}
 """The sessions that have not ended, and what closes each."""
 
 
 @atexit.register
 def _close_all() -> None:
     """End the sessions that are left: their thread is a daemon, and their servers would outlive it."""
-    for closing in list(_sessions.values()):
-        background().call_soon_threadsafe(closing.set)
+    for close in list(_sessions.values()):
+        close()
     wait(list(_sessions), END)
+
+
+def fresh_loop() -> asyncio.AbstractEventLoop:
+    """An event loop in a thread of its own, for work that may block it; both end when it is stopped."""
+    loop = asyncio.new_event_loop()
+
+    def serve() -> None:
+        loop.run_forever()
+        loop.close()
+
+    threading.Thread(target=serve, name="truing-adapters", daemon=True).start()
+    return loop
 
 
 @cache
 def background() -> asyncio.AbstractEventLoop:
-    """The one event loop that asynchronous libraries run in, for sessions are bound to their loop."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="truing-adapters", daemon=True).start()
-    return loop
+    """The one event loop of sessions with other processes; a session is bound to its loop."""
+    return fresh_loop()
 
 
-def run(work: Coroutine[Any, Any, T], seconds: float) -> T:
+def run(work: Coroutine[Any, Any, T], seconds: float, loop: asyncio.AbstractEventLoop | None = None) -> T:
     """The result of asynchronous work, which is cancelled where it takes longer.
 
     Raises:
-        TimeoutError: It did.
+        TimeoutError: It did, or it blocks its loop and cannot even be cancelled.
     """
-    return asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, seconds), background()).result()
+    timed = asyncio.wait_for(work, seconds)
+    return asyncio.run_coroutine_threadsafe(timed, loop or background()).result(seconds + BLOCKED)
 
 
 class Connection:
     """A session with one MCP server, open from here until the object is dropped."""
 
-    def __init__(self, server: Any, name: str, seconds: float, extra: str) -> None:
+    def __init__(
+        self,
+        server: Any,
+        name: str,
+        seconds: float,
+        extra: str,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
         """Connect.
 
         Args:
@@ -62,19 +85,25 @@ class Connection:
             name: How errors name the server.
             seconds: How long any one call may take.
             extra: The extra of Truing that brings the package ``mcp``.
+            loop: Where a server of this process runs; it is stopped with the session.
 
         Raises:
             TruingError: The server does not start, in time or at all.
         """
         self._mcp = optional("mcp", extra)
         self._name, self._seconds = name, seconds
+        self._loop = loop or background()
         opened: Future[Any] = Future()
         closing = asyncio.Event()
         session = _live(self._mcp.Client(server), opened, closing)
-        ended = asyncio.run_coroutine_threadsafe(session, background())
-        _sessions[ended] = closing
+        ended = asyncio.run_coroutine_threadsafe(session, self._loop)
+        close = partial(self._loop.call_soon_threadsafe, closing.set)
+        _sessions[ended] = close
         ended.add_done_callback(_sessions.pop)
-        weakref.finalize(self, background().call_soon_threadsafe, closing.set)
+        if loop is not None:
+            ended.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+        weakref.finalize(self, close)
+        self.alive = True  # until a call finds the server gone
         wait((opened, ended), START, FIRST_COMPLETED)
         if not opened.done():
             cause = None if ended.cancel() else ended.exception()
@@ -90,7 +119,7 @@ class Connection:
         offered: list[Any] = []
         cursor = None
         while True:
-            page = run(self._client.list_tools(cursor=cursor), self._seconds)
+            page = run(self._client.list_tools(cursor=cursor), self._seconds, self._loop)
             offered += page.tools
             cursor = page.next_cursor
             if cursor is None:
@@ -104,17 +133,18 @@ class Connection:
             TruingError: The server is gone, or silent for too long, or answers with what is no text.
         """
         try:
-            answer = run(self._client.call_tool(name, dict(arguments)), self._seconds)
+            answer = run(self._client.call_tool(name, dict(arguments)), self._seconds, self._loop)
         except self._mcp.MCPError as error:
             if error.code == self._mcp.types.INVALID_PARAMS:
                 raise ToolError(error.message) from error
+            self.alive = error.code != self._mcp.types.CONNECTION_CLOSED
             raise TruingError(
                 f"the MCP server {self._name} failed at a call of {name}", got=error.message
             ) from error
         except TimeoutError as error:
             late = f"no answer within {self._seconds:g} s"
             raise TruingError(f"the MCP server {self._name} failed at a call of {name}", got=late) from error
-        text = _text_of(name, answer.content)
+        text = _text_of(name, answer)
         if answer.is_error:
             raise ToolError(text)
         return text
@@ -125,15 +155,18 @@ class Connection:
         def call(**arguments: Any) -> str:
             return self.call(offered.name, arguments)
 
-        return Tool(ToolSpec(offered.name, offered.description or "", offered.input_schema), call)
+        schema = usable(offered.input_schema, f"the MCP tool {offered.name}")
+        return Tool(ToolSpec(offered.name, offered.description or "", schema), call)
 
 
-def _text_of(name: str, content: Any) -> str:
-    """The text of an answer; a policy of Truing reads nothing else."""
-    others = sorted({block.type for block in content} - {"text"})
+def _text_of(name: str, answer: Any) -> str:
+    """The text of an answer, or its structured content where it has no other; a policy reads nothing else."""
+    others = sorted({block.type for block in answer.content} - {"text"})
     if others:
         raise DataError(f"the MCP tool {name} answered with what is no text", got=", ".join(others))
-    return "\n".join(block.text for block in content)
+    if not answer.content and answer.structured_content is not None:
+        return json.dumps(answer.structured_content, ensure_ascii=False)
+    return "\n".join(block.text for block in answer.content)
 
 
 async def _live(client: Any, opened: Future[Any], closing: asyncio.Event) -> None:

@@ -1,5 +1,6 @@
 """The tools of any MCP server, with tasks from a file."""
 
+import threading
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -63,7 +64,9 @@ class Mcp:
     def __init__(self, config: McpConfig) -> None:
         self.config = config
         self.rewards = {"exact": (_exact, 1.0)}
-        self._tools = self._connect().tools()
+        self._lock = threading.Lock()
+        self._shared = self._connect()
+        self._tools = self._shared.tools()
         specs = tuple(tool.spec for tool in self._tools)
         self._tasks: dict[Split, Sequence[Task]] = {
             "train": [_task(row, config.system, specs) for row in read_rows(parse_spec(config.train))],
@@ -76,7 +79,13 @@ class Mcp:
 
     def open(self, task: Task) -> Episode:
         """An episode with the server's tools."""
-        return ToolEpisode(self._connect().tools() if self.config.per_episode else self._tools)
+        if self.config.per_episode:
+            return ToolEpisode(self._connect().tools())
+        with self._lock:
+            if not self._shared.alive:  # a server that died ends the episodes that used it, and no others
+                self._shared = self._connect()
+                self._tools = self._shared.tools()
+            return ToolEpisode(self._tools)
 
     def _connect(self) -> Connection:
         """A new session."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from truing.config import Part, Positive, Rate
-from truing.envs.adapters.connection import Connection, run
+from truing.envs.adapters.connection import Connection, fresh_loop, run
 from truing.envs.base import Episode, Split, share_of
 from truing.envs.extras import optional
 from truing.envs.tools import Tool, ToolEpisode
@@ -51,6 +51,7 @@ class Verifiers:
         self.rewards: Rewards = {"reward": (self._reward, 1.0)}
         self._vf = optional("verifiers.v1", "verifiers")
         self._state_of = optional("verifiers.v1.state", "verifiers").state_cls
+        self._judging = fresh_loop()
         taskset = _load(config)
         self._shared = self._serve(taskset.toolsets(taskset.config))
         self._originals: dict[str, Any] = {}
@@ -99,18 +100,19 @@ class Verifiers:
                 f"the toolset {name} shares a State with its rewards, which takes verifiers' own runner",
                 remedy="keep the state in the toolset itself",
             )
-        run(toolset.setup(), seconds)
+        loop = fresh_loop()  # a tool that blocks its loop keeps nobody else waiting
+        run(toolset.setup(), seconds, loop)
         if data is not None:
-            run(toolset.setup_task(data), seconds)
+            run(toolset.setup_task(data), seconds, loop)
         server = optional("mcp.server.mcpserver", "verifiers").MCPServer(toolset.server_name or name)
         toolset.register(server)
-        return Connection(server, name, seconds, "verifiers").tools()
+        return Connection(server, name, seconds, "verifiers", loop).tools()
 
     def _reward(self, rollout: Rollout, task: Task) -> float:
         """The weighted sum of the task's own rewards."""
         original = self._originals[task.task_id]
         trace = self._trace(original, [*task.messages, *rollout.messages], len(task.messages))
-        run(original.score(trace), self.config.timeout)
+        run(original.score(trace), self.config.timeout, self._judging)
         unscored = [name for name, reward in trace.rewards.items() if reward is None]
         if unscored or not trace.rewards:
             raise DataError(

@@ -7,6 +7,7 @@ numpy 1.26) but needs none of its dependencies here: it only has to be on the pa
 import copy
 import importlib
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -19,6 +20,9 @@ from truing.messages import Message, Said, ToolCall, ToolSpec
 
 MISTAKES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What the published functions raise at arguments that they did not foresee."""
+
+MOST_DIGITS = 4000
+"""Of a number that a function may compute; Python writes no longer ones."""
 
 NOW_AVAILABLE = "These functions can be called from now on: {}. Can you do it now?"
 
@@ -41,11 +45,12 @@ class World:
         """The result of a function as text."""
         owner = next(each for each in self._objects.values() if hasattr(each, name))
         try:
+            _refuse_endless(name, arguments)
             result = getattr(owner, name)(**arguments)
+            # some results hold numbers of mpmath or files, which have a text of their own
+            return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
         except MISTAKES as error:
             raise ToolError(f"{type(error).__name__}: {error}") from error
-        # some results hold numbers of mpmath or files, which have a text of their own
-        return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
 
     def state(self) -> dict[str, Any]:
         """What the published check compares: everything public, as plain data."""
@@ -135,6 +140,20 @@ def same_turns(outcome: Mapping[str, Any], reference: Mapping[str, Any]) -> bool
     return True
 
 
+def _refuse_endless(name: str, arguments: Mapping[str, Any]) -> None:
+    """Raise where a published function would compute for hours, in one step that no time limit ends.
+
+    The reference conversations ask for 20 digits at most.
+    """
+    digits = arguments.get("precision", 0)
+    if name == "power":
+        base, exponent = (arguments.get(key, 0) for key in ("base", "exponent"))
+        if isinstance(base, int) and isinstance(exponent, int):
+            digits = base.bit_length() * abs(exponent) // 3
+    if isinstance(digits, int | float) and abs(digits) > MOST_DIGITS:
+        raise OverflowError(f"{name} with {digits:g} digits is too much, {MOST_DIGITS} are the most")
+
+
 def _public(value: Any) -> Any:
     """A value as plain data; of an object its class and public fields, without the way back to its parent."""
     if isinstance(value, dict):
@@ -143,6 +162,8 @@ def _public(value: Any) -> Any:
         return [_public(part) for part in value]
     if isinstance(value, set):
         return sorted(_public(part) for part in value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)  # JSON has no infinity, and an overdrawn account is no crash
     if value is None or isinstance(value, str | bool | int | float):
         return value
     fields = {key: part for key, part in vars(value).items() if not key.startswith("_") and key != "parent"}

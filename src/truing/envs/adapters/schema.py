@@ -1,0 +1,79 @@
+"""Schemas that others wrote, made such that each call can be held against them."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jsonschema import Draft202012Validator, SchemaError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
+
+from truing.errors import DataError
+
+DATA = ("const", "default", "enum", "examples")
+"""Keywords whose values are data and no schemas."""
+
+
+NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
+"""Keywords whose values are schemas by name, and the names are anybody's."""
+
+
+def usable(schema: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """A schema of arguments without the patterns that Python cannot read; its owner checks those itself.
+
+    Raises:
+        DataError: It is no JSON Schema, or refers to what it does not hold.
+    """
+    try:
+        made = _readable(schema)
+        Draft202012Validator.check_schema(made)
+        resolver = Registry().resolver_with_root(DRAFT202012.create_resource(made))
+        for reference in _references(made):
+            resolver.lookup(reference)
+    except (SchemaError, Unresolvable) as error:
+        raise DataError(
+            f"the schema of {owner} cannot be used",
+            got=getattr(error, "message", error),
+            expected="JSON Schema, with references to its own parts alone",
+            remedy="mend the schema where the tool is defined",
+        ) from error
+    return made
+
+
+def _readable(part: Any) -> Any:
+    """The same without patterns in a dialect that Python does not read, such as JavaScript's."""
+    if isinstance(part, list):
+        return [_readable(each) for each in part]
+    if not isinstance(part, Mapping):
+        return part
+    kept = {key: value for key, value in part.items() if key != "pattern" or not _foreign(value)}
+    return {
+        key: {name: _readable(each) for name, each in value.items()}
+        if key in NAMED and isinstance(value, Mapping)
+        else value
+        if key in DATA
+        else _readable(value)
+        for key, value in kept.items()
+    }
+
+
+def _foreign(pattern: Any) -> bool:
+    """Whether this is a pattern that Python cannot compile."""
+    try:
+        return isinstance(pattern, str) and not re.compile(pattern)
+    except re.error:
+        return True
+
+
+def _references(part: Any) -> Iterator[str]:
+    """Every ``$ref`` in a schema."""
+    if isinstance(part, list):
+        for each in part:
+            yield from _references(each)
+    elif isinstance(part, Mapping):
+        if isinstance(part.get("$ref"), str):
+            yield part["$ref"]
+        for key, value in part.items():
+            if key not in DATA:
+                yield from _references(list(value.values()) if key in NAMED else value)

@@ -34,7 +34,7 @@ MAY_IMPORT = {
     ),
     "display": "types",
     "api": "errors types config record chat models rewards envs rollout checks training display",
-    "__init__": "types rewards envs api",
+    "__init__": "messages types rewards envs api",
     "recipe_page": "config record envs",
     "cli": "errors types config record models checks training api",
     "__main__": "cli",

@@ -5,17 +5,33 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from truing.api import check, evaluate, train
-    from truing.envs.tools import ToolError, tool
+    from truing.envs.tools import ToolEpisode, ToolError, tool
+    from truing.messages import Said, ToolCall
     from truing.rewards import PerTurn
     from truing.types import Rollout, Task
 
-__all__ = ["PerTurn", "Rollout", "Task", "ToolError", "check", "evaluate", "tool", "train"]
+__all__ = [
+    "PerTurn",
+    "Rollout",
+    "Said",
+    "Task",
+    "ToolCall",
+    "ToolEpisode",
+    "ToolError",
+    "check",
+    "evaluate",
+    "tool",
+    "train",
+]
 __version__ = "0.1.0"
 
 _HOMES = {
     "check": "truing.api",
     "evaluate": "truing.api",
     "train": "truing.api",
+    "Said": "truing.messages",
+    "ToolCall": "truing.messages",
+    "ToolEpisode": "truing.envs.tools",
     "ToolError": "truing.envs.tools",
     "tool": "truing.envs.tools",
     "PerTurn": "truing.rewards",
@@ -30,3 +46,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'truing' has no attribute {name!r}")
     globals()[name] = getattr(import_module(_HOMES[name]), name)
     return globals()[name]
+
+
+def __dir__() -> list[str]:
+    """What a person may complete to."""
+    return [*__all__, "__version__"]

@@ -234,7 +234,7 @@ class Recipe(Part):
     rft: RftConfig | None = None
     grpo: GrpoConfig | None = None
     checkpoint_every: Annotated[int, Field(ge=0)] = 0
-    """Steps between checkpoints; 0 keeps one at the end of each stage."""
+    """Steps between checkpoints, of which a stage keeps the newest; 0 writes one at the end of each stage."""
 
     def stage(self, name: str) -> Any:
         """The table of a stage."""

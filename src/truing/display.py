@@ -60,7 +60,10 @@ class Display:
 
     def on_stopped(self, run: str) -> None:
         """An error, or Ctrl-C."""
-        told = f"stopped. The run is {run}: the same again with --out {run} --resume goes on with it"
+        told = (
+            f"stopped. The run is {run}: once nothing stands in its way,"
+            f" the same again with --out {run} --resume (resume=True) goes on with it"
+        )
         self.console.print(told, markup=False, soft_wrap=True)
 
     def on_evaluating(self, name: str, tasks: int) -> None:

@@ -13,8 +13,10 @@ from truing.rollout.collect import Scene
 def report(chat):
     """``report(env)`` checks it; the chat, the room for an answer and the context can be others."""
 
-    def made(env, chat=chat, room=128, context=2048):
-        return check(Scene(chat, env, SamplingContract(max_new_tokens=room), EpisodeConfig(), context))
+    def made(env, chat=chat, room=128, context=2048, **limits):
+        return check(
+            Scene(chat, env, SamplingContract(max_new_tokens=room), EpisodeConfig(**limits), context)
+        )
 
     return made
 

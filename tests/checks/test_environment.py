@@ -1,11 +1,13 @@
 """Faults of an environment, one planted for each check."""
 
 import itertools
+import re
 
 import pytest
 from shop import PRICES, Quiz, Shop, exact, price
 
 from truing.envs.tools import ToolEpisode
+from truing.messages import Said, ToolCall
 
 TASKS = len(PRICES)
 
@@ -46,13 +48,27 @@ class Torn(ToolEpisode):
 def test_a_world_that_fails_is_found(report):
     result = report(Shop(world=lambda task: Torn([price])))["attempts can be played and graded"]
     assert len(result.findings) == 3 * TASKS
-    assert result.findings[0].got == "OSError: no till"
+    assert re.fullmatch(r"OSError: no till \(.*test_environment.py:\d+, in outcome\)", result.findings[0].got)
 
 
 def test_a_demonstration_that_ends_too_early_is_found(report):
     said = Shop().made["train"][0].demonstration[:1]
     result = report(Shop(demonstration=said))["attempts can be played and graded"]
     assert "ends before its episode does" in result.findings[0].what
+
+
+def test_a_demonstration_that_a_limit_cuts_is_found(report):
+    findings = report(Shop(), max_turns=1)["demonstrations fit"].findings
+    (cut,) = [finding for finding in findings if "do not come to their end" in finding.what]
+    assert cut.what.startswith(f"{TASKS} of {TASKS} demonstrations")
+    assert cut.got == "ended by turns after 1 turns"
+
+
+def test_a_demonstrated_call_that_the_world_refuses_is_shown(report):
+    said = (Said(calls=(ToolCall("price", {"itme": "cup"}),)), Said("5"))
+    result = report(Shop(lambda rollout, task: 0.0, demonstration=said))["the demonstration scores full"]
+    assert 'a call of it was answered "Error: wrong arguments for price' in result.findings[0].got
+    assert result.findings[0].remedy == "mend the call that was refused"
 
 
 def test_a_poor_demonstration_is_found(report):
@@ -128,6 +144,7 @@ def test_a_world_that_changes_is_found(report, differs):
     findings = report(Shop(world=world))["a task opens the same world twice"].findings
     assert findings
     assert all(each.what.endswith(differs) for each in findings)
+    assert all(len(each.got) < 80 for each in findings)  # what differs, and not all that was said
 
 
 class Drifting(ToolEpisode):

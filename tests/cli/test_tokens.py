@@ -111,21 +111,26 @@ def test_a_stretch_of_context_is_one_row_and_no_column_is_empty(run):
     ]
 
 
-def test_a_mask_of_its_own_is_shown():
+@pytest.mark.parametrize(
+    ("ref", "third", "last"), [(-1.0, ["policy", "kl"], ["kl"]), (math.nan, ["policy"], [])]
+)
+def test_a_mask_is_shown_where_a_term_reads_it(ref, third, last):
     tokens = token_list(make_row("a"), list("abcd"))
     for token in tokens:
+        token["ref"] = ref
         token["masks"] = ["policy", "kl", "value"] if token["index"] == 2 else token["masks"]
-    tokens[3]["masks"] = ["value"]
+    tokens[3]["masks"] = ["kl", "value"]
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(token_table(tokens, whole=False))
     found = rows(console.export_text())
-    assert found["2"][4:6] == ["policy", "value"]
-    assert found["3"][4:6] == ["value", "(structure)"]
+    assert found["2"][4 : 4 + len(third)] == third
+    assert found["3"][4 : 5 + len(last)] == [*last, "(structure)"]
 
 
 def test_json_has_every_token_and_null_where_nothing_was_recorded(run):
-    shown = json.loads(invoke(run, "--stage", "sft", "--step", 1, "--sample", 1, "--json").stdout)
-    assert (shown["stage"], shown["step"], shown["sample_id"]) == ("sft", 1, "sft11")
+    shown = json.loads(invoke(run, "--stage", "sft", "--step", 2, "--sample", 1, "--json").stdout)
+    told = [shown[key] for key in ("stage", "update", "step", "sample_id")]
+    assert told == ["sft", 2, 1, "sft11"]
     assert shown["reward_parts"] == {"exact": None}
     token = shown["tokens"][2]
     assert token["text"] == HOSTILE
@@ -163,11 +168,11 @@ def test_render_is_pure_and_fits_a_narrow_terminal():
 
 def test_a_step_or_sample_that_is_not_there_is_named(run):
     steps = RunReader(run).steps()
-    with pytest.raises(RecordError, match=r"stage rl, step 0(?s:.*)of stages grpo, sft"):
-        choose_step(steps, "rl", 0)
+    with pytest.raises(RecordError, match=r"stage rl, update 1\n(?s:.*)sft up to 2; grpo up to 1"):
+        choose_step(steps, "rl", 1)
     with pytest.raises(RecordError, match=r"got: 2(?s:.*)0 to 1"):
         choose_sample(RunReader(run).samples("grpo", 0), 2)
-    assert (choose_step(steps, None, 1).stage, choose_step(steps, "sft", None).step) == ("sft", 1)
+    assert (choose_step(steps, None, 2).stage, choose_step(steps, "sft", None).step) == ("sft", 1)
 
 
 def test_a_tokenizer_that_is_not_there_is_named(run):

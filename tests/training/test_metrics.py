@@ -256,7 +256,7 @@ def test_on_policy_loss_near_zero_is_said_to_be_right():
     found = label([policy_row([1.0, 1.00004], [1.0, -1.0])], loss=1e-5)
     assert found.label == "on_policy"
     assert "ratios are 1 to 4e-05" in found.text
-    assert "mean advantage (0 over tokens): near 0 is right" in found.text
+    assert "mean advantage (0 over tokens), as the objective weighs them: near 0 is right" in found.text
     assert found.text.endswith("loss 1e-05, gradient norm 0.5")
 
 

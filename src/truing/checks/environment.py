@@ -1,14 +1,19 @@
 """Checks of an environment: that its rewards say what they should, and that its worlds can be trusted."""
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from truing.checks.finding import NOT_DEMONSTRATED, Checked, Finding, checked
 from truing.checks.trial import Play, Trial, samples
 from truing.envs.base import Agentic
+from truing.envs.tools import is_error
 from truing.rewards import Rewards
 from truing.types import Status
+
+SHOWN = 160
+"""Characters of a value that a finding shows."""
 
 CLOSE = 1e-9
 """Rewards that differ by less are the same: sums of weights round."""
@@ -150,7 +155,9 @@ def demonstrations_fit(trial: Trial) -> Checked:
         if len(play.rollout.turns) > 1:  # else it is the prompt that has to fit
             before_last[name] = max(before_last[name], sample.turns[-1].start)
     words = trial.scene.contract.max_new_tokens, "sampling.max_new_tokens"
+    cut = [play for play in trial.gold if play.rollouts and play.rollout.status is Status.TRUNCATED]
     findings = [
+        *_cut_short(cut, len(trial.gold)),
         *_too_long(longest, words, "demonstrations have a turn too long", "raise sampling.max_new_tokens"),
         *_too_long(
             before_last,
@@ -160,6 +167,19 @@ def demonstrations_fit(trial: Trial) -> Checked:
         ),
     ]
     return checked(len(longest), findings, missing="" if trial.gold else NOT_DEMONSTRATED)
+
+
+def _cut_short(cut: Sequence[Play], of: int) -> Iterator[Finding]:
+    """One finding for all demonstrations that a limit of the episode ends too soon."""
+    if cut:
+        first = cut[0].rollout
+        yield Finding(
+            cut[0].task.task_id,
+            f"{len(cut)} of {of} demonstrations do not come to their end; this is the first",
+            f"ended by {first.ended_by} after {len(first.turns)} turns",
+            "a last turn after which the world has nothing more to say",
+            "raise episode.max_turns or episode.time_limit, or demonstrate fewer turns",
+        )
 
 
 def _room(trial: Trial) -> tuple[int, str]:
@@ -182,22 +202,27 @@ def _poor_gold(play: Play, full: float) -> Finding:
     """A demonstration that earns too little."""
     rollout = play.rollout
     ended = "" if rollout.status is Status.DONE else f", {rollout.status} by {rollout.ended_by}"
+    refused = [m["content"] for m in rollout.messages if m["role"] == "tool" and is_error(m["content"])]
+    told = f"; a call of it was answered {refused[0]!r:.{SHOWN}}" if refused else ""
+    remedy = "raise the limit that cut it short" if ended else "mend the demonstration or the reward"
     return Finding(
         play.task.task_id,
         "the demonstration does not earn the full reward",
-        f"{play.reward:g} {play.grades[0].parts}{ended}",
+        f"{play.reward:g} {play.grades[0].parts}{ended}{told}",
         f"{full:g}, the sum of the weights above 0",
-        "mend the demonstration or the reward" if not ended else "raise the limit that cut it short",
+        "mend the call that was refused" if refused else remedy,
     )
 
 
 def _crash(play: Play) -> Finding:
-    """A world that failed; of its traceback, the last line."""
+    """A world that failed; of its traceback, the last line and the last place."""
     error = next(rollout.error for rollout in play.rollouts if rollout.status is Status.ERROR)
+    places = re.findall(r'File "(.+)", line (\d+), in (\S+)', error)
+    place = " ({}:{}, in {})".format(*places[-1]) if places else ""
     return Finding(
         play.task.task_id,
         "the world failed",
-        error.strip().splitlines()[-1],
+        error.strip().splitlines()[-1] + place,
         "an answer or an outcome",
         "raise ToolError for what the model did wrong, and mend the rest",
     )
@@ -208,10 +233,21 @@ def _other_world(play: Play, what: str, first: object, second: object) -> Findin
     return Finding(
         play.task.task_id,
         f"the task opened two worlds that differ in their {what}",
-        f"{first!r:.200} and {second!r:.200}",
+        " and ".join(f"{part!r:.{SHOWN}}" for part in _apart(first, second)),
         "one world for one task",
         "make `open` derive everything from the task, and share nothing between episodes",
     )
+
+
+def _apart(first: object, second: object) -> tuple[object, object]:
+    """The innermost parts at which two values first differ."""
+    if isinstance(first, Mapping) and isinstance(second, Mapping) and first.keys() == second.keys():
+        pairs = [(first[key], second[key]) for key in first]
+    elif isinstance(first, list | tuple) and isinstance(second, list | tuple) and len(first) == len(second):
+        pairs = list(zip(first, second, strict=True))
+    else:
+        return first, second
+    return next((_apart(a, b) for a, b in pairs if a != b), (first, second))
 
 
 def _failed(play: Play) -> bool:

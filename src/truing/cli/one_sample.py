@@ -10,16 +10,19 @@ from truing.record import RunReader, SampleRow, StepRow
 from truing.types import MASKS, Excluded, Origin
 
 
-def choose_step(steps: Sequence[StepRow], stage: str | None, step: int | None) -> StepRow:
-    """The last recorded update that is of this stage and number, where they are given."""
+def choose_step(steps: Sequence[StepRow], stage: str | None, update: int | None) -> StepRow:
+    """The last recorded update that is of this stage and number (from 1), where they are given."""
     for row in reversed(steps):
-        if stage in (None, row.stage) and step in (None, row.step):
+        if stage in (None, row.stage) and update in (None, row.step + 1):
             return row
-    recorded = sorted({row.stage for row in steps})
+    asked = {"stage": stage, "update": update}
+    recorded: dict[str, int] = {}
+    for row in steps:
+        recorded[row.stage] = max(recorded.get(row.stage, 0), row.step + 1)
     raise RecordError(
         "the run holds no such update",
-        got=f"stage {stage}, step {step}",
-        expected=f"one of {len(steps)} updates, of stages {', '.join(recorded) or 'none'}",
+        got=", ".join(f"{name} {value}" for name, value in asked.items() if value is not None),
+        expected="; ".join(f"{name} up to {last}" for name, last in recorded.items()) or "none was made yet",
     )
 
 
@@ -51,7 +54,7 @@ def facts(step: StepRow, row: SampleRow) -> dict[str, Any]:
     sample = row.sample
     return {
         "stage": step.stage,
-        "step": step.step,
+        "update": step.step + 1,
         "sample_id": sample.sample_id,
         "group_id": sample.group_id,
         "task_id": sample.task_id,

@@ -12,7 +12,9 @@ NARROWEST = 110
 
 def tokens(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
-    step: Annotated[int | None, typer.Option(help="Which update; by default the last.")] = None,
+    step: Annotated[
+        int | None, typer.Option(help="Which update, from 1 as in the progress; by default the last.")
+    ] = None,
     stage: Annotated[
         str | None, typer.Option(help="Of which stage; by default the last that has it.")
     ] = None,
@@ -31,7 +33,7 @@ def tokens(
     row = choose_sample(reader.samples(chosen.stage, chosen.step), sample)
     listed = token_list(row, token_texts(reader, row.sample.token_ids.tolist()))
     if as_json:
-        print(dump_json(facts(chosen, row) | {"tokens": listed}).decode())
+        print(dump_json(facts(chosen, row) | {"step": chosen.step, "tokens": listed}).decode())
     else:
         console = Console()
         console.width = max(console.width, NARROWEST)

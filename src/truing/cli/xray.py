@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from truing.types import MASKS, Excluded, Origin
+from truing.types import Excluded, Origin
 
 COLOURS = {
     Origin.PROMPT: "blue",
@@ -21,7 +21,9 @@ COLOURS = {
 }
 NUMBERS = ("sampler", "old", "new", "ref", "ratio", "advantage")
 
-MASKED = tuple(name.removesuffix("_mask") for name in MASKS if name != "policy_mask")
+TERMS = {"kl": "ref", "value": "value"}
+"""The number without which a mask's term was not in the loss."""
+
 CONTEXT = (Origin.PROMPT.name, Origin.TEMPLATE.name, Origin.TOOL.name)
 
 Token = Mapping[str, Any]
@@ -49,10 +51,10 @@ def xray(listed: Sequence[Token]) -> Text:
 def token_table(listed: Sequence[Token], *, whole: bool) -> Table:
     """A row per token, but one for all of a stretch that is context, unless the whole is asked for.
 
-    Numbers that no token has, and masks that are the policy's for every token, have no place in it.
+    Numbers that no token has, and masks that no term of the loss reads, have no place in it.
     """
     numbers = [name for name in NUMBERS if not all(math.isnan(token[name]) for token in listed)]
-    alike = {name for name in MASKED if all((name in t["masks"]) == ("policy" in t["masks"]) for t in listed)}
+    idle = {name for name, number in TERMS.items() if number not in numbers}
     table = Table(box=None, pad_edge=False)
     for name in ("t", "id", "text", "origin", "mask", *numbers):
         aligned = "left" if name in ("text", "origin", "mask") else "right"
@@ -63,7 +65,7 @@ def token_table(listed: Sequence[Token], *, whole: bool) -> Table:
             _add_context(table, tokens)
             continue
         for token in tokens:
-            masks = [name for name in token["masks"] if name not in alike]
+            masks = [name for name in token["masks"] if name not in idle]
             table.add_row(
                 str(token["index"]),
                 str(token["id"]),

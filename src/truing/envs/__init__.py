@@ -1,6 +1,8 @@
 """Environments: one task family per file, and one table of them. docs/tasks.md tells how to add one."""
 
+import sys
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -49,7 +51,7 @@ def make_env(name: str, config: Mapping[str, Any]) -> Env:
         DataError: The data that the environment reads is missing or cannot be used.
     """
     valid = _validated(name, config)
-    return ENVS[name](valid)
+    return _class(name)(valid)
 
 
 def env_keys(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,15 +61,41 @@ def env_keys(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _validated(name: str, config: Mapping[str, Any]) -> BaseModel:
     """The keys of an environment as its Config."""
-    if name not in ENVS:
-        raise RecipeError(
-            f"unknown environment {name!r}", expected=f"one of {', '.join(ENVS)}", remedy=nearest(name, ENVS)
-        )
-    valid = ENVS[name].Config
+    valid = _class(name).Config
     try:
         return valid.model_validate(dict(config))
     except ValidationError as error:
         raise _explain(error, valid.model_fields) from error
+
+
+def _class(name: str) -> type:
+    """The class of an environment: one of ours, or ``module:Class`` from the working directory."""
+    if name in ENVS:
+        return ENVS[name]
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise RecipeError(
+            f"unknown environment {name!r}",
+            expected=f"one of {', '.join(ENVS)}, or module:Class",
+            remedy=nearest(name, ENVS),
+        )
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found = getattr(import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise RecipeError(
+            f"the environment {name!r} cannot be imported",
+            got=error,
+            expected="module:Class, a module in the working directory or an installed one",
+        ) from error
+    if not hasattr(found, "Config"):
+        raise RecipeError(
+            f"the environment {name!r} does not say which recipe keys it takes",
+            got=found,
+            expected="a class with a pydantic model named Config, and made from one",
+        )
+    return found
 
 
 def _explain(error: ValidationError, valid: Mapping[str, Any]) -> RecipeError:

@@ -121,6 +121,15 @@ def _unfit(
             yield f"{p.name}, which begins with an underscore"
 
 
+ERROR = "Error: "
+"""How an answer begins that tells the model what is wrong with its call."""
+
+
+def is_error(answer: str) -> bool:
+    """Whether an answer tells that a call was refused."""
+    return answer.startswith(ERROR)
+
+
 class ToolEpisode:
     """An episode in which the policy calls tools until it speaks without calling one."""
 
@@ -131,7 +140,7 @@ class ToolEpisode:
     def reply(self, said: Said) -> Sequence[Message]:
         """One message per call, in their order, or per call that could not be read."""
         broken = [ToolCall("error", {}) for _ in said.problems]
-        told = [answer_to(call, i, f"Error: {said.problems[i]}") for i, call in enumerate(broken)]
+        told = [answer_to(call, i, f"{ERROR}{said.problems[i]}") for i, call in enumerate(broken)]
         return told or [answer_to(call, i, self._run(call)) for i, call in enumerate(said.calls)]
 
     def outcome(self) -> Mapping[str, Any]:
@@ -145,10 +154,10 @@ class ToolEpisode:
             return " ".join(
                 filter(
                     None,
-                    [f"Error: there is no tool {call.name!r}, only {known}.", nearest(call.name, self.tools)],
+                    [f"{ERROR}there is no tool {call.name!r}, only {known}.", nearest(call.name, self.tools)],
                 )
             )
         try:
             return self.tools[call.name].run(call.arguments)
         except ToolError as error:
-            return f"Error: {error}"
+            return f"{ERROR}{error}"

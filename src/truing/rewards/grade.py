@@ -1,6 +1,7 @@
 """Call reward functions on a rollout. A function that fails is an error, never a reward of 0."""
 
 import math
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
@@ -100,10 +101,11 @@ def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[floa
     except (JudgeUnavailable, SkipGroup):
         raise
     except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
         raise RewardError(
-            f"{where} raised {type(error).__name__}: {error}",
+            f"{where} raised {type(error).__name__}: {error} ({frame.filename}:{frame.lineno})",
             got=f"response {response!r}",
-            remedy="the traceback above is the function's own; make it score every response",
+            remedy="make it score every response",
         ) from error
     each = value.scores if isinstance(value, PerTurn) else [value]
     expected = "one finite number"

@@ -44,6 +44,10 @@ class Result:
     run: Path
     evaluations: Mapping[str, Evaluation]
 
+    def __str__(self) -> str:
+        """The run, and what each evaluation came to."""
+        return "\n".join([str(self.run), *(f"{name}: {found}" for name, found in self.estimates().items())])
+
     def estimates(self) -> dict[str, Estimate]:
         """Mean reward with its interval, by evaluation."""
         return {name: evaluation.estimate() for name, evaluation in self.evaluations.items()}

@@ -88,7 +88,10 @@ def _policy_label(
     if drift <= ROUNDING:
         mean = float(advantage_N.mean())
         meaning = {
-            "clip": f"the policy loss is minus the mean advantage ({mean:.2g} over tokens): near 0 is right",
+            "clip": (
+                f"the policy loss is minus the mean advantage ({mean:.2g} over tokens), as the objective"
+                " weighs them: near 0 is right, unless masks leave out part of a group"
+            ),
             "cispo": "the value of this policy loss means nothing, its gradient does",
         }[objective.surrogate]
         return LossLabel("on_policy", f"ratios are 1 to {drift:.1g}, so {meaning}; {numbers}")

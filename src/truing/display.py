@@ -46,7 +46,7 @@ class Display:
 
     def on_note(self, text: str) -> None:
         """What there is to say of the data and the template before the first step."""
-        self.console.print(f"note: {text}", markup=False)
+        self.console.print(f"note: {text}", markup=False, soft_wrap=True)
 
     def on_incident(self, what: str, stage: str, step: int, text: str) -> None:
         """Something that somebody should hear of; of a traceback, its last line."""
@@ -82,7 +82,9 @@ class Display:
         mean, low, high = (estimate[key] for key in ("mean", "low", "high"))
         rest = "  ".join(f"{part} {value:.3f}" for part, value in parts.items())
         rest += f"  ({len(failed)} tasks failed and count in none of these)" if failed else ""
-        self.console.print(f"  {name}: reward [bold]{mean:.3f}[/] [{low:.3f}, {high:.3f}]   {rest}")
+        self.console.print(
+            f"  {name}: reward [bold]{mean:.3f}[/] [{low:.3f}, {high:.3f}]   {rest}", soft_wrap=True
+        )
 
     def on_stage(self, stage: str, steps: int, first_step: int) -> None:
         """A stage begins."""

@@ -14,7 +14,6 @@ from truing.errors import DataError
 DATA = ("const", "default", "enum", "examples")
 """Keywords whose values are data and no schemas."""
 
-
 NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
 """Keywords whose values are schemas by name, and the names are anybody's."""
 
@@ -47,15 +46,16 @@ def _readable(part: Any) -> Any:
         return [_readable(each) for each in part]
     if not isinstance(part, Mapping):
         return part
-    kept = {key: value for key, value in part.items() if key != "pattern" or not _foreign(value)}
-    return {
-        key: {name: _readable(each) for name, each in value.items()}
-        if key in NAMED and isinstance(value, Mapping)
-        else value
-        if key in DATA
-        else _readable(value)
-        for key, value in kept.items()
-    }
+    return {k: _within(k, value) for k, value in part.items() if k != "pattern" or not _foreign(value)}
+
+
+def _within(key: str, value: Any) -> Any:
+    """What a keyword holds, made readable where it is a schema or holds some."""
+    if key in DATA:
+        return value
+    if key in NAMED and isinstance(value, Mapping):
+        return {name: _readable(each) for name, each in value.items()}
+    return _readable(value)
 
 
 def _foreign(pattern: Any) -> bool:

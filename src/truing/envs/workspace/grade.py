@@ -1,5 +1,6 @@
 """What an attempt at a problem is worth: the state that it leaves, not what it says."""
 
+from truing.envs.tools import is_error
 from truing.envs.workspace.state import changes
 from truing.types import Rollout, Task
 
@@ -22,4 +23,4 @@ def valid_calls(rollout: Rollout, task: Task) -> float:
     answers = [message["content"] for message in rollout.messages if message["role"] == "tool"]
     if not answers:
         return 0.0
-    return sum(not answer.startswith("Error: ") for answer in answers) / len(answers)
+    return sum(not is_error(answer) for answer in answers) / len(answers)

@@ -40,7 +40,7 @@ temperature = 1.0
 HEAD = f"""\
 # Recipes
 
-Made by `python -m truing.recipe_page`; edit the sentences in `src/truing/config.py` and `src/truing/envs/`.
+Made by `python -m truing.recipe_page`; edit the sentences in `src/truing/config/` and `src/truing/envs/`.
 
 A recipe is a TOML file that decides everything about a run. This is a whole one:
 

@@ -159,6 +159,26 @@ def test_a_task_opens_the_same_world_every_time_and_shares_it_with_nobody(env):
     assert json.loads(json.dumps(first.outcome)) == first.outcome
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_knows_by_heart_looks_nothing_up_and_earns_the_same(kind):
+    looking, knowing = (make(kinds=(kind,), train=12, eval=4, by_heart=share) for share in (0.0, 1.0))
+    for looks, knows in zip(looking.tasks("train"), knowing.tasks("train"), strict=True):
+        assert parts(knowing, knows, knows.demonstration) == FULL
+        assert all(said in looks.demonstration for said in knows.demonstration)
+        for left_out in range(len(knows.demonstration) - 1):  # every call that is left does something
+            rest = [*knows.demonstration[:left_out], *knows.demonstration[left_out + 1 :]]
+            assert parts(knowing, knows, rest)["success"] == 0.0
+        assert knows.demonstration[-1].calls == ()
+        assert (looks.messages, looks.answer, looks.tools) == (knows.messages, knows.answer, knows.tools)
+
+
+def test_by_heart_is_a_share_of_the_demonstrations():
+    looking, some = (make(kinds=("figure",), train=400, eval=4, by_heart=share) for share in (0.0, 0.25))
+    pairs = zip(looking.tasks("train"), some.tasks("train"), strict=True)
+    changed = sum(looks.demonstration != knows.demonstration for looks, knows in pairs)
+    assert 70 <= changed <= 130  # 100 ± 3.5 standard deviations
+
+
 def test_splits_are_apart_in_what_is_asked_for_and_no_task_comes_twice():
     env = make(kinds=tuple(KINDS), train=50 * len(KINDS), eval=15 * len(KINDS))
     splits = checked_tasks(env)

@@ -40,7 +40,7 @@ def in_threads(calls: Sequence[Callable[[], T]], timeout: float) -> list[Outcome
             pause = crew.reinforce(timeout)
             crew.finished.wait(pause)
     finally:  # whoever interrupts this wants no further call to begin
-        crew.waiting.clear()
+        crew.dismiss()
     return [crew.outcomes[place] for place in range(len(calls))]
 
 
@@ -68,6 +68,11 @@ class Crew(Generic[T]):
         if room:
             threading.Thread(target=self._work, daemon=True).start()
         return PATIENCE
+
+    def dismiss(self) -> None:
+        """Begin no further call."""
+        with self._lock:
+            self.waiting.clear()
 
     def _work(self) -> None:
         """Make calls for as long as any wait; one that was given up meanwhile is this thread's last."""

@@ -15,11 +15,12 @@ from truing.envs.workspace.grade import progress, success, valid_calls
 from truing.envs.workspace.kinds import KINDS, OFFICE_KINDS
 from truing.envs.workspace.problem import Problem
 from truing.envs.workspace.tools import TOOLS, open_office
-from truing.messages import ToolSpec
+from truing.messages import Said, ToolSpec
 from truing.rewards import Rewards
 from truing.types import Task
 
 Weight = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class WorkspaceConfig(Part):
@@ -39,6 +40,8 @@ class WorkspaceConfig(Part):
     """The system message; where it is empty there is none."""
     tools: Literal["needed", "all"] = "needed"
     """Which tools there are: those that some task of the chosen kinds needs, or all of the office."""
+    by_heart: Share = 0.0
+    """Share of demonstrations by one who knew what others look up: who imitates them learns to guess."""
     progress_weight: Weight = 0.0
     """Weight of the reward ``progress``, beside ``success`` with weight 1."""
     valid_calls_weight: Weight = 0.0
@@ -86,11 +89,16 @@ class Workspace:
                 family=f"workspace/{kind}",
                 messages=(*system, {"role": "user", "content": problem.asked}),
                 answer={"office": problem.office.snapshot(), "wanted": problem.wanted()},
-                demonstration=problem.turns,
+                demonstration=self._demonstration(problem, (split, kind, index)),
                 tools=self.tools,
             )
             for index, problem in enumerate(_problems(kind, split, count, self.config.seed))
         ]
+
+    def _demonstration(self, problem: Problem, place: tuple[Split, str, int]) -> tuple[Said, ...]:
+        """What the task's demonstrator says: a keyed draw decides whether it looks things up."""
+        drawn = Draws(self.config.seed, "by heart", *place).between(1, 1000)
+        return problem.by_heart() if drawn <= 1000 * self.config.by_heart else problem.turns
 
 
 def _needed(kinds: Sequence[str]) -> tuple[ToolSpec, ...]:

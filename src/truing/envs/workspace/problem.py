@@ -1,6 +1,7 @@
 """A problem in the office: what is asked, of which office, and the calls that do it."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from truing.envs.workspace.state import Office
@@ -23,10 +24,21 @@ class Problem:
 
     def wanted(self) -> dict[str, Any]:
         """The state after the right calls."""
+        return self._states()[-1]
+
+    def by_heart(self) -> tuple[Said, ...]:
+        """The turns of somebody who looks nothing up: those that change the office, and the last."""
+        *acting, last = zip(self.turns, pairwise(self._states()), strict=True)
+        return (*(said for said, (before, after) in acting if before != after), last[0])
+
+    def _states(self) -> list[dict[str, Any]]:
+        """The state before the first turn, and after each."""
         episode = open_office(self.office.snapshot(), TOOLS)
+        states = [dict(episode.outcome())]
         for said in self.turns:
             episode.reply(said)
-        return dict(episode.outcome())
+            states.append(dict(episode.outcome()))
+        return states
 
 
 def call(name: str, /, **arguments: Any) -> ToolCall:

@@ -1,0 +1,81 @@
+"""What it costs to let many worlds answer: as rollouts do it, against a thread for each call.
+
+    python bench/worlds.py [--attempts 64] [--repeats 5]
+
+Attempts of `recipes/workspace-tiny.toml` are opened, answered as often as their demonstrations speak, and
+asked for their outcome. Both ways take turns; the medians and their ratio are printed as one line of JSON.
+"""
+
+import argparse
+import json
+import statistics
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from truing.config import load_recipe
+from truing.envs import make_env
+from truing.rollout.worlds import AT_ONCE, in_threads
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "workspace-tiny.toml"
+Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
+
+
+def a_thread_each(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """A new thread for every call, so many at one time."""
+    values: list[Any] = [None] * len(calls)
+
+    def run(place: int) -> None:
+        values[place] = calls[place]()
+
+    for first in range(0, len(calls), AT_ONCE):
+        places = range(first, min(first + AT_ONCE, len(calls)))
+        threads = [threading.Thread(target=run, args=(place,)) for place in places]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return values
+
+
+def as_rollouts(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The way of `truing.rollout`."""
+    return [outcome.value for outcome in in_threads(calls, 60.0)]
+
+
+def seconds(together: Together, env: Any, attempts: int) -> float:
+    """Play that many demonstrations in one way."""
+    tasks = env.tasks("train")[:attempts]
+    started = time.perf_counter()
+    episodes = together([partial(env.open, task) for task in tasks])
+    for turn in range(max(len(task.demonstration) for task in tasks)):
+        speaking = [pair for pair in zip(episodes, tasks, strict=True) if turn < len(pair[1].demonstration)]
+        together([partial(episode.reply, task.demonstration[turn]) for episode, task in speaking])
+    together([episode.outcome for episode in episodes])
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    """Measure both, in turns."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--attempts", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args()
+    recipe = load_recipe(RECIPE)
+    assert recipe.env is not None
+    keys = dict(recipe.env)
+    env = make_env(keys.pop("name"), keys)
+    pairs = [
+        (seconds(a_thread_each, env, given.attempts), seconds(as_rollouts, env, given.attempts))
+        for _ in range(given.repeats)
+    ]
+    each, ours = (statistics.median(side) for side in zip(*pairs, strict=True))
+    measured = {"thread_each_s": round(each, 4), "rollouts_s": round(ours, 4), "ratio": round(each / ours, 1)}
+    print(json.dumps(measured))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,7 @@
 """What many rooms need: the tiny model, and a recipe for it that runs in seconds."""
 
 import copy
+import json
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,12 @@ import torch
 from hypothesis import settings
 
 from truing.chat import Chat, make_chat
-from truing.config import resolve
+from truing.config import resolve, to_toml
+from truing.models import tiny as tiny_model
 from truing.models.load import LoadedModel, load
+from truing.models.lora import trainable_parameters
+from truing.training import checkpoint
+from truing.training.restore import open_policy
 
 settings.register_profile("truing", deadline=None)  # a busy machine is slow, and that is no failure
 settings.load_profile("truing")
@@ -62,6 +67,34 @@ def mini():
 def recipe(mini):
     """The same, resolved."""
     return lambda **changes: resolve(mini(**changes))
+
+
+@pytest.fixture
+def adapter_run(recipe, tmp_path):
+    """``adapter_run((1.0, 2.0), top_p=0.9)``: the directory and the policy of a run of an adapter of rank 2.
+
+    All its weights rise by 1.0, and then by 2.0; there is a checkpoint of each step.
+    """
+
+    def make(rises, **sampling):
+        tiny_model.build(tmp_path / "model")
+        model = {"name": str(tmp_path / "model"), "device": "cpu"}
+        made = recipe(stages=["sft"], model=model, lora={"rank": 2}, sampling=sampling)
+        loaded, policy = open_policy(made)
+        parameters = trainable_parameters(policy)
+        optimizer = torch.optim.AdamW(parameters.values())
+        folder = tmp_path / "run"
+        for step, rise in enumerate(rises, start=1):
+            with torch.no_grad():
+                for parameter in parameters.values():
+                    parameter.add_(rise)
+            checkpoint.save(folder / "checkpoints", "sft", step, parameters, optimizer)
+        (folder / "recipe.toml").write_text(to_toml(made))
+        facts = {"model": {"digest": loaded.digest}, "recipe": made.model_dump(mode="json")}
+        (folder / "run.json").write_text(json.dumps(facts))
+        return folder, policy
+
+    return make
 
 
 @pytest.fixture

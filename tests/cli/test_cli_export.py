@@ -9,42 +9,16 @@ from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
 from truing.cli.export import export
-from truing.config import resolve, to_toml
-from truing.models import tiny
-from truing.models.lora import trainable_parameters
-from truing.training import checkpoint
-from truing.training.restore import open_policy
 
 IDS = torch.tensor([[104, 105]])
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(adapter_run):
     """A run directory with one checkpoint, and the logits of its policy."""
-    tiny.build(tmp_path / "model")
-    recipe = resolve(
-        {
-            "name": "x",
-            "stages": ["sft"],
-            "model": {"name": str(tmp_path / "model"), "device": "cpu"},
-            "env": {"name": "arithmetic"},
-            "lora": {"rank": 2},
-            "sft": {"steps": 1, "learning_rate": 0.1},
-            "sampling": {"presence_penalty": 0.5},
-        }
-    )
-    loaded, policy = open_policy(recipe)
-    parameters = trainable_parameters(policy)
+    folder, policy = adapter_run((0.05,), presence_penalty=0.5)
     with torch.no_grad():
-        for parameter in parameters.values():
-            parameter.add_(0.05)
-        logits = policy(input_ids=IDS).logits
-    folder = tmp_path / "run"
-    checkpoint.save(folder / "checkpoints", "sft", 1, parameters, torch.optim.AdamW(parameters.values()))
-    (folder / "recipe.toml").write_text(to_toml(recipe))
-    facts = {"model": {"digest": loaded.digest}, "recipe": recipe.model_dump(mode="json")}
-    (folder / "run.json").write_text(json.dumps(facts))
-    return folder, logits
+        return folder, policy(input_ids=IDS).logits
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from architectures import SMALL
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -38,16 +39,7 @@ pytestmark = pytest.mark.slow
 
 VERSION = "3.7.2"
 
-SIZES = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 4096,
-    "tie_word_embeddings": False,
-}
+SIZES = SMALL | {"max_position_embeddings": 4096, "tie_word_embeddings": False}
 EXPERTS = {
     "num_experts_per_tok": 2,
     "moe_intermediate_size": 16,

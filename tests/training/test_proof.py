@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from architectures import SMALL
 from samples import sample
 from transformers import (
     AutoModelForCausalLM,
@@ -18,14 +19,8 @@ from truing.models.score import score
 from truing.training.collate import collate
 from truing.training.proof import prove_forward
 
-SIZES = {
+SIZES = SMALL | {
     "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
     "max_position_embeddings": 128,
     "pad_token_id": 0,
     "bos_token_id": 1,

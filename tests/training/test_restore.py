@@ -1,48 +1,20 @@
 """A run's policy comes back from its recipe and a checkpoint, or an error says why not."""
 
-import json
-
 import pytest
-import torch
 
-from truing.config import resolve, to_toml
 from truing.errors import RecordError
 from truing.models import tiny
 from truing.models.digest import digest
 from truing.models.lora import trainable_parameters
 from truing.training import checkpoint
-from truing.training.restore import open_policy, restore_policy
+from truing.training.restore import restore_policy
 
 
 @pytest.fixture
-def run_dir(tmp_path):
-    """A run with two checkpoints of a rank-2 adapter, and the digests of their weights."""
-    tiny.build(tmp_path / "model")
-    recipe = resolve(
-        {
-            "name": "x",
-            "stages": ["sft"],
-            "model": {"name": str(tmp_path / "model"), "device": "cpu"},
-            "env": {"name": "arithmetic"},
-            "lora": {"rank": 2},
-            "sft": {"steps": 2, "learning_rate": 0.1},
-            "sampling": {"temperature": 0.5},
-        }
-    )
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "recipe.toml").write_text(to_toml(recipe))
-    loaded, policy = open_policy(recipe)
-    facts = {"model": {"digest": loaded.digest}, "recipe": recipe.model_dump(mode="json")}
-    (run / "run.json").write_text(json.dumps(facts))
-    parameters = trainable_parameters(policy)
-    optimizer = torch.optim.AdamW(parameters.values())
-    for step in (1, 2):
-        with torch.no_grad():
-            for parameter in parameters.values():
-                parameter.add_(step)
-        checkpoint.save(run / "checkpoints", "sft", step, parameters, optimizer)
-    return run
+def run_dir(adapter_run):
+    """A run with two checkpoints of a rank-2 adapter."""
+    folder, _ = adapter_run((1.0, 2.0), temperature=0.5)
+    return folder
 
 
 def test_the_newest_checkpoint_or_a_named_one(run_dir):

@@ -1,4 +1,4 @@
-"""The packed forward against a plain one: one sample at a time, no packing, no padding."""
+"""Scores against the plain forward of each sample alone."""
 
 import dataclasses
 
@@ -53,11 +53,11 @@ def test_log_probabilities_are_those_of_the_plain_forward(tiny, rows):
 def test_gradients_are_those_of_the_plain_forward(tiny, rows):
     batch = collate(rows)
     score(tiny.model, batch, batch.policy_mask).logprob.sum().backward()
-    packed = {name: p.grad.clone() for name, p in tiny.model.named_parameters()}
+    scored = {name: p.grad.clone() for name, p in tiny.model.named_parameters()}
     tiny.model.zero_grad()
     sum(plain_logprobs(tiny.model, row, 0.7)[row.prompt_length - 1 :].sum() for row in rows).backward()
     for name, parameter in tiny.model.named_parameters():
-        assert torch.allclose(packed[name], parameter.grad, rtol=1e-4, atol=1e-5), name
+        assert torch.allclose(scored[name], parameter.grad, rtol=1e-4, atol=1e-5), name
 
 
 def test_a_row_does_not_depend_on_its_company(tiny, rows):

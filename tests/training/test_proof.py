@@ -1,4 +1,4 @@
-"""Architectures: the packed forward is the model's own, or the run is refused."""
+"""Architectures: the forward of trees is the model's own, or the run is refused."""
 
 import pytest
 import torch
@@ -47,19 +47,6 @@ def test_these_compute_what_they_compute_alone(config):
 def test_scaled_logits_are_refused(config):
     with pytest.raises(ModelError, match=config.model_type):
         prove_forward(made(config))
-
-
-def test_a_sliding_window_is_right_within_and_refused_beyond():
-    model = made(MistralConfig(**SIZES, sliding_window=10))
-    within, beyond = (sample([3, 4, 5], list(range(6, 6 + length))) for length in (7, 9))
-    batch = collate([within])
-    with torch.no_grad():
-        scored = score(model, batch, batch.policy_mask).logprob[0, 3:]
-        logits = model(within.token_ids[None]).logits[0, 2:-1]
-    plain = logits.log_softmax(-1).gather(1, within.token_ids[3:, None])[:, 0]
-    assert torch.allclose(scored, plain, atol=1e-5)
-    with pytest.raises(ModelError, match="sliding window"):
-        score(model, collate([beyond]), collate([beyond]).policy_mask)
 
 
 def test_a_models_own_dropout_stays_off_and_the_adapters_goes_on():

@@ -1,7 +1,7 @@
 """A run from start to end: stages, evaluations, checkpoints, and a record of it all."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ from truing.algos import ALGORITHMS
 from truing.config import Recipe, to_toml
 from truing.envs.base import Env
 from truing.errors import RecordError
+from truing.models.forward import no_tree
 from truing.models.lora import training_mode
 from truing.models.reference import AdapterReference, CopyReference, Reference
+from truing.models.score import causal_model
 from truing.record import RunReader, RunWriter, compact
 from truing.rng import seed_of
 from truing.training import checkpoint
@@ -78,7 +80,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
             writer.write_recipe(to_toml(recipe))
             writer.write_run(run_facts(session) | {"tokenizer": TOKENIZER})
         trainer = _Run(session, writer, out, watch)
-        for note in (*env.notes, *found):
+        for note in (*env.notes, *found, *_slower(session)):
             trainer.tell("note", text=note)
         try:
             result = trainer.train(resume)
@@ -87,6 +89,12 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
             raise
         compact(out)
     return result
+
+
+def _slower(session: Session) -> Iterator[str]:
+    """What this model cannot do, and what that costs."""
+    if why := no_tree(causal_model(session.policy), longest=0):
+        yield f"{why}: what samples have in common is computed for each of them"
 
 
 def _keep_tokenizer(session: Session, folder: Path) -> None:

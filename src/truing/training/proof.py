@@ -43,20 +43,14 @@ def prove_forward(policy: nn.Module) -> None:
     """
     causal = causal_model(policy)
     policy.eval()
-    token_ids = torch.arange(PROMPT + ANSWER) * 7 % causal.config.get_text_config().vocab_size
-    drawn = torch.arange(len(token_ids)) >= PROMPT
-    sample = Sample.bare(
-        **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), "proof"),
-        prompt_length=PROMPT,
-        turns=(),
-        contract=RAW,
-        token_ids=token_ids,
-        origin=torch.where(drawn, Origin.SAMPLED, Origin.PROMPT).to(torch.uint8),
-    )
-    scored = score(policy, collate([sample]), drawn[None]).logprob[0, PROMPT:].cpu()
+    vocabulary = causal.config.get_text_config().vocab_size
+    samples = [_proof_sample(name, step, vocabulary) for name, step in (("one", 7), ("two", 11))]
+    batch = collate(samples)
+    scored = score(policy, batch, batch.policy_mask).logprob[batch.policy_mask].cpu()
     with autocast(causal.device):
-        logits = causal(input_ids=token_ids[None].to(causal.device)).logits[0, PROMPT - 1 : -1].float()
-    plain = logits.log_softmax(-1).gather(1, token_ids[PROMPT:, None].to(causal.device))[:, 0].cpu()
+        logits = causal(input_ids=batch.token_ids.to(causal.device)).logits[:, PROMPT - 1 : -1].float()
+    answers = batch.token_ids[:, PROMPT:, None].to(causal.device)
+    plain = logits.log_softmax(-1).gather(2, answers).flatten().cpu()
     difference = (scored - plain).abs().max().item()
     tolerance = TOLERANCE[causal.device.type]
     if difference > tolerance:
@@ -66,6 +60,21 @@ def prove_forward(policy: nn.Module) -> None:
             expected=f"at most {tolerance}",
             remedy="its logits are scaled or capped, or its attention is unusual: use another architecture",
         )
+
+
+def _proof_sample(name: str, step: int, vocabulary: int) -> Sample:
+    """A prompt that all have, and an answer of ids that are ``step`` apart."""
+    answer = torch.arange(ANSWER) * step % vocabulary
+    drawn = torch.arange(PROMPT + ANSWER) >= PROMPT
+    return Sample.bare(
+        **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
+        prompt_length=PROMPT,
+        turns=(),
+        contract=RAW,
+        token_ids=torch.cat([torch.arange(PROMPT) % vocabulary, answer]),
+        origin=torch.where(drawn, Origin.SAMPLED, Origin.PROMPT).to(torch.uint8),
+        policy_mask=drawn,
+    )
 
 
 def prove_credit(scene: Scene, tasks: Sequence[Task], cfg: GrpoConfig) -> None:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from truing.algos import Algorithm
 from truing.config import OptimizerConfig
-from truing.models.pack import split
+from truing.models.forward import split
 from truing.models.reference import Reference
-from truing.models.score import score
+from truing.models.score import causal_model, score
 from truing.rng import permutation
 from truing.training.clock import Clock
 from truing.training.collate import collate
@@ -56,13 +56,14 @@ def train_step(
     with clock("reference"):
         samples = annotate(samples, learner)
     samples = learner.algorithm.credit(samples, learner.cfg)
+    causal = causal_model(learner.model)
     traces = []
     for inner_step, minibatch in enumerate(minibatches(samples, learner.cfg, key)):
         where = f"{'/'.join(map(str, key))}, inner step {inner_step}"
         trace = Trace(inner_step, minibatch)
         denominator = learner.algorithm.denominator(minibatch, learner.cfg)
         forwarded = [sample for sample in minibatch if trained(sample).any()]
-        for micro in split(forwarded, learner.optimizer_cfg.micro_batch_tokens):
+        for micro in split(causal, forwarded, learner.optimizer_cfg.micro_batch_tokens):
             batch = collate(micro)
             with clock("forward"):
                 scores = score(learner.model, batch, trained(batch))
@@ -85,7 +86,7 @@ def annotate(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
     if learner.reference is None:
         return list(samples)
     annotated: dict[str, Sample] = {}
-    for micro in split(samples, learner.optimizer_cfg.micro_batch_tokens):
+    for micro in split(causal_model(learner.model), samples, learner.optimizer_cfg.micro_batch_tokens):
         batch = collate(micro)
         logprob_BT = learner.reference.score(batch, batch.kl_mask).logprob.cpu()
         for b, sample in enumerate(micro):

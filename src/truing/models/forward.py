@@ -1,0 +1,79 @@
+"""Hidden states that predict tokens: along a tree where the architecture can, else in padded rows."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from truing.models.tree import cut, grow
+from truing.models.tree_attention import tree_attention
+from truing.types import Sample
+
+
+def hidden_before(causal: PreTrainedModel, samples: Sequence[Sample], wanted_2N: Tensor) -> Tensor:
+    """The hidden states [N, D] before tokens, each named by its sample and its place in it."""
+    sequences = [sample.token_ids[:-1] for sample in samples]  # the last token predicts nothing
+    sample_N, token_N = wanted_2N
+    if no_tree(causal, max(map(len, sequences))):
+        hidden = _padded(causal, sequences)
+        return hidden[sample_N.to(hidden.device), (token_N - 1).to(hidden.device)]
+    tree = grow(sequences)
+    places = torch.nn.utils.rnn.pad_sequence(list(tree.places), batch_first=True)
+    with tree_attention(causal, tree) as keywords:
+        hidden = causal.get_decoder()(
+            input_ids=tree.token_ids_L[None].to(causal.device),
+            position_ids=tree.position_ids_L[None].to(causal.device),
+            use_cache=False,
+            **keywords,
+        ).last_hidden_state
+    return hidden[0, places[sample_N, token_N - 1].to(hidden.device)]
+
+
+def split(causal: PreTrainedModel, samples: Sequence[Sample], max_tokens: int) -> list[list[Sample]]:
+    """Samples in micro-batches of at most ``max_tokens`` computed tokens, or of one sample; so it replays."""
+    if not samples:
+        return []
+    sequences = [sample.token_ids[:-1] for sample in samples]
+    padded = no_tree(causal, max(map(len, sequences)))
+    parts = _cut_padded(sequences, max_tokens) if padded else cut(sequences, max_tokens)
+    return [[samples[b] for b in part] for part in parts]
+
+
+def no_tree(causal: PreTrainedModel, longest: int) -> str:
+    """Why sequences of up to so many tokens cannot be computed as a tree by this model; "" where they can."""
+    config = causal.config.get_text_config()
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if others := kinds - {"full_attention", "sliding_attention"}:
+        return f"{config.model_type} has layers of {' and '.join(sorted(others))}"
+    if causal._is_stateful:
+        return f"{config.model_type} carries a state from token to token"
+    if not (causal._supports_attention_backend and causal._supports_sdpa):
+        return f"{config.model_type} has an attention of its own"
+    window = getattr(config, "sliding_window", None)
+    slides = "sliding_attention" in kinds or not getattr(config, "layer_types", None)
+    if window is not None and slides and longest > window:
+        return f"{config.model_type} sees {window} tokens back, and a sample is longer"
+    return ""
+
+
+def _padded(causal: PreTrainedModel, sequences: Sequence[Tensor]) -> Tensor:
+    """Hidden states [B, T, D] of rows that are padded on the right."""
+    ids = torch.nn.utils.rnn.pad_sequence(list(sequences), batch_first=True)
+    lengths = torch.tensor([len(sequence) for sequence in sequences])
+    valid = torch.arange(ids.shape[1]) < lengths[:, None]
+    device = causal.device
+    return causal.get_decoder()(
+        input_ids=ids.to(device), attention_mask=valid.to(device), use_cache=False
+    ).last_hidden_state
+
+
+def _cut_padded(sequences: Sequence[Tensor], max_tokens: int) -> list[list[int]]:
+    """The same as ``cut`` for rows that are padded to the longest."""
+    parts: list[list[int]] = []
+    for b in sorted(range(len(sequences)), key=lambda b: len(sequences[b])):
+        if parts and (len(parts[-1]) + 1) * len(sequences[b]) <= max_tokens:
+            parts[-1].append(b)
+        else:
+            parts.append([b])
+    return parts

@@ -1,0 +1,90 @@
+"""Samples as a tree of tokens: what several of them begin with is computed once.
+
+    samples   a b c d x        tokens     a b c d e f     depth first, less each sample's last token,
+              a b e f y        positions  0 1 2 3 2 3     which predicts nothing
+              a b c z          ends       6 6 4 4 6 6     query q sees key k where k ≤ q < ends[k]
+
+A token has its position within its sample, and sees what it would see alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Segment(NamedTuple):
+    """A run of tokens without a fork: its own are [start, end), those that continue it [end, last)."""
+
+    start: int
+    end: int
+    last: int
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """L distinct tokens in depth-first order, and where each sequence lies among them."""
+
+    token_ids_L: Tensor
+    position_ids_L: Tensor
+    ends_L: Tensor  # after the last token that continues this one
+    places: tuple[Tensor, ...]  # [T] of each sequence: where its tokens are
+
+    def segments(self) -> list[Segment]:
+        """The tree's runs, parents before children."""
+        chained = (self.position_ids_L.diff() == 1) & (self.ends_L.diff() == 0)
+        starts = [0, *((~chained).nonzero()[:, 0] + 1).tolist()]
+        bounds = zip(starts, [*starts[1:], len(self.token_ids_L)], strict=True)
+        return [Segment(start, end, int(self.ends_L[start])) for start, end in bounds]
+
+
+def grow(sequences: Sequence[Tensor]) -> Tree:
+    """The tree of some sequences of ids, each [T] with T ≥ 1."""
+    places: dict[int, Tensor] = {}
+    ids, positions, size = [], [], 0
+    ends = torch.zeros(sum(map(len, sequences)), dtype=torch.long)
+    path = torch.empty(0, dtype=torch.long)
+    for b, shared in _in_order(sequences):
+        fresh = sequences[b][shared:]
+        path = torch.cat([path[:shared], torch.arange(size, size + len(fresh))])
+        size += len(fresh)
+        ends[path] = size
+        ids.append(fresh)
+        positions.append(torch.arange(shared, len(path)))
+        places[b] = path
+    return Tree(
+        torch.cat(ids), torch.cat(positions), ends[:size], tuple(places[b] for b in range(len(sequences)))
+    )
+
+
+def cut(sequences: Sequence[Tensor], max_tokens: int) -> list[list[int]]:
+    """The sequences in parts whose trees have at most ``max_tokens`` tokens, or one sequence."""
+    parts: list[list[int]] = []
+    size = max_tokens
+    for b, shared in _in_order(sequences):
+        size += len(sequences[b]) - shared
+        if size > max_tokens:
+            parts.append([])
+            size = len(sequences[b])
+        parts[-1].append(b)
+    return parts
+
+
+def _in_order(sequences: Sequence[Tensor]) -> list[tuple[int, int]]:
+    """The sequences in the order of their ids, each with how much it shares with the one before it."""
+    lists = [sequence.tolist() for sequence in sequences]
+    order = sorted(range(len(lists)), key=lists.__getitem__)
+    before = [None, *order]
+    return [
+        (b, 0 if a is None else _shared(sequences[a], sequences[b]))
+        for a, b in zip(before, order, strict=False)
+    ]
+
+
+def _shared(one: Tensor, other: Tensor) -> int:
+    """How many ids two sequences begin with in common."""
+    length = min(len(one), len(other))
+    differ = (one[:length] != other[:length]).nonzero()
+    return int(differ[0]) if len(differ) else length

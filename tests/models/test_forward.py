@@ -1,0 +1,129 @@
+"""Trees against padded rows and against the model alone: the same to rounding, whatever the tree."""
+
+import pytest
+import torch
+from architectures import SMALL
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from samples import sample
+from torch.nn.attention.flex_attention import flex_attention
+from transformers import (
+    AutoModelForCausalLM,
+    DeepseekV3Config,
+    Gemma2Config,
+    Gemma3TextConfig,
+    GPT2Config,
+    GptOssConfig,
+    LlamaConfig,
+    MambaConfig,
+    MistralConfig,
+    Qwen3Config,
+    RwkvConfig,
+)
+
+from truing.models.forward import hidden_before, no_tree, split
+from truing.models.tree import grow
+from truing.models.tree_attention import _Branches, block_mask
+
+SIZES = SMALL | {"vocab_size": 32, "max_position_embeddings": 128, "pad_token_id": 0}
+LATENT = {"kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8}
+VALUES = {"v_head_dim": 4, "num_key_value_heads": 4}  # narrower than keys
+FEW = {"n_routed_experts": 4, "n_group": 2, "topk_group": 1, "moe_intermediate_size": 16}
+TREES = [
+    LlamaConfig(**SIZES),
+    Qwen3Config(**SIZES),
+    MistralConfig(**SIZES, sliding_window=64),
+    Gemma3TextConfig(**SIZES, sliding_window=64),
+    GPT2Config(vocab_size=32, n_embd=32, n_layer=2, n_head=4, n_positions=128),
+    DeepseekV3Config(**SIZES | LATENT | VALUES | FEW | {"num_experts_per_tok": 2}),
+]
+PADDED = [
+    (MistralConfig(**SIZES, sliding_window=4), "sees 4 tokens back"),
+    (Gemma3TextConfig(**SIZES, sliding_window=4), "sees 4 tokens back"),
+    (Gemma2Config(**SIZES), "an attention of its own"),
+    (GptOssConfig(**SIZES, num_local_experts=4, num_experts_per_tok=2), "an attention of its own"),
+    (MambaConfig(vocab_size=32, hidden_size=16, num_hidden_layers=2), "layers of linear_attention"),
+]
+ROWS = [[3, 4, 5, 6, 7, 8, 9], [3, 4, 5, 6, 9, 9], [3, 4, 5], [3, 4, 9, 9, 9, 9, 9, 9], [7, 7, 7, 7]]
+
+
+def made(config):
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config).eval()
+
+
+def alone(model, rows):
+    """The hidden states before all tokens but the first, by the model's own forward, row by row."""
+    return torch.cat([model.get_decoder()(torch.tensor([ids])).last_hidden_state[0, :-1] for ids in rows])
+
+
+def together(model, rows):
+    samples = [sample(ids[:1], ids[1:], name=str(b)) for b, ids in enumerate(rows)]
+    wanted = torch.tensor([(b, t) for b, ids in enumerate(rows) for t in range(1, len(ids))])
+    return hidden_before(model, samples, wanted.T)
+
+
+def gradients(model, hidden):
+    model.zero_grad()
+    weight = torch.linspace(-1, 1, hidden.numel()).view_as(hidden)
+    (hidden * weight).sum().backward()
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
+def same(model, rows):
+    one, other = together(model, rows), alone(model, rows)
+    assert torch.allclose(one, other, atol=1e-4)
+    mine, plain = gradients(model, one), gradients(model, other)
+    assert (mine - plain).norm() <= 1e-4 * plain.norm()
+
+
+@pytest.mark.parametrize("config", TREES, ids=lambda config: config.model_type)
+def test_a_tree_is_computed_as_its_samples_are_alone(config):
+    model = made(config)
+    assert no_tree(model, 8) == ""
+    same(model, ROWS)
+    assert model.get_decoder().config._attn_implementation == "sdpa"  # as it was before
+
+
+@pytest.mark.parametrize(("config", "reason"), PADDED, ids=lambda value: getattr(value, "model_type", ""))
+def test_what_cannot_be_a_tree_is_padded_and_says_why(config, reason):
+    model = made(config)
+    assert reason in no_tree(model, 8)
+    same(model, ROWS)
+
+
+def test_a_model_with_a_state_cannot_be_a_tree():
+    assert "carries a state" in no_tree(made(RwkvConfig(vocab_size=32, hidden_size=16)), 8)
+
+
+LLAMA = made(LlamaConfig(**SIZES))
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(st.integers(3, 5), min_size=2, max_size=24), min_size=1, max_size=8))
+def test_any_tree(rows):
+    same(LLAMA, rows)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_sees_the_same_tree():
+    tree = grow([torch.tensor(ids) for ids in ROWS])
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, heads, len(tree.ends_L), 16) for heads in (4, 2, 2))
+    mask = block_mask(tree, torch.device("cpu"))
+    flex = flex_attention(q, k, v, block_mask=mask, scale=0.3, enable_gqa=True)
+    assert torch.allclose(_Branches.apply(q, k, v, tree.segments(), 0.3), flex, atol=1e-6)
+
+
+@pytest.mark.parametrize("config", [LlamaConfig(**SIZES), PADDED[0][0]], ids=["tree", "padded"])
+def test_micro_batches_hold_every_sample_once_and_stay_in_budget(config):
+    model = made(config)
+    samples = [sample([3] * 6, [4 + b % 3] * (1 + b), name=str(b)) for b in range(9)]
+    parts = split(model, samples, 24)
+    assert sorted(s.sample_id for part in parts for s in part) == [str(b) for b in range(9)]
+    assert 1 < len(parts) < 9
+    for part in parts:
+        lengths = [len(each) - 1 for each in part]
+        tree = len(grow([each.token_ids[:-1] for each in part]).token_ids_L)
+        assert (len(part) * max(lengths) if no_tree(model, max(lengths)) else tree) <= 24
+    assert split(model, [], 24) == []

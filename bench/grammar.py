@@ -18,7 +18,8 @@ from truing.contract import SamplingContract
 from truing.envs.workspace import Workspace
 from truing.models.load import load
 from truing.rollout.voices import forced_ids
-from truing.sample.hf import Completion, HFSampler, Request
+from truing.sample.drawing import Completion, Request
+from truing.sample.hf import HFSampler
 from truing.types import Origin
 
 

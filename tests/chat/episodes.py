@@ -10,7 +10,7 @@ from truing.envs.tools import tool
 from truing.messages import answer_to
 from truing.rollout.flatten import flatten
 from truing.rollout.seat import Seat
-from truing.sample.hf import Completion
+from truing.sample.drawing import Completion
 from truing.types import EndedBy, FinishReason, Origin, Status, Task
 
 STOPS = (

@@ -17,12 +17,12 @@ def test_what_is_shared_is_laid_out_once():
     assert tree.position_ids_L.tolist() == [0, 1, 2, 3, 2, 3]
     assert tree.ends_L.tolist() == [6, 6, 4, 4, 6, 6]
     assert [place.tolist() for place in tree.places] == [[0, 1, 2, 3], [0, 1, 4, 5], [0, 1, 2]]
-    assert tree.segments() == [Segment(0, 2, 6), Segment(2, 4, 4), Segment(4, 6, 6)]
+    assert tree.segments() == [Segment(0, 2, 6), Segment(2, 3, 4), Segment(3, 4, 4), Segment(4, 6, 6)]
 
 
 def test_samples_with_nothing_in_common_are_trees_of_their_own():
     tree = tree_of("ba", "c", "cd", "a")
-    assert tree.segments() == [Segment(0, 1, 1), Segment(1, 3, 3), Segment(3, 5, 5)]
+    assert tree.segments() == [Segment(0, 1, 1), Segment(1, 3, 3), Segment(3, 4, 5), Segment(4, 5, 5)]
     assert [place.tolist() for place in tree.places] == [[1, 2], [3], [3, 4], [0]]
 
 
@@ -41,13 +41,14 @@ def test_each_token_sees_its_own_prefix_and_nothing_else(sequences):
 
 
 @given(SEQUENCES)
-def test_segments_say_the_same_as_ends(sequences):
+def test_segments_say_the_same_as_ends_and_no_sequence_ends_within_one(sequences):
     tree = grow([torch.tensor(ids) for ids in sequences])
     segments = tree.segments()
     assert [k for start, end, _ in segments for k in range(start, end)] == list(range(len(tree.ends_L)))
     for start, end, last in segments:
         assert set(tree.ends_L[start:end].tolist()) == {last}
         assert tree.position_ids_L[start:end].diff().eq(1).all()
+    assert {int(place[-1]) + 1 for place in tree.places} <= {end for _, end, _ in segments}
 
 
 @given(SEQUENCES, st.integers(1, 20))

@@ -13,7 +13,8 @@ from truing.rewards import Graded
 from truing.rollout.collect import Scene, collect
 from truing.rollout.flatten import flatten
 from truing.rollout.voices import Policy, Script
-from truing.sample.hf import Completion, HFSampler
+from truing.sample.drawing import Completion
+from truing.sample.hf import HFSampler
 from truing.types import EndedBy, FinishReason, Origin, Status, Task
 
 TASK = Task("t", "f", ({"role": "user", "content": "hello"},))

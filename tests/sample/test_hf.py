@@ -7,7 +7,8 @@ from truing.contract import SamplingContract
 from truing.errors import DataError
 from truing.ops.sampling import support_mask
 from truing.rng import uniforms
-from truing.sample.hf import HFSampler, Request
+from truing.sample.drawing import Request
+from truing.sample.hf import HFSampler
 from truing.types import FinishReason
 
 EVERYTHING = SamplingContract(

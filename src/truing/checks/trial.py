@@ -16,7 +16,7 @@ from truing.rollout.collect import Scene, Voice, collect
 from truing.rollout.flatten import flatten
 from truing.rollout.seat import Seat
 from truing.rollout.voices import Script
-from truing.sample.hf import Completion
+from truing.sample.drawing import Completion
 from truing.types import FinishReason, Origin, Rollout, Sample, Status, Task
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from truing.models.tree import cut, grow
-from truing.models.tree_attention import tree_attention
+from truing.models.tree_attention import Attention, along, attending
 from truing.types import Sample
 
 
@@ -20,14 +20,16 @@ def hidden_before(causal: PreTrainedModel, samples: Sequence[Sample], wanted_2N:
         return hidden[sample_N.to(hidden.device), (token_N - 1).to(hidden.device)]
     tree = grow(sequences)
     places = torch.nn.utils.rnn.pad_sequence(list(tree.places), batch_first=True)
-    with tree_attention(causal, tree) as keywords:
-        hidden = causal.get_decoder()(
-            input_ids=tree.token_ids_L[None].to(causal.device),
-            position_ids=tree.position_ids_L[None].to(causal.device),
-            use_cache=False,
-            **keywords,
-        ).last_hidden_state
-    return hidden[0, places[sample_N, token_N - 1].to(hidden.device)]
+    hidden = decode(causal, tree.token_ids_L, tree.position_ids_L, along(tree, causal.device))
+    return hidden[places[sample_N, token_N - 1].to(hidden.device)]
+
+
+def decode(causal: PreTrainedModel, ids_L: Tensor, positions_L: Tensor, attention: Attention) -> Tensor:
+    """Hidden states [L, D] of one row of tokens that see each other as ``attention`` says."""
+    with attending(causal, attention) as keywords:
+        row = {"input_ids": ids_L[None], "position_ids": positions_L[None]}
+        inputs = {name: each.to(causal.device) for name, each in row.items()}
+        return causal.get_decoder()(**inputs, **keywords).last_hidden_state[0]
 
 
 def split(causal: PreTrainedModel, samples: Sequence[Sample], max_tokens: int) -> list[list[Sample]]:

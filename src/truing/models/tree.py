@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class Segment(NamedTuple):
-    """A run of tokens without a fork: its own are [start, end), those that continue it [end, last)."""
+    """A run in which no sequence forks or ends: its tokens are [start, end), those after it [end, last)."""
 
     start: int
     end: int
@@ -34,9 +34,12 @@ class Tree:
 
     def segments(self) -> list[Segment]:
         """The tree's runs, parents before children."""
-        chained = (self.position_ids_L.diff() == 1) & (self.ends_L.diff() == 0)
-        starts = [0, *((~chained).nonzero()[:, 0] + 1).tolist()]
-        bounds = zip(starts, [*starts[1:], len(self.token_ids_L)], strict=True)
+        follows = torch.zeros(len(self.ends_L), dtype=torch.bool)
+        follows[:-1] = (self.position_ids_L.diff() == 1) & (self.ends_L.diff() == 0)
+        for place in self.places:
+            follows[place[-1:]] = False
+        ends = [k + 1 for k in (~follows).nonzero()[:, 0].tolist()]
+        bounds = zip([0, *ends[:-1]], ends, strict=True)
         return [Segment(start, end, int(self.ends_L[start])) for start, end in bounds]
 
 

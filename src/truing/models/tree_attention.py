@@ -1,11 +1,11 @@
-"""Attention within a tree of tokens, for any model of transformers' attention interface.
+"""Attention that knows which tokens begin alike, for any model of transformers' attention interface.
 
-Each segment's keys are met by its own queries, causally, and by those of all that continue it. A query so
-meets its path in pieces; their outputs are weighted by the share of its softmax that fell to each.
+Each run of tokens without a fork is met by its own queries, causally, and by those of all that continue it. A
+query so meets its path in pieces; their outputs are weighted by the share of its softmax that fell to each.
 Nothing as large as L × L is ever held.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -23,14 +23,18 @@ FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # what SDPA 
 FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward  # this one tells the LSE
 
 
+Attention = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
+"""layer, query [1, heads, L, D], key and value [1, key heads, L, D], scale → what is found, like query."""
+
+
 @contextmanager
-def tree_attention(causal: PreTrainedModel, tree: Tree) -> Iterator[dict[str, Any]]:
-    """Within this context the model attends along a tree; its forward takes the keywords."""
+def attending(causal: PreTrainedModel, attention: Attention) -> Iterator[dict[str, Any]]:
+    """Within this context the model attends in that way; its forward takes the keywords."""
     config = causal.get_decoder().config
     before = config._attn_implementation
     config._attn_implementation = NAME
     try:
-        yield {"tree": _plan(tree, causal.device)}
+        yield {"truing_attention": attention, "use_cache": False}
     finally:
         config._attn_implementation = before
 
@@ -45,26 +49,26 @@ def _attend(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """One layer: query [1, heads, L, D], key and value [1, key heads, L, D] → [1, L, heads, D]."""
+    """One layer, as transformers calls it. Values may be narrower than keys, but not for flash attention."""
     if dropout:
         raise ModelError("attention in a tree has no dropout", got=dropout, expected=0)
-    plan = kwargs["tree"]
-    if isinstance(plan, flex.BlockMask):
-        out = _compiled_flex()(query, key, value, block_mask=plan, scale=scaling, enable_gqa=True)
-    else:
-        width = query.shape[-1]
-        padded = nn.functional.pad(value, (0, width - value.shape[-1]))  # flash knows one width only
-        scale = width**-0.5 if scaling is None else scaling
-        out = _Branches.apply(query, key, padded, plan, scale)[..., : value.shape[-1]]
-    return out.transpose(1, 2).contiguous(), None
+    width, narrow = query.shape[-1], value.shape[-1]
+    wide = nn.functional.pad(value, (0, width - narrow)) if narrow < width else value
+    scale = width**-0.5 if scaling is None else scaling
+    out = kwargs["truing_attention"](int(module.layer_idx), query, key, wide, scale)  # type: ignore[arg-type]
+    return out[..., :narrow].transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register(NAME, _attend)  # type: ignore[arg-type]  # its protocol names more than it passes
 
 
-def _plan(tree: Tree, device: torch.device) -> Sequence[Segment] | flex.BlockMask:
-    """What the layers need to know of a tree: its segments on a CPU, a mask of blocks on CUDA."""
-    return tree.segments() if device.type == "cpu" else block_mask(tree, device)
+def along(tree: Tree, device: torch.device) -> Attention:
+    """Attention along a tree, with gradients."""
+    if device.type == "cpu":
+        segments = tree.segments()
+        return lambda _, q, k, v, scale: _Branches.apply(q, k, v, segments, scale)
+    mask = block_mask(tree, device)
+    return lambda _, q, k, v, scale: _compiled_flex()(q, k, v, block_mask=mask, scale=scale, enable_gqa=True)
 
 
 def block_mask(tree: Tree, device: torch.device) -> flex.BlockMask:
@@ -83,25 +87,41 @@ def _compiled_flex() -> Any:
     return torch.compile(flex.flex_attention, dynamic=True)
 
 
+class Pieces:
+    """What queries [1, heads, L, D] have attended to so far."""
+
+    def __init__(self, query: Tensor) -> None:
+        self.query = query
+        self.out = torch.zeros_like(query)
+        self.lse = query.new_full(query.shape[:3], -torch.inf)  # log of the sum of exponentials
+
+    def meet(self, queries: slice, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> None:
+        """Some of the queries meet keys that they have not met before."""
+        piece, lse = FLASH(self.query[:, :, queries], key, value, 0.0, causal, scale=scale)
+        self.add(queries, piece, lse)
+
+    def add(self, queries: slice, piece: Tensor, lse: Tensor) -> None:
+        """Some of the queries have met keys, with this output and log of the sum of exponentials."""
+        before = self.lse[:, :, queries]
+        after = torch.logaddexp(before, lse)
+        self.out[:, :, queries] *= (before - after).exp()[..., None]
+        self.out[:, :, queries] += piece * (lse - after).exp()[..., None]
+        self.lse[:, :, queries] = after
+
+
 class _Branches(torch.autograd.Function):
     """Attention segment by segment."""
 
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, segments: Sequence[Segment], scale: float
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, segments: list[Segment], scale: float
     ) -> Tensor:
-        out = torch.zeros_like(q)
-        lse = q.new_full(q.shape[:3], -torch.inf)  # log of the sum of exponentials, so far
+        met = Pieces(q)
         for keys, queries, causal in _meetings(segments):
-            piece, piece_lse = FLASH(q[:, :, queries], k[:, :, keys], v[:, :, keys], 0.0, causal, scale=scale)
-            before = lse[:, :, queries]
-            after = torch.logaddexp(before, piece_lse)
-            out[:, :, queries] *= (before - after).exp()[..., None]
-            out[:, :, queries] += piece * (piece_lse - after).exp()[..., None]
-            lse[:, :, queries] = after
-        ctx.save_for_backward(q, k, v, out, lse)
+            met.meet(queries, k[:, :, keys], v[:, :, keys], scale, causal=causal)
+        ctx.save_for_backward(q, k, v, met.out, met.lse)
         ctx.segments, ctx.scale = segments, scale
-        return out
+        return met.out
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
@@ -117,7 +137,7 @@ class _Branches(torch.autograd.Function):
         return (*grads, None, None)
 
 
-def _meetings(segments: Sequence[Segment]) -> Iterator[tuple[slice, slice, bool]]:
+def _meetings(segments: list[Segment]) -> Iterator[tuple[slice, slice, bool]]:
     """Keys and queries that meet, and whether causally: a segment with itself, and with what continues it."""
     for start, end, last in segments:
         yield slice(start, end), slice(start, end), True

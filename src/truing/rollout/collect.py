@@ -19,7 +19,7 @@ from truing.messages import Message
 from truing.rewards import Graded
 from truing.rollout.seat import Seat
 from truing.rollout.worlds import in_threads
-from truing.sample.hf import Completion
+from truing.sample.drawing import Completion
 from truing.types import EndedBy, Rollout, RolloutGroup, Status, Task
 
 Grade = Callable[[Rollout], Graded]

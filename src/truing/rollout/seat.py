@@ -12,7 +12,7 @@ from truing.config import EpisodeConfig
 from truing.contract import SamplingContract
 from truing.envs.base import Episode
 from truing.messages import Message, Said
-from truing.sample.hf import Completion, Request
+from truing.sample.drawing import Completion, Request
 from truing.types import EndedBy, FinishReason, Origin, Rollout, Status, Task, Turn
 
 
@@ -37,7 +37,8 @@ class Seat:
     @property
     def request(self) -> Request:
         """The next answer to draw. The first is keyed as where there is one turn only."""
-        return Request(self.dialogue.token_ids, (*self.key, len(self.turns)) if self.turns else self.key)
+        key = (*self.key, len(self.turns)) if self.turns else self.key
+        return Request(self.dialogue.token_ids, key, None if self.episode is None else self.key)
 
     @property
     def forced(self) -> Tensor:

@@ -15,7 +15,8 @@ from truing.errors import DataError
 from truing.messages import Said
 from truing.rng import uniforms
 from truing.rollout.seat import Seat
-from truing.sample.hf import Completion, HFSampler, Request
+from truing.sample.drawing import Completion, Request
+from truing.sample.hf import HFSampler
 from truing.types import FinishReason, Origin
 
 

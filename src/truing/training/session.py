@@ -47,8 +47,7 @@ class Session:
     def sync_sampler(self, version: int) -> None:
         """Bring the sampler to the policy's weights and stamp it with their digest."""
         sync(self.policy, self.sampler.model)
-        self.sampler.version = version
-        self.sampler.weight_digest = quick_sum(self.parameters)
+        self.sampler.renew(version, quick_sum(self.parameters))
 
     def draw(
         self,

@@ -1,0 +1,88 @@
+"""Rows whose prompts are padded on the left: the cache of any model of transformers, on any device.
+
+Each distinct prompt is prefilled once and its cache is shared out to the rows that continue it.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedModel
+
+from truing.models.score import autocast
+from truing.sample.drawing import Request
+
+PAD_LIMIT = 1.5
+"""Longest prompt of a part ÷ its shortest: more parts compute fewer pads, and decode fewer rows at once."""
+
+
+class PaddedRows:
+    """The rows that are being drawn."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+
+    def parts(self, requests: Sequence[Request], max_rows: int) -> list[list[int]]:
+        """Requests to draw together: prompts of about one length, so that few pads are computed."""
+        order = sorted(range(len(requests)), key=lambda i: len(requests[i].prompt_ids))
+        parts: list[list[int]] = []
+        for i in order:
+            length = len(requests[i].prompt_ids)
+            if (
+                parts
+                and len(parts[-1]) < max_rows
+                and length <= PAD_LIMIT * len(requests[parts[-1][0]].prompt_ids)
+            ):
+                parts[-1].append(i)
+            else:
+                parts.append([i])
+        return parts
+
+    def begin(self, requests: Sequence[Request]) -> Tensor:
+        """Logits [N, V] of the first ids of these rows."""
+        prompts = list({tuple(request.prompt_ids.tolist()): None for request in requests})
+        number = {prompt: i for i, prompt in enumerate(prompts)}
+        logits = self._prefill(prompts)
+        of_row = [number[tuple(request.prompt_ids.tolist())] for request in requests]
+        self.keep(of_row)
+        return logits[of_row]
+
+    def step(self, ids_N: Tensor) -> Tensor:
+        """Logits [N, V] of the next ids, after these."""
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(ids_N), 1)], dim=1)
+        return self._forward(ids_N[:, None])
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these rows only."""
+        chosen = torch.tensor(rows, device=self.mask.device)
+        self.cache.batch_select_indices(chosen)
+        self.mask = self.mask[chosen]
+
+    def end(self) -> None:
+        """Forget all rows."""
+        del self.cache, self.mask
+
+    def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> Tensor:
+        """Next-token logits of the distinct prompts."""
+        longest = max(map(len, prompts))
+        device = self.model.device
+        ids = torch.zeros(len(prompts), longest, dtype=torch.long)
+        mask = torch.zeros_like(ids)
+        for i, prompt in enumerate(prompts):
+            ids[i, longest - len(prompt) :] = torch.tensor(prompt)
+            mask[i, longest - len(prompt) :] = 1
+        self.mask, self.cache = mask.to(device), DynamicCache(config=self.model.config)
+        return self._forward(ids.to(device))
+
+    def _forward(self, ids: Tensor) -> Tensor:
+        """Logits of the last position; positions count the tokens, not the pads."""
+        positions = (self.mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        with autocast(self.model.device):
+            out = self.model(
+                input_ids=ids,
+                attention_mask=self.mask,
+                position_ids=positions,
+                past_key_values=self.cache,
+                logits_to_keep=1,
+            )
+        return out.logits[:, -1]

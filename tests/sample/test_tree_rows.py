@@ -1,0 +1,114 @@
+"""The sampler that shares prefixes and goes on with episodes, against the one that pads and forgets."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import truing.sample.tree
+from truing.contract import SamplingContract
+from truing.models.load import load
+from truing.sample.drawing import Request
+from truing.sample.hf import HFSampler
+
+CONTRACT = SamplingContract(temperature=1.0, max_new_tokens=7, stop_ids=(257, 10, 20, 30))
+CONTEXT = 512
+
+
+def padded(model):
+    """A sampler that knows nothing of trees."""
+    sampler = HFSampler(model, context_length=CONTEXT)
+    sampler._engine = lambda *_: sampler._padded
+    return sampler
+
+
+def assert_same(one, other):
+    for a, b in zip(one, other, strict=True):
+        assert a.token_ids.tolist() == b.token_ids.tolist()
+        assert torch.allclose(a.logprob, b.logprob, atol=1e-5)
+
+
+@pytest.fixture
+def fed(monkeypatch):
+    """How many ids each forward of the tree was fed."""
+    counts = []
+    decode = truing.sample.tree.decode
+
+    def counting(model, ids, *rest):
+        counts.append(len(ids))
+        return decode(model, ids, *rest)
+
+    monkeypatch.setattr(truing.sample.tree, "decode", counting)
+    return counts
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load("tiny", device="cpu").model
+
+
+PROMPTS = st.lists(st.lists(st.integers(40, 42), min_size=1, max_size=9), min_size=1, max_size=8)
+
+
+@given(PROMPTS)
+def test_any_prompts_are_answered_as_without_sharing(model, prompts):
+    requests = [Request(torch.tensor(ids), ("x", i)) for i, ids in enumerate(prompts)]
+    sampler = HFSampler(model, context_length=CONTEXT)
+    assert_same(sampler.generate(requests, CONTRACT), padded(model).generate(requests, CONTRACT))
+
+
+def first_turns():
+    shared = torch.arange(40, 70)
+    return [Request(torch.cat([shared, torch.arange(70, 71 + i // 2)]), ("e", i), ("e", i)) for i in range(6)]
+
+
+def next_turns(requests, completions, turn):
+    """What a world adds to each: some ids more, not the same number for all."""
+    return [
+        Request(torch.cat([r.prompt_ids, c.token_ids, torch.arange(80, 83 + i)]), ("e", i, turn), ("e", i))
+        for i, (r, c) in enumerate(zip(requests, completions, strict=True))
+    ]
+
+
+def test_the_next_turn_feeds_only_what_is_new_and_draws_the_same(model, fed):
+    sampler, slow = HFSampler(model, context_length=CONTEXT), padded(model)
+    requests = first_turns()
+    for turn in range(1, 4):
+        fed.clear()
+        completions = sampler.generate(requests, CONTRACT)
+        assert_same(completions, slow.generate(requests, CONTRACT))
+        if turn == 1:  # what prompts share, and then the last id of each
+            assert fed[:2] == [32, 6]
+        else:  # of each row the last id it drew, and what the world added
+            assert fed[0] == sum(1 + 3 + i for i in range(6))
+        requests = next_turns(requests, completions, turn)
+
+
+def test_some_rows_end_and_strangers_come(model):
+    sampler, slow = HFSampler(model, context_length=CONTEXT, max_rows=4), padded(model)
+    requests = first_turns()
+    following = next_turns(requests, sampler.generate(requests, CONTRACT), 1)
+    mixed = [following[4], Request(requests[0].prompt_ids, ("new", 0)), following[1], following[2]]
+    assert_same(sampler.generate(mixed, CONTRACT), slow.generate(mixed, CONTRACT))
+
+
+def test_a_history_that_was_rewritten_is_computed_anew(model):
+    sampler, slow = HFSampler(model, context_length=CONTEXT), padded(model)
+    requests = first_turns()
+    following = next_turns(requests, sampler.generate(requests, CONTRACT), 1)
+    for request in following:
+        request.prompt_ids[33] += 1
+    assert_same(sampler.generate(following, CONTRACT), slow.generate(following, CONTRACT))
+
+
+def test_other_weights_remember_nothing(tiny, fed):
+    sampler, slow = HFSampler(tiny.model, context_length=CONTEXT), padded(tiny.model)
+    requests = first_turns()
+    following = next_turns(requests, sampler.generate(requests, CONTRACT), 1)
+    with torch.no_grad():
+        for parameter in tiny.model.parameters():
+            parameter.mul_(1.1)
+    sampler.renew(1, "other")
+    fed.clear()
+    assert_same(sampler.generate(following, CONTRACT), slow.generate(following, CONTRACT))
+    assert fed[0] > sum(4 + i for i in range(6))

@@ -10,6 +10,7 @@ import traceback
 import typer
 from rich.console import Console
 
+from truing.cli.bench import app as bench
 from truing.cli.check import check_recipe
 from truing.cli.eval import evaluate_target
 from truing.cli.export import export
@@ -31,6 +32,7 @@ app.command("eval")(evaluate_target)
 app.command()(tokens)
 app.command()(export)
 app.add_typer(models, name="models")
+app.add_typer(bench, name="bench")
 
 
 def main() -> None:

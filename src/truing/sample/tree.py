@@ -31,7 +31,7 @@ class Run:
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class Held:
     """The ids whose keys and values are there: those of a path of runs, then its own."""
 
     ids: list[int]
@@ -44,7 +44,7 @@ class TreeRows:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
-        self._parked: dict[tuple[object, ...], Row] = {}
+        self._parked: dict[tuple[object, ...], Held] = {}
         self._episodes: list[tuple[object, ...] | None] = []
         self._ids: list[list[int]] = []
         self._paths: list[tuple[Run, ...]] = []
@@ -77,7 +77,7 @@ class TreeRows:
         """Go on with these rows only; others are parked where they are turns of an episode."""
         for i in set(range(len(self._ids))) - set(rows):
             if (episode := self._episodes[i]) is not None:
-                self._parked[episode] = Row(self._ids[i], self._paths[i], self._tails.chosen([i]))
+                self._parked[episode] = Held(self._ids[i], self._paths[i], self._tails.chosen([i]))
         self._episodes = [self._episodes[i] for i in rows]
         self._ids = [self._ids[i] for i in rows]
         self._paths = [self._paths[i] for i in rows]
@@ -87,7 +87,7 @@ class TreeRows:
         """No row goes on."""
         self.keep([])
 
-    def _claim(self, request: Request) -> Row | None:
+    def _claim(self, request: Request) -> Held | None:
         """The parked row that a request continues, by its ids."""
         row = None if request.episode is None else self._parked.pop(request.episode, None)
         prompt = request.prompt_ids.tolist()
@@ -95,10 +95,10 @@ class TreeRows:
             return None
         return row
 
-    def _prefill(self, prompts: Sequence[Tensor]) -> Iterator[Row]:
+    def _prefill(self, prompts: Sequence[Tensor]) -> Iterator[Held]:
         """Rows of prompts of which all but the last id is computed, each distinct prefix once."""
         if not any(len(ids) > 1 for ids in prompts):
-            yield from (Row([], (), Tails([0])) for _ in prompts)
+            yield from (Held([], (), Tails([0])) for _ in prompts)
             return
         tree = grow([ids[:-1] for ids in prompts])
         along_tree = along(tree, self.model.device)
@@ -113,7 +113,7 @@ class TreeRows:
         for ids, place in zip(prompts, tree.places, strict=True):
             last = int(place[-1]) if len(place) else -1
             path = tuple(run for segment, run in runs if segment.start <= last < segment.last)
-            yield Row(ids[:-1].tolist(), path, Tails([0]))
+            yield Held(ids[:-1].tolist(), path, Tails([0]))
 
     def _go_on(self, fed: Sequence[Tensor]) -> Tensor:
         """Feed each row some ids, at least one: logits [N, V] after the last of each."""

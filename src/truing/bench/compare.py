@@ -1,0 +1,42 @@
+"""Both sides in turns, and the ratio of their medians: above 1 is Truing faster, or smaller."""
+
+import json
+import statistics
+import subprocess
+import sys
+from typing import Any
+
+from truing.bench.cases import Case
+from truing.bench.side import SIDES
+from truing.errors import TruingError
+
+
+class BenchError(TruingError):
+    """A side of a comparison did not come to its end."""
+
+
+def compare(case: Case, pairs: int, steps: int) -> dict[str, Any]:
+    """Medians of each side over ``pairs`` turns, and their ratios."""
+    turns = [{side: run_side(side, case, steps) for side in SIDES} for _ in range(pairs)]
+    medians = {
+        side: {name: statistics.median(turn[side][name] for turn in turns) for name in turns[0][side]}
+        for side in SIDES
+    }
+    ratios = {
+        f"ratio_{name}": round(medians["trl"][name] / ours, 2) for name, ours in medians["truing"].items()
+    }
+    rounded = {side: {name: round(v, 2) for name, v in found.items()} for side, found in medians.items()}
+    return {"case": case.name, **ratios, "pairs": pairs, "steps": steps, **rounded}
+
+
+def run_side(side: str, case: Case, steps: int) -> dict[str, float]:
+    """What one process measured."""
+    command = [sys.executable, "-m", "truing.bench.side", side, case.name, str(steps)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BenchError(
+            f"the {side} side of case {case.name!r} failed",
+            got=done.stderr[-2000:],
+            remedy="it needs the peer: pip install truing[bench]" if side == "trl" else "",
+        )
+    return json.loads(done.stdout.splitlines()[-1])

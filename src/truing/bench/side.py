@@ -1,0 +1,24 @@
+"""One side of a comparison in a process of its own, so that its peak memory is its own.
+
+python -m truing.bench.side truing|trl CASE STEPS
+"""
+
+import json
+import resource
+import sys
+from importlib import import_module
+
+from truing.bench.cases import CASES
+
+SIDES = {"truing": "truing.bench.ours", "trl": "truing.bench.trl"}
+
+
+def main(side: str, case: str, steps: str) -> None:
+    """Print what was measured as the last line: seconds, and gigabytes."""
+    measured = import_module(SIDES[side]).measure(CASES[case], int(steps))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    print(json.dumps({**measured, "peak_memory": peak}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -10,6 +10,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from transformers import (
     AutoModelForCausalLM,
     DeepseekV3Config,
+    DiffLlamaConfig,
     Gemma2Config,
     Gemma3TextConfig,
     GPT2Config,
@@ -17,10 +18,12 @@ from transformers import (
     LlamaConfig,
     MambaConfig,
     MistralConfig,
+    NemotronConfig,
     Qwen3Config,
     RwkvConfig,
 )
 
+from truing.errors import ModelError
 from truing.models.forward import hidden_before, no_tree, split
 from truing.models.tree import grow
 from truing.models.tree_attention import _Branches, block_mask
@@ -35,6 +38,8 @@ TREES = [
     MistralConfig(**SIZES, sliding_window=64),
     Gemma3TextConfig(**SIZES, sliding_window=64),
     GPT2Config(vocab_size=32, n_embd=32, n_layer=2, n_head=4, n_positions=128),
+    NemotronConfig(**SIZES),  # its layers pass no keywords on
+    DiffLlamaConfig(**SIZES),  # each layer attends twice
     DeepseekV3Config(**SIZES | LATENT | VALUES | FEW | {"num_experts_per_tok": 2}),
 ]
 PADDED = [
@@ -94,6 +99,14 @@ def test_what_cannot_be_a_tree_is_padded_and_says_why(config, reason):
 
 def test_a_model_with_a_state_cannot_be_a_tree():
     assert "carries a state" in no_tree(made(RwkvConfig(vocab_size=32, hidden_size=16)), 8)
+
+
+def test_positions_that_depend_on_the_longest_of_a_batch_are_refused():
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    model = made(LlamaConfig(**SIZES | {"max_position_embeddings": 6}, rope_parameters=rope))
+    same(model, [ids[:6] for ids in ROWS])
+    with pytest.raises(ModelError, match="changes the positions"):
+        together(model, [[3] * 9])
 
 
 LLAMA = made(LlamaConfig(**SIZES))

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from architectures import SMALL
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, DiffLlamaConfig
 
 import truing.sample.tree
 from truing.contract import SamplingContract
@@ -112,3 +114,13 @@ def test_other_weights_remember_nothing(tiny, fed):
     fed.clear()
     assert_same(sampler.generate(following, CONTRACT), slow.generate(following, CONTRACT))
     assert fed[0] > sum(4 + i for i in range(6))
+
+
+def test_a_model_that_attends_twice_in_a_layer_draws_the_same():
+    torch.manual_seed(0)
+    sizes = SMALL | {"vocab_size": 64, "max_position_embeddings": 128}
+    model = AutoModelForCausalLM.from_config(DiffLlamaConfig(**sizes)).eval()
+    requests = [Request(torch.arange(5, 9 + i), ("x", i)) for i in range(4)]
+    sampler = HFSampler(model, context_length=128)
+    contract = SamplingContract(temperature=1.0, max_new_tokens=5)
+    assert_same(sampler.generate(requests, contract), padded(model).generate(requests, contract))

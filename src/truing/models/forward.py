@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from truing.errors import ModelError
 from truing.models.tree import cut, grow
 from truing.models.tree_attention import Attention, along, attending
 from truing.types import Sample
@@ -15,7 +16,9 @@ def hidden_before(causal: PreTrainedModel, samples: Sequence[Sample], wanted_2N:
     """The hidden states [N, D] before tokens, each named by its sample and its place in it."""
     sequences = [sample.token_ids[:-1] for sample in samples]  # the last token predicts nothing
     sample_N, token_N = wanted_2N
-    if no_tree(causal, max(map(len, sequences))):
+    longest = max(map(len, sequences))
+    check_positions(causal, longest)
+    if no_tree(causal, longest):
         hidden = _padded(causal, sequences)
         return hidden[sample_N.to(hidden.device), (token_N - 1).to(hidden.device)]
     tree = grow(sequences)
@@ -26,10 +29,10 @@ def hidden_before(causal: PreTrainedModel, samples: Sequence[Sample], wanted_2N:
 
 def decode(causal: PreTrainedModel, ids_L: Tensor, positions_L: Tensor, attention: Attention) -> Tensor:
     """Hidden states [L, D] of one row of tokens that see each other as ``attention`` says."""
-    with attending(causal, attention) as keywords:
-        row = {"input_ids": ids_L[None], "position_ids": positions_L[None]}
-        inputs = {name: each.to(causal.device) for name, each in row.items()}
-        return causal.get_decoder()(**inputs, **keywords).last_hidden_state[0]
+    ids, positions = (each[None].to(causal.device) for each in (ids_L, positions_L))
+    with attending(causal, attention):
+        out = causal.get_decoder()(input_ids=ids, position_ids=positions, use_cache=False)
+    return out.last_hidden_state[0]
 
 
 def split(causal: PreTrainedModel, samples: Sequence[Sample], max_tokens: int) -> list[list[Sample]]:
@@ -40,6 +43,22 @@ def split(causal: PreTrainedModel, samples: Sequence[Sample], max_tokens: int) -
     padded = no_tree(causal, max(map(len, sequences)))
     parts = _cut_padded(sequences, max_tokens) if padded else cut(sequences, max_tokens)
     return [[samples[b] for b in part] for part in parts]
+
+
+def check_positions(causal: PreTrainedModel, longest: int) -> None:
+    """Raise where a sequence is so long that all others of its batch would be computed otherwise."""
+    config = causal.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") not in ("dynamic", "longrope"):
+        return
+    limit = rope.get("original_max_position_embeddings") or config.max_position_embeddings
+    if longest > limit:
+        raise ModelError(
+            f"a long sequence changes the positions of all others in its batch ({config.model_type})",
+            got=f"{longest} tokens",
+            expected=f"at most {limit}",
+            remedy="shorten prompts or sampling.max_new_tokens, or use a model with other positions",
+        )
 
 
 def no_tree(causal: PreTrainedModel, longest: int) -> str:

@@ -39,7 +39,7 @@ class Tree:
         for place in self.places:
             follows[place[-1:]] = False
         ends = [k + 1 for k in (~follows).nonzero()[:, 0].tolist()]
-        bounds = zip([0, *ends[:-1]], ends, strict=True)
+        bounds = zip([0, *ends], ends, strict=False)
         return [Segment(start, end, int(self.ends_L[start])) for start, end in bounds]
 
 
@@ -65,10 +65,10 @@ def grow(sequences: Sequence[Tensor]) -> Tree:
 def cut(sequences: Sequence[Tensor], max_tokens: int) -> list[list[int]]:
     """The sequences in parts whose trees have at most ``max_tokens`` tokens, or one sequence."""
     parts: list[list[int]] = []
-    size = max_tokens
+    size = 0
     for b, shared in _in_order(sequences):
         size += len(sequences[b]) - shared
-        if size > max_tokens:
+        if not parts or size > max_tokens:
             parts.append([])
             size = len(sequences[b])
         parts[-1].append(b)

@@ -2,12 +2,14 @@
 
 Each run of tokens without a fork is met by its own queries, causally, and by those of all that continue it. A
 query so meets its path in pieces; their outputs are weighted by the share of its softmax that fell to each.
-Nothing as large as L × L is ever held.
+Nothing as large as L × L is held on a CPU; on CUDA FlexAttention does the same in blocks.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
+from itertools import count
 from typing import Any
 
 import torch
@@ -19,23 +21,34 @@ from truing.errors import ModelError
 from truing.models.tree import Segment, Tree
 
 NAME = "truing_tree"
-FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # what SDPA itself calls on a CPU;
-FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward  # this one tells the LSE
+# What SDPA itself calls on a CPU. The forward tells the log of the softmax's sum, too.
+FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+UNKNOWN = ("softcap", "s_aux", "position_bias", "indices", "block_indices")
+"""What some models ask of their attention beside it, and a tree does not know."""
 
 
 Attention = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
-"""layer, query [1, heads, L, D], key and value [1, key heads, L, D], scale → what is found, like query."""
+"""which, query [1, heads, L, D], key and value [1, key heads, L, D], scale → what is found, like query.
+
+``which`` counts the attentions of a forward: mostly one per layer, but some models attend twice.
+"""
+
+_NOW: ContextVar[Callable[[Tensor, Tensor, Tensor, float], Tensor]] = ContextVar("attention")
 
 
 @contextmanager
-def attending(causal: PreTrainedModel, attention: Attention) -> Iterator[dict[str, Any]]:
-    """Within this context the model attends in that way; its forward takes the keywords."""
+def attending(causal: PreTrainedModel, attention: Attention) -> Iterator[None]:
+    """One forward of the model within this context attends in that way."""
+    which = count()
+    token = _NOW.set(lambda *given: attention(next(which), *given))
     config = causal.get_decoder().config
     before = config._attn_implementation
     config._attn_implementation = NAME
     try:
-        yield {"truing_attention": attention, "use_cache": False}
+        yield
     finally:
+        _NOW.reset(token)
         config._attn_implementation = before
 
 
@@ -50,12 +63,18 @@ def _attend(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """One layer, as transformers calls it. Values may be narrower than keys, but not for flash attention."""
-    if dropout:
-        raise ModelError("attention in a tree has no dropout", got=dropout, expected=0)
+    asked = [name for name in UNKNOWN if kwargs.get(name) is not None]
+    if dropout or attention_mask is not None or asked or kwargs.get("is_causal") is False:
+        raise ModelError(
+            "this model's attention cannot be computed in a tree",
+            got=asked or {"dropout": dropout, "mask": attention_mask is not None},
+            expected="plain causal attention",
+            remedy="use another architecture",
+        )
     width, narrow = query.shape[-1], value.shape[-1]
     wide = nn.functional.pad(value, (0, width - narrow)) if narrow < width else value
     scale = width**-0.5 if scaling is None else scaling
-    out = kwargs["truing_attention"](int(module.layer_idx), query, key, wide, scale)  # type: ignore[arg-type]
+    out = _NOW.get()(query, key, wide, scale)
     return out[..., :narrow].transpose(1, 2).contiguous(), None
 
 

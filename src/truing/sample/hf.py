@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from truing.contract import SamplingContract
 from truing.errors import DataError
-from truing.models.forward import no_tree
+from truing.models.forward import check_positions, no_tree
 from truing.sample.drawing import Completion, Request, Row, draw_ids
 from truing.sample.padded import PaddedRows
 from truing.sample.tree import TreeRows
@@ -31,6 +31,10 @@ class HFSampler:
     def renew(self, version: int, weight_digest: str) -> None:
         """The model has other weights now: nothing that was computed before is true of them."""
         self.version, self.weight_digest = version, weight_digest
+        self.forget()
+
+    def forget(self) -> None:
+        """No episode goes on: free what was kept for their next turns."""
         self._tree = TreeRows(self.model)
 
     @torch.inference_mode()
@@ -56,6 +60,7 @@ class HFSampler:
     def _engine(self, requests: Sequence[Request], contract: SamplingContract) -> TreeRows | PaddedRows:
         """A tree where the model can have one. On CUDA many small steps cost more than the pads."""
         longest = max((len(request.prompt_ids) for request in requests), default=0) + contract.max_new_tokens
+        check_positions(self.model, longest)
         trees = self.model.device.type == "cpu" and not no_tree(self.model, longest)
         return self._tree if trees else self._padded
 

@@ -52,10 +52,15 @@ class TreeRows:
 
     def parts(self, requests: Sequence[Request], max_rows: int) -> list[list[int]]:
         """Requests to draw together, like prompts side by side; drops parked rows that none continues."""
-        continued = {request.episode for request in requests}
-        self._parked = {episode: row for episode, row in self._parked.items() if episode in continued}
-        parts = cut([request.prompt_ids for request in requests], PREFILL_TOKENS)
-        return [part[i : i + max_rows] for part in parts for i in range(0, len(part), max_rows)]
+        held = {r.episode: row for r in requests if (row := self._continued(r))}
+        self._parked = {episode: row for episode, row in held.items() if episode is not None}
+        known = [i for i, request in enumerate(requests) if request.episode in self._parked]
+        new = [i for i, request in enumerate(requests) if request.episode not in self._parked]
+        known.sort(key=lambda i: requests[i].prompt_ids.tolist())
+        parts = [
+            [new[i] for i in part] for part in cut([requests[i].prompt_ids for i in new], PREFILL_TOKENS)
+        ]
+        return [part[i : i + max_rows] for part in [known, *parts] for i in range(0, len(part), max_rows)]
 
     def begin(self, requests: Sequence[Request]) -> Tensor:
         """Logits [N, V] of the first ids of these rows."""
@@ -87,12 +92,17 @@ class TreeRows:
         """No row goes on."""
         self.keep([])
 
-    def _claim(self, request: Request) -> Held | None:
+    def _continued(self, request: Request) -> Held | None:
         """The parked row that a request continues, by its ids."""
-        row = None if request.episode is None else self._parked.pop(request.episode, None)
+        row = None if request.episode is None else self._parked.get(request.episode)
         prompt = request.prompt_ids.tolist()
-        if row is None or len(row.ids) >= len(prompt) or prompt[: len(row.ids)] != row.ids:
-            return None
+        return row if row and len(row.ids) < len(prompt) and prompt[: len(row.ids)] == row.ids else None
+
+    def _claim(self, request: Request) -> Held | None:
+        """The same, which is no longer parked."""
+        row = self._continued(request)
+        if row and request.episode is not None:
+            del self._parked[request.episode]
         return row
 
     def _prefill(self, prompts: Sequence[Tensor]) -> Iterator[Held]:
@@ -148,8 +158,9 @@ class TreeRows:
 
 
 def _part(run: Run, start: int, end: int) -> Run:
-    """A run within a run."""
+    """A run within a run; a copy, so that it does not keep the whole."""
     keys, values = (
-        {layer: each[:, :, start:end] for layer, each in held.items()} for held in (run.keys, run.values)
+        {layer: each[:, :, start:end].clone() for layer, each in held.items()}
+        for held in (run.keys, run.values)
     )
     return Run(keys, values)

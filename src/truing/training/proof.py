@@ -3,16 +3,18 @@
 from collections.abc import Iterator, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from truing.algos.grpo import no_turn_rewards
 from truing.checks import check_tasks, spread
 from truing.checks.trial import hold_trial
 from truing.config import GrpoConfig
-from truing.contract import RAW
+from truing.contract import RAW, SamplingContract
 from truing.errors import ModelError
 from truing.models.score import autocast, causal_model, score
 from truing.rollout.collect import Scene
+from truing.sample.drawing import Request
+from truing.sample.hf import HFSampler
 from truing.training.collate import collate
 from truing.types import Origin, Sample, Task
 
@@ -44,7 +46,8 @@ def prove_forward(policy: nn.Module) -> None:
     causal = causal_model(policy)
     policy.eval()
     vocabulary = causal.config.get_text_config().vocab_size
-    samples = [_proof_sample(name, step, vocabulary) for name, step in (("one", 7), ("two", 11))]
+    prompt, counting = torch.arange(PROMPT) % vocabulary, torch.arange(ANSWER)
+    samples = [_proof_sample(str(step), prompt, counting * step % vocabulary) for step in (7, 11)]
     batch = collate(samples)
     scored = score(policy, batch, batch.policy_mask).logprob[batch.policy_mask].cpu()
     with autocast(causal.device):
@@ -62,16 +65,40 @@ def prove_forward(policy: nn.Module) -> None:
         )
 
 
-def _proof_sample(name: str, step: int, vocabulary: int) -> Sample:
-    """A prompt that all have, and an answer of ids that are ``step`` apart."""
-    answer = torch.arange(ANSWER) * step % vocabulary
-    drawn = torch.arange(PROMPT + ANSWER) >= PROMPT
+@torch.no_grad()
+def prove_sampler(policy: nn.Module, sampler: HFSampler) -> None:
+    """Raise unless the log-probabilities that the sampler records are those that ``score`` finds."""
+    contract = SamplingContract(max_new_tokens=ANSWER)
+    vocabulary = causal_model(policy).config.get_text_config().vocab_size
+    prompts = [torch.arange(length) % vocabulary for length in (PROMPT, PROMPT + 1)]
+    drawn = sampler.generate([Request(ids, ("proof", i)) for i, ids in enumerate(prompts)], contract)
+    samples = [
+        _proof_sample(str(i), ids, each.token_ids)
+        for i, (ids, each) in enumerate(zip(prompts, drawn, strict=True))
+    ]
+    batch = collate(samples)
+    scored = score(policy, batch, batch.policy_mask).logprob[batch.policy_mask].cpu()
+    difference = (scored - torch.cat([each.logprob for each in drawn])).abs().max().item()
+    tolerance = TOLERANCE[causal_model(policy).device.type]
+    if difference > tolerance:
+        raise ModelError(
+            f"the sampler does not compute what the trainer does ({causal_model(policy).config.model_type})",
+            got=f"log-probabilities that differ by up to {difference:.2g} nats",
+            expected=f"at most {tolerance}",
+            remedy="its attention is unusual: use another architecture",
+        )
+
+
+def _proof_sample(name: str, prompt: Tensor, answer: Tensor) -> Sample:
+    """A prompt and an answer to it."""
+    token_ids = torch.cat([prompt, answer])
+    drawn = torch.arange(len(token_ids)) >= len(prompt)
     return Sample.bare(
         **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
-        prompt_length=PROMPT,
+        prompt_length=len(prompt),
         turns=(),
         contract=RAW,
-        token_ids=torch.cat([torch.arange(PROMPT) % vocabulary, answer]),
+        token_ids=token_ids,
         origin=torch.where(drawn, Origin.SAMPLED, Origin.PROMPT).to(torch.uint8),
         policy_mask=drawn,
     )

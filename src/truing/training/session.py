@@ -23,7 +23,7 @@ from truing.rollout.voices import Policy, Script, forced_ids
 from truing.sample.hf import HFSampler
 from truing.sample.sync import sampler_copy, sync
 from truing.training.evaluate import Evaluation, evaluate
-from truing.training.proof import prove_forward
+from truing.training.proof import prove_forward, prove_sampler
 from truing.training.restore import open_policy
 from truing.types import RolloutGroup, Task
 
@@ -58,20 +58,18 @@ class Session:
         force_rate: float = 0.0,
     ) -> list[RolloutGroup]:
         """Attempt tasks with the sampler's weights, and grade; some turns begin with the forced prefix."""
-        return collect(
-            tasks,
-            group_size=group_size,
-            scene=self.scene(contract),
-            voice=Policy(
-                self.sampler,
-                contract,
-                forced_ids(self.chat, self.recipe.episode.forced_prefix),
-                force_rate,
-                self.grammars,
-            ),
-            grade=partial(grade, rewards=self.env.rewards),
-            key=(self.recipe.seed, *key),
-        )
+        prefix = forced_ids(self.chat, self.recipe.episode.forced_prefix)
+        try:
+            return collect(
+                tasks,
+                group_size=group_size,
+                scene=self.scene(contract),
+                voice=Policy(self.sampler, contract, prefix, force_rate, self.grammars),
+                grade=partial(grade, rewards=self.env.rewards),
+                key=(self.recipe.seed, *key),
+            )
+        finally:
+            self.sampler.forget()
 
     def demonstrate(self, tasks: Sequence[Task], key: tuple[object, ...]) -> list[RolloutGroup]:
         """The tasks' demonstrations, played in their own worlds."""
@@ -122,6 +120,7 @@ def open_session(recipe: Recipe, env: Env) -> Session:
     prove_forward(policy)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     sampler = HFSampler(sampler_copy(policy), context_length=loaded.context_length)
+    prove_sampler(policy, sampler)
     vocabulary = sampler.model.config.get_text_config().vocab_size  # tokenizers may have fewer ids
     return Session(
         recipe=recipe,

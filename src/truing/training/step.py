@@ -86,13 +86,14 @@ def annotate(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
     if learner.reference is None:
         return list(samples)
     annotated: dict[str, Sample] = {}
-    for micro in split(causal_model(learner.model), samples, learner.optimizer_cfg.micro_batch_tokens):
+    compared = [sample for sample in samples if sample.kl_mask.any()]
+    for micro in split(causal_model(learner.model), compared, learner.optimizer_cfg.micro_batch_tokens):
         batch = collate(micro)
         logprob_BT = learner.reference.score(batch, batch.kl_mask).logprob.cpu()
         for b, sample in enumerate(micro):
             ref = torch.where(sample.kl_mask, logprob_BT[b, : len(sample)], torch.nan)
             annotated[sample.sample_id] = replace(sample, ref_logprob=ref)
-    return [annotated[sample.sample_id] for sample in samples]
+    return [annotated.get(sample.sample_id, sample) for sample in samples]
 
 
 def minibatches(samples: Sequence[Sample], cfg: Any, key: tuple[object, ...]) -> Iterator[list[Sample]]:

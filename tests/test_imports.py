@@ -35,8 +35,9 @@ MAY_IMPORT = {
     "display": "types",
     "api": "errors types config record chat models rewards envs rollout checks training display",
     "__init__": "messages types rewards envs api",
+    "bench": "errors types models rewards api",
     "recipe_page": "config record envs",
-    "cli": "errors types config record models checks training api",
+    "cli": "errors types config record models checks training api bench",
     "__main__": "cli",
 }
 """The product, from the bottom up."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import truing
+from truing.api import train
 from truing.bench.cases import MODEL, Case, letters
 from truing.rewards import Rewards
 from truing.types import Task
@@ -39,7 +39,7 @@ def measure(case: Case, steps: int) -> dict[str, float]:
             parts.append(facts["record"].seconds)
 
     with tempfile.TemporaryDirectory() as folder:
-        truing.train(recipe(case, steps), env=Sums(case, steps), out=Path(folder) / "run", watch=watch)
+        train(recipe(case, steps), env=Sums(case, steps), out=Path(folder) / "run", watch=watch)
     last = parts[-1]
     return {
         "step": ended[-1] - ended[-2],

@@ -40,8 +40,8 @@ def split(causal: PreTrainedModel, samples: Sequence[Sample], max_tokens: int) -
     if not samples:
         return []
     sequences = [sample.token_ids[:-1] for sample in samples]
-    padded = no_tree(causal, max(map(len, sequences)))
-    parts = _cut_padded(sequences, max_tokens) if padded else cut(sequences, max_tokens)
+    in_parts = _cut_padded if no_tree(causal, max(map(len, sequences))) else cut
+    parts = in_parts(sequences, max_tokens)
     return [[samples[b] for b in part] for part in parts]
 
 
@@ -74,7 +74,7 @@ def no_tree(causal: PreTrainedModel, longest: int) -> str:
     window = getattr(config, "sliding_window", None)
     slides = "sliding_attention" in kinds or not getattr(config, "layer_types", None)
     if window is not None and slides and longest > window:
-        return f"{config.model_type} sees {window} tokens back, and a sample is longer"
+        return f"{config.model_type} sees {window} tokens back"
     return ""
 
 

@@ -1,6 +1,7 @@
 """Keys and values of rows' own tokens: a table with room to grow, of which each row fills its length."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -11,38 +12,39 @@ ROOM = 64
 """Tables grow by so many tokens at a time."""
 
 
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """One row's own tokens: by layer their keys and values, [2, key heads, length, D]."""
+
+    length: int = 0
+    layers: dict[int, Tensor] = field(default_factory=dict)
+
+
 class Tails:
-    """N rows; by layer a table of keys and one of values, each [N, key heads, room, D]."""
+    """N rows; by layer a table of their keys and values, [2, N, key heads, room, D]."""
 
-    def __init__(self, lengths: Sequence[int]) -> None:
-        self.lengths = list(lengths)
-        self.keys: dict[int, Tensor] = {}
-        self.values: dict[int, Tensor] = {}
+    def __init__(self, tails: Sequence[Tail]) -> None:
+        self.lengths = [tail.length for tail in tails]
+        self.tables: dict[int, Tensor] = {}
+        filled = next((tail for tail in tails if tail.length), Tail())
+        for layer, held in filled.layers.items():
+            table = held.new_zeros(2, len(tails), held.shape[1], _room(max(self.lengths)), held.shape[3])
+            for i, tail in enumerate(tails):
+                if tail.length:
+                    table[:, i, :, : tail.length] = tail.layers[layer]
+            self.tables[layer] = table
 
-    @classmethod
-    def of(cls, rows: Sequence["Tails"]) -> "Tails":
-        """One table of several single rows."""
-        joined = cls([row.lengths[0] for row in rows])
-        filled = next((row for row in rows if row.keys), joined)
-        room = _room(max(joined.lengths, default=0))
-        for held in ("keys", "values"):
-            for layer, like in getattr(filled, held).items():
-                table = like.new_zeros(len(rows), like.shape[1], room, like.shape[3])
-                for i, row in enumerate(rows):
-                    if row.lengths[0]:
-                        length = row.lengths[0]
-                        table[i, :, :length] = getattr(row, held)[layer][0, :, :length]
-                getattr(joined, held)[layer] = table
-        return joined
+    def tail(self, i: int) -> Tail:
+        """A copy of one row, which does not keep the whole."""
+        length = self.lengths[i]
+        return Tail(length, {layer: table[:, i, :, :length].clone() for layer, table in self.tables.items()})
 
-    def chosen(self, rows: Sequence[int]) -> "Tails":
-        """These rows alone."""
-        part = Tails([self.lengths[i] for i in rows])
-        room = _room(max(part.lengths, default=0))
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these rows only."""
+        self.lengths = [self.lengths[i] for i in rows]
+        room = _room(max(self.lengths, default=0))
         index = torch.tensor(rows, dtype=torch.long)
-        part.keys = {layer: table[:, :, :room][index] for layer, table in self.keys.items()}
-        part.values = {layer: table[:, :, :room][index] for layer, table in self.values.items()}
-        return part
+        self.tables = {layer: table[:, index, :, :room] for layer, table in self.tables.items()}
 
     def advance(self, counts: Sequence[int]) -> None:
         """All layers have the new tokens now."""
@@ -52,8 +54,7 @@ class Tails:
         self, layer: int, met: Pieces, key: Tensor, value: Tensor, scale: float, counts: Sequence[int]
     ) -> None:
         """Let each row's new queries, ``counts`` of them, meet what it holds and themselves; hold them."""
-        keys = self._table(self.keys, layer, key, counts)
-        values = self._table(self.values, layer, value, counts)
+        keys, values = self._table(layer, key, counts)
         if max(counts) == 1:
             rows, lengths = torch.arange(len(counts)), torch.tensor(self.lengths)
             keys[rows, :, lengths] = key[0].transpose(0, 1)
@@ -69,15 +70,15 @@ class Tails:
             keys[i, :, held : held + n], values[i, :, held : held + n] = key[0, :, new], value[0, :, new]
             start += n
 
-    def _table(self, held: dict[int, Tensor], layer: int, like: Tensor, counts: Sequence[int]) -> Tensor:
+    def _table(self, layer: int, like: Tensor, counts: Sequence[int]) -> Tensor:
         """The table of a layer, with room for the new tokens."""
         room = _room(max(length + n for length, n in zip(self.lengths, counts, strict=True)))
-        table = held.get(layer)
-        if table is None or table.shape[2] < room:
-            larger = like.new_zeros(len(counts), like.shape[1], room, like.shape[3])
+        table = self.tables.get(layer)
+        if table is None or table.shape[3] < room:
+            larger = like.new_zeros(2, len(counts), like.shape[1], room, like.shape[3])
             if table is not None:
-                larger[:, :, : table.shape[2]] = table
-            held[layer] = table = larger
+                larger[:, :, :, : table.shape[3]] = table
+            self.tables[layer] = table = larger
         return table
 
 

@@ -4,7 +4,7 @@ A row is a path of shared runs of tokens, and a tail of its own. When its turn e
 of the same episode whose ids continue it goes on from there.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 
@@ -16,27 +16,29 @@ from truing.models.forward import decode
 from truing.models.tree import cut, grow
 from truing.models.tree_attention import Pieces, along
 from truing.sample.drawing import Request
-from truing.sample.tails import Tails
+from truing.sample.tails import Tail, Tails
 
 PREFILL_TOKENS = 16384
 """Tokens of prompts that are computed at one time."""
 
 
+Episode = tuple[object, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
-    """Keys and values of tokens that rows share, by layer: each [1, key heads, n, D]."""
+    """Keys and values of tokens that rows share: by layer [2, 1, key heads, n, D]."""
 
-    keys: dict[int, Tensor]
-    values: dict[int, Tensor]
+    layers: dict[int, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """The ids whose keys and values are there: those of a path of runs, then its own."""
+    """A row's ids whose keys and values are there: those of a path of runs, then those of its tail."""
 
+    episode: Episode | None
     ids: list[int]
     path: tuple[Run, ...]
-    tail: Tails  # of one row
 
 
 class TreeRows:
@@ -44,16 +46,14 @@ class TreeRows:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
-        self._parked: dict[tuple[object, ...], Held] = {}
-        self._episodes: list[tuple[object, ...] | None] = []
-        self._ids: list[list[int]] = []
-        self._paths: list[tuple[Run, ...]] = []
+        self._parked: dict[Episode, tuple[Held, Tail]] = {}
+        self._rows: list[Held] = []
         self._tails = Tails([])
 
     def parts(self, requests: Sequence[Request], max_rows: int) -> list[list[int]]:
         """Requests to draw together, like prompts side by side; drops parked rows that none continues."""
-        held = {r.episode: row for r in requests if (row := self._continued(r))}
-        self._parked = {episode: row for episode, row in held.items() if episode is not None}
+        going_on = {request.episode for request in requests if self._continued(request)}
+        self._parked = {episode: row for episode, row in self._parked.items() if episode in going_on}
         known = [i for i, request in enumerate(requests) if request.episode in self._parked]
         new = [i for i, request in enumerate(requests) if request.episode not in self._parked]
         known.sort(key=lambda i: requests[i].prompt_ids.tolist())
@@ -64,15 +64,14 @@ class TreeRows:
 
     def begin(self, requests: Sequence[Request]) -> Tensor:
         """Logits [N, V] of the first ids of these rows."""
-        claimed = [self._claim(request) for request in requests]
-        unknown = [r.prompt_ids for r, row in zip(requests, claimed, strict=True) if row is None]
-        fresh = self._prefill(unknown)
-        rows = [next(fresh) if row is None else row for row in claimed]
-        self._episodes = [request.episode for request in requests]
-        self._ids = [row.ids for row in rows]
-        self._paths = [row.path for row in rows]
-        self._tails = Tails.of([row.tail for row in rows])
-        return self._go_on([r.prompt_ids[len(ids) :] for r, ids in zip(requests, self._ids, strict=True)])
+        parked = [self._claim(request) for request in requests]
+        new = self._prefill([r for r, row in zip(requests, parked, strict=True) if row is None])
+        rows = [(next(new), Tail()) if row is None else row for row in parked]
+        self._rows = [held for held, _ in rows]
+        self._tails = Tails([tail for _, tail in rows])
+        return self._go_on(
+            [r.prompt_ids[len(held.ids) :] for r, (held, _) in zip(requests, rows, strict=True)]
+        )
 
     def step(self, ids_N: Tensor) -> Tensor:
         """Logits [N, V] of the next ids, after these."""
@@ -80,76 +79,76 @@ class TreeRows:
 
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows only; others are parked where they are turns of an episode."""
-        for i in set(range(len(self._ids))) - set(rows):
-            if (episode := self._episodes[i]) is not None:
-                self._parked[episode] = Held(self._ids[i], self._paths[i], self._tails.chosen([i]))
-        self._episodes = [self._episodes[i] for i in rows]
-        self._ids = [self._ids[i] for i in rows]
-        self._paths = [self._paths[i] for i in rows]
-        self._tails = self._tails.chosen(rows)
+        for i in set(range(len(self._rows))) - set(rows):
+            if (episode := self._rows[i].episode) is not None:
+                self._parked[episode] = self._rows[i], self._tails.tail(i)
+        self._rows = [self._rows[i] for i in rows]
+        self._tails.keep(rows)
 
     def end(self) -> None:
         """No row goes on."""
         self.keep([])
 
-    def _continued(self, request: Request) -> Held | None:
-        """The parked row that a request continues, by its ids."""
-        row = None if request.episode is None else self._parked.get(request.episode)
-        prompt = request.prompt_ids.tolist()
-        return row if row and len(row.ids) < len(prompt) and prompt[: len(row.ids)] == row.ids else None
+    def _continued(self, request: Request) -> bool:
+        """Whether a request goes on, by its ids, from where its episode is parked."""
+        if request.episode not in self._parked:
+            return False
+        ids, prompt = self._parked[request.episode][0].ids, request.prompt_ids.tolist()
+        return len(ids) < len(prompt) and prompt[: len(ids)] == ids
 
-    def _claim(self, request: Request) -> Held | None:
-        """The same, which is no longer parked."""
-        row = self._continued(request)
-        if row and request.episode is not None:
-            del self._parked[request.episode]
-        return row
+    def _claim(self, request: Request) -> tuple[Held, Tail] | None:
+        """The parked row that a request continues; it is parked no longer."""
+        if request.episode is None or not self._continued(request):
+            return None
+        return self._parked.pop(request.episode)
 
-    def _prefill(self, prompts: Sequence[Tensor]) -> Iterator[Held]:
+    def _prefill(self, requests: Sequence[Request]) -> Iterator[Held]:
         """Rows of prompts of which all but the last id is computed, each distinct prefix once."""
-        if not any(len(ids) > 1 for ids in prompts):
-            yield from (Held([], (), Tails([0])) for _ in prompts)
+        computed = [request.prompt_ids[:-1] for request in requests]
+        if not any(map(len, computed)):
+            yield from (Held(request.episode, [], ()) for request in requests)
             return
-        tree = grow([ids[:-1] for ids in prompts])
+        tree = grow(computed)
         along_tree = along(tree, self.model.device)
-        whole = Run({}, {})
+        whole: dict[int, Tensor] = {}
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-            whole.keys[layer], whole.values[layer] = key, value
+            whole[layer] = torch.stack([key, value])
             return along_tree(layer, query, key, value, scale)
 
         decode(self.model, tree.token_ids_L, tree.position_ids_L, attend)
         runs = [(segment, _part(whole, segment.start, segment.end)) for segment in tree.segments()]
-        for ids, place in zip(prompts, tree.places, strict=True):
+        for request, ids, place in zip(requests, computed, tree.places, strict=True):
             last = int(place[-1]) if len(place) else -1
             path = tuple(run for segment, run in runs if segment.start <= last < segment.last)
-            yield Held(ids[:-1].tolist(), path, Tails([0]))
+            yield Held(request.episode, ids.tolist(), path)
 
     def _go_on(self, fed: Sequence[Tensor]) -> Tensor:
         """Feed each row some ids, at least one: logits [N, V] after the last of each."""
         counts = [len(ids) for ids in fed]
         ends = list(accumulate(counts, initial=0))
-        positions = [torch.arange(len(ids), len(ids) + n) for ids, n in zip(self._ids, counts, strict=True)]
-        shared = list(self._shared(ends))
+        starts = [len(row.ids) for row in self._rows]
+        positions = [torch.arange(start, start + n) for start, n in zip(starts, counts, strict=True)]
+        met_by = list(self._met_by(ends))
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
             met = Pieces(query)
-            for run, queries in shared:
-                met.meet(queries, run.keys[layer], run.values[layer], scale, causal=False)
+            for run, queries in met_by:
+                met.meet(queries, *run.layers[layer], scale, causal=False)
             self._tails.meet(layer, met, key, value, scale, counts)
             return met.out
 
         hidden_LD = decode(self.model, torch.cat(list(fed)), torch.cat(positions), attend)
         self._tails.advance(counts)
-        for row, ids in zip(self._ids, fed, strict=True):
-            row.extend(ids.tolist())
+        for row, ids in zip(self._rows, fed, strict=True):
+            row.ids.extend(ids.tolist())
         return self.model.get_output_embeddings()(hidden_LD[torch.tensor(ends[1:]) - 1])
 
-    def _shared(self, ends: Sequence[int]) -> Iterator[tuple[Run, slice]]:
-        """Each run, with the ids that are fed to rows of its path; such rows mostly stand side by side."""
+    def _met_by(self, ends: Sequence[int]) -> Iterator[tuple[Run, slice]]:
+        """Each run, with the fed ids of rows whose path it is on; such rows mostly stand side by side."""
         rows_of: dict[Run, list[int]] = {}
-        for i, path in enumerate(self._paths):
-            for run in path:
+        for i, row in enumerate(self._rows):
+            for run in row.path:
                 rows_of.setdefault(run, []).append(i)
         for run, rows in rows_of.items():
             for _, stretch in groupby(enumerate(rows), key=lambda pair: pair[1] - pair[0]):
@@ -157,10 +156,6 @@ class TreeRows:
                 yield run, slice(ends[side_by_side[0]], ends[side_by_side[-1] + 1])
 
 
-def _part(run: Run, start: int, end: int) -> Run:
-    """A run within a run; a copy, so that it does not keep the whole."""
-    keys, values = (
-        {layer: each[:, :, start:end].clone() for layer, each in held.items()}
-        for held in (run.keys, run.values)
-    )
-    return Run(keys, values)
+def _part(whole: Mapping[int, Tensor], start: int, end: int) -> Run:
+    """A run within what was computed; a copy, so that it does not keep the whole."""
+    return Run({layer: held[:, :, :, start:end].clone() for layer, held in whole.items()})

@@ -93,8 +93,10 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
 
 def _slower(session: Session) -> Iterator[str]:
     """What this model cannot do, and what that costs."""
-    if why := no_tree(causal_model(session.policy), longest=0):
-        yield f"{why}: what samples have in common is computed for each of them"
+    for longest, which in ((0, "samples"), (session.loaded.context_length, "longer samples")):
+        if why := no_tree(causal_model(session.policy), longest):
+            yield f"{why}: what {which} have in common is computed for each of them"
+            return
 
 
 def _keep_tokenizer(session: Session, folder: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from truing.algos.grpo import no_turn_rewards
 from truing.checks import check_tasks, spread
@@ -54,22 +55,20 @@ def prove_forward(policy: nn.Module) -> None:
         logits = causal(input_ids=batch.token_ids.to(causal.device)).logits[:, PROMPT - 1 : -1].float()
     answers = batch.token_ids[:, PROMPT:, None].to(causal.device)
     plain = logits.log_softmax(-1).gather(2, answers).flatten().cpu()
-    difference = (scored - plain).abs().max().item()
-    tolerance = TOLERANCE[causal.device.type]
-    if difference > tolerance:
-        raise ModelError(
-            f"Truing's forward is not this model's own ({causal.config.model_type})",
-            got=f"log-probabilities that differ by up to {difference:.2g} nats",
-            expected=f"at most {tolerance}",
-            remedy="its logits are scaled or capped, or its attention is unusual: use another architecture",
-        )
+    _refuse(
+        causal,
+        scored - plain,
+        "Truing's forward is not this model's own",
+        "its logits are scaled or capped, or its attention is unusual: use another architecture",
+    )
 
 
 @torch.no_grad()
 def prove_sampler(policy: nn.Module, sampler: HFSampler) -> None:
     """Raise unless the log-probabilities that the sampler records are those that ``score`` finds."""
+    causal = causal_model(policy)
     contract = SamplingContract(max_new_tokens=ANSWER)
-    vocabulary = causal_model(policy).config.get_text_config().vocab_size
+    vocabulary = causal.config.get_text_config().vocab_size
     prompts = [torch.arange(length) % vocabulary for length in (PROMPT, PROMPT + 1)]
     drawn = sampler.generate([Request(ids, ("proof", i)) for i, ids in enumerate(prompts)], contract)
     samples = [
@@ -78,14 +77,23 @@ def prove_sampler(policy: nn.Module, sampler: HFSampler) -> None:
     ]
     batch = collate(samples)
     scored = score(policy, batch, batch.policy_mask).logprob[batch.policy_mask].cpu()
-    difference = (scored - torch.cat([each.logprob for each in drawn])).abs().max().item()
-    tolerance = TOLERANCE[causal_model(policy).device.type]
-    if difference > tolerance:
+    _refuse(
+        causal,
+        scored - torch.cat([each.logprob for each in drawn]),
+        "the sampler does not compute what the trainer does",
+        "its attention is unusual: use another architecture",
+    )
+
+
+def _refuse(causal: PreTrainedModel, difference_N: Tensor, what: str, remedy: str) -> None:
+    """Raise where log-probabilities differ by more than rounding."""
+    largest, tolerance = difference_N.abs().max().item(), TOLERANCE[causal.device.type]
+    if not largest <= tolerance:  # NaN is no proof
         raise ModelError(
-            f"the sampler does not compute what the trainer does ({causal_model(policy).config.model_type})",
-            got=f"log-probabilities that differ by up to {difference:.2g} nats",
+            f"{what} ({causal.config.model_type})",
+            got=f"log-probabilities that differ by up to {largest:.2g} nats",
             expected=f"at most {tolerance}",
-            remedy="its attention is unusual: use another architecture",
+            remedy=remedy,
         )
 
 

@@ -3,7 +3,8 @@
 import torch
 
 from truing.contract import RAW, SamplingContract
-from truing.types import FinishReason, Origin, Sample, TurnSpan
+from truing.outcomes import FinishReason
+from truing.types import Origin, Sample, TurnSpan
 
 
 def sample(prompt: list[int], answer: list[int], *, name: str = "s", group: str = "g", **known) -> Sample:

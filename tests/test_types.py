@@ -8,21 +8,9 @@ from samples import sample
 
 from truing.contract import RAW, SamplingContract
 from truing.errors import ContractError
+from truing.outcomes import FinishReason, Status
 from truing.training.collate import collate
-from truing.types import (
-    MASKS,
-    NUMBERS,
-    Excluded,
-    FinishReason,
-    Origin,
-    Rollout,
-    RolloutGroup,
-    Sample,
-    Status,
-    Support,
-    Task,
-    Turn,
-)
+from truing.types import MASKS, NUMBERS, Excluded, Origin, Rollout, RolloutGroup, Sample, Support, Task, Turn
 
 TASK = Task("t", "test", ({"role": "user", "content": "?"},))
 PROMPT_LENGTH, LENGTH = 2, 4

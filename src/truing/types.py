@@ -9,7 +9,7 @@ never 0. Shape suffixes (T tokens, B samples, K ids of a support) are listed in 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from truing.contract import SamplingContract
 from truing.errors import ContractError
 from truing.messages import Message, Said, ToolSpec
+from truing.outcomes import EndedBy, FinishReason, Status
 
 
 class Origin(IntEnum):
@@ -39,35 +40,6 @@ class Excluded(IntEnum):
     STRUCTURE = 2  # scaffolding of a tool call, under mask = "no_structure"
     FORCED_ACTION = 3  # its turn began with forced tokens, under mask = "action"
     NOT_KEPT = 4  # its rollout failed, or earned too little for rejection sampling
-
-
-class FinishReason(StrEnum):
-    """Why a turn ended."""
-
-    STOP = "stop"  # a stop id was drawn
-    LENGTH = "length"  # max_new_tokens was reached first
-    TOOL = "tool"  # the turn ended in a tool call
-    ERROR = "error"  # the sampler or the environment failed
-    DEMO = "demo"  # a demonstration: nobody sampled it
-
-
-class Status(StrEnum):
-    """What became of a rollout. An error is recorded as such and is never a reward of 0."""
-
-    DONE = "done"
-    TRUNCATED = "truncated"
-    ERROR = "error"
-
-
-class EndedBy(StrEnum):
-    """What ended a rollout."""
-
-    WORLD = "world"  # the world had nothing more to say
-    LENGTH = "length"  # a turn reached max_new_tokens
-    TURNS = "turns"  # max_turns
-    CONTEXT = "context"  # the next turn would not fit the model's context
-    TIME = "time"  # the time limit of an episode
-    ERROR = "error"  # the world, a tool or a grader failed
 
 
 @dataclass(frozen=True)

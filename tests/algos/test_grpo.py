@@ -12,8 +12,9 @@ from truing.config import GrpoConfig
 from truing.contract import SamplingContract
 from truing.errors import ContractError, RewardError
 from truing.ops.losses import OBJECTIVES
+from truing.outcomes import FinishReason
 from truing.training.collate import collate
-from truing.types import FinishReason, Scores, TurnSpan
+from truing.types import Scores, TurnSpan
 
 GRPO = ALGORITHMS["grpo"]
 CONTRACT = SamplingContract(max_new_tokens=10)

@@ -10,9 +10,10 @@ from samples import sample
 from truing.algos import ALGORITHMS
 from truing.config import RftConfig, Stage
 from truing.contract import RAW
+from truing.outcomes import FinishReason, Status
 from truing.rollout.flatten import flatten
 from truing.training.collate import collate
-from truing.types import Excluded, FinishReason, Origin, Rollout, Scores, Status, Task, Turn
+from truing.types import Excluded, Origin, Rollout, Scores, Task, Turn
 
 SFT, RFT = ALGORITHMS["sft"], ALGORITHMS["rft"]
 TASK = Task("t", "test", ({"role": "user", "content": "?"},))

@@ -8,10 +8,11 @@ from truing.config import EpisodeConfig
 from truing.contract import RAW
 from truing.envs.tools import tool
 from truing.messages import answer_to
+from truing.outcomes import EndedBy, FinishReason, Status
 from truing.rollout.flatten import flatten
 from truing.rollout.seat import Seat
 from truing.sample.drawing import Completion
-from truing.types import EndedBy, FinishReason, Origin, Status, Task
+from truing.types import Origin, Task
 
 STOPS = (
     "<|im_end|>",

@@ -13,8 +13,9 @@ from truing.chat.render import text_of
 from truing.chat.token_bytes import token_bytes
 from truing.errors import DataError, ModelError
 from truing.messages import Said, ToolCall
+from truing.outcomes import EndedBy, FinishReason, Status
 from truing.rollout.seat import Seat
-from truing.types import EndedBy, FinishReason, Origin, Status, Task
+from truing.types import Origin, Task
 
 CALL = ToolCall("look", {"word": "été 🙂", "n": 1})
 CALLS, DONE = Said(calls=(CALL,)), Said("It is été 🙂.")

@@ -17,8 +17,9 @@ from truing.cli.tokens import tokens
 from truing.cli.xray import inert, render, token_table, xray
 from truing.contract import SamplingContract
 from truing.errors import ModelError, RecordError
+from truing.outcomes import EndedBy, Status
 from truing.record import RunReader, RunWriter, SampleRow
-from truing.types import EndedBy, Origin, Sample, Status, StepRecord
+from truing.types import Origin, Sample, StepRecord
 
 NAN = float("nan")
 HOSTILE = "\x1b[2J[red]\u202e\\"

@@ -1,7 +1,8 @@
 import pytest
 
 from truing.contract import SamplingContract
-from truing.types import Rollout, Status
+from truing.outcomes import Status
+from truing.types import Rollout
 
 
 @pytest.fixture

@@ -10,9 +10,10 @@ from truing.contract import SamplingContract
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError
 from truing.messages import Said, ToolCall
+from truing.outcomes import Status
 from truing.rewards import grade
 from truing.rollout.worlds import in_threads
-from truing.types import Rollout, Status
+from truing.types import Rollout
 
 TASKSET = textwrap.dedent('''
     import verifiers.v1 as vf

@@ -9,8 +9,9 @@ pytest.importorskip("agentdojo", reason="SKIPPED: pip install truing[agentdojo]"
 from truing.contract import SamplingContract
 from truing.envs import checked_tasks, make_env
 from truing.messages import Said, ToolCall
+from truing.outcomes import Status
 from truing.rewards import grade
-from truing.types import Rollout, Status
+from truing.types import Rollout
 
 
 @pytest.fixture(scope="module")

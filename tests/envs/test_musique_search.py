@@ -12,8 +12,9 @@ from truing.envs.base import Agentic
 from truing.envs.search import Collection, Passage
 from truing.errors import RecipeError
 from truing.messages import Said, ToolCall
+from truing.outcomes import Status
 from truing.rewards import grade
-from truing.types import Rollout, Status
+from truing.types import Rollout
 
 FLOWS = "It flows past the old bridge. " * 20
 

@@ -10,7 +10,8 @@ from truing.contract import SamplingContract
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError
 from truing.messages import Said, ToolCall
-from truing.types import Rollout, Status
+from truing.outcomes import Status
+from truing.types import Rollout
 
 
 def write(folder, files):

@@ -11,8 +11,9 @@ from truing.envs.workspace.kinds import KINDS, OFFICE_KINDS, TINY_KINDS
 from truing.envs.workspace.tools import TOOLS
 from truing.errors import DataError, RecipeError
 from truing.messages import Said, ToolCall
+from truing.outcomes import Status
 from truing.rewards import grade
-from truing.types import Rollout, Status
+from truing.types import Rollout
 
 PER_KIND = 12
 FULL = {"success": 1.0, "progress": 1.0, "valid_calls": 1.0}

@@ -3,9 +3,10 @@
 import torch
 
 from truing.contract import SamplingContract
+from truing.outcomes import EndedBy, FinishReason, Status
 from truing.record import RunWriter, SampleRow
 from truing.record.segments import encode
-from truing.types import EndedBy, FinishReason, Origin, Sample, Status, StepRecord, Support, TurnSpan
+from truing.types import Origin, Sample, StepRecord, Support, TurnSpan
 
 NAN = float("nan")
 

@@ -11,10 +11,11 @@ from recorded import NAN, make_record, make_row, support_of
 
 from truing.contract import SamplingContract
 from truing.errors import ContractError, RecordError
+from truing.outcomes import EndedBy, FinishReason, Status
 from truing.record import RunReader, RunWriter, SampleRow
 from truing.record.lines import dump_json, floats_from_json
 from truing.record.segments import decode, encode
-from truing.types import MASKS, NUMBERS, EndedBy, FinishReason, Origin, Sample, Status, TurnSpan
+from truing.types import MASKS, NUMBERS, Origin, Sample, TurnSpan
 
 FLOATS = st.floats(width=32)
 

@@ -7,8 +7,9 @@ import torch
 
 from truing.contract import SamplingContract
 from truing.errors import RewardError
+from truing.outcomes import Status
 from truing.rewards import PerTurn, grade
-from truing.types import Rollout, Status, Task
+from truing.types import Rollout, Task
 
 TASK = Task("t-17", "test", ({"role": "user", "content": "2 + 2?"},), answer="4")
 

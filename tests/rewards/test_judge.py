@@ -12,10 +12,11 @@ from transformers import PreTrainedTokenizerBase
 
 from truing.contract import SamplingContract
 from truing.errors import JudgeUnavailable, RecipeError, RewardError, SkipGroup
+from truing.outcomes import Status
 from truing.rewards.judge import Judge, read_score
 from truing.rewards.judge_config import JudgeConfig
 from truing.rewards.speakers import LocalModel
-from truing.types import Rollout, Status, Task
+from truing.types import Rollout, Task
 
 TASK = Task(
     "t",

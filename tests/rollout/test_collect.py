@@ -9,13 +9,14 @@ from truing.contract import SamplingContract
 from truing.envs.tools import ToolEpisode, ToolError, tool
 from truing.errors import DataError, SkipGroup
 from truing.messages import Said, ToolCall
+from truing.outcomes import EndedBy, FinishReason, Status
 from truing.rewards import Graded
 from truing.rollout.collect import Scene, collect
 from truing.rollout.flatten import flatten
 from truing.rollout.voices import Policy, Script
 from truing.sample.drawing import Completion
 from truing.sample.hf import HFSampler
-from truing.types import EndedBy, FinishReason, Origin, Status, Task
+from truing.types import Origin, Task
 
 TASK = Task("t", "f", ({"role": "user", "content": "hello"},))
 

@@ -1,8 +1,9 @@
 import torch
 
 from truing.contract import RAW, SamplingContract
+from truing.outcomes import FinishReason, Status
 from truing.rollout.flatten import as_demonstration, flatten, untrained
-from truing.types import Excluded, FinishReason, Origin, Rollout, Status, Support, Task, Turn
+from truing.types import Excluded, Origin, Rollout, Support, Task, Turn
 
 TASK = Task("t", "f", ({"role": "user", "content": "?"},), demonstration="ok")
 

@@ -9,13 +9,14 @@ from truing.config import EpisodeConfig
 from truing.contract import SamplingContract
 from truing.messages import ToolCall, ToolSpec, answer_to
 from truing.models.score import score
+from truing.outcomes import EndedBy
 from truing.rewards import Graded
 from truing.rollout.collect import Scene, collect
 from truing.rollout.flatten import flatten
 from truing.rollout.voices import Policy
 from truing.sample.hf import HFSampler
 from truing.training.collate import collate
-from truing.types import EndedBy, Origin, Task
+from truing.types import Origin, Task
 
 EVERYTHING = {
     "temperature": 1.2,

@@ -13,12 +13,13 @@ from truing.contract import SamplingContract
 from truing.messages import ToolSpec
 from truing.models.score import score
 from truing.ops.sampling import contract_logits, support_mask
+from truing.outcomes import FinishReason
 from truing.rollout.collect import Scene, collect
 from truing.rollout.flatten import as_demonstration, flatten
 from truing.rollout.voices import Policy
 from truing.sample.hf import HFSampler
 from truing.training.collate import collate
-from truing.types import Excluded, FinishReason, Origin, Task
+from truing.types import Excluded, Origin, Task
 
 LOOK = ToolSpec(
     "look",

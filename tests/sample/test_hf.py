@@ -6,10 +6,10 @@ import torch
 from truing.contract import SamplingContract
 from truing.errors import DataError
 from truing.ops.sampling import support_mask
+from truing.outcomes import FinishReason
 from truing.rng import uniforms
 from truing.sample.drawing import Request
 from truing.sample.hf import HFSampler
-from truing.types import FinishReason
 
 EVERYTHING = SamplingContract(
     temperature=1.3,

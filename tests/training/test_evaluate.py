@@ -5,9 +5,10 @@ import pytest
 
 from truing.contract import RAW
 from truing.errors import DataError
+from truing.outcomes import Status
 from truing.training import evaluate as module
 from truing.training.evaluate import Evaluation, bootstrap, evaluate
-from truing.types import Rollout, RolloutGroup, Status, Task
+from truing.types import Rollout, RolloutGroup, Task
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.beta(0.5, 0.5, 60).tolist()

@@ -8,10 +8,11 @@ import torch
 from truing.envs.tools import ToolEpisode, tool
 from truing.errors import RolloutError
 from truing.messages import Said, ToolCall
+from truing.outcomes import EndedBy, Status
 from truing.record import RunReader
 from truing.training.incidents import incidents
 from truing.training.loop import run
-from truing.types import EndedBy, Excluded, Rollout, Status, Task
+from truing.types import Excluded, Rollout, Task
 
 
 @tool

@@ -9,6 +9,7 @@ import torch
 from truing.contract import SamplingContract
 from truing.errors import ContractError
 from truing.ops.losses import OBJECTIVES
+from truing.outcomes import EndedBy, Status
 from truing.record import SampleRow
 from truing.record.keys import check_known
 from truing.training.loss_label import loss_label
@@ -22,7 +23,7 @@ from truing.training.metrics import (
     step_metrics,
     token_metrics,
 )
-from truing.types import EndedBy, Origin, Sample, Status
+from truing.types import Origin, Sample
 
 NAN = float("nan")
 P, G, F, S, D = Origin.PROMPT, Origin.TEMPLATE, Origin.FORCED, Origin.SAMPLED, Origin.DEMO

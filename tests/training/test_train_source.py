@@ -8,9 +8,10 @@ import torch
 from truing.algos import ALGORITHMS
 from truing.api import environment
 from truing.errors import DataError
+from truing.outcomes import FinishReason
 from truing.training.session import open_session
 from truing.training.source import source
-from truing.types import FinishReason, Origin
+from truing.types import Origin
 
 
 @pytest.fixture

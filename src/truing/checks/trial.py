@@ -11,13 +11,14 @@ from truing.chat import Chat, encode_answer
 from truing.contract import RAW
 from truing.errors import DataError, RewardError, SkipGroup, TruingError
 from truing.messages import Said
+from truing.outcomes import FinishReason, Status
 from truing.rewards import Graded, grade
 from truing.rollout.collect import Scene, Voice, collect
 from truing.rollout.flatten import flatten
 from truing.rollout.seat import Seat
 from truing.rollout.voices import Script
 from truing.sample.drawing import Completion
-from truing.types import FinishReason, Origin, Rollout, Sample, Status, Task
+from truing.types import Origin, Rollout, Sample, Task
 
 
 @dataclass(frozen=True, eq=False)

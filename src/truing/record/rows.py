@@ -8,8 +8,9 @@ from torch import Tensor
 
 from truing.errors import ContractError
 from truing.messages import Message
+from truing.outcomes import EndedBy, Status
 from truing.record.lines import floats_from_json
-from truing.types import EndedBy, Sample, Status, StepRecord
+from truing.types import Sample, StepRecord
 
 TRAINER_NUMBERS = ("new_logprob", "entropy", "raw_entropy")
 

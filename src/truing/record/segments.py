@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from truing.contract import SamplingContract
+from truing.outcomes import EndedBy, FinishReason, Status
 from truing.record.lines import dump_json, floats_from_json
 from truing.record.rows import TRAINER_NUMBERS, SampleRow
-from truing.types import MASKS, NUMBERS, EndedBy, FinishReason, Sample, Status, Support, TurnSpan
+from truing.types import MASKS, NUMBERS, Sample, Support, TurnSpan
 
 STREAMS = {  # token streams of a Sample
     "token_ids": (pa.int64(), torch.int64),

@@ -16,11 +16,12 @@ from truing.contract import SamplingContract
 from truing.envs.base import Agentic, Env, Episode
 from truing.errors import DataError, SkipGroup
 from truing.messages import Message
+from truing.outcomes import EndedBy, Status
 from truing.rewards import Graded
 from truing.rollout.seat import Seat
 from truing.rollout.worlds import in_threads
 from truing.sample.drawing import Completion
-from truing.types import EndedBy, Rollout, RolloutGroup, Status, Task
+from truing.types import Rollout, RolloutGroup, Task
 
 Grade = Callable[[Rollout], Graded]
 

@@ -12,8 +12,9 @@ from truing.config import EpisodeConfig
 from truing.contract import SamplingContract
 from truing.envs.base import Episode
 from truing.messages import Message, Said
+from truing.outcomes import EndedBy, FinishReason, Status
 from truing.sample.drawing import Completion, Request
-from truing.types import EndedBy, FinishReason, Origin, Rollout, Status, Task, Turn
+from truing.types import Origin, Rollout, Task, Turn
 
 
 @dataclass(eq=False)

@@ -13,11 +13,12 @@ from truing.config import EpisodeConfig
 from truing.contract import SamplingContract
 from truing.errors import DataError
 from truing.messages import Said
+from truing.outcomes import FinishReason
 from truing.rng import uniforms
 from truing.rollout.seat import Seat
 from truing.sample.drawing import Completion, Request
 from truing.sample.hf import HFSampler
-from truing.types import FinishReason, Origin
+from truing.types import Origin
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,9 @@ from torch import Tensor
 from truing.contract import SamplingContract
 from truing.ops.logprobs import token_logprobs
 from truing.ops.sampling import contract_logits, draw, support_ids
+from truing.outcomes import FinishReason
 from truing.rng import uniforms
-from truing.types import FinishReason, Origin, Support
+from truing.types import Origin, Support
 
 
 class Walk(Protocol):

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from truing.outcomes import EndedBy, Status
 from truing.record.rows import SampleRow
-from truing.types import EndedBy, Excluded, Origin, Status
+from truing.types import Excluded, Origin
 
 CUT_BY = (EndedBy.LENGTH, EndedBy.TURNS, EndedBy.CONTEXT, EndedBy.TIME)
 

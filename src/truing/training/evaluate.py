@@ -8,8 +8,9 @@ import numpy as np
 from scipy import stats
 
 from truing.errors import DataError, RolloutError
+from truing.outcomes import Status
 from truing.rng import generator
-from truing.types import RolloutGroup, Status
+from truing.types import RolloutGroup
 
 LEVEL = 0.95
 RESAMPLES = 9999

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from truing.types import EndedBy, Rollout, Status
+from truing.outcomes import EndedBy, Status
+from truing.types import Rollout
 
 ONCE = ("restarts", "time_limit")
 """Incidents that are of one kind all along: a run tells the first of each."""

@@ -13,9 +13,10 @@ from torch import Tensor
 from truing.ops.kl import kl_k1, kl_k2, kl_k3
 from truing.ops.losses import Objective
 from truing.ops.ratios import clip_mask, importance_ratio, log_ratio
+from truing.outcomes import Status
 from truing.record.rows import SampleRow
 from truing.training.episode_metrics import episode_metrics
-from truing.types import Origin, Status
+from truing.types import Origin
 
 Metrics = dict[str, float]
 Stream = Callable[[SampleRow], Tensor]  # a row's numbers or mask, [T]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from truing.errors import RecordError
 from truing.models.digest import digest
+from truing.outcomes import FinishReason
 from truing.record import SampleRow
 from truing.rollout.flatten import sample_turns
 from truing.training.clock import Clock
@@ -21,7 +22,7 @@ from truing.training.metrics import Metrics, alignment, mismatch_metrics, step_m
 from truing.training.session import Session
 from truing.training.source import Drawn
 from truing.training.step import Learner, Trace
-from truing.types import FinishReason, Sample, StepRecord
+from truing.types import Sample, StepRecord
 
 LIBRARIES = ("truing", "torch", "transformers", "peft", "tokenizers")
 

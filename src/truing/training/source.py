@@ -6,10 +6,11 @@ from typing import Any
 
 from truing.algos import Algorithm
 from truing.errors import DataError, RolloutError
+from truing.outcomes import EndedBy, Status
 from truing.rollout.flatten import flatten, untrained
 from truing.rollout.voices import force_rate
 from truing.training.session import Session
-from truing.types import EndedBy, Rollout, RolloutGroup, Sample, Status, Task
+from truing.types import Rollout, RolloutGroup, Sample, Task
 
 
 @dataclass(frozen=True, eq=False)

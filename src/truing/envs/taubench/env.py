@@ -16,8 +16,9 @@ from truing.envs.taubench.store import Store
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import DataError
 from truing.messages import Said, ToolCall, ToolSpec
+from truing.outcomes import Status
 from truing.rewards import Rewards, after_thought
-from truing.types import Rollout, Status, Task
+from truing.types import Rollout, Task
 
 ONE_MESSAGE = (
     "The customer sends one message, in which 'you' is the customer, and answers nothing after it. "

@@ -31,7 +31,8 @@ MAY_IMPORT = {
     "checks": "errors messages contract outcomes types chat rewards sample envs rollout",
     "algos": "errors types config ops rollout",
     "training": (
-        "errors contract outcomes types rng config record ops chat models rewards sample envs rollout checks algos"
+        "errors contract outcomes types rng config record ops chat models rewards sample envs rollout checks"
+        " algos"
     ),
     "display": "types",
     "api": "errors types config record chat models rewards envs rollout checks training display",

@@ -93,20 +93,33 @@ def test_the_grpo_gradient_on_policy_is_reinforce_by_hand(tiny):
 
 
 def test_equal_rewards_leave_the_weights_bitwise_alone(tiny):
+    """Nothing is computed, and not even the momentum of earlier steps moves on."""
+    made = learner(tiny.model, GRPO)
+    train_step(made, on_policy(tiny.model, GROUPS), (0, "test", 0), Clock())
     before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
     samples = on_policy(tiny.model, [dataclasses.replace(row, reward=0.1) for row in GROUPS])
-    trace = train_step(learner(tiny.model, GRPO), samples, (0, "test", 0), Clock())[0]
+    trace = train_step(made, samples, (0, "test", 1), Clock())[0]
     assert trace.grad_norm == 0
-    assert trace.loss == {"policy": 0.0}
+    assert trace.loss == trace.logprob == {}
     for name, parameter in tiny.model.named_parameters():
         assert torch.equal(parameter, before[name]), name
+
+
+def test_a_kl_term_asks_for_samples_without_an_advantage(tiny):
+    cfg = GRPO.model_copy(update={"kl_coef": 0.1})
+    samples = on_policy(tiny.model, GROUPS)
+    made = learner(tiny.model, cfg, reference=CopyReference(tiny.model))
+    (trace,) = train_step(made, samples, (0, "test", 0), Clock())
+    assert set(trace.logprob) == set("abcde")
 
 
 def test_ratios_are_one_on_the_first_inner_step_and_move_on_the_second(tiny):
     cfg = GRPO.model_copy(update={"inner_epochs": 2})
     samples = on_policy(tiny.model, GROUPS)
     first, second = train_step(learner(tiny.model, cfg), samples, (0, "test", 0), Clock())
-    for row in samples:
+    pulling = [row for row in samples if row.sample_id != "c"]  # its advantage is 0
+    assert set(first.logprob) == set(second.logprob) == {row.sample_id for row in pulling}
+    for row in pulling:
         drift = [
             (t.logprob[row.sample_id] - row.old_logprob)[row.policy_mask].abs().max() for t in (first, second)
         ]

@@ -27,5 +27,7 @@ class Algorithm:
     """Samples with advantages, as new objects."""
     denominator: Callable[[Sequence[Sample], Any], float]
     """What the loss of a minibatch is divided by; the same for each of its micro-batches."""
+    pulls: Callable[[Sample, Any], bool]
+    """Whether a term of the loss can have a gradient on a sample; what has none is not computed."""
     loss: Callable[[Batch, Scores, Any, float], dict[str, Tensor]]
     """Named terms of the loss, each already weighted; their sum is what is minimised."""

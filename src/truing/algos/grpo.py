@@ -95,6 +95,12 @@ def minibatch_denominator(samples: Sequence[Sample], cfg: GrpoConfig) -> float:
     return denominator(counts, objective(cfg).aggregation, samples[0].contract.max_new_tokens)
 
 
+def pulls(sample: Sample, cfg: GrpoConfig) -> bool:
+    """An advantage of 0 has no gradient, under any objective: only the KL term asks for such a sample."""
+    credited = bool((sample.advantage[sample.policy_mask] != 0).any())
+    return credited or (cfg.kl_coef > 0 and bool(sample.kl_mask.any()))
+
+
 def loss(batch: Batch, scores: Scores, cfg: GrpoConfig, denominator: float) -> dict[str, Tensor]:
     """The policy term, and the KL term where the recipe gives it weight."""
     chosen = objective(cfg)
@@ -122,5 +128,6 @@ GRPO = Algorithm(
     objective=objective,
     credit=credit,
     denominator=minibatch_denominator,
+    pulls=pulls,
     loss=loss,
 )

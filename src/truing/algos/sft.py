@@ -27,6 +27,11 @@ def supervised_tokens(samples: Sequence[Sample], cfg: object) -> float:
     return float(sum(int(sample.supervised_mask.sum()) for sample in samples))
 
 
+def is_demonstration(sample: Sample, cfg: object) -> bool:
+    """Nothing else is read."""
+    return bool(sample.supervised_mask.any())
+
+
 def supervised_loss(batch: Batch, scores: Scores, cfg: object, denominator: float) -> dict[str, Tensor]:
     """Cross-entropy of the demonstrated tokens."""
     return {"supervised": cross_entropy_loss(scores.logprob, batch.supervised_mask, denominator)}
@@ -39,5 +44,6 @@ SFT = Algorithm(
     objective=lambda cfg: None,
     credit=no_credit,
     denominator=supervised_tokens,
+    pulls=is_demonstration,
     loss=supervised_loss,
 )

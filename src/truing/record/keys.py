@@ -25,11 +25,11 @@ class Metric:
 NO_REWARD = "no rollout of the step has a reward"
 NO_GROUP = "no group has two rewards"
 NO_POLICY = "no token is under the policy term"
-NO_RATIO = "no policy token has both log-probabilities"
+NO_RATIO = "no policy token has both log-probabilities, or no sample was computed"
 NO_CLIP = NO_RATIO + ", or the objective does not clip"
 NO_REF = "no such token has a reference log-probability"
 LATER = "inner steps after the first, or no sampled token has both log-probabilities"
-OFF = "the loss has no such term"
+OFF = "the loss has no such term, or no sample was computed"
 NO_SAMPLED = "no token was sampled"
 
 METRICS = (
@@ -68,6 +68,13 @@ METRICS = (
     Metric("tokens/sampled", "tokens", "Tokens that the policy chose (origin SAMPLED).", ""),
     Metric("tokens/trained", "tokens", "Tokens under the policy or the supervised term.", ""),
     Metric(
+        "tokens/scored",
+        "tokens",
+        "The part of those whose sample was computed. A sample is left out where no term of the loss has a "
+        "gradient on it: its advantages are 0, as in a group of equal reward, and there is no KL term.",
+        "",
+    ),
+    Metric(
         "tokens/learnable_share",
         "share",
         "tokens/trained ÷ tokens of origin SAMPLED, FORCED or DEMO. A fact about the mask and no measure of "
@@ -78,9 +85,9 @@ METRICS = (
     Metric(
         "ratio/mean",
         "",
-        "Mean of r = exp(new − old log-probability) over policy tokens; of each token's sequence ratio where "
-        "the objective has one. On-policy it is 1 to rounding; off-policy E[r] = 1, so beyond 3 standard "
-        "errors (3 · ratio/std ÷ √tokens) from 1 something is wrong.",
+        "Mean of r = exp(new − old log-probability) over scored policy tokens; of each token's sequence "
+        "ratio where the objective has one. On-policy it is 1 to rounding; off-policy E[r] = 1, so "
+        "beyond 3 standard errors (3 · ratio/std ÷ √tokens) from 1 something is wrong.",
         NO_RATIO,
     ),
     Metric("ratio/std", "", "Standard deviation (n − 1) of r.", "fewer than two such tokens"),
@@ -114,8 +121,8 @@ METRICS = (
     Metric(
         "clip/in_band_share",
         "share",
-        "Policy tokens with 1 − low ≤ r ≤ 1 + high, whatever the sign of A. Not 1 − clip/clipped_share: "
-        "outside the band a token whose advantage pulls it back still learns.",
+        "Scored policy tokens with 1 − low ≤ r ≤ 1 + high, whatever the sign of A. Not 1 − "
+        "clip/clipped_share: outside the band a token whose advantage pulls it back still learns.",
         NO_CLIP,
     ),
     Metric(
@@ -134,7 +141,7 @@ METRICS = (
     Metric(
         "mismatch/k1",
         "nats/token",
-        "Mean of sampler − trainer log-probability over all SAMPLED tokens, same weights: estimates "
+        "Mean of sampler − trainer log-probability over all scored SAMPLED tokens, same weights: estimates "
         "KL(sampler ‖ trainer), which is 0.",
         LATER,
     ),
@@ -168,14 +175,21 @@ METRICS = (
     Metric(
         "entropy/contract",
         "nats/token",
-        "Mean entropy, over trained tokens, of what was drawn from.",
+        "Mean entropy, over trained tokens of computed samples, of what was drawn from.",
         "not scored",
     ),
     Metric(
         "entropy/raw",
         "nats/token",
-        "Mean entropy, over trained tokens, of the model's own output.",
+        "Mean entropy, over trained tokens of computed samples, of the model's own output.",
         "not scored",
+    ),
+    Metric(
+        "entropy/drawn",
+        "nats/token",
+        "Mean −log-probability of what was drawn: estimates entropy/contract over all groups, also those "
+        "without signal, which are not computed.",
+        "nothing was sampled",
     ),
     Metric("length/mean", "tokens/sample", "Mean number of SAMPLED or DEMO tokens of a sample.", ""),
     Metric("length/max", "tokens/sample", "Largest number of SAMPLED or DEMO tokens of a sample.", ""),

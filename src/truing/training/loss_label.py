@@ -9,7 +9,7 @@ from truing.errors import ContractError
 from truing.ops.losses import Objective
 from truing.ops.ratios import clip_mask
 from truing.record.rows import SampleRow
-from truing.training.metrics import gather, in_policy, is_trained, known, new_logprob, ratios
+from truing.training.metrics import gather, in_policy, is_trained, new_logprob, ratios
 
 ROUNDING = 1e-3
 """A ratio this near to 1 is 1 to rounding: log-probabilities of a row move by 4e-5 with batch size."""
@@ -48,12 +48,12 @@ def loss_label(
         if grad_norm == 0:
             return LossLabel("zero_gradient", f"{trained} tokens are trained and nothing moves; {numbers}")
         return LossLabel("supervised", f"{trained - policy} demonstrated tokens are trained; {numbers}")
-    ratio_N, advantage_N, logprob_N = known(
+    streams_N = (
         ratios(rows, objective),
         gather(rows, lambda row: row.sample.advantage, in_policy),
         gather(rows, new_logprob, in_policy),
     )
-    return _policy_label(ratio_N, advantage_N, logprob_N, objective, grad_norm, numbers)
+    return _policy_label(*streams_N, objective, grad_norm, numbers)
 
 
 def _policy_label(
@@ -64,18 +64,19 @@ def _policy_label(
     grad_norm: float,
     numbers: str,
 ) -> LossLabel:
-    """The label of an update of policy terms alone, from its N scored tokens."""
-    tokens = len(ratio_N)
-    if not tokens:
-        raise ContractError(
-            "no policy token has both an advantage and its log-probabilities", expected="some"
-        )
-    rewarded_N = advantage_N != 0
-    certain_N = logprob_N == 0  # the only token it could be: its gradient is exactly 0
-    if not rewarded_N.any():
+    """The label of an update of policy terms alone, from its N policy tokens: NaN where not computed."""
+    tokens = len(advantage_N)
+    if not advantage_N.any():
         other = ", so only other terms of the loss pull" if grad_norm else ""
         text = f"all groups are of equal reward: {tokens} advantages are 0{other}; {numbers}"
         return LossLabel("no_signal", text)
+    scored_N = ~(ratio_N + advantage_N + logprob_N).isnan()
+    if not scored_N.any():
+        raise ContractError(
+            "no policy token has both an advantage and its log-probabilities", expected="some"
+        )
+    rewarded_N = scored_N & (advantage_N != 0)
+    certain_N = logprob_N == 0  # the only token it could be: its gradient is exactly 0
     if not (rewarded_N & ~certain_N).any():
         return LossLabel("no_signal", f"every token with an advantage was the only possible one; {numbers}")
     clipped_N = clip_mask(ratio_N, advantage_N, objective.clip_low, objective.clip_high)
@@ -84,9 +85,9 @@ def _policy_label(
         return LossLabel(
             "zero_gradient", f"{pulling} of {tokens} tokens should pull and nothing moves; {numbers}"
         )
-    drift = float((ratio_N - 1).abs().max())
+    drift = float((ratio_N[scored_N] - 1).abs().max())
     if drift <= ROUNDING:
-        mean = float(advantage_N.mean())
+        mean = float(advantage_N.nanmean())
         meaning = {
             "clip": (
                 f"the policy loss is minus the mean advantage ({mean:.2g} over tokens), as the objective"

@@ -60,11 +60,13 @@ def token_metrics(rows: Sequence[SampleRow]) -> Metrics:
     origin_N = torch.cat([row.sample.origin for row in rows])
     count = {origin: int((origin_N == origin).sum()) for origin in Origin}
     trained = sum(int(is_trained(row).sum()) for row in rows)
+    scored = sum(int((is_trained(row) & ~row.new_logprob.isnan()).sum()) for row in rows)
     lengths = [int((is_sampled(row) | (row.sample.origin == Origin.DEMO)).sum()) for row in rows]
     metrics = {f"tokens/origin_share/{o.name.lower()}": count[o] / len(origin_N) for o in Origin}
     metrics |= {
         "tokens/sampled": float(count[Origin.SAMPLED]),
         "tokens/trained": float(trained),
+        "tokens/scored": float(scored),
         "length/mean": sum(lengths) / len(lengths),
         "length/max": float(max(lengths)),
     }
@@ -81,8 +83,10 @@ def policy_metrics(rows: Sequence[SampleRow], objective: Objective) -> Metrics:
     metrics = _mean_std("advantage", credited_N)
     if len(credited_N):
         metrics["advantage/max_abs"] = float(credited_N.abs().max())
-    ratio_N, advantage_N = known(ratios(rows, objective), advantage_N)
-    return metrics | _ratio_metrics(ratio_N, advantage_N) | _clip_metrics(ratio_N, advantage_N, objective)
+    ratio_N = ratios(rows, objective)
+    metrics |= _ratio_metrics(*known(ratio_N, advantage_N))
+    counted_N = ~ratio_N.isnan() | (advantage_N == 0)  # without an advantage there is nothing to clip
+    return metrics | _clip_metrics(ratio_N[counted_N], advantage_N[counted_N], objective)
 
 
 def kl_metrics(rows: Sequence[SampleRow]) -> Metrics:
@@ -116,14 +120,18 @@ def mismatch_metrics(rows: Sequence[SampleRow]) -> Metrics:
 
 
 def entropy_metrics(rows: Sequence[SampleRow]) -> Metrics:
-    """Mean entropy over trained tokens, of what was drawn from and of the model's own output."""
+    """Mean entropy over trained tokens, of what was drawn from and of the model's own output.
+
+    Both are of computed samples alone; what the sampler said of its draws estimates the first over all.
+    """
     streams = {"contract": lambda row: row.entropy, "raw": lambda row: row.raw_entropy}
     metrics = {}
     for name, stream in streams.items():
         (value_N,) = known(gather(rows, stream, is_trained))
         if len(value_N):
             metrics[f"entropy/{name}"] = float(value_N.mean())
-    return metrics
+    (drawn_N,) = known(gather(rows, lambda row: row.sample.sampler_logprob, is_sampled))
+    return metrics | ({"entropy/drawn": -float(drawn_N.mean())} if len(drawn_N) else {})
 
 
 def alignment(drawn: Sequence[Tensor], scored: Sequence[Tensor]) -> Metrics:
@@ -194,10 +202,11 @@ def _ratio_metrics(ratio_N: Tensor, advantage_N: Tensor) -> Metrics:
 
 
 def _clip_metrics(ratio_N: Tensor, advantage_N: Tensor, objective: Objective) -> Metrics:
-    if not len(ratio_N):
+    (known_N,) = known(ratio_N)
+    if not len(known_N):
         return {}
     if objective.surrogate == "cispo":
-        return {"clip/capped_share": _share(ratio_N > objective.max_ratio)}
+        return {"clip/capped_share": _share(known_N > objective.max_ratio)}
     low, high = objective.clip_low, objective.clip_high
     clipped_N = clip_mask(ratio_N, advantage_N, low, high)
     return {
@@ -205,7 +214,7 @@ def _clip_metrics(ratio_N: Tensor, advantage_N: Tensor, objective: Objective) ->
         "clip/clipped_share": _share(clipped_N),
         "clip/high_share": _share(clipped_N & (advantage_N > 0)),
         "clip/low_share": _share(clipped_N & (advantage_N < 0)),
-        "clip/in_band_share": _share((ratio_N >= 1 - low) & (ratio_N <= 1 + high)),
+        "clip/in_band_share": _share((known_N >= 1 - low) & (known_N <= 1 + high)),
     }
 
 

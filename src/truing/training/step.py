@@ -1,5 +1,7 @@
 """One update, top to bottom: samples, annotate, credit, forward and backward, clip and step, record.
 
+A sample on which no term of the loss has a gradient is not computed; where none has, nothing is updated.
+
 Algorithms do not appear here by name: they are functions in ``Algorithm``. Loss denominators are
 computed over the whole minibatch, so any number of micro-batches gives the gradient of one.
 """
@@ -62,8 +64,8 @@ def train_step(
         where = f"{'/'.join(map(str, key))}, inner step {inner_step}"
         trace = Trace(inner_step, minibatch)
         denominator = learner.algorithm.denominator(minibatch, learner.cfg)
-        forwarded = [sample for sample in minibatch if trained(sample).any()]
-        for micro in split(causal, forwarded, learner.optimizer_cfg.micro_batch_tokens):
+        pulling = [sample for sample in minibatch if learner.algorithm.pulls(sample, learner.cfg)]
+        for micro in split(causal, pulling, learner.optimizer_cfg.micro_batch_tokens):
             batch = collate(micro)
             with clock("forward"):
                 scores = score(learner.model, batch, trained(batch))

@@ -19,27 +19,28 @@ MAY_IMPORT = {
     "outcomes": "",
     "types": "errors messages contract outcomes",
     "rng": "",
+    "clock": "",
     "config": "errors contract types",
     "record": "errors messages contract outcomes types",
     "ops": "errors contract types",
     "chat": "errors messages types",
     "models": "errors contract types ops",
     "rewards": "errors types config models",
-    "sample": "errors contract outcomes types rng ops models",
+    "sample": "errors contract outcomes types rng clock ops models",
     "envs": "errors messages outcomes types rng config rewards",
-    "rollout": "errors messages contract outcomes types rng config ops chat rewards sample envs",
+    "rollout": "errors messages contract outcomes types rng clock config ops chat rewards sample envs",
     "checks": "errors messages contract outcomes types chat rewards sample envs rollout",
     "algos": "errors types config ops rollout",
     "training": (
-        "errors contract outcomes types rng config record ops chat models rewards sample envs rollout checks"
-        " algos"
+        "errors contract outcomes types rng clock config record ops chat models rewards sample envs"
+        " rollout checks algos"
     ),
     "display": "types",
     "api": "errors types config record chat models rewards envs rollout checks training display",
     "__init__": "messages types rewards envs api",
     "bench": "errors types models rewards api",
     "recipe_page": "config record envs",
-    "cli": "errors types config record models checks training api bench",
+    "cli": "errors types clock config record models checks training api bench",
     "__main__": "cli",
 }
 """The product, from the bottom up."""

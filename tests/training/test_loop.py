@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 import truing
+from truing.clock import PHASES
 from truing.errors import DataError, RecordError, RewardError
 from truing.record import RunReader
 from truing.types import Origin
@@ -67,11 +68,18 @@ def test_a_run_leaves_everything_on_record(mini, tmp_path):
             wanted = Origin.DEMO if step.stage == "sft" else Origin.SAMPLED
             trained = row.sample.policy_mask | row.sample.supervised_mask
             assert torch.equal(trained, row.sample.origin == wanted)
-            assert not row.new_logprob[trained].isnan().any()
+            pulls = step.stage == "sft" or (row.sample.advantage[trained] != 0).any()
+            assert row.new_logprob[trained].isnan().logical_not().all() == pulls
             assert row.new_logprob[~trained].isnan().all()
+        tokens = sum(len(row.sample) for row in reader.samples(step.stage, step.step))
+        assert tokens / sum(step.seconds.values()) == pytest.approx(step.metrics["throughput/tokens_per_s"])
+        assert set(step.seconds) <= set(PHASES)
         if step.stage == "grpo":
+            assert {"sync", "prefill", "decode", "reward", "record"} <= set(step.seconds)
             assert step.metrics["alignment"] == 1.0
-            assert step.metrics["mismatch/max_abs"] < 1e-4
+            assert (
+                step.metrics.get("mismatch/max_abs", 0) < 1e-4
+            )  # nothing was scored in a step without signal
     versions = {turn.sampler_version for row in reader.samples("grpo", 2) for turn in row.sample.turns}
     assert versions == {5}  # three SFT updates and two of GRPO were done when it drew
     assert {e.kind for e in reader.events()} >= {"eval", "stage", "checkpoint", "loss", "finished"}

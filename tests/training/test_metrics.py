@@ -23,6 +23,7 @@ from truing.training.metrics import (
     step_metrics,
     token_metrics,
 )
+from truing.training.tokens import Tokens
 from truing.types import Origin, Sample
 
 NAN = float("nan")
@@ -103,13 +104,14 @@ def test_demonstrations_have_a_reward_only_where_a_rollout_earned_it():
 
 
 def test_tokens_are_counted_by_origin_and_by_use():
-    metrics = token_metrics(
-        [row(origin=(P, P, S, S, F), mask=[False, False, True, False, False]), row("b", origin=(P, G, D))]
-    )
+    mask, scored = [False, False, True, False, False], [NAN, NAN, -1.0, NAN, NAN]
+    first = row(origin=(P, P, S, S, F), mask=mask, new_logprob=scored)
+    metrics = token_metrics(Tokens([first, row("b", origin=(P, G, D))]))
     assert metrics == pytest.approx(
         {
             "tokens/sampled": 2,
             "tokens/trained": 2,  # one under the policy term, one under the supervised
+            "tokens/scored": 1,
             "tokens/learnable_share": 2 / 4,  # of S S F D
             "tokens/origin_share/prompt": 3 / 8,
             "tokens/origin_share/template": 1 / 8,
@@ -127,7 +129,7 @@ def test_the_clip_is_read_with_the_sign_of_the_advantage():
     # band [0.8, 1.2]; A > 0 is clipped above, A < 0 below, and the other side still learns
     ratios = [1.5, 1.5, 0.5, 0.5, 1.0, 1.1]
     advantages = [1.0, -1.0, 1.0, -1.0, 2.0, 0.0]
-    metrics = policy_metrics([policy_row(ratios, advantages)], GRPO)
+    metrics = policy_metrics(Tokens([policy_row(ratios, advantages)]), GRPO)
     expected = {
         "clip/clipped_share": 2 / 6,
         "clip/high_share": 1 / 6,
@@ -156,7 +158,7 @@ def test_tokens_that_are_not_trained_do_not_count():
         new_logprob=[NAN, -1.0, 5.0],
         advantage=[NAN, 1.0, 9.0],
     )
-    metrics = policy_metrics([masked], GRPO)
+    metrics = policy_metrics(Tokens([masked]), GRPO)
     assert metrics["ratio/max"] == 1.0
     assert metrics["advantage/max_abs"] == 1.0
     assert "ratio/std" not in metrics
@@ -164,13 +166,13 @@ def test_tokens_that_are_not_trained_do_not_count():
 
 
 def test_a_sequence_ratio_is_the_geometric_mean_of_its_tokens():
-    metrics = policy_metrics([policy_row([4.0, 1.0], [1.0, 1.0])], GSPO)
+    metrics = policy_metrics(Tokens([policy_row([4.0, 1.0], [1.0, 1.0])]), GSPO)
     assert metrics["ratio/min"] == metrics["ratio/max"] == pytest.approx(2.0)  # √(4 · 1)
     assert metrics["clip/high_share"] == 1.0
 
 
 def test_cispo_caps_and_does_not_clip():
-    metrics = policy_metrics([policy_row([6.0, 1.0], [1.0, 1.0])], CISPO)
+    metrics = policy_metrics(Tokens([policy_row([6.0, 1.0], [1.0, 1.0])]), CISPO)
     assert metrics["clip/capped_share"] == 0.5
     assert "clip/clipped_share" not in metrics
 
@@ -182,7 +184,7 @@ def test_kl_over_trained_and_over_all_sampled_tokens():
         new_logprob=[NAN, -1.0, -1.0],
         ref_logprob=[NAN, -1.5, -1.0 + math.log(2)],
     )
-    metrics = kl_metrics([one, row("b", origin=(P, S))])  # the second has no reference
+    metrics = kl_metrics(Tokens([one, row("b", origin=(P, S))]))  # the second has no reference
     x = math.log(2)  # of the second token, whose k1 is −x and k3 is expm1(x) − x = 1 − log 2
     assert metrics == pytest.approx(
         {
@@ -201,14 +203,14 @@ def test_kl_over_trained_and_over_all_sampled_tokens():
 def test_mismatch_looks_at_every_drawn_token_masked_or_not():
     one = row(mask=[False, True, False], sampler_logprob=[NAN, -1.0, -2.0], new_logprob=[NAN, -1.0, -2.5])
     # x = trainer − sampler = 0 and −½: k1 = 0 and ½, k3 = 0 and e^−½ − ½
-    assert mismatch_metrics([one]) == pytest.approx(
+    assert mismatch_metrics(Tokens([one])) == pytest.approx(
         {"mismatch/k1": 0.25, "mismatch/k3": (math.exp(-0.5) - 0.5) / 2, "mismatch/max_abs": 0.5}
     )
 
 
 def test_entropy_is_over_trained_tokens():
     one = row(mask=[False, True, False], entropy=[NAN, 1.0, 9.0], raw_entropy=[NAN, 2.0, 9.0])
-    assert entropy_metrics([one]) == {"entropy/contract": 1.0, "entropy/raw": 2.0}
+    assert entropy_metrics(Tokens([one])) == {"entropy/contract": 1.0, "entropy/raw": 2.0}
 
 
 def test_alignment_compares_ids_by_position():
@@ -218,7 +220,7 @@ def test_alignment_compares_ids_by_position():
 
 
 def test_what_has_no_input_is_left_out_and_never_nan():
-    metrics = step_metrics([row(reward=NAN)], GRPO, first_inner=True)
+    metrics = step_metrics(Tokens([row(reward=NAN)]), GRPO, first_inner=True)
     assert not any(math.isnan(value) for value in metrics.values())
     families = {name.split("/")[0] for name in metrics}
     assert families == {"tokens", "length", "ended", "turns", "tools", "masked"}
@@ -226,8 +228,8 @@ def test_what_has_no_input_is_left_out_and_never_nan():
 
 def test_mismatch_is_for_the_first_inner_step_alone():
     one = row(sampler_logprob=[NAN, -1.0, -1.0], new_logprob=[NAN, -1.0, -1.0])
-    assert "mismatch/k1" in step_metrics([one], GRPO, first_inner=True)
-    assert "mismatch/k1" not in step_metrics([one], GRPO, first_inner=False)
+    assert "mismatch/k1" in step_metrics(Tokens([one]), GRPO, first_inner=True)
+    assert "mismatch/k1" not in step_metrics(Tokens([one]), GRPO, first_inner=False)
 
 
 @pytest.mark.parametrize("objective", [*OBJECTIVES.values(), None])
@@ -242,7 +244,7 @@ def test_every_metric_is_a_documented_float(objective):
         raw_entropy=[NAN, 1.0, 1.0],
         sampler_logprob=[NAN, -1.0, -1.0],
     )
-    metrics = step_metrics([full, other], objective, first_inner=True) | alignment(
+    metrics = step_metrics(Tokens([full, other]), objective, first_inner=True) | alignment(
         [torch.ones(1)], [torch.ones(1)]
     )
     check_known(metrics)
@@ -250,7 +252,7 @@ def test_every_metric_is_a_documented_float(objective):
 
 
 def label(rows, objective=GRPO, loss=0.0, grad_norm=0.5):
-    return loss_label(rows, objective, loss=loss, grad_norm=grad_norm)
+    return loss_label(Tokens(rows), objective, loss=loss, grad_norm=grad_norm)
 
 
 def test_on_policy_loss_near_zero_is_said_to_be_right():

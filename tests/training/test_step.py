@@ -11,7 +11,6 @@ from truing.config import GrpoConfig, OptimizerConfig, SftConfig
 from truing.errors import NonFiniteError
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.reference import AdapterReference, CopyReference
-from truing.training.clock import Clock
 from truing.training.optimizer import make_optimizer
 from truing.training.step import Learner, train_step
 from truing.types import Excluded, Origin
@@ -44,7 +43,7 @@ def gradient_of(model, cfg, samples, **options):
         kept.update({name: p.grad.clone() for name, p in made.parameters.items() if p.grad is not None})
 
     made.optimizer.register_step_pre_hook(keep)
-    train_step(made, samples, (0, "test", 0), Clock())
+    train_step(made, samples, (0, "test", 0))
     return kept
 
 
@@ -95,10 +94,10 @@ def test_the_grpo_gradient_on_policy_is_reinforce_by_hand(tiny):
 def test_equal_rewards_leave_the_weights_bitwise_alone(tiny):
     """Nothing is computed, and not even the momentum of earlier steps moves on."""
     made = learner(tiny.model, GRPO)
-    train_step(made, on_policy(tiny.model, GROUPS), (0, "test", 0), Clock())
+    train_step(made, on_policy(tiny.model, GROUPS), (0, "test", 0))
     before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
     samples = on_policy(tiny.model, [dataclasses.replace(row, reward=0.1) for row in GROUPS])
-    trace = train_step(made, samples, (0, "test", 1), Clock())[0]
+    trace = train_step(made, samples, (0, "test", 1))[0]
     assert trace.grad_norm == 0
     assert trace.loss == trace.logprob == {}
     for name, parameter in tiny.model.named_parameters():
@@ -109,14 +108,14 @@ def test_a_kl_term_asks_for_samples_without_an_advantage(tiny):
     cfg = GRPO.model_copy(update={"kl_coef": 0.1})
     samples = on_policy(tiny.model, GROUPS)
     made = learner(tiny.model, cfg, reference=CopyReference(tiny.model))
-    (trace,) = train_step(made, samples, (0, "test", 0), Clock())
+    (trace,) = train_step(made, samples, (0, "test", 0))
     assert set(trace.logprob) == set("abcde")
 
 
 def test_ratios_are_one_on_the_first_inner_step_and_move_on_the_second(tiny):
     cfg = GRPO.model_copy(update={"inner_epochs": 2})
     samples = on_policy(tiny.model, GROUPS)
-    first, second = train_step(learner(tiny.model, cfg), samples, (0, "test", 0), Clock())
+    first, second = train_step(learner(tiny.model, cfg), samples, (0, "test", 0))
     pulling = [row for row in samples if row.sample_id != "c"]  # its advantage is 0
     assert set(first.logprob) == set(second.logprob) == {row.sample_id for row in pulling}
     for row in pulling:
@@ -129,7 +128,7 @@ def test_ratios_are_one_on_the_first_inner_step_and_move_on_the_second(tiny):
 
 def test_minibatches_split_every_epoch(tiny):
     cfg = GRPO.model_copy(update={"inner_epochs": 2, "minibatches": 2})
-    traces = train_step(learner(tiny.model, cfg), on_policy(tiny.model, GROUPS), (0, "test", 0), Clock())
+    traces = train_step(learner(tiny.model, cfg), on_policy(tiny.model, GROUPS), (0, "test", 0))
     names = [sorted(row.sample_id for row in trace.samples) for trace in traces]
     assert sorted(names[0] + names[1]) == sorted(names[2] + names[3]) == list("abcde")
 
@@ -137,7 +136,7 @@ def test_minibatches_split_every_epoch(tiny):
 def test_a_good_answer_gains_and_a_bad_one_loses(tiny):
     made = learner(tiny.model, GRPO)
     samples = on_policy(tiny.model, GROUPS)
-    train_step(made, samples, (0, "test", 0), Clock())
+    train_step(made, samples, (0, "test", 0))
     after = {row.sample_id: row.old_logprob[row.policy_mask].sum() for row in on_policy(tiny.model, GROUPS)}
     before = {row.sample_id: row.old_logprob[row.policy_mask].sum() for row in samples}
     assert after["a"] > before["a"]
@@ -155,8 +154,8 @@ def test_the_reference_stays_while_the_policy_moves(tiny, lora):
     reference = AdapterReference(model) if lora else CopyReference(model)
     made = learner(model, cfg, reference=reference)
     samples = on_policy(model, GROUPS)
-    first = train_step(made, samples, (0, "test", 0), Clock())
-    again = train_step(made, samples, (0, "test", 1), Clock())
+    first = train_step(made, samples, (0, "test", 0))
+    again = train_step(made, samples, (0, "test", 1))
     for row, later in zip(first[0].samples, again[0].samples, strict=True):
         assert torch.allclose(row.ref_logprob[row.kl_mask], row.old_logprob[row.kl_mask], atol=1e-5)
         assert torch.equal(row.ref_logprob[row.kl_mask], later.ref_logprob[row.kl_mask])
@@ -182,7 +181,7 @@ def test_supervised_tokens_alone_are_trained_and_the_mean_is_over_tokens(tiny):
 
     cfg = SftConfig(steps=1, learning_rate=1e-3)
     rows = [demo([5, 6], [7, 8, 9], "a"), demo([10], [11], "b")]
-    trace = train_step(learner(tiny.model, cfg, algorithm="sft"), rows, (0, "sft", 0), Clock())[0]
+    trace = train_step(learner(tiny.model, cfg, algorithm="sft"), rows, (0, "sft", 0))[0]
     logprob = torch.cat([trace.logprob[row.sample_id][row.supervised_mask] for row in rows])
     assert trace.loss["supervised"] == pytest.approx(-float(logprob.mean()), rel=1e-5)
     assert trace.logprob["a"][:2].isnan().all()
@@ -192,7 +191,7 @@ def test_a_non_finite_loss_stops_before_the_weights_change(tiny):
     bad = dataclasses.replace(GROUPS[1], old_logprob=torch.full((4,), -torch.inf))
     before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
     with pytest.raises(NonFiniteError, match=r"policy term of the loss is .* 0/test/0, inner step 0"):
-        train_step(learner(tiny.model, GRPO), [GROUPS[0], bad, *GROUPS[2:]], (0, "test", 0), Clock())
+        train_step(learner(tiny.model, GRPO), [GROUPS[0], bad, *GROUPS[2:]], (0, "test", 0))
     assert all(torch.equal(p, before[name]) for name, p in tiny.model.named_parameters())
 
 
@@ -202,4 +201,4 @@ def test_a_non_finite_gradient_names_its_parameter(tiny):
 
     tiny.model.model.norm.weight.register_hook(poison)
     with pytest.raises(NonFiniteError, match=r"gradient of model.norm.weight is not finite"):
-        train_step(learner(tiny.model, GRPO), on_policy(tiny.model, GROUPS), (0, "test", 0), Clock())
+        train_step(learner(tiny.model, GRPO), on_policy(tiny.model, GROUPS), (0, "test", 0))

@@ -43,7 +43,7 @@ def measure(case: Case, steps: int) -> dict[str, float]:
     last = parts[-1]
     return {
         "step": ended[-1] - ended[-2],
-        "generate": last["sample"],
+        "generate": last["prefill"] + last["decode"],
         "train": last["forward"] + last["backward"] + last["optimizer"],
     }
 

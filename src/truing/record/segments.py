@@ -8,8 +8,11 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import cache
+from itertools import accumulate
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
@@ -93,19 +96,21 @@ def table_of(stage: str, step: int, rows: Sequence[SampleRow]) -> pa.Table:
         "status": [row.status for row in rows],
         "ended_by": [row.ended_by for row in rows],
         "error": [row.error for row in rows],
-        "contract": [dump_json(asdict(sample.contract)).decode() for sample in samples],
+        "contract": [_contract_text(sample.contract) for sample in samples],
         "reward_parts": [dump_json(row.reward_parts).decode() for row in rows],
         "messages": [dump_json(row.messages).decode() for row in rows],
         "outcome": [dump_json(row.outcome).decode() for row in rows],
-        "turns": [[asdict(turn) for turn in sample.turns] for sample in samples],
-        **{name: [_values(getattr(s, name), dtype) for s in samples] for name, (_, dtype) in STREAMS.items()},
-        **{name: [_values(getattr(row, name), dtype) for row in rows] for name, (_, dtype) in SEEN.items()},
-        "support_ids": [None if s is None else _values(s.ids, torch.int32) for s in supports],
-        "support_splits": [None if s is None else _values(s.splits, torch.int64) for s in supports],
+        "turns": [[vars(turn) for turn in sample.turns] for sample in samples],
     }
-    return pa.table(
-        {field.name: pa.array(columns[field.name], field.type) for field in SCHEMA}, schema=SCHEMA
-    )
+    streams = {
+        **{name: [getattr(sample, name) for sample in samples] for name in STREAMS},
+        **{name: [getattr(row, name) for row in rows] for name in SEEN},
+        "support_ids": [None if support is None else support.ids for support in supports],
+        "support_splits": [None if support is None else support.splits for support in supports],
+    }
+    arrays = {name: pa.array(values, SCHEMA.field(name).type) for name, values in columns.items()}
+    arrays |= {name: _lists(tensors, LISTS[name]) for name, tensors in streams.items()}
+    return pa.table(arrays, schema=SCHEMA)
 
 
 def rows_of(table: pa.Table) -> tuple[SampleRow, ...]:
@@ -160,19 +165,32 @@ def _row(facts: dict, streams: dict) -> SampleRow:
     )
 
 
+@cache
+def _contract_text(contract: SamplingContract) -> str:
+    return dump_json(asdict(contract)).decode()
+
+
+@cache
 def _contract(text: str) -> SamplingContract:
     known = json.loads(text)
     return SamplingContract(**known | {"stop_ids": tuple(known["stop_ids"])})
 
 
-def _values(stream: Tensor, dtype: torch.dtype) -> object:
-    """A tensor [T] as the numpy array that Arrow copies from."""
-    return stream.detach().to("cpu", dtype).numpy()
+def _lists(tensors: Sequence[Tensor | None], kinds: tuple[pa.DataType, torch.dtype]) -> pa.ListArray:
+    """Tensors [T] as a list column, all at one time: Arrow takes long over many small arrays."""
+    arrow, dtype = kinds
+    present = [tensor.detach() for tensor in tensors if tensor is not None]
+    values = torch.cat([*present, torch.empty(0, dtype=dtype)]).to("cpu", dtype).numpy()
+    lengths = [0 if tensor is None else len(tensor) for tensor in tensors]
+    absent = pa.array([tensor is None for tensor in tensors], pa.bool_())
+    offsets = pa.array([0, *accumulate(lengths)], pa.int32())
+    return pa.ListArray.from_arrays(offsets, pa.array(values, arrow), mask=absent)
 
 
 def _tensors(column: pa.ChunkedArray, dtype: torch.dtype) -> list[Tensor | None]:
-    """A list column as tensors [T] of their own memory; None where null."""
-    return [
-        torch.tensor(item.values.to_numpy(zero_copy_only=False), dtype=dtype) if item.is_valid else None
-        for item in column
-    ]
+    """A list column as tensors [T], which share the memory of their column; None where null."""
+    lengths = pc.list_value_length(column).to_pylist()
+    values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    whole = torch.tensor(values, dtype=dtype)
+    parts = iter(whole.split([length for length in lengths if length is not None]))
+    return [None if length is None else next(parts) for length in lengths]

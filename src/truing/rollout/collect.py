@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from truing.chat import Chat, begin
+from truing.clock import phase
 from truing.config import EpisodeConfig
 from truing.contract import SamplingContract
 from truing.envs.base import Agentic, Env, Episode
@@ -77,7 +78,8 @@ def collect(
     for first in range(0, len(seats), group_size):
         attempts = seats[first : first + group_size]
         rollouts = [seat.rollout(scene.contract, k) for k, seat in enumerate(attempts)]
-        graded = rollouts if grade is None else _graded(rollouts, grade)
+        with phase("reward"):
+            graded = rollouts if grade is None else _graded(rollouts, grade)
         groups.append(RolloutGroup(attempts[0].group_id, attempts[0].task, tuple(graded)))
     return groups
 

@@ -15,6 +15,8 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from truing.clock import phase
+
 T = TypeVar("T")
 
 AT_ONCE = 16
@@ -36,9 +38,10 @@ def in_threads(calls: Sequence[Callable[[], T]], timeout: float) -> list[Outcome
     """The outcome of each call, in their order; ``timeout`` is in seconds, from a call's own beginning."""
     crew = Crew(calls)
     try:
-        while len(crew.outcomes) < len(calls):
-            pause = crew.reinforce(timeout)
-            crew.finished.wait(pause)
+        with phase("world"):
+            while len(crew.outcomes) < len(calls):
+                pause = crew.reinforce(timeout)
+                crew.finished.wait(pause)
     finally:  # whoever interrupts this wants no further call to begin
         crew.dismiss()
     return [crew.outcomes[place] for place in range(len(calls))]

@@ -7,8 +7,10 @@ from what its last one computed. The log-probability of each token is recorded a
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
+from truing.clock import phase
 from truing.contract import SamplingContract
 from truing.errors import DataError
 from truing.models.forward import check_positions, no_tree
@@ -68,15 +70,25 @@ class HFSampler:
 def _generate(
     engine: TreeRows | PaddedRows, requests: Sequence[Request], contract: SamplingContract
 ) -> list[Completion]:
-    """Draw until each row has stopped."""
+    """Draw one completion per request, all side by side."""
     rows = [Row.begin(request, contract) for request in requests]
-    logits, live = engine.begin(requests), rows
+    with phase("prefill"):
+        logits = engine.begin(requests)
+    with phase("decode"):
+        _draw(engine, logits, rows, contract)
+    return [row.completion(contract) for row in rows]
+
+
+def _draw(
+    engine: TreeRows | PaddedRows, logits: Tensor, rows: Sequence[Row], contract: SamplingContract
+) -> None:
+    """Draw until each row has stopped; ``logits`` [N, V] are those of their first ids."""
+    live = rows
     while True:
         ids = draw_ids(logits, live, contract)
         going = [i for i, row in enumerate(live) if row.goes_on(contract)]
         if not going:
-            engine.end()
-            return [row.completion(contract) for row in rows]
+            return engine.end()
         if len(going) < len(live):
             engine.keep(going)
             ids, live = ids[going], [live[i] for i in going]

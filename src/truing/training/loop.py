@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from truing.algos import ALGORITHMS
+from truing.clock import Clock, phase
 from truing.config import Recipe, to_toml
 from truing.envs.base import Env
 from truing.errors import RecordError
@@ -19,7 +20,6 @@ from truing.models.score import causal_model
 from truing.record import RunReader, RunWriter, compact
 from truing.rng import seed_of
 from truing.training import checkpoint
-from truing.training.clock import Clock
 from truing.training.evaluate import Estimate, Evaluation, read_evaluation
 from truing.training.incidents import ONCE, incidents
 from truing.training.loss_label import LossLabel
@@ -118,6 +118,8 @@ class _Run:
         self.checkpoints = out / "checkpoints"
         self.evaluations: dict[str, Evaluation] = {}
         self.label = ""
+        on_cuda = causal_model(session.policy).device.type == "cuda"
+        self.clock = Clock(torch.cuda.synchronize) if on_cuda else Clock()
         self.told: set[str] = set()
 
     def tell(self, kind: str, **facts: Any) -> None:
@@ -174,18 +176,18 @@ class _Run:
 
     def step(self, learner: Learner, stage: str, step: int) -> StepRecord:
         """One update: draw, train, record."""
-        clock = Clock()
         cfg = learner.cfg
         torch.manual_seed(seed_of(self.recipe.seed, stage, step))
         rate = learning_rate(step, cfg.steps, cfg.learning_rate, learner.optimizer_cfg)
         for group in learner.optimizer.param_groups:
             group["lr"] = rate
-        with clock("sample"):
+        with self.clock.running():
             drawn = self.draw(learner, stage, step)
-        training_mode(self.session.policy)
-        traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), clock)
-        record, label, rows = step_record(stage, step, learner, drawn, traces, clock)
-        self.writer.write_step(record, rows)
+            training_mode(self.session.policy)
+            traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step))
+            with phase("record"):
+                record, label, rows = step_record(stage, step, learner, drawn, traces, self.clock)
+                self.writer.write_step(record, rows)
         self.report(drawn.rollouts, stage, step)
         self.explain(label, stage, step)
         return record

@@ -1,6 +1,5 @@
 """What a loss near zero means: one word per update, and a sentence with the numbers."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -8,8 +7,7 @@ from torch import Tensor
 from truing.errors import ContractError
 from truing.ops.losses import Objective
 from truing.ops.ratios import clip_mask
-from truing.record.rows import SampleRow
-from truing.training.metrics import gather, in_policy, is_trained, new_logprob, ratios
+from truing.training.tokens import Tokens
 
 ROUNDING = 1e-3
 """A ratio this near to 1 is 1 to rounding: log-probabilities of a row move by 4e-5 with batch size."""
@@ -23,13 +21,11 @@ class LossLabel:
     text: str
 
 
-def loss_label(
-    rows: Sequence[SampleRow], objective: Objective | None, *, loss: float, grad_norm: float
-) -> LossLabel:
+def loss_label(tokens: Tokens, objective: Objective | None, *, loss: float, grad_norm: float) -> LossLabel:
     """Say which kind of update it was, and so whether its loss and gradient are as they should be.
 
     Args:
-        rows: the samples of the update, at least one.
+        tokens: of the samples of the update, at least one.
         objective: the policy loss; None where there is none.
         loss: what was minimised.
         grad_norm: of its gradient, before clipping.
@@ -38,22 +34,20 @@ def loss_label(
         ``all_masked``, ``no_signal``, ``zero_gradient`` (the one fault), ``on_policy``, ``off_policy`` or
         ``supervised``.
     """
-    trained = sum(int(is_trained(row).sum()) for row in rows)
-    policy = sum(int(in_policy(row).sum()) for row in rows)
+    trained, policy = int(tokens.trained.sum()), int(tokens.policy.sum())
     numbers = f"loss {loss:.3g}, gradient norm {grad_norm:.3g}"
     if not trained:
-        tokens = sum(len(row.sample) for row in rows)
-        return LossLabel("all_masked", f"none of {tokens} tokens is trained; {numbers}")
+        return LossLabel("all_masked", f"none of {len(tokens.origin)} tokens is trained; {numbers}")
     if trained > policy or objective is None:
         if grad_norm == 0:
             return LossLabel("zero_gradient", f"{trained} tokens are trained and nothing moves; {numbers}")
         return LossLabel("supervised", f"{trained - policy} demonstrated tokens are trained; {numbers}")
-    streams_N = (
-        ratios(rows, objective),
-        gather(rows, lambda row: row.sample.advantage, in_policy),
-        gather(rows, new_logprob, in_policy),
+    streams = (
+        tokens.ratio(objective.ratio),
+        tokens.numbers("advantage"),
+        tokens.numbers("new_logprob"),
     )
-    return _policy_label(*streams_N, objective, grad_norm, numbers)
+    return _policy_label(*(stream[tokens.policy] for stream in streams), objective, grad_norm, numbers)
 
 
 def _policy_label(

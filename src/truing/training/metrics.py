@@ -5,37 +5,39 @@ A metric whose input is absent is left out. Shapes: N tokens of all rows, one af
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from truing.ops.kl import kl_k1, kl_k2, kl_k3
 from truing.ops.losses import Objective
-from truing.ops.ratios import clip_mask, importance_ratio, log_ratio
+from truing.ops.ratios import clip_mask
 from truing.outcomes import Status
 from truing.record.rows import SampleRow
 from truing.training.episode_metrics import episode_metrics
+from truing.training.tokens import Tokens, known
 from truing.types import Origin
 
 Metrics = dict[str, float]
-Stream = Callable[[SampleRow], Tensor]  # a row's numbers or mask, [T]
 
 
-def step_metrics(rows: Sequence[SampleRow], objective: Objective | None, *, first_inner: bool) -> Metrics:
+def step_metrics(tokens: Tokens, objective: Objective | None, *, first_inner: bool) -> Metrics:
     """Everything that the rows of an update say.
 
     Args:
-        rows: the samples of the update, at least one, with what its forward said of them.
+        tokens: of the samples of the update, at least one, with what its forward said of them.
         objective: the policy loss; None where there is none.
         first_inner: whether the weights of the forward are those that drew the rows.
     """
-    metrics = reward_metrics(rows) | token_metrics(rows) | kl_metrics(rows) | entropy_metrics(rows)
-    metrics |= episode_metrics(rows)
+    metrics = (
+        reward_metrics(tokens.rows) | token_metrics(tokens) | kl_metrics(tokens) | entropy_metrics(tokens)
+    )
+    metrics |= episode_metrics(tokens.rows)
     if objective is not None:
-        metrics |= policy_metrics(rows, objective)
+        metrics |= policy_metrics(tokens, objective)
     if first_inner:
-        metrics |= mismatch_metrics(rows)
+        metrics |= mismatch_metrics(tokens)
     return metrics
 
 
@@ -55,20 +57,19 @@ def reward_metrics(rows: Sequence[SampleRow]) -> Metrics:
     return metrics | _group_metrics([rewards for rewards in groups.values() if len(rewards) > 1])
 
 
-def token_metrics(rows: Sequence[SampleRow]) -> Metrics:
+def token_metrics(tokens: Tokens) -> Metrics:
     """What the tokens are, by origin and by use, and how long the answers."""
-    origin_N = torch.cat([row.sample.origin for row in rows])
-    count = {origin: int((origin_N == origin).sum()) for origin in Origin}
-    trained = sum(int(is_trained(row).sum()) for row in rows)
-    scored = sum(int((is_trained(row) & ~row.new_logprob.isnan()).sum()) for row in rows)
-    lengths = [int((is_sampled(row) | (row.sample.origin == Origin.DEMO)).sum()) for row in rows]
-    metrics = {f"tokens/origin_share/{o.name.lower()}": count[o] / len(origin_N) for o in Origin}
+    count = {origin: int((tokens.origin == origin).sum()) for origin in Origin}
+    trained = int(tokens.trained.sum())
+    answer_N = tokens.sampled | (tokens.origin == Origin.DEMO)
+    lengths = torch.bincount(tokens.row[answer_N], minlength=len(tokens.rows)).double()
+    metrics = {f"tokens/origin_share/{o.name.lower()}": count[o] / len(answer_N) for o in Origin}
     metrics |= {
         "tokens/sampled": float(count[Origin.SAMPLED]),
         "tokens/trained": float(trained),
-        "tokens/scored": float(scored),
-        "length/mean": sum(lengths) / len(lengths),
-        "length/max": float(max(lengths)),
+        "tokens/scored": float((tokens.trained & ~tokens.numbers("new_logprob").isnan()).sum()),
+        "length/mean": float(lengths.mean()),
+        "length/max": float(lengths.max()),
     }
     written = count[Origin.SAMPLED] + count[Origin.FORCED] + count[Origin.DEMO]
     if written:
@@ -76,39 +77,41 @@ def token_metrics(rows: Sequence[SampleRow]) -> Metrics:
     return metrics
 
 
-def policy_metrics(rows: Sequence[SampleRow], objective: Objective) -> Metrics:
+def policy_metrics(tokens: Tokens, objective: Objective) -> Metrics:
     """Advantages, ratios, and what the clip does to them, over policy tokens."""
-    advantage_N = gather(rows, lambda row: row.sample.advantage, in_policy)
+    advantage_N = tokens.numbers("advantage")[tokens.policy]
     (credited_N,) = known(advantage_N)
     metrics = _mean_std("advantage", credited_N)
     if len(credited_N):
         metrics["advantage/max_abs"] = float(credited_N.abs().max())
-    ratio_N = ratios(rows, objective)
+    ratio_N = tokens.ratio(objective.ratio)[tokens.policy]
     metrics |= _ratio_metrics(*known(ratio_N, advantage_N))
     counted_N = ~ratio_N.isnan() | (advantage_N == 0)  # without an advantage there is nothing to clip
     return metrics | _clip_metrics(ratio_N[counted_N], advantage_N[counted_N], objective)
 
 
-def kl_metrics(rows: Sequence[SampleRow]) -> Metrics:
+def kl_metrics(tokens: Tokens) -> Metrics:
     """Distance from the reference: per token, trained or all, and per sequence."""
+    new_N, ref_N = tokens.numbers("new_logprob"), tokens.numbers("ref_logprob")
+    compared_N = ~(new_N.isnan() | ref_N.isnan())
     metrics = {}
-    for use, mask in (("kl_trained", in_policy), ("kl_all", is_sampled)):
-        new_N, ref_N = known(gather(rows, new_logprob, mask), gather(rows, ref_logprob, mask))
-        if len(new_N):
+    for use, mask_N in (("kl_trained", tokens.policy), ("kl_all", tokens.sampled)):
+        chosen_N = mask_N & compared_N
+        if chosen_N.any():
             for name, estimator in (("k1", kl_k1), ("k2", kl_k2), ("k3", kl_k3)):
-                metrics[f"{use}/{name}"] = float(estimator(new_N, ref_N).mean())
-    sums = []
-    for row in rows:
-        new_T, ref_T = known(gather([row], new_logprob, is_sampled), gather([row], ref_logprob, is_sampled))
-        sums += [float(kl_k1(new_T, ref_T).sum())] if len(new_T) else []
-    return metrics | ({"kl_sequence/k1": sum(sums) / len(sums)} if sums else {})
+                metrics[f"{use}/{name}"] = float(estimator(new_N[chosen_N], ref_N[chosen_N]).mean())
+    chosen_N = tokens.sampled & compared_N
+    if chosen_N.any():
+        k1_N = kl_k1(new_N[chosen_N], ref_N[chosen_N])
+        sequences = len(tokens.row[chosen_N].unique())
+        metrics["kl_sequence/k1"] = float(k1_N.sum()) / sequences
+    return metrics
 
 
-def mismatch_metrics(rows: Sequence[SampleRow]) -> Metrics:
+def mismatch_metrics(tokens: Tokens) -> Metrics:
     """How far sampler and trainer disagree on drawn tokens, trained or not, under the same weights."""
     sampler_N, new_N = known(
-        gather(rows, lambda row: row.sample.sampler_logprob, is_sampled),
-        gather(rows, new_logprob, is_sampled),
+        *(tokens.numbers(name)[tokens.sampled] for name in ("sampler_logprob", "new_logprob"))
     )
     if not len(new_N):
         return {}
@@ -119,19 +122,18 @@ def mismatch_metrics(rows: Sequence[SampleRow]) -> Metrics:
     }
 
 
-def entropy_metrics(rows: Sequence[SampleRow]) -> Metrics:
+def entropy_metrics(tokens: Tokens) -> Metrics:
     """Mean entropy over trained tokens, of what was drawn from and of the model's own output.
 
     Both are of computed samples alone; what the sampler said of its draws estimates the first over all.
     """
-    streams = {"contract": lambda row: row.entropy, "raw": lambda row: row.raw_entropy}
-    metrics = {}
-    for name, stream in streams.items():
-        (value_N,) = known(gather(rows, stream, is_trained))
-        if len(value_N):
-            metrics[f"entropy/{name}"] = float(value_N.mean())
-    (drawn_N,) = known(gather(rows, lambda row: row.sample.sampler_logprob, is_sampled))
-    return metrics | ({"entropy/drawn": -float(drawn_N.mean())} if len(drawn_N) else {})
+    values = {
+        "entropy/contract": tokens.numbers("entropy")[tokens.trained],
+        "entropy/raw": tokens.numbers("raw_entropy")[tokens.trained],
+        "entropy/drawn": -tokens.numbers("sampler_logprob")[tokens.sampled],
+    }
+    known_values = {name: known(value_N)[0] for name, value_N in values.items()}
+    return {name: float(value_N.mean()) for name, value_N in known_values.items() if len(value_N)}
 
 
 def alignment(drawn: Sequence[Tensor], scored: Sequence[Tensor]) -> Metrics:
@@ -140,53 +142,6 @@ def alignment(drawn: Sequence[Tensor], scored: Sequence[Tensor]) -> Metrics:
     positions = sum(max(len(a), len(b)) for a, b in pairs)
     equal = sum(x == y for a, b in pairs for x, y in zip(a.tolist(), b.tolist(), strict=False))
     return {"alignment": equal / positions} if positions else {}
-
-
-def new_logprob(row: SampleRow) -> Tensor:
-    """What the trainer said of each token, [T]."""
-    return row.new_logprob
-
-
-def ref_logprob(row: SampleRow) -> Tensor:
-    """What the reference said of each token, [T]."""
-    return row.sample.ref_logprob
-
-
-def in_policy(row: SampleRow) -> Tensor:
-    """Tokens under the policy term, [T] bool."""
-    return row.sample.policy_mask
-
-
-def is_sampled(row: SampleRow) -> Tensor:
-    """Tokens that the policy chose, [T] bool."""
-    return row.sample.origin == Origin.SAMPLED
-
-
-def is_trained(row: SampleRow) -> Tensor:
-    """Tokens under the policy or the supervised term, [T] bool."""
-    return row.sample.policy_mask | row.sample.supervised_mask
-
-
-def gather(rows: Sequence[SampleRow], stream: Stream, mask: Stream) -> Tensor:
-    """The masked numbers of all rows, [N] float64, NaN where not recorded."""
-    return torch.cat([stream(row)[mask(row)] for row in rows]).double()
-
-
-def known(*streams_N: Tensor) -> tuple[Tensor, ...]:
-    """The tokens of which every stream [N] has a number."""
-    absent_N = torch.stack(streams_N).isnan().any(dim=0)
-    return tuple(stream_N[~absent_N] for stream_N in streams_N)
-
-
-def ratios(rows: Sequence[SampleRow], objective: Objective) -> Tensor:
-    """Importance ratio of each policy token, or of its sequence: [N] float64, NaN where not scored."""
-    per_row = []
-    for row in rows:
-        log_ratio_T = log_ratio(row.new_logprob.double(), row.sample.old_logprob.double())
-        mask_T = row.sample.policy_mask & ~log_ratio_T.isnan()
-        ratio_T = importance_ratio(log_ratio_T[None], mask_T[None], objective.ratio)[0]
-        per_row.append(ratio_T.masked_fill(~mask_T, math.nan)[row.sample.policy_mask])
-    return torch.cat(per_row)
 
 
 def _ratio_metrics(ratio_N: Tensor, advantage_N: Tensor) -> Metrics:

@@ -11,17 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.clock import Clock
 from truing.errors import RecordError
 from truing.models.digest import digest
 from truing.outcomes import FinishReason
 from truing.record import SampleRow
 from truing.rollout.flatten import sample_turns
-from truing.training.clock import Clock
 from truing.training.loss_label import LossLabel, loss_label
 from truing.training.metrics import Metrics, alignment, mismatch_metrics, step_metrics
 from truing.training.session import Session
 from truing.training.source import Drawn
 from truing.training.step import Learner, Trace
+from truing.training.tokens import Tokens
 from truing.types import Sample, StepRecord
 
 LIBRARIES = ("truing", "torch", "transformers", "peft", "tokenizers")
@@ -79,19 +80,24 @@ def step_record(
     """
     first, last = traces[0], traces[-1]
     rows, objective = _rows(drawn, traces), learner.algorithm.objective(learner.cfg)
+    tokens = Tokens(rows)
+    of_first, of_last = (
+        tokens if len(traces) == 1 else Tokens(_rows(drawn, [trace])) for trace in (first, last)
+    )
     total = sum(last.loss.values())
-    metrics: Metrics = step_metrics(rows, objective, first_inner=False)
-    metrics |= mismatch_metrics(_rows(drawn, [first])) | alignment(*_ids(drawn, first.samples))
+    metrics: Metrics = step_metrics(tokens, objective, first_inner=False)
+    metrics |= mismatch_metrics(of_first) | alignment(*_ids(drawn, first.samples))
     metrics |= {f"loss/{name}": value for name, value in last.loss.items()}
     metrics |= {
         "loss/total": total,
         "grad/norm": last.grad_norm,
         "lr": learner.optimizer.param_groups[0]["lr"],
-        "throughput/tokens_per_s": sum(len(row.sample) for row in rows) / clock.total(),
     }
-    label = loss_label(_rows(drawn, [last]), objective, loss=total, grad_norm=last.grad_norm)
+    label = loss_label(of_last, objective, loss=total, grad_norm=last.grad_norm)
     samples = tuple(row.sample for row in rows)
-    return StepRecord(step, stage, metrics, label.label, samples, dict(clock.seconds)), label, rows
+    seconds = clock.take()
+    metrics["throughput/tokens_per_s"] = sum(map(len, samples)) / sum(seconds.values())
+    return StepRecord(step, stage, metrics, label.label, samples, seconds), label, rows
 
 
 def _rows(drawn: Drawn, traces: Sequence[Trace]) -> list[SampleRow]:

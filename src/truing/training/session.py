@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from truing.chat import Chat, Grammars, make_chat
+from truing.clock import phase
 from truing.config import Recipe
 from truing.contract import RAW, SamplingContract
 from truing.envs.base import Env, checked_tasks
@@ -46,8 +47,9 @@ class Session:
 
     def sync_sampler(self, version: int) -> None:
         """Bring the sampler to the policy's weights and stamp it with their digest."""
-        sync(self.policy, self.sampler.model)
-        self.sampler.renew(version, quick_sum(self.parameters))
+        with phase("sync"):
+            sync(self.policy, self.sampler.model)
+            self.sampler.renew(version, quick_sum(self.parameters))
 
     def draw(
         self,

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from truing.algos import Algorithm
+from truing.clock import phase
 from truing.config import OptimizerConfig
 from truing.models.forward import split
 from truing.models.reference import Reference
 from truing.models.score import causal_model, score
 from truing.rng import permutation
-from truing.training.clock import Clock
 from truing.training.collate import collate
 from truing.training.optimizer import check_loss, clip_and_step
 from truing.types import Batch, Sample, Scores
@@ -51,11 +51,9 @@ class Trace:
     grad_norm: float = 0.0
 
 
-def train_step(
-    learner: Learner, samples: Sequence[Sample], key: tuple[object, ...], clock: Clock
-) -> list[Trace]:
+def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, ...]) -> list[Trace]:
     """Update the policy on samples; one trace per inner step, each with its samples as trained on."""
-    with clock("reference"):
+    with phase("reference"):
         samples = annotate(samples, learner)
     samples = learner.algorithm.credit(samples, learner.cfg)
     causal = causal_model(learner.model)
@@ -67,14 +65,14 @@ def train_step(
         pulling = [sample for sample in minibatch if learner.algorithm.pulls(sample, learner.cfg)]
         for micro in split(causal, pulling, learner.optimizer_cfg.micro_batch_tokens):
             batch = collate(micro)
-            with clock("forward"):
+            with phase("forward"):
                 scores = score(learner.model, batch, trained(batch))
                 parts = learner.algorithm.loss(batch, scores, learner.cfg, denominator)
             check_loss(parts, where)
-            with clock("backward"):
+            with phase("backward"):
                 torch.stack(list(parts.values())).sum().backward()
             _keep(trace, micro, scores, parts)
-        with clock("optimizer"):
+        with phase("optimizer"):
             trace.grad_norm = clip_and_step(
                 learner.optimizer, learner.parameters, learner.optimizer_cfg.max_grad_norm, where
             )

@@ -1,0 +1,65 @@
+"""Seconds by phase: each second in the innermost phase, and none of them twice."""
+
+import pytest
+
+from truing import clock as clock_module
+from truing.clock import Clock, phase
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """A time that goes on by what is added to it."""
+    time = [0.0]
+    monkeypatch.setattr(clock_module.time, "perf_counter", lambda: time[0])
+    return time
+
+
+def test_an_inner_phase_is_not_counted_in_its_outer_one(now):
+    clock = Clock()
+    with clock.running():
+        now[0] += 1
+        with phase("world"):
+            now[0] += 2
+            with phase("decode"):
+                now[0] += 4
+            now[0] += 8
+        now[0] += 16
+    assert clock.take() == {"other": 17, "world": 10, "decode": 4}
+
+
+def test_what_was_taken_is_not_counted_again(now):
+    clock = Clock()
+    with clock.running(), phase("record"):
+        now[0] += 1
+        assert clock.take() == {"record": 1, "other": 0}
+        now[0] += 2
+    now[0] += 4  # nothing runs
+    with clock.running():
+        now[0] += 8
+    assert clock.take() == {"record": 2, "other": 8}
+
+
+def test_a_phase_that_fails_is_counted_and_closed(now):
+    clock = Clock()
+    with clock.running():
+        with pytest.raises(ZeroDivisionError), phase("reward"):
+            now[0] += 1 / 0
+        now[0] += 2
+    assert clock.take() == {"reward": 0, "other": 2}
+
+
+def test_a_device_is_waited_for_where_a_phase_ends(now):
+    def settle():
+        now[0] += 1  # what the device had still to do
+
+    clock = Clock(settle)
+    with clock.running(), phase("forward"):
+        now[0] += 4
+    assert clock.take()["forward"] == 5
+
+
+def test_without_a_clock_nothing_is_counted_and_a_wrong_name_is_told():
+    with phase("decode"):
+        pass
+    with pytest.raises(KeyError, match="'decod' is no phase"), phase("decod"):
+        pass

@@ -133,10 +133,10 @@ def test_micro_batches_hold_every_sample_once_and_stay_in_budget(config):
     model = made(config)
     samples = [sample([3] * 6, [4 + b % 3] * (1 + b), name=str(b)) for b in range(9)]
     parts = split(model, samples, 24)
-    assert sorted(s.sample_id for part in parts for s in part) == [str(b) for b in range(9)]
+    assert sorted(s.sample_id for part in parts for s in part.samples) == [str(b) for b in range(9)]
     assert 1 < len(parts) < 9
     for part in parts:
-        lengths = [len(each) - 1 for each in part]
-        tree = len(grow([each.token_ids[:-1] for each in part]).token_ids_L)
-        assert (len(part) * max(lengths) if no_tree(model, max(lengths)) else tree) <= 24
+        lengths = [len(each) - 1 for each in part.samples]
+        tree = len(grow([each.token_ids[:-1] for each in part.samples]).token_ids_L)
+        assert part.tokens == (len(lengths) * max(lengths) if no_tree(model, max(lengths)) else tree) <= 24
     assert split(model, [], 24) == []

@@ -55,6 +55,7 @@ def test_segments_say_the_same_as_ends_and_no_sequence_ends_within_one(sequences
 def test_parts_hold_every_sequence_once_and_stay_in_budget(sequences, budget):
     tensors = [torch.tensor(ids) for ids in sequences]
     parts = cut(tensors, budget)
-    assert sorted(b for part in parts for b in part) == list(range(len(sequences)))
-    for part in parts:
-        assert len(grow([tensors[b] for b in part]).token_ids_L) <= budget or len(part) == 1
+    assert sorted(b for part in parts for b in part.members) == list(range(len(sequences)))
+    for members, tokens in parts:
+        assert len(grow([tensors[b] for b in members]).token_ids_L) == tokens
+        assert tokens <= budget or len(members) == 1

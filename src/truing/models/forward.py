@@ -1,15 +1,23 @@
 """Hidden states that predict tokens: along a tree where the architecture can, else in padded rows."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from truing.errors import ModelError
-from truing.models.tree import cut, grow
+from truing.models.tree import Part, cut, grow
 from truing.models.tree_attention import Attention, along, attending
 from truing.types import Sample
+
+
+class MicroBatch(NamedTuple):
+    """Samples that are computed together, and how many tokens that computes."""
+
+    samples: list[Sample]
+    tokens: int
 
 
 def hidden_before(causal: PreTrainedModel, samples: Sequence[Sample], wanted_2N: Tensor) -> Tensor:
@@ -35,14 +43,14 @@ def decode(causal: PreTrainedModel, ids_L: Tensor, positions_L: Tensor, attentio
     return out.last_hidden_state[0]
 
 
-def split(causal: PreTrainedModel, samples: Sequence[Sample], max_tokens: int) -> list[list[Sample]]:
+def split(causal: PreTrainedModel, samples: Sequence[Sample], max_tokens: int) -> list[MicroBatch]:
     """Samples in micro-batches of at most ``max_tokens`` computed tokens, or of one sample; so it replays."""
     if not samples:
         return []
     sequences = [sample.token_ids[:-1] for sample in samples]
     in_parts = _cut_padded if no_tree(causal, max(map(len, sequences))) else cut
     parts = in_parts(sequences, max_tokens)
-    return [[samples[b] for b in part] for part in parts]
+    return [MicroBatch([samples[b] for b in part.members], part.tokens) for part in parts]
 
 
 def check_positions(causal: PreTrainedModel, longest: int) -> None:
@@ -89,12 +97,14 @@ def _padded(causal: PreTrainedModel, sequences: Sequence[Tensor]) -> Tensor:
     ).last_hidden_state
 
 
-def _cut_padded(sequences: Sequence[Tensor], max_tokens: int) -> list[list[int]]:
+def _cut_padded(sequences: Sequence[Tensor], max_tokens: int) -> list[Part]:
     """The same as ``cut`` for rows that are padded to the longest."""
-    parts: list[list[int]] = []
+    parts: list[Part] = []
     for b in sorted(range(len(sequences)), key=lambda b: len(sequences[b])):
-        if parts and (len(parts[-1]) + 1) * len(sequences[b]) <= max_tokens:
-            parts[-1].append(b)
+        longest = len(sequences[b])
+        if parts and (len(parts[-1].members) + 1) * longest <= max_tokens:
+            members = [*parts[-1].members, b]
+            parts[-1] = Part(members, len(members) * longest)
         else:
-            parts.append([b])
+            parts.append(Part([b], longest))
     return parts

@@ -43,6 +43,13 @@ class Tree:
         return [Segment(start, end, int(self.ends_L[start])) for start, end in bounds]
 
 
+class Part(NamedTuple):
+    """Sequences that are computed together, and how many tokens that computes."""
+
+    members: list[int]
+    tokens: int
+
+
 def grow(sequences: Sequence[Tensor]) -> Tree:
     """The tree of some sequences of ids, each [T] with T ≥ 1."""
     places: dict[int, Tensor] = {}
@@ -62,16 +69,15 @@ def grow(sequences: Sequence[Tensor]) -> Tree:
     )
 
 
-def cut(sequences: Sequence[Tensor], max_tokens: int) -> list[list[int]]:
+def cut(sequences: Sequence[Tensor], max_tokens: int) -> list[Part]:
     """The sequences in parts whose trees have at most ``max_tokens`` tokens, or one sequence."""
-    parts: list[list[int]] = []
-    size = 0
+    parts: list[Part] = []
     for b, shared in _in_order(sequences):
-        size += len(sequences[b]) - shared
-        if not parts or size > max_tokens:
-            parts.append([])
-            size = len(sequences[b])
-        parts[-1].append(b)
+        grown = len(sequences[b]) - shared
+        if parts and parts[-1].tokens + grown <= max_tokens:
+            parts[-1] = Part([*parts[-1].members, b], parts[-1].tokens + grown)
+        else:
+            parts.append(Part([b], len(sequences[b])))
     return parts
 
 

@@ -75,6 +75,13 @@ METRICS = (
         "",
     ),
     Metric(
+        "tokens/computed",
+        "tokens",
+        "Tokens of the policy's forwards, over all inner steps: what the samples of a micro-batch "
+        "begin with in common counts once, pads count where the architecture needs them.",
+        "",
+    ),
+    Metric(
         "tokens/learnable_share",
         "share",
         "tokens/trained ÷ tokens of origin SAMPLED, FORCED or DEMO. A fact about the mask and no measure of "

@@ -57,9 +57,8 @@ class TreeRows:
         known = [i for i, request in enumerate(requests) if request.episode in self._parked]
         new = [i for i, request in enumerate(requests) if request.episode not in self._parked]
         known.sort(key=lambda i: requests[i].prompt_ids.tolist())
-        parts = [
-            [new[i] for i in part] for part in cut([requests[i].prompt_ids for i in new], PREFILL_TOKENS)
-        ]
+        cut_parts = cut([requests[i].prompt_ids for i in new], PREFILL_TOKENS)
+        parts = [[new[i] for i in part.members] for part in cut_parts]
         return [part[i : i + max_rows] for part in [known, *parts] for i in range(0, len(part), max_rows)]
 
     def begin(self, requests: Sequence[Request]) -> Tensor:

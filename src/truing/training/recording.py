@@ -89,6 +89,7 @@ def step_record(
     metrics |= mismatch_metrics(of_first) | alignment(*_ids(drawn, first.samples))
     metrics |= {f"loss/{name}": value for name, value in last.loss.items()}
     metrics |= {
+        "tokens/computed": float(sum(trace.computed for trace in traces)),
         "loss/total": total,
         "grad/norm": last.grad_norm,
         "lr": learner.optimizer.param_groups[0]["lr"],

@@ -49,6 +49,7 @@ class Trace:
     raw_entropy: dict[str, Tensor] = field(default_factory=dict)
     loss: dict[str, float] = field(default_factory=dict)
     grad_norm: float = 0.0
+    computed: int = 0  # tokens of its forwards
 
 
 def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, ...]) -> list[Trace]:
@@ -64,14 +65,15 @@ def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, .
         denominator = learner.algorithm.denominator(minibatch, learner.cfg)
         pulling = [sample for sample in minibatch if learner.algorithm.pulls(sample, learner.cfg)]
         for micro in split(causal, pulling, learner.optimizer_cfg.micro_batch_tokens):
-            batch = collate(micro)
+            batch = collate(micro.samples)
+            trace.computed += micro.tokens
             with phase("forward"):
                 scores = score(learner.model, batch, trained(batch))
                 parts = learner.algorithm.loss(batch, scores, learner.cfg, denominator)
             check_loss(parts, where)
             with phase("backward"):
                 torch.stack(list(parts.values())).sum().backward()
-            _keep(trace, micro, scores, parts)
+            _keep(trace, micro.samples, scores, parts)
         with phase("optimizer"):
             trace.grad_norm = clip_and_step(
                 learner.optimizer, learner.parameters, learner.optimizer_cfg.max_grad_norm, where
@@ -88,9 +90,9 @@ def annotate(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
     annotated: dict[str, Sample] = {}
     compared = [sample for sample in samples if sample.kl_mask.any()]
     for micro in split(causal_model(learner.model), compared, learner.optimizer_cfg.micro_batch_tokens):
-        batch = collate(micro)
+        batch = collate(micro.samples)
         logprob_BT = learner.reference.score(batch, batch.kl_mask).logprob.cpu()
-        for b, sample in enumerate(micro):
+        for b, sample in enumerate(micro.samples):
             ref = torch.where(sample.kl_mask, logprob_BT[b, : len(sample)], torch.nan)
             annotated[sample.sample_id] = replace(sample, ref_logprob=ref)
     return [annotated.get(sample.sample_id, sample) for sample in samples]

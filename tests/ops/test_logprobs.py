@@ -135,6 +135,39 @@ def test_chunks_never_hold_all_logits():
     assert max(saved) <= 8 * 50
 
 
+def test_one_chunk_is_computed_once():
+    hidden_ND, weight_VD, ids_N = problem()
+    calls = []
+
+    def head(hidden_nD):
+        calls.append(len(hidden_nD))
+        return hidden_nD @ weight_VD.T
+
+    chunked_scores(hidden_ND, head, ids_N, lambda z, _: z, 7)[0].sum().backward()
+    assert calls == [7]
+
+
+@pytest.mark.parametrize("rows", [3, 40])
+def test_tokens_that_cannot_be_drawn_leave_the_others_their_numbers_and_gradients(rows):
+    """-inf and what is so unlikely that its exponential is 0, in more rows than a cache's block has."""
+    hidden_ND, weight_VD, ids_N = problem(count=40)
+
+    def transform(z_nV, _):
+        cut_V = torch.arange(11) % 3
+        return z_nV.masked_fill(cut_V == 1, -torch.inf) - 500.0 * (cut_V == 2)
+
+    ids_N = ids_N // 3 * 3
+    whole_NV = transform(hidden_ND @ weight_VD.T, None)
+    expected = (token_logprobs(whole_NV, ids_N), entropy(whole_NV))
+    got = chunked_scores(hidden_ND, lambda h: h @ weight_VD.T, ids_N, transform, rows)
+    for wanted, scored in zip(expected, got, strict=False):
+        torch.testing.assert_close(scored, wanted)
+    wanted = torch.autograd.grad((expected[0] + 0.3 * expected[1]).sum(), [hidden_ND, weight_VD])
+    scored = torch.autograd.grad((got[0] + 0.3 * got[1]).sum(), [hidden_ND, weight_VD])
+    for a, b in zip(wanted, scored, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_chunks_of_nothing_stay_attached():
     hidden_ND, weight_VD, _ = problem(count=0)
     nothing_N = torch.zeros(0, dtype=torch.int64)

@@ -16,8 +16,8 @@ from truing.ops.logprobs import chunked_scores
 from truing.ops.sampling import contract_logits, support_mask
 from truing.types import Batch, Sample, Scores
 
-HEAD_ROWS = 512
-"""Rows of logits that exist at once: 512 × 49,152 × 4 bytes = 100 MB."""
+HEAD_BYTES = 256_000_000
+"""What the logits that exist at once may take: 1,302 rows of a vocabulary of 49,152."""
 
 
 def score(model: nn.Module, batch: Batch, wanted_BT: Tensor) -> Scores:
@@ -32,16 +32,18 @@ def score(model: nn.Module, batch: Batch, wanted_BT: Tensor) -> Scores:
     with autocast(device):
         hidden_ND = hidden_before(causal, batch.samples, wanted_2N)
     streams = [hidden_ND.new_zeros(batch.token_ids.shape, dtype=torch.float32) for _ in range(3)]
+    head = causal.get_output_embeddings()
+    rows = max(1, HEAD_BYTES // (4 * causal.config.get_text_config().vocab_size))
     contracts = [batch.samples[b].contract for b in wanted_2N[0].tolist()]
     for contract in dict.fromkeys(contracts):
         chosen_N = torch.tensor([each == contract for each in contracts])
         sample_N, token_N = wanted_2N[:, chosen_N]
         scores = chunked_scores(
             hidden_ND[chosen_N.to(device)],
-            causal.get_output_embeddings(),
+            head,
             batch.token_ids[sample_N, token_N].to(device),
             _replay(batch.samples, sample_N, token_N, contract),
-            HEAD_ROWS,
+            rows,
         )
         place = (sample_N.to(device), token_N.to(device))
         streams = [stream.index_put(place, values) for stream, values in zip(streams, scores, strict=True)]

@@ -1,7 +1,7 @@
 """Log-probabilities and entropies of chosen tokens, whole or in chunks of rows."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -9,6 +9,9 @@ from torch.utils.checkpoint import checkpoint  # pyright: ignore[reportUnknownVa
 
 from truing.errors import ContractError
 from truing.ops.checks import check, widen
+
+CACHED_ROWS = 16
+"""Rows of logits that stay in a CPU's cache from one pass over them to the next."""
 
 
 def token_logprobs(logits_NV: Tensor, ids_N: Tensor) -> Tensor:
@@ -52,8 +55,8 @@ def chunked_scores(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Score tokens from hidden states while only ``rows`` rows of logits exist at a time.
 
-    As ``token_logprobs`` and ``entropy`` of transform(head(h)), chunk by chunk; the backward pass
-    computes each chunk again (https://arxiv.org/abs/1604.06174), so [N, V] is never held.
+    As ``token_logprobs`` and ``entropy`` of transform(head(h)), chunk by chunk; where there are several,
+    the backward pass computes each again (https://arxiv.org/abs/1604.06174), so [N, V] is never held.
 
     Args:
         hidden_ND: [N, D] float, the states that predict the tokens.
@@ -74,18 +77,67 @@ def chunked_scores(
 
     def score(hidden_nD: Tensor, ids_n: Tensor, chunk: slice) -> tuple[Tensor, Tensor, Tensor]:
         logits_nV = widen(head(hidden_nD))
-        logp_nV = _log_softmax(transform(logits_nV, chunk))
-        logprob_n, entropy_n = _pick(logp_nV, ids_n), _entropy(logp_nV)
+        drawn_nV = transform(logits_nV, chunk)
+        logprob_n, entropy_n = _scored(drawn_nV, ids_n)
+        if drawn_nV is logits_nV:
+            return logprob_n, entropy_n, entropy_n.detach()
         with torch.no_grad():
-            return logprob_n, entropy_n, _entropy(_log_softmax(logits_nV))
+            return logprob_n, entropy_n, _scored(logits_nV, ids_n)[1]
 
+    if len(ids_N) <= rows:
+        return score(hidden_ND, ids_N, slice(0, len(ids_N)))
     pieces: list[tuple[Tensor, ...]] = []
-    for start in range(0, max(len(ids_N), 1), rows):
+    for start in range(0, len(ids_N), rows):
         chunk = slice(start, min(start + rows, len(ids_N)))
         inputs = (hidden_ND[chunk], ids_N[chunk], chunk)
         pieces.append(cast("tuple[Tensor, ...]", checkpoint(score, *inputs, use_reentrant=False)))
     logprob_N, entropy_N, raw_entropy_N = (torch.cat(parts) for parts in zip(*pieces, strict=True))
     return logprob_N, entropy_N, raw_entropy_N
+
+
+def _scored(logits_NV: Tensor, ids_N: Tensor) -> tuple[Tensor, Tensor]:
+    """``token_logprobs`` and ``entropy`` of the same rows."""
+    return cast("tuple[Tensor, Tensor]", _Scored.apply(logits_NV, ids_N))  # pyright: ignore[reportUnknownMemberType]
+
+
+class _Scored(torch.autograd.Function):
+    """Both in one pass over the logits; e^(z − max) alone is kept for the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, logits_NV: Tensor, ids_N: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        exp_NV = torch.empty_like(logits_NV)
+        sum_N, logprob_N, entropy_N = (logits_NV.new_empty(len(ids_N)) for _ in range(3))
+        block = CACHED_ROWS if logits_NV.device.type == "cpu" else max(1, len(ids_N))
+        for start in range(0, len(ids_N), block):
+            part = slice(start, start + block)
+            below_nV = logits_NV[part] - logits_NV[part].amax(dim=-1, keepdim=True)
+            picked_n = _pick(below_nV, ids_N[part])
+            exp_nV = torch.exp(below_nV, out=exp_NV[part])
+            sum_N[part] = exp_nV.sum(dim=-1)
+            log_sum_n = sum_N[part].log()
+            logprob_N[part] = picked_n - log_sum_n
+            # far below 0 the exponential is 0, and its product with -inf would be NaN
+            entropy_N[part] = log_sum_n - (exp_nV * below_nV.clamp_(min=-1000)).sum(dim=-1) / sum_N[part]
+        ctx.save_for_backward(exp_NV, sum_N, entropy_N, ids_N)
+        ctx.set_materialize_grads(False)
+        return logprob_N, entropy_N
+
+    @staticmethod
+    def backward(  # type: ignore[override]
+        ctx: Any, grad_logprob_N: Tensor | None, grad_entropy_N: Tensor | None
+    ) -> tuple[Tensor | None, None]:
+        """∂ log p_id / ∂z_v = [v = id] − p_v, and ∂H/∂z_v = −p_v (log p_v + H)."""
+        exp_NV, sum_N, entropy_N, ids_N = ctx.saved_tensors
+        grad_NV = None
+        if grad_logprob_N is not None:
+            grad_NV = exp_NV * (-grad_logprob_N / sum_N)[:, None]
+            grad_NV[torch.arange(len(ids_N), device=ids_N.device), ids_N] += grad_logprob_N
+        if grad_entropy_N is not None:
+            p_NV = exp_NV / sum_N[:, None]
+            slope_NV = -torch.xlogy(p_NV, p_NV) - p_NV * entropy_N[:, None]
+            of_entropy_NV = slope_NV * grad_entropy_N[:, None]
+            grad_NV = of_entropy_NV if grad_NV is None else grad_NV + of_entropy_NV
+        return grad_NV, None
 
 
 def _log_softmax(logits_NV: Tensor) -> Tensor:

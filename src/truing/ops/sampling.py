@@ -66,7 +66,7 @@ def contract_logits(
     scores_NV = _ban_stops(scores_NV, contract, generated_NH)
     if allowed_NV is not None:
         scores_NV = _only(scores_NV, allowed_NV)
-    if contract.temperature > 0:
+    if contract.temperature not in (0, 1):
         scores_NV = scores_NV / contract.temperature
     scores_NV = _truncate(scores_NV, contract) if support_NV is None else _only(scores_NV, support_NV)
     if contract.temperature == 0:

@@ -97,14 +97,14 @@ def draw_ids(logits: Tensor, rows: Sequence[Row], contract: SamplingContract) ->
     uniform = torch.stack([row.uniform[step] for row in rows]).to(logits.device)
     ids = draw(logits, uniform)
     logprobs = token_logprobs(logits, ids)
-    for row, token, logprob, may, kept in zip(
-        rows, ids.tolist(), logprobs.tolist(), allowed, logits > -torch.inf, strict=True
+    for row, token, logprob, may, logits_V in zip(
+        rows, ids.tolist(), logprobs.tolist(), allowed, logits, strict=True
     ):
         row.ids.append(token)
         row.logprobs.append(logprob)
         row.origins.append(Origin.SAMPLED if may is None or int(may.sum()) > 1 else Origin.FORCED)
         if contract.truncates or row.walk is not None:
-            row.supports.append(support_ids(kept))
+            row.supports.append(support_ids(logits_V > -torch.inf))
         if row.walk is not None:
             row.walk.take(token)
     return ids

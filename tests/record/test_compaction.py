@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from pyarrow.parquet import ParquetFile
 from recorded import make_record, make_row, same_row, support_of, write_steps
 
 import truing.record.compaction as compaction
+import truing.record.store as store
 from truing.contract import SamplingContract
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter, SampleRow, compact
@@ -141,3 +143,16 @@ def test_a_cut_parquet_file_is_named(run):
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(RecordError, match=r"grpo-000000\.arrow cannot be read from .*rollouts\.parquet"):
         RunReader(run).samples("grpo", 0)
+
+
+def test_the_file_is_opened_once_however_many_steps_it_has(run, monkeypatch):
+    """Its footer grows with the steps, so that opening it for each would take longer with each."""
+    opened = []
+
+    def count(*args, **kwargs):
+        opened.append(args)
+        return ParquetFile(*args, **kwargs)
+
+    monkeypatch.setattr(store.pq, "ParquetFile", count)
+    compact(run)
+    assert len(opened) == 1

@@ -14,7 +14,7 @@ from truing.errors import ContractError, RecordError
 from truing.outcomes import EndedBy, FinishReason, Status
 from truing.record import RunReader, RunWriter, SampleRow
 from truing.record.lines import dump_json, floats_from_json
-from truing.record.segments import decode, encode
+from truing.record.segments import decode, encode, rows_of
 from truing.types import MASKS, NUMBERS, Origin, Sample, TurnSpan
 
 FLOATS = st.floats(width=32)
@@ -70,7 +70,7 @@ def test_nan_and_infinity_survive_and_are_never_zero(tmp_path):
 
 def test_a_support_reads_back_with_its_empty_slices():
     row = make_row(contract=SamplingContract(top_p=0.9), support=support_of(0, 2, 1))
-    (read,) = decode(encode("grpo", 0, [row]))
+    (read,) = rows_of(decode(encode("grpo", 0, [row])))
     assert read.sample.support.at(0).tolist() == []
     assert read.sample.support.at(1).tolist() == [0, 1]
     assert read.sample.support.at(2).tolist() == [2]
@@ -135,7 +135,7 @@ def any_row(draw) -> SampleRow:
 @given(st.lists(any_row(), max_size=3))
 def test_any_rows_survive_the_round_trip_to_the_bit(rows):
     data = encode("grpo", 7, rows)
-    read = decode(data)
+    read = rows_of(decode(data))
     assert encode("grpo", 7, read) == data
     for a, b in zip(rows, read, strict=True):
         assert torch.equal(a.sample.token_ids, b.sample.token_ids)

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,8 +11,8 @@ import pyarrow.parquet as pq
 from truing.record.files import disk_errors, move_into_place
 from truing.record.reader import RunReader
 from truing.record.rows import StepRow
-from truing.record.segments import SCHEMA, content_digest, table_of
-from truing.record.store import DIGESTS, PARQUET, ROLLOUTS, load_rows, read_group
+from truing.record.segments import SCHEMA, content_digest
+from truing.record.store import DIGESTS, PARQUET, ROLLOUTS, Groups, load_table
 
 
 def compact(run_dir: Path) -> int:
@@ -27,8 +28,9 @@ def compact(run_dir: Path) -> int:
     try:
         with disk_errors(path):
             _write(run_dir, steps, aside)
-            for step in steps:
-                read_group(aside, step)
+            with closing(Groups(aside)) as written:
+                for step in steps:
+                    written.table(step)
             move_into_place(aside, path)
             for step in steps:
                 (run_dir / ROLLOUTS / step.segment.file).unlink(missing_ok=True)
@@ -40,13 +42,13 @@ def compact(run_dir: Path) -> int:
 def _write(run_dir: Path, steps: Sequence[StepRow], aside: Path) -> None:
     """Write one row group per step, synced, with the digest of each."""
     digests = []
-    with open(aside, "wb") as handle:
+    with open(aside, "wb") as handle, closing(Groups(run_dir / PARQUET)) as before:
         # no dictionaries: they take all NaN of a page for one, and so change bits
         with pq.ParquetWriter(
             handle, SCHEMA, compression="zstd", use_dictionary=False, write_page_checksum=True
         ) as writer:
             for step in steps:
-                table = table_of(step.stage, step.step, load_rows(run_dir, step))
+                table = load_table(run_dir, step, before)
                 digests.append((step.segment.sha256, content_digest(table)))
                 writer.write_table(table)
             writer.add_key_value_metadata({DIGESTS: json.dumps(digests)})

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from functools import cache
 from itertools import accumulate
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
@@ -79,9 +80,9 @@ def encode(stage: str, step: int, rows: Sequence[SampleRow]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def decode(data: bytes) -> tuple[SampleRow, ...]:
-    """The rows of an Arrow IPC file whose checksum was found right."""
-    return rows_of(pa.ipc.open_file(pa.py_buffer(data)).read_all())
+def decode(data: bytes) -> pa.Table:
+    """The table of an Arrow IPC file whose checksum was found right."""
+    return pa.ipc.open_file(pa.py_buffer(data)).read_all()
 
 
 def table_of(stage: str, step: int, rows: Sequence[SampleRow]) -> pa.Table:
@@ -133,8 +134,8 @@ def content_digest(table: pa.Table) -> str:
         if name not in LISTS:
             digest.update(repr(table[name].to_pylist()).encode())
             continue
-        for values in _tensors(table[name], LISTS[name][1]):
-            digest.update(b"null" if values is None else b"%d:" % len(values) + values.numpy().tobytes())
+        digest.update(repr(pc.list_value_length(table[name]).to_pylist()).encode())
+        digest.update(_flat(table[name]).tobytes())
     return digest.hexdigest()
 
 
@@ -187,10 +188,14 @@ def _lists(tensors: Sequence[Tensor | None], kinds: tuple[pa.DataType, torch.dty
     return pa.ListArray.from_arrays(offsets, pa.array(values, arrow), mask=absent)
 
 
+def _flat(column: pa.ChunkedArray) -> np.ndarray:
+    """The values of all lists of a column, one after the other."""
+    return column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+
+
 def _tensors(column: pa.ChunkedArray, dtype: torch.dtype) -> list[Tensor | None]:
     """A list column as tensors [T], which share the memory of their column; None where null."""
     lengths = pc.list_value_length(column).to_pylist()
-    values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    whole = torch.tensor(values, dtype=dtype)
+    whole = torch.tensor(_flat(column), dtype=dtype)
     parts = iter(whole.split([length for length in lengths if length is not None]))
     return [None if length is None else next(parts) for length in lengths]

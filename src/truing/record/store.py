@@ -1,6 +1,7 @@
 """Where the rows of a step lie: in a segment, or, once compacted, in a row group of one Parquet file."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,13 +18,57 @@ DIGESTS = b"truing.digests"
 """Parquet metadata, JSON: for each row group, SHA-256 of the segment that it was, and its content digest."""
 
 
+class Groups:
+    """The row groups of a Parquet file. It is opened once: its footer tells of every column of every step."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: pq.ParquetFile | None = None
+        self._index: dict[str, tuple[int, str]] = {}
+
+    def table(self, step: StepRow) -> pa.Table:
+        """The rows of a step, verified."""
+        try:
+            if self._file is None:
+                self._open()
+            group, digest = self._index[step.segment.sha256]
+            table = self._file.read_row_group(group)
+            whole = content_digest(table) == digest
+        except FileNotFoundError as error:
+            raise RecordError(
+                f"segment {step.segment.file} of step {step.step} is missing",
+                expected=f"{ROLLOUTS}/ or {self.path.name}",
+            ) from error
+        except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            raise _damaged_group(self.path, step, error) from error
+        if not whole:
+            raise _damaged_group(self.path, step, "rows of another digest")
+        return table
+
+    def close(self) -> None:
+        """Let the file go."""
+        if self._file is not None:
+            self._file.close()
+
+    def _open(self) -> None:
+        self._file = pq.ParquetFile(self.path, page_checksum_verification=True)
+        groups = enumerate(json.loads(self._file.metadata.metadata[DIGESTS]))
+        self._index = {segment: (group, digest) for group, (segment, digest) in groups}
+
+
 def load_rows(run_dir: Path, step: StepRow) -> tuple[SampleRow, ...]:
     """The rows of a step, verified, from wherever they lie."""
+    with closing(Groups(run_dir / PARQUET)) as groups:
+        return rows_of(load_table(run_dir, step, groups))
+
+
+def load_table(run_dir: Path, step: StepRow, compacted: Groups) -> pa.Table:
+    """The same as a table, from the step's segment or from the groups of an earlier compaction."""
     path = run_dir / ROLLOUTS / step.segment.file
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return read_group(run_dir / PARQUET, step)
+        return compacted.table(step)
     got = sha256(data)
     if got != step.segment.sha256:
         raise RecordError(
@@ -33,26 +78,6 @@ def load_rows(run_dir: Path, step: StepRow) -> tuple[SampleRow, ...]:
             remedy="restore it from a copy; every other step can still be read",
         )
     return decode(data)
-
-
-def read_group(path: Path, step: StepRow) -> tuple[SampleRow, ...]:
-    """The rows of a step, verified, from the Parquet file at ``path``."""
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            segments, digests = zip(*json.loads(file.metadata.metadata[DIGESTS]), strict=True)
-            group = segments.index(step.segment.sha256)
-            table = file.read_row_group(group)
-        whole = content_digest(table) == digests[group]
-    except FileNotFoundError as error:
-        raise RecordError(
-            f"segment {step.segment.file} of step {step.step} is missing",
-            expected=f"{ROLLOUTS}/ or {path.name}",
-        ) from error
-    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
-        raise _damaged_group(path, step, error) from error
-    if not whole:
-        raise _damaged_group(path, step, "rows of another digest")
-    return rows_of(table)
 
 
 def _damaged_group(path: Path, step: StepRow, got: object) -> RecordError:

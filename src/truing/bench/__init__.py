@@ -1,1 +1,1 @@
-"""Speed and memory against a peer: both sides in one run, each side in processes of its own, taking turns."""
+"""Speed and memory on this machine: against a peer, in turns, and against what the machine can do."""

@@ -3,13 +3,14 @@
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from truing.api import train
 from truing.bench.cases import MODEL, Case, letters
 from truing.rewards import Rewards
-from truing.types import Task
+from truing.types import StepRecord, Task
 
 
 class Sums:
@@ -28,24 +29,38 @@ class Sums:
         return self._tasks[split]
 
 
+@dataclass(frozen=True)
+class Step:
+    """The last step of a run, and its seconds from the end of the one before."""
+
+    seconds: float
+    record: StepRecord
+
+
 def measure(case: Case, steps: int) -> dict[str, float]:
     """Seconds of the last of ``steps`` steps, and of its parts."""
+    step = last_step(case, steps)
+    parts = step.record.seconds
+    return {
+        "step": step.seconds,
+        "generate": parts["prefill"] + parts["decode"],
+        "train": parts["forward"] + parts["backward"] + parts["optimizer"],
+    }
+
+
+def last_step(case: Case, steps: int) -> Step:
+    """Run the case, in a folder that is gone afterwards."""
     ended: list[float] = []
-    parts: list[Mapping[str, float]] = []
+    records: list[StepRecord] = []
 
     def watch(kind: str, facts: Mapping[str, Any]) -> None:
         if kind == "step":
             ended.append(time.perf_counter())
-            parts.append(facts["record"].seconds)
+            records.append(facts["record"])
 
     with tempfile.TemporaryDirectory() as folder:
         train(recipe(case, steps), env=Sums(case, steps), out=Path(folder) / "run", watch=watch)
-    last = parts[-1]
-    return {
-        "step": ended[-1] - ended[-2],
-        "generate": last["prefill"] + last["decode"],
-        "train": last["forward"] + last["backward"] + last["optimizer"],
-    }
+    return Step(ended[-1] - ended[-2], records[-1])
 
 
 def recipe(case: Case, steps: int) -> dict[str, Any]:

@@ -1,0 +1,98 @@
+"""How near each part of a step comes to what the machine can do.
+
+A bound counts what cannot be left out, and nothing else: two operations per weight and distinct token, each
+weight read once per token that is drawn. Attention, softmax and Python are what a part may take beyond it.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from truing.bench.cases import MODEL, Case
+from truing.bench.machine import gemm_rate, read_rate
+from truing.bench.ours import last_step
+from truing.models.locate import locate
+from truing.models.tree import cut
+from truing.types import StepRecord
+
+EMBEDDING = "embed_tokens"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """How many weights a token meets: in the layers, and in the output head."""
+
+    body: int
+    head: int
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What the machine can do: operations and bytes per second."""
+
+    gemm: float
+    read: float
+
+
+def limit(case: Case, steps: int) -> dict[str, Any]:
+    """Seconds of each part of the last step, its bound, and the share of the bound that was reached."""
+    rates = [(gemm_rate(), read_rate())]
+    step = last_step(case, steps)
+    rates.append((gemm_rate(), read_rate()))  # the machine may have been slower before
+    best = Rates(*map(max, zip(*rates, strict=True)))
+    bound = bounds(case, step.record, weights_of(locate(MODEL)), best)
+    seconds = step.record.seconds
+    parts = {
+        name: {"seconds": seconds[name], "bound": least, "share": least / seconds[name]}
+        for name, least in bound.items()
+    }
+    return {
+        "case": case.name,
+        "threads": torch.get_num_threads(),
+        "gemm_gflops": best.gemm / 1e9,
+        "read_gb_s": best.read / 1e9,
+        "step": step.seconds,
+        "parts": parts,
+        "share_forward_backward": (bound["forward"] + bound["backward"])
+        / (seconds["forward"] + seconds["backward"]),
+        "next": max(parts, key=lambda name: parts[name]["seconds"] - parts[name]["bound"]),
+    }
+
+
+def bounds(case: Case, record: StepRecord, weights: Weights, rates: Rates) -> dict[str, float]:
+    """The least seconds that each part of a step can take."""
+    rows = case.prompts * case.group_size
+    whole = weights.body + weights.head
+    computed, scored = record.metrics["tokens/computed"], record.metrics["tokens/scored"]
+    forward = 2 * (weights.body * computed + weights.head * scored)
+    prompts = [sample.token_ids[: sample.prompt_length] for sample in record.samples]
+    (prefilled,) = cut(prompts, max_tokens=sum(map(len, prompts)))
+    drawn = max(4 * whole / rates.read, 2 * whole * rows / rates.gemm)
+    found = {
+        "prefill": 2 * (weights.body * prefilled.tokens + weights.head * rows) / rates.gemm,
+        "decode": (case.new_tokens - 1) * drawn,  # the first id comes with the prompt
+        "forward": forward / rates.gemm,
+        # with frozen weights only the gradients of what passes through them
+        "backward": (1 if case.lora else 2) * forward / rates.gemm,
+    }
+    if not case.lora:  # weight, gradient and two moments are read, all but the gradient written
+        found["optimizer"] = 7 * 4 * whole / rates.read
+    return found
+
+
+def weights_of(folder: Path) -> Weights:
+    """The sizes of a model's matrices; its head is its embedding."""
+    body = head = 0
+    for file in sorted(folder.glob("*.safetensors")):
+        with safe_open(file, "pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118  # it is no dictionary
+                size = math.prod(tensors.get_slice(name).get_shape())
+                if EMBEDDING in name:
+                    head += size
+                else:
+                    body += size
+    return Weights(body, head)

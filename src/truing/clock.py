@@ -50,8 +50,10 @@ class Clock:
         try:
             yield
         finally:
-            self._charge()
-            self._open.pop()
+            try:
+                self._charge()
+            finally:
+                self._open.pop()
 
     def take(self) -> dict[str, float]:
         """Seconds by phase since the last time that somebody took them."""

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from truing.cli import app
-from truing.cli.profile import chart
+from truing.cli.profile import chart, mean_seconds
 from truing.clock import PHASES
 from truing.record import RunReader
 
@@ -36,10 +36,15 @@ def test_seconds_are_means_over_the_steps_of_a_stage(run):
 
 def test_the_chart_shows_each_phase_by_its_share(run):
     lines = CliRunner().invoke(app, ["profile", run]).stdout.splitlines()
-    assert lines[0] == "sft: 4 s a step, 1 steps"
+    assert lines[0] == "sft: 4.000 s a step, 1 steps"
     assert "25.0%" in lines[1]
     assert lines[1].count("█") * 3 == lines[2].count("█") == 18
     assert lines[2].endswith(PHASES["backward"])
+
+
+def test_what_another_version_counted_is_in_the_whole():
+    assert mean_seconds([{"sample": 5.0, "forward": 1.0}]) == {"forward": 1.0, "sample": 5.0}
+    assert next(chart("grpo", 1, {"forward": 1.0, "sample": 5.0})).startswith("grpo: 6.000 s")
 
 
 def test_a_phase_too_short_to_see_still_has_its_line():

@@ -99,13 +99,14 @@ def problem(count=7, hidden=3, vocab=11):
     return hidden_ND, weight_VD, torch.randint(vocab, (count,), generator=generator)
 
 
+@pytest.mark.parametrize("kept", [0, 7])
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 100])
-def test_chunks_equal_the_whole(rows):
+def test_chunks_equal_the_whole(rows, kept):
     hidden_ND, weight_VD, ids_N = problem()
     whole_NV = hidden_ND @ weight_VD.T
     contract_NV = warm(whole_NV, slice(0, 7))
     expected = (token_logprobs(contract_NV, ids_N), entropy(contract_NV), entropy(whole_NV))
-    got = chunked_scores(hidden_ND, lambda h: h @ weight_VD.T, ids_N, warm, rows)
+    got = chunked_scores(hidden_ND, lambda h: h @ weight_VD.T, ids_N, warm, rows, kept)
     for wanted, scored in zip(expected, got, strict=True):
         torch.testing.assert_close(scored, wanted)
     wanted = torch.autograd.grad((expected[0] + 0.3 * expected[1]).sum(), [hidden_ND, weight_VD])
@@ -135,7 +136,7 @@ def test_chunks_never_hold_all_logits():
     assert max(saved) <= 8 * 50
 
 
-def test_one_chunk_is_computed_once():
+def test_what_may_stay_is_computed_once():
     hidden_ND, weight_VD, ids_N = problem()
     calls = []
 
@@ -143,8 +144,8 @@ def test_one_chunk_is_computed_once():
         calls.append(len(hidden_nD))
         return hidden_nD @ weight_VD.T
 
-    chunked_scores(hidden_ND, head, ids_N, lambda z, _: z, 7)[0].sum().backward()
-    assert calls == [7]
+    chunked_scores(hidden_ND, head, ids_N, lambda z, _: z, 4, kept=7)[0].sum().backward()
+    assert calls == [4, 3]
 
 
 @pytest.mark.parametrize("rows", [3, 40])

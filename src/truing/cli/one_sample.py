@@ -61,6 +61,7 @@ def facts(step: StepRow, row: SampleRow) -> dict[str, Any]:
         "status": str(row.status),
         "reward": sample.reward,
         "reward_parts": dict(row.reward_parts),
+        "computed": bool(row.new_logprob.isfinite().any()),  # not where no term of the loss has a gradient
     }
 
 

@@ -36,15 +36,16 @@ def profile(
 
 
 def mean_seconds(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Seconds of a step by phase, in the order of a step: the mean over steps."""
-    sums = {name: sum(seconds.get(name, 0.0) for seconds in steps) for name in PHASES}
+    """Seconds of a step by phase, in the order of a step, then what another version may have counted."""
+    names = dict.fromkeys([*PHASES, *(name for seconds in steps for name in seconds)])
+    sums = {name: sum(seconds.get(name, 0.0) for seconds in steps) for name in names}
     return {name: total / len(steps) for name, total in sums.items() if total}
 
 
 def chart(stage: str, steps: int, seconds: Mapping[str, float]) -> Iterator[str]:
     """One stage, line by line."""
     whole = sum(seconds.values())
-    yield f"{stage}: {whole:.3g} s a step, {steps} steps"
+    yield f"{stage}: {whole:.3f} s a step, {steps} steps"
     for name, mean in seconds.items():
         bar = "█" * round(mean / whole * WIDTH)
-        yield f"  {name:<9}  {mean:8.2g} s  {mean / whole:6.1%}  {bar:<{WIDTH}}  {PHASES[name]}"
+        yield f"  {name:<9}  {mean:9.3f} s  {mean / whole:6.1%}  {bar:<{WIDTH}}  {PHASES.get(name, '')}"

@@ -16,8 +16,11 @@ from truing.ops.logprobs import chunked_scores
 from truing.ops.sampling import contract_logits, support_mask
 from truing.types import Batch, Sample, Scores
 
-HEAD_BYTES = 256_000_000
-"""What the logits that exist at once may take: 1,302 rows of a vocabulary of 49,152."""
+CHUNK_BYTES = 64_000_000
+"""One table of logits, of which some six exist at once: 325 rows of a vocabulary of 49,152."""
+
+KEPT_BYTES = 256_000_000
+"""What may stay from the forward to the backward pass, so that logits are not computed again."""
 
 
 def score(model: nn.Module, batch: Batch, wanted_BT: Tensor) -> Scores:
@@ -33,7 +36,7 @@ def score(model: nn.Module, batch: Batch, wanted_BT: Tensor) -> Scores:
         hidden_ND = hidden_before(causal, batch.samples, wanted_2N)
     streams = [hidden_ND.new_zeros(batch.token_ids.shape, dtype=torch.float32) for _ in range(3)]
     head = causal.get_output_embeddings()
-    rows = max(1, HEAD_BYTES // (4 * causal.config.get_text_config().vocab_size))
+    row_bytes = 4 * causal.config.get_text_config().vocab_size
     contracts = [batch.samples[b].contract for b in wanted_2N[0].tolist()]
     for contract in dict.fromkeys(contracts):
         chosen_N = torch.tensor([each == contract for each in contracts])
@@ -43,7 +46,8 @@ def score(model: nn.Module, batch: Batch, wanted_BT: Tensor) -> Scores:
             head,
             batch.token_ids[sample_N, token_N].to(device),
             _replay(batch.samples, sample_N, token_N, contract),
-            rows,
+            rows=max(1, CHUNK_BYTES // row_bytes),
+            kept=KEPT_BYTES // row_bytes,
         )
         place = (sample_N.to(device), token_N.to(device))
         streams = [stream.index_put(place, values) for stream, values in zip(streams, scores, strict=True)]

@@ -5,6 +5,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint  # pyright: ignore[reportUnknownVariableType]
 
 from truing.errors import ContractError
@@ -52,18 +53,22 @@ def chunked_scores(
     ids_N: Tensor,
     transform: Callable[[Tensor, slice], Tensor],
     rows: int,
+    kept: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Score tokens from hidden states while only ``rows`` rows of logits exist at a time.
 
-    As ``token_logprobs`` and ``entropy`` of transform(head(h)), chunk by chunk; where there are several,
-    the backward pass computes each again (https://arxiv.org/abs/1604.06174), so [N, V] is never held.
+    As ``token_logprobs`` and ``entropy`` of transform(head(h)), chunk by chunk. The backward pass computes
+    each chunk again (https://arxiv.org/abs/1604.06174), so [N, V] is never held; but a table [N, V] stays
+    where it is small.
 
     Args:
         hidden_ND: [N, D] float, the states that predict the tokens.
         head: [n, D] → [n, V], the model's output layer.
         ids_N: [N] int64, the tokens to score.
-        transform: (logits [n, V] float32, the slice of rows they are) → [n, V], the contract.
+        transform: (logits [n, V] float32, the slice of rows they are) → [n, V], the contract. It leaves its
+            argument as it is.
         rows: n, rows per chunk.
+        kept: the largest N at which what the gradient needs stays, and nothing is computed again.
 
     Returns:
         Log-probability under the contract, entropy under the contract, and entropy of the model's
@@ -84,13 +89,14 @@ def chunked_scores(
         with torch.no_grad():
             return logprob_n, entropy_n, _scored(logits_nV, ids_n)[1]
 
-    if len(ids_N) <= rows:
-        return score(hidden_ND, ids_N, slice(0, len(ids_N)))
     pieces: list[tuple[Tensor, ...]] = []
-    for start in range(0, len(ids_N), rows):
+    for start in range(0, max(len(ids_N), 1), rows):
         chunk = slice(start, min(start + rows, len(ids_N)))
         inputs = (hidden_ND[chunk], ids_N[chunk], chunk)
-        pieces.append(cast("tuple[Tensor, ...]", checkpoint(score, *inputs, use_reentrant=False)))
+        if len(ids_N) <= kept:
+            pieces.append(score(*inputs))
+        else:
+            pieces.append(cast("tuple[Tensor, ...]", checkpoint(score, *inputs, use_reentrant=False)))
     logprob_N, entropy_N, raw_entropy_N = (torch.cat(parts) for parts in zip(*pieces, strict=True))
     return logprob_N, entropy_N, raw_entropy_N
 
@@ -123,6 +129,7 @@ class _Scored(torch.autograd.Function):
         return logprob_N, entropy_N
 
     @staticmethod
+    @once_differentiable
     def backward(  # type: ignore[override]
         ctx: Any, grad_logprob_N: Tensor | None, grad_entropy_N: Tensor | None
     ) -> tuple[Tensor | None, None]:

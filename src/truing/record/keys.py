@@ -136,7 +136,7 @@ METRICS = (
         "clip/capped_share",
         "share",
         "Policy tokens with r > max_ratio: weight capped, gradient kept.",
-        "no cap",
+        NO_RATIO + ", or there is no cap",
     ),
     Metric(
         "alignment",
@@ -267,7 +267,12 @@ METRICS = (
     Metric("loss/supervised", "nats/token", "The cross-entropy of demonstrations.", OFF),
     Metric("grad/norm", "", "L2 norm of the gradient over all trained weights, before clipping.", ""),
     Metric("lr", "", "Learning rate of the update.", ""),
-    Metric("throughput/tokens_per_s", "tokens/s", "Tokens of all samples of the step ÷ its seconds.", ""),
+    Metric(
+        "throughput/tokens_per_s",
+        "tokens/s",
+        "Tokens of all samples of the step, computed or not, ÷ its seconds.",
+        "",
+    ),
 )
 
 

@@ -128,14 +128,19 @@ def rows_of(table: pa.Table) -> tuple[SampleRow, ...]:
 
 
 def content_digest(table: pa.Table) -> str:
-    """SHA-256 of what a table says, down to the bits of its NaNs, whatever file it was read from."""
+    """SHA-256 of what a table says, down to the bits of its streams' NaNs, whatever file it was read from."""
     digest = hashlib.sha256()
     for name in SCHEMA.names:
         if name not in LISTS:
             digest.update(repr(table[name].to_pylist()).encode())
             continue
-        digest.update(repr(pc.list_value_length(table[name]).to_pylist()).encode())
-        digest.update(_flat(table[name]).tobytes())
+        values, start = _flat(table[name]), 0
+        for length in _lengths(table[name]):
+            if length is None:
+                digest.update(b"null")
+                continue
+            digest.update(b"%d:" % length + values[start : start + length].tobytes())
+            start += length
     return digest.hexdigest()
 
 
@@ -193,9 +198,14 @@ def _flat(column: pa.ChunkedArray) -> np.ndarray:
     return column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
 
 
+def _lengths(column: pa.ChunkedArray) -> list[int | None]:
+    """How many values each list of a column has; None where null."""
+    return pc.list_value_length(column).to_pylist()
+
+
 def _tensors(column: pa.ChunkedArray, dtype: torch.dtype) -> list[Tensor | None]:
     """A list column as tensors [T], which share the memory of their column; None where null."""
-    lengths = pc.list_value_length(column).to_pylist()
+    lengths = _lengths(column)
     whole = torch.tensor(_flat(column), dtype=dtype)
     parts = iter(whole.split([length for length in lengths if length is not None]))
     return [None if length is None else next(parts) for length in lengths]

@@ -162,6 +162,7 @@ class _Run:
             checkpoint.load_weights(newest, session.parameters)
             checkpoint.load_optimizer(newest, session.parameters, learner.optimizer)
         self.tell("stage", stage=stage, steps=cfg.steps, first_step=first_step)
+        self.clock.take()  # what was written for the stage before is no part of this one
         for step in range(first_step, cfg.steps):
             record = self.step(learner, stage, step)
             self.watch("step", {"record": record, "steps": cfg.steps})

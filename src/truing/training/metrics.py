@@ -161,7 +161,7 @@ def _clip_metrics(ratio_N: Tensor, advantage_N: Tensor, objective: Objective) ->
     if not len(known_N):
         return {}
     if objective.surrogate == "cispo":
-        return {"clip/capped_share": _share(known_N > objective.max_ratio)}
+        return {"clip/capped_share": _share(ratio_N > objective.max_ratio)}
     low, high = objective.clip_low, objective.clip_high
     clipped_N = clip_mask(ratio_N, advantage_N, low, high)
     return {

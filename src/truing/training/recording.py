@@ -78,7 +78,8 @@ def step_record(
     Each sample is shown as its last forward saw it; sampler and trainer are compared on the first inner
     step alone, before any weight moved.
     """
-    first, last = traces[0], traces[-1]
+    computed = [trace for trace in traces if trace.computed] or traces  # before the first no weight moved
+    first, last = computed[0], computed[-1]
     rows, objective = _rows(drawn, traces), learner.algorithm.objective(learner.cfg)
     tokens = Tokens(rows)
     of_first, of_last = (

@@ -245,3 +245,19 @@ def test_a_reward_whose_name_cannot_be_recorded_is_refused_before_anything_is_tr
     with pytest.raises(RecordError, match="unknown metric"):
         truing.train(mini(), rewards={"a/b": (lambda rollout, task: 1.0, 1.0)}, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_step_is_labelled_by_the_minibatches_that_were_computed(mini, tmp_path):
+    """Some of one sample each have no signal, at the end or at the beginning; the others are still compared."""
+
+    def rare(rollout, task):
+        return float(sum(int(token) for turn in rollout.turns for token in turn.token_ids) % 5 == 0)
+
+    table = mini(stages=["grpo"], grpo={"steps": 6, "minibatches": 6})
+    run = RunReader(truing.train(table, out=tmp_path / "run", rewards=[rare]).run)
+    scored = [step for step in run.steps() if step.metrics["tokens/scored"]]
+    assert any(step.metrics["tokens/scored"] < step.metrics["tokens/trained"] for step in scored)
+    for step in scored:
+        assert step.loss_label != "no_signal"
+        assert step.metrics["mismatch/max_abs"] < 1e-4
+        assert step.metrics["grad/norm"] > 0

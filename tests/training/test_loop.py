@@ -248,7 +248,7 @@ def test_a_reward_whose_name_cannot_be_recorded_is_refused_before_anything_is_tr
 
 
 def test_a_step_is_labelled_by_the_minibatches_that_were_computed(mini, tmp_path):
-    """Some of one sample each have no signal, at the end or at the beginning; the others are still compared."""
+    """Some of one sample each have no signal, first or last; the others are still compared."""
 
     def rare(rollout, task):
         return float(sum(int(token) for turn in rollout.turns for token in turn.token_ids) % 5 == 0)

@@ -99,6 +99,15 @@ def problem(count=7, hidden=3, vocab=11):
     return hidden_ND, weight_VD, torch.randint(vocab, (count,), generator=generator)
 
 
+def same_scores(expected, got, inputs):
+    """The same numbers, and the same gradients of log-probabilities and entropies together."""
+    for wanted, scored in zip(expected, got, strict=True):
+        torch.testing.assert_close(scored, wanted)
+    gradients = [torch.autograd.grad((each[0] + 0.3 * each[1]).sum(), inputs) for each in (expected, got)]
+    for wanted, scored in zip(*gradients, strict=True):
+        torch.testing.assert_close(scored, wanted)
+
+
 @pytest.mark.parametrize("kept", [0, 7])
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 100])
 def test_chunks_equal_the_whole(rows, kept):
@@ -107,12 +116,7 @@ def test_chunks_equal_the_whole(rows, kept):
     contract_NV = warm(whole_NV, slice(0, 7))
     expected = (token_logprobs(contract_NV, ids_N), entropy(contract_NV), entropy(whole_NV))
     got = chunked_scores(hidden_ND, lambda h: h @ weight_VD.T, ids_N, warm, rows, kept)
-    for wanted, scored in zip(expected, got, strict=True):
-        torch.testing.assert_close(scored, wanted)
-    wanted = torch.autograd.grad((expected[0] + 0.3 * expected[1]).sum(), [hidden_ND, weight_VD])
-    scored = torch.autograd.grad((got[0] + 0.3 * got[1]).sum(), [hidden_ND, weight_VD])
-    for a, b in zip(wanted, scored, strict=True):
-        torch.testing.assert_close(a, b)
+    same_scores(expected, got, [hidden_ND, weight_VD])
     assert not got[2].requires_grad
 
 
@@ -161,12 +165,7 @@ def test_tokens_that_cannot_be_drawn_leave_the_others_their_numbers_and_gradient
     whole_NV = transform(hidden_ND @ weight_VD.T, None)
     expected = (token_logprobs(whole_NV, ids_N), entropy(whole_NV))
     got = chunked_scores(hidden_ND, lambda h: h @ weight_VD.T, ids_N, transform, rows)
-    for wanted, scored in zip(expected, got, strict=False):
-        torch.testing.assert_close(scored, wanted)
-    wanted = torch.autograd.grad((expected[0] + 0.3 * expected[1]).sum(), [hidden_ND, weight_VD])
-    scored = torch.autograd.grad((got[0] + 0.3 * got[1]).sum(), [hidden_ND, weight_VD])
-    for a, b in zip(wanted, scored, strict=True):
-        torch.testing.assert_close(a, b)
+    same_scores(expected, got[:2], [hidden_ND, weight_VD])
 
 
 def test_chunks_of_nothing_stay_attached():

@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "record": "errors messages contract outcomes types",
     "ops": "errors contract types",
     "chat": "errors messages types",
+    "memory": "",
     "models": "errors contract types ops",
     "rewards": "errors types config models",
     "sample": "errors contract outcomes types rng clock ops models",
@@ -32,13 +33,13 @@ MAY_IMPORT = {
     "checks": "errors messages contract outcomes types chat rewards sample envs rollout",
     "algos": "errors types config ops rollout",
     "training": (
-        "errors contract outcomes types rng clock config record ops chat models rewards sample envs"
+        "errors contract outcomes types rng clock config record ops chat memory models rewards sample envs"
         " rollout checks algos"
     ),
     "display": "types",
     "api": "errors types config record chat models rewards envs rollout checks training display",
     "__init__": "messages types rewards envs api",
-    "bench": "errors types models rewards api",
+    "bench": "errors messages contract outcomes types models rewards sample training api",
     "recipe_page": "config record envs",
     "cli": "errors types clock config record models checks training api bench",
     "__main__": "cli",

@@ -14,7 +14,7 @@ from truing.bench.compare import BenchError, compare, run_side
 from truing.bench.limit import Rates, Weights, bounds, weights_of
 from truing.cli import app
 
-SMALL = Case("small", "", sums=0, prompts=2, group_size=4, new_tokens=11, lora=False)
+SMALL = Case("small", "", prompts=2, group_size=4, new_tokens=11, lora=False)
 
 
 def test_ratios_are_of_medians_and_above_one_where_truing_is_better(monkeypatch):
@@ -35,14 +35,14 @@ def test_ratios_are_of_medians_and_above_one_where_truing_is_better(monkeypatch)
 
 
 def test_a_side_that_fails_is_told_with_what_it_said():
-    unknown = Case("no such case", "", 0, 1, 2, 3, lora=False)
+    unknown = Case("no such case", "", 1, 2, 3, lora=False)
     with pytest.raises(BenchError, match="KeyError: 'no such case'"):
         run_side("truing", unknown, 2)
 
 
 def test_prompts_differ_and_answers_of_a_group_may():
     for case in CASES.values():
-        assert len(set(case.texts(9))) == 9
+        assert len({said[-1]["content"] for said in case.conversations(9)}) == 9
     assert letters("aeb") == pytest.approx(2 / 3)
     assert letters("") == 0
 
@@ -50,7 +50,7 @@ def test_prompts_differ_and_answers_of_a_group_may():
 def test_bounds_by_hand():
     """100 weights in the layers and 10 in the head; 1,000 operations and 440 bytes a second."""
     ids = [torch.tensor([1, 2, 3, 9]), torch.tensor([1, 2, 3, 8]), torch.tensor([1, 2, 4, 7])]
-    samples = [SimpleNamespace(token_ids=each, prompt_length=3) for each in ids]
+    samples = [SimpleNamespace(token_ids=each, turns=[SimpleNamespace(start=3)]) for each in ids]
     record = SimpleNamespace(metrics={"tokens/computed": 50.0, "tokens/scored": 20.0}, samples=samples)
     weights, rates = Weights(body=100, head=10), Rates(gemm=1000.0, read=440.0)
     found = bounds(SMALL, record, weights, rates)
@@ -64,7 +64,7 @@ def test_bounds_by_hand():
             "optimizer": 7 * 4 * 110 / 440,
         }
     )
-    lora = Case("small", "", 0, 2, 4, 11, lora=True)
+    lora = Case("small", "", 2, 4, 11, lora=True)
     assert bounds(lora, record, weights, rates)["backward"] == pytest.approx(forward)
 
 

@@ -63,9 +63,18 @@ def test_draw_never_takes_what_cannot_be_drawn():
     assert draw(ends_NV, torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)).tolist() == [2, 4]
 
 
-@given(st.integers(0, 99), st.floats(0, 0.999), st.floats(-50, 50))
-def test_draw_against_a_plain_loop_and_under_shift(seed, uniform, shift):
-    logits_NV = logits(1, 9, seed, torch.float64)
+@pytest.mark.parametrize("ends", [(0, 699), (255, 256), (511, 512), (300, 600)])
+def test_draw_takes_the_ends_of_blocks_alone(ends):
+    """The only two ids that can be drawn, at the very ends of the uniform numbers, and half way between."""
+    logits_NV = torch.full((4, 700), -INF)
+    logits_NV[:, ends] = 2.0
+    uniform_N = torch.tensor([0.0, 0.5 - 2**-53, 0.5, 1 - 2**-53], dtype=torch.float64)
+    assert draw(logits_NV, uniform_N).tolist() == [ends[0], ends[0], ends[1], ends[1]]
+
+
+@given(st.sampled_from([1, 9, 256, 700]), st.integers(0, 99), st.floats(0, 0.999), st.floats(-50, 50))
+def test_draw_against_a_plain_loop_and_under_shift(vocab, seed, uniform, shift):
+    logits_NV = logits(1, vocab, seed, torch.float64)
     uniform_N = torch.tensor([uniform], dtype=torch.float64)
     cumulative = accumulate(logits_NV.softmax(-1)[0].tolist())
     expected = next(token for token, mass in enumerate(cumulative) if mass > uniform)

@@ -44,6 +44,14 @@ def fed(monkeypatch):
     return counts
 
 
+@pytest.fixture(autouse=True, scope="module", params=[1, 40, truing.sample.tree.SHARED])
+def shared(request):
+    """All runs are shared, or some, or rather none of these small ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(truing.sample.tree, "SHARED", request.param)
+        yield request.param
+
+
 @pytest.fixture(scope="module")
 def model():
     return load("tiny", device="cpu").model

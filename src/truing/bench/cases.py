@@ -1,40 +1,67 @@
-"""What both sides are given to do: the same model, prompts, group, lengths and reward."""
+"""What both sides are given to do: the same model, prompts, group, turns, lengths and reward."""
 
 from dataclasses import dataclass
+
+from truing.messages import Message
 
 MODEL = "smollm2-135m"
 
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of step: so many prompts, each answered ``group_size`` times with exactly ``new_tokens``."""
+    """A kind of step: so many prompts, each attempted ``group_size`` times; a turn is ``new_tokens`` long."""
 
     name: str
     what: str
-    sums: int  # solved sums that each prompt holds before the question
     prompts: int
     group_size: int
     new_tokens: int
     lora: bool
+    sums: int = 0  # solved sums that each prompt holds before the question
+    system_sums: int = 0  # and those of the system message that all prompts share
+    replies: int = 0  # what the world answers, each time; one turn more is drawn
 
-    def texts(self, count: int) -> list[str]:
-        """The first ``count`` prompts, all different."""
-        return [self._text(i) for i in range(count)]
+    @property
+    def turns(self) -> int:
+        """How often the policy speaks in an attempt."""
+        return self.replies + 1
 
-    def _text(self, i: int) -> str:
-        solved = [f"{k} + {7 * k + i} = {8 * k + i}." for k in range(11, 11 + self.sums)]
-        return " ".join([*solved, f"What is {i} + {3 * i}?"])
+    def conversations(self, count: int) -> list[list[Message]]:
+        """The messages of the first ``count`` prompts, all different."""
+        shared: list[Message] = []
+        if self.system_sums:
+            shared = [{"role": "system", "content": _solved(0, self.system_sums)}]
+        return [
+            [*shared, {"role": "user", "content": f"{_solved(i, self.sums)} What is {i} + {3 * i}?".strip()}]
+            for i in range(count)
+        ]
 
 
 CASES = {
     case.name: case
     for case in (
-        Case("short", "prompts of some 40 tokens, all weights", 0, 2, 8, 48, lora=False),
-        Case("long", "prompts of more than 700 tokens, LoRA", 55, 1, 8, 48, lora=True),
+        Case("short", "prompts of some 40 tokens, all weights", 2, 8, 48, lora=False),
+        Case("long", "a prompt of more than 700 tokens, LoRA", 1, 8, 48, lora=True, sums=55),
+        Case(
+            "agent",
+            "3 turns after a shared system prompt of 500 tokens, LoRA",
+            *(2, 4, 32),
+            lora=True,
+            system_sums=36,
+            replies=2,
+        ),
     )
 }
+
+REPLY = "That was heard. 12 + 84 = 96. 13 + 91 = 104. Say more."
+"""What the world answers to whatever is said."""
 
 
 def letters(text: str) -> float:
     """The reward: how many of a text's characters are vowels, so that answers of a group differ."""
     return sum(letter in "aeiou" for letter in text) / max(1, len(text))
+
+
+def _solved(i: int, count: int) -> str:
+    """Some sums, with what they come to."""
+    return " ".join(f"{k} + {7 * k + i} = {8 * k + i}." for k in range(11, 11 + count))

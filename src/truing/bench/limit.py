@@ -69,12 +69,13 @@ def bounds(case: Case, record: StepRecord, weights: Weights, rates: Rates) -> di
     whole = weights.body + weights.head
     computed, scored = record.metrics["tokens/computed"], record.metrics["tokens/scored"]
     forward = 2 * (weights.body * computed + weights.head * scored)
-    prompts = [sample.token_ids[: sample.prompt_length] for sample in record.samples]
-    (prefilled,) = cut(prompts, max_tokens=sum(map(len, prompts)))
+    contexts = [sample.token_ids[: sample.turns[-1].start] for sample in record.samples]
+    (shown,) = cut(contexts, max_tokens=sum(map(len, contexts)))
+    told = shown.tokens - rows * (case.turns - 1) * case.new_tokens  # the policy's own words were drawn
     drawn = max(4 * whole / rates.read, 2 * whole * rows / rates.gemm)
     found = {
-        "prefill": 2 * (weights.body * prefilled.tokens + weights.head * rows) / rates.gemm,
-        "decode": (case.new_tokens - 1) * drawn,  # the first id comes with the prompt
+        "prefill": 2 * (weights.body * told + weights.head * rows * case.turns) / rates.gemm,
+        "decode": case.turns * (case.new_tokens - 1) * drawn,  # a turn's first id comes with what it is told
         "forward": forward / rates.gemm,
         # with frozen weights only the gradients of what passes through them
         "backward": (1 if case.lora else 2) * forward / rates.gemm,

@@ -2,15 +2,23 @@
 
 import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from truing.api import train
-from truing.bench.cases import MODEL, Case, letters
+from truing.bench.cases import MODEL, REPLY, Case, letters
+from truing.contract import SamplingContract
+from truing.messages import Message, Said
+from truing.outcomes import FinishReason
 from truing.rewards import Rewards
-from truing.types import StepRecord, Task
+from truing.sample.drawing import Completion, Request
+from truing.sample.hf import HFSampler
+from truing.training import session
+from truing.types import Origin, StepRecord, Task
 
 
 class Sums:
@@ -20,13 +28,60 @@ class Sums:
 
     def __init__(self, case: Case, steps: int) -> None:
         self.rewards: Rewards = {"letters": (lambda rollout, task: letters(rollout.text), 1.0)}
-        texts = case.texts(case.prompts * steps + 2)
-        tasks = [Task(text[-30:], "sums", ({"role": "user", "content": text},)) for text in texts]
+        conversations = case.conversations(case.prompts * steps + 2)
+        tasks = [Task(f"sums-{i}", "sums", tuple(said)) for i, said in enumerate(conversations)]
         self._tasks = {"train": tasks[:-2], "eval": tasks[-2:]}
 
     def tasks(self, split: str) -> list[Task]:
         """The prompts of the case; two more to evaluate, as a run must."""
         return self._tasks[split]
+
+
+class World:
+    """Answers the same so many times, whatever is said."""
+
+    def __init__(self, replies: int) -> None:
+        self.left = replies
+
+    def reply(self, said: Said) -> Sequence[Message]:
+        """The answer, while there is one left."""
+        self.left -= 1
+        return [{"role": "user", "content": REPLY}] if self.left >= 0 else []
+
+    def outcome(self) -> dict[str, Any]:
+        """Nothing to judge by."""
+        return {}
+
+
+class TalkingSums(Sums):
+    """A case of several turns as an environment."""
+
+    def __init__(self, case: Case, steps: int) -> None:
+        super().__init__(case, steps)
+        self.replies = case.replies
+
+    def open(self, task: Task) -> World:
+        """A fresh world."""
+        return World(self.replies)
+
+
+class Closing(HFSampler):
+    """Ends each turn at its length with a stop that nobody chose: else it would end the attempt as cut."""
+
+    def generate(self, requests: Sequence[Request], contract: SamplingContract) -> list[Completion]:
+        """As drawn, and closed; the proof of a sampler knows no stops."""
+        drawn = super().generate(requests, contract)
+        return [_closed(each, contract.stop_ids[0]) for each in drawn] if contract.stop_ids else drawn
+
+
+def _closed(drawn: Completion, stop: int) -> Completion:
+    return replace(
+        drawn,
+        token_ids=torch.cat([drawn.token_ids, torch.tensor([stop])]),
+        origin=torch.cat([drawn.origin, torch.tensor([Origin.FORCED], dtype=torch.uint8)]),
+        logprob=torch.cat([drawn.logprob, torch.zeros(1)]),
+        finish_reason=FinishReason.STOP,
+    )
 
 
 @dataclass(frozen=True)
@@ -58,8 +113,12 @@ def last_step(case: Case, steps: int) -> Step:
             ended.append(time.perf_counter())
             records.append(facts["record"])
 
+    env = Sums(case, steps)
+    if case.replies:
+        env = TalkingSums(case, steps)
+        session.HFSampler = Closing
     with tempfile.TemporaryDirectory() as folder:
-        train(recipe(case, steps), env=Sums(case, steps), out=Path(folder) / "run", watch=watch)
+        train(recipe(case, steps), env=env, out=Path(folder) / "run", watch=watch)
     return Step(ended[-1] - ended[-2], records[-1])
 
 
@@ -70,6 +129,7 @@ def recipe(case: Case, steps: int) -> dict[str, Any]:
         "stages": ["grpo"],
         "model": {"name": MODEL},
         "lora": {"rank": 16, "alpha": 32.0} if case.lora else False,
+        "episode": {"max_turns": case.turns},
         "sampling": {"max_new_tokens": case.new_tokens, "min_new_tokens": case.new_tokens},
         "grpo": {
             "steps": steps,

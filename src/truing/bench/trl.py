@@ -9,7 +9,7 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from truing.bench.cases import MODEL, Case, letters
+from truing.bench.cases import MODEL, REPLY, Case, letters
 from truing.models.locate import locate
 
 
@@ -39,6 +39,33 @@ class Steps(TrainerCallback):
         self.marks.append((time.perf_counter(), self.trainer.generating))
 
 
+class Talk:
+    """Several turns by TRL's own generation; each computes the whole history anew, as in its tool loop."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+
+    def __call__(self, prompts: list[Any], trainer: GRPOTrainer) -> dict[str, Any]:
+        """Ids of prompts and of all turns, and which of these were drawn."""
+        tokenizer = trainer.processing_class
+        prompt_ids, _, _ = trainer._tokenize_prompts(prompts)
+        reply = tokenizer(
+            f"{tokenizer.eos_token}\n<|im_start|>user\n{REPLY}<|im_end|>\n<|im_start|>assistant\n"
+        ).input_ids
+        completions: list[list[int]] = [[] for _ in prompts]
+        masks: list[list[int]] = [[] for _ in prompts]
+        for turn in range(self.case.turns):
+            histories = [before + said for before, said in zip(prompt_ids, completions, strict=True)]
+            drawn, _ = trainer._generate_single_turn(
+                histories, None, {}, self.case.group_size if turn == 0 else 1
+            )
+            added = reply if turn < self.case.replies else []
+            for completion, mask, ids in zip(completions, masks, drawn, strict=True):
+                completion += [*ids, *added]
+                mask += [1] * len(ids) + [0] * len(added)
+        return {"prompt_ids": prompt_ids, "completion_ids": completions, "logprobs": None, "env_mask": masks}
+
+
 def measure(case: Case, steps: int) -> dict[str, float]:
     """Seconds of the last of ``steps`` steps, and of its parts."""
     clock = Steps()
@@ -48,8 +75,9 @@ def measure(case: Case, steps: int) -> dict[str, float]:
             args=config(case, steps, folder),
             reward_funcs=[lambda completions, **_: [letters(c[0]["content"]) for c in completions]],
             train_dataset=Dataset.from_list(
-                [{"prompt": [{"role": "user", "content": text}]} for text in case.texts(case.prompts * steps)]
+                [{"prompt": said} for said in case.conversations(case.prompts * steps)]
             ),
+            rollout_func=Talk(case) if case.replies else None,
             peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear") if case.lora else None,
             callbacks=[clock],
         )

@@ -24,7 +24,7 @@ def bench() -> None:
 
 @app.command()
 def trl(
-    case: Annotated[str, typer.Option(help="short or long")] = "long",
+    case: Annotated[str, typer.Option(help="short, long or agent")] = "long",
     pairs: Annotated[int, typer.Option(min=1, help="turns that each side takes")] = 3,
     steps: Annotated[int, typer.Option(min=2, help="steps of a turn; the last one counts")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
@@ -46,7 +46,7 @@ def trl(
 
 @app.command()
 def limit(
-    case: Annotated[str, typer.Option(help="short or long")] = "long",
+    case: Annotated[str, typer.Option(help="short, long or agent")] = "long",
     steps: Annotated[int, typer.Option(min=2, help="steps to run; the last one counts")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:

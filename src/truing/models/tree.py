@@ -42,6 +42,11 @@ class Tree:
         bounds = zip([0, *ends], ends, strict=False)
         return [Segment(start, end, int(self.ends_L[start])) for start, end in bounds]
 
+    def paths(self) -> list[list[Segment]]:
+        """The runs that each sequence consists of."""
+        segments, lasts = self.segments(), [int(place[-1]) if len(place) else -1 for place in self.places]
+        return [[each for each in segments if each.start <= last < each.last] for last in lasts]
+
 
 class Part(NamedTuple):
     """Sequences that are computed together, and how many tokens that computes."""

@@ -107,20 +107,24 @@ def _compiled_flex() -> Any:
 
 
 class Pieces:
-    """What queries [1, heads, L, D] have attended to so far."""
+    """What queries [1, heads, L, D] have found so far: first their own, then what others share with them."""
 
     def __init__(self, query: Tensor) -> None:
         self.query = query
-        self.out = torch.zeros_like(query)
-        self.lse = query.new_full(query.shape[:3], -torch.inf)  # log of the sum of exponentials
+        self.out = torch.empty_like(query)
+        self.lse = query.new_empty(query.shape[:3])  # log of the sum of exponentials
 
-    def meet(self, queries: slice, key: Tensor, value: Tensor, scale: float, *, causal: bool) -> None:
-        """Some of the queries meet keys that they have not met before."""
-        piece, lse = FLASH(self.query[:, :, queries], key, value, 0.0, causal, scale=scale)
-        self.add(queries, piece, lse)
+    def begin(self, queries: slice, piece: Tensor, lse: Tensor) -> None:
+        """What some of the queries find first."""
+        self.out[:, :, queries], self.lse[:, :, queries] = piece, lse
 
-    def add(self, queries: slice, piece: Tensor, lse: Tensor) -> None:
-        """Some of the queries have met keys, with this output and log of the sum of exponentials."""
+    def meet_own(self, queries: slice, key: Tensor, value: Tensor, scale: float) -> None:
+        """Some of the queries meet the keys of the same tokens first, causally."""
+        self.begin(queries, *FLASH(self.query[:, :, queries], key, value, 0.0, True, scale=scale))
+
+    def meet(self, queries: slice, key: Tensor, value: Tensor, scale: float) -> None:
+        """Some of the queries meet keys that they have not met before, all of them."""
+        piece, lse = FLASH(self.query[:, :, queries], key, value, 0.0, False, scale=scale)
         before = self.lse[:, :, queries]
         after = torch.logaddexp(before, lse)
         self.out[:, :, queries] *= (before - after).exp()[..., None]
@@ -137,7 +141,8 @@ class _Branches(torch.autograd.Function):
     ) -> Tensor:
         met = Pieces(q)
         for keys, queries, causal in _meetings(segments):
-            met.meet(queries, k[:, :, keys], v[:, :, keys], scale, causal=causal)
+            meet = met.meet_own if causal else met.meet
+            meet(queries, k[:, :, keys], v[:, :, keys], scale)
         ctx.save_for_backward(q, k, v, met.out, met.lse)
         ctx.segments, ctx.scale = segments, scale
         return met.out
@@ -157,8 +162,9 @@ class _Branches(torch.autograd.Function):
 
 
 def _meetings(segments: list[Segment]) -> Iterator[tuple[slice, slice, bool]]:
-    """Keys and queries that meet, and whether causally: a segment with itself, and with what continues it."""
-    for start, end, last in segments:
+    """Keys and queries that meet, and whether causally: segments with themselves first."""
+    for start, end, _ in segments:
         yield slice(start, end), slice(start, end), True
+    for start, end, last in segments:
         if last > end:
             yield slice(start, end), slice(end, last), False

@@ -59,14 +59,14 @@ class Tails:
             rows, lengths = torch.arange(len(counts)), torch.tensor(self.lengths)
             keys[rows, :, lengths] = key[0].transpose(0, 1)
             values[rows, :, lengths] = value[0].transpose(0, 1)
-            _one_each(met, keys, values, scale, lengths + 1)
+            met.begin(slice(None), *_one_each(met.query, keys, values, scale, lengths + 1))
             return
         start = 0
         for i, (held, n) in enumerate(zip(self.lengths, counts, strict=True)):
             new = slice(start, start + n)
+            met.meet_own(new, key[:, :, new], value[:, :, new], scale)
             if held:
-                met.meet(new, keys[i : i + 1, :, :held], values[i : i + 1, :, :held], scale, causal=False)
-            met.meet(new, key[:, :, new], value[:, :, new], scale, causal=True)
+                met.meet(new, keys[i : i + 1, :, :held], values[i : i + 1, :, :held], scale)
             keys[i, :, held : held + n], values[i, :, held : held + n] = key[0, :, new], value[0, :, new]
             start += n
 
@@ -87,17 +87,21 @@ def _room(length: int) -> int:
     return -(-length // ROOM) * ROOM
 
 
-def _one_each(met: Pieces, keys: Tensor, values: Tensor, scale: float, lengths_N: Tensor) -> None:
-    """One query of each row meets the first ``lengths_N`` keys of its table; heads with one key together."""
+def _one_each(
+    query: Tensor, keys: Tensor, values: Tensor, scale: float, lengths_N: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One query of each row meets the first ``lengths_N`` keys of its table; heads with one key together.
+
+    query [1, heads, N, D] → what is found, like it, and the log of the sum of exponentials [1, heads, N].
+    """
     rows, key_heads, _, width = keys.shape
     longest = int(lengths_N.max())
     keys, values = keys[:, :, :longest], values[:, :, :longest]
-    query = met.query[0].transpose(0, 1).reshape(rows, key_heads, -1, width)
+    query = query[0].transpose(0, 1).reshape(rows, key_heads, -1, width)
     scores = query @ keys.transpose(2, 3) * scale  # [N, key heads, heads each, longest]
     if int(lengths_N.min()) < longest:
         beyond = torch.arange(longest) >= lengths_N[:, None]
         scores = scores.masked_fill(beyond[:, None, None], -torch.inf)
     lse = scores.logsumexp(-1)
     found = (scores - lse[..., None]).exp() @ values
-    by_head = [each.reshape(rows, -1, n).transpose(0, 1)[None] for each, n in ((found, width), (lse, 1))]
-    met.add(slice(None), by_head[0], by_head[1][..., 0])
+    return found.reshape(rows, -1, width).transpose(0, 1)[None], lse.reshape(rows, -1).t()[None]

@@ -4,6 +4,7 @@ A row is a path of shared runs of tokens, and a tail of its own. When its turn e
 of the same episode whose ids continue it goes on from there.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
@@ -13,13 +14,16 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from truing.models.forward import decode
-from truing.models.tree import cut, grow
+from truing.models.tree import Segment, cut, grow
 from truing.models.tree_attention import Pieces, along
 from truing.sample.drawing import Request
 from truing.sample.tails import Tail, Tails
 
 PREFILL_TOKENS = 16384
 """Tokens of prompts that are computed at one time."""
+
+SHARED = 2048
+"""Tokens of a run × rows that meet it: below, sharing saves less than one more call per layer costs."""
 
 
 Episode = tuple[object, ...]
@@ -65,7 +69,7 @@ class TreeRows:
         """Logits [N, V] of the first ids of these rows."""
         parked = [self._claim(request) for request in requests]
         new = self._prefill([r for r, row in zip(requests, parked, strict=True) if row is None])
-        rows = [(next(new), Tail()) if row is None else row for row in parked]
+        rows = [next(new) if row is None else row for row in parked]
         self._rows = [held for held, _ in rows]
         self._tails = Tails([tail for _, tail in rows])
         return self._go_on(
@@ -101,11 +105,11 @@ class TreeRows:
             return None
         return self._parked.pop(request.episode)
 
-    def _prefill(self, requests: Sequence[Request]) -> Iterator[Held]:
+    def _prefill(self, requests: Sequence[Request]) -> Iterator[tuple[Held, Tail]]:
         """Rows of prompts of which all but the last id is computed, each distinct prefix once."""
         computed = [request.prompt_ids[:-1] for request in requests]
         if not any(map(len, computed)):
-            yield from (Held(request.episode, [], ()) for request in requests)
+            yield from ((Held(request.episode, [], ()), Tail()) for request in requests)
             return
         tree = grow(computed)
         along_tree = along(tree, self.model.device)
@@ -116,11 +120,15 @@ class TreeRows:
             return along_tree(layer, query, key, value, scale)
 
         decode(self.model, tree.token_ids_L, tree.position_ids_L, attend)
-        runs = [(segment, _part(whole, segment.start, segment.end)) for segment in tree.segments()]
-        for request, ids, place in zip(requests, computed, tree.places, strict=True):
-            last = int(place[-1]) if len(place) else -1
-            path = tuple(run for segment, run in runs if segment.start <= last < segment.last)
-            yield Held(request.episode, ids.tolist(), path)
+        paths = tree.paths()
+        rows_of = Counter(segment for path in paths for segment in path)
+        runs = {
+            s: Run(_part(whole, [s])) for s, rows in rows_of.items() if rows * (s.end - s.start) >= SHARED
+        }
+        for request, ids, path in zip(requests, computed, paths, strict=True):
+            own = [segment for segment in path if segment not in runs]
+            shared = tuple(runs[segment] for segment in path if segment in runs)
+            yield Held(request.episode, ids.tolist(), shared), _tail(whole, own)
 
     def _go_on(self, fed: Sequence[Tensor]) -> Tensor:
         """Feed each row some ids, at least one: logits [N, V] after the last of each."""
@@ -132,9 +140,9 @@ class TreeRows:
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
             met = Pieces(query)
-            for run, queries in met_by:
-                met.meet(queries, *run.layers[layer], scale, causal=False)
             self._tails.meet(layer, met, key, value, scale, counts)
+            for run, queries in met_by:
+                met.meet(queries, *run.layers[layer], scale)
             return met.out
 
         hidden_LD = decode(self.model, torch.cat(list(fed)), torch.cat(positions), attend)
@@ -155,6 +163,17 @@ class TreeRows:
                 yield run, slice(ends[side_by_side[0]], ends[side_by_side[-1] + 1])
 
 
-def _part(whole: Mapping[int, Tensor], start: int, end: int) -> Run:
-    """A run within what was computed; a copy, so that it does not keep the whole."""
-    return Run({layer: held[:, :, :, start:end].clone() for layer, held in whole.items()})
+def _part(whole: Mapping[int, Tensor], segments: Sequence[Segment]) -> dict[int, Tensor]:
+    """Some segments of what was computed; a copy, so that it does not keep the whole."""
+    return {
+        layer: torch.cat([held[:, :, :, s.start : s.end] for s in segments], dim=3)
+        for layer, held in whole.items()
+    }
+
+
+def _tail(whole: Mapping[int, Tensor], segments: Sequence[Segment]) -> Tail:
+    """The segments as what one row holds alone."""
+    if not segments:
+        return Tail()
+    layers = {layer: held[:, 0] for layer, held in _part(whole, segments).items()}
+    return Tail(sum(s.end - s.start for s in segments), layers)

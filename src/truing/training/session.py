@@ -13,6 +13,7 @@ from truing.config import Recipe
 from truing.contract import RAW, SamplingContract
 from truing.envs.base import Env, checked_tasks
 from truing.errors import DataError
+from truing.memory import keep_freed_memory
 from truing.models.digest import quick_sum
 from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
@@ -118,6 +119,7 @@ def open_session(recipe: Recipe, env: Env) -> Session:
     if recipe.model.threads is not None:
         torch.set_num_threads(recipe.model.threads)
     check_known(f"reward_part/{name}" for name in env.rewards)
+    keep_freed_memory()
     loaded, policy = open_policy(recipe)
     prove_forward(policy)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())

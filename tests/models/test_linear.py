@@ -1,0 +1,74 @@
+"""Linear layers by oneDNN, against torch's own in float64."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from truing.models.linear import OneDnnLinear, use_onednn
+from truing.models.load import load
+from truing.models.lora import add_lora
+
+pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch is without oneDNN")
+
+
+def pair(bias):
+    """A layer, and the same in float64 by torch."""
+    torch.manual_seed(0)
+    plain = nn.Linear(24, 7, bias=bias)
+    quick = nn.Sequential(copy.deepcopy(plain))
+    use_onednn(quick)
+    assert type(quick[0]) is OneDnnLinear
+    return quick[0], plain.double()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(24,), (1, 24), (5, 24), (2, 3, 24), (0, 24)])
+def test_products_and_gradients(shape, bias):
+    quick, slow = pair(bias)
+    x = torch.randn(shape, requires_grad=True)
+    x_slow = x.detach().double().requires_grad_()
+    out, expected = quick(x), slow(x_slow)
+    torch.testing.assert_close(out.double(), expected, atol=1e-5, rtol=1e-5)
+    weights = torch.randn(expected.shape)
+    (out * weights).sum().backward()
+    (expected * weights).sum().backward()
+    given = [x, *quick.parameters()]
+    for one, other in zip(given, [x_slow, *slow.parameters()], strict=True):
+        torch.testing.assert_close(one.grad.double(), other.grad, atol=1e-5, rtol=1e-5)
+    with torch.inference_mode():
+        assert torch.equal(quick(x), out)
+
+
+def test_inputs_that_are_strided():
+    quick, slow = pair(bias=True)
+    x = torch.randn(24, 9).t()
+    torch.testing.assert_close(quick(x).double(), slow(x.double()), atol=1e-5, rtol=1e-5)
+
+
+def test_a_frozen_weight_gets_no_gradient():
+    quick, _ = pair(bias=False)
+    quick.requires_grad_(False)
+    x = torch.randn(3, 24, requires_grad=True)
+    quick(x).sum().backward()
+    assert x.grad is not None
+    assert quick.weight.grad is None
+
+
+def test_what_is_not_float32_is_left_to_torch():
+    quick, slow = pair(bias=True)
+    x = torch.randn(3, 24, dtype=torch.float64)
+    assert torch.equal(quick.double()(x), slow(x))
+
+
+def test_a_loaded_model_computes_so_under_an_adapter_too():
+    model = load("tiny", device="cpu").model
+    linear = {name for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+    assert linear
+    assert all(type(model.get_submodule(name)) is OneDnnLinear for name in linear)
+    assert type(copy.deepcopy(model).get_output_embeddings()) is OneDnnLinear
+    policy = add_lora(model, rank=2, alpha=4.0, dropout=0.0, targets="all-linear", seed=0)
+    bases = [module for name, module in policy.named_modules() if name.endswith("base_layer")]
+    assert bases
+    assert all(type(base) is OneDnnLinear for base in bases)

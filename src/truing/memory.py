@@ -1,14 +1,28 @@
-"""The process's memory: what a step has freed stays, for the next one.
+"""Memory of this process: what it holds, what is free, and what a step has freed stays for the next one.
 
 glibc gives each large block back to the system when it is freed, and asks for it anew: on a virtual machine
 the page faults of that are a third of a training step. The tensors of one step are those of the next.
 """
 
 import ctypes
+import os
+import re
+from pathlib import Path
+
+import psutil
+import torch
+
+GB = 1_000_000_000
 
 # <malloc.h>
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
 MOST = 2**31 - 1
+
+LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""What a container may hold; ``max`` where there is no limit."""
+
+MARKS = "/proc/self/clear_refs"
+"""Where Linux is told to forget the peak of resident memory."""
 
 
 def keep_freed_memory() -> None:
@@ -17,3 +31,48 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(MMAP_MAX, 0)  # large blocks come from the heap as well
         mallopt(TRIM_THRESHOLD, MOST)  # whose free end is not given back
+
+
+def held(device: torch.device) -> int:
+    """Bytes in use: tensors on CUDA, else resident memory of the process, less what is kept though freed."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+    return psutil.Process().memory_info().rss
+
+
+def free(device: torch.device) -> int:
+    """Bytes that could still be had."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    available = psutil.virtual_memory().available
+    limits = [Path(path).read_text().strip() for path in LIMITS if Path(path).exists()]
+    left = [int(limit) - psutil.Process().memory_info().rss for limit in limits if limit.isdigit()]
+    return max(0, min([available, *left]))
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out: torch has a class for it on CUDA only."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return bool(re.search(r"not enough memory|can't allocate memory|bad_alloc", str(error)))
+
+
+def watch_peak(device: torch.device) -> None:
+    """Forget the peak so far."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif os.access(MARKS, os.W_OK):
+        Path(MARKS).write_text("5")
+
+
+def peak(device: torch.device) -> int | None:
+    """The most bytes in use since ``watch_peak``; None where the system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    if not os.access(MARKS, os.W_OK):
+        return None
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields["VmHWM"].removesuffix("kB")) * 1024

@@ -65,7 +65,7 @@ def alone(model, rows):
 def together(model, rows):
     samples = [sample(ids[:1], ids[1:], name=str(b)) for b, ids in enumerate(rows)]
     wanted = torch.tensor([(b, t) for b, ids in enumerate(rows) for t in range(1, len(ids))])
-    return hidden_before(model, samples, wanted.T)
+    return hidden_before(model, [sample.token_ids for sample in samples], wanted.T)
 
 
 def gradients(model, hidden):

@@ -4,9 +4,10 @@ import copy
 
 import pytest
 import torch
+from peft.tuners import lora
 from torch import nn
 
-from truing.models.linear import OneDnnLinear, use_onednn
+from truing.models.linear import OneDnnLinear, OneDnnLora, use_onednn
 from truing.models.load import load
 from truing.models.lora import add_lora
 
@@ -72,3 +73,48 @@ def test_a_loaded_model_computes_so_under_an_adapter_too():
     bases = [module for name, module in policy.named_modules() if name.endswith("base_layer")]
     assert bases
     assert all(type(base) is OneDnnLinear for base in bases)
+
+
+def adapted(dropout=0.0):
+    """A policy whose adapter changes something, and the same by peft alone."""
+    policy = add_lora(
+        load("tiny", device="cpu").model, rank=3, alpha=6.0, dropout=dropout, targets="all-linear", seed=0
+    )
+    generator = torch.Generator().manual_seed(1)
+    for name, parameter in policy.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_(generator=generator)
+    by_peft = copy.deepcopy(policy)
+    for module in by_peft.modules():
+        if type(module) is OneDnnLora:
+            module.__class__ = lora.Linear
+    return policy, by_peft
+
+
+def assert_same_gradients(one, other):
+    ids = torch.arange(40, 60)[None]
+    for policy in (one, other):
+        torch.manual_seed(0)
+        policy(ids).logits.logsumexp(-1).sum().backward()
+    compared = 0
+    for (name, a), (_, b) in zip(one.named_parameters(), other.named_parameters(), strict=True):
+        assert (a.grad is None) == (b.grad is None), name
+        if a.grad is not None:
+            torch.testing.assert_close(a.grad, b.grad, atol=1e-4, rtol=1e-4)
+            compared += 1
+    assert compared
+
+
+def test_an_adapter_is_added_as_peft_adds_it(monkeypatch):
+    policy, by_peft = adapted()
+    assert_same_gradients(policy, by_peft)
+    monkeypatch.setattr(lora.Linear, "forward", None)
+    policy(torch.arange(40, 60)[None])  # peft is not asked
+
+
+def test_with_dropout_or_without_the_adapter_peft_computes():
+    policy, by_peft = adapted(dropout=0.5)
+    assert_same_gradients(policy.train(), by_peft.train())
+    ids = torch.arange(40, 60)[None]
+    with policy.disable_adapter(), by_peft.disable_adapter(), torch.no_grad():
+        assert torch.equal(policy(ids).logits, by_peft(ids).logits)

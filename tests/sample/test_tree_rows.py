@@ -1,5 +1,7 @@
 """The sampler that shares prefixes and goes on with episodes, against the one that pads and forgets."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from architectures import SMALL
@@ -100,6 +102,35 @@ def test_some_rows_end_and_strangers_come(model):
     following = next_turns(requests, sampler.generate(requests, CONTRACT), 1)
     mixed = [following[4], Request(requests[0].prompt_ids, ("new", 0)), following[1], following[2]]
     assert_same(sampler.generate(mixed, CONTRACT), slow.generate(mixed, CONTRACT))
+
+
+def test_rows_come_in_where_others_have_ended(model, fed):
+    """Forty rows of two prompts and some strangers, at most eight side by side."""
+    sampler, slow = HFSampler(model, context_length=CONTEXT, max_rows=8), padded(model)
+    prompts = [torch.arange(40, 70), torch.arange(40, 55), *(torch.arange(90 + i, 99) for i in range(4))]
+    requests = [Request(prompts[i % 6], ("x", i)) for i in range(40)]
+    contract = replace(CONTRACT, max_new_tokens=40, stop_ids=tuple(range(0, 257, 9)))
+    drawn = sampler.generate(requests, contract)
+    assert_same(drawn, slow.generate(requests, contract))
+    lengths = sorted(len(each.token_ids) for each in drawn)
+    assert lengths[0] < 5
+    assert lengths[-1] > 15, "some ended early and others late"
+    parts = [lengths[i : i + 8] for i in range(0, 40, 8)]
+    assert len(fed) < sum(map(max, parts)) + 20, "fewer steps than by parts, each as long as its longest"
+
+
+def test_penalties_count_what_each_row_drew_where_rows_come_in(model):
+    sampler, slow = HFSampler(model, context_length=CONTEXT, max_rows=4), padded(model)
+    requests = [Request(torch.arange(40, 50 + i % 3), ("x", i)) for i in range(12)]
+    contract = replace(
+        CONTRACT,
+        max_new_tokens=20,
+        min_new_tokens=3,
+        frequency_penalty=0.5,
+        repetition_penalty=1.3,
+        stop_ids=tuple(range(0, 257, 9)),
+    )
+    assert_same(sampler.generate(requests, contract), slow.generate(requests, contract))
 
 
 def test_a_history_that_was_rewritten_is_computed_anew(model):

@@ -24,7 +24,7 @@ def same(a, b):
 
 
 def assert_same_run(one, other):
-    """Tokens, log-probabilities, metrics but times, evaluations and weights: bit for bit."""
+    """Tokens, log-probabilities, metrics but times and memory, evaluations and weights: bit for bit."""
     rows, others = rows_of(one), rows_of(other)
     assert rows.keys() == others.keys()
     for key in rows:
@@ -34,9 +34,9 @@ def assert_same_run(one, other):
                 assert same(getattr(row.sample, name), getattr(twin.sample, name)), (key, name)
             assert same(row.new_logprob, twin.new_logprob), key
     for a, b in zip(RunReader(one).steps(), RunReader(other).steps(), strict=True):
-        timed = ("throughput/",)
-        assert {k: v for k, v in a.metrics.items() if not k.startswith(timed)} == {
-            k: v for k, v in b.metrics.items() if not k.startswith(timed)
+        measured = ("throughput/", "memory/")
+        assert {k: v for k, v in a.metrics.items() if not k.startswith(measured)} == {
+            k: v for k, v in b.metrics.items() if not k.startswith(measured)
         }
     for name in ("trainable", "optimizer"):
         left, right = (

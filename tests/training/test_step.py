@@ -12,6 +12,7 @@ from truing.errors import NonFiniteError
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.reference import AdapterReference, CopyReference
 from truing.training.optimizer import make_optimizer
+from truing.training.room import Need, Room
 from truing.training.step import Learner, train_step
 from truing.types import Excluded, Origin
 
@@ -25,13 +26,14 @@ GROUPS = [
 ]
 
 
-def learner(model, cfg, *, algorithm="grpo", tokens=4096, reference=None):
+def learner(model, cfg, *, algorithm="grpo", tokens=4096, fits=10**6, fits_recomputed=0, reference=None):
     optimizer_cfg = OptimizerConfig(micro_batch_tokens=tokens, max_grad_norm=1e9)
     parameters = trainable_parameters(model)
     optimizer = make_optimizer(parameters, optimizer_cfg)
     for group in optimizer.param_groups:
         group["lr"] = cfg.learning_rate
-    return Learner(model, parameters, optimizer, reference, ALGORITHMS[algorithm], cfg, optimizer_cfg)
+    room = Room(Need(0, 1), tokens, fits, fits_recomputed)
+    return Learner(model, parameters, optimizer, reference, ALGORITHMS[algorithm], cfg, optimizer_cfg, room)
 
 
 def gradient_of(model, cfg, samples, **options):

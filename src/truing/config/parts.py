@@ -123,7 +123,14 @@ class OptimizerConfig(Part):
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Steps over which the learning rate rises linearly from 0."""
     micro_batch_tokens: Positive = 4096
-    """Tokens of one forward and backward; the gradient does not depend on it."""
+    """Distinct tokens of one forward and backward, at most; the gradient does not depend on it."""
+    memory: Annotated[str, Field(pattern=r"^(auto|\d+(\.\d+)? ?GB)$")] = "auto"
+    """What the process may hold, such as `8GB`; `auto` takes three quarters of what is free."""
+
+    @property
+    def budget(self) -> int | None:
+        """``memory`` in bytes; None for ``auto``."""
+        return None if self.memory == "auto" else int(float(self.memory.removesuffix("GB")) * 1e9)
 
 
 class SftConfig(Part):

@@ -1,6 +1,8 @@
 """Hidden states that predict tokens: along a tree where the architecture can, else in padded rows."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -8,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from truing.errors import ModelError
+from truing.models.recompute import recomputing
 from truing.models.tree import Part, cut, grow
 from truing.models.tree_attention import Attention, along, attending
 from truing.types import Sample
@@ -18,20 +21,29 @@ class MicroBatch(NamedTuple):
 
     samples: list[Sample]
     tokens: int
+    recompute: bool = False  # whether layers keep their inputs alone for the backward pass
 
 
-def hidden_before(causal: PreTrainedModel, samples: Sequence[Sample], wanted_2N: Tensor) -> Tensor:
-    """The hidden states [N, D] before tokens, each named by its sample and its place in it."""
-    sequences = [sample.token_ids[:-1] for sample in samples]  # the last token predicts nothing
+def hidden_before(
+    causal: PreTrainedModel, sequences: Sequence[Tensor], wanted_2N: Tensor, *, recompute: bool = False
+) -> Tensor:
+    """The hidden states [N, D] before tokens, each named by its sequence and its place in it.
+
+    With ``recompute`` the backward pass computes each layer again, from what the layer was given.
+    """
+    sequences = [sequence[:-1] for sequence in sequences]  # the last token predicts nothing
     sample_N, token_N = wanted_2N
     longest = max(map(len, sequences))
     check_positions(causal, longest)
     if no_tree(causal, longest):
-        hidden = _padded(causal, sequences)
+        with recomputing(causal, nullcontext) if recompute else nullcontext():
+            hidden = _padded(causal, sequences)
         return hidden[sample_N.to(hidden.device), (token_N - 1).to(hidden.device)]
     tree = grow(sequences)
     places = torch.nn.utils.rnn.pad_sequence(list(tree.places), batch_first=True)
-    hidden = decode(causal, tree.token_ids_L, tree.position_ids_L, along(tree, causal.device))
+    attention = along(tree, causal.device)
+    with recomputing(causal, partial(attending, causal, attention)) if recompute else nullcontext():
+        hidden = decode(causal, tree.token_ids_L, tree.position_ids_L, attention)
     return hidden[places[sample_N, token_N - 1].to(hidden.device)]
 
 

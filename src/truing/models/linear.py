@@ -1,4 +1,4 @@
-"""Linear layers whose products oneDNN computes.
+"""Linear layers whose products oneDNN computes, plain and with an adapter.
 
 On a CPU torch gives fp32 products to MKL, which uses less than half of what some CPUs can do (195 of 435
 GFLOP/s on two cores of an AMD EPYC). oneDNN comes with torch, which asks it for other things only.
@@ -7,6 +7,7 @@ GFLOP/s on two cores of an AMD EPYC). oneDNN comes with torch, which asks it for
 from typing import Any
 
 import torch
+from peft.tuners import lora
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -16,21 +17,37 @@ class OneDnnLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:
         """The product x Wᵀ + b, with gradients."""
-        mine = input.device.type == "cpu" and input.dtype == self.weight.dtype == torch.float32
-        if not mine or not input.numel():
+        if not _mine(input, self.weight):
             return super().forward(input)
         if not torch.is_grad_enabled():
-            return _product(input, self.weight, self.bias)
+            return _product(input.contiguous(), self.weight, self.bias)
         return _Linear.apply(input, self.weight, self.bias)
+
+
+class OneDnnLora(lora.Linear):
+    """peft's layer, in which one adapter is added in place; what is rarer is left to peft."""
+
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """The product x Wᵀ + b + scaling · x Aᵀ Bᵀ, with gradients of all but W and b."""
+        base, names = self.get_base_layer(), [name for name in self.active_adapters if name in self.lora_A]
+        plain = len(names) == 1 and not (args or kwargs or self.disable_adapters or self.merged)
+        if not plain or not isinstance(base, OneDnnLinear) or not _mine(x, base.weight):
+            return super().forward(x, *args, **kwargs)
+        a, b, dropout = (held[names[0]] for held in (self.lora_A, self.lora_B, self.lora_dropout))
+        drops = dropout.training and not isinstance(dropout, nn.Identity)
+        if drops or names[0] in self.lora_variant or base.weight.requires_grad or b.bias is not None:
+            return super().forward(x)
+        return _Adapted.apply(x, base.weight, base.bias, a.weight, b.weight, self.scaling[names[0]])
 
 
 def use_onednn(model: nn.Module) -> None:
     """Let oneDNN compute the linear layers of a model, where torch was built with it."""
     if not torch.backends.mkldnn.is_available():
         return
+    quick = {nn.Linear: OneDnnLinear, lora.Linear: OneDnnLora}
     for module in model.modules():
-        if type(module) is nn.Linear:
-            module.__class__ = OneDnnLinear
+        if type(module) in quick:
+            module.__class__ = quick[type(module)]
 
 
 class _Linear(torch.autograd.Function):
@@ -38,6 +55,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[override]
+        x = x.contiguous()
         ctx.save_for_backward(x, weight)
         return _product(x, weight, bias)
 
@@ -47,7 +65,8 @@ class _Linear(torch.autograd.Function):
         """Only what is asked for: a frozen weight has no gradient."""
         x, weight = ctx.saved_tensors
         wants_x, wants_weight, wants_bias = ctx.needs_input_grad
-        grad_NO, x_NI = grad.reshape(-1, weight.shape[0]), x.reshape(-1, weight.shape[1])
+        grad = grad.contiguous()
+        grad_NO, x_NI = grad.view(-1, weight.shape[0]), x.view(-1, weight.shape[1])
         return (
             _product(grad, weight.t()) if wants_x else None,
             _product(grad_NO.t(), x_NI.t()) if wants_weight else None,
@@ -55,6 +74,48 @@ class _Linear(torch.autograd.Function):
         )
 
 
+class _Adapted(torch.autograd.Function):
+    """y = x Wᵀ + b + s · x Aᵀ Bᵀ for A [rank, in], B [out, rank], and W and b that are frozen."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scaling: float
+    ) -> Tensor:
+        x = x.contiguous()
+        x_NI = x.view(-1, x.shape[-1])
+        down_NR = _product(x_NI, a)
+        ctx.save_for_backward(x_NI, weight, a, b, down_NR)
+        ctx.scaling = scaling
+        out_NO = _product(x_NI, weight, bias).addmm_(down_NR, b.t(), alpha=scaling)
+        return out_NO.view(*x.shape[:-1], -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        """With g = s · ∂y B: ∂x = ∂y W + g A, ∂A = gᵀ x, ∂B = s · ∂yᵀ (x Aᵀ)."""
+        x_NI, weight, a, b, down_NR = ctx.saved_tensors
+        grad_NO = grad.contiguous().view(-1, weight.shape[0])
+        up_NR = _product(grad_NO, b.t()).mul_(ctx.scaling)
+        wants_x, _, _, wants_a, wants_b, _ = ctx.needs_input_grad
+        return (
+            _product(grad_NO, weight.t()).addmm_(up_NR, a).view(*grad.shape[:-1], -1) if wants_x else None,
+            None,
+            None,
+            _product(up_NR.t(), x_NI.t()) if wants_a else None,
+            _product(grad_NO.t(), down_NR.t()).mul_(ctx.scaling) if wants_b else None,
+            None,
+        )
+
+
+def _mine(x: Tensor, weight: Tensor) -> bool:
+    """Whether oneDNN computes this product."""
+    fp32 = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
+    return fp32 and x.numel() > 0 and weight.is_contiguous()
+
+
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Of x [..., in] and a weight [out, in] of any strides: [..., out]."""
+    """Of x [..., in] and a weight [out, in]: [..., out].
+
+    Each is a table in memory or one transposed: with other strides oneDNN takes a thousand times longer.
+    """
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")

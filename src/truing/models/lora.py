@@ -11,6 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from truing.errors import ModelError
+from truing.models.linear import use_onednn
 
 POLICY, REFERENCE = "default", "reference"
 
@@ -57,6 +58,7 @@ def add_lora(
             expected=f'"all-linear", or a list of: {", ".join(known)}',
         ) from error
     _refuse_tied(model)
+    use_onednn(policy)
     return policy
 
 

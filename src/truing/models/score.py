@@ -23,17 +23,18 @@ KEPT_BYTES = 256_000_000
 """What may stay from the forward to the backward pass, so that logits are not computed again."""
 
 
-def score(model: nn.Module, batch: Batch, wanted_BT: Tensor) -> Scores:
+def score(model: nn.Module, batch: Batch, wanted_BT: Tensor, *, recompute: bool = False) -> Scores:
     """Score the tokens ``wanted_BT`` [B, T]; elsewhere the streams are 0.
 
     Each token is scored under its sample's contract: the same penalties, bans, temperature and
-    recorded support as when it was drawn.
+    recorded support as when it was drawn. With ``recompute`` less is kept for the backward pass.
     """
     causal = causal_model(model)
     device = causal.device
     wanted_2N = wanted_BT.cpu().nonzero().T
     with autocast(device):
-        hidden_ND = hidden_before(causal, batch.samples, wanted_2N)
+        ids = [sample.token_ids for sample in batch.samples]
+        hidden_ND = hidden_before(causal, ids, wanted_2N, recompute=recompute)
     streams = [hidden_ND.new_zeros(batch.token_ids.shape, dtype=torch.float32) for _ in range(3)]
     head = causal.get_output_embeddings()
     row_bytes = 4 * causal.config.get_text_config().vocab_size

@@ -53,18 +53,8 @@ METRICS = (
         "has no advantage.",
         NO_GROUP,
     ),
-    Metric(
-        "group/all_right_share",
-        "share",
-        "The part of those in which every reward is ≥ 1: too easy.",
-        NO_GROUP,
-    ),
-    Metric(
-        "group/all_wrong_share",
-        "share",
-        "The part of those in which every reward is ≤ 0: too hard.",
-        NO_GROUP,
-    ),
+    Metric("group/all_right_share", "share", "The part of those with every reward ≥ 1: too easy.", NO_GROUP),
+    Metric("group/all_wrong_share", "share", "The part of those with every reward ≤ 0: too hard.", NO_GROUP),
     Metric("tokens/sampled", "tokens", "Tokens that the policy chose (origin SAMPLED).", ""),
     Metric("tokens/trained", "tokens", "Tokens under the policy or the supervised term.", ""),
     Metric(
@@ -88,6 +78,13 @@ METRICS = (
         "success: read it with tokens/origin_share.",
         "there are none of these",
     ),
+    Metric(
+        "memory/predicted",
+        "GB",
+        "What the forwards and backwards of the step were expected to need, from what one token keeps.",
+        "nothing was computed",
+    ),
+    Metric("memory/peak", "GB", "The most that the process held in the step.", "the system does not tell"),
     Metric("tokens/origin_share/<origin>", "share", "Tokens of one origin ÷ all tokens of the step.", ""),
     Metric(
         "ratio/mean",

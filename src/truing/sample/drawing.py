@@ -88,13 +88,12 @@ class Row:
 
 def draw_ids(logits: Tensor, rows: Sequence[Row], contract: SamplingContract) -> Tensor:
     """Draw one id per row under the contract and record it, its log-probability and its support."""
-    step = len(rows[0].ids)
-    generated = torch.tensor([row.ids for row in rows], dtype=torch.long, device=logits.device).view(
-        len(rows), step
-    )
+    longest = max(len(row.ids) for row in rows)
+    table = [row.ids + [-1] * (longest - len(row.ids)) for row in rows]
+    generated = torch.tensor(table, dtype=torch.long, device=logits.device).view(len(rows), longest)
     allowed = [None if row.walk is None else row.walk.allowed() for row in rows]
     logits = contract_logits(logits, contract, generated, allowed_NV=_table(allowed, logits))
-    uniform = torch.stack([row.uniform[step] for row in rows]).to(logits.device)
+    uniform = torch.stack([row.uniform[len(row.ids)] for row in rows]).to(logits.device)
     ids = draw(logits, uniform)
     logprobs = token_logprobs(logits, ids)
     for row, token, logprob, may, logits_V in zip(

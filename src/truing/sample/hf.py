@@ -1,13 +1,14 @@
 """The in-process sampler: batched generation under the sampling contract.
 
-What prompts begin with is computed once; rows that finish leave the batch; an episode's next turn goes on
-from what its last one computed. The log-probability of each token is recorded as it was drawn.
+What prompts begin with is computed once; rows that finish leave the batch, and others come in; an episode's
+next turn goes on from what its last one computed. The log-probability of each token is recorded as it was
+drawn.
 """
 
+from collections import deque
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from truing.clock import phase
@@ -53,11 +54,8 @@ class HFSampler:
                 )
         self.model.eval()
         engine = self._engine(requests, contract)
-        completions: dict[int, Completion] = {}
-        for part in engine.parts(requests, self.max_rows):
-            drawn = _generate(engine, [requests[i] for i in part], contract)
-            completions |= zip(part, drawn, strict=True)
-        return [completions[i] for i in range(len(requests))]
+        drawn = _draw(engine, requests, contract, self.max_rows)
+        return [drawn[i] for i in range(len(requests))]
 
     def _engine(self, requests: Sequence[Request], contract: SamplingContract) -> TreeRows | PaddedRows:
         """A tree where the model can have one. On CUDA many small steps cost more than the pads."""
@@ -67,29 +65,27 @@ class HFSampler:
         return self._tree if trees else self._padded
 
 
-def _generate(
-    engine: TreeRows | PaddedRows, requests: Sequence[Request], contract: SamplingContract
-) -> list[Completion]:
-    """Draw one completion per request, all side by side."""
-    rows = [Row.begin(request, contract) for request in requests]
-    with phase("prefill"):
-        logits = engine.begin(requests)
-    with phase("decode"):
-        _draw(engine, logits, rows, contract)
-    return [row.completion(contract) for row in rows]
-
-
 def _draw(
-    engine: TreeRows | PaddedRows, logits: Tensor, rows: Sequence[Row], contract: SamplingContract
-) -> None:
-    """Draw until each row has stopped; ``logits`` [N, V] are those of their first ids."""
-    live = rows
-    while True:
-        ids = draw_ids(logits, live, contract)
-        going = [i for i, row in enumerate(live) if row.goes_on(contract)]
-        if not going:
-            return engine.end()
-        if len(going) < len(live):
-            engine.keep(going)
-            ids, live = ids[going], [live[i] for i in going]
-        logits = engine.step(ids)
+    engine: TreeRows | PaddedRows, requests: Sequence[Request], contract: SamplingContract, max_rows: int
+) -> dict[int, Completion]:
+    """Draw until each request has its completion; a part is admitted as soon as there is room for it."""
+    waiting = deque(engine.parts(requests, max_rows))
+    done: dict[int, Completion] = {}
+    live: list[tuple[int, Row]] = []
+    ids = torch.empty(0, dtype=torch.long)
+    while waiting or live:
+        before = len(live)
+        while waiting and (not live or (engine.admits and len(live) + len(waiting[0]) <= max_rows)):
+            part = waiting.popleft()
+            live += [(i, Row.begin(requests[i], contract)) for i in part]
+            with phase("prefill"):
+                engine.admit([requests[i] for i in part])
+        with phase("prefill" if len(live) > before else "decode"):
+            logits = engine.step(ids)
+            ids = draw_ids(logits, [row for _, row in live], contract)
+            going = [n for n, (_, row) in enumerate(live) if row.goes_on(contract)]
+            if len(going) < len(live):
+                done |= {i: row.completion(contract) for i, row in live if not row.goes_on(contract)}
+                engine.keep(going)
+                ids, live = ids[going], [live[n] for n in going]
+    return done

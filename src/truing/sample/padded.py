@@ -19,6 +19,8 @@ PAD_LIMIT = 1.5
 class PaddedRows:
     """The rows that are being drawn."""
 
+    admits = False  # their pads would have to fit those of the rows before
+
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
 
@@ -38,29 +40,31 @@ class PaddedRows:
                 parts.append([i])
         return parts
 
-    def begin(self, requests: Sequence[Request]) -> Tensor:
-        """Logits [N, V] of the first ids of these rows."""
+    def admit(self, requests: Sequence[Request]) -> None:
+        """Take in rows, where there are none; the next step gives the logits of their first ids."""
         prompts = list({tuple(request.prompt_ids.tolist()): None for request in requests})
         number = {prompt: i for i, prompt in enumerate(prompts)}
         logits = self._prefill(prompts)
         of_row = [number[tuple(request.prompt_ids.tolist())] for request in requests]
         self.keep(of_row)
-        return logits[of_row]
+        self._first = logits[of_row]
 
     def step(self, ids_N: Tensor) -> Tensor:
-        """Logits [N, V] of the next ids, after these."""
+        """Logits [N, V] of the next ids, after these; of the first ids, where there are none before."""
+        if not len(ids_N):
+            first, self._first = self._first, torch.empty(0)
+            return first
         self.mask = torch.cat([self.mask, self.mask.new_ones(len(ids_N), 1)], dim=1)
         return self._forward(ids_N[:, None])
 
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows only."""
+        if not rows:
+            del self.cache, self.mask
+            return
         chosen = torch.tensor(rows, device=self.mask.device)
         self.cache.batch_select_indices(chosen)
         self.mask = self.mask[chosen]
-
-    def end(self) -> None:
-        """Forget all rows."""
-        del self.cache, self.mask
 
     def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> Tensor:
         """Next-token logits of the distinct prompts."""

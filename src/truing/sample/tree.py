@@ -48,14 +48,17 @@ class Held:
 class TreeRows:
     """The rows that are being drawn, and those that are parked between two turns."""
 
+    admits = True  # rows while others are on their way
+
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
         self._parked: dict[Episode, tuple[Held, Tail]] = {}
         self._rows: list[Held] = []
         self._tails = Tails([])
+        self._fed: list[Tensor] = []
 
     def parts(self, requests: Sequence[Request], max_rows: int) -> list[list[int]]:
-        """Requests to draw together, like prompts side by side; drops parked rows that none continues."""
+        """Requests to admit together, like prompts side by side; drops parked rows that none continues."""
         going_on = {request.episode for request in requests if self._continued(request)}
         self._parked = {episode: row for episode, row in self._parked.items() if episode in going_on}
         known = [i for i, request in enumerate(requests) if request.episode in self._parked]
@@ -63,22 +66,23 @@ class TreeRows:
         known.sort(key=lambda i: requests[i].prompt_ids.tolist())
         cut_parts = cut([requests[i].prompt_ids for i in new], PREFILL_TOKENS)
         parts = [[new[i] for i in part.members] for part in cut_parts]
-        return [part[i : i + max_rows] for part in [known, *parts] for i in range(0, len(part), max_rows)]
+        at_once = max_rows if len(requests) <= max_rows else max(1, max_rows // 2)  # one half waits for room
+        return [part[i : i + at_once] for part in [known, *parts] for i in range(0, len(part), at_once)]
 
-    def begin(self, requests: Sequence[Request]) -> Tensor:
-        """Logits [N, V] of the first ids of these rows."""
+    def admit(self, requests: Sequence[Request]) -> None:
+        """Take in rows; the next step gives the logits of their first ids."""
         parked = [self._claim(request) for request in requests]
         new = self._prefill([r for r, row in zip(requests, parked, strict=True) if row is None])
         rows = [next(new) if row is None else row for row in parked]
-        self._rows = [held for held, _ in rows]
-        self._tails = Tails([tail for _, tail in rows])
-        return self._go_on(
-            [r.prompt_ids[len(held.ids) :] for r, (held, _) in zip(requests, rows, strict=True)]
-        )
+        before = [self._tails.tail(i) for i in range(len(self._rows))]
+        self._tails = Tails([*before, *(tail for _, tail in rows)])
+        self._rows += [held for held, _ in rows]
+        self._fed += [r.prompt_ids[len(held.ids) :] for r, (held, _) in zip(requests, rows, strict=True)]
 
     def step(self, ids_N: Tensor) -> Tensor:
-        """Logits [N, V] of the next ids, after these."""
-        return self._go_on(list(ids_N[:, None]))
+        """Logits [N, V] of the next ids: after these of the rows before, and of the rows just admitted."""
+        fed, self._fed = [*ids_N[:, None], *self._fed], []
+        return self._go_on(fed)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows only; others are parked where they are turns of an episode."""
@@ -87,10 +91,6 @@ class TreeRows:
                 self._parked[episode] = self._rows[i], self._tails.tail(i)
         self._rows = [self._rows[i] for i in rows]
         self._tails.keep(rows)
-
-    def end(self) -> None:
-        """No row goes on."""
-        self.keep([])
 
     def _continued(self, request: Request) -> bool:
         """Whether a request goes on, by its ids, from where its episode is parked."""

@@ -13,6 +13,7 @@ from truing.clock import Clock, phase
 from truing.config import Recipe, to_toml
 from truing.envs.base import Env
 from truing.errors import RecordError
+from truing.memory import watch_peak
 from truing.models.forward import no_tree
 from truing.models.lora import training_mode
 from truing.models.reference import AdapterReference, CopyReference, Reference
@@ -27,6 +28,7 @@ from truing.training.optimizer import learning_rate, make_optimizer
 from truing.training.proof import prove_credit, prove_tasks
 from truing.training.recording import check_judged, run_facts, step_record
 from truing.training.restore import check_same_recipe
+from truing.training.room import Room, open_room
 from truing.training.session import Session, open_session
 from truing.training.source import Drawn, source
 from truing.training.step import Learner, train_step
@@ -156,6 +158,7 @@ class _Run:
             algorithm=algorithm,
             cfg=cfg,
             optimizer_cfg=self.recipe.optimizer,
+            room=self.room(stage, resumed=first_step > 0),
         )
         if first_step:
             newest = self.checkpoints / checkpoint.State(stage, first_step, "").name
@@ -175,6 +178,16 @@ class _Run:
             ):
                 self.save(learner, stage, done)
 
+    def room(self, stage: str, *, resumed: bool) -> Room:
+        """What a stage computes at once; one that is resumed goes on as it began."""
+        cfg, session = self.recipe.optimizer, self.session
+        if resumed:
+            events = [e.payload for e in RunReader(self.out).events() if e.kind == "memory"]
+            return Room.of(next(facts for facts in reversed(events) if facts["stage"] == stage))
+        room = open_room(session.policy, session.parameters, cfg.budget, cfg.micro_batch_tokens)
+        self.tell("memory", stage=stage, **asdict(room))
+        return room
+
     def step(self, learner: Learner, stage: str, step: int) -> StepRecord:
         """One update: draw, train, record."""
         cfg = learner.cfg
@@ -182,6 +195,8 @@ class _Run:
         rate = learning_rate(step, cfg.steps, cfg.learning_rate, learner.optimizer_cfg)
         for group in learner.optimizer.param_groups:
             group["lr"] = rate
+        before = learner.room.fits, learner.room.fits_recomputed
+        watch_peak(causal_model(learner.model).device)
         with self.clock.running():
             drawn = self.draw(learner, stage, step)
             training_mode(self.session.policy)
@@ -189,6 +204,10 @@ class _Run:
             with phase("record"):
                 record, label, rows = step_record(stage, step, learner, drawn, traces, self.clock)
                 self.writer.write_step(record, rows)
+        if (learner.room.fits, learner.room.fits_recomputed) != before:
+            text = f"memory ran out; from now on {learner.room.fits} tokens at once, and this step began anew"
+            self.tell("memory", stage=stage, **asdict(learner.room))
+            self.tell("incident", what="memory", stage=stage, step=step, text=text)
         self.report(drawn.rollouts, stage, step)
         self.explain(label, stage, step)
         return record

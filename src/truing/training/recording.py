@@ -13,7 +13,9 @@ from torch import Tensor
 
 from truing.clock import Clock
 from truing.errors import RecordError
+from truing.memory import GB, peak
 from truing.models.digest import digest
+from truing.models.score import causal_model
 from truing.outcomes import FinishReason
 from truing.record import SampleRow
 from truing.rollout.flatten import sample_turns
@@ -95,11 +97,20 @@ def step_record(
         "grad/norm": last.grad_norm,
         "lr": learner.optimizer.param_groups[0]["lr"],
     }
+    metrics |= _memory(learner, traces)
     label = loss_label(of_last, objective, loss=total, grad_norm=last.grad_norm)
     samples = tuple(row.sample for row in rows)
     seconds = clock.take()
     metrics["throughput/tokens_per_s"] = sum(map(len, samples)) / sum(seconds.values())
     return StepRecord(step, stage, metrics, label.label, samples, seconds), label, rows
+
+
+def _memory(learner: Learner, traces: Sequence[Trace]) -> Metrics:
+    """Gigabytes: what the forwards were predicted to come to, and the most that the step held."""
+    expected = [learner.room.need.peak(micro) / GB for trace in traces for micro in trace.micro_batches]
+    most = peak(causal_model(learner.model).device)
+    found = {"memory/predicted": max(expected)} if expected else {}
+    return found if most is None else found | {"memory/peak": most / GB}
 
 
 def _rows(drawn: Drawn, traces: Sequence[Trace]) -> list[SampleRow]:

@@ -16,12 +16,14 @@ from torch import Tensor, nn
 from truing.algos import Algorithm
 from truing.clock import phase
 from truing.config import OptimizerConfig
-from truing.models.forward import split
+from truing.memory import out_of_memory
+from truing.models.forward import MicroBatch
 from truing.models.reference import Reference
-from truing.models.score import causal_model, score
+from truing.models.score import score
 from truing.rng import permutation
 from truing.training.collate import collate
 from truing.training.optimizer import check_loss, clip_and_step
+from truing.training.room import Room
 from truing.types import Batch, Sample, Scores
 
 
@@ -36,6 +38,7 @@ class Learner:
     algorithm: Algorithm
     cfg: Any  # the stage's table
     optimizer_cfg: OptimizerConfig
+    room: Room  # shrinks where memory runs out
 
 
 @dataclass(eq=False)
@@ -49,7 +52,12 @@ class Trace:
     raw_entropy: dict[str, Tensor] = field(default_factory=dict)
     loss: dict[str, float] = field(default_factory=dict)
     grad_norm: float = 0.0
-    computed: int = 0  # tokens of its forwards
+    micro_batches: list[MicroBatch] = field(default_factory=list)
+
+    @property
+    def computed(self) -> int:
+        """Tokens of its forwards."""
+        return sum(micro.tokens for micro in self.micro_batches)
 
 
 def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, ...]) -> list[Trace]:
@@ -57,29 +65,46 @@ def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, .
     with phase("reference"):
         samples = annotate(samples, learner)
     samples = learner.algorithm.credit(samples, learner.cfg)
-    causal = causal_model(learner.model)
     traces = []
     for inner_step, minibatch in enumerate(minibatches(samples, learner.cfg, key)):
         where = f"{'/'.join(map(str, key))}, inner step {inner_step}"
-        trace = Trace(inner_step, minibatch)
-        denominator = learner.algorithm.denominator(minibatch, learner.cfg)
-        pulling = [sample for sample in minibatch if learner.algorithm.pulls(sample, learner.cfg)]
-        for micro in split(causal, pulling, learner.optimizer_cfg.micro_batch_tokens):
-            batch = collate(micro.samples)
-            trace.computed += micro.tokens
-            with phase("forward"):
-                scores = score(learner.model, batch, trained(batch))
-                parts = learner.algorithm.loss(batch, scores, learner.cfg, denominator)
-            check_loss(parts, where)
-            with phase("backward"):
-                torch.stack(list(parts.values())).sum().backward()
-            _keep(trace, micro.samples, scores, parts)
+        trace = accumulate(learner, minibatch, inner_step, where)
         with phase("optimizer"):
             trace.grad_norm = clip_and_step(
                 learner.optimizer, learner.parameters, learner.optimizer_cfg.max_grad_norm, where
             )
         traces.append(trace)
     return traces
+
+
+def accumulate(learner: Learner, minibatch: list[Sample], inner_step: int, where: str) -> Trace:
+    """The gradient of a minibatch; begun again in smaller parts where memory runs out."""
+    pulling = [sample for sample in minibatch if learner.algorithm.pulls(sample, learner.cfg)]
+    denominator = learner.algorithm.denominator(minibatch, learner.cfg)
+    while True:
+        trace = Trace(inner_step, minibatch)
+        try:
+            for micro in learner.room.micro_batches(learner.model, pulling):
+                trace.micro_batches.append(micro)
+                backward(learner, micro, denominator, trace, where)
+            return trace
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+        learner.optimizer.zero_grad(set_to_none=True)
+        learner.room.shrink(trace.micro_batches[-1])
+
+
+def backward(learner: Learner, micro: MicroBatch, denominator: Any, trace: Trace, where: str) -> None:
+    """Add the gradient of a micro-batch."""
+    batch = collate(micro.samples)
+    with phase("forward"):
+        scores = score(learner.model, batch, trained(batch), recompute=micro.recompute)
+        parts = learner.algorithm.loss(batch, scores, learner.cfg, denominator)
+    check_loss(parts, where)
+    with phase("backward"):
+        torch.stack(list(parts.values())).sum().backward()
+    _keep(trace, micro.samples, scores, parts)
 
 
 @torch.no_grad()
@@ -89,7 +114,7 @@ def annotate(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
         return list(samples)
     annotated: dict[str, Sample] = {}
     compared = [sample for sample in samples if sample.kl_mask.any()]
-    for micro in split(causal_model(learner.model), compared, learner.optimizer_cfg.micro_batch_tokens):
+    for micro in learner.room.micro_batches(learner.model, compared):
         batch = collate(micro.samples)
         logprob_BT = learner.reference.score(batch, batch.kl_mask).logprob.cpu()
         for b, sample in enumerate(micro.samples):

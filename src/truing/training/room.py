@@ -1,0 +1,130 @@
+"""How many tokens a step computes at once: as many as a budget of memory allows, measured before it runs.
+
+    peak = what is held anyway + gradients and moments + logits + tokens × what a token keeps
+
+What a token keeps from the forward to the backward pass is counted on a forward of a few tokens. Samples
+that fit no other way keep the inputs of layers alone, and layers are computed twice.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import compress
+from operator import not_
+from typing import Any
+
+import torch
+from torch import nn
+
+from truing.errors import ModelError, RecipeError
+from truing.memory import GB, free, held
+from truing.models.forward import MicroBatch, hidden_before, split
+from truing.models.recompute import counting_kept, layers_of
+from truing.models.score import CHUNK_BYTES, KEPT_BYTES, autocast, causal_model
+from truing.types import Sample
+
+SHARE = 0.75
+"""Of the memory that is free: what ``auto`` takes, beside what is held already."""
+
+PROBES = (33, 97)
+"""Tokens of the forwards on which is counted what a token keeps."""
+
+LOGITS = 2 * KEPT_BYTES + 4 * CHUNK_BYTES
+"""What scores from hidden states hold at most: tables of logits, their exponentials and gradients."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Bytes that a step needs: whatever it computes, and for each token of a micro-batch."""
+
+    fixed: int
+    per_token: int
+    per_token_recomputed: int | None = None  # None where layers cannot be computed twice
+
+    def peak(self, micro: MicroBatch) -> int:
+        """What a micro-batch comes to."""
+        recomputed = micro.recompute and self.per_token_recomputed
+        return self.fixed + micro.tokens * (recomputed or self.per_token)
+
+
+@dataclass
+class Room:
+    """What fits. It shrinks where memory runs out all the same."""
+
+    need: Need
+    most: int  # tokens of a micro-batch, even where more would fit
+    fits: int  # tokens that fit
+    fits_recomputed: int = 0  # tokens that fit where layers are computed twice
+
+    @classmethod
+    def within(cls, need: Need, budget: int, most: int) -> "Room":
+        """What fits into so many bytes."""
+        left = budget - need.fixed
+        twice = need.per_token_recomputed
+        if left < need.per_token:
+            raise RecipeError(
+                "optimizer.memory is less than a step holds, whatever it computes",
+                got=f"{budget / GB:.2f} GB",
+                expected=f"more than {need.fixed / GB:.2f} GB",
+                remedy="give it more, train with lora, or take a smaller model",
+            )
+        return cls(need, most, left // need.per_token, left // twice if twice else 0)
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> "Room":
+        """From what a run recorded of it."""
+        named = {field.name: facts[field.name] for field in fields(cls)}
+        return cls(**named | {"need": Need(**facts["need"])})
+
+    def micro_batches(self, model: nn.Module, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
+        """Samples in micro-batches; layers are computed twice for those that do not fit."""
+        causal = causal_model(model)
+        large = [bool(self.fits_recomputed) and len(sample) > self.fits for sample in samples]
+        yield from split(causal, list(compress(samples, map(not_, large))), min(self.most, self.fits))
+        for micro in split(causal, list(compress(samples, large)), min(self.most, self.fits_recomputed)):
+            yield micro._replace(recompute=True)
+
+    def shrink(self, failed: MicroBatch) -> None:
+        """Memory ran out: half as much fits, or no less than one sample could be tried."""
+        if failed.recompute:
+            self.fits_recomputed = failed.tokens // 2
+        else:
+            self.fits = failed.tokens // 2
+        if len(failed.samples) == 1 and (failed.recompute or not self.fits_recomputed):
+            raise ModelError(
+                f"there is no memory to train on sample {failed.samples[0].sample_id}",
+                got=f"{failed.tokens} tokens",
+                remedy="shorten answers or turns, train with lora, or take a smaller model",
+            )
+
+
+def open_room(
+    model: nn.Module, parameters: Mapping[str, nn.Parameter], budget: int | None, most: int
+) -> Room:
+    """What fits into a budget (bytes); without one, into a share of what is free now."""
+    device = causal_model(model).device
+    now = held(device)
+    return Room.within(measure(model, parameters, now), budget or now + int(SHARE * free(device)), most)
+
+
+def measure(model: nn.Module, parameters: Mapping[str, nn.Parameter], now: int) -> Need:
+    """What steps on these parameters need beside the bytes held now, with no gradient and no moment yet."""
+    trained = sum(parameter.nbytes for parameter in parameters.values())
+    layers = len(layers_of(causal_model(model)))
+    per_token = _kept_per_token(model, recompute=False)
+    at_once = per_token // layers if layers else 0  # the backward pass of one layer
+    return Need(
+        fixed=now + 3 * trained + LOGITS,
+        per_token=per_token + 2 * at_once,
+        per_token_recomputed=_kept_per_token(model, recompute=True) + 3 * at_once if layers else None,
+    )
+
+
+def _kept_per_token(model: nn.Module, *, recompute: bool) -> int:
+    """Bytes that one token more keeps for the backward pass."""
+    causal, kept = causal_model(model), []
+    for length in PROBES:
+        ids = torch.arange(length) % causal.config.get_text_config().vocab_size
+        with counting_kept(model) as count, autocast(causal.device):
+            hidden_before(causal, [ids], torch.tensor([[0], [length - 1]]), recompute=recompute)
+            kept.append(count())
+    return (kept[1] - kept[0]) // (PROBES[1] - PROBES[0])

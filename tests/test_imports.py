@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "display": "types",
     "api": "errors types config record chat models rewards envs rollout checks training display",
     "__init__": "messages types rewards envs api",
-    "bench": "errors messages contract outcomes types models rewards sample training api",
+    "bench": "errors messages contract outcomes types memory models rewards sample training api",
     "recipe_page": "config record envs",
     "cli": "errors types clock config record models checks training api bench",
     "__main__": "cli",

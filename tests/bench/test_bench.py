@@ -35,8 +35,8 @@ def test_ratios_are_of_medians_and_above_one_where_truing_is_better(monkeypatch)
 
 
 def test_a_side_that_fails_is_told_with_what_it_said():
-    unknown = Case("no such case", "", 1, 2, 3, lora=False)
-    with pytest.raises(BenchError, match="KeyError: 'no such case'"):
+    unknown = Case("small", "", 1, 2, 3, lora=False, model="no-such-model")
+    with pytest.raises(BenchError, match="no-such-model"):
         run_side("truing", unknown, 2)
 
 

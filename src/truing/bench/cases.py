@@ -20,6 +20,7 @@ class Case:
     sums: int = 0  # solved sums that each prompt holds before the question
     system_sums: int = 0  # and those of the system message that all prompts share
     replies: int = 0  # what the world answers, each time; one turn more is drawn
+    model: str = MODEL
 
     @property
     def turns(self) -> int:

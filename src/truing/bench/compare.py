@@ -4,6 +4,7 @@ import json
 import statistics
 import subprocess
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from truing.bench.cases import Case
@@ -31,7 +32,7 @@ def compare(case: Case, pairs: int, steps: int) -> dict[str, Any]:
 
 def run_side(side: str, case: Case, steps: int) -> dict[str, float]:
     """What one process measured."""
-    command = [sys.executable, "-m", "truing.bench.side", side, case.name, str(steps)]
+    command = [sys.executable, "-m", "truing.bench.side", side, json.dumps(asdict(case)), str(steps)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BenchError(

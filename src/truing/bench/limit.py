@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from truing.bench.cases import MODEL, Case
+from truing.bench.cases import Case
 from truing.bench.machine import gemm_rate, read_rate
 from truing.bench.ours import last_step
 from truing.models.locate import locate
@@ -44,7 +44,7 @@ def limit(case: Case, steps: int) -> dict[str, Any]:
     step = last_step(case, steps)
     rates.append((gemm_rate(), read_rate()))  # the machine may have been slower before
     best = Rates(*map(max, zip(*rates, strict=True)))
-    bound = bounds(case, step.record, weights_of(locate(MODEL)), best)
+    bound = bounds(case, step.record, weights_of(locate(case.model)), best)
     seconds = step.record.seconds
     parts = {
         name: {"seconds": seconds[name], "bound": least, "share": least / seconds[name]}

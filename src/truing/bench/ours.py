@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from truing.api import train
-from truing.bench.cases import MODEL, REPLY, Case, letters
+from truing.bench.cases import REPLY, Case, letters
 from truing.contract import SamplingContract
 from truing.messages import Message, Said
 from truing.outcomes import FinishReason
@@ -127,7 +127,7 @@ def recipe(case: Case, steps: int) -> dict[str, Any]:
     return {
         "name": f"bench-{case.name}",
         "stages": ["grpo"],
-        "model": {"name": MODEL},
+        "model": {"name": case.model},
         "lora": {"rank": 16, "alpha": 32.0} if case.lora else False,
         "episode": {"max_turns": case.turns},
         "sampling": {"max_new_tokens": case.new_tokens, "min_new_tokens": case.new_tokens},

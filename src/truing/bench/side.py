@@ -1,6 +1,6 @@
 """One side of a comparison in a process of its own, so that its peak memory is its own.
 
-python -m truing.bench.side truing|trl CASE STEPS
+python -m truing.bench.side truing|trl CASE STEPS, where CASE is a case as JSON
 """
 
 import json
@@ -8,14 +8,14 @@ import resource
 import sys
 from importlib import import_module
 
-from truing.bench.cases import CASES
+from truing.bench.cases import Case
 
 SIDES = {"truing": "truing.bench.ours", "trl": "truing.bench.trl"}
 
 
 def main(side: str, case: str, steps: str) -> None:
     """Print what was measured as the last line: seconds, and gigabytes."""
-    measured = import_module(SIDES[side]).measure(CASES[case], int(steps))
+    measured = import_module(SIDES[side]).measure(Case(**json.loads(case)), int(steps))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     print(json.dumps({**measured, "peak_memory": peak}))
 

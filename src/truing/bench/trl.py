@@ -9,7 +9,7 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from truing.bench.cases import MODEL, REPLY, Case, letters
+from truing.bench.cases import REPLY, Case, letters
 from truing.models.locate import locate
 
 
@@ -71,7 +71,7 @@ def measure(case: Case, steps: int) -> dict[str, float]:
     clock = Steps()
     with tempfile.TemporaryDirectory() as folder:
         trainer = Timed(
-            model=str(locate(MODEL)),
+            model=str(locate(case.model)),
             args=config(case, steps, folder),
             reward_funcs=[lambda completions, **_: [letters(c[0]["content"]) for c in completions]],
             train_dataset=Dataset.from_list(

@@ -1,6 +1,7 @@
 """`truing bench`: speed and memory on this machine, against a peer and against its limits."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -65,6 +66,51 @@ def limit(
     console = Console()
     console.print(table)
     console.print(f"furthest from its bound: {found['next']}")
+
+
+@app.command()
+def generate(
+    rows: Annotated[int, typer.Option(min=1, help="prompts, drawn side by side")] = 64,
+    pairs: Annotated[int, typer.Option(min=1, help="turns that each side takes")] = 2,
+    vllm: Annotated[
+        Path | None, typer.Option(help="the Python of an environment with vLLM's CPU build")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """Generation alone, prompts and answers of many lengths, against transformers and vLLM."""
+    from truing.bench.generation import compare
+
+    found = compare(rows, pairs, vllm)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    table = Table("", "tokens/s", "mean length", "Truing ÷ it", title=f"{rows} rows")
+    for name in ("truing", "hf", "vllm"):
+        if name in found:
+            side = found[name]
+            ratio = str(found.get(f"ratio_{name}", ""))
+            table.add_row(name, str(side["tokens_per_s"]), str(side["mean_length"]), ratio)
+    Console().print(table)
+
+
+@app.command()
+def scale(
+    steps: Annotated[int, typer.Option(min=2, help="steps of a measurement; the last one counts")] = 2,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """What a step costs as group, prompt, turns or model grow."""
+    from truing.bench.scale import BASE
+    from truing.bench.scale import scale as measure
+
+    rows = measure(steps)
+    if as_json:
+        typer.echo(json.dumps({"base": BASE.what, "rows": rows}))
+        return
+    table = Table("changed", "to", "step", "generate", "train", "peak memory", title=BASE.what)
+    for row in rows:
+        seconds = [f"{row[name]:.2f} s" for name in ("step", "generate", "train")]
+        table.add_row(row["changed"], str(row["to"]), *seconds, f"{row['peak_memory']:.2f} GB")
+    Console().print(table)
 
 
 def _case(name: str) -> "Case":

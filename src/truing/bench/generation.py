@@ -1,0 +1,131 @@
+"""Generation alone: prompts and answers of many lengths, drawn by Truing, by transformers and by vLLM.
+
+python -m truing.bench.generation truing|hf JOB.json
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM
+
+from truing.bench.cases import MODEL, Case
+from truing.bench.compare import BenchError
+from truing.contract import SamplingContract
+from truing.memory import keep_freed_memory
+from truing.models.load import load, load_tokenizer
+from truing.models.locate import locate
+from truing.sample.drawing import Request
+from truing.sample.hf import HFSampler
+
+MAX_NEW_TOKENS = 128
+STOPS = (".", "\n", "<|im_end|>")
+"""Answers end where one of these is drawn, which makes their lengths differ."""
+
+VLLM_SIDE = Path(__file__).with_name("vllm_side.py")
+
+
+def compare(rows: int, pairs: int, vllm: Path | None) -> dict[str, Any]:
+    """Tokens per second of each side, the best of ``pairs`` turns, and their ratios to Truing's.
+
+    Args:
+        rows: prompts, drawn side by side.
+        pairs: turns that each side takes.
+        vllm: the Python of an environment with vLLM's CPU build; None leaves it out.
+    """
+    commands = {side: [sys.executable, "-m", "truing.bench.generation", side] for side in ("truing", "hf")}
+    if vllm is not None:
+        commands["vllm"] = [str(vllm), str(VLLM_SIDE)]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "job.json"
+        file.write_text(json.dumps(job(rows)))
+        turns = [{name: _run(name, [*c, str(file)]) for name, c in commands.items()} for _ in range(pairs)]
+    best = {
+        name: max((turn[name] for turn in turns), key=lambda found: found["tokens"] / found["seconds"])
+        for name in commands
+    }
+    rate = {name: found["tokens"] / found["seconds"] for name, found in best.items()}
+    ratios = {f"ratio_{name}": round(rate["truing"] / rate[name], 2) for name in commands if name != "truing"}
+    sides = {
+        name: {"tokens_per_s": round(rate[name], 1), "mean_length": round(found["tokens"] / rows, 1)}
+        for name, found in best.items()
+    }
+    return {"rows": rows, "pairs": pairs, **ratios, **sides}
+
+
+def job(rows: int) -> dict[str, Any]:
+    """What all sides draw: the ids of prompts of 38 to some 140 tokens, and where answers end."""
+    tokenizer = load_tokenizer(locate(MODEL))
+    shown = partial(tokenizer.apply_chat_template, add_generation_prompt=True, return_dict=False)
+    said = [Case("", "", 1, 1, 1, lora=False, sums=i % 8).conversations(i + 1)[i] for i in range(rows)]
+    return {
+        "model": str(locate(MODEL)),
+        "prompts": [shown(each) for each in said],
+        "stops": [tokenizer(stop).input_ids[0] for stop in STOPS],
+        "max_new_tokens": MAX_NEW_TOKENS,
+    }
+
+
+def truing(job: dict[str, Any]) -> dict[str, float]:
+    """Truing's sampler."""
+    keep_freed_memory()
+    loaded = load(job["model"], device="cpu")
+    sampler = HFSampler(loaded.model, context_length=loaded.context_length)
+    contract = SamplingContract(max_new_tokens=job["max_new_tokens"], stop_ids=tuple(job["stops"]))
+
+    def draw(turn: int) -> int:
+        requests = [Request(torch.tensor(ids), (turn, i)) for i, ids in enumerate(job["prompts"])]
+        return sum(len(drawn.token_ids) for drawn in sampler.generate(requests, contract))
+
+    return _timed(draw)
+
+
+def hf(job: dict[str, Any]) -> dict[str, float]:
+    """Transformers' generate, with a cache, on rows padded to the longest."""
+    model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32).eval()
+    longest = max(map(len, job["prompts"]))
+    ids = torch.tensor([[0] * (longest - len(ids)) + ids for ids in job["prompts"]])
+    mask = torch.tensor([[0] * (longest - len(ids)) + [1] * len(ids) for ids in job["prompts"]])
+    stops = torch.tensor(job["stops"])
+
+    def draw(turn: int) -> int:
+        torch.manual_seed(turn)
+        with torch.inference_mode():
+            out = model.generate(
+                ids,
+                attention_mask=mask,
+                do_sample=True,
+                top_k=0,
+                max_new_tokens=job["max_new_tokens"],
+                eos_token_id=job["stops"],
+                pad_token_id=job["stops"][0],
+            )[:, longest:]
+        stopped = torch.isin(out, stops).int()
+        return int(torch.where(stopped.any(1), stopped.argmax(1) + 1, out.shape[1]).sum())
+
+    return _timed(draw)
+
+
+def _timed(draw: Any) -> dict[str, float]:
+    """Tokens and seconds of the second time: the first warms up."""
+    draw(0)
+    started = time.perf_counter()
+    return {"tokens": draw(1), "seconds": time.perf_counter() - started}
+
+
+def _run(name: str, command: list[str]) -> dict[str, float]:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BenchError(f"the {name} side of generation failed", got=done.stderr[-2000:])
+    return json.loads(next(line for line in done.stdout.splitlines()[::-1] if line.startswith('{"tokens"')))
+
+
+if __name__ == "__main__":
+    side, file = sys.argv[1:]
+    print(json.dumps({"truing": truing, "hf": hf}[side](json.loads(Path(file).read_text()))))

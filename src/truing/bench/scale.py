@@ -1,0 +1,49 @@
+"""What a step costs as one thing grows: group, prompt, turns, model."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from truing.bench.cases import MODEL, Case
+from truing.bench.compare import run_side
+from truing.models.locate import locate
+
+BASE = Case("scale", "a step from which one thing at a time is changed, LoRA", 1, 8, 24, lora=True, sums=12)
+GROUPS, SUMS, REPLIES, LAYERS = (4, 8, 16, 32), (0, 12, 24, 48), (0, 1, 2, 4), (8, 15, 30, 45)
+
+
+def scale(steps: int) -> list[dict[str, Any]]:
+    """A row for each measurement: what was changed, to what, and seconds and gigabytes of the last step."""
+    with tempfile.TemporaryDirectory() as folder:
+        return [
+            {"changed": changed, "to": to, **run_side("truing", case, steps)}
+            for changed, to, case in cases(Path(folder))
+        ]
+
+
+def cases(folder: Path) -> Iterator[tuple[str, int, Case]]:
+    """Each case with the name and the value of what was changed."""
+    for group in GROUPS:
+        yield "answers of a group", group, replace(BASE, group_size=group)
+    for sums in SUMS:
+        yield "solved sums in the prompt", sums, replace(BASE, sums=sums)
+    for replies in REPLIES:
+        yield "replies of the world", replies, replace(BASE, replies=replies)
+    for layers in LAYERS:
+        model = _of_layers(layers, folder / str(layers))
+        yield "layers of the model", layers, replace(BASE, model=str(model))
+
+
+def _of_layers(layers: int, folder: Path) -> Path:
+    """A model like the embedded one, with so many layers and random weights."""
+    config = AutoConfig.from_pretrained(locate(MODEL))
+    config.num_hidden_layers = layers
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(locate(MODEL)).save_pretrained(folder)
+    return folder

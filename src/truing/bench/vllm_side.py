@@ -1,0 +1,37 @@
+"""vLLM's side of generation, run by the Python of an environment that has vLLM and not Truing.
+
+python vllm_side.py JOB.json
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def measure(job: dict[str, Any]) -> dict[str, float]:
+    """Tokens and seconds of the second time: the first warms up."""
+    from vllm import LLM, SamplingParams  # type: ignore[import-not-found]  # it has an environment of its own
+
+    longest = max(map(len, job["prompts"])) + job["max_new_tokens"]
+    llm = LLM(job["model"], dtype="float32", max_model_len=longest, enable_prefix_caching=True)
+    prompts = [{"prompt_token_ids": ids} for ids in job["prompts"]]
+    found = {}
+    for _ in range(2):
+        params = SamplingParams(
+            temperature=1.0,
+            max_tokens=job["max_new_tokens"],
+            stop_token_ids=job["stops"],
+            ignore_eos=True,
+            logprobs=0,  # as a trainer needs them
+        )
+        started = time.perf_counter()
+        outputs = llm.generate(prompts, params, use_tqdm=False)
+        seconds = time.perf_counter() - started
+        found = {"tokens": sum(len(out.outputs[0].token_ids) for out in outputs), "seconds": seconds}
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(json.loads(Path(sys.argv[1]).read_text()))))

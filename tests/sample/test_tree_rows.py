@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, DiffLlamaConfig
 
+import truing.sample.hf
 import truing.sample.tree
 from truing.contract import SamplingContract
 from truing.models.load import load
@@ -117,6 +118,21 @@ def test_rows_come_in_where_others_have_ended(model, fed):
     assert lengths[-1] > 15, "some ended early and others late"
     parts = [lengths[i : i + 8] for i in range(0, 40, 8)]
     assert len(fed) < sum(map(max, parts)) + 20, "fewer steps than by parts, each as long as its longest"
+
+
+def test_rows_that_were_interrupted_are_forgotten(model, monkeypatch):
+    sampler, slow = HFSampler(model, context_length=CONTEXT), padded(model)
+    requests = first_turns()
+    draw = truing.sample.hf.draw_ids
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(truing.sample.hf, "draw_ids", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sampler.generate(requests, CONTRACT)
+    monkeypatch.setattr(truing.sample.hf, "draw_ids", draw)
+    assert_same(sampler.generate(requests[:4], CONTRACT), slow.generate(requests[:4], CONTRACT))
 
 
 def test_penalties_count_what_each_row_drew_where_rows_come_in(model):

@@ -54,7 +54,11 @@ class HFSampler:
                 )
         self.model.eval()
         engine = self._engine(requests, contract)
-        drawn = _draw(engine, requests, contract, self.max_rows)
+        try:
+            drawn = _draw(engine, requests, contract, self.max_rows)
+        except BaseException:
+            self.forget()  # rows on their way are nobody's now
+            raise
         return [drawn[i] for i in range(len(requests))]
 
     def _engine(self, requests: Sequence[Request], contract: SamplingContract) -> TreeRows | PaddedRows:

@@ -158,7 +158,7 @@ class _Run:
             algorithm=algorithm,
             cfg=cfg,
             optimizer_cfg=self.recipe.optimizer,
-            room=self.room(stage, resumed=first_step > 0),
+            room=self.room(stage),
         )
         if first_step:
             newest = self.checkpoints / checkpoint.State(stage, first_step, "").name
@@ -178,12 +178,13 @@ class _Run:
             ):
                 self.save(learner, stage, done)
 
-    def room(self, stage: str, *, resumed: bool) -> Room:
+    def room(self, stage: str) -> Room:
         """What a stage computes at once; one that is resumed goes on as it began."""
         cfg, session = self.recipe.optimizer, self.session
-        if resumed:
-            events = [e.payload for e in RunReader(self.out).events() if e.kind == "memory"]
-            return Room.of(next(facts for facts in reversed(events) if facts["stage"] == stage))
+        told = [event.payload for event in RunReader(self.out).events() if event.kind == "memory"]
+        for facts in reversed(told):
+            if facts["stage"] == stage:
+                return Room.of(facts)
         room = open_room(session.policy, session.parameters, cfg.budget, cfg.micro_batch_tokens)
         self.tell("memory", stage=stage, **asdict(room))
         return room

@@ -141,6 +141,12 @@ def test_memory_of_this_process():
     assert peak(CPU) < before + 200_000_000 * 0.9
 
 
+def test_too_little_memory_is_told_before_anything_is_written(mini, tmp_path):
+    with pytest.raises(RecipeError, match="memory is less than a step holds"):
+        truing.train(mini(optimizer={"memory": "0.01GB"}), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_tells_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch):
     def stop(kind, facts):
         if kind == "checkpoint":
@@ -156,14 +162,14 @@ def test_a_run_tells_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch)
         opened.append(Room(Need(0, 1), most=10**6, fits=10**6))
         return opened[-1]
 
-    monkeypatch.setattr(truing.training.loop, "open_room", other)
+    monkeypatch.setattr(truing.training.loop, "open_room", other)  # once to see that there is room
     result = truing.train(table, out=tmp_path / "run", resume=True)
     after = [event.payload for event in RunReader(result.run).events() if event.kind == "memory"]
     assert asdict(Room.of(json.loads(json.dumps(told[0])))) == {
         k: v for k, v in told[0].items() if k != "stage"
     }
     stages = len(table["stages"])
-    assert len(opened) == stages - 1, "the stage that went on opened none"
+    assert len(opened) == stages, "the first to see that there is room; the stage that went on opened none"
     assert len(after) == stages
     metrics = RunReader(result.run).steps()[0].metrics
     assert 0 < metrics["memory/predicted"] < 100

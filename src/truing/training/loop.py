@@ -73,6 +73,8 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
     scene = session.scene(session.contract)
     if "grpo" in recipe.stages:
         prove_credit(scene, session.train_tasks, recipe.stage("grpo"))
+    cfg = recipe.optimizer
+    open_room(session.policy, session.parameters, cfg.budget, cfg.micro_batch_tokens)  # raises where none is
     found = list(prove_tasks(scene, session.train_tasks, session.eval_tasks))
     if resume:
         check_judged(session, RunReader(out).run())

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 import truing
-from truing.config import Recipe, dotted_keys, load_recipe, resolve, to_toml
+from truing.config import OptimizerConfig, Recipe, dotted_keys, load_recipe, resolve, to_toml
 from truing.errors import ContractError, RecipeError
 
 ROOT = Path(__file__).parents[1]
@@ -211,3 +211,11 @@ def test_a_contract_that_cannot_be_is_refused(recipe):
 def test_every_part_of_a_recipe_forbids_unknown_keys_and_infinity():
     assert Recipe.model_config["extra"] == "forbid"
     assert not Recipe.model_config["allow_inf_nan"]
+
+
+def test_memory_is_an_amount_or_auto():
+    assert OptimizerConfig().budget is None
+    assert OptimizerConfig(memory="8GB").budget == 8_000_000_000
+    assert OptimizerConfig(memory="2.5 GB").budget == 2_500_000_000
+    with pytest.raises(ValidationError, match="an amount such as"):
+        OptimizerConfig(memory="8 gigs")

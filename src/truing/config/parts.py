@@ -1,9 +1,10 @@
 """What a recipe may say: one small frozen class per part, a sentence under each field."""
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from truing.contract import SamplingContract
 
@@ -124,8 +125,15 @@ class OptimizerConfig(Part):
     """Steps over which the learning rate rises linearly from 0."""
     micro_batch_tokens: Positive = 4096
     """Distinct tokens of one forward and backward, at most; the gradient does not depend on it."""
-    memory: Annotated[str, Field(pattern=r"^(auto|\d+(\.\d+)? ?GB)$")] = "auto"
+    memory: str = "auto"
     """What the process may hold, such as `8GB`; `auto` takes three quarters of what is free."""
+
+    @field_validator("memory")
+    @classmethod
+    def _amount(cls, memory: str) -> str:
+        if not re.fullmatch(r"auto|\d+(\.\d+)? ?GB", memory):
+            raise ValueError("`auto`, or an amount such as `8GB`")
+        return memory
 
     @property
     def budget(self) -> int | None:

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "ops": "errors contract types",
     "chat": "errors messages types",
     "memory": "",
-    "models": "errors contract types ops",
+    "models": "errors contract types ops memory",
     "rewards": "errors types config models",
     "sample": "errors contract outcomes types rng clock ops models",
     "envs": "errors messages outcomes types rng config rewards",

@@ -11,17 +11,40 @@ from peft.tuners import lora
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from truing.memory import free
+
+
+class Packed:
+    """A copy of a weight in the layout that oneDNN reads fastest; products are the same to the last bit."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.copy = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
+        self.version = weight._version
+
+    def of(self, weight: Tensor) -> Tensor:
+        """The copy, or the weight itself where it has changed since."""
+        return self.copy if weight._version == self.version else weight
+
 
 class OneDnnLinear(nn.Linear):
     """A linear layer in all but who computes it. Other dtypes and devices are left to torch."""
+
+    packed: Packed | None = None
 
     def forward(self, input: Tensor) -> Tensor:
         """The product x Wᵀ + b, with gradients."""
         if not _mine(input, self.weight):
             return super().forward(input)
-        if not torch.is_grad_enabled():
-            return _product(input.contiguous(), self.weight, self.bias)
-        return _Linear.apply(input, self.weight, self.bias)
+        if torch.is_grad_enabled():
+            return _Linear.apply(input, self.weight, self.bias)
+        few = input.numel() == self.in_features  # one row has a path of its own, which rounds otherwise
+        weight = self.weight if few or self.packed is None else self.packed.of(self.weight)
+        return _product(input.contiguous(), weight, self.bias)
+
+    def wants_packing(self) -> bool:
+        """Whether a copy could be held, and none is that is true."""
+        stale = self.packed is None or self.packed.version != self.weight._version
+        return stale and _mine(self.weight, self.weight)
 
 
 class OneDnnLora(lora.Linear):
@@ -48,6 +71,24 @@ def use_onednn(model: nn.Module) -> None:
     for module in model.modules():
         if type(module) in quick:
             module.__class__ = quick[type(module)]
+
+
+def pack(model: nn.Module) -> None:
+    """Hold copies of weights that are quicker to read, as drawing does for each token; anew if they changed.
+
+    Where memory is short nothing is held: the numbers are the same without.
+    """
+    layers = [part for part in model.modules() if type(part) is OneDnnLinear and part.wants_packing()]
+    if 2 * sum(layer.weight.nbytes for layer in layers) < free(torch.device("cpu")):
+        for layer in layers:
+            layer.packed = Packed(layer.weight)
+
+
+def unpack(model: nn.Module) -> None:
+    """Free the copies."""
+    for part in model.modules():
+        if type(part) is OneDnnLinear:
+            part.packed = None
 
 
 class _Linear(torch.autograd.Function):

@@ -15,6 +15,7 @@ from transformers import (
 
 from truing.errors import ModelError
 from truing.models.digest import digest
+from truing.models.gated import keep_less
 from truing.models.linear import use_onednn
 from truing.models.locate import first_line, locate
 from truing.models.quiet import no_progress_bars
@@ -116,6 +117,7 @@ def _load_model(folder: Path, device: str) -> PreTrainedModel:
     # Llama gives the embedding of config.pad_token_id no gradient, and in SmolLM2 that is the turn's end.
     model.get_input_embeddings().padding_idx = None
     use_onednn(model)
+    keep_less(model)
     return model.to(_device(device)).eval()
 
 

@@ -15,6 +15,7 @@ from truing.clock import phase
 from truing.contract import SamplingContract
 from truing.errors import DataError
 from truing.models.forward import check_positions, no_tree
+from truing.models.linear import pack, unpack
 from truing.sample.drawing import Completion, Request, Row, draw_ids
 from truing.sample.padded import PaddedRows
 from truing.sample.tree import TreeRows
@@ -37,8 +38,9 @@ class HFSampler:
         self.forget()
 
     def forget(self) -> None:
-        """No episode goes on: free what was kept for their next turns."""
+        """No episode goes on: free what was kept for their next turns, and what made drawing quick."""
         self._tree = TreeRows(self.model)
+        unpack(self.model)
 
     @torch.inference_mode()
     def generate(self, requests: Sequence[Request], contract: SamplingContract) -> list[Completion]:
@@ -53,6 +55,7 @@ class HFSampler:
                     remedy="shorten the prompt or lower sampling.max_new_tokens; nothing is cut in silence",
                 )
         self.model.eval()
+        pack(self.model)
         engine = self._engine(requests, contract)
         try:
             drawn = _draw(engine, requests, contract, self.max_rows)

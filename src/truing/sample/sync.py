@@ -18,7 +18,10 @@ def sampler_copy(policy: nn.Module) -> PreTrainedModel:
     """The model to sample from: the policy itself, or with an adapter a plain copy of its base."""
     if not _adapted(policy):
         return causal_model(policy)
-    plain = copy.deepcopy(causal_model(policy))
+    causal, adapted = causal_model(policy), _adapted(policy)
+    merged = {id(layer.get_base_layer().weight) for layer in adapted.values()}
+    shared = {id(weight): weight for weight in causal.parameters() if id(weight) not in merged}
+    plain = copy.deepcopy(causal, shared)  # weights without an adapter never change
     for name, layer in _adapted(plain).items():
         plain.set_submodule(name, layer.get_base_layer())
     return plain.requires_grad_(False)

@@ -1,18 +1,24 @@
 """Ratios and bounds by hand; what the two sides measure is theirs."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
 from truing.bench import compare as compare_module
-from truing.bench.cases import CASES, Case, letters
+from truing.bench import generation, ours, scale, shapes
+from truing.bench import limit as limit_module
+from truing.bench.cases import CASES, REPLY, Case, letters
 from truing.bench.compare import BenchError, compare, run_side
-from truing.bench.limit import Rates, Weights, bounds, weights_of
+from truing.bench.limit import Rates, Weights, bounds, limit, weights_of
 from truing.cli import app
+from truing.types import Origin
 
 SMALL = Case("small", "", prompts=2, group_size=4, new_tokens=11, lora=False)
 
@@ -72,6 +78,106 @@ def test_the_head_is_the_embedding(tmp_path):
     tensors = {"model.embed_tokens.weight": torch.zeros(5, 2), "model.norm.weight": torch.zeros(3)}
     save_file(tensors, tmp_path / "model.safetensors")
     assert weights_of(tmp_path) == Weights(body=3, head=10)
+
+
+def test_shares_are_of_the_better_of_what_was_measured_before_and_after(monkeypatch, tmp_path):
+    before = {"torch": 100.0, "oneDNN": 300.0, "read": 8.0}
+    rates = iter([before, {"torch": 200.0, "oneDNN": 250.0, "read": 9.0}])
+    monkeypatch.setattr(limit_module, "_measured", lambda gpu: next(rates))
+    parts = {"prefill": 4.0, "decode": 2.0, "forward": 1.0, "backward": 1.0, "optimizer": 9.0}
+    step = SimpleNamespace(seconds=20.0, record=SimpleNamespace(seconds=parts))
+    least = {"prefill": 1.0, "decode": 1.0, "forward": 0.5, "backward": 0.4, "optimizer": 3.0}
+    given = []
+    monkeypatch.setattr(limit_module, "last_step", lambda case, steps: step)
+    monkeypatch.setattr(limit_module, "bounds", lambda *args: given.append(args[3]) or least)
+    monkeypatch.setattr(limit_module, "weights_of", lambda folder: Weights(1, 1))
+    found = limit(replace(SMALL, model=str(tmp_path)), steps=2)
+    assert given == [Rates(gemm=300.0, read=9.0, weight=4)]
+    assert found["parts"]["prefill"] == {"seconds": 4.0, "bound": 1.0, "share": 0.25}
+    assert found["share_forward_backward"] == pytest.approx({"torch": 0.675, "oneDNN": 0.45})
+    assert found["next"] == "optimizer"
+
+
+def test_generation_is_compared_by_medians_over_jobs_with_other_seeds(monkeypatch, tmp_path):
+    rates = {"truing": iter([10, 30, 20]), "hf": iter([5, 5, 50]), "vllm": iter([40, 40, 1])}
+    jobs = []
+
+    def run(name, command):
+        jobs.append(json.loads(Path(command[-1]).read_text()))
+        return {"tokens": next(rates[name]) * 2.0, "seconds": 2.0}
+
+    monkeypatch.setattr(generation, "_run", run)
+    monkeypatch.setattr(generation, "MODEL", "tiny")
+    found = generation.compare(rows=4, pairs=3, vllm=tmp_path / "python")
+    assert (found["ratio_hf"], found["ratio_vllm"]) == (4.0, 0.5)
+    assert found["truing"] == {"tokens_per_s": 20.0, "mean_length": 10.0}
+    assert [job["seed"] for job in jobs] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert len({len(ids) for ids in jobs[0]["prompts"]}) == 4, "ragged"
+
+
+def test_both_samplers_of_generation_count_what_they_drew(monkeypatch):
+    monkeypatch.setattr(generation, "MODEL", "tiny")
+    monkeypatch.setattr(generation, "MAX_NEW_TOKENS", 6)
+    job = generation.job(rows=3, seed=0)
+    for side in (generation.truing, generation.hf):
+        assert side(job | {"stops": [258]})["tokens"] == 18
+        assert side(job | {"stops": list(range(259))})["tokens"] == 3
+
+
+def test_scale_changes_one_thing_at_a_time(monkeypatch, tmp_path):
+    made = []
+    monkeypatch.setattr(scale, "_of_layers", lambda layers, folder: made.append(layers) or folder)
+    fields = {
+        "answers of a group": "group_size",
+        "solved sums in the prompt": "sums",
+        "replies of the world": "replies",
+        "layers of the model": "model",
+    }
+    cases = list(scale.cases(tmp_path))
+    for changed, to, case in cases:
+        field = fields[changed]
+        assert replace(case, **{field: getattr(scale.BASE, field)}) == scale.BASE
+        assert getattr(case, field) == (str(tmp_path / str(to)) if field == "model" else to)
+    assert made == list(scale.LAYERS)
+    assert len(cases) == 16
+
+
+TALK = Case("talk", "", 2, 2, new_tokens=5, lora=True, system_sums=1, replies=2, model="tiny")
+
+
+def test_a_talk_has_its_turns_all_of_one_length_closed_by_a_stop_that_nobody_chose(monkeypatch):
+    monkeypatch.setattr(ours.session, "HFSampler", ours.HFSampler)  # put back afterwards
+    samples = ours.last_step(TALK, 2).record.samples
+    assert len(samples) == 4
+    for sample in samples:
+        assert len(sample.turns) == 3
+        for turn in sample.turns:
+            drawn = slice(turn.start, turn.end)
+            assert sample.origin[drawn].tolist() == [Origin.SAMPLED] * 5 + [Origin.FORCED]
+            assert sample.policy_mask[drawn].tolist() == [True] * 5 + [False]
+        text = bytes(i for i in sample.token_ids.tolist() if i < 256).decode(errors="replace")
+        assert text.count(REPLY) == 2
+
+
+def test_a_model_of_a_shape_is_made_once_and_trains(monkeypatch, tmp_path):
+    monkeypatch.setenv("TRUING_CACHE", str(tmp_path))
+    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+    small |= {"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 400, "max_position_embeddings": 512}
+    monkeypatch.setitem(shapes.SHAPES, "qwen3-0.6b", small)
+    monkeypatch.setattr(shapes, "TOKENIZER", "tiny")
+    weights = shapes.folder_of("qwen3-0.6b") / "model.safetensors"
+    made = weights.stat().st_mtime_ns
+    assert AutoModelForCausalLM.from_pretrained(weights.parent).config.model_type == "qwen3"
+    case = replace(CASES["gpu-0.6b"], gpu=False, prompts=1, group_size=2, new_tokens=4, sums=1)
+    assert len(ours.last_step(case, 2).record.samples) == 2
+    assert weights.stat().st_mtime_ns == made
+
+
+def test_a_case_for_cuda_is_not_run_on_a_cpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for side in ("truing", "trl"):
+        with pytest.raises(BenchError, match="needs CUDA"):
+            run_side(side, CASES["gpu-0.6b"], 2)
 
 
 @pytest.mark.parametrize("command", ["trl", "limit"])

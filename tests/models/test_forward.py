@@ -128,6 +128,25 @@ def test_flex_attention_sees_the_same_tree():
     assert torch.allclose(_Branches.apply(q, k, v, tree.segments(), 0.3), flex, atol=1e-6)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_cuda_a_tree_has_the_states_and_gradients_of_the_cpu():
+    wide = {"hidden_size": 128, "head_dim": 32}
+    causal = made(LlamaConfig(**SIZES | wide))
+    wanted = torch.tensor([[b, t] for b, row in enumerate(ROWS) for t in range(1, len(row))]).T
+    found = {}
+    for device in ("cpu", "cuda"):
+        causal.to(device).zero_grad()
+        hidden = hidden_before(causal, [torch.tensor(row) for row in ROWS], wanted)
+        hidden.square().sum().backward()
+        found[device] = [
+            hidden.detach().cpu(),
+            *(each.grad.cpu() for each in causal.get_decoder().parameters()),
+        ]
+    for one, other in zip(found["cpu"], found["cuda"], strict=True):
+        torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-3)
+
+
 @pytest.mark.parametrize("config", [LlamaConfig(**SIZES), PADDED[0][0]], ids=["tree", "padded"])
 def test_micro_batches_hold_every_sample_once_and_stay_in_budget(config):
     model = made(config)

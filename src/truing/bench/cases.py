@@ -20,7 +20,8 @@ class Case:
     sums: int = 0  # solved sums that each prompt holds before the question
     system_sums: int = 0  # and those of the system message that all prompts share
     replies: int = 0  # what the world answers, each time; one turn more is drawn
-    model: str = MODEL
+    model: str = MODEL  # or one of ``shapes.SHAPES``
+    gpu: bool = False  # bfloat16 on CUDA
 
     @property
     def turns(self) -> int:
@@ -50,6 +51,18 @@ CASES = {
             lora=True,
             system_sums=36,
             replies=2,
+        ),
+        *(
+            Case(
+                f"gpu-{size}",
+                f"prompts of more than 700 tokens, LoRA, Qwen3-{size.upper()}'s shape at random, on CUDA",
+                *(8, 8, 256),
+                lora=True,
+                sums=55,
+                model=f"qwen3-{size}",
+                gpu=True,
+            )
+            for size in ("0.6b", "4b")
         ),
     )
 }

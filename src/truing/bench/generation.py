@@ -4,10 +4,12 @@ python -m truing.bench.generation truing|hf JOB.json
 """
 
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,34 +34,39 @@ VLLM_SIDE = Path(__file__).with_name("vllm_side.py")
 
 
 def compare(rows: int, pairs: int, vllm: Path | None) -> dict[str, Any]:
-    """Tokens per second of each side, the best of ``pairs`` turns, and their ratios to Truing's.
+    """Tokens per second of each side, medians over ``pairs`` turns, and their ratios to Truing's.
 
     Args:
         rows: prompts, drawn side by side.
-        pairs: turns that each side takes.
+        pairs: turns that each side takes, with other random numbers each time.
         vllm: the Python of an environment with vLLM's CPU build; None leaves it out.
     """
     commands = {side: [sys.executable, "-m", "truing.bench.generation", side] for side in ("truing", "hf")}
     if vllm is not None:
         commands["vllm"] = [str(vllm), str(VLLM_SIDE)]
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "job.json"
-        file.write_text(json.dumps(job(rows)))
-        turns = [{name: _run(name, [*c, str(file)]) for name, c in commands.items()} for _ in range(pairs)]
-    best = {
-        name: max((turn[name] for turn in turns), key=lambda found: found["tokens"] / found["seconds"])
+    turns = [_turn(commands, job(rows, seed)) for seed in range(pairs)]
+    rate = {
+        name: statistics.median(turn[name]["tokens"] / turn[name]["seconds"] for turn in turns)
         for name in commands
     }
-    rate = {name: found["tokens"] / found["seconds"] for name, found in best.items()}
+    length = {name: statistics.mean(turn[name]["tokens"] / rows for turn in turns) for name in commands}
     ratios = {f"ratio_{name}": round(rate["truing"] / rate[name], 2) for name in commands if name != "truing"}
     sides = {
-        name: {"tokens_per_s": round(rate[name], 1), "mean_length": round(found["tokens"] / rows, 1)}
-        for name, found in best.items()
+        name: {"tokens_per_s": round(rate[name], 1), "mean_length": round(length[name], 1)}
+        for name in commands
     }
     return {"rows": rows, "pairs": pairs, **ratios, **sides}
 
 
-def job(rows: int) -> dict[str, Any]:
+def _turn(commands: Mapping[str, Sequence[str]], job: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Each side draws the same job."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "job.json"
+        file.write_text(json.dumps(job))
+        return {name: _run(name, [*command, str(file)]) for name, command in commands.items()}
+
+
+def job(rows: int, seed: int) -> dict[str, Any]:
     """What all sides draw: the ids of prompts of 38 to some 140 tokens, and where answers end."""
     tokenizer = load_tokenizer(locate(MODEL))
     shown = partial(tokenizer.apply_chat_template, add_generation_prompt=True, return_dict=False)
@@ -69,6 +76,7 @@ def job(rows: int) -> dict[str, Any]:
         "prompts": [shown(each) for each in said],
         "stops": [tokenizer(stop).input_ids[0] for stop in STOPS],
         "max_new_tokens": MAX_NEW_TOKENS,
+        "seed": seed,
     }
 
 
@@ -80,7 +88,8 @@ def truing(job: dict[str, Any]) -> dict[str, float]:
     contract = SamplingContract(max_new_tokens=job["max_new_tokens"], stop_ids=tuple(job["stops"]))
 
     def draw(turn: int) -> int:
-        requests = [Request(torch.tensor(ids), (turn, i)) for i, ids in enumerate(job["prompts"])]
+        key = job["seed"], turn
+        requests = [Request(torch.tensor(ids), (*key, i)) for i, ids in enumerate(job["prompts"])]
         return sum(len(drawn.token_ids) for drawn in sampler.generate(requests, contract))
 
     return _timed(draw)
@@ -95,7 +104,7 @@ def hf(job: dict[str, Any]) -> dict[str, float]:
     stops = torch.tensor(job["stops"])
 
     def draw(turn: int) -> int:
-        torch.manual_seed(turn)
+        torch.manual_seed(2 * job["seed"] + turn)
         with torch.inference_mode():
             out = model.generate(
                 ids,

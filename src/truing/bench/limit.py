@@ -13,9 +13,9 @@ import torch
 from safetensors import safe_open
 
 from truing.bench.cases import Case
-from truing.bench.machine import gemm_rate, read_rate
+from truing.bench.machine import gemm_rates, read_rate
 from truing.bench.ours import last_step
-from truing.models.locate import locate
+from truing.bench.shapes import folder_of
 from truing.models.tree import cut
 from truing.types import StepRecord
 
@@ -32,35 +32,42 @@ class Weights:
 
 @dataclass(frozen=True)
 class Rates:
-    """What the machine can do: operations and bytes per second."""
+    """What the machine can do: operations and bytes per second, and the bytes of a weight that is read."""
 
     gemm: float
     read: float
+    weight: int = 4
 
 
 def limit(case: Case, steps: int) -> dict[str, Any]:
     """Seconds of each part of the last step, its bound, and the share of the bound that was reached."""
-    rates = [(gemm_rate(), read_rate())]
+    before = _measured(case.gpu)
     step = last_step(case, steps)
-    rates.append((gemm_rate(), read_rate()))  # the machine may have been slower before
-    best = Rates(*map(max, zip(*rates, strict=True)))
-    bound = bounds(case, step.record, weights_of(locate(case.model)), best)
+    best = {name: max(rate, before[name]) for name, rate in _measured(case.gpu).items()}  # it varies
+    products = {name: rate for name, rate in best.items() if name != "read"}
+    rates = Rates(max(products.values()), best["read"], 2 if case.gpu else 4)
+    bound = bounds(case, step.record, weights_of(folder_of(case.model)), rates)
     seconds = step.record.seconds
     parts = {
         name: {"seconds": seconds[name], "bound": least, "share": least / seconds[name]}
         for name, least in bound.items()
     }
+    both = (bound["forward"] + bound["backward"]) / (seconds["forward"] + seconds["backward"])
     return {
         "case": case.name,
         "threads": torch.get_num_threads(),
-        "gemm_gflops": best.gemm / 1e9,
-        "read_gb_s": best.read / 1e9,
+        "read_gb_s": rates.read / 1e9,
         "step": step.seconds,
         "parts": parts,
-        "share_forward_backward": (bound["forward"] + bound["backward"])
-        / (seconds["forward"] + seconds["backward"]),
+        "gemm_gflops": {name: rate / 1e9 for name, rate in products.items()},
+        "share_forward_backward": {name: both * rates.gemm / rate for name, rate in products.items()},
         "next": max(parts, key=lambda name: parts[name]["seconds"] - parts[name]["bound"]),
     }
+
+
+def _measured(gpu: bool) -> dict[str, float]:
+    """What the machine does now."""
+    return gemm_rates(gpu) | {"read": read_rate(gpu)}
 
 
 def bounds(case: Case, record: StepRecord, weights: Weights, rates: Rates) -> dict[str, float]:
@@ -72,7 +79,7 @@ def bounds(case: Case, record: StepRecord, weights: Weights, rates: Rates) -> di
     contexts = [sample.token_ids[: sample.turns[-1].start] for sample in record.samples]
     (shown,) = cut(contexts, max_tokens=sum(map(len, contexts)))
     told = shown.tokens - rows * (case.turns - 1) * case.new_tokens  # the policy's own words were drawn
-    drawn = max(4 * whole / rates.read, 2 * whole * rows / rates.gemm)
+    drawn = max(rates.weight * whole / rates.read, 2 * whole * rows / rates.gemm)
     found = {
         "prefill": 2 * (weights.body * told + weights.head * rows * case.turns) / rates.gemm,
         "decode": case.turns * (case.new_tokens - 1) * drawn,  # a turn's first id comes with what it is told

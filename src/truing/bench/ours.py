@@ -11,6 +11,7 @@ import torch
 
 from truing.api import train
 from truing.bench.cases import REPLY, Case, letters
+from truing.bench.shapes import folder_of
 from truing.contract import SamplingContract
 from truing.messages import Message, Said
 from truing.outcomes import FinishReason
@@ -127,7 +128,11 @@ def recipe(case: Case, steps: int) -> dict[str, Any]:
     return {
         "name": f"bench-{case.name}",
         "stages": ["grpo"],
-        "model": {"name": case.model},
+        "model": {
+            "name": str(folder_of(case.model)),
+            "device": "cuda" if case.gpu else "cpu",
+            "cuda_graphs": case.gpu,
+        },
         "lora": {"rank": 16, "alpha": 32.0} if case.lora else False,
         "episode": {"max_turns": case.turns},
         "sampling": {"max_new_tokens": case.new_tokens, "min_new_tokens": case.new_tokens},

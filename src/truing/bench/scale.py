@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig
 
 from truing.bench.cases import MODEL, Case
 from truing.bench.compare import run_side
+from truing.bench.shapes import at_random
 from truing.models.locate import locate
 
 BASE = Case("scale", "a step from which one thing at a time is changed, LoRA", 1, 8, 24, lora=True, sums=12)
@@ -43,7 +43,5 @@ def _of_layers(layers: int, folder: Path) -> Path:
     """A model like the embedded one, with so many layers and random weights."""
     config = AutoConfig.from_pretrained(locate(MODEL))
     config.num_hidden_layers = layers
-    torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(locate(MODEL)).save_pretrained(folder)
+    at_random(config, folder)
     return folder

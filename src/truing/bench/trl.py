@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from truing.bench.cases import REPLY, Case, letters
-from truing.models.locate import locate
+from truing.bench.shapes import folder_of
 
 
 class Timed(GRPOTrainer):
@@ -71,7 +71,7 @@ def measure(case: Case, steps: int) -> dict[str, float]:
     clock = Steps()
     with tempfile.TemporaryDirectory() as folder:
         trainer = Timed(
-            model=str(locate(case.model)),
+            model=str(folder_of(case.model)),
             args=config(case, steps, folder),
             reward_funcs=[lambda completions, **_: [letters(c[0]["content"]) for c in completions]],
             train_dataset=Dataset.from_list(
@@ -103,7 +103,8 @@ def config(case: Case, steps: int, folder: str) -> GRPOConfig:
         logging_steps=1,
         report_to=[],
         save_strategy="no",
-        use_cpu=True,
-        bf16=False,
+        use_cpu=not case.gpu,
+        bf16=case.gpu,
+        model_init_kwargs={"dtype": "bfloat16" if case.gpu else "float32"},
         disable_tqdm=True,
     )

@@ -15,7 +15,8 @@ def measure(job: dict[str, Any]) -> dict[str, float]:
     from vllm import LLM, SamplingParams  # type: ignore[import-not-found]  # it has an environment of its own
 
     longest = max(map(len, job["prompts"])) + job["max_new_tokens"]
-    llm = LLM(job["model"], dtype="float32", max_model_len=longest, enable_prefix_caching=True)
+    options = {"dtype": "float32", "max_model_len": longest, "enable_prefix_caching": True}
+    llm = LLM(job["model"], seed=job["seed"], **options)
     prompts = [{"prompt_token_ids": ids} for ids in job["prompts"]]
     found = {}
     for _ in range(2):

@@ -13,6 +13,8 @@ from truing.errors import RecipeError
 if TYPE_CHECKING:
     from truing.bench.cases import Case
 
+CASE = "short, long, agent; with CUDA gpu-0.6b, gpu-4b"
+
 app = typer.Typer(
     help="Speed and memory on this machine, against a peer and against its limits.", no_args_is_help=True
 )
@@ -25,7 +27,7 @@ def bench() -> None:
 
 @app.command()
 def trl(
-    case: Annotated[str, typer.Option(help="short, long or agent")] = "long",
+    case: Annotated[str, typer.Option(help=CASE)] = "long",
     pairs: Annotated[int, typer.Option(min=1, help="turns that each side takes")] = 3,
     steps: Annotated[int, typer.Option(min=2, help="steps of a turn; the last one counts")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
@@ -47,7 +49,7 @@ def trl(
 
 @app.command()
 def limit(
-    case: Annotated[str, typer.Option(help="short, long or agent")] = "long",
+    case: Annotated[str, typer.Option(help=CASE)] = "long",
     steps: Annotated[int, typer.Option(min=2, help="steps to run; the last one counts")] = 2,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
@@ -59,12 +61,15 @@ def limit(
     if as_json:
         typer.echo(json.dumps(found))
         return
-    machine = f"{found['gemm_gflops']:.0f} GFLOP/s, {found['read_gb_s']:.1f} GB/s"
-    table = Table("", "seconds", "bound", "share", title=f"{case}: {chosen.what}; {machine}")
+    table = Table("", "seconds", "bound", "share", title=f"{case}: {chosen.what}")
     for name, part in found["parts"].items():
         table.add_row(name, f"{part['seconds']:.2f}", f"{part['bound']:.2f}", f"{part['share']:.0%}")
     console = Console()
     console.print(table)
+    for name, rate in found["gemm_gflops"].items():
+        share = found["share_forward_backward"][name]
+        console.print(f"products by {name}: {rate:.0f} GFLOP/s; forward and backward reach {share:.0%} of it")
+    console.print(f"memory is read at {found['read_gb_s']:.1f} GB/s")
     console.print(f"furthest from its bound: {found['next']}")
 
 

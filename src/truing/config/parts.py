@@ -32,6 +32,8 @@ class ModelConfig(Part):
     """`auto` takes CUDA where there is one."""
     threads: Positive | None = None
     """CPU threads; as many as torch takes where not given. A small model is fastest on one."""
+    cuda_graphs: bool = False
+    """Record the sampler's steps as CUDA graphs. New, and not yet proven on many GPUs."""
 
 
 class LoraConfig(Part):

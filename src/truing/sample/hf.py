@@ -13,10 +13,11 @@ from transformers import PreTrainedModel
 
 from truing.clock import phase
 from truing.contract import SamplingContract
-from truing.errors import DataError
+from truing.errors import DataError, ModelError
 from truing.models.forward import check_positions, no_tree
 from truing.models.linear import pack, unpack
 from truing.sample.drawing import Completion, Request, Row, draw_ids
+from truing.sample.graphs import GraphRows
 from truing.sample.padded import PaddedRows
 from truing.sample.tree import TreeRows
 
@@ -24,12 +25,19 @@ from truing.sample.tree import TreeRows
 class HFSampler:
     """Draws with a transformers model. ``version`` and ``weight_digest`` say which weights it holds."""
 
-    def __init__(self, model: PreTrainedModel, *, context_length: int, max_rows: int = 128) -> None:
+    def __init__(
+        self, model: PreTrainedModel, *, context_length: int, max_rows: int = 128, cuda_graphs: bool = False
+    ) -> None:
+        if cuda_graphs and model.device.type != "cuda":
+            raise ModelError(
+                "model.cuda_graphs needs CUDA", got=f"a model on {model.device}", remedy="leave it out"
+            )
         self.model = model
         self.context_length = context_length
         self.max_rows = max_rows
         self.version = 0
         self.weight_digest = ""
+        self._graphs = GraphRows(model) if cuda_graphs else None
         self._padded, self._tree = PaddedRows(model), TreeRows(model)
 
     def renew(self, version: int, weight_digest: str) -> None:
@@ -68,8 +76,9 @@ class HFSampler:
         """A tree where the model can have one. On CUDA many small steps cost more than the pads."""
         longest = max((len(request.prompt_ids) for request in requests), default=0) + contract.max_new_tokens
         check_positions(self.model, longest)
-        trees = self.model.device.type == "cpu" and not no_tree(self.model, longest)
-        return self._tree if trees else self._padded
+        if no_tree(self.model, longest):
+            return self._padded
+        return self._tree if self.model.device.type == "cpu" else self._graphs or self._padded
 
 
 def _draw(

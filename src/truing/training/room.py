@@ -84,7 +84,7 @@ class Room:
             yield micro._replace(recompute=True)
 
     def shrink(self, failed: MicroBatch) -> None:
-        """Memory ran out: half as much fits, or no less than one sample could be tried."""
+        """Memory ran out on a micro-batch: half of it fits. An error for one sample, even computed twice."""
         if failed.recompute:
             self.fits_recomputed = failed.tokens // 2
         else:

@@ -123,7 +123,9 @@ def open_session(recipe: Recipe, env: Env) -> Session:
     loaded, policy = open_policy(recipe)
     prove_forward(policy)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
-    sampler = HFSampler(sampler_copy(policy), context_length=loaded.context_length)
+    sampler = HFSampler(
+        sampler_copy(policy), context_length=loaded.context_length, cuda_graphs=recipe.model.cuda_graphs
+    )
     prove_sampler(policy, sampler)
     vocabulary = sampler.model.config.get_text_config().vocab_size  # tokenizers may have fewer ids
     return Session(

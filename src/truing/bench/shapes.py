@@ -1,0 +1,45 @@
+"""Models of a real one's shape with random weights: speed does not ask what they say."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, Qwen3Config
+
+from truing.models import store
+from truing.models.locate import locate
+
+TOKENIZER = "smollm2-135m"
+QWEN3: dict[str, Any] = {
+    "vocab_size": 151_936,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 40_960,
+    "tie_word_embeddings": True,
+}
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "qwen3-0.6b": QWEN3
+    | {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 3072},
+    "qwen3-4b": QWEN3
+    | {"hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32, "intermediate_size": 9728},
+}
+"""The published sizes: https://huggingface.co/Qwen/Qwen3-0.6B, https://huggingface.co/Qwen/Qwen3-4B."""
+
+
+def folder_of(model: str) -> Path:
+    """The folder of a model that is named in a case; one of SHAPES is made once, in the user's cache."""
+    if model not in SHAPES:
+        return locate(model)
+    folder = store.cache_dir() / "bench" / model
+    if not folder.is_dir():
+        store.publish(folder, lambda made: at_random(Qwen3Config(**SHAPES[model]), made))
+    return folder
+
+
+def at_random(config: PreTrainedConfig, folder: Path) -> None:
+    """Write a model with random weights, in bfloat16, and the tokenizer of the embedded one."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(locate(TOKENIZER)).save_pretrained(folder)

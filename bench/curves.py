@@ -2,7 +2,8 @@
 
     python bench/curves.py FOLDER RECIPE [key=value …] [--seeds 0 1 2 3] [--jobs 2]
 
-The two differ by rounding alone, until for the first time it decides a draw; then by luck. Finished runs are kept.
+The two differ by rounding alone, until for the first time it decides a draw; then by luck. Finished runs
+are kept.
 """
 
 import argparse

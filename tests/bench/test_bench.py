@@ -84,7 +84,7 @@ def test_shares_are_of_the_better_of_what_was_measured_before_and_after(monkeypa
     before = {"torch": 100.0, "oneDNN": 300.0, "read": 8.0}
     rates = iter([before, {"torch": 200.0, "oneDNN": 250.0, "read": 9.0}])
     monkeypatch.setattr(limit_module, "_measured", lambda gpu: next(rates))
-    parts = {"prefill": 4.0, "decode": 2.0, "forward": 1.0, "backward": 1.0, "optimizer": 9.0}
+    parts = {"prefill": 4.0, "decode": 2.0, "forward": 1.0, "backward": 1.0, "optimizer": 9.0, "record": 0.1}
     step = SimpleNamespace(seconds=20.0, record=SimpleNamespace(seconds=parts))
     least = {"prefill": 1.0, "decode": 1.0, "forward": 0.5, "backward": 0.4, "optimizer": 3.0}
     given = []
@@ -95,6 +95,7 @@ def test_shares_are_of_the_better_of_what_was_measured_before_and_after(monkeypa
     assert given == [Rates(gemm=300.0, read=9.0, weight=4)]
     assert found["parts"]["prefill"] == {"seconds": 4.0, "bound": 1.0, "share": 0.25}
     assert found["share_forward_backward"] == pytest.approx({"torch": 0.675, "oneDNN": 0.45})
+    assert found["share_record"] == pytest.approx(0.005)
     assert found["next"] == "optimizer"
 
 

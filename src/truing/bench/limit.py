@@ -61,6 +61,7 @@ def limit(case: Case, steps: int) -> dict[str, Any]:
         "parts": parts,
         "gemm_gflops": {name: rate / 1e9 for name, rate in products.items()},
         "share_forward_backward": {name: both * rates.gemm / rate for name, rate in products.items()},
+        "share_record": seconds["record"] / step.seconds,
         "next": max(parts, key=lambda name: parts[name]["seconds"] - parts[name]["bound"]),
     }
 

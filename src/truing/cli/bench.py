@@ -70,6 +70,7 @@ def limit(
         share = found["share_forward_backward"][name]
         console.print(f"products by {name}: {rate:.0f} GFLOP/s; forward and backward reach {share:.0%} of it")
     console.print(f"memory is read at {found['read_gb_s']:.1f} GB/s")
+    console.print(f"recording takes {found['share_record']:.1%} of the step")
     console.print(f"furthest from its bound: {found['next']}")
 
 

@@ -72,6 +72,11 @@ SCHEMA = pa.schema(
 )
 
 
+def warm_up() -> None:
+    """Convert a list: the first time pyarrow loads pandas for it, half a second that is no part of a step."""
+    pa.array([0])
+
+
 def encode(stage: str, step: int, rows: Sequence[SampleRow]) -> bytes:
     """The rows as one Arrow IPC file; the same rows give the same bytes."""
     sink = pa.BufferOutputStream()

@@ -17,7 +17,7 @@ from truing.record.keys import check_known
 from truing.record.lines import LineLog, dump_json
 from truing.record.reader import RunReader
 from truing.record.rows import SampleRow, Segment, StepRow
-from truing.record.segments import encode
+from truing.record.segments import encode, warm_up
 from truing.record.store import EVENTS, RECIPE, ROLLOUTS, RUN, STEPS
 from truing.types import StepRecord
 
@@ -35,6 +35,7 @@ class RunWriter:
         self._events = LineLog(self.run_dir / EVENTS)
         self._recorded: list[StepRow] = []
         self._keep(RunReader(self.run_dir).steps())
+        warm_up()
 
     def write_run(self, facts: Mapping[str, Any]) -> None:
         """Write run.json, once: any JSON; the x-ray needs ``tokenizer``, a path or hub id."""

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig
 from typer.testing import CliRunner
 
 from truing.bench import compare as compare_module
@@ -54,30 +54,34 @@ def test_prompts_differ_and_answers_of_a_group_may():
 
 
 def test_bounds_by_hand():
-    """100 weights in the layers and 10 in the head; 1,000 operations and 440 bytes a second."""
-    ids = [torch.tensor([1, 2, 3, 9]), torch.tensor([1, 2, 3, 8]), torch.tensor([1, 2, 4, 7])]
+    """100 weights in the layers, 10 in the head, queries of 6; 1,000 operations and 440 bytes a second."""
+    ids = [torch.tensor([1, 2, 3, 9, 5]), torch.tensor([1, 2, 3, 8, 5]), torch.tensor([1, 2, 4, 7, 5])]
     samples = [SimpleNamespace(token_ids=each, turns=[SimpleNamespace(start=3)]) for each in ids]
     record = SimpleNamespace(metrics={"tokens/computed": 50.0, "tokens/scored": 20.0}, samples=samples)
-    weights, rates = Weights(body=100, head=10), Rates(gemm=1000.0, read=440.0)
+    weights, rates = Weights(body=100, head=10, queries=6), Rates(gemm=1000.0, read=440.0)
     found = bounds(SMALL, record, weights, rates)
-    forward = 2 * (100 * 50 + 10 * 20) / 1000
+    products = 2 * (100 * 50 + 10 * 20) / 1000
+    attention = 50 * 4 * 6 * (1 + 2 + 3 + 4 + 4 + 3 + 4) / 7 / 1000  # the tree of 1 2 (3 (9, 8), 4 7)
     assert found == pytest.approx(
         {
-            "prefill": 2 * (100 * 4 + 10 * 8) / 1000,  # the prompts' distinct tokens: 1 2 3 4
+            # the prompts' distinct tokens: 1 2 (3, 4)
+            "prefill": (2 * (100 * 4 + 10 * 8) + 4 * 4 * 6 * (1 + 2 + 3 + 3) / 4) / 1000,
             "decode": 10 * max(4 * 110 / 440, 2 * 110 * 8 / 1000),
-            "forward": forward,
-            "backward": 2 * forward,
+            "forward": products + attention,
+            "backward": 2 * products + 2 * attention,
             "optimizer": 7 * 4 * 110 / 440,
         }
     )
     lora = Case("small", "", 2, 4, 11, lora=True)
-    assert bounds(lora, record, weights, rates)["backward"] == pytest.approx(forward)
+    assert bounds(lora, record, weights, rates)["backward"] == pytest.approx(products + 2 * attention)
 
 
 def test_the_head_is_the_embedding(tmp_path):
     tensors = {"model.embed_tokens.weight": torch.zeros(5, 2), "model.norm.weight": torch.zeros(3)}
     save_file(tensors, tmp_path / "model.safetensors")
-    assert weights_of(tmp_path) == Weights(body=3, head=10)
+    config = LlamaConfig(hidden_size=6, num_attention_heads=3, num_key_value_heads=1, num_hidden_layers=4)
+    config.save_pretrained(tmp_path)
+    assert weights_of(tmp_path) == Weights(body=3, head=10, queries=4 * 6)
 
 
 def test_shares_are_of_the_better_of_what_was_measured_before_and_after(monkeypatch, tmp_path):
@@ -90,7 +94,7 @@ def test_shares_are_of_the_better_of_what_was_measured_before_and_after(monkeypa
     given = []
     monkeypatch.setattr(limit_module, "last_step", lambda case, steps: step)
     monkeypatch.setattr(limit_module, "bounds", lambda *args: given.append(args[3]) or least)
-    monkeypatch.setattr(limit_module, "weights_of", lambda folder: Weights(1, 1))
+    monkeypatch.setattr(limit_module, "weights_of", lambda folder: Weights(1, 1, 1))
     found = limit(replace(SMALL, model=str(tmp_path)), steps=2)
     assert given == [Rates(gemm=300.0, read=9.0, weight=4)]
     assert found["parts"]["prefill"] == {"seconds": 4.0, "bound": 1.0, "share": 0.25}

@@ -1,7 +1,8 @@
 """How near each part of a step comes to what the machine can do.
 
-A bound counts what cannot be left out, and nothing else: two operations per weight and distinct token, each
-weight read once per token that is drawn. Attention, softmax and Python are what a part may take beyond it.
+A bound counts what cannot be left out, and nothing else: two operations per weight and distinct token, four
+per number of a query for each key that it meets, each weight read once per token that is drawn. Softmax,
+norms and Python are what a part may take beyond it.
 """
 
 import math
@@ -11,12 +12,13 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
+from transformers import AutoConfig
 
 from truing.bench.cases import Case
 from truing.bench.machine import gemm_rates, read_rate
 from truing.bench.ours import last_step
 from truing.bench.shapes import folder_of
-from truing.models.tree import cut
+from truing.models.tree import Tree, grow
 from truing.types import StepRecord
 
 EMBEDDING = "embed_tokens"
@@ -24,10 +26,11 @@ EMBEDDING = "embed_tokens"
 
 @dataclass(frozen=True)
 class Weights:
-    """How many weights a token meets: in the layers, and in the output head."""
+    """How many weights a token meets, in the layers and in the output head, and how wide its queries are."""
 
     body: int
     head: int
+    queries: int  # over all layers and heads
 
 
 @dataclass(frozen=True)
@@ -73,24 +76,30 @@ def _measured(gpu: bool) -> dict[str, float]:
 
 def bounds(case: Case, record: StepRecord, weights: Weights, rates: Rates) -> dict[str, float]:
     """The least seconds that each part of a step can take."""
-    rows = case.prompts * case.group_size
-    whole = weights.body + weights.head
+    rows, whole = case.prompts * case.group_size, weights.body + weights.head
     computed, scored = record.metrics["tokens/computed"], record.metrics["tokens/scored"]
-    forward = 2 * (weights.body * computed + weights.head * scored)
-    contexts = [sample.token_ids[: sample.turns[-1].start] for sample in record.samples]
-    (shown,) = cut(contexts, max_tokens=sum(map(len, contexts)))
-    told = shown.tokens - rows * (case.turns - 1) * case.new_tokens  # the policy's own words were drawn
+    tree = grow([sample.token_ids[:-1] for sample in record.samples])
+    attention = 4 * weights.queries * mean_met(tree) * computed
+    products = 2 * (weights.body * computed + weights.head * scored)
+    shown = grow([sample.token_ids[: sample.turns[-1].start] for sample in record.samples])
+    told = len(shown.token_ids_L) - rows * (case.turns - 1) * case.new_tokens  # but what the policy said
+    prefill = 2 * (weights.body * told + weights.head * rows * case.turns)
     drawn = max(rates.weight * whole / rates.read, 2 * whole * rows / rates.gemm)
     found = {
-        "prefill": 2 * (weights.body * told + weights.head * rows * case.turns) / rates.gemm,
+        "prefill": (prefill + 4 * weights.queries * mean_met(shown) * told) / rates.gemm,
         "decode": case.turns * (case.new_tokens - 1) * drawn,  # a turn's first id comes with what it is told
-        "forward": forward / rates.gemm,
-        # with frozen weights only the gradients of what passes through them
-        "backward": (1 if case.lora else 2) * forward / rates.gemm,
+        "forward": (products + attention) / rates.gemm,
+        # with frozen weights only the gradients of what passes through them; in attention of both sides
+        "backward": ((1 if case.lora else 2) * products + 2 * attention) / rates.gemm,
     }
     if not case.lora:  # weight, gradient and two moments are read, all but the gradient written
         found["optimizer"] = 7 * 4 * whole / rates.read
     return found
+
+
+def mean_met(tree: Tree) -> float:
+    """How many keys a token meets, on average: those before it, and its own."""
+    return float((tree.position_ids_L + 1).double().mean())
 
 
 def weights_of(folder: Path) -> Weights:
@@ -104,4 +113,6 @@ def weights_of(folder: Path) -> Weights:
                     head += size
                 else:
                     body += size
-    return Weights(body, head)
+    config = AutoConfig.from_pretrained(folder)
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return Weights(body, head, config.num_hidden_layers * config.num_attention_heads * width)

@@ -65,8 +65,7 @@ def chunked_scores(
         hidden_ND: [N, D] float, the states that predict the tokens.
         head: [n, D] → [n, V], the model's output layer.
         ids_N: [N] int64, the tokens to score.
-        transform: (logits [n, V] float32, the slice of rows they are) → [n, V], the contract. It leaves its
-            argument as it is.
+        transform: (logits [n, V] float32, their slice of rows) → [n, V], the contract; changes nothing.
         rows: n, rows per chunk.
         kept: the largest N at which what the gradient needs stays, and nothing is computed again.
 
@@ -76,9 +75,7 @@ def chunked_scores(
     """
     check(hidden_ND=(hidden_ND, "float"), ids_N=(ids_N, "int64"))
     if rows < 1:
-        raise ContractError(
-            "chunked_scores cannot work in chunks of this many rows", got=rows, expected="≥ 1"
-        )
+        raise ContractError("chunked_scores cannot work in chunks of so many rows", got=rows, expected="≥ 1")
 
     def score(hidden_nD: Tensor, ids_n: Tensor, chunk: slice) -> tuple[Tensor, Tensor, Tensor]:
         logits_nV = widen(head(hidden_nD))

@@ -74,12 +74,7 @@ def contract_logits(
     if contract.temperature == 0:
         best_N1 = scores_NV.detach().argmax(dim=-1, keepdim=True)
         scores_NV = _only(scores_NV, torch.zeros_like(scores_NV, dtype=torch.bool).scatter(1, best_N1, True))
-    if torch.isneginf(scores_NV.detach().amax(dim=-1)).any():
-        raise ContractError(
-            "a row of logits has no token that may be drawn",
-            expected="at least one finite logit per row",
-            remedy="look for NaN in the logits, then at the grammar, the stop ids and the recorded support",
-        )
+    _check_drawable(scores_NV)
     return scores_NV
 
 
@@ -221,6 +216,16 @@ def _nucleus(scores_NV: Tensor, top_p: float, width: int = _WINDOW) -> Tensor:
 def _only(scores_NV: Tensor, keep_NV: Tensor) -> Tensor:
     """Write -inf where ``keep_NV`` is False: [N, V]."""
     return scores_NV.masked_fill(~keep_NV, -math.inf)
+
+
+def _check_drawable(scores_NV: Tensor) -> None:
+    """Raise unless each row has a token that may be drawn."""
+    if torch.isneginf(scores_NV.detach().amax(dim=-1)).any():
+        raise ContractError(
+            "a row of logits has no token that may be drawn",
+            expected="at least one finite logit per row",
+            remedy="look for NaN in the logits, then at the grammar, the stop ids and the recorded support",
+        )
 
 
 def _check_ids(name: str, ids: Tensor, low: int, vocab: int) -> None:

@@ -175,7 +175,7 @@ def test_chunks_of_nothing_stay_attached():
     assert [tuple(score.shape) for score in scores] == [(0,)] * 3
     scores[0].sum().backward()
     assert weight_VD.grad.abs().sum() == 0
-    with pytest.raises(ContractError, match="chunks of this many"):
+    with pytest.raises(ContractError, match="chunks of so many"):
         chunked_scores(hidden_ND, lambda h: h, nothing_N, lambda z, _: z, 0)
 
 

@@ -2,8 +2,11 @@
 
     python bench/curves.py FOLDER RECIPE [key=value …] [--seeds 0 1 2 3] [--jobs 2]
 
-The two differ by rounding alone, until for the first time it decides a draw; then by luck. Finished runs
-are kept.
+tree    as ever: what samples begin with is computed once
+plain   padded rows that share nothing
+
+The two differ by rounding alone, until for the first time it decides a draw; then by luck. A difference of
+less than two standard errors is none that was seen. Finished runs are kept, and must be of the same recipe.
 """
 
 import argparse
@@ -16,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from truing.config import load_recipe, to_toml
 from truing.record import RunReader
 
 PATHS = ("tree", "plain")
@@ -31,7 +35,12 @@ main()
 
 def run(folder: Path, arguments: Sequence[str], path: str, seed: int) -> None:
     """Train one seed on one path, where it is not trained yet."""
-    out = folder / f"{path}-s{seed}"
+    out, wanted = (
+        folder / f"{path}-s{seed}",
+        to_toml(load_recipe(arguments[0], [*arguments[1:], f"seed={seed}"])),
+    )
+    if out.is_dir() and RunReader(out).recipe() != wanted:
+        sys.exit(f"{out} is of another recipe; take another folder")
     if out.is_dir() and any(event.kind == "finished" for event in RunReader(out).events()):
         return
     program = ["-m", "truing"] if path == "tree" else ["-c", PLAIN]
@@ -67,8 +76,10 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("arguments", nargs="+", metavar="RECIPE [key=value …]")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3])
-    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="runs side by side")
     given = parser.parse_args()
+    if len(given.seeds) < 2:
+        parser.error("a standard error takes two seeds at least")
     with ThreadPoolExecutor(given.jobs) as pool:
         runs = [(path, seed) for seed in given.seeds for path in PATHS]
         list(pool.map(lambda each: run(given.folder, given.arguments, *each), runs))

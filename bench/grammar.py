@@ -46,7 +46,7 @@ def main() -> None:
         for repeat in range(wanted.repeats + 1):
             for grammar, walk in (("off", None), ("calls", held)):
                 ids = torch.cat([dialogue.token_ids, forced])
-                requests = [Request(ids, (repeat, row), walk) for row in range(wanted.rows)]
+                requests = [Request(ids, (repeat, row), walk=walk) for row in range(wanted.rows)]
                 start = time.perf_counter()
                 drawn[grammar] = sampler.generate(requests, contract)
                 seconds[grammar].append(time.perf_counter() - start)

@@ -217,5 +217,5 @@ def test_memory_is_an_amount_or_auto():
     assert OptimizerConfig().budget is None
     assert OptimizerConfig(memory="8GB").budget == 8_000_000_000
     assert OptimizerConfig(memory="2.5 GB").budget == 2_500_000_000
-    with pytest.raises(ValidationError, match="an amount such as"):
+    with pytest.raises(ValidationError, match="gigabytes of"):
         OptimizerConfig(memory="8 gigs")

@@ -21,6 +21,11 @@ MOST = 2**31 - 1
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """What a container may hold; ``max`` where there is no limit."""
 
+SHORT = re.compile(
+    r"not enough memory|can't allocate memory|bad_alloc|could not (create|execute) a primitive"
+)
+"""What torch, the C++ library and oneDNN say where memory runs out on a CPU."""
+
 MARKS = "/proc/self/clear_refs"
 """Where Linux is told to forget the peak of resident memory."""
 
@@ -33,13 +38,20 @@ def keep_freed_memory() -> None:
         mallopt(TRIM_THRESHOLD, MOST)  # whose free end is not given back
 
 
+def give_back() -> None:
+    """Give the system what was freed and kept."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def held(device: torch.device) -> int:
     """Bytes in use: tensors on CUDA, else resident memory of the process, less what is kept though freed."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    give_back()
     return psutil.Process().memory_info().rss
 
 
@@ -55,9 +67,7 @@ def free(device: torch.device) -> int:
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out: torch has a class for it on CUDA only."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    return bool(re.search(r"not enough memory|can't allocate memory|bad_alloc", str(error)))
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or bool(SHORT.search(str(error)))
 
 
 def watch_peak(device: torch.device) -> None:

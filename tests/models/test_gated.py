@@ -1,15 +1,24 @@
 """Gated MLPs that keep less: the same numbers, fewer bytes, and nobody else's forward."""
 
 import copy
+import pickle
 
 import pytest
 import torch
+from architectures import SMALL
 from torch import nn
-from transformers import LlamaConfig
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
 from transformers.models.gemma.modeling_gemma import GemmaConfig, GemmaMLP
 from transformers.models.llama.modeling_llama import LlamaMLP
 
-from truing.models.gated import Lean, keep_less
+from truing.models.gated import LeanMlp, keep_less
 from truing.models.recompute import counting_kept
 
 
@@ -28,7 +37,7 @@ def lean(plain):
 def test_numbers_and_gradients_are_those_of_transformers(act):
     plain = mlp(act)
     ours = lean(plain)
-    assert isinstance(ours, Lean)
+    assert type(ours) is LeanMlp
     x = torch.randn(5, 16, requires_grad=True)
     x_plain = x.detach().clone().requires_grad_()
     out, expected = ours(x), plain(x_plain)
@@ -43,7 +52,7 @@ def test_numbers_and_gradients_are_those_of_transformers(act):
 
 def test_gemma_has_one_too():
     plain = GemmaMLP(GemmaConfig(hidden_size=16, intermediate_size=48, num_attention_heads=2))
-    assert isinstance(lean(plain), Lean)
+    assert type(lean(plain)) is LeanMlp
 
 
 def test_a_tensor_of_the_inner_width_less_is_kept():
@@ -65,14 +74,33 @@ def test_a_copy_computes_with_its_own_weights():
         assert ours(x).any()
 
 
-class Halved(LlamaMLP):
-    """Parts of the same names, and another formula."""
+class Clamped(LlamaMLP):
+    """Parts of the same names, and the same numbers until some are large."""
 
     def forward(self, x):
-        return super().forward(x) / 2
+        return self.down_proj(self.act_fn(self.gate_proj(x)).clamp(max=10) * self.up_proj(x))
 
 
 def test_an_mlp_that_computes_something_else_is_left_alone():
-    torch.manual_seed(0)
-    odd = Halved(LlamaConfig(hidden_size=16, num_attention_heads=2, intermediate_size=48))
-    assert type(lean(odd)) is Halved
+    odd = Clamped(LlamaConfig(hidden_size=16, num_attention_heads=2, intermediate_size=48))
+    assert type(lean(odd)) is Clamped
+
+
+def test_what_an_activation_learns_keeps_its_gradient():
+    learning = lean(mlp("xielu"))
+    assert type(learning) is LlamaMLP
+    learning(torch.randn(3, 16)).sum().backward()
+    assert all(parameter.grad is not None for parameter in learning.act_fn.parameters())
+
+
+@pytest.mark.parametrize("config", [Qwen2Config, Qwen3Config, MistralConfig, Gemma3TextConfig])
+def test_the_usual_families_have_the_forward_of_llama(config):
+    model = AutoModelForCausalLM.from_config(config(**SMALL, vocab_size=32, max_position_embeddings=64))
+    keep_less(model)
+    assert sum(type(module) is LeanMlp for module in model.modules()) == SMALL["num_hidden_layers"]
+
+
+def test_a_lean_mlp_can_be_pickled():
+    x = torch.randn(2, 16)
+    ours = lean(mlp())
+    assert torch.equal(pickle.loads(pickle.dumps(ours))(x), ours(x))

@@ -7,7 +7,7 @@ import torch
 from peft.tuners import lora
 from torch import nn
 
-from truing.models.linear import OneDnnLinear, OneDnnLora, pack, unpack, use_onednn
+from truing.models.linear import OneDnnLinear, OneDnnLora, packed, use_onednn
 from truing.models.load import load
 from truing.models.lora import add_lora
 
@@ -129,40 +129,34 @@ def test_packed_weights_give_the_same_products_bit_for_bit(shape, rows):
     x = torch.randn(rows, shape[0])
     with torch.no_grad():
         before = quick(x)
-        pack(quick)
-        assert quick[0].packed is not None
-        assert torch.equal(quick(x), before)
-
-
-def test_a_packed_weight_that_has_changed_is_not_used():
-    quick, _ = pair(bias=False)
-    x = torch.randn(5, 24)
-    with torch.no_grad():
-        pack(quick)
-        old = quick(x)
-        quick.weight.mul_(2)
-        torch.testing.assert_close(quick(x), 2 * old)
-        first = quick.packed
-        pack(quick)
-        assert quick.packed is not first
-        torch.testing.assert_close(quick(x), 2 * old)
-        unpack(quick)
-        assert quick.packed is None
+        with packed(quick):
+            assert quick[0].packed is not None
+            assert torch.equal(quick(x), before)
+        assert quick[0].packed is None
 
 
 def test_packing_is_for_drawing_alone_and_for_what_onednn_computes():
     quick, _ = pair(bias=False)
-    pack(quick)
     x = torch.randn(5, 24)
-    quick(x).sum().backward()
+    with packed(quick):
+        quick(x).sum().backward()
     torch.testing.assert_close(quick.weight.grad, x.sum(0).expand(7, 24))
-    other, _ = pair(bias=False)
-    pack(other.bfloat16())
-    assert other.packed is None
+    with packed(quick.bfloat16()):
+        assert quick.packed is None
 
 
 def test_nothing_is_packed_where_memory_is_short(monkeypatch):
     quick, _ = pair(bias=False)
     monkeypatch.setattr("truing.models.linear.free", lambda device: 2 * quick.weight.nbytes)
-    pack(quick)
+    with packed(quick):
+        assert quick.packed is None
+    monkeypatch.setattr("truing.models.linear.free", lambda device: 2 * quick.weight.nbytes + 1)
+    with packed(quick):
+        assert quick.packed is not None
+
+
+def test_copies_are_freed_where_drawing_fails():
+    quick, _ = pair(bias=False)
+    with pytest.raises(KeyboardInterrupt), packed(quick):
+        raise KeyboardInterrupt
     assert quick.packed is None

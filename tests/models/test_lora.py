@@ -6,7 +6,13 @@ import torch
 from truing.errors import ModelError
 from truing.models.digest import digest
 from truing.models.load import load
-from truing.models.lora import add_lora, add_reference, trainable_parameters, use_reference
+from truing.models.lora import (
+    add_lora,
+    add_reference,
+    trainable_parameters,
+    training_mode,
+    use_reference,
+)
 
 IDS = torch.tensor([[104, 101, 108, 108, 111]])
 
@@ -129,3 +135,14 @@ def test_layers_that_are_not_there_are_named(loaded):
 def test_an_adapter_on_a_tied_head_is_refused(loaded):
     with pytest.raises(ModelError, match="tied to the output head"):
         adapted(loaded.model, targets=["lm_head"])
+
+
+def test_the_adapters_dropout_is_as_it_was_after_the_reference(loaded):
+    policy = adapted(loaded.model, dropout=0.5)
+    add_reference(policy)
+    training_mode(policy)
+    before = {name: part.training for name, part in policy.named_modules()}
+    assert set(before.values()) == {True, False}
+    with use_reference(policy):
+        assert not any(part.training for part in policy.modules())
+    assert {name: part.training for name, part in policy.named_modules()} == before

@@ -68,6 +68,8 @@ def test_the_copy_is_plain_and_frozen_and_shares_only_what_no_adapter_changes(ti
     assert shared == {name for name, _ in plain.named_parameters() if "_proj" not in name}
     assert any("embed" in name for name in shared)
     assert any("norm" in name for name in shared)
+    plain.bfloat16()
+    assert {parameter.dtype for parameter in policy.parameters()} == {torch.float32}
 
 
 def test_before_a_sync_the_copy_is_stale(tiny):

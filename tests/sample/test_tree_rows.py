@@ -72,13 +72,16 @@ def test_any_prompts_are_answered_as_without_sharing(model, prompts):
 
 def first_turns():
     shared = torch.arange(40, 70)
-    return [Request(torch.cat([shared, torch.arange(70, 71 + i // 2)]), ("e", i), ("e", i)) for i in range(6)]
+    prompts = [torch.cat([shared, torch.arange(70, 71 + i // 2)]) for i in range(6)]
+    return [Request(prompt, ("e", i), episode=("e", i)) for i, prompt in enumerate(prompts)]
 
 
 def next_turns(requests, completions, turn):
     """What a world adds to each: some ids more, not the same number for all."""
     return [
-        Request(torch.cat([r.prompt_ids, c.token_ids, torch.arange(80, 83 + i)]), ("e", i, turn), ("e", i))
+        Request(
+            torch.cat([r.prompt_ids, c.token_ids, torch.arange(80, 83 + i)]), ("e", i, turn), episode=("e", i)
+        )
         for i, (r, c) in enumerate(zip(requests, completions, strict=True))
     ]
 

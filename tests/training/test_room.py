@@ -5,18 +5,22 @@ from dataclasses import asdict
 
 import pytest
 import torch
+from peft.tuners.lora import LoraLayer
 from samples import sample
 from test_step import GROUPS, GRPO, gradient_of, learner, on_policy
 
 import truing
 import truing.training.loop
+import truing.training.recording
+import truing.training.room
 import truing.training.step
 from truing.errors import ModelError, RecipeError
 from truing.memory import free, held, out_of_memory, peak, watch_peak
 from truing.models.forward import MicroBatch
-from truing.models.lora import add_lora, trainable_parameters
+from truing.models.lora import add_lora, trainable_parameters, training_mode
+from truing.models.score import CHUNK_BYTES, KEPT_BYTES
 from truing.record import RunReader
-from truing.training.room import LOGITS, Need, Room, measure
+from truing.training.room import Need, Room, measure, open_room
 
 CPU = torch.device("cpu")
 NEED = Need(fixed=1000, per_token=10, per_token_recomputed=2)
@@ -120,12 +124,38 @@ def test_another_error_is_no_lack_of_memory(tiny, monkeypatch):
 
 
 def test_need_is_measured_on_the_policy(tiny):
-    whole = measure(tiny.model, trainable_parameters(tiny.model), now=7)
+    parameters = trainable_parameters(tiny.model)
+    whole = measure(tiny.model, parameters, now=7, most=100)
     assert whole.per_token_recomputed < whole.per_token
-    trained = sum(p.nbytes for p in trainable_parameters(tiny.model).values())
-    assert whole.fixed == 7 + 3 * trained + LOGITS
+    trained = sum(p.nbytes for p in parameters.values())
+    logits = 4 * tiny.model.config.vocab_size * 100
+    assert whole.fixed == 7 + 3 * trained + 6 * logits
+    assert measure(tiny.model, parameters, now=7, most=10**9).fixed == (
+        7 + 3 * trained + 2 * KEPT_BYTES + 4 * CHUNK_BYTES
+    )
+    compared = measure(tiny.model, parameters, now=7, most=100, reference=True)
+    assert compared.fixed - whole.fixed == trained
     policy = add_lora(tiny.model, rank=2, alpha=4.0, dropout=0.0, targets="all-linear", seed=0)
-    assert measure(policy, trainable_parameters(policy), now=7).fixed < whole.fixed
+    assert measure(policy, trainable_parameters(policy), now=7, most=100).fixed < whole.fixed
+
+
+def test_what_dropout_keeps_is_counted(tiny):
+    policy = add_lora(tiny.model, rank=2, alpha=4.0, dropout=0.1, targets="all-linear", seed=0)
+    policy.eval()
+    with_masks = measure(policy, trainable_parameters(policy), now=0, most=100)
+    for layer in policy.modules():
+        if isinstance(layer, LoraLayer):
+            layer.lora_dropout["default"] = torch.nn.Identity()
+    assert with_masks.per_token > 1.3 * measure(policy, trainable_parameters(policy), 0, 100).per_token
+
+
+def test_a_budget_is_no_more_than_there_is(tiny, monkeypatch):
+    monkeypatch.setattr(truing.training.room, "free", lambda device: 10**9)
+    parameters = trainable_parameters(tiny.model)
+    huge, all_of_it = (
+        open_room(tiny.model, parameters, budget, 100) for budget in (10**15, held(CPU) + 10**9)
+    )
+    assert huge.fits == pytest.approx(all_of_it.fits, rel=0.05)
 
 
 def test_memory_of_this_process():
@@ -147,6 +177,34 @@ def test_too_little_memory_is_told_before_anything_is_written(mini, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_dropout_after_memory_ran_out_is_what_it_is_straight_away(tiny, scarce, monkeypatch):
+    policy = add_lora(tiny.model, rank=4, alpha=8.0, dropout=0.5, targets="all-linear", seed=0)
+    for name, parameter in policy.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.1)
+    start = {name: p.detach().clone() for name, p in trainable_parameters(policy).items()}
+    samples, rooms = on_policy(policy, GROUPS), []
+    training_mode(policy)
+    shrink = Room.shrink
+    monkeypatch.setattr(Room, "shrink", lambda room, failed: rooms.append(room) or shrink(room, failed))
+    scarce(12)
+    late = gradient_of(policy, GRPO, samples, fits=24)
+    policy.load_state_dict(start, strict=False)
+    straight = gradient_of(policy, GRPO, samples, fits=rooms[-1].fits)
+    assert len(rooms) == len(set(map(id, rooms))) == 1, "the second time nothing ran out"
+    for name, gradient in straight.items():
+        assert torch.equal(gradient, late[name]), name
+
+
+def test_a_step_beyond_its_budget_is_told_once(mini, tmp_path, monkeypatch):
+    monkeypatch.setattr(truing.training.recording, "peak", lambda device: 9 * 10**9)
+    table = mini(optimizer={"memory": "8GB"})
+    run = truing.train(table, out=tmp_path / "run").run
+    told = [each.payload for each in RunReader(run).events() if each.payload.get("what") == "budget"]
+    assert len(told) == 1
+    assert "held 9.00 GB" in told[0]["text"]
+
+
 def test_a_run_tells_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch):
     def stop(kind, facts):
         if kind == "checkpoint":
@@ -156,21 +214,12 @@ def test_a_run_tells_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         truing.train(table, out=tmp_path / "run", watch=stop)
     told = [event.payload for event in RunReader(tmp_path / "run").events() if event.kind == "memory"]
-    opened = []
-
-    def other(*_):
-        opened.append(Room(Need(0, 1), most=10**6, fits=10**6))
-        return opened[-1]
-
-    monkeypatch.setattr(truing.training.loop, "open_room", other)  # once to see that there is room
+    assert len(told) == 1
+    assert asdict(Room.of(json.loads(json.dumps(told[0])))) == told[0]
+    monkeypatch.setattr(truing.training.loop, "open_room", None)  # a run that goes on measures nothing
     result = truing.train(table, out=tmp_path / "run", resume=True)
     after = [event.payload for event in RunReader(result.run).events() if event.kind == "memory"]
-    assert asdict(Room.of(json.loads(json.dumps(told[0])))) == {
-        k: v for k, v in told[0].items() if k != "stage"
-    }
-    stages = len(table["stages"])
-    assert len(opened) == stages, "the first to see that there is room; the stage that went on opened none"
-    assert len(after) == stages
+    assert after == told * 2
     metrics = RunReader(result.run).steps()[0].metrics
     assert 0 < metrics["memory/predicted"] < 100
     assert 0 < metrics["memory/peak"] < 100

@@ -131,7 +131,11 @@ def _timed(draw: Any) -> dict[str, float]:
 def _run(name: str, command: list[str]) -> dict[str, float]:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise BenchError(f"the {name} side of generation failed", got=done.stderr[-2000:])
+        raise BenchError(
+            f"the {name} side of generation failed",
+            got=done.stderr[-2000:],
+            remedy="--vllm is a Python that can import vllm" if name == "vllm" else "",
+        )
     return json.loads(next(line for line in done.stdout.splitlines()[::-1] if line.startswith('{"tokens"')))
 
 

@@ -96,12 +96,8 @@ class Step:
 def measure(case: Case, steps: int) -> dict[str, float]:
     """Seconds of the last of ``steps`` steps, and of its parts."""
     step = last_step(case, steps)
-    parts = step.record.seconds
-    return {
-        "step": step.seconds,
-        "generate": parts["prefill"] + parts["decode"],
-        "train": parts["forward"] + parts["backward"] + parts["optimizer"],
-    }
+    generate = step.record.seconds["prefill"] + step.record.seconds["decode"]
+    return {"step": step.seconds, "generate": generate, "train": step.seconds - generate}
 
 
 def last_step(case: Case, steps: int) -> Step:
@@ -114,12 +110,13 @@ def last_step(case: Case, steps: int) -> Step:
             ended.append(time.perf_counter())
             records.append(facts["record"])
 
-    env = Sums(case, steps)
-    if case.replies:
-        env = TalkingSums(case, steps)
-        session.HFSampler = Closing
-    with tempfile.TemporaryDirectory() as folder:
-        train(recipe(case, steps), env=env, out=Path(folder) / "run", watch=watch)
+    env = TalkingSums(case, steps) if case.replies else Sums(case, steps)
+    plain, session.HFSampler = session.HFSampler, Closing if case.replies else HFSampler
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            train(recipe(case, steps), env=env, out=Path(folder) / "run", watch=watch)
+    finally:
+        session.HFSampler = plain
     return Step(ended[-1] - ended[-2], records[-1])
 
 

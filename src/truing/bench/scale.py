@@ -14,7 +14,8 @@ from truing.bench.shapes import at_random
 from truing.models.locate import locate
 
 BASE = Case("scale", "a step from which one thing at a time is changed, LoRA", 1, 8, 24, lora=True, sums=12)
-GROUPS, SUMS, REPLIES, LAYERS = (4, 8, 16, 32), (0, 12, 24, 48), (0, 1, 2, 4), (8, 15, 30, 45)
+GROUPS, SUMS, REPLIES, LAYERS = (4, 16, 32), (0, 24, 48), (1, 2, 4), (8, 15, 45)
+"""Beside those of the base: 8 answers, 12 sums, no reply, 30 layers."""
 
 
 def scale(steps: int) -> list[dict[str, Any]]:
@@ -26,8 +27,9 @@ def scale(steps: int) -> list[dict[str, Any]]:
         ]
 
 
-def cases(folder: Path) -> Iterator[tuple[str, int, Case]]:
-    """Each case with the name and the value of what was changed."""
+def cases(folder: Path) -> Iterator[tuple[str, int | str, Case]]:
+    """Each case with the name and the value of what was changed; first the base, unchanged."""
+    yield "nothing", "", BASE
     for group in GROUPS:
         yield "answers of a group", group, replace(BASE, group_size=group)
     for sums in SUMS:

@@ -17,9 +17,9 @@ def measure(job: dict[str, Any]) -> dict[str, float]:
     longest = max(map(len, job["prompts"])) + job["max_new_tokens"]
     options = {"dtype": "float32", "max_model_len": longest, "enable_prefix_caching": True}
     llm = LLM(job["model"], seed=job["seed"], **options)
-    prompts = [{"prompt_token_ids": ids} for ids in job["prompts"]]
     found = {}
-    for _ in range(2):
+    for order in (-1, 1):  # the first time reversed: what prefixes are cached must not serve the second
+        prompts = [{"prompt_token_ids": ids[::order]} for ids in job["prompts"]]
         params = SamplingParams(
             temperature=1.0,
             max_tokens=job["max_new_tokens"],

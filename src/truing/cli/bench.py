@@ -61,17 +61,23 @@ def limit(
     if as_json:
         typer.echo(json.dumps(found))
         return
-    table = Table("", "seconds", "bound", "share", title=f"{case}: {chosen.what}")
+    table = Table("", "seconds", "bound", "share", title=f"{case}: {chosen.what}", min_width=60)
     for name, part in found["parts"].items():
         table.add_row(name, f"{part['seconds']:.2f}", f"{part['bound']:.2f}", f"{part['share']:.0%}")
     console = Console()
     console.print(table)
+    console.print(f"a step takes {found['step']:.2f} s, of which these are parts; {found['threads']} threads")
     for name, rate in found["gemm_gflops"].items():
         share = found["share_forward_backward"][name]
         console.print(f"products by {name}: {rate:.0f} GFLOP/s; forward and backward reach {share:.0%} of it")
     console.print(f"memory is read at {found['read_gb_s']:.1f} GB/s")
     console.print(f"recording takes {found['share_record']:.1%} of the step")
-    console.print(f"furthest from its bound: {found['next']}")
+    most = found["parts"][found["next"]]
+    console.print(f"most to gain: {found['next']}, {most['seconds'] - most['bound']:.1f} s above its bound")
+    if max(part["share"] for part in found["parts"].values()) > 1:
+        console.print(
+            "a share above 100 %: the machine was slower while its rates were measured; run it again"
+        )
 
 
 @app.command()
@@ -79,7 +85,7 @@ def generate(
     rows: Annotated[int, typer.Option(min=1, help="prompts, drawn side by side")] = 64,
     pairs: Annotated[int, typer.Option(min=1, help="turns that each side takes")] = 2,
     vllm: Annotated[
-        Path | None, typer.Option(help="the Python of an environment with vLLM's CPU build")
+        Path | None, typer.Option(exists=True, help="the Python of an environment with vLLM's CPU build")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
@@ -124,4 +130,9 @@ def _case(name: str) -> "Case":
 
     if name not in CASES:
         raise RecipeError(f"there is no case {name!r}", expected=" or ".join(CASES))
+    if CASES[name].gpu:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise RecipeError(f"case {name!r} needs CUDA", got="torch finds no device", expected="a GPU")
     return CASES[name]

@@ -128,13 +128,13 @@ class OptimizerConfig(Part):
     micro_batch_tokens: Positive = 4096
     """Distinct tokens of one forward and backward, at most; the gradient does not depend on it."""
     memory: str = "auto"
-    """What the process may hold, such as `8GB`; `auto` takes three quarters of what is free."""
+    """What a training step may bring the process to: `8GB`, or `auto`, three quarters of what is free."""
 
     @field_validator("memory")
     @classmethod
     def _amount(cls, memory: str) -> str:
-        if not re.fullmatch(r"auto|\d+(\.\d+)? ?GB", memory):
-            raise ValueError("`auto`, or an amount such as `8GB`")
+        if not re.fullmatch(r"auto|(?=.*[1-9])\d+(\.\d+)? ?GB", memory):
+            raise ValueError("`auto`, or gigabytes of 10⁹ bytes, such as `8GB` or `1.5GB`")
         return memory
 
     @property

@@ -83,7 +83,9 @@ def _explain(error: ValidationError) -> RecipeError:
             f"the recipe lacks {key!r}", remedy=f"add {key}, or override it on the command line"
         )
     return RecipeError(
-        f"recipe key {key!r} has a value that cannot be", got=problem["input"], expected=problem["msg"]
+        f"recipe key {key!r} has a value that cannot be",
+        got=problem["input"],
+        expected=problem["msg"].removeprefix("Value error, "),
     )
 
 

@@ -4,6 +4,8 @@ On a CPU torch gives fp32 products to MKL, which uses less than half of what som
 GFLOP/s on two cores of an AMD EPYC). oneDNN comes with torch, which asks it for other things only.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,22 +16,10 @@ from torch.autograd.function import once_differentiable
 from truing.memory import free
 
 
-class Packed:
-    """A copy of a weight in the layout that oneDNN reads fastest; products are the same to the last bit."""
-
-    def __init__(self, weight: Tensor) -> None:
-        self.copy = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
-        self.version = weight._version
-
-    def of(self, weight: Tensor) -> Tensor:
-        """The copy, or the weight itself where it has changed since."""
-        return self.copy if weight._version == self.version else weight
-
-
 class OneDnnLinear(nn.Linear):
     """A linear layer in all but who computes it. Other dtypes and devices are left to torch."""
 
-    packed: Packed | None = None
+    packed: Tensor | None = None  # the weight again, while ``packed`` says so
 
     def forward(self, input: Tensor) -> Tensor:
         """The product x Wᵀ + b, with gradients."""
@@ -37,14 +27,9 @@ class OneDnnLinear(nn.Linear):
             return super().forward(input)
         if torch.is_grad_enabled():
             return _Linear.apply(input, self.weight, self.bias)
-        few = input.numel() == self.in_features  # one row has a path of its own, which rounds otherwise
-        weight = self.weight if few or self.packed is None else self.packed.of(self.weight)
+        one = input.numel() == self.in_features  # a row alone is computed otherwise, and rounds otherwise
+        weight = self.weight if one or self.packed is None else self.packed
         return _product(input.contiguous(), weight, self.bias)
-
-    def wants_packing(self) -> bool:
-        """Whether a copy could be held, and none is that is true."""
-        stale = self.packed is None or self.packed.version != self.weight._version
-        return stale and _mine(self.weight, self.weight)
 
 
 class OneDnnLora(lora.Linear):
@@ -73,22 +58,24 @@ def use_onednn(model: nn.Module) -> None:
             module.__class__ = quick[type(module)]
 
 
-def pack(model: nn.Module) -> None:
-    """Hold copies of weights that are quicker to read, as drawing does for each token; anew if they changed.
+@contextmanager
+def packed(model: nn.Module) -> Iterator[None]:
+    """Within the block products without gradients read weights in the layout that oneDNN reads fastest.
 
-    Where memory is short nothing is held: the numbers are the same without.
+    They are the same to the last bit. Weights must not change in the block: copies of them are read. Where
+    memory is short there are none.
     """
-    layers = [part for part in model.modules() if type(part) is OneDnnLinear and part.wants_packing()]
-    if 2 * sum(layer.weight.nbytes for layer in layers) < free(torch.device("cpu")):
+    layers = [part for part in model.modules() if type(part) is OneDnnLinear]
+    layers = [layer for layer in layers if _mine(layer.weight, layer.weight)]
+    if 2 * sum(layer.weight.nbytes for layer in layers) >= free(torch.device("cpu")):
+        layers = []
+    try:
         for layer in layers:
-            layer.packed = Packed(layer.weight)
-
-
-def unpack(model: nn.Module) -> None:
-    """Free the copies."""
-    for part in model.modules():
-        if type(part) is OneDnnLinear:
-            part.packed = None
+            layer.packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach())
+        yield
+    finally:
+        for layer in layers:
+            layer.packed = None
 
 
 class _Linear(torch.autograd.Function):

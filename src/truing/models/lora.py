@@ -98,7 +98,7 @@ def use_reference(policy: PeftModel) -> Iterator[None]:
     Computes in evaluation mode and without gradients; afterwards active adapter, ``requires_grad`` flags
     and mode are what they were, even after an error.
     """
-    active, training = policy.active_adapter, policy.training
+    active, training = policy.active_adapter, {part: part.training for part in policy.modules()}
     with _flags_kept(policy):
         try:
             policy.eval()
@@ -111,7 +111,8 @@ def use_reference(policy: PeftModel) -> Iterator[None]:
         finally:
             policy.base_model.enable_adapter_layers()
             policy.set_adapter(active)
-            policy.train(training)
+            for part, mode in training.items():
+                part.training = mode  # the adapter's dropout may be on where all else is off
 
 
 @contextmanager

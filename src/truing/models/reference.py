@@ -3,6 +3,7 @@
 import copy
 from typing import Protocol
 
+from peft import PeftModel
 from torch import Tensor, nn
 
 from truing.models.lora import add_reference, use_reference
@@ -40,3 +41,8 @@ class CopyReference:
     def score(self, batch: Batch, wanted_BT: Tensor) -> Scores:
         """Score with the copy."""
         return score(self.policy, batch, wanted_BT)
+
+
+def freeze(policy: nn.Module) -> Reference:
+    """The policy as it is now."""
+    return AdapterReference(policy) if isinstance(policy, PeftModel) else CopyReference(policy)

@@ -81,10 +81,15 @@ METRICS = (
     Metric(
         "memory/predicted",
         "GB",
-        "What the forwards and backwards of the step were expected to need, from what one token keeps.",
+        "What forwards and backwards of the step were expected to bring the process to, at most.",
         "nothing was computed",
     ),
-    Metric("memory/peak", "GB", "The most that the process held in the step.", "the system does not tell"),
+    Metric(
+        "memory/peak",
+        "GB",
+        "The most that the process held in the step, drawing and what earlier steps freed included.",
+        "the system does not tell",
+    ),
     Metric("tokens/origin_share/<origin>", "share", "Tokens of one origin ÷ all tokens of the step.", ""),
     Metric(
         "ratio/mean",

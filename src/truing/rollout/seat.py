@@ -39,7 +39,8 @@ class Seat:
     def request(self) -> Request:
         """The next answer to draw. The first is keyed as where there is one turn only."""
         key = (*self.key, len(self.turns)) if self.turns else self.key
-        return Request(self.dialogue.token_ids, key, None if self.episode is None else self.key)
+        episode = None if self.episode is None else self.key
+        return Request(self.dialogue.token_ids, key, episode=episode)
 
     @property
     def forced(self) -> Tensor:

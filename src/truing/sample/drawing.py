@@ -1,7 +1,7 @@
 """What is asked of a sampler, what it answers, and how one id per row is drawn and recorded."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 import torch
@@ -33,6 +33,7 @@ class Request:
 
     prompt_ids: Tensor  # [P] int64
     key: tuple[object, ...]
+    _: KW_ONLY
     episode: tuple[object, ...] | None = None  # whose earlier turns the ids may continue
     walk: Callable[[], Walk] | None = None
 

@@ -7,6 +7,7 @@ drawn.
 
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import torch
 from transformers import PreTrainedModel
@@ -15,7 +16,7 @@ from truing.clock import phase
 from truing.contract import SamplingContract
 from truing.errors import DataError, ModelError
 from truing.models.forward import check_positions, no_tree
-from truing.models.linear import pack, unpack
+from truing.models.linear import packed
 from truing.sample.drawing import Completion, Request, Row, draw_ids
 from truing.sample.graphs import GraphRows
 from truing.sample.padded import PaddedRows
@@ -46,9 +47,8 @@ class HFSampler:
         self.forget()
 
     def forget(self) -> None:
-        """No episode goes on: free what was kept for their next turns, and what made drawing quick."""
+        """No episode goes on: free what was kept for their next turns."""
         self._tree = TreeRows(self.model)
-        unpack(self.model)
 
     @torch.inference_mode()
     def generate(self, requests: Sequence[Request], contract: SamplingContract) -> list[Completion]:
@@ -63,10 +63,12 @@ class HFSampler:
                     remedy="shorten the prompt or lower sampling.max_new_tokens; nothing is cut in silence",
                 )
         self.model.eval()
-        pack(self.model)
         engine = self._engine(requests, contract)
         try:
-            drawn = _draw(engine, requests, contract, self.max_rows)
+            with ExitStack() as stack:
+                with phase("prefill"):
+                    stack.enter_context(packed(self.model))
+                drawn = _draw(engine, requests, contract, self.max_rows)
         except BaseException:
             self.forget()  # rows on their way are nobody's now
             raise

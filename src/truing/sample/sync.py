@@ -20,8 +20,12 @@ def sampler_copy(policy: nn.Module) -> PreTrainedModel:
         return causal_model(policy)
     causal, adapted = causal_model(policy), _adapted(policy)
     merged = {id(layer.get_base_layer().weight) for layer in adapted.values()}
-    shared = {id(weight): weight for weight in causal.parameters() if id(weight) not in merged}
-    plain = copy.deepcopy(causal, shared)  # weights without an adapter never change
+    shared = {  # what has no adapter never changes
+        id(weight): nn.Parameter(weight.detach(), requires_grad=False)
+        for weight in causal.parameters()
+        if id(weight) not in merged
+    }
+    plain = copy.deepcopy(causal, shared)
     for name, layer in _adapted(plain).items():
         plain.set_submodule(name, layer.get_base_layer())
     return plain.requires_grad_(False)

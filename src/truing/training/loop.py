@@ -1,7 +1,7 @@
 """A run from start to end: stages, evaluations, checkpoints, and a record of it all."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,12 @@ from truing.clock import Clock, phase
 from truing.config import Recipe, to_toml
 from truing.envs.base import Env
 from truing.errors import RecordError
-from truing.memory import watch_peak
+from truing.memory import GB, watch_peak
 from truing.models.forward import no_tree
 from truing.models.lora import training_mode
-from truing.models.reference import AdapterReference, CopyReference, Reference
+from truing.models.reference import freeze
 from truing.models.score import causal_model
-from truing.record import RunReader, RunWriter, compact
-from truing.rng import seed_of
+from truing.record import Event, RunReader, RunWriter, compact
 from truing.training import checkpoint
 from truing.training.evaluate import Estimate, Evaluation, read_evaluation
 from truing.training.incidents import ONCE, incidents
@@ -73,8 +72,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
     scene = session.scene(session.contract)
     if "grpo" in recipe.stages:
         prove_credit(scene, session.train_tasks, recipe.stage("grpo"))
-    cfg = recipe.optimizer
-    open_room(session.policy, session.parameters, cfg.budget, cfg.micro_batch_tokens)  # raises where none is
+    room = _room(session, RunReader(out).events() if resume else [])
     found = list(prove_tasks(scene, session.train_tasks, session.eval_tasks))
     if resume:
         check_judged(session, RunReader(out).run())
@@ -83,7 +81,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
             _keep_tokenizer(session, out / TOKENIZER)
             writer.write_recipe(to_toml(recipe))
             writer.write_run(run_facts(session) | {"tokenizer": TOKENIZER})
-        trainer = _Run(session, writer, out, watch)
+        trainer = _Run(session, writer, out, watch, room)
         for note in (*env.notes, *found, *_slower(session)):
             trainer.tell("note", text=note)
         try:
@@ -103,6 +101,21 @@ def _slower(session: Session) -> Iterator[str]:
             return
 
 
+def _room(session: Session, events: Sequence[Event]) -> Room:
+    """What the run computes at once; one that is resumed goes on as it was."""
+    told = [event.payload for event in events if event.kind == "memory"]
+    if told:
+        return Room.of(told[-1])
+    recipe = session.recipe
+    return open_room(
+        session.policy,
+        session.parameters,
+        recipe.optimizer.budget,
+        recipe.optimizer.micro_batch_tokens,
+        reference=any(ALGORITHMS[name].needs_reference(recipe.stage(name)) for name in recipe.stages),
+    )
+
+
 def _keep_tokenizer(session: Session, folder: Path) -> None:
     """Save what the ids of the record mean."""
     try:
@@ -116,7 +129,7 @@ def _keep_tokenizer(session: Session, folder: Path) -> None:
 class _Run:
     """The state of a run while it goes on: what it writes to, and what was evaluated so far."""
 
-    def __init__(self, session: Session, writer: RunWriter, out: Path, watch: Watch) -> None:
+    def __init__(self, session: Session, writer: RunWriter, out: Path, watch: Watch, room: Room) -> None:
         self.session, self.writer, self.watch = session, writer, watch
         self.recipe, self.out = session.recipe, out
         self.checkpoints = out / "checkpoints"
@@ -125,6 +138,7 @@ class _Run:
         on_cuda = causal_model(session.policy).device.type == "cuda"
         self.clock = Clock(torch.cuda.synchronize) if on_cuda else Clock()
         self.told: set[str] = set()
+        self.room = room
 
     def tell(self, kind: str, **facts: Any) -> None:
         """Record an event and pass it on."""
@@ -135,6 +149,7 @@ class _Run:
         """All stages, from the start or from the newest checkpoint."""
         stages = self.recipe.stages
         first_stage, first_step = self.restore() if resume else (stages[0], 0)
+        self.tell("memory", **asdict(self.room))
         if self.recipe.eval.base and "base" not in self.evaluations:
             self.evaluate("base", 0)
         for stage in stages[stages.index(first_stage) :]:
@@ -156,11 +171,11 @@ class _Run:
             model=session.policy,
             parameters=session.parameters,
             optimizer=make_optimizer(session.parameters, self.recipe.optimizer),
-            reference=make_reference(session) if algorithm.needs_reference(cfg) else None,
+            reference=freeze(session.policy) if algorithm.needs_reference(cfg) else None,
             algorithm=algorithm,
             cfg=cfg,
             optimizer_cfg=self.recipe.optimizer,
-            room=self.room(stage),
+            room=self.room,
         )
         if first_step:
             newest = self.checkpoints / checkpoint.State(stage, first_step, "").name
@@ -180,21 +195,9 @@ class _Run:
             ):
                 self.save(learner, stage, done)
 
-    def room(self, stage: str) -> Room:
-        """What a stage computes at once; one that is resumed goes on as it began."""
-        cfg, session = self.recipe.optimizer, self.session
-        told = [event.payload for event in RunReader(self.out).events() if event.kind == "memory"]
-        for facts in reversed(told):
-            if facts["stage"] == stage:
-                return Room.of(facts)
-        room = open_room(session.policy, session.parameters, cfg.budget, cfg.micro_batch_tokens)
-        self.tell("memory", stage=stage, **asdict(room))
-        return room
-
     def step(self, learner: Learner, stage: str, step: int) -> StepRecord:
         """One update: draw, train, record."""
         cfg = learner.cfg
-        torch.manual_seed(seed_of(self.recipe.seed, stage, step))
         rate = learning_rate(step, cfg.steps, cfg.learning_rate, learner.optimizer_cfg)
         for group in learner.optimizer.param_groups:
             group["lr"] = rate
@@ -209,9 +212,10 @@ class _Run:
                 self.writer.write_step(record, rows)
         if (learner.room.fits, learner.room.fits_recomputed) != before:
             text = f"memory ran out; from now on {learner.room.fits} tokens at once, and this step began anew"
-            self.tell("memory", stage=stage, **asdict(learner.room))
+            self.tell("memory", **asdict(learner.room))
             self.tell("incident", what="memory", stage=stage, step=step, text=text)
         self.report(drawn.rollouts, stage, step)
+        self.watch_budget(record)
         self.explain(label, stage, step)
         return record
 
@@ -234,6 +238,14 @@ class _Run:
                 self.tell("incident", what=kind, stage=stage, step=step, text=text)
             if kind in ONCE:
                 self.told.add(kind)
+
+    def watch_budget(self, record: StepRecord) -> None:
+        """Tell, once, where a step held more than its budget."""
+        budget, most = self.recipe.optimizer.budget, record.metrics.get("memory/peak", 0.0)
+        if budget is not None and most * GB > budget and "budget" not in self.told:
+            self.told.add("budget")
+            text = f"a step held {most:.2f} GB, more than optimizer.memory, which is for forward and backward"
+            self.tell("incident", what="budget", stage=record.stage, step=record.step, text=text)
 
     def explain(self, label: LossLabel, stage: str, step: int) -> None:
         """Say what the loss means where that changed since the last step."""
@@ -281,8 +293,3 @@ class _Run:
         """Updates done so far, over all stages."""
         before = self.recipe.stages[: self.recipe.stages.index(stage)]
         return sum(self.recipe.stage(name).steps for name in before) + step
-
-
-def make_reference(session: Session) -> Reference:
-    """The policy as it is now, frozen."""
-    return AdapterReference(session.policy) if session.recipe.lora else CopyReference(session.policy)

@@ -71,7 +71,6 @@ def prove_sampler(policy: nn.Module, sampler: HFSampler) -> None:
     vocabulary = causal.config.get_text_config().vocab_size
     prompts = [torch.arange(length) % vocabulary for length in (PROMPT, PROMPT + 1)]
     drawn = sampler.generate([Request(ids, ("proof", i)) for i, ids in enumerate(prompts)], contract)
-    sampler.forget()
     samples = [
         _proof_sample(str(i), ids, each.token_ids)
         for i, (ids, each) in enumerate(zip(prompts, drawn, strict=True))

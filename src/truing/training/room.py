@@ -18,6 +18,7 @@ from torch import nn
 from truing.errors import ModelError, RecipeError
 from truing.memory import GB, free, held
 from truing.models.forward import MicroBatch, hidden_before, split
+from truing.models.lora import training_mode
 from truing.models.recompute import counting_kept, layers_of
 from truing.models.score import CHUNK_BYTES, KEPT_BYTES, autocast, causal_model
 from truing.types import Sample
@@ -27,9 +28,6 @@ SHARE = 0.75
 
 PROBES = (33, 97)
 """Tokens of the forwards on which is counted what a token keeps."""
-
-LOGITS = 2 * KEPT_BYTES + 4 * CHUNK_BYTES
-"""What scores from hidden states hold at most: tables of logits, their exponentials and gradients."""
 
 
 @dataclass(frozen=True)
@@ -98,25 +96,44 @@ class Room:
 
 
 def open_room(
-    model: nn.Module, parameters: Mapping[str, nn.Parameter], budget: int | None, most: int
+    model: nn.Module,
+    parameters: Mapping[str, nn.Parameter],
+    budget: int | None,
+    most: int,
+    *,
+    reference: bool = False,
 ) -> Room:
-    """What fits into a budget (bytes); without one, into a share of what is free now."""
+    """What fits into a budget (bytes), and into memory; without one, into a share of what is free now."""
     device = causal_model(model).device
-    now = held(device)
-    return Room.within(measure(model, parameters, now), budget or now + int(SHARE * free(device)), most)
+    now, more = held(device), free(device)
+    within = now + int(SHARE * more) if budget is None else min(budget, now + more)
+    return Room.within(measure(model, parameters, now, most, reference=reference), within, most)
 
 
-def measure(model: nn.Module, parameters: Mapping[str, nn.Parameter], now: int) -> Need:
-    """What steps on these parameters need beside the bytes held now, with no gradient and no moment yet."""
+def measure(
+    model: nn.Module, parameters: Mapping[str, nn.Parameter], now: int, most: int, *, reference: bool = False
+) -> Need:
+    """What steps on these parameters need beside the bytes held now, with no gradient and no moment yet.
+
+    The model is left in training mode: an adapter's dropout keeps its masks.
+    """
+    training_mode(model)
     trained = sum(parameter.nbytes for parameter in parameters.values())
     layers = len(layers_of(causal_model(model)))
     per_token = _kept_per_token(model, recompute=False)
-    at_once = per_token // layers if layers else 0  # the backward pass of one layer
+    at_once = per_token // layers if layers else 0  # what one layer keeps
     return Need(
-        fixed=now + 3 * trained + LOGITS,
+        fixed=now + (3 + reference) * trained + _logits(model, most),  # a gradient and two moments
+        # while a layer goes backward, its gradients and what they are made from; recomputed, all it keeps
         per_token=per_token + 2 * at_once,
         per_token_recomputed=_kept_per_token(model, recompute=True) + 3 * at_once if layers else None,
     )
+
+
+def _logits(model: nn.Module, most: int) -> int:
+    """What scores of so many tokens hold: tables of logits, their exponentials and gradients."""
+    whole = 4 * causal_model(model).config.get_text_config().vocab_size * most
+    return 2 * min(KEPT_BYTES, whole) + 4 * min(CHUNK_BYTES, whole)
 
 
 def _kept_per_token(model: nn.Module, *, recompute: bool) -> int:

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from truing.algos import Algorithm
 from truing.clock import phase
 from truing.config import OptimizerConfig
-from truing.memory import out_of_memory
+from truing.memory import give_back, out_of_memory
 from truing.models.forward import MicroBatch
 from truing.models.reference import Reference
 from truing.models.score import score
-from truing.rng import permutation
+from truing.rng import permutation, seed_of
 from truing.training.collate import collate
 from truing.training.optimizer import check_loss, clip_and_step
 from truing.training.room import Room
@@ -68,7 +68,7 @@ def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, .
     traces = []
     for inner_step, minibatch in enumerate(minibatches(samples, learner.cfg, key)):
         where = f"{'/'.join(map(str, key))}, inner step {inner_step}"
-        trace = accumulate(learner, minibatch, inner_step, where)
+        trace = accumulate(learner, minibatch, inner_step, (*key, inner_step), where)
         with phase("optimizer"):
             trace.grad_norm = clip_and_step(
                 learner.optimizer, learner.parameters, learner.optimizer_cfg.max_grad_norm, where
@@ -77,12 +77,15 @@ def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, .
     return traces
 
 
-def accumulate(learner: Learner, minibatch: list[Sample], inner_step: int, where: str) -> Trace:
+def accumulate(
+    learner: Learner, minibatch: list[Sample], inner_step: int, key: tuple[object, ...], where: str
+) -> Trace:
     """The gradient of a minibatch; begun again in smaller parts where memory runs out."""
     pulling = [sample for sample in minibatch if learner.algorithm.pulls(sample, learner.cfg)]
     denominator = learner.algorithm.denominator(minibatch, learner.cfg)
     while True:
         trace = Trace(inner_step, minibatch)
+        torch.manual_seed(seed_of(*key, "dropout"))
         try:
             for micro in learner.room.micro_batches(learner.model, pulling):
                 trace.micro_batches.append(micro)
@@ -91,8 +94,9 @@ def accumulate(learner: Learner, minibatch: list[Sample], inner_step: int, where
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
+            learner.room.shrink(trace.micro_batches[-1])
         learner.optimizer.zero_grad(set_to_none=True)
-        learner.room.shrink(trace.micro_batches[-1])
+        give_back()
 
 
 def backward(learner: Learner, micro: MicroBatch, denominator: Any, trace: Trace, where: str) -> None:

@@ -10,6 +10,7 @@ less than two standard errors is none that was seen. Finished runs are kept, and
 """
 
 import argparse
+import json
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from truing.config import load_recipe, to_toml
 from truing.record import RunReader
 
 PATHS = ("tree", "plain")
@@ -35,12 +35,7 @@ main()
 
 def run(folder: Path, arguments: Sequence[str], path: str, seed: int) -> None:
     """Train one seed on one path, where it is not trained yet."""
-    out, wanted = (
-        folder / f"{path}-s{seed}",
-        to_toml(load_recipe(arguments[0], [*arguments[1:], f"seed={seed}"])),
-    )
-    if out.is_dir() and RunReader(out).recipe() != wanted:
-        sys.exit(f"{out} is of another recipe; take another folder")
+    out = folder / f"{path}-s{seed}"
     if out.is_dir() and any(event.kind == "finished" for event in RunReader(out).events()):
         return
     program = ["-m", "truing"] if path == "tree" else ["-c", PLAIN]
@@ -80,6 +75,11 @@ def main() -> None:
     given = parser.parse_args()
     if len(given.seeds) < 2:
         parser.error("a standard error takes two seeds at least")
+    given.folder.mkdir(parents=True, exist_ok=True)
+    note = given.folder / "arguments.json"
+    if note.is_file() and json.loads(note.read_text()) != given.arguments:
+        parser.error(f"{given.folder} holds runs of {note.read_text()}; take another folder")
+    note.write_text(json.dumps(given.arguments))
     with ThreadPoolExecutor(given.jobs) as pool:
         runs = [(path, seed) for seed in given.seeds for path in PATHS]
         list(pool.map(lambda each: run(given.folder, given.arguments, *each), runs))

@@ -33,7 +33,7 @@ class ModelConfig(Part):
     threads: Positive | None = None
     """CPU threads; as many as torch takes where not given. A small model is fastest on one."""
     cuda_graphs: bool = False
-    """Record the sampler's steps as CUDA graphs. New, and not yet proven on many GPUs."""
+    """Record the sampler's steps as CUDA graphs, which spares Python. Not yet run on a GPU by us."""
 
 
 class LoraConfig(Part):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from truing.models.tree_attention import Pieces
+from truing.models.tree_attention import FLASH, Pieces
 
 ROOM = 64
 """Tables grow by so many tokens at a time."""
@@ -25,6 +25,7 @@ class Tails:
 
     def __init__(self, tails: Sequence[Tail]) -> None:
         self.lengths = [tail.length for tail in tails]
+        self._beyond: Tensor | None = None
         self.tables: dict[int, Tensor] = {}
         filled = next((tail for tail in tails if tail.length), Tail())
         for layer, held in filled.layers.items():
@@ -41,7 +42,7 @@ class Tails:
 
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows only."""
-        self.lengths = [self.lengths[i] for i in rows]
+        self.lengths, self._beyond = [self.lengths[i] for i in rows], None
         room = _room(max(self.lengths, default=0))
         index = torch.tensor(rows, dtype=torch.long)
         self.tables = {layer: table[:, index, :, :room] for layer, table in self.tables.items()}
@@ -49,6 +50,7 @@ class Tails:
     def advance(self, counts: Sequence[int]) -> None:
         """All layers have the new tokens now."""
         self.lengths = [length + n for length, n in zip(self.lengths, counts, strict=True)]
+        self._beyond = None
 
     def meet(
         self, layer: int, met: Pieces, key: Tensor, value: Tensor, scale: float, counts: Sequence[int]
@@ -59,7 +61,9 @@ class Tails:
             rows, lengths = torch.arange(len(counts)), torch.tensor(self.lengths)
             keys[rows, :, lengths] = key[0].transpose(0, 1)
             values[rows, :, lengths] = value[0].transpose(0, 1)
-            met.begin(slice(None), *_one_each(met.query, keys, values, scale, lengths + 1))
+            if self._beyond is None:
+                self._beyond = _beyond(lengths + 1)
+            met.begin(slice(None), *_one_each(met.query, keys, values, self._beyond, scale))
             return
         start = 0
         for i, (held, n) in enumerate(zip(self.lengths, counts, strict=True)):
@@ -87,21 +91,26 @@ def _room(length: int) -> int:
     return -(-length // ROOM) * ROOM
 
 
+def _beyond(lengths_N: Tensor) -> Tensor:
+    """What to add to scores so that each row meets its first ``lengths_N`` keys: [N, 1, 1, longest]."""
+    longest = int(lengths_N.max())
+    beyond = torch.arange(longest) >= lengths_N[:, None]
+    return torch.zeros(len(lengths_N), longest).masked_fill(beyond, -torch.inf)[:, None, None]
+
+
 def _one_each(
-    query: Tensor, keys: Tensor, values: Tensor, scale: float, lengths_N: Tensor
+    query: Tensor, keys: Tensor, values: Tensor, beyond: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """One query of each row meets the first ``lengths_N`` keys of its table; heads with one key together.
+    """One query of each row meets the keys of its table, less those that are ``beyond``.
 
     query [1, heads, N, D] → what is found, like it, and the log of the sum of exponentials [1, heads, N].
     """
-    rows, key_heads, _, width = keys.shape
-    longest = int(lengths_N.max())
-    keys, values = keys[:, :, :longest], values[:, :, :longest]
-    query = query[0].transpose(0, 1).reshape(rows, key_heads, -1, width)
-    scores = query @ keys.transpose(2, 3) * scale  # [N, key heads, heads each, longest]
-    if int(lengths_N.min()) < longest:
-        beyond = torch.arange(longest) >= lengths_N[:, None]
-        scores = scores.masked_fill(beyond[:, None, None], -torch.inf)
-    lse = scores.logsumexp(-1)
-    found = (scores - lse[..., None]).exp() @ values
-    return found.reshape(rows, -1, width).transpose(0, 1)[None], lse.reshape(rows, -1).t()[None]
+    met = slice(beyond.shape[-1])
+    found, lse = FLASH(
+        query[0].transpose(0, 1)[:, :, None],
+        *(keys[:, :, met], values[:, :, met]),
+        *(0.0, False),
+        attn_mask=beyond.to(query.dtype),
+        scale=scale,
+    )
+    return found[:, :, 0].transpose(0, 1)[None], lse[:, :, 0].t()[None]

@@ -29,7 +29,7 @@ def bench() -> None:
 def trl(
     case: Annotated[str, typer.Option(help=CASE)] = "long",
     pairs: Annotated[int, typer.Option(min=1, help="turns that each side takes")] = 3,
-    steps: Annotated[int, typer.Option(min=2, help="steps of a turn; the last one counts")] = 2,
+    steps: Annotated[int, typer.Option(min=2, help="steps of a turn; the last one counts")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """A step of GRPO against TRL's GRPOTrainer at its fastest: same model, prompts, group and lengths."""

@@ -107,11 +107,12 @@ def test_generation_is_compared_by_medians_over_jobs_with_other_seeds(monkeypatc
     rates = {"truing": iter([10, 30, 20]), "hf": iter([5, 5, 50]), "vllm": iter([40, 40, 1])}
     jobs = []
 
-    def run(name, command):
+    def run(what, command, remedy):
+        name = what.split()[1]
         jobs.append(json.loads(Path(command[-1]).read_text()))
         return {"tokens": next(rates[name]) * 2.0, "seconds": 2.0}
 
-    monkeypatch.setattr(generation, "_run", run)
+    monkeypatch.setattr(generation, "measured", run)
     monkeypatch.setattr(generation, "MODEL", "tiny")
     found = generation.compare(rows=4, pairs=3, vllm=tmp_path / "python")
     assert (found["ratio_hf"], found["ratio_vllm"]) == (4.0, 0.5)

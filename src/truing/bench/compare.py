@@ -4,6 +4,7 @@ import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -33,11 +34,13 @@ def compare(case: Case, pairs: int, steps: int) -> dict[str, Any]:
 def run_side(side: str, case: Case, steps: int) -> dict[str, float]:
     """What one process measured."""
     command = [sys.executable, "-m", "truing.bench.side", side, json.dumps(asdict(case)), str(steps)]
+    remedy = "it needs the peer: pip install truing[bench]" if side == "trl" else ""
+    return measured(f"the {side} side of case {case.name!r}", command, remedy)
+
+
+def measured(what: str, command: Sequence[str], remedy: str = "") -> dict[str, float]:
+    """The last JSON object that a process prints."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise BenchError(
-            f"the {side} side of case {case.name!r} failed",
-            got=done.stderr[-2000:],
-            remedy="it needs the peer: pip install truing[bench]" if side == "trl" else "",
-        )
-    return json.loads(done.stdout.splitlines()[-1])
+        raise BenchError(f"{what} failed", got=done.stderr[-2000:], remedy=remedy)
+    return json.loads(next(line for line in done.stdout.splitlines()[::-1] if line.startswith("{")))

@@ -5,7 +5,6 @@ python -m truing.bench.generation truing|hf JOB.json
 
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +17,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from truing.bench.cases import MODEL, Case
-from truing.bench.compare import BenchError
+from truing.bench.compare import measured
 from truing.contract import SamplingContract
 from truing.memory import keep_freed_memory
 from truing.models.load import load, load_tokenizer
@@ -63,7 +62,14 @@ def _turn(commands: Mapping[str, Sequence[str]], job: Mapping[str, Any]) -> dict
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "job.json"
         file.write_text(json.dumps(job))
-        return {name: _run(name, [*command, str(file)]) for name, command in commands.items()}
+        return {
+            name: measured(
+                f"the {name} side of generation",
+                [*command, str(file)],
+                "--vllm is a Python that can import vllm" if name == "vllm" else "",
+            )
+            for name, command in commands.items()
+        }
 
 
 def job(rows: int, seed: int) -> dict[str, Any]:
@@ -126,17 +132,6 @@ def _timed(draw: Any) -> dict[str, float]:
     draw(0)
     started = time.perf_counter()
     return {"tokens": draw(1), "seconds": time.perf_counter() - started}
-
-
-def _run(name: str, command: list[str]) -> dict[str, float]:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise BenchError(
-            f"the {name} side of generation failed",
-            got=done.stderr[-2000:],
-            remedy="--vllm is a Python that can import vllm" if name == "vllm" else "",
-        )
-    return json.loads(next(line for line in done.stdout.splitlines()[::-1] if line.startswith('{"tokens"')))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import torch
 from peft.tuners import lora
 from torch import nn
 
-from truing.models.linear import OneDnnLinear, OneDnnLora, packed, use_onednn
+from truing.models.linear import OneDnnLinear, OneDnnLora, use_onednn
 from truing.models.load import load
 from truing.models.lora import add_lora
 
@@ -118,45 +118,3 @@ def test_with_dropout_or_without_the_adapter_peft_computes():
     ids = torch.arange(40, 60)[None]
     with policy.disable_adapter(), by_peft.disable_adapter(), torch.no_grad():
         assert torch.equal(policy(ids).logits, by_peft(ids).logits)
-
-
-@pytest.mark.parametrize("rows", [1, 2, 7, 64, 700])
-@pytest.mark.parametrize("shape", [(24, 7), (576, 1536), (1000, 33)])
-def test_packed_weights_give_the_same_products_bit_for_bit(shape, rows):
-    torch.manual_seed(0)
-    quick = nn.Sequential(nn.Linear(*shape))
-    use_onednn(quick)
-    x = torch.randn(rows, shape[0])
-    with torch.no_grad():
-        before = quick(x)
-        with packed(quick):
-            assert quick[0].packed is not None
-            assert torch.equal(quick(x), before)
-        assert quick[0].packed is None
-
-
-def test_packing_is_for_drawing_alone_and_for_what_onednn_computes():
-    quick, _ = pair(bias=False)
-    x = torch.randn(5, 24)
-    with packed(quick):
-        quick(x).sum().backward()
-    torch.testing.assert_close(quick.weight.grad, x.sum(0).expand(7, 24))
-    with packed(quick.bfloat16()):
-        assert quick.packed is None
-
-
-def test_nothing_is_packed_where_memory_is_short(monkeypatch):
-    quick, _ = pair(bias=False)
-    monkeypatch.setattr("truing.models.linear.free", lambda device: 2 * quick.weight.nbytes)
-    with packed(quick):
-        assert quick.packed is None
-    monkeypatch.setattr("truing.models.linear.free", lambda device: 2 * quick.weight.nbytes + 1)
-    with packed(quick):
-        assert quick.packed is not None
-
-
-def test_copies_are_freed_where_drawing_fails():
-    quick, _ = pair(bias=False)
-    with pytest.raises(KeyboardInterrupt), packed(quick):
-        raise KeyboardInterrupt
-    assert quick.packed is None

@@ -4,32 +4,37 @@ On a CPU torch gives fp32 products to MKL, which uses less than half of what som
 GFLOP/s on two cores of an AMD EPYC). oneDNN comes with torch, which asks it for other things only.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from peft.tuners import lora
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from truing.memory import free
+
+class Packed(Protocol):
+    """The weight of a layer once more, in a layout that is read faster."""
+
+    def product(self, layer: nn.Linear, x: Tensor) -> Tensor:
+        """What the layer gives for x [..., in]."""
+        ...
 
 
 class OneDnnLinear(nn.Linear):
     """A linear layer in all but who computes it. Other dtypes and devices are left to torch."""
 
-    packed: Tensor | None = None  # the weight again, while ``packed`` says so
+    packed: Packed | None = None  # while ``packed.packed`` says so
 
     def forward(self, input: Tensor) -> Tensor:
         """The product x Wᵀ + b, with gradients."""
-        if not _mine(input, self.weight):
+        if not mine(input, self.weight):
             return super().forward(input)
         if torch.is_grad_enabled():
             return _Linear.apply(input, self.weight, self.bias)
         one = input.numel() == self.in_features  # a row alone is computed otherwise, and rounds otherwise
-        weight = self.weight if one or self.packed is None else self.packed
-        return _product(input.contiguous(), weight, self.bias)
+        if one or self.packed is None:
+            return product(input.contiguous(), self.weight, self.bias)
+        return self.packed.product(self, input)
 
 
 class OneDnnLora(lora.Linear):
@@ -39,7 +44,7 @@ class OneDnnLora(lora.Linear):
         """The product x Wᵀ + b + scaling · x Aᵀ Bᵀ, with gradients of all but W and b."""
         base, names = self.get_base_layer(), [name for name in self.active_adapters if name in self.lora_A]
         plain = len(names) == 1 and not (args or kwargs or self.disable_adapters or self.merged)
-        if not plain or not isinstance(base, OneDnnLinear) or not _mine(x, base.weight):
+        if not plain or not isinstance(base, OneDnnLinear) or not mine(x, base.weight):
             return super().forward(x, *args, **kwargs)
         a, b, dropout = (held[names[0]] for held in (self.lora_A, self.lora_B, self.lora_dropout))
         drops = dropout.training and not isinstance(dropout, nn.Identity)
@@ -58,26 +63,6 @@ def use_onednn(model: nn.Module) -> None:
             module.__class__ = quick[type(module)]
 
 
-@contextmanager
-def packed(model: nn.Module) -> Iterator[None]:
-    """Within the block products without gradients read weights in the layout that oneDNN reads fastest.
-
-    They are the same to the last bit. Weights must not change in the block: copies of them are read. Where
-    memory is short there are none.
-    """
-    layers = [part for part in model.modules() if type(part) is OneDnnLinear]
-    layers = [layer for layer in layers if _mine(layer.weight, layer.weight)]
-    if 2 * sum(layer.weight.nbytes for layer in layers) >= free(torch.device("cpu")):
-        layers = []
-    try:
-        for layer in layers:
-            layer.packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach())
-        yield
-    finally:
-        for layer in layers:
-            layer.packed = None
-
-
 class _Linear(torch.autograd.Function):
     """y = x Wᵀ + b for x [..., in], W [out, in], b [out]."""
 
@@ -85,7 +70,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[override]
         x = x.contiguous()
         ctx.save_for_backward(x, weight)
-        return _product(x, weight, bias)
+        return product(x, weight, bias)
 
     @staticmethod
     @once_differentiable
@@ -96,8 +81,8 @@ class _Linear(torch.autograd.Function):
         grad = grad.contiguous()
         grad_NO, x_NI = grad.view(-1, weight.shape[0]), x.view(-1, weight.shape[1])
         return (
-            _product(grad, weight.t()) if wants_x else None,
-            _product(grad_NO.t(), x_NI.t()) if wants_weight else None,
+            product(grad, weight.t()) if wants_x else None,
+            product(grad_NO.t(), x_NI.t()) if wants_weight else None,
             grad_NO.sum(0) if wants_bias else None,
         )
 
@@ -111,10 +96,10 @@ class _Adapted(torch.autograd.Function):
     ) -> Tensor:
         x = x.contiguous()
         x_NI = x.view(-1, x.shape[-1])
-        down_NR = _product(x_NI, a)
+        down_NR = product(x_NI, a)
         ctx.save_for_backward(x_NI, weight, a, b, down_NR)
         ctx.scaling = scaling
-        out_NO = _product(x_NI, weight, bias).addmm_(down_NR, b.t(), alpha=scaling)
+        out_NO = product(x_NI, weight, bias).addmm_(down_NR, b.t(), alpha=scaling)
         return out_NO.view(*x.shape[:-1], -1)
 
     @staticmethod
@@ -123,25 +108,25 @@ class _Adapted(torch.autograd.Function):
         """With g = s · ∂y B: ∂x = ∂y W + g A, ∂A = gᵀ x, ∂B = s · ∂yᵀ (x Aᵀ)."""
         x_NI, weight, a, b, down_NR = ctx.saved_tensors
         grad_NO = grad.contiguous().view(-1, weight.shape[0])
-        up_NR = _product(grad_NO, b.t()).mul_(ctx.scaling)
+        up_NR = product(grad_NO, b.t()).mul_(ctx.scaling)
         wants_x, _, _, wants_a, wants_b, _ = ctx.needs_input_grad
         return (
-            _product(grad_NO, weight.t()).addmm_(up_NR, a).view(*grad.shape[:-1], -1) if wants_x else None,
+            product(grad_NO, weight.t()).addmm_(up_NR, a).view(*grad.shape[:-1], -1) if wants_x else None,
             None,
             None,
-            _product(up_NR.t(), x_NI.t()) if wants_a else None,
-            _product(grad_NO.t(), down_NR.t()).mul_(ctx.scaling) if wants_b else None,
+            product(up_NR.t(), x_NI.t()) if wants_a else None,
+            product(grad_NO.t(), down_NR.t()).mul_(ctx.scaling) if wants_b else None,
             None,
         )
 
 
-def _mine(x: Tensor, weight: Tensor) -> bool:
+def mine(x: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN computes this product."""
     fp32 = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
     return fp32 and x.numel() > 0 and weight.is_contiguous()
 
 
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Of x [..., in] and a weight [out, in]: [..., out].
 
     Each is a table in memory or one transposed: with other strides oneDNN takes a thousand times longer.

@@ -15,7 +15,7 @@ from transformers import (
 
 from truing.errors import ModelError
 from truing.models.digest import digest
-from truing.models.gated import keep_less
+from truing.models.lean import keep_less
 from truing.models.linear import use_onednn
 from truing.models.locate import first_line, locate
 from truing.models.quiet import no_progress_bars

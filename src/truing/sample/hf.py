@@ -16,7 +16,7 @@ from truing.clock import phase
 from truing.contract import SamplingContract
 from truing.errors import DataError, ModelError
 from truing.models.forward import check_positions, no_tree
-from truing.models.linear import packed
+from truing.models.packed import packed
 from truing.sample.drawing import Completion, Request, Row, draw_ids
 from truing.sample.graphs import GraphRows
 from truing.sample.padded import PaddedRows

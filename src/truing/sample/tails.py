@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ class Tails:
 
     def __init__(self, tails: Sequence[Tail]) -> None:
         self.lengths = [tail.length for tail in tails]
-        self._beyond: Tensor | None = None
+        self._next: _Next | None = None
         self.tables: dict[int, Tensor] = {}
         filled = next((tail for tail in tails if tail.length), Tail())
         for layer, held in filled.layers.items():
@@ -42,7 +43,7 @@ class Tails:
 
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows only."""
-        self.lengths, self._beyond = [self.lengths[i] for i in rows], None
+        self.lengths, self._next = [self.lengths[i] for i in rows], None
         room = _room(max(self.lengths, default=0))
         index = torch.tensor(rows, dtype=torch.long)
         self.tables = {layer: table[:, index, :, :room] for layer, table in self.tables.items()}
@@ -50,21 +51,20 @@ class Tails:
     def advance(self, counts: Sequence[int]) -> None:
         """All layers have the new tokens now."""
         self.lengths = [length + n for length, n in zip(self.lengths, counts, strict=True)]
-        self._beyond = None
+        self._next = None
 
     def meet(
         self, layer: int, met: Pieces, key: Tensor, value: Tensor, scale: float, counts: Sequence[int]
     ) -> None:
         """Let each row's new queries, ``counts`` of them, meet what it holds and themselves; hold them."""
-        keys, values = self._table(layer, key, counts)
+        table = self._table(layer, key, counts)
         if max(counts) == 1:
-            rows, lengths = torch.arange(len(counts)), torch.tensor(self.lengths)
-            keys[rows, :, lengths] = key[0].transpose(0, 1)
-            values[rows, :, lengths] = value[0].transpose(0, 1)
-            if self._beyond is None:
-                self._beyond = _beyond(lengths + 1)
-            met.begin(slice(None), *_one_each(met.query, keys, values, self._beyond, scale))
+            self._next = self._next or _Next.after(self.lengths)
+            rows, place, beyond = self._next
+            table[:, rows, :, place] = torch.stack([key[0], value[0]]).permute(2, 0, 1, 3)
+            met.begin(slice(None), *_one_each(met.query, *table, beyond, scale))
             return
+        keys, values = table
         start = 0
         for i, (held, n) in enumerate(zip(self.lengths, counts, strict=True)):
             new = slice(start, start + n)
@@ -91,11 +91,20 @@ def _room(length: int) -> int:
     return -(-length // ROOM) * ROOM
 
 
-def _beyond(lengths_N: Tensor) -> Tensor:
-    """What to add to scores so that each row meets its first ``lengths_N`` keys: [N, 1, 1, longest]."""
-    longest = int(lengths_N.max())
-    beyond = torch.arange(longest) >= lengths_N[:, None]
-    return torch.zeros(len(lengths_N), longest).masked_fill(beyond, -torch.inf)[:, None, None]
+class _Next(NamedTuple):
+    """Where each of N rows holds its next token, and what it then meets; the same in every layer."""
+
+    rows_N: Tensor
+    place_N: Tensor
+    beyond: Tensor  # [N, 1, 1, longest], to add to scores: −∞ beyond a row's own
+
+    @classmethod
+    def after(cls, lengths: Sequence[int]) -> "_Next":
+        """With rows of these lengths."""
+        place_N = torch.tensor(lengths)
+        beyond = torch.arange(max(lengths) + 1) > place_N[:, None]
+        scores = torch.zeros(beyond.shape).masked_fill(beyond, -torch.inf)
+        return cls(torch.arange(len(lengths)), place_N, scores[:, None, None])
 
 
 def _one_each(

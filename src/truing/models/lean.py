@@ -1,0 +1,112 @@
+"""Modules of Llama's kind that pass over memory less often, and keep less for the backward pass.
+
+A gated MLP, a(x Wᵍ) · (x Wᵘ), keeps three of its widest tensors instead of four: what a(·) gave is computed
+again. A norm keeps its input and one number per token.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
+
+
+class LeanMlp(nn.Module):
+    """A gated MLP with the parts that transformers gives it."""
+
+    gate_proj: nn.Module
+    up_proj: nn.Module
+    down_proj: nn.Module
+    act_fn: nn.Module
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The product, projected back."""
+        gate, up = self.gate_proj(x), self.up_proj(x)
+        if not torch.is_grad_enabled():
+            return self.down_proj(self.act_fn(gate) * up)
+        return self.down_proj(_Gated.apply(gate, up, self.act_fn))
+
+
+class LeanNorm(nn.Module):
+    """A root mean square norm with the parts that transformers gives it."""
+
+    weight: Tensor
+    variance_epsilon: float
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Each token's numbers over the root of their mean square, times the weight."""
+        if not torch.is_grad_enabled():
+            return self.weight * (x.float() * _scale(x, self.variance_epsilon)).to(x.dtype)
+        return _Normed.apply(x, self.weight, self.variance_epsilon)
+
+
+def keep_less(model: nn.Module) -> None:
+    """Let MLPs and norms of a model keep less: those whose forward is Llama's, word for word.
+
+    Others may clamp or scale on the way, which no trial would show; and what an activation learns would get
+    no gradient.
+    """
+    for module in model.modules():
+        if _computes_as(LlamaMLP, module) and not list(module.act_fn.parameters()):
+            module.__class__ = LeanMlp
+        elif _computes_as(LlamaRMSNorm, module):
+            module.__class__ = LeanNorm
+
+
+def _computes_as(plain: type[nn.Module], module: nn.Module) -> bool:
+    """Whether a module has the forward of a plain one: Qwen, Mistral and others copy Llama's."""
+    one, other = (getattr(kind.forward, "__code__", None) for kind in (type(module), plain))
+    if one is None or other is None or one.co_freevars:  # of a wrapped forward only the wrapper would be seen
+        return False
+    return (one.co_code, one.co_names, one.co_consts) == (other.co_code, other.co_names, other.co_consts)
+
+
+def _scale(x: Tensor, eps: float) -> Tensor:
+    """One over the root of the mean square: [..., 1] in float32."""
+    return x.float().square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+
+
+class _Gated(torch.autograd.Function):
+    """a(gate) · up for gate and up [..., inner]."""
+
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor, act: nn.Module) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(gate, up)
+        ctx.act = act
+        return act(gate) * up
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        """∂gate = a'(gate) · up · ∂, ∂up = a(gate) · ∂."""
+        gate, up = ctx.saved_tensors
+        with torch.enable_grad():
+            gate = gate.detach().requires_grad_()
+            opened = ctx.act(gate)
+        (grad_gate,) = torch.autograd.grad(opened, gate, grad * up)
+        return grad_gate, opened.detach() * grad, None
+
+
+class _Normed(torch.autograd.Function):
+    """w · n for n = s x, s = 1 / √(mean x² + ε), x [..., D], w [D]."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:  # type: ignore[override]
+        scale = _scale(x, eps)
+        ctx.save_for_backward(x, weight, scale)
+        return weight * (x.float() * scale).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        """∂x = s (w ∂ − n · mean(n · w ∂)), ∂w = Σ n ∂."""
+        x, weight, scale = ctx.saved_tensors
+        n = x.float() * scale
+        wants_x, wants_weight, _ = ctx.needs_input_grad
+        of_weight = (n * grad).sum_to_size(weight.shape).to(weight.dtype) if wants_weight else None
+        if not wants_x:
+            return None, of_weight, None
+        of_n = grad.float() * weight
+        along_n = (n * of_n).mean(-1, keepdim=True)
+        return of_n.addcmul_(n, along_n, value=-1).mul_(scale).to(x.dtype), of_weight, None

@@ -1,6 +1,7 @@
 """Ratios and bounds by hand; what the two sides measure is theirs."""
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,23 +85,55 @@ def test_the_head_is_the_embedding(tmp_path):
     assert weights_of(tmp_path) == Weights(body=3, head=10, queries=4 * 6)
 
 
-def test_shares_are_of_the_better_of_what_was_measured_before_and_after(monkeypatch, tmp_path):
-    before = {"torch": 100.0, "oneDNN": 300.0, "read": 8.0}
-    rates = iter([before, {"torch": 200.0, "oneDNN": 250.0, "read": 9.0}])
-    monkeypatch.setattr(limit_module, "_measured", lambda gpu: next(rates))
-    parts = {"prefill": 4.0, "decode": 2.0, "forward": 1.0, "backward": 1.0, "optimizer": 9.0, "record": 0.1}
-    step = SimpleNamespace(seconds=20.0, record=SimpleNamespace(seconds=parts))
+def test_shares_are_of_the_better_of_what_was_measured_around_a_step(monkeypatch, tmp_path):
+    rates = [
+        {
+            "torch": 900.0,
+            "oneDNN": 900.0,
+            "read": 90.0,
+        },  # of no step that counts
+        {"torch": 100.0, "oneDNN": 300.0, "read": 8.0},
+        {"torch": 200.0, "oneDNN": 250.0, "read": 9.0},
+        {"torch": 200.0, "oneDNN": 350.0, "read": 9.0},
+        {"torch": 200.0, "oneDNN": 150.0, "read": 9.0},
+    ]
+    monkeypatch.setattr(limit_module, "_measured", lambda gpu: rates[len(given_up)])
+    given_up, parts = [], {"prefill": 4.0, "decode": 2.0, "optimizer": 9.0, "record": 0.1}
+    took = [(50.0, 50.0, 90.0), (50.0, 50.0, 90.0), (1.0, 1.0, 20.0), (2.0, 3.0, 30.0), (0.5, 0.5, 40.0)]
+    steps = [
+        SimpleNamespace(
+            seconds=whole, record=SimpleNamespace(seconds=parts | {"forward": forward, "backward": backward})
+        )
+        for forward, backward, whole in took
+    ]
+
+    def run(case, count, between):
+        for step in steps[:count]:
+            between()
+            given_up.append(step)
+        return given_up
+
     least = {"prefill": 1.0, "decode": 1.0, "forward": 0.5, "backward": 0.4, "optimizer": 3.0}
     given = []
-    monkeypatch.setattr(limit_module, "last_step", lambda case, steps: step)
+    monkeypatch.setattr(limit_module, "run", run)
     monkeypatch.setattr(limit_module, "bounds", lambda *args: given.append(args[3]) or least)
     monkeypatch.setattr(limit_module, "weights_of", lambda folder: Weights(1, 1, 1))
-    found = limit(replace(SMALL, model=str(tmp_path)), steps=2)
-    assert given == [Rates(gemm=300.0, read=9.0, weight=4)]
+    found = limit(replace(SMALL, model=str(tmp_path)), steps=5)
+    assert [rate.gemm for rate in given] == [300.0, 350.0, 350.0]
+    assert {(rate.read, rate.weight) for rate in given} == {(9.0, 4)}
+    assert found["step"] == 30.0
     assert found["parts"]["prefill"] == {"seconds": 4.0, "bound": 1.0, "share": 0.25}
-    assert found["share_forward_backward"] == pytest.approx({"torch": 0.675, "oneDNN": 0.45})
-    assert found["share_record"] == pytest.approx(0.005)
-    assert found["next"] == "optimizer"
+    assert found["share_forward_backward"]["oneDNN"] == pytest.approx(0.45)
+    assert found["share_forward_backward"]["torch"] == pytest.approx(0.675)
+    assert found["share_record"] == pytest.approx(0.1 / 30)
+    assert (found["next"], found["steps"]) == ("optimizer", 3)
+
+
+def test_what_is_done_between_steps_is_in_the_time_of_none():
+    pauses = []
+    taken = ours.run(replace(SMALL, model="tiny"), 3, between=lambda: pauses.append(time.sleep(2)))
+    assert len(taken) == len(pauses) == 3
+    assert all(step.seconds < 2 for step in taken[1:])
 
 
 def test_generation_is_compared_by_medians_over_jobs_with_other_seeds(monkeypatch, tmp_path):
@@ -153,7 +186,7 @@ TALK = Case("talk", "", 2, 2, new_tokens=5, lora=True, system_sums=1, replies=2,
 
 
 def test_a_talk_has_its_turns_all_of_one_length_closed_by_a_stop_that_nobody_chose():
-    samples = ours.last_step(TALK, 2).record.samples
+    samples = ours.run(TALK, 2)[-1].record.samples
     assert len(samples) == 4
     for sample in samples:
         assert len(sample.turns) == 3
@@ -175,7 +208,7 @@ def test_a_model_of_a_shape_is_made_once_and_trains(monkeypatch, tmp_path):
     made = weights.stat().st_mtime_ns
     assert AutoModelForCausalLM.from_pretrained(weights.parent).config.model_type == "qwen3"
     case = replace(CASES["gpu-0.6b"], gpu=False, prompts=1, group_size=2, new_tokens=4, sums=1)
-    assert len(ours.last_step(case, 2).record.samples) == 2
+    assert len(ours.run(case, 2)[-1].record.samples) == 2
     assert weights.stat().st_mtime_ns == made
 
 

@@ -6,7 +6,10 @@ norms and Python are what a part may take beyond it.
 """
 
 import math
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from transformers import AutoConfig
 
 from truing.bench.cases import Case
 from truing.bench.machine import gemm_rates, read_rate
-from truing.bench.ours import last_step
+from truing.bench.ours import Step, run
 from truing.bench.shapes import folder_of
 from truing.models.tree import Tree, grow
 from truing.types import StepRecord
@@ -43,35 +46,62 @@ class Rates:
 
 
 def limit(case: Case, steps: int) -> dict[str, Any]:
-    """Seconds of each part of the last step, its bound, and the share of the bound that was reached."""
-    before = _measured(case.gpu)
-    step = last_step(case, steps)
-    best = {name: max(rate, before[name]) for name, rate in _measured(case.gpu).items()}  # it varies
-    products = {name: rate for name, rate in best.items() if name != "read"}
-    rates = Rates(max(products.values()), best["read"], 2 if case.gpu else 4)
-    bound = bounds(case, step.record, weights_of(folder_of(case.model)), rates)
-    seconds = step.record.seconds
-    parts = {
-        name: {"seconds": seconds[name], "bound": least, "share": least / seconds[name]}
-        for name, least in bound.items()
-    }
-    both = (bound["forward"] + bound["backward"]) / (seconds["forward"] + seconds["backward"])
+    """Seconds of each part of a step, its bound, and the share of the bound that was reached.
+
+    Medians over all steps but the first two, which still ask for fresh memory. The machine varies: a step's
+    bound is by the better of what it could do right before and right after.
+    """
+    seen: list[dict[str, float]] = []
+    taken = run(case, steps, between=lambda: seen.append(_measured(case.gpu)))
+    weights = weights_of(folder_of(case.model))
+    around = [_better(*pair) for pair in pairwise(seen[1:])]
+    each = [_of_step(case, *given, weights) for given in zip(taken[2:], around, strict=True)]
+    found = {name: _middle([facts[name] for facts in each]) for name in each[0]}
+    parts = found["parts"]
+    above = {name: part["seconds"] - part["bound"] for name, part in parts.items()}
     return {
         "case": case.name,
         "threads": torch.get_num_threads(),
-        "read_gb_s": rates.read / 1e9,
+        "steps": len(each),
+        **found,
+        "next": max(above, key=above.__getitem__),
+    }
+
+
+def _of_step(case: Case, step: Step, seen: Mapping[str, float], weights: Weights) -> dict[str, Any]:
+    """One step against what the machine could do around it."""
+    products = {name: rate for name, rate in seen.items() if name != "read"}
+    rates = Rates(max(products.values()), seen["read"], 2 if case.gpu else 4)
+    bound, seconds = bounds(case, step.record, weights, rates), step.record.seconds
+    both = (bound["forward"] + bound["backward"]) / (seconds["forward"] + seconds["backward"])
+    return {
         "step": step.seconds,
-        "parts": parts,
+        "read_gb_s": rates.read / 1e9,
+        "parts": {
+            name: {"seconds": seconds[name], "bound": least, "share": least / seconds[name]}
+            for name, least in bound.items()
+        },
         "gemm_gflops": {name: rate / 1e9 for name, rate in products.items()},
         "share_forward_backward": {name: both * rates.gemm / rate for name, rate in products.items()},
         "share_record": seconds["record"] / step.seconds,
-        "next": max(parts, key=lambda name: parts[name]["seconds"] - parts[name]["bound"]),
     }
+
+
+def _middle(facts: Sequence[Any]) -> Any:
+    """The median of each number of facts that are alike."""
+    if isinstance(facts[0], Mapping):
+        return {name: _middle([each[name] for each in facts]) for name in facts[0]}
+    return statistics.median(facts)
 
 
 def _measured(gpu: bool) -> dict[str, float]:
     """What the machine does now."""
     return gemm_rates(gpu) | {"read": read_rate(gpu)}
+
+
+def _better(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """The better of each rate."""
+    return {name: max(rate, after[name]) for name, rate in before.items()}
 
 
 def bounds(case: Case, record: StepRecord, weights: Weights, rates: Rates) -> dict[str, float]:

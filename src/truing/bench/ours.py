@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ def _closed(drawn: Completion, stop: int) -> Completion:
 
 @dataclass(frozen=True)
 class Step:
-    """The last step of a run, and its seconds from the end of the one before."""
+    """One step of a run, and its seconds since the one before, or since the start."""
 
     seconds: float
     record: StepRecord
@@ -95,20 +95,22 @@ class Step:
 
 def measure(case: Case, steps: int) -> dict[str, float]:
     """Seconds of the last of ``steps`` steps, and of its parts."""
-    step = last_step(case, steps)
+    step = run(case, steps)[-1]
     generate = step.record.seconds["prefill"] + step.record.seconds["decode"]
     return {"step": step.seconds, "generate": generate, "train": step.seconds - generate}
 
 
-def last_step(case: Case, steps: int) -> Step:
-    """Run the case, in a folder that is gone afterwards."""
-    ended: list[float] = []
-    records: list[StepRecord] = []
+def run(case: Case, steps: int, between: Callable[[], None] = lambda: None) -> list[Step]:
+    """The steps of a run, whose folder is gone afterwards; none holds the time of what is ``between``."""
+    taken: list[Step] = []
+    since = time.perf_counter()
 
     def watch(kind: str, facts: Mapping[str, Any]) -> None:
+        nonlocal since
         if kind == "step":
-            ended.append(time.perf_counter())
-            records.append(facts["record"])
+            taken.append(Step(time.perf_counter() - since, facts["record"]))
+            between()
+            since = time.perf_counter()
 
     env = TalkingSums(case, steps) if case.replies else Sums(case, steps)
     plain, session.HFSampler = session.HFSampler, Closing if case.replies else HFSampler
@@ -117,7 +119,7 @@ def last_step(case: Case, steps: int) -> Step:
             train(recipe(case, steps), env=env, out=Path(folder) / "run", watch=watch)
     finally:
         session.HFSampler = plain
-    return Step(ended[-1] - ended[-2], records[-1])
+    return taken
 
 
 def recipe(case: Case, steps: int) -> dict[str, Any]:

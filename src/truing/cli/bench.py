@@ -50,7 +50,7 @@ def trl(
 @app.command()
 def limit(
     case: Annotated[str, typer.Option(help=CASE)] = "long",
-    steps: Annotated[int, typer.Option(min=2, help="steps to run; the last one counts")] = 2,
+    steps: Annotated[int, typer.Option(min=3, help="steps to run; all but the first two count")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """The parts of a step against what this machine can do, and what to mend next."""

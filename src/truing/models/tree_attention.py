@@ -151,13 +151,16 @@ class _Branches(torch.autograd.Function):
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         """Flash attention takes its softmax from ``lse``: given that of the whole path, pieces add up."""
         q, k, v, out, lse = ctx.saved_tensors
-        grads = [torch.zeros_like(each) for each in (q, k, v)]
+        grads = [torch.empty_like(each) for each in (q, k, v)]
         for keys, queries, causal in _meetings(ctx.segments):
             given = [grad_out[:, :, queries], q[:, :, queries], k[:, :, keys], v[:, :, keys]]
             whole = [out[:, :, queries], lse[:, :, queries]]
             pieces = FLASH_BACKWARD(*given, *whole, 0.0, causal, scale=ctx.scale)
             for grad, where, piece in zip(grads, (queries, keys, keys), pieces, strict=True):
-                grad[:, :, where] += piece
+                if causal:  # the first that these tokens get
+                    grad[:, :, where] = piece
+                else:
+                    grad[:, :, where] += piece
         return (*grads, None, None)
 
 

@@ -181,9 +181,7 @@ def _ban_stops(scores_NV: Tensor, contract: SamplingContract, generated_NH: Tens
     stops_S = torch.tensor(contract.stop_ids, dtype=torch.int64, device=scores_NV.device)
     _check_ids("stop_ids", stops_S, 0, scores_NV.shape[1])
     early_N = (generated_NH >= 0).sum(dim=1) < contract.min_new_tokens
-    stop_V = torch.zeros(scores_NV.shape[1], dtype=torch.bool, device=scores_NV.device)
-    stop_V[stops_S] = True
-    return scores_NV.masked_fill(early_N[:, None] & stop_V, -math.inf)
+    return scores_NV.index_put((early_N.nonzero(), stops_S), scores_NV.new_tensor(-math.inf))
 
 
 def _truncate(scores_NV: Tensor, contract: SamplingContract) -> Tensor:

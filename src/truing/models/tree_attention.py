@@ -8,6 +8,7 @@ Nothing as large as L × L is held on a CPU; on CUDA FlexAttention does the same
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from typing import Any
@@ -106,21 +107,23 @@ def _compiled_flex() -> Any:
     return torch.compile(flex.flex_attention, dynamic=True)
 
 
+@dataclass(eq=False)
 class Pieces:
     """What queries [1, heads, L, D] have found so far: first their own, then what others share with them."""
 
-    def __init__(self, query: Tensor) -> None:
-        self.query = query
-        self.out = torch.empty_like(query)
-        self.lse = query.new_empty(query.shape[:3])  # log of the sum of exponentials
+    query: Tensor
+    out: Tensor  # like query
+    lse: Tensor  # [1, heads, L], log of the sum of exponentials
 
-    def begin(self, queries: slice, piece: Tensor, lse: Tensor) -> None:
-        """What some of the queries find first."""
-        self.out[:, :, queries], self.lse[:, :, queries] = piece, lse
+    @classmethod
+    def none(cls, query: Tensor) -> "Pieces":
+        """Nothing yet: the numbers are arbitrary until each query has met its own."""
+        return cls(query, torch.empty_like(query), query.new_empty(query.shape[:3]))
 
     def meet_own(self, queries: slice, key: Tensor, value: Tensor, scale: float) -> None:
         """Some of the queries meet the keys of the same tokens first, causally."""
-        self.begin(queries, *FLASH(self.query[:, :, queries], key, value, 0.0, True, scale=scale))
+        piece, lse = FLASH(self.query[:, :, queries], key, value, 0.0, True, scale=scale)
+        self.out[:, :, queries], self.lse[:, :, queries] = piece, lse
 
     def meet(self, queries: slice, key: Tensor, value: Tensor, scale: float) -> None:
         """Some of the queries meet keys that they have not met before, all of them."""
@@ -139,7 +142,7 @@ class _Branches(torch.autograd.Function):
     def forward(  # type: ignore[override]
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, segments: list[Segment], scale: float
     ) -> Tensor:
-        met = Pieces(q)
+        met = Pieces.none(q)
         for keys, queries, causal in _meetings(segments):
             meet = met.meet_own if causal else met.meet
             meet(queries, k[:, :, keys], v[:, :, keys], scale)

@@ -54,18 +54,16 @@ class Tails:
         self._next = None
 
     def meet(
-        self, layer: int, met: Pieces, key: Tensor, value: Tensor, scale: float, counts: Sequence[int]
-    ) -> None:
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, counts: Sequence[int]
+    ) -> Pieces:
         """Let each row's new queries, ``counts`` of them, meet what it holds and themselves; hold them."""
         table = self._table(layer, key, counts)
         if max(counts) == 1:
             self._next = self._next or _Next.after(self.lengths)
             rows, place, beyond = self._next
             table[:, rows, :, place] = torch.stack([key[0], value[0]]).permute(2, 0, 1, 3)
-            met.begin(slice(None), *_one_each(met.query, *table, beyond, scale))
-            return
-        keys, values = table
-        start = 0
+            return Pieces(query, *_one_each(query, *table, beyond, scale))
+        met, (keys, values), start = Pieces.none(query), table, 0
         for i, (held, n) in enumerate(zip(self.lengths, counts, strict=True)):
             new = slice(start, start + n)
             met.meet_own(new, key[:, :, new], value[:, :, new], scale)
@@ -73,6 +71,7 @@ class Tails:
                 met.meet(new, keys[i : i + 1, :, :held], values[i : i + 1, :, :held], scale)
             keys[i, :, held : held + n], values[i, :, held : held + n] = key[0, :, new], value[0, :, new]
             start += n
+        return met
 
     def _table(self, layer: int, like: Tensor, counts: Sequence[int]) -> Tensor:
         """The table of a layer, with room for the new tokens."""

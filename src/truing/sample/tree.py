@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from truing.models.forward import decode
 from truing.models.tree import Segment, cut, grow
-from truing.models.tree_attention import Pieces, along
+from truing.models.tree_attention import along
 from truing.sample.drawing import Request
 from truing.sample.tails import Tail, Tails
 
@@ -139,8 +139,7 @@ class TreeRows:
         met_by = list(self._met_by(ends))
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-            met = Pieces(query)
-            self._tails.meet(layer, met, key, value, scale, counts)
+            met = self._tails.meet(layer, query, key, value, scale, counts)
             for run, queries in met_by:
                 met.meet(queries, *run.layers[layer], scale)
             return met.out

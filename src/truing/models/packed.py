@@ -17,7 +17,8 @@ SAME_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 def packed(model: nn.Module) -> Iterator[None]:
     """Within the block products without gradients read copies of the weights, which must not change.
 
-    The products are the same to the last bit. Where memory is short nothing is packed.
+    The products are the same: of a layer alone to the last bit, of layers side by side to rounding. Where
+    memory is short nothing is packed.
     """
     groups = list(_groups(model))
     if 2 * sum(layer.weight.nbytes for group in groups for layer in group) >= free(torch.device("cpu")):

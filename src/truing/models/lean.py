@@ -37,7 +37,7 @@ class LeanNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Each token's numbers over the root of their mean square, times the weight."""
         if not torch.is_grad_enabled():
-            return self.weight * (x.float() * _scale(x, self.variance_epsilon)).to(x.dtype)
+            return _normed(x, self.weight, _scale(x, self.variance_epsilon))
         return _Normed.apply(x, self.weight, self.variance_epsilon)
 
 
@@ -65,6 +65,11 @@ def _computes_as(plain: type[nn.Module], module: nn.Module) -> bool:
 def _scale(x: Tensor, eps: float) -> Tensor:
     """One over the root of the mean square: [..., 1] in float32."""
     return x.float().square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+
+
+def _normed(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    """In x's dtype before the weight, as transformers has it."""
+    return weight * (x.float() * scale).to(x.dtype)
 
 
 class _Gated(torch.autograd.Function):
@@ -95,7 +100,7 @@ class _Normed(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:  # type: ignore[override]
         scale = _scale(x, eps)
         ctx.save_for_backward(x, weight, scale)
-        return weight * (x.float() * scale).to(x.dtype)
+        return _normed(x, weight, scale)
 
     @staticmethod
     @once_differentiable

@@ -45,7 +45,7 @@ class Joined:
         self._found: dict[nn.Linear, Tensor] = {}
 
     def product(self, layer: nn.Linear, x: Tensor) -> Tensor:
-        """What the layer gives for x [..., in]; each layer asks once for the same x."""
+        """What the layer gives for x [..., in]; all layers ask once for the same x before it changes."""
         if x is not self._input or layer not in self._found:
             parts = product(x.contiguous(), self._weight, self._bias)
             split = torch.split_with_sizes(parts, self._widths, dim=-1)

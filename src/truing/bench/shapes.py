@@ -8,6 +8,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, 
 
 from truing.models import store
 from truing.models.locate import locate
+from truing.models.quiet import no_progress_bars
 
 TOKENIZER = "smollm2-135m"
 QWEN3: dict[str, Any] = {
@@ -41,5 +42,6 @@ def at_random(config: PreTrainedConfig, folder: Path) -> None:
     """Write a model with random weights, in bfloat16, and the tokenizer of the embedded one."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
-    model.save_pretrained(folder)
+    with no_progress_bars():
+        model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(locate(TOKENIZER)).save_pretrained(folder)

@@ -1,4 +1,4 @@
-"""Loading without progress bars: a model is read in a second, and the bars would break a live display."""
+"""Models read and written without progress bars: it takes a second, and they would break a live display."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

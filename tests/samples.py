@@ -1,10 +1,13 @@
 """Samples made by hand, for tests of what is done with them."""
 
+import dataclasses
+
 import torch
 
 from truing.contract import RAW, SamplingContract
 from truing.outcomes import FinishReason
-from truing.types import Origin, Sample, TurnSpan
+from truing.training.collate import collate
+from truing.types import Excluded, Origin, Sample, TurnSpan
 
 
 def sample(prompt: list[int], answer: list[int], *, name: str = "s", group: str = "g", **known) -> Sample:
@@ -35,3 +38,44 @@ def sample(prompt: list[int], answer: list[int], *, name: str = "s", group: str 
         }
         | known,
     )
+
+
+def demo(prompt: list[int], answer: list[int], name: str) -> Sample:
+    """A one-turn demonstration."""
+    row = sample(prompt, answer, name=name)
+    off = torch.zeros_like(row.policy_mask)
+    return dataclasses.replace(
+        row,
+        origin=torch.where(row.policy_mask, Origin.DEMO, row.origin).to(torch.uint8),
+        excluded=torch.full_like(row.excluded, Excluded.NOT_SAMPLED),
+        policy_mask=off,
+        kl_mask=off,
+        value_mask=off,
+        supervised_mask=row.policy_mask,
+    )
+
+
+def episode(name: str, reward: float, shares, *, cut=()) -> list[Sample]:
+    """An attempt of one token per turn; a new sample begins at the turns in ``cut``."""
+    spans = [TurnSpan(1, 2, FinishReason.STOP, 0, "", share) for share in shares]
+    samples = []
+    for k, span in enumerate(spans):
+        if k and k not in cut:
+            last = samples[-1]
+            ids = [*last.token_ids.tolist()[1:], 5]
+            place = dataclasses.replace(span, start=len(ids), end=len(ids) + 1)
+            turns = (*last.turns, place)
+            samples[-1] = sample([1], ids, name=last.sample_id, rollout_id=name, reward=reward, turns=turns)
+        else:
+            samples.append(
+                sample([1], [5], name=f"{name}#{k}", rollout_id=name, reward=reward, turns=(span,))
+            )
+    return samples
+
+
+def weighted_terms(algorithm, setting, samples, scores) -> dict[str, torch.Tensor]:
+    """The terms of an algorithm's loss over samples that are one micro-batch, as a step adds them."""
+    return {
+        term.name: term.weight * term.loss(collate(samples), scores, term.denominator(samples))
+        for term in algorithm.terms(setting)
+    }

@@ -173,7 +173,7 @@ def test_a_file_that_is_no_recipe(tmp_path, content):
     "overrides",
     [
         [],
-        ["lora.rank=4", "grpo.clip_low=0.1", "grpo.kl_coef=0.04"],
+        ["lora.rank=4", "grpo.clip_low=0.1", "kl.coef=0.04"],
         ["model.revision=v1", 'name=quote " and \\ and ü', 'env.note="a\\nb"'],
     ],
 )

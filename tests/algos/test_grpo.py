@@ -5,16 +5,15 @@ import math
 
 import pytest
 import torch
-from samples import sample
+from samples import episode, sample, weighted_terms
 
-from truing.algos import ALGORITHMS
-from truing.config import GrpoConfig
+from truing.algos import ALGORITHMS, Setting
+from truing.config import GrpoConfig, KlConfig
 from truing.contract import SamplingContract
 from truing.errors import ContractError, RewardError
 from truing.ops.losses import OBJECTIVES
-from truing.outcomes import FinishReason
 from truing.training.collate import collate
-from truing.types import Scores, TurnSpan
+from truing.types import Scores
 
 GRPO = ALGORITHMS["grpo"]
 CONTRACT = SamplingContract(max_new_tokens=10)
@@ -22,6 +21,10 @@ CONTRACT = SamplingContract(max_new_tokens=10)
 
 def cfg(**changes):
     return GrpoConfig(steps=1, learning_rate=1e-3, **changes)
+
+
+def setting(kl=None, **changes):
+    return Setting(cfg(**changes), KlConfig(**kl or {}))
 
 
 def rows(*rewards, group="g", lengths=None):
@@ -43,10 +46,8 @@ def advantages(samples):
 
 
 def loss_of(samples, new, config):
-    batch = collate(samples)
-    logprob = torch.full(batch.token_ids.shape, new, requires_grad=True)
-    denominator = GRPO.denominator(samples, config)
-    return GRPO.loss(batch, Scores(logprob, logprob, logprob), config, denominator), logprob
+    logprob = torch.full(collate(samples).token_ids.shape, new, requires_grad=True)
+    return weighted_terms(GRPO, config, samples, Scores(logprob, logprob, logprob)), logprob
 
 
 @pytest.mark.parametrize(
@@ -60,34 +61,36 @@ def loss_of(samples, new, config):
 )
 def test_credit_is_the_groups_own_baseline(scale, expected):
     samples = rows(1.0, 0.0, 0.5) + rows(2.0, 0.0, group="h")
-    assert advantages(GRPO.credit(samples, cfg(advantage_scale=scale))) == pytest.approx(expected, rel=1e-5)
+    assert advantages(GRPO.credit(samples, setting(advantage_scale=scale))) == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def test_credit_does_not_depend_on_the_order_of_groups():
     samples = rows(1.0, 0.0, 0.5) + rows(2.0, 0.0, group="h")
     mixed = [samples[i] for i in (3, 0, 4, 2, 1)]
-    plain = advantages(GRPO.credit(samples, cfg()))
-    assert advantages(GRPO.credit(mixed, cfg())) == [plain[i] for i in (3, 0, 4, 2, 1)]
+    plain = advantages(GRPO.credit(samples, setting()))
+    assert advantages(GRPO.credit(mixed, setting())) == [plain[i] for i in (3, 0, 4, 2, 1)]
 
 
 def test_credit_makes_new_samples_and_leaves_the_old():
     samples = rows(1.0, 0.0)
-    GRPO.credit(samples, cfg())
+    GRPO.credit(samples, setting())
     assert all(row.advantage.isnan().all() for row in samples)
 
 
 def test_equal_rewards_earn_exactly_nothing():
-    assert advantages(GRPO.credit(rows(0.1, 0.1, 0.1), cfg())) == [0.0, 0.0, 0.0]
+    assert advantages(GRPO.credit(rows(0.1, 0.1, 0.1), setting())) == [0.0, 0.0, 0.0]
 
 
 def test_a_group_of_one_has_no_baseline():
     with pytest.raises(ContractError, match="group of one"):
-        GRPO.credit(rows(1.0), cfg())
+        GRPO.credit(rows(1.0), setting())
 
 
 def test_a_reward_that_was_not_recorded_earns_no_credit():
     with pytest.raises(ContractError, match="finite"):
-        GRPO.credit(rows(1.0, math.nan), cfg())
+        GRPO.credit(rows(1.0, math.nan), setting())
 
 
 @pytest.mark.parametrize(
@@ -96,7 +99,8 @@ def test_a_reward_that_was_not_recorded_earns_no_credit():
 )
 def test_the_denominator_counts_what_the_objective_averages_over(objective, expected):
     """Two sequences of 1 and 3 tokens, 10 new tokens at most."""
-    assert GRPO.denominator(rows(1.0, 0.0, lengths=[1, 3]), cfg(objective=objective)) == expected
+    (policy,) = GRPO.terms(setting(objective=objective))
+    assert policy.denominator(rows(1.0, 0.0, lengths=[1, 3])) == expected
 
 
 def test_the_objective_is_the_named_one_with_the_recipes_clip():
@@ -112,7 +116,7 @@ def test_every_objective_of_the_recipe_is_in_the_table(name):
 
 def test_the_policy_loss_on_policy_by_hand():
     """Ratio 1: −mean over sequences of A, and a gradient of −A/(B·n) on each trained token."""
-    config = cfg(advantage_scale="none")
+    config = setting(advantage_scale="none")
     samples = GRPO.credit(rows(1.0, 0.0, lengths=[1, 2]), config)
     parts, logprob = loss_of(samples, -1.0, config)
     assert parts.keys() == {"policy"}
@@ -123,7 +127,7 @@ def test_the_policy_loss_on_policy_by_hand():
 
 @pytest.mark.parametrize(("clip_high", "slope"), [(0.5, 0.0), (2.0, -0.25 * math.e**0.7)])
 def test_the_recipes_clip_decides_whether_a_token_pulls(clip_high, slope):
-    config = cfg(advantage_scale="none", clip_high=clip_high)
+    config = setting(advantage_scale="none", clip_high=clip_high)
     parts, logprob = loss_of(GRPO.credit(rows(1.0, 0.0, lengths=[1, 1]), config), -0.3, config)
     parts["policy"].backward()
     assert logprob.grad[0, 2].item() == pytest.approx(slope)
@@ -132,7 +136,7 @@ def test_the_recipes_clip_decides_whether_a_token_pulls(clip_high, slope):
 @pytest.mark.parametrize(("estimator", "kl"), [("k2", 0.5 * 0.5**2), ("k3", math.expm1(-0.5) + 0.5)])
 def test_the_kl_term_is_weighted_and_averaged_like_the_policy_term(estimator, kl):
     """Every token: new log-probability −1, reference −1.5; three tokens in two sequences, one mean."""
-    config = cfg(kl_coef=0.2, kl_estimator=estimator)
+    config = setting({"coef": 0.2, "estimator": estimator})
     samples = [
         dataclasses.replace(row, ref_logprob=torch.where(row.kl_mask, -1.5, torch.nan))
         for row in GRPO.credit(rows(1.0, 0.0, lengths=[1, 2]), config)
@@ -140,32 +144,14 @@ def test_the_kl_term_is_weighted_and_averaged_like_the_policy_term(estimator, kl
     parts, _ = loss_of(samples, -1.0, config)
     assert parts["kl"].item() == pytest.approx(0.2 * kl, rel=1e-5)
     assert GRPO.needs_reference(config)
-    assert not GRPO.needs_reference(cfg())
-
-
-def episode(name, reward, shares, *, cut=()):
-    """An attempt of one token per turn; a new sample begins at the turns in ``cut``."""
-    spans = [TurnSpan(1, 2, FinishReason.STOP, 0, "", share) for share in shares]
-    samples = []
-    for k, span in enumerate(spans):
-        if k and k not in cut:
-            last = samples[-1]
-            ids = [*last.token_ids.tolist()[1:], 5]
-            place = dataclasses.replace(span, start=len(ids), end=len(ids) + 1)
-            turns = (*last.turns, place)
-            samples[-1] = sample([1], ids, name=last.sample_id, rollout_id=name, reward=reward, turns=turns)
-        else:
-            samples.append(
-                sample([1], [5], name=f"{name}#{k}", rollout_id=name, reward=reward, turns=(span,))
-            )
-    return samples
+    assert not GRPO.needs_reference(setting())
 
 
 @pytest.mark.parametrize("cut", [(), (1,), (2,)])
 def test_credit_per_turn_counts_what_is_still_earned(cut):
     # G of a: 2, 1.5, 1.5; of b, which ended after one turn: 1, 1, 1. A = half their difference.
     rows = episode("a", 2.0, (0.5, 0.0, 0.5), cut=cut) + episode("b", 1.0, (0.0,))
-    config = cfg(advantage_per="turn", advantage_scale="none")
+    config = setting(advantage_per="turn", advantage_scale="none")
     credited = GRPO.credit(rows, config)
     assert [row.sample_id for row in credited] == [row.sample_id for row in rows]
     found = {"a": [], "b": []}
@@ -177,11 +163,11 @@ def test_credit_per_turn_counts_what_is_still_earned(cut):
 
 def test_turns_that_earn_nothing_have_the_advantage_of_their_episode():
     rows = episode("a", 2.0, (0.0, 0.0)) + episode("b", 1.0, (0.0,)) + episode("c", 1.0, (0.0, 0.0, 0.0))
-    by_turn, by_episode = (GRPO.credit(rows, cfg(advantage_per=per)) for per in ("turn", "episode"))
+    by_turn, by_episode = (GRPO.credit(rows, setting(advantage_per=per)) for per in ("turn", "episode"))
     for one, other in zip(by_turn, by_episode, strict=True):
         assert torch.equal(one.advantage.nan_to_num(), other.advantage.nan_to_num())
 
 
 def test_credit_per_turn_needs_turns_that_were_judged():
     with pytest.raises(RewardError, match=r"truing\.PerTurn"):
-        GRPO.credit(rows(1.0, 0.0), cfg(advantage_per="turn"))
+        GRPO.credit(rows(1.0, 0.0), setting(advantage_per="turn"))

@@ -1,36 +1,20 @@
 """SFT and rejection sampling: which tokens count, and as what."""
 
-import dataclasses
 import math
 
 import pytest
 import torch
-from samples import sample
+from samples import demo, weighted_terms
 
 from truing.algos import ALGORITHMS
 from truing.config import RftConfig, Stage
 from truing.contract import RAW
 from truing.outcomes import FinishReason, Status
 from truing.rollout.flatten import flatten
-from truing.training.collate import collate
-from truing.types import Excluded, Origin, Rollout, Scores, Task, Turn
+from truing.types import Origin, Rollout, Scores, Task, Turn
 
 SFT, RFT = ALGORITHMS["sft"], ALGORITHMS["rft"]
 TASK = Task("t", "test", ({"role": "user", "content": "?"},))
-
-
-def demo(prompt, answer, name):
-    row = sample(prompt, answer, name=name)
-    off = torch.zeros_like(row.policy_mask)
-    return dataclasses.replace(
-        row,
-        origin=torch.where(row.policy_mask, Origin.DEMO, row.origin).to(torch.uint8),
-        excluded=torch.full_like(row.excluded, Excluded.NOT_SAMPLED),
-        policy_mask=off,
-        kl_mask=off,
-        value_mask=off,
-        supervised_mask=row.policy_mask,
-    )
 
 
 def rollout(name, reward, drawn=(7, 8)):
@@ -54,12 +38,10 @@ def test_every_stage_of_a_recipe_has_its_algorithm():
 
 def test_the_loss_is_the_mean_over_demonstrated_tokens_whatever_their_samples():
     samples = [demo([1, 2], [5], "a"), demo([1], [5, 6, 7], "b")]
-    batch = collate(samples)
     logprob = torch.tensor([[-9.0, -9.0, -1.0, -9.0], [-9.0, -2.0, -3.0, -4.0]], requires_grad=True)
-    denominator = SFT.denominator(samples, None)
-    parts = SFT.loss(batch, Scores(logprob, logprob, logprob), None, denominator)
+    parts = weighted_terms(SFT, None, samples, Scores(logprob, logprob, logprob))
     parts["supervised"].backward()
-    assert denominator == 4
+    assert [term.denominator(samples) for term in SFT.terms(None)] == [4]
     assert parts["supervised"].item() == pytest.approx((1 + 2 + 3 + 4) / 4)
     assert logprob.grad.tolist() == [[0, 0, -0.25, 0], [0, -0.25, -0.25, -0.25]]
     assert SFT.credit(samples, None) == samples

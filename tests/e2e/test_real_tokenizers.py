@@ -210,7 +210,8 @@ RECIPE = {
     "episode": {"forced_prefix": "I will ", "force_rate": 0.5},
     "sft": {"steps": 1, "batch_size": 4, "learning_rate": 1e-9},
     # with a KL term samples are scored also where all of a group earn the same
-    "grpo": {"steps": 1, "prompts_per_step": 4, "group_size": 4, "learning_rate": 1e-9, "kl_coef": 1e-6},
+    "grpo": {"steps": 1, "prompts_per_step": 4, "group_size": 4, "learning_rate": 1e-9},
+    "kl": {"coef": 1e-6},
     "eval": {"base": False, "tasks": 2},
 }
 

@@ -5,6 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from truing.errors import ContractError
+from truing.ops.kl import kl as by_name
 from truing.ops.kl import kl_k1, kl_k2, kl_k3
 
 LOGITS = st.lists(st.floats(-2, 2), min_size=5, max_size=5)
@@ -27,6 +29,14 @@ def test_hand_worked():
     assert kl_k1(logprob, ref).item() == pytest.approx(math.log(2))
     assert kl_k2(logprob, ref).item() == pytest.approx(math.log(2) ** 2 / 2)
     assert kl_k3(logprob, ref).item() == pytest.approx(math.log(2) - 0.5)
+
+
+def test_by_name():
+    logprob, ref = torch.tensor([[0.5]]).log(), torch.tensor([[0.25]]).log()
+    for name, estimator in zip(("k1", "k2", "k3"), ESTIMATORS, strict=True):
+        assert torch.equal(by_name(logprob, ref, name), estimator(logprob, ref))
+    with pytest.raises(ContractError, match="estimator is none of its choices"):
+        by_name(logprob, ref, "k4")
 
 
 @given(st.floats(-20, 0), st.floats(-20, 0))

@@ -58,6 +58,8 @@ def test_cispo_surrogate_hand_worked():
         ("gspo", ((-1 - 1) / 2 + 1) / 2),
         # −min(r, 5) A log π, log π = log ½ throughout: (2 + ½ − 1) log 2 over three tokens
         ("cispo", 1.5 * math.log(2) / 3),
+        # −A log π: (1 + 1 − 1) log 2, up to nine tokens in each of two sequences
+        ("reinforce", math.log(2) / 18),
     ],
 )
 def test_policy_loss_hand_worked(case, name, expected):
@@ -84,6 +86,8 @@ def slow_policy_loss(objective, budget, logprob_BT, old_BT, advantage_BT, mask_B
             if objective.surrogate == "clip":
                 inside = min(max(ratio, 1 - objective.clip_low), 1 + objective.clip_high)
                 losses.append(-min(ratio * advantage, inside * advantage))
+            elif objective.surrogate == "reinforce":
+                losses.append(-advantage * logprob_BT[b, t].item())
             else:
                 losses.append(-min(ratio, objective.max_ratio) * advantage * logprob_BT[b, t].item())
         sums.append(sum(losses))
@@ -106,7 +110,7 @@ def test_policy_loss_against_a_plain_loop(case, name, seed):
 @pytest.mark.parametrize("name", NAMES)
 def test_policy_loss_gradient(case, name):
     logprob_BT, old_BT, advantage_BT, mask_BT = case.batch()
-    if OBJECTIVES[name].surrogate == "clip":  # cispo stops a gradient on purpose: finite differences see it
+    if OBJECTIVES[name].surrogate != "cispo":  # cispo stops a gradient on purpose: finite differences see it
         logprob_BT = logprob_BT.nan_to_num(nan=-1.0).requires_grad_()
         assert torch.autograd.gradcheck(
             lambda x: case.loss_of(OBJECTIVES[name], x, old_BT, advantage_BT, mask_BT), logprob_BT

@@ -24,14 +24,14 @@ def test_agrees_with_polgrad(case, name, seed):
         "sequence_mean": "SEQ_MEAN_TOKEN_MEAN",
         "sequence_sum": "TOKEN_SUM_NORM",
     }
-    clip = polgrad.ClipConfig(objective.clip_low, objective.clip_high)
-    surrogate = polgrad.SurrogateKind.PG_CLIP
-    if objective.surrogate == "cispo":
-        clip = polgrad.ClipConfig(None, objective.max_ratio - 1)
-        surrogate = polgrad.SurrogateKind.CISPO
+    surrogate, clip = {
+        "clip": lambda: ("PG_CLIP", polgrad.ClipConfig(objective.clip_low, objective.clip_high)),
+        "cispo": lambda: ("CISPO", polgrad.ClipConfig(None, objective.max_ratio - 1)),
+        "reinforce": lambda: ("REINFORCE", None),
+    }[objective.surrogate]()
     config = polgrad.PolicyLossConfig(
         ratio=polgrad.RatioKind(objective.ratio),
-        surrogate=surrogate,
+        surrogate=polgrad.SurrogateKind[surrogate],
         clip=clip,
         aggregation=polgrad.Aggregation[modes[objective.aggregation]],
         norm_len=case.budget,

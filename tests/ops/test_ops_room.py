@@ -89,6 +89,7 @@ CONTRACT = SamplingContract(0.7, 2, 0.9, 0.1, 0.2, 0.3, 1.3, 2, 9, (0,))
 HISTORY_NH, YES_NV = torch.tensor([[1, -1], [1, 1]]), torch.ones(2, 3, dtype=torch.bool)
 UNIFORM_N = torch.tensor([0.1, 0.9], dtype=torch.float64)
 BOOT_B, ANY = torch.tensor([0.0, 0.5]), {"objective": losses.OBJECTIVES["gspo"], "denominator": 2.0}
+KL_OPTIONS = {"estimator": "k3", "aggregation": "token_mean", "denominator": 2.0}
 CALLS = {
     "contract_logits": lambda: (
         sampling.contract_logits,
@@ -119,6 +120,7 @@ CALLS = {
     "kl_k1": lambda: (kl.kl_k1, LOGPROB_BT, OLD_BT),
     "kl_k2": lambda: (kl.kl_k2, LOGPROB_BT, OLD_BT),
     "kl_k3": lambda: (kl.kl_k3, LOGPROB_BT, OLD_BT),
+    "kl": lambda: (kl.kl, LOGPROB_BT, OLD_BT, "k3"),
     "gae": lambda: (returns.gae, ADVANTAGE_BT, LOGPROB_BT, MASK_BT, BOOT_B, 0.9, 0.8),
     "discounted_returns": lambda: (returns.discounted_returns, ADVANTAGE_BT, MASK_BT, 0.9),
     "whiten": lambda: (returns.whiten, ADVANTAGE_BT, MASK_BT),
@@ -128,6 +130,9 @@ CALLS = {
     "clipped_surrogate": lambda: (losses.clipped_surrogate, RATIO_BT, ADVANTAGE_BT, 0.2, 0.2),
     "cispo_surrogate": lambda: (losses.cispo_surrogate, LOGPROB_BT, RATIO_BT, ADVANTAGE_BT, 2.0),
     "policy_loss": lambda: (losses.policy_loss, LOGPROB_BT, OLD_BT, ADVANTAGE_BT, MASK_BT, ANY),
+    "reinforce_surrogate": lambda: (losses.reinforce_surrogate, LOGPROB_BT, ADVANTAGE_BT),
+    "kl_loss": lambda: (losses.kl_loss, LOGPROB_BT, OLD_BT, OLD_BT, MASK_BT, KL_OPTIONS),
+    "entropy_loss": lambda: (losses.entropy_loss, LOGPROB_BT, MASK_BT, "token_mean", 3.0),
     "value_loss": lambda: (losses.value_loss, LOGPROB_BT, OLD_BT, ADVANTAGE_BT, MASK_BT, 0.2, 3.0),
     "cross_entropy_loss": lambda: (losses.cross_entropy_loss, LOGPROB_BT, MASK_BT, 3.0),
 }

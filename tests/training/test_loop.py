@@ -96,7 +96,8 @@ def test_a_run_leaves_everything_on_record(mini, tmp_path):
             {
                 "checkpoint_every": 1,
                 "lora": {"rank": 4, "dropout": 0.1},
-                "grpo": {"kl_coef": 0.1, "inner_epochs": 2, "minibatches": 2},
+                "grpo": {"inner_epochs": 2, "minibatches": 2},
+                "kl": {"coef": 0.1},
             },
             "grpo",
             1,

@@ -4,17 +4,16 @@ import dataclasses
 
 import pytest
 import torch
-from samples import sample
+from samples import demo, sample
 
-from truing.algos import ALGORITHMS
-from truing.config import GrpoConfig, OptimizerConfig, SftConfig
+from truing.algos import ALGORITHMS, Setting
+from truing.config import GrpoConfig, KlConfig, OptimizerConfig, SftConfig
 from truing.errors import NonFiniteError
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.reference import AdapterReference, CopyReference
 from truing.training.optimizer import make_optimizer
 from truing.training.room import Need, Room
 from truing.training.step import Learner, train_step
-from truing.types import Excluded, Origin
 
 GRPO = GrpoConfig(steps=1, learning_rate=1e-3)
 GROUPS = [
@@ -26,14 +25,19 @@ GROUPS = [
 ]
 
 
-def learner(model, cfg, *, algorithm="grpo", tokens=4096, fits=10**6, fits_recomputed=0, reference=None):
+def learner(
+    model, cfg, *, kl=None, algorithm="grpo", tokens=4096, fits=10**6, fits_recomputed=0, reference=None
+):
     optimizer_cfg = OptimizerConfig(micro_batch_tokens=tokens, max_grad_norm=1e9)
     parameters = trainable_parameters(model)
     optimizer = make_optimizer(parameters, optimizer_cfg)
     for group in optimizer.param_groups:
         group["lr"] = cfg.learning_rate
+    setting = Setting(cfg, KlConfig(**kl or {}))
     room = Room(Need(0, 1), tokens, fits, fits_recomputed)
-    return Learner(model, parameters, optimizer, reference, ALGORITHMS[algorithm], cfg, optimizer_cfg, room)
+    return Learner(
+        model, parameters, optimizer, reference, ALGORITHMS[algorithm], setting, optimizer_cfg, room
+    )
 
 
 def gradient_of(model, cfg, samples, **options):
@@ -107,9 +111,8 @@ def test_equal_rewards_leave_the_weights_bitwise_alone(tiny):
 
 
 def test_a_kl_term_asks_for_samples_without_an_advantage(tiny):
-    cfg = GRPO.model_copy(update={"kl_coef": 0.1})
     samples = on_policy(tiny.model, GROUPS)
-    made = learner(tiny.model, cfg, reference=CopyReference(tiny.model))
+    made = learner(tiny.model, GRPO, kl={"coef": 0.1}, reference=CopyReference(tiny.model))
     (trace,) = train_step(made, samples, (0, "test", 0))
     assert set(trace.logprob) == set("abcde")
 
@@ -152,9 +155,9 @@ def test_the_reference_stays_while_the_policy_moves(tiny, lora):
     model = tiny.model
     if lora:
         model = add_lora(tiny.model, rank=4, alpha=8, dropout=0.0, targets="all-linear", seed=0)
-    cfg = GRPO.model_copy(update={"kl_coef": 0.1, "inner_epochs": 2, "learning_rate": 1e-2})
+    cfg = GRPO.model_copy(update={"inner_epochs": 2, "learning_rate": 1e-2})
     reference = AdapterReference(model) if lora else CopyReference(model)
-    made = learner(model, cfg, reference=reference)
+    made = learner(model, cfg, kl={"coef": 0.1}, reference=reference)
     samples = on_policy(model, GROUPS)
     first = train_step(made, samples, (0, "test", 0))
     again = train_step(made, samples, (0, "test", 1))
@@ -166,21 +169,6 @@ def test_the_reference_stays_while_the_policy_moves(tiny, lora):
 
 
 def test_supervised_tokens_alone_are_trained_and_the_mean_is_over_tokens(tiny):
-    def demo(prompt, answer, name):
-        row = sample(prompt, answer, name=name)
-        shown = row.policy_mask
-        origin = torch.where(shown, Origin.DEMO, row.origin).to(torch.uint8)
-        off = torch.zeros_like(shown)
-        return dataclasses.replace(
-            row,
-            origin=origin,
-            excluded=torch.full_like(row.excluded, Excluded.NOT_SAMPLED),
-            supervised_mask=shown,
-            policy_mask=off,
-            kl_mask=off,
-            value_mask=off,
-        )
-
     cfg = SftConfig(steps=1, learning_rate=1e-3)
     rows = [demo([5, 6], [7, 8, 9], "a"), demo([10], [11], "b")]
     trace = train_step(learner(tiny.model, cfg, algorithm="sft"), rows, (0, "sft", 0))[0]

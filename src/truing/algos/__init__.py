@@ -1,10 +1,18 @@
 """The algorithms, by the name that a recipe gives its stage."""
 
-from truing.algos.base import Algorithm
+from truing.algos.base import Algorithm, Setting, Term
 from truing.algos.grpo import GRPO
+from truing.algos.reinforce import REINFORCE
 from truing.algos.rft import RFT
+from truing.algos.rloo import RLOO
 from truing.algos.sft import SFT
 
-ALGORITHMS: dict[str, Algorithm] = {"sft": SFT, "rft": RFT, "grpo": GRPO}
+ALGORITHMS: dict[str, Algorithm] = {
+    "sft": SFT,
+    "rft": RFT,
+    "reinforce": REINFORCE,
+    "rloo": RLOO,
+    "grpo": GRPO,
+}
 
-__all__ = ["ALGORITHMS", "Algorithm"]
+__all__ = ["ALGORITHMS", "Algorithm", "Setting", "Term"]

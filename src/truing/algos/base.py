@@ -1,4 +1,4 @@
-"""What an algorithm is: where its samples come from, how they earn credit, and a loss."""
+"""What an algorithm is: where its samples come from, how they earn credit, and the terms of its loss."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,28 +6,52 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from truing.config import KlConfig, Recipe
 from truing.ops.losses import Objective
 from truing.ops.masks import MaskPolicy
 from truing.types import Batch, Rollout, Sample, Scores
 
 
 @dataclass(frozen=True)
+class Setting:
+    """What an update is computed by: the table of its stage, and those that all policy stages share."""
+
+    stage: Any
+    kl: KlConfig
+
+    @classmethod
+    def of(cls, recipe: Recipe, stage: str) -> "Setting":
+        """As the recipe has it."""
+        return cls(recipe.stage(stage), recipe.kl)
+
+
+@dataclass(frozen=True)
+class Term:
+    """One term of a loss. Terms are added up, each times its weight."""
+
+    name: str
+    weight: float
+    pulls: Callable[[Sample], bool]
+    """Whether it can have a gradient on a sample; a sample on which no term has one is not computed."""
+    denominator: Callable[[Sequence[Sample]], float]
+    """What it is divided by over a minibatch; the same for each micro-batch."""
+    loss: Callable[[Batch, Scores, float], Tensor]
+    """A micro-batch's share of it, not weighted."""
+
+
+@dataclass(frozen=True)
 class Algorithm:
-    """Functions that ``train/step.py`` calls without knowing whose they are."""
+    """Functions that ``training/step.py`` calls without knowing whose they are."""
 
     source: Literal["demonstrations", "rollouts"]
     """What a step starts from."""
     to_samples: Callable[[Sequence[Rollout], Any, MaskPolicy], list[Sample]]
-    """Rollouts to samples, under the declared mask policy."""
-    needs_reference: Callable[[Any], bool]
-    """Whether a term of the loss needs the reference's log-probabilities."""
+    """Rollouts to samples, by the stage's table, under the declared mask policy."""
+    needs_reference: Callable[[Setting], bool]
+    """Whether credit or a term of the loss needs the reference's log-probabilities."""
     objective: Callable[[Any], Objective | None]
-    """The policy loss; None where there is none."""
-    credit: Callable[[Sequence[Sample], Any], list[Sample]]
+    """The policy loss by the stage's table; None where there is none."""
+    credit: Callable[[Sequence[Sample], Setting], list[Sample]]
     """Samples with advantages, as new objects."""
-    denominator: Callable[[Sequence[Sample], Any], float]
-    """What the loss of a minibatch is divided by; the same for each of its micro-batches."""
-    pulls: Callable[[Sample, Any], bool]
-    """Whether a term of the loss can have a gradient on a sample; what has none is not computed."""
-    loss: Callable[[Batch, Scores, Any, float], dict[str, Tensor]]
-    """Named terms of the loss, each already weighted; their sum is what is minimised."""
+    terms: Callable[[Setting], tuple[Term, ...]]
+    """What is minimised."""

@@ -1,28 +1,31 @@
 """Recipes: validated TOML."""
 
-from truing.config.parts import (
-    EpisodeConfig,
-    GrpoConfig,
-    OptimizerConfig,
-    Part,
-    Positive,
-    Rate,
-    Recipe,
-    RftConfig,
-    SftConfig,
-    Stage,
-)
+from truing.config.control import KlConfig
+from truing.config.parts import EpisodeConfig, OptimizerConfig, Part, Positive, Rate
 from truing.config.reading import dotted_keys, load_recipe, resolve, to_toml
+from truing.config.recipe import Recipe, Stage
+from truing.config.stages import (
+    GrpoConfig,
+    PolicyStage,
+    ReinforceConfig,
+    RftConfig,
+    RlooConfig,
+    SftConfig,
+)
 
 __all__ = [
     "EpisodeConfig",
     "GrpoConfig",
+    "KlConfig",
     "OptimizerConfig",
     "Part",
+    "PolicyStage",
     "Positive",
     "Rate",
     "Recipe",
+    "ReinforceConfig",
     "RftConfig",
+    "RlooConfig",
     "SftConfig",
     "Stage",
     "dotted_keys",

@@ -4,13 +4,12 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from truing.contract import SamplingContract
 
 Positive = Annotated[int, Field(ge=1)]
 Rate = Annotated[float, Field(gt=0)]
-Stage = Literal["sft", "rft", "grpo"]
 
 
 class Part(BaseModel):
@@ -128,7 +127,7 @@ class OptimizerConfig(Part):
     micro_batch_tokens: Positive = 4096
     """Distinct tokens of one forward and backward, at most; the gradient does not depend on it."""
     memory: str = "auto"
-    """What a training step may bring the process to: `8GB`, or `auto`, three quarters of what is free."""
+    """What forward and backward may bring the process to: `8GB`; `auto` is three quarters of what is free."""
 
     @field_validator("memory")
     @classmethod
@@ -141,70 +140,6 @@ class OptimizerConfig(Part):
     def budget(self) -> int | None:
         """``memory`` in bytes; None for ``auto``."""
         return None if self.memory == "auto" else int(float(self.memory.removesuffix("GB")) * 1e9)
-
-
-class SftConfig(Part):
-    """Supervised fine-tuning on the demonstrations of the environment."""
-
-    steps: Positive
-    """Updates."""
-    learning_rate: Rate
-    """Peak learning rate."""
-    batch_size: Positive = 16
-    """Demonstrations per update."""
-
-
-class RftConfig(Part):
-    """Rejection-sampling fine-tuning: the policy's own good answers become demonstrations."""
-
-    steps: Positive
-    """Updates."""
-    learning_rate: Rate
-    """Peak learning rate."""
-    prompts_per_step: Positive = 8
-    """Prompts per update."""
-    group_size: Positive = 8
-    """Answers drawn per prompt."""
-    min_reward: float = 1.0
-    """Answers with at least this reward are kept."""
-
-
-class GrpoConfig(Part):
-    """Group-relative policy optimisation, and its relatives by `objective`."""
-
-    steps: Positive
-    """Updates."""
-    learning_rate: Rate
-    """Peak learning rate."""
-    prompts_per_step: Positive = 8
-    """Prompts per update."""
-    group_size: Annotated[int, Field(ge=2)] = 8
-    """Answers drawn per prompt; they share a baseline, so there are at least two."""
-    objective: Literal["grpo", "dr_grpo", "dapo", "bnpo", "gspo", "cispo"] = "grpo"
-    """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
-    advantage_scale: Literal["group", "batch", "none"] = "group"
-    """Standard deviation that the centred reward is divided by."""
-    advantage_per: Literal["episode", "turn"] = "episode"
-    """One advantage for all turns, or each turn's own, from what is earned from it on (`truing.PerTurn`)."""
-    clip_low: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """The ratio is clipped below 1 − clip_low; the objective's own value where not given."""
-    clip_high: Rate | None = None
-    """The ratio is clipped above 1 + clip_high; the objective's own value where not given."""
-    kl_coef: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of the KL term in the loss; 0 needs no reference."""
-    kl_estimator: Literal["k2", "k3"] = "k3"
-    """Estimator in the loss; k2 has the gradient of KL(policy ‖ reference), k1 would have none."""
-    inner_epochs: Positive = 1
-    """Passes over the rollouts of a step."""
-    minibatches: Positive = 1
-    """Updates per pass; each takes its share of the rollouts."""
-
-    @model_validator(mode="after")
-    def _clips(self) -> "GrpoConfig":
-        """Refuse a clip range where the objective has none."""
-        if self.objective == "cispo" and (self.clip_low, self.clip_high) != (None, None):
-            raise ValueError("cispo caps the ratio and has no clip range: leave out clip_low and clip_high")
-        return self
 
 
 class EvalConfig(Part):
@@ -220,33 +155,3 @@ class EvalConfig(Part):
     """Whether the model is evaluated before any stage, too."""
     every: Annotated[int, Field(ge=0)] = 0
     """Also every so many steps of a stage; 0 is off."""
-
-
-class Recipe(Part):
-    """Everything that decides a run."""
-
-    name: str
-    """What the run is called; part of its directory's name."""
-    stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
-    """What is trained, in order; each stage has its table below."""
-    model: ModelConfig
-    seed: int = 0
-    """Every random number derives from it."""
-    env: dict[str, Any] = Field(default_factory=dict)
-    """`name` of the environment, and its own keys; not needed where Python gives an environment object."""
-    lora: LoraConfig | Literal[False] = False
-    """An adapter, or `false` to train every weight."""
-    sampling: SamplingConfig = SamplingConfig()
-    chat: ChatConfig = ChatConfig()
-    episode: EpisodeConfig = EpisodeConfig()
-    optimizer: OptimizerConfig = OptimizerConfig()
-    eval: EvalConfig = EvalConfig()
-    sft: SftConfig | None = None
-    rft: RftConfig | None = None
-    grpo: GrpoConfig | None = None
-    checkpoint_every: Annotated[int, Field(ge=0)] = 0
-    """Steps between checkpoints, of which a stage keeps the newest; 0 writes one at the end of each stage."""
-
-    def stage(self, name: str) -> Any:
-        """The table of a stage."""
-        return getattr(self, name)

@@ -9,9 +9,19 @@ from typing import Any, get_args
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
-from truing.config.parts import Recipe
+from truing.config.recipe import Recipe
 from truing.errors import RecipeError
+
+KINDS = {
+    "model_type": "a table: set its keys one by one, as in lora.rank=8",
+    "string_type": "text in quotes",
+    "int_": "a whole number",
+    "float_": "a number",
+    "bool_": "true or false",
+}
+"""What a value should be, by the kinds of error that pydantic has words of its own for."""
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
@@ -85,8 +95,17 @@ def _explain(error: ValidationError) -> RecipeError:
     return RecipeError(
         f"recipe key {key!r} has a value that cannot be",
         got=problem["input"],
-        expected=problem["msg"].removeprefix("Value error, "),
+        expected=_expected(problem),
     )
+
+
+def _expected(problem: ErrorDetails) -> str:
+    """What a key takes, in the words of docs/recipes.md where pydantic speaks of its own types."""
+    said = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    for kind, words in KINDS.items():
+        if kind in problem["type"]:
+            return words
+    return said
 
 
 def dotted_keys(part: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[str]:

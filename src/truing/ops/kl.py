@@ -11,10 +11,31 @@ their gradients differ, and none inherits the other's virtue (https://arxiv.org/
 All three gradients hold on-policy; off-policy each needs the importance ratio.
 """
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
-from truing.ops.checks import check
+from truing.ops.checks import check, check_choice
+
+Estimator = Literal["k1", "k2", "k3"]
+
+
+def kl(logprob: Tensor, ref_logprob: Tensor, estimator: Estimator) -> Tensor:
+    """KL per token by the estimator of that name.
+
+    k = kl_k1, kl_k2 or kl_k3 (http://joschu.net/blog/kl-approx.html).
+
+    Args:
+        logprob: float, any one shape ([B, T], [N]), nats, of tokens that π_θ drew.
+        ref_logprob: the same shape, nats, under the same contract; no gradient flows into it.
+        estimator: which of the three.
+
+    Returns:
+        The same shape, nats; NaN where one was not recorded, 0 for equal policies.
+    """
+    check_choice("estimator", estimator, Estimator)
+    return {"k1": kl_k1, "k2": kl_k2, "k3": kl_k3}[estimator](logprob, ref_logprob)
 
 
 def kl_k1(logprob: Tensor, ref_logprob: Tensor) -> Tensor:

@@ -1,7 +1,5 @@
 """Losses, built from the other rooms: ratio, surrogate, aggregation. All are to be minimised.
 
-The caller adds a KL or entropy term: ``loss + beta * aggregate(kl_k3(…), kl_mask, …)``.
-
 Objectives of one name differ between libraries. In Truing a denominator spans the whole minibatch, so
 bnpo and dapo differ in the clip alone. In TRL bnpo divides by the tokens of each micro-batch and then
 averages those means, so its loss depends on how the minibatch is split; dapo does not.
@@ -17,18 +15,19 @@ from torch import Tensor
 from truing.errors import ContractError
 from truing.ops.aggregate import Aggregation, aggregate
 from truing.ops.checks import check, check_choice
+from truing.ops.kl import Estimator, kl
 from truing.ops.masks import zero_outside
-from truing.ops.ratios import Level, importance_ratio, log_ratio
+from truing.ops.ratios import Level, importance_ratio, log_ratio, token_ratio
 
-Surrogate = Literal["clip", "cispo"]
+Surrogate = Literal["clip", "cispo", "reinforce"]
 
 
 @dataclass(frozen=True)
 class Objective:
     """Which policy loss: its surrogate, its ratio, its aggregation, and where it clips.
 
-    ``clip`` reads the band [1 − clip_low, 1 + clip_high], ``cispo`` reads ``max_ratio``. What a
-    surrogate does not read stays infinite: no limit.
+    ``clip`` reads the band [1 − clip_low, 1 + clip_high], ``cispo`` reads ``max_ratio``, ``reinforce``
+    neither. What a surrogate does not read stays infinite: no limit.
     """
 
     surrogate: Surrogate
@@ -43,12 +42,14 @@ class Objective:
         check_choice("ratio", self.ratio, Level)
         check_choice("aggregation", self.aggregation, Aggregation)
         band, cap = (self.clip_low, self.clip_high), (self.max_ratio,)
-        read, unread = (band, cap) if self.surrogate == "clip" else (cap, band)
+        read, unread = {"clip": (band, cap), "cispo": (cap, band), "reinforce": ((), band + cap)}[
+            self.surrogate
+        ]
         if not all(0 < number < math.inf for number in read) or any(map(math.isfinite, unread)):
             raise ContractError(
                 f"surrogate {self.surrogate} cannot clip like this",
                 got=f"clip_low={self.clip_low}, clip_high={self.clip_high}, max_ratio={self.max_ratio}",
-                expected="clip: clip_low and clip_high; cispo: max_ratio alone; all > 0",
+                expected="clip: clip_low and clip_high; cispo: max_ratio alone; all > 0; reinforce: none",
             )
 
 
@@ -67,6 +68,8 @@ OBJECTIVES: dict[str, Objective] = {
     "cispo": Objective("cispo", "token", "token_mean", max_ratio=5.0),
     # https://arxiv.org/abs/1707.06347 table 1
     "ppo": Objective("clip", "token", "token_mean", clip_low=0.2, clip_high=0.2),
+    # https://arxiv.org/abs/2402.14740 eq. 2: an answer is one action, so its tokens add up
+    "reinforce": Objective("reinforce", "token", "sequence_sum"),
 }
 
 
@@ -108,6 +111,22 @@ def cispo_surrogate(logprob: Tensor, ratio: Tensor, advantage: Tensor, max_ratio
     return -ratio.detach().clamp(max=max_ratio) * advantage.detach() * logprob
 
 
+def reinforce_surrogate(logprob: Tensor, advantage: Tensor) -> Tensor:
+    """The score function weighted by the advantage, per token: right for the policy that drew the tokens.
+
+    ℓ = −A log π  (https://doi.org/10.1007/BF00992696)
+
+    Args:
+        logprob: float, any one shape ([B, T]), nats, of the current weights.
+        advantage: the same shape; no gradient flows into it.
+
+    Returns:
+        The same shape, nats; only its gradient means something. NaN in, NaN out.
+    """
+    check(logprob=(logprob, "float"), advantage=(advantage, "float"))
+    return -advantage.detach() * logprob
+
+
 def policy_loss(
     logprob_BT: Tensor,
     old_logprob_BT: Tensor,
@@ -139,9 +158,62 @@ def policy_loss(
     ratio_BT = importance_ratio(log_ratio(logprob_BT, old_logprob_BT), mask_BT, objective.ratio)
     if objective.surrogate == "clip":
         loss_BT = clipped_surrogate(ratio_BT, advantage_BT, objective.clip_low, objective.clip_high)
-    else:
+    elif objective.surrogate == "cispo":
         loss_BT = cispo_surrogate(logprob_BT, ratio_BT, advantage_BT, objective.max_ratio)
+    else:
+        loss_BT = reinforce_surrogate(logprob_BT, advantage_BT)
     return aggregate(loss_BT, mask_BT, objective.aggregation, denominator)
+
+
+def kl_loss(
+    logprob_BT: Tensor,
+    old_logprob_BT: Tensor,
+    ref_logprob_BT: Tensor,
+    mask_BT: Tensor,
+    *,
+    estimator: Estimator,
+    aggregation: Aggregation,
+    denominator: float,
+) -> Tensor:
+    """A micro-batch's share of the KL to the reference.
+
+    L = aggregate(sg[r] k(log π, log π_ref)), r = π / π_old: without the ratio the estimators of ops/kl.py
+    are right only for the policy that drew the tokens (https://arxiv.org/abs/2512.21852).
+
+    Args:
+        logprob_BT: [B, T] float, nats, of the current weights.
+        old_logprob_BT: [B, T] float, nats, as drawn; no gradient flows into the ratio.
+        ref_logprob_BT: [B, T] float, nats, of the reference, under the same contract; likewise.
+        mask_BT: [B, T] bool, tokens under the KL term; the others may be NaN in every argument.
+        estimator: k2, k3, or k1, whose gradient is 0 on average.
+        aggregation: how tokens become one number.
+        denominator: of the whole minibatch, from ``aggregate.denominator``.
+
+    Returns:
+        [] nats, to minimise; 0 with gradient 0 for an empty mask.
+    """
+    logprob_BT, old_BT, ref_BT = (
+        zero_outside(stream_BT, mask_BT) for stream_BT in (logprob_BT, old_logprob_BT, ref_logprob_BT)
+    )
+    ratio_BT = token_ratio(log_ratio(logprob_BT.detach(), old_BT))
+    return aggregate(ratio_BT * kl(logprob_BT, ref_BT, estimator), mask_BT, aggregation, denominator)
+
+
+def entropy_loss(entropy_BT: Tensor, mask_BT: Tensor, aggregation: Aggregation, denominator: float) -> Tensor:
+    """A micro-batch's share of the entropy bonus: what is minimised is minus the entropy.
+
+    L = −aggregate(H)  (https://arxiv.org/abs/1707.06347 eq. 9)
+
+    Args:
+        entropy_BT: [B, T] float, nats, of the distribution at each token.
+        mask_BT: [B, T] bool, the tokens that count; the others may be NaN.
+        aggregation: how tokens become one number.
+        denominator: of the whole minibatch, from ``aggregate.denominator``.
+
+    Returns:
+        [] nats, to minimise; 0 with gradient 0 for an empty mask.
+    """
+    return -aggregate(entropy_BT, mask_BT, aggregation, denominator)
 
 
 def value_loss(

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from truing.algos import ALGORITHMS
+from truing.algos import ALGORITHMS, Setting
 from truing.clock import Clock, phase
 from truing.config import Recipe, to_toml
 from truing.envs.base import Env
@@ -112,7 +112,7 @@ def _room(session: Session, events: Sequence[Event]) -> Room:
         session.parameters,
         recipe.optimizer.budget,
         recipe.optimizer.micro_batch_tokens,
-        reference=any(ALGORITHMS[name].needs_reference(recipe.stage(name)) for name in recipe.stages),
+        reference=any(ALGORITHMS[name].needs_reference(Setting.of(recipe, name)) for name in recipe.stages),
     )
 
 
@@ -164,16 +164,15 @@ class _Run:
 
     def train_stage(self, stage: str, first_step: int) -> None:
         """One stage; its reference is the policy as it is now, its optimiser starts fresh or is restored."""
-        cfg = self.recipe.stage(stage)
-        session = self.session
-        algorithm = ALGORITHMS[stage]
+        session, cfg = self.session, self.recipe.stage(stage)
+        algorithm, setting = ALGORITHMS[stage], Setting.of(self.recipe, stage)
         learner = Learner(
             model=session.policy,
             parameters=session.parameters,
             optimizer=make_optimizer(session.parameters, self.recipe.optimizer),
-            reference=freeze(session.policy) if algorithm.needs_reference(cfg) else None,
+            reference=freeze(session.policy) if algorithm.needs_reference(setting) else None,
             algorithm=algorithm,
-            cfg=cfg,
+            setting=setting,
             optimizer_cfg=self.recipe.optimizer,
             room=self.room,
         )
@@ -197,7 +196,7 @@ class _Run:
 
     def step(self, learner: Learner, stage: str, step: int) -> StepRecord:
         """One update: draw, train, record."""
-        cfg = learner.cfg
+        cfg = learner.setting.stage
         rate = learning_rate(step, cfg.steps, cfg.learning_rate, learner.optimizer_cfg)
         for group in learner.optimizer.param_groups:
             group["lr"] = rate
@@ -224,7 +223,7 @@ class _Run:
         try:
             if learner.algorithm.source == "rollouts":
                 self.session.sync_sampler(self.version(stage, step))
-            return source(self.session, learner.algorithm, learner.cfg, stage, step)
+            return source(self.session, learner.algorithm, learner.setting.stage, stage, step)
         except BaseException:  # whatever it is: the parameters are whole here
             kept = self.checkpoints / checkpoint.State(stage, step, "").name
             if step and not kept.exists():
@@ -244,7 +243,10 @@ class _Run:
         budget, most = self.recipe.optimizer.budget, record.metrics.get("memory/peak", 0.0)
         if budget is not None and most * GB > budget and "budget" not in self.told:
             self.told.add("budget")
-            text = f"a step held {most:.2f} GB, more than optimizer.memory, which is for forward and backward"
+            text = (
+                f"a step held {most:.2f} GB, more than optimizer.memory = {budget / GB:g} GB: that bounds"
+                " forward and backward, and drawing and what libraries keep come on top; lower it for less"
+            )
             self.tell("incident", what="budget", stage=record.stage, step=record.step, text=text)
 
     def explain(self, label: LossLabel, stage: str, step: int) -> None:

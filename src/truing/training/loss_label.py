@@ -88,6 +88,7 @@ def _policy_label(
                 " weighs them: near 0 is right, unless masks leave out part of a group"
             ),
             "cispo": "the value of this policy loss means nothing, its gradient does",
+            "reinforce": "the value of this policy loss means nothing, its gradient does",
         }[objective.surrogate]
         return LossLabel("on_policy", f"ratios are 1 to {drift:.1g}, so {meaning}; {numbers}")
     clipped = int(clipped_N.sum())

@@ -158,7 +158,7 @@ def _ratio_metrics(ratio_N: Tensor, advantage_N: Tensor) -> Metrics:
 
 def _clip_metrics(ratio_N: Tensor, advantage_N: Tensor, objective: Objective) -> Metrics:
     (known_N,) = known(ratio_N)
-    if not len(known_N):
+    if not len(known_N) or objective.surrogate == "reinforce":
         return {}
     if objective.surrogate == "cispo":
         return {"clip/capped_share": _share(ratio_N > objective.max_ratio)}

@@ -82,7 +82,7 @@ def step_record(
     """
     computed = [trace for trace in traces if trace.computed] or traces  # before the first no weight moved
     first, last = computed[0], computed[-1]
-    rows, objective = _rows(drawn, traces), learner.algorithm.objective(learner.cfg)
+    rows, objective = _rows(drawn, traces), learner.algorithm.objective(learner.setting.stage)
     tokens = Tokens(rows)
     of_first, of_last = (
         tokens if len(traces) == 1 else Tokens(_rows(drawn, [trace])) for trace in (first, last)

@@ -63,7 +63,8 @@ class Room:
                 "optimizer.memory is less than a step holds, whatever it computes",
                 got=f"{budget / GB:.2f} GB",
                 expected=f"more than {need.fixed / GB:.2f} GB",
-                remedy="give it more, train with lora, or take a smaller model",
+                remedy="give it more, lower optimizer.micro_batch_tokens, or take a smaller model; lora needs"
+                " less than training every weight",
             )
         return cls(need, most, left // need.per_token, left // twice if twice else 0)
 

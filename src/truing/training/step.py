@@ -8,14 +8,13 @@ computed over the whole minibatch, so any number of micro-batches gives the grad
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from truing.algos import Algorithm
+from truing.algos import Algorithm, Setting, Term
 from truing.clock import phase
-from truing.config import OptimizerConfig
+from truing.config import OptimizerConfig, PolicyStage
 from truing.memory import give_back, out_of_memory
 from truing.models.forward import MicroBatch
 from truing.models.reference import Reference
@@ -36,7 +35,7 @@ class Learner:
     optimizer: torch.optim.Optimizer
     reference: Reference | None
     algorithm: Algorithm
-    cfg: Any  # the stage's table
+    setting: Setting
     optimizer_cfg: OptimizerConfig
     room: Room  # shrinks where memory runs out
 
@@ -64,9 +63,9 @@ def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, .
     """Update the policy on samples; one trace per inner step, each with its samples as trained on."""
     with phase("reference"):
         samples = annotate(samples, learner)
-    samples = learner.algorithm.credit(samples, learner.cfg)
+    samples = learner.algorithm.credit(samples, learner.setting)
     traces = []
-    for inner_step, minibatch in enumerate(minibatches(samples, learner.cfg, key)):
+    for inner_step, minibatch in enumerate(minibatches(samples, learner.setting.stage, key)):
         where = f"{'/'.join(map(str, key))}, inner step {inner_step}"
         trace = accumulate(learner, minibatch, inner_step, (*key, inner_step), where)
         with phase("optimizer"):
@@ -81,15 +80,16 @@ def accumulate(
     learner: Learner, minibatch: list[Sample], inner_step: int, key: tuple[object, ...], where: str
 ) -> Trace:
     """The gradient of a minibatch; begun again in smaller parts where memory runs out."""
-    pulling = [sample for sample in minibatch if learner.algorithm.pulls(sample, learner.cfg)]
-    denominator = learner.algorithm.denominator(minibatch, learner.cfg)
+    terms = learner.algorithm.terms(learner.setting)
+    pulling = [sample for sample in minibatch if any(term.pulls(sample) for term in terms)]
+    divided = [(term, term.denominator(minibatch)) for term in terms]
     while True:
         trace = Trace(inner_step, minibatch)
         torch.manual_seed(seed_of(*key, "dropout"))
         try:
             for micro in learner.room.micro_batches(learner.model, pulling):
                 trace.micro_batches.append(micro)
-                backward(learner, micro, denominator, trace, where)
+                backward(learner, micro, divided, trace, where)
             return trace
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
@@ -99,12 +99,14 @@ def accumulate(
         give_back()
 
 
-def backward(learner: Learner, micro: MicroBatch, denominator: Any, trace: Trace, where: str) -> None:
-    """Add the gradient of a micro-batch."""
+def backward(
+    learner: Learner, micro: MicroBatch, divided: Sequence[tuple[Term, float]], trace: Trace, where: str
+) -> None:
+    """Add the gradient of a micro-batch; each term comes with its denominator."""
     batch = collate(micro.samples)
     with phase("forward"):
         scores = score(learner.model, batch, trained(batch), recompute=micro.recompute)
-        parts = learner.algorithm.loss(batch, scores, learner.cfg, denominator)
+        parts = {term.name: term.weight * term.loss(batch, scores, divisor) for term, divisor in divided}
     check_loss(parts, where)
     with phase("backward"):
         torch.stack(list(parts.values())).sum().backward()
@@ -127,9 +129,9 @@ def annotate(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
     return [annotated.get(sample.sample_id, sample) for sample in samples]
 
 
-def minibatches(samples: Sequence[Sample], cfg: Any, key: tuple[object, ...]) -> Iterator[list[Sample]]:
+def minibatches(samples: Sequence[Sample], cfg: object, key: tuple[object, ...]) -> Iterator[list[Sample]]:
     """The samples of each inner step: all of them once, or shuffled shares over several epochs."""
-    epochs, shares = getattr(cfg, "inner_epochs", 1), getattr(cfg, "minibatches", 1)
+    epochs, shares = (cfg.inner_epochs, cfg.minibatches) if isinstance(cfg, PolicyStage) else (1, 1)
     for epoch in range(epochs):
         order = permutation(len(samples), *key, "minibatches", epoch) if shares > 1 else range(len(samples))
         for share in range(shares):

@@ -1,0 +1,39 @@
+"""Rewards of rollouts that share a prompt, and one advantage per rollout or turn written on its tokens."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from truing.algos.chains import kl_cost
+from truing.config import KlConfig
+from truing.types import Sample
+
+
+def rewards_and_groups(rollouts: Mapping[str, Sequence[Sample]], kl: KlConfig) -> tuple[Tensor, Tensor]:
+    """What each rollout earned, less what its KL cost, and the number of its group: two [R]."""
+    firsts = [parts[0] for parts in rollouts.values()]
+    number = {group: i for i, group in enumerate(dict.fromkeys(sample.group_id for sample in firsts))}
+    costs = [sum(float(kl_cost(sample, kl).sum()) for sample in parts) for parts in rollouts.values()]
+    rewards = [sample.reward - cost for sample, cost in zip(firsts, costs, strict=True)]
+    return (
+        torch.tensor(rewards, dtype=torch.float64),
+        torch.tensor([number[sample.group_id] for sample in firsts]),
+    )
+
+
+def spread(
+    samples: Sequence[Sample], rollouts: Mapping[str, Sequence[Sample]], advantage_R: Tensor
+) -> list[Sample]:
+    """The advantage of each rollout on all of its trained tokens."""
+    found = dict(zip(rollouts, advantage_R.tolist(), strict=True))
+    return [by_turn(sample, [found[sample.rollout_id]] * len(sample.turns)) for sample in samples]
+
+
+def by_turn(sample: Sample, advantages: Sequence[float]) -> Sample:
+    """A sample with the advantage of each of its turns on the tokens that are trained."""
+    advantage_T = torch.full(sample.policy_mask.shape, torch.nan)
+    for turn, advantage in zip(sample.turns, advantages, strict=True):
+        advantage_T[turn.start : turn.end] = advantage
+    return replace(sample, advantage=advantage_T.masked_fill(~sample.policy_mask, torch.nan))

@@ -1,0 +1,46 @@
+"""What all algorithms with a policy loss share; they differ in how they give credit."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from truing.algos.base import Algorithm, Setting, Term
+from truing.algos.terms import kl_term, policy_term
+from truing.config import PolicyStage
+from truing.ops.losses import OBJECTIVES, Objective
+from truing.ops.masks import MaskPolicy
+from truing.rollout.flatten import flatten
+from truing.types import Rollout, Sample
+
+
+def policy_algorithm(credit: Callable[[Sequence[Sample], Setting], list[Sample]]) -> Algorithm:
+    """The algorithm that gives credit so."""
+    return Algorithm(
+        source="rollouts",
+        to_samples=all_samples,
+        needs_reference=lambda setting: setting.kl.coef > 0,
+        objective=objective,
+        credit=credit,
+        terms=policy_terms,
+    )
+
+
+def policy_terms(setting: Setting) -> tuple[Term, ...]:
+    """The policy term, and those to which the recipe gives weight."""
+    chosen = objective(setting.stage)
+    terms = [policy_term(chosen)]
+    if setting.kl.coef > 0 and setting.kl.where == "loss":
+        terms.append(kl_term(setting.kl, chosen.aggregation))
+    return tuple(terms)
+
+
+def objective(cfg: PolicyStage) -> Objective:
+    """The named objective, with the recipe's clip range where it gives one."""
+    given = {"clip_low": cfg.clip_low, "clip_high": cfg.clip_high}
+    return replace(
+        OBJECTIVES[cfg.objective], **{name: value for name, value in given.items() if value is not None}
+    )
+
+
+def all_samples(rollouts: Sequence[Rollout], cfg: PolicyStage, mask: MaskPolicy) -> list[Sample]:
+    """Every rollout is trained on."""
+    return [sample for rollout in rollouts for sample in flatten(rollout, mask)]

@@ -1,0 +1,78 @@
+"""The terms that losses are made of; their formulas are in ops/losses.py."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from truing.algos.base import Term
+from truing.config import KlConfig
+from truing.ops.aggregate import Aggregation, denominator
+from truing.ops.losses import Objective, cross_entropy_loss, kl_loss, policy_loss
+from truing.types import Batch, Sample, Scores
+
+
+def policy_term(objective: Objective) -> Term:
+    """The surrogate of the objective over the tokens of the policy mask."""
+
+    def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
+        return policy_loss(
+            scores.logprob,
+            batch.old_logprob,
+            batch.advantage,
+            batch.policy_mask,
+            objective=objective,
+            denominator=divisor,
+        )
+
+    return Term("policy", 1.0, has_advantage, _counted("policy_mask", objective.aggregation), loss)
+
+
+def kl_term(cfg: KlConfig, aggregation: Aggregation) -> Term:
+    """The KL to the reference over all tokens that the policy chose."""
+
+    def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
+        return kl_loss(
+            scores.logprob,
+            batch.old_logprob,
+            batch.ref_logprob,
+            batch.kl_mask,
+            estimator=cfg.estimator,
+            aggregation=aggregation,
+            denominator=divisor,
+        )
+
+    return Term("kl", cfg.coef, lambda row: bool(row.kl_mask.any()), _counted("kl_mask", aggregation), loss)
+
+
+def supervised_term() -> Term:
+    """The cross-entropy of demonstrated tokens; the mean is over tokens, so long answers weigh more."""
+
+    def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
+        return cross_entropy_loss(scores.logprob, batch.supervised_mask, divisor)
+
+    return Term("supervised", 1.0, is_demonstration, _counted("supervised_mask", "token_mean"), loss)
+
+
+def has_advantage(sample: Sample) -> bool:
+    """Whether a policy term pulls: an advantage of 0 has no gradient, under any objective."""
+    return bool((sample.advantage[sample.policy_mask] != 0).any())
+
+
+def is_demonstration(sample: Sample) -> bool:
+    """Whether supervised terms read it; policy terms do not."""
+    return bool(sample.supervised_mask.any())
+
+
+def _counted(mask: str, aggregation: Aggregation) -> Callable[[Sequence[Sample]], float]:
+    """Tokens under a mask, sequences, or sequences × max_new_tokens, as the aggregation has it."""
+    supervised = mask == "supervised_mask"
+
+    def count(samples: Sequence[Sample]) -> float:
+        rows = [sample for sample in samples if is_demonstration(sample) == supervised]
+        if not rows:
+            return 1.0  # of a sum of nothing
+        tokens = torch.tensor([int(getattr(sample, mask).sum()) for sample in rows])
+        return denominator(tokens, aggregation, rows[0].contract.max_new_tokens)
+
+    return count

@@ -1,0 +1,53 @@
+"""The whole recipe."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from truing.config.control import KlConfig
+from truing.config.parts import (
+    ChatConfig,
+    EpisodeConfig,
+    EvalConfig,
+    LoraConfig,
+    ModelConfig,
+    OptimizerConfig,
+    Part,
+    SamplingConfig,
+)
+from truing.config.stages import GrpoConfig, ReinforceConfig, RftConfig, RlooConfig, SftConfig
+
+Stage = Literal["sft", "rft", "reinforce", "rloo", "grpo"]
+
+
+class Recipe(Part):
+    """Everything that decides a run."""
+
+    name: str
+    """What the run is called; part of its directory's name."""
+    stages: Annotated[tuple[Stage, ...], Field(min_length=1)]
+    """What is trained, in order; each stage has its table below."""
+    model: ModelConfig
+    seed: int = 0
+    """Every random number derives from it."""
+    env: dict[str, Any] = Field(default_factory=dict)
+    """`name` of the environment, and its own keys; not needed where Python gives an environment object."""
+    lora: LoraConfig | Literal[False] = False
+    """An adapter, or `false` to train every weight."""
+    sampling: SamplingConfig = SamplingConfig()
+    chat: ChatConfig = ChatConfig()
+    episode: EpisodeConfig = EpisodeConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    eval: EvalConfig = EvalConfig()
+    sft: SftConfig | None = None
+    rft: RftConfig | None = None
+    reinforce: ReinforceConfig | None = None
+    rloo: RlooConfig | None = None
+    grpo: GrpoConfig | None = None
+    kl: KlConfig = KlConfig()
+    checkpoint_every: Annotated[int, Field(ge=0)] = 0
+    """Steps between checkpoints, of which a stage keeps the newest; 0 writes one at the end of each stage."""
+
+    def stage(self, name: str) -> Any:
+        """The table of a stage."""
+        return getattr(self, name)

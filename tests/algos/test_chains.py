@@ -1,0 +1,110 @@
+"""Rollouts as chains: who earned what, and streams cut back into samples."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from samples import episode, sample
+
+from truing.algos.chains import Chains, earned, kl_cost
+from truing.config import KlConfig
+from truing.types import Excluded, Origin
+
+OFF = KlConfig()
+IN_REWARD = KlConfig(coef=0.5, where="reward", estimator="k1")
+
+
+def with_ref(row, ref):
+    return dataclasses.replace(row, ref_logprob=torch.where(row.kl_mask, ref, torch.nan))
+
+
+def test_the_last_chosen_token_earns_the_reward():
+    row = sample([1, 2], [5, 6, 7], reward=2.0)
+    assert earned([row], OFF).tolist() == [0, 0, 0, 0, 2.0]
+
+
+def test_tokens_after_the_last_choice_earn_nothing():
+    """What the world writes at the end is no action: the reward is that of the choice before it."""
+    row = sample([1, 2], [5, 6, 7], reward=2.0)
+    origin = row.origin.clone()
+    origin[-1] = Origin.TOOL
+    off = origin == Origin.SAMPLED
+    why = torch.where(off, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8)
+    row = dataclasses.replace(row, origin=origin, policy_mask=off, kl_mask=off, value_mask=off, excluded=why)
+    assert earned([row], OFF).tolist() == [0, 0, 0, 2.0, 0]
+
+
+@pytest.mark.parametrize("cut", [(), (1,), (2,)])
+def test_turns_earn_their_shares_and_the_end_the_rest(cut):
+    parts = episode("a", 2.0, (0.5, 0.0, 0.25), cut=cut)
+    chosen = torch.cat([part.value_mask for part in parts])
+    assert earned(parts, OFF)[chosen].tolist() == [0.5, 0.0, 0.25 + 1.25]
+    assert earned(parts, OFF).sum() == 2.0
+
+
+def test_a_turn_without_a_choice_gives_its_share_to_the_choice_before_it():
+    (row,) = episode("a", 2.0, (0.5, 1.0))
+    origin = row.origin.clone()
+    origin[-1] = Origin.FORCED
+    on = origin == Origin.SAMPLED
+    why = torch.where(on, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8)
+    row = dataclasses.replace(row, origin=origin, policy_mask=on, kl_mask=on, value_mask=on, excluded=why)
+    assert earned([row], OFF)[on].tolist() == [0.5 + 1.0 + 0.5]
+
+
+def test_where_nothing_was_chosen_nothing_is_earned():
+    row = sample([1, 2], [5], reward=2.0)
+    off = torch.zeros_like(row.policy_mask)
+    forced = dataclasses.replace(
+        row,
+        origin=torch.where(row.policy_mask, Origin.FORCED, row.origin).to(torch.uint8),
+        excluded=torch.full_like(row.excluded, Excluded.NOT_SAMPLED),
+        policy_mask=off,
+        kl_mask=off,
+        value_mask=off,
+    )
+    assert earned([forced], OFF).tolist() == [0, 0, 0]
+
+
+def test_the_cost_of_kl_is_paid_token_by_token():
+    """Drawn with log-probability −1, the reference says −1.5: k1 = 0.5, times 0.5."""
+    row = with_ref(sample([1, 2], [5, 6], reward=2.0), -1.5)
+    assert kl_cost(row, IN_REWARD).tolist() == [0, 0, 0.25, 0.25]
+    assert earned([row], IN_REWARD).tolist() == [0, 0, -0.25, 2.0 - 0.25]
+    k3 = KlConfig(coef=0.5, where="reward", estimator="k3")
+    assert kl_cost(row, k3)[2].item() == pytest.approx(0.5 * (math.exp(-0.5) - 1 + 0.5))
+    assert not kl_cost(row, KlConfig(coef=0.5)).any()  # in the loss it costs no reward
+    assert not kl_cost(row, KlConfig(coef=0.0, where="reward")).any()
+
+
+def test_a_reference_that_is_missing_is_not_free():
+    row = sample([1, 2], [5, 6], reward=2.0)
+    assert kl_cost(row, IN_REWARD)[2:].isnan().all()
+
+
+def test_masked_choices_stay_in_the_chain():
+    row = sample([1], [5, 6, 7], reward=1.0)
+    excluded = row.excluded.clone()
+    excluded[2] = Excluded.STRUCTURE
+    row = dataclasses.replace(row, excluded=excluded, policy_mask=excluded == Excluded.NO)
+    chains = Chains.of([row], OFF)
+    assert chains.mask_RT.tolist() == [[False, True, True, True]]
+    assert chains.trained_RT.tolist() == [[False, True, False, True]]
+
+
+@pytest.mark.parametrize("cut", [(), (1,)])
+def test_streams_come_back_to_their_samples(cut):
+    rows = [*episode("a", 2.0, (0.5, 0.0, 0.25), cut=cut), sample([1], [5], name="b", reward=0.0)]
+    chains = Chains.of(rows, OFF)
+    places_RT = torch.arange(chains.mask_RT.numel()).view(chains.mask_RT.shape).double()
+    mixed = rows[::-1]
+    written = chains.written(mixed, advantage=places_RT)
+    assert [row.sample_id for row in written] == [row.sample_id for row in mixed]
+    start = 0
+    for row in rows[:-1]:
+        (found,) = (each for each in written if each.sample_id == row.sample_id)
+        assert found.advantage.tolist() == list(range(start, start + len(row)))
+        start += len(row)
+    assert written[0].advantage.tolist() == [places_RT.shape[1], places_RT.shape[1] + 1]
+    assert all(row.advantage.isnan().all() for row in rows)

@@ -1,0 +1,129 @@
+"""REINFORCE and RLOO as a step sees them: credit, terms, and what a recipe may not ask for."""
+
+import dataclasses
+
+import polgrad
+import pytest
+import torch
+from pydantic import ValidationError
+from samples import demo, episode, sample, weighted_terms
+
+from truing.algos import ALGORITHMS, Setting
+from truing.config import KlConfig, ReinforceConfig, RlooConfig
+from truing.contract import SamplingContract
+from truing.errors import ContractError
+from truing.training.collate import collate
+from truing.types import Scores
+
+REINFORCE, RLOO = ALGORITHMS["reinforce"], ALGORITHMS["rloo"]
+RATES = {"steps": 1, "learning_rate": 1e-3}
+
+
+def reinforce(kl=None, **changes):
+    return Setting(ReinforceConfig(**RATES | changes), KlConfig(**kl or {}))
+
+
+def rloo(kl=None, **changes):
+    return Setting(RlooConfig(**RATES | changes), KlConfig(**kl or {}))
+
+
+def trained(rows, stream="advantage"):
+    return [[round(x, 5) for x in getattr(row, stream)[row.policy_mask].tolist()] for row in rows]
+
+
+def test_returns_are_discounted_per_choice_and_compared_with_the_others():
+    rows = [sample([1], [5] * n, name=f"r{n}", reward=reward) for n, reward in ((1, 1.0), (3, 4.0))]
+    credited = REINFORCE.credit(rows, reinforce(gamma=0.5))
+    assert trained(credited, "returns") == [[1.0], [1.0, 2.0, 4.0]]
+    # the baseline of one is the other's reward: 4 and 1
+    assert trained(credited) == [[-3.0], [0.0, 1.0, 3.0]]
+    assert trained(REINFORCE.credit(rows, reinforce(gamma=0.5, baseline="none"))) == [[1.0], [1.0, 2.0, 4.0]]
+    assert all(row.advantage[~row.policy_mask].isnan().all() for row in credited)
+
+
+@pytest.mark.parametrize("cut", [(), (1,)])
+def test_what_a_turn_earned_pulls_only_on_what_came_before(cut):
+    rows = episode("a", 2.0, (0.5, 0.0, 0.25), cut=cut)
+    credited = REINFORCE.credit(rows, reinforce(baseline="none"))
+    assert [x for of_row in trained(credited) for x in of_row] == [2.0, 1.5, 1.5]
+
+
+def test_whitening_is_over_all_tokens_of_the_step():
+    rows = [sample([1], [5], name="a", reward=1.0), sample([1], [5, 6], name="b", reward=4.0)]
+    credited = REINFORCE.credit(rows, reinforce(baseline="none", whiten=True))
+    # 1, 4, 4: mean 3, deviation √3
+    expected = [[round(-2 / 3**0.5, 5)], [round(1 / 3**0.5, 5)] * 2]
+    assert trained(credited) == expected
+
+
+def test_a_single_rollout_has_no_others():
+    with pytest.raises(ContractError, match="group of one"):
+        REINFORCE.credit([sample([1], [5], reward=1.0)], reinforce())
+
+
+def test_leave_one_out_is_polgrads():
+    rewards = [1.0, 0.0, 0.5, 3.0, 2.0, 7.0]
+    rows = [
+        sample([1], [5], name=f"r{i}", group=f"g{i // 3}", reward=reward) for i, reward in enumerate(rewards)
+    ]
+    found = [row.advantage[-1].item() for row in RLOO.credit(rows, rloo())]
+    groups = torch.arange(6) // 3
+    theirs = polgrad.rloo_advantages(torch.tensor(rewards, dtype=torch.float64), groups)
+    assert found == pytest.approx(theirs.tolist())
+
+
+def test_the_cost_of_kl_is_taken_off_before_the_baseline():
+    rows = [sample([1], [5, 6], name=f"r{i}", reward=1.0) for i in range(2)]
+    refs = [torch.tensor([torch.nan, -1.5, -1.5]), torch.tensor([torch.nan, -1.0, -1.0])]
+    rows = [dataclasses.replace(row, ref_logprob=ref) for row, ref in zip(rows, refs, strict=True)]
+    in_reward = {"coef": 0.5, "where": "reward", "estimator": "k1"}
+    # the first pays 2 × 0.5 × 0.5 = 0.5, the second nothing
+    assert trained(RLOO.credit(rows, rloo(in_reward))) == [[-0.5] * 2, [0.5] * 2]
+    found = trained(REINFORCE.credit(rows, reinforce(in_reward, baseline="none")))
+    assert found == [[0.5, 0.75], [1.0, 1.0]]
+    assert RLOO.needs_reference(rloo(in_reward))
+    assert [term.name for term in RLOO.terms(rloo(in_reward))] == ["policy"]
+    assert [term.name for term in RLOO.terms(rloo({"coef": 0.5}))] == ["policy", "kl"]
+
+
+def test_the_loss_is_the_score_weighted_by_the_advantage():
+    """−Σ A log π over two answers of up to ten tokens each, whatever the old log-probabilities say."""
+    contract = SamplingContract(max_new_tokens=10)
+    rows = [
+        sample([1], [5] * n, name=f"r{n}", reward=reward, contract=contract)
+        for n, reward in ((1, 1.0), (3, 0.0))
+    ]
+    credited = RLOO.credit(rows, rloo())
+    logprob = torch.full(collate(rows).token_ids.shape, -0.3, requires_grad=True)
+    parts = weighted_terms(RLOO, rloo(), credited, Scores(logprob, logprob, logprob))
+    parts["policy"].backward()
+    assert parts["policy"].item() == pytest.approx((0.3 * 1 - 0.3 * 3) / 20)
+    assert torch.allclose(logprob.grad, torch.tensor([[0, -1, 0, 0], [0, 1, 1, 1]]) / 20)
+
+
+def test_policy_terms_do_not_count_demonstrations():
+    rows = [*RLOO.credit([sample([1], [5], name=f"r{i}", reward=float(i)) for i in range(2)], rloo())]
+    (policy,) = RLOO.terms(rloo(objective="grpo"))
+    assert policy.denominator([*rows, demo([1], [5], "d")]) == 2
+    assert policy.denominator([demo([1], [5], "d")]) == 1
+    assert not policy.pulls(demo([1], [5], "d"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"inner_epochs": 2}, "right for one update per step"),
+        ({"minibatches": 2}, "right for one update per step"),
+        ({"clip_high": 0.3}, "no clip range"),
+        ({"objective": "cispo", "clip_low": 0.3}, "no clip range"),
+    ],
+)
+def test_a_recipe_may_not_ask_for_what_has_no_meaning(changes, message):
+    for table in (RlooConfig, ReinforceConfig):
+        with pytest.raises(ValidationError, match=message):
+            table(**RATES | changes)
+
+
+def test_k1_in_the_loss_is_refused():
+    with pytest.raises(ValidationError, match="gradient of 0 on average"):
+        KlConfig(coef=0.1, estimator="k1")

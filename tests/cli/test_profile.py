@@ -1,4 +1,4 @@
-"""Where the time of a run went."""
+"""Where the time of a run went, and what it held."""
 
 import json
 from types import SimpleNamespace
@@ -7,31 +7,38 @@ import pytest
 from typer.testing import CliRunner
 
 from truing.cli import app
-from truing.cli.profile import chart, mean_seconds
+from truing.cli.profile import chart, facts, mean_seconds
 from truing.clock import PHASES
 from truing.record import RunReader
 
-SECONDS = [
-    ("sft", {"forward": 1.0, "backward": 3.0}),
-    ("grpo", {"decode": 6.0, "forward": 1.0, "other": 1.0}),
-    ("grpo", {"decode": 2.0, "forward": 1.0, "other": 1.0}),
+STEPS = [
+    ("sft", {"forward": 1.0, "backward": 3.0}, {}),
+    ("grpo", {"decode": 6.0, "forward": 1.0, "other": 1.0}, {"memory/peak": 2.5, "memory/predicted": 2.0}),
+    ("grpo", {"decode": 2.0, "forward": 1.0, "other": 1.0}, {"memory/peak": 3.0}),
 ]
+
+
+def made(stage, seconds, metrics=()):
+    return SimpleNamespace(stage=stage, seconds=seconds, metrics=dict(metrics))
 
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    steps = [SimpleNamespace(stage=stage, seconds=seconds) for stage, seconds in SECONDS]
     monkeypatch.setattr(RunReader, "__init__", lambda self, path: None)
-    monkeypatch.setattr(RunReader, "steps", lambda self: steps)
+    monkeypatch.setattr(RunReader, "steps", lambda self: [made(*step) for step in STEPS])
     return str(tmp_path)
 
 
-def test_seconds_are_means_over_the_steps_of_a_stage(run):
+def test_seconds_are_means_over_the_steps_of_a_stage_and_memory_is_the_most(run):
     found = json.loads(CliRunner().invoke(app, ["profile", run, "--json"]).stdout)
-    assert found == {
-        "sft": {"steps": 1, "seconds": {"forward": 1.0, "backward": 3.0}},
-        "grpo": {"steps": 2, "seconds": {"decode": 4.0, "forward": 1.0, "other": 1.0}},
+    sft = {"steps": 1, "step": 4.0, "seconds": {"forward": 1.0, "backward": 3.0}, "memory_gb": {}}
+    grpo = {
+        "steps": 2,
+        "step": 6.0,
+        "seconds": {"decode": 4.0, "forward": 1.0, "other": 1.0},
+        "memory_gb": {"peak": 3.0, "predicted": 2.0},
     }
+    assert found == {"sft": sft, "grpo": grpo}
 
 
 def test_the_chart_shows_each_phase_by_its_share(run):
@@ -40,12 +47,15 @@ def test_the_chart_shows_each_phase_by_its_share(run):
     assert "25.0%" in lines[1]
     assert lines[1].count("█") * 3 == lines[2].count("█") == 18
     assert lines[2].endswith(PHASES["backward"])
+    assert lines[3].startswith("grpo")  # nothing is said of memory that was not recorded
+    assert "held at most 3.00 GB, forward and backward were expected to come to 2.00 GB" in lines[7]
+    assert "docs/speed.md" in lines[-1]
 
 
 def test_what_another_version_counted_is_in_the_whole():
     assert mean_seconds([{"sample": 5.0, "forward": 1.0}]) == {"forward": 1.0, "sample": 5.0}
-    assert next(chart("grpo", 1, {"forward": 1.0, "sample": 5.0})).startswith("grpo: 6.000 s")
+    assert facts([made("grpo", {"forward": 1.0, "sample": 5.0})])["step"] == 6.0
 
 
 def test_a_phase_too_short_to_see_still_has_its_line():
-    assert "0.0%" in list(chart("grpo", 1, {"world": 1e-6, "other": 1.0}))[1]
+    assert "0.0%" in list(chart("grpo", facts([made("grpo", {"world": 1e-6, "other": 1.0})])))[1]

@@ -6,11 +6,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.metadata import version
 from typing import Any
+
+import torch
 
 from truing.bench.cases import Case
 from truing.bench.side import SIDES
 from truing.errors import TruingError
+
+PEERS = ("torch", "transformers", "peft", "trl")
 
 
 class BenchError(TruingError):
@@ -28,7 +33,9 @@ def compare(case: Case, pairs: int, steps: int) -> dict[str, Any]:
         f"ratio_{name}": round(medians["trl"][name] / ours, 2) for name, ours in medians["truing"].items()
     }
     rounded = {side: {name: round(v, 2) for name, v in found.items()} for side, found in medians.items()}
-    return {"case": case.name, **ratios, "pairs": pairs, "steps": steps, **rounded}
+    how: dict[str, Any] = {"pairs": pairs, "steps": steps, "threads": torch.get_num_threads()}
+    how["versions"] = {name: version(name) for name in PEERS}
+    return {"case": case.name, **ratios, **how, **rounded}
 
 
 def run_side(side: str, case: Case, steps: int) -> dict[str, float]:
@@ -39,7 +46,8 @@ def run_side(side: str, case: Case, steps: int) -> dict[str, float]:
 
 
 def measured(what: str, command: Sequence[str], remedy: str = "") -> dict[str, float]:
-    """The last JSON object that a process prints."""
+    """The last JSON object that a process prints. It takes minutes, so it is said that it began."""
+    print(f"{what} …", file=sys.stderr, flush=True)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BenchError(f"{what} failed", got=done.stderr[-2000:], remedy=remedy)

@@ -7,6 +7,7 @@ norms and Python are what a part may take beyond it.
 
 import math
 import statistics
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -52,7 +53,12 @@ def limit(case: Case, steps: int) -> dict[str, Any]:
     bound is by the better of what it could do right before and right after.
     """
     seen: list[dict[str, float]] = []
-    taken = run(case, steps, between=lambda: seen.append(_measured(case.gpu)))
+
+    def between() -> None:
+        print(f"step {len(seen) + 1} of {steps} done", file=sys.stderr, flush=True)
+        seen.append(_measured(case.gpu))
+
+    taken = run(case, steps, between)
     weights = weights_of(folder_of(case.model))
     around = [_better(*pair) for pair in pairwise(seen[1:])]
     each = [_of_step(case, *given, weights) for given in zip(taken[2:], around, strict=True)]

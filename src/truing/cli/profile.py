@@ -1,38 +1,57 @@
-"""`truing profile`: where the time of a run went."""
+"""`truing profile`: where the time of a run went, and what it held."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from truing.clock import PHASES
 from truing.errors import RecordError
 
+if TYPE_CHECKING:
+    from truing.record import StepRow
+
 WIDTH = 24
 """Columns of a bar that stands for all of a step."""
+
+MEMORY = ("memory/peak", "memory/predicted")
 
 
 def profile(
     run: Annotated[Path, typer.Argument(help="A run directory.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show the seconds of a step by phase, averaged over the steps of each stage."""
+    """Show the seconds of a step by phase, averaged over the steps of each stage, and the memory it held."""
     from truing.record import RunReader
 
     rows = RunReader(run).steps()
     if not rows:
         raise RecordError(f"{run} has no step yet", remedy="wait for its first update")
-    stages: dict[str, list[Mapping[str, float]]] = {}
+    stages: dict[str, list[StepRow]] = {}
     for row in rows:
-        stages.setdefault(row.stage, []).append(row.seconds)
+        stages.setdefault(row.stage, []).append(row)
+    found = {stage: facts(part) for stage, part in stages.items()}
     if as_json:
-        facts = {name: {"steps": len(part), "seconds": mean_seconds(part)} for name, part in stages.items()}
-        print(json.dumps(facts))
+        print(json.dumps(found))
         return
-    for stage, part in stages.items():
-        print("\n".join(chart(stage, len(part), mean_seconds(part))))
+    for stage, of_stage in found.items():
+        print("\n".join(chart(stage, of_stage)))
+    print(
+        "means over steps; evaluations, checkpoints and the start are not in them. What helps: docs/speed.md"
+    )
+
+
+def facts(steps: Sequence["StepRow"]) -> dict[str, Any]:
+    """Mean seconds of a step by phase, their sum, and the gigabytes that it held, or was expected to."""
+    seconds = mean_seconds([step.seconds for step in steps])
+    most = {
+        name.removeprefix("memory/"): max(step.metrics[name] for step in steps if name in step.metrics)
+        for name in MEMORY
+        if any(name in step.metrics for step in steps)
+    }
+    return {"steps": len(steps), "step": sum(seconds.values()), "seconds": seconds, "memory_gb": most}
 
 
 def mean_seconds(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -42,10 +61,13 @@ def mean_seconds(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: total / len(steps) for name, total in sums.items() if total}
 
 
-def chart(stage: str, steps: int, seconds: Mapping[str, float]) -> Iterator[str]:
+def chart(stage: str, found: Mapping[str, Any]) -> Iterator[str]:
     """One stage, line by line."""
-    whole = sum(seconds.values())
-    yield f"{stage}: {whole:.3f} s a step, {steps} steps"
-    for name, mean in seconds.items():
+    whole, memory = found["step"], found["memory_gb"]
+    yield f"{stage}: {whole:.3f} s a step, {found['steps']} steps"
+    for name, mean in found["seconds"].items():
         bar = "█" * round(mean / whole * WIDTH)
         yield f"  {name:<9}  {mean:9.3f} s  {mean / whole:6.1%}  {bar:<{WIDTH}}  {PHASES.get(name, '')}"
+    if memory:
+        told = {"peak": "held at most", "predicted": "forward and backward were expected to come to"}
+        yield "  memory: " + ", ".join(f"{told[name]} {value:.2f} GB" for name, value in memory.items())

@@ -22,9 +22,10 @@ LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_by
 """What a container may hold; ``max`` where there is no limit."""
 
 SHORT = re.compile(
-    r"not enough memory|can't allocate memory|bad_alloc|could not (create|execute) a primitive"
+    r"not enough memory|can't allocate memory|bad_alloc|could not (create|execute) a primitive(?! descriptor)"
 )
-"""What torch, the C++ library and oneDNN say where memory runs out on a CPU."""
+"""What torch, the C++ library and oneDNN say where memory runs out on a CPU; a descriptor that cannot be
+created is another error, such as shapes that do not fit."""
 
 MARKS = "/proc/self/clear_refs"
 """Where Linux is told to forget the peak of resident memory."""

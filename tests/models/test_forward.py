@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from samples import sample
 from torch.nn.attention.flex_attention import flex_attention
 from transformers import (
+    AttentionInterface,
     AutoModelForCausalLM,
     DeepseekV3Config,
     DiffLlamaConfig,
@@ -26,7 +27,7 @@ from transformers import (
 from truing.errors import ModelError
 from truing.models.forward import hidden_before, no_tree, split
 from truing.models.tree import grow
-from truing.models.tree_attention import _Branches, block_mask
+from truing.models.tree_attention import NAME, _Branches, block_mask
 
 SIZES = SMALL | {"vocab_size": 32, "max_position_embeddings": 128, "pad_token_id": 0}
 LATENT = {"kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8}
@@ -107,6 +108,53 @@ def test_positions_that_depend_on_the_longest_of_a_batch_are_refused():
     same(model, [ids[:6] for ids in ROWS])
     with pytest.raises(ModelError, match="changes the positions"):
         together(model, [[3] * 9])
+
+
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 6,
+    "short_factor": [1.0] * 4,
+    "long_factor": [4.0] * 4,
+}
+PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LlamaConfig(**SIZES, rope_parameters=LONGROPE),
+        Gemma3TextConfig(
+            **SIZES,
+            sliding_window=64,
+            rope_parameters={"full_attention": LONGROPE, "sliding_attention": PLAIN},
+        ),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_positions_that_switch_are_refused_wherever_a_config_says_so(config):
+    model = made(config)
+    same(model, [ids[:6] for ids in ROWS])
+    with pytest.raises(ModelError, match="changes the positions"):
+        together(model, [[3] * 9])
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"dropout": 0.1},
+        {"attention_mask": torch.zeros(1, 1, 3, 3)},
+        {"softcap": 30.0},
+        {"is_causal": False},
+    ],
+    ids=lambda asked: next(iter(asked)),
+)
+def test_an_attention_that_a_tree_cannot_compute_is_refused(asked):
+    attend = AttentionInterface()[NAME]
+    query = torch.randn(1, 2, 3, 8)
+    with pytest.raises(ModelError, match="cannot be computed in a tree"):
+        attend(None, query, query, query, **{"attention_mask": None} | asked)
 
 
 LLAMA = made(LlamaConfig(**SIZES))

@@ -4,8 +4,11 @@ import copy
 
 import pytest
 import torch
+from architectures import SMALL
+from peft import LoraConfig, get_peft_model
 from peft.tuners import lora
 from torch import nn
+from transformers import AutoModelForCausalLM, Qwen2Config
 
 from truing.models.linear import OneDnnLinear, OneDnnLora, use_onednn
 from truing.models.load import load
@@ -118,3 +121,31 @@ def test_with_dropout_or_without_the_adapter_peft_computes():
     ids = torch.arange(40, 60)[None]
     with policy.disable_adapter(), by_peft.disable_adapter(), torch.no_grad():
         assert torch.equal(policy(ids).logits, by_peft(ids).logits)
+
+
+@pytest.mark.parametrize("changes", [{"bias": "lora_only"}, {"use_dora": True}, {"lora_bias": True}])
+def test_rarer_adapters_are_left_to_peft(changes):
+    """A bias that is trained, DoRA, an adapter with a bias: the gradients are peft's."""
+    config = Qwen2Config(**SMALL, vocab_size=64, max_position_embeddings=64)
+    policies = []
+    for quick in (True, False):
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config)
+        policy = get_peft_model(model, LoraConfig(r=3, target_modules=["q_proj", "v_proj"], **changes))
+        generator = torch.Generator().manual_seed(1)
+        for name, parameter in policy.named_parameters():
+            if "lora_" in name:
+                parameter.data.normal_(generator=generator)
+        if quick:
+            use_onednn(policy)
+            assert any(type(module) is OneDnnLora for module in policy.modules())
+        policies.append(policy)
+    assert_same_gradients(*policies)
+
+
+def test_a_merged_adapter_is_not_added_twice():
+    policy, by_peft = adapted()
+    policy.merge_adapter()
+    ids = torch.arange(40, 60)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(policy(ids).logits, by_peft(ids).logits, atol=1e-4, rtol=1e-4)

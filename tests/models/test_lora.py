@@ -146,3 +146,10 @@ def test_the_adapters_dropout_is_as_it_was_after_the_reference(loaded):
     with use_reference(policy):
         assert not any(part.training for part in policy.modules())
     assert {name: part.training for name, part in policy.named_modules()} == before
+
+
+def test_layers_that_share_a_weight_are_refused(loaded):
+    layers = loaded.model.model.layers
+    layers[1].self_attn.q_proj.weight = layers[0].self_attn.q_proj.weight
+    with pytest.raises(ModelError, match="share one weight"):
+        adapted(loaded.model)  # a merged copy of it would need two values

@@ -80,6 +80,17 @@ def test_layers_that_are_given_other_inputs_in_turn_are_right_all_the_same():
                 torch.testing.assert_close(each(x), right, atol=1e-6, rtol=1e-5)
 
 
+def test_an_input_that_is_strided_is_read_as_it_stands():
+    attention, x = Attention(), torch.randn(24, 5).t()
+    with torch.no_grad():
+        expected = [each(x) for each in (attention.q_proj, attention.k_proj, attention.v_proj)]
+        with packed(attention):
+            for each, right in zip(
+                (attention.q_proj, attention.k_proj, attention.v_proj), expected, strict=True
+            ):
+                torch.testing.assert_close(each(x), right, atol=1e-6, rtol=1e-5)
+
+
 def test_a_buffer_that_is_filled_anew_is_read_anew():
     attention, x = Attention(), torch.randn(3, 24)
     layers = [attention.q_proj, attention.k_proj, attention.v_proj]

@@ -90,3 +90,14 @@ def test_entropy_is_raw_and_under_the_contract(tiny, rows):
     for stream, temperature in ((scores.entropy, 0.7), (scores.raw_entropy, 1.0)):
         p = (logits / temperature).softmax(-1)
         assert stream[1, 4].item() == pytest.approx(-(p * p.log()).sum().item(), abs=1e-4)
+
+
+def test_a_model_in_float64_is_scored_in_float64(tiny, rows):
+    model = tiny.model.double()
+    batch = collate(rows)
+    scores = score(model, batch, batch.policy_mask)
+    assert scores.logprob.dtype == scores.entropy.dtype == torch.float64
+    for b, row in enumerate(rows):
+        plain = plain_logprobs(model, row, 0.7)
+        found = scores.logprob[b, 1 : len(row)][row.policy_mask[1:]]
+        assert torch.allclose(found, plain[row.policy_mask[1:]], atol=1e-9)

@@ -2,9 +2,12 @@ import dataclasses
 
 import pytest
 import torch
+from architectures import SMALL
+from transformers import AutoModelForCausalLM, Lfm2Config, Qwen3NextConfig
 
 from truing.contract import SamplingContract
 from truing.errors import DataError
+from truing.models.forward import no_tree
 from truing.ops.sampling import support_mask
 from truing.outcomes import FinishReason
 from truing.rng import uniforms
@@ -103,3 +106,22 @@ def test_a_prompt_beyond_the_context_is_an_error(tiny):
     with pytest.raises(DataError, match="longer than the context") as error:
         sampler.generate(requests(1), short)
     assert error.value.got == "10 tokens"
+
+
+@pytest.mark.parametrize(("config", "carries"), [(Lfm2Config, "conv"), (Qwen3NextConfig, "linear_attention")])
+def test_models_that_carry_a_state_draw_beside_others_what_they_draw_alone(config, carries):
+    """Some of their layers keep states in place of keys; rows end at different times."""
+    torch.manual_seed(0)
+    sizes = SMALL | {"vocab_size": 64, "max_position_embeddings": 128, "num_experts": 16}
+    made = config(**sizes, layer_types=[carries, "full_attention"])
+    model = AutoModelForCausalLM.from_config(made).eval()
+    assert no_tree(model, 8)
+    contract = SamplingContract(max_new_tokens=8, stop_ids=tuple(range(0, 64, 5)))
+    sampler = HFSampler(model, context_length=128)
+    asked = [Request(torch.arange(3, 9 + i % 3), ("state", i)) for i in range(6)]
+    together = sampler.generate(asked, contract)
+    assert len({len(each.token_ids) for each in together}) > 1
+    for request, each in zip(asked, together, strict=True):
+        (alone,) = sampler.generate([request], contract)
+        assert alone.token_ids.tolist() == each.token_ids.tolist()
+        assert torch.allclose(alone.logprob, each.logprob, atol=1e-4)

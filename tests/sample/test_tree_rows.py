@@ -161,6 +161,18 @@ def test_a_history_that_was_rewritten_is_computed_anew(model):
     assert_same(sampler.generate(following, CONTRACT), slow.generate(following, CONTRACT))
 
 
+def test_a_history_that_was_cut_is_computed_anew(model):
+    """It ends just where the parked row does, which has nothing left to feed."""
+    sampler, slow = HFSampler(model, context_length=CONTEXT), padded(model)
+    requests = first_turns()
+    drawn = sampler.generate(requests, CONTRACT)
+    following = [
+        Request(torch.cat([r.prompt_ids, c.token_ids[:-1]]), ("e", i, 1), episode=("e", i))
+        for i, (r, c) in enumerate(zip(requests, drawn, strict=True))
+    ]
+    assert_same(sampler.generate(following, CONTRACT), slow.generate(following, CONTRACT))
+
+
 def test_other_weights_remember_nothing(tiny, fed):
     sampler, slow = HFSampler(tiny.model, context_length=CONTEXT), padded(tiny.model)
     requests = first_turns()

@@ -7,10 +7,12 @@ from samples import sample
 from transformers import (
     AutoModelForCausalLM,
     CohereConfig,
+    Gemma2Config,
     GPT2Config,
     GraniteConfig,
     MistralConfig,
     Qwen3Config,
+    VaultGemmaConfig,
 )
 
 from truing.errors import ModelError
@@ -31,7 +33,7 @@ GPT2 = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions"
 
 def made(config):
     torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+    return AutoModelForCausalLM.from_config(config).eval()
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,19 @@ def test_these_compute_what_they_compute_alone(config):
 def test_scaled_logits_are_refused(config):
     with pytest.raises(ModelError, match=config.model_type):
         prove_forward(made(config))
+
+
+@pytest.mark.parametrize("config", [Gemma2Config(**SIZES), VaultGemmaConfig(**SIZES)])
+def test_capped_logits_are_refused_though_a_cap_leaves_small_ones_alone(config):
+    with pytest.raises(ModelError, match=config.model_type):
+        prove_forward(made(config))
+
+
+def test_the_head_is_itself_again_after_the_proof():
+    model, ids = made(Qwen3Config(**SIZES)), torch.tensor([[3, 4, 5]])
+    before = model(ids).logits
+    prove_forward(model)
+    assert torch.equal(model(ids).logits, before)
 
 
 def test_a_models_own_dropout_stays_off_and_the_adapters_goes_on():

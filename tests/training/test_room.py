@@ -8,6 +8,7 @@ import torch
 from peft.tuners.lora import LoraLayer
 from samples import sample
 from test_step import GROUPS, GRPO, gradient_of, learner, on_policy
+from transformers import AutoModelForCausalLM, GPT2Config
 
 import truing
 import truing.training.loop
@@ -17,6 +18,7 @@ import truing.training.step
 from truing.errors import ModelError, RecipeError
 from truing.memory import free, held, out_of_memory, peak, watch_peak
 from truing.models.forward import MicroBatch
+from truing.models.linear import OneDnnLinear
 from truing.models.lora import add_lora, trainable_parameters, training_mode
 from truing.models.score import CHUNK_BYTES, KEPT_BYTES
 from truing.record import RunReader
@@ -121,6 +123,16 @@ def test_another_error_is_no_lack_of_memory(tiny, monkeypatch):
     with pytest.raises(RuntimeError, match="shapes differ"):
         truing.training.step.train_step(learner(tiny.model, GRPO), GROUPS, (0, "test", 0))
     assert out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
+    assert out_of_memory(RuntimeError("could not create a primitive"))
+    with pytest.raises(RuntimeError) as raised:  # oneDNN has such words for shapes that do not fit
+        OneDnnLinear(8, 4)(torch.ones(3, 5))
+    assert not out_of_memory(raised.value)
+
+
+def test_a_model_of_few_positions_is_measured_within_them():
+    config = GPT2Config(vocab_size=32, n_embd=32, n_layer=2, n_head=4, n_positions=40)
+    model = AutoModelForCausalLM.from_config(config)
+    assert measure(model, trainable_parameters(model), 0, 10).per_token > 0
 
 
 def test_need_is_measured_on_the_policy(tiny):

@@ -1,13 +1,13 @@
 """Hidden states that predict tokens: along a tree where the architecture can, else in padded rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from truing.errors import ModelError
 from truing.models.recompute import recomputing
@@ -69,16 +69,24 @@ def check_positions(causal: PreTrainedModel, longest: int) -> None:
     """Raise where a sequence is so long that all others of its batch would be computed otherwise."""
     config = causal.config.get_text_config()
     rope = getattr(config, "rope_parameters", None) or {}
-    if rope.get("rope_type") not in ("dynamic", "longrope"):
-        return
-    limit = rope.get("original_max_position_embeddings") or config.max_position_embeddings
-    if longest > limit:
-        raise ModelError(
-            f"a long sequence changes the positions of all others in its batch ({config.model_type})",
-            got=f"{longest} tokens",
-            expected=f"at most {limit}",
-            remedy="shorten prompts or sampling.max_new_tokens, or use a model with other positions",
-        )
+    of_layer_types = [each for each in rope.values() if isinstance(each, dict)]
+    for kind in of_layer_types or [rope]:
+        limit = _switches_at(kind, config)
+        if limit is not None and longest > limit:
+            raise ModelError(
+                f"a long sequence changes the positions of all others in its batch ({config.model_type})",
+                got=f"{longest} tokens",
+                expected=f"at most {limit}",
+                remedy="shorten prompts or sampling.max_new_tokens, or use a model with other positions",
+            )
+
+
+def _switches_at(rope: Mapping[str, Any], config: PreTrainedConfig) -> int | None:
+    """The length beyond which rotary positions are others for a whole batch; None where they never are."""
+    kind, original = rope.get("rope_type"), rope.get("original_max_position_embeddings")
+    if kind == "longrope" and original:
+        return original
+    return config.max_position_embeddings if kind in ("dynamic", "longrope") else None
 
 
 def no_tree(causal: PreTrainedModel, longest: int) -> str:

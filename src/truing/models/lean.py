@@ -48,7 +48,7 @@ def keep_less(model: nn.Module) -> None:
     no gradient.
     """
     for module in model.modules():
-        if _computes_as(LlamaMLP, module) and not list(module.act_fn.parameters()):
+        if _computes_as(LlamaMLP, module) and _learns_nothing(module.act_fn):
             module.__class__ = LeanMlp
         elif _computes_as(LlamaRMSNorm, module):
             module.__class__ = LeanNorm
@@ -60,6 +60,11 @@ def _computes_as(plain: type[nn.Module], module: nn.Module) -> bool:
     if one is None or other is None or one.co_freevars:  # of a wrapped forward only the wrapper would be seen
         return False
     return (one.co_code, one.co_names, one.co_consts) == (other.co_code, other.co_names, other.co_consts)
+
+
+def _learns_nothing(activation: object) -> bool:
+    """Whether an activation is a function of its input alone."""
+    return not isinstance(activation, nn.Module) or not list(activation.parameters())
 
 
 def _scale(x: Tensor, eps: float) -> Tensor:

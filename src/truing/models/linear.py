@@ -1,7 +1,7 @@
 """Linear layers whose products oneDNN computes, plain and with an adapter.
 
-On a CPU torch gives fp32 products to MKL, which uses less than half of what some CPUs can do (195 of 435
-GFLOP/s on two cores of an AMD EPYC). oneDNN comes with torch, which asks it for other things only.
+On a CPU torch gives fp32 products to MKL, which uses less than half of what some CPUs can do. oneDNN comes
+with torch, which asks it for other things only.
 """
 
 from typing import Any, Protocol
@@ -44,11 +44,12 @@ class OneDnnLora(lora.Linear):
         """The product x Wᵀ + b + scaling · x Aᵀ Bᵀ, with gradients of all but W and b."""
         base, names = self.get_base_layer(), [name for name in self.active_adapters if name in self.lora_A]
         plain = len(names) == 1 and not (args or kwargs or self.disable_adapters or self.merged)
-        if not plain or not isinstance(base, OneDnnLinear) or not mine(x, base.weight):
+        frozen = not any(part.requires_grad for part in base.parameters())
+        if not plain or not frozen or not isinstance(base, OneDnnLinear) or not mine(x, base.weight):
             return super().forward(x, *args, **kwargs)
         a, b, dropout = (held[names[0]] for held in (self.lora_A, self.lora_B, self.lora_dropout))
         drops = dropout.training and not isinstance(dropout, nn.Identity)
-        if drops or names[0] in self.lora_variant or base.weight.requires_grad or b.bias is not None:
+        if drops or names[0] in self.lora_variant or b.bias is not None:
             return super().forward(x)
         return _Adapted.apply(x, base.weight, base.bias, a.weight, b.weight, self.scaling[names[0]])
 

@@ -58,6 +58,7 @@ def add_lora(
             expected=f'"all-linear", or a list of: {", ".join(known)}',
         ) from error
     _refuse_tied(model)
+    _refuse_shared(policy)
     use_onednn(policy)
     return policy
 
@@ -147,3 +148,18 @@ def _refuse_tied(model: PreTrainedModel) -> None:
             expected="linear layers inside the model",
             remedy='lora.targets = "all-linear"',
         )
+
+
+def _refuse_shared(policy: PeftModel) -> None:
+    """Raise where two adapted layers share a weight: what is sampled from has one merged copy of it."""
+    owners: dict[int, str] = {}
+    for name, layer in policy.named_modules():
+        if isinstance(layer, LoraLayer):
+            other = owners.setdefault(layer.get_base_layer().weight.data_ptr(), name)
+            if other != name:
+                raise ModelError(
+                    "two adapted layers share one weight, so their adapters cannot be merged",
+                    got=f"{other} and {name}",
+                    expected="a weight for each",
+                    remedy="name the layers to adapt in lora.targets, without these",
+                )

@@ -35,7 +35,8 @@ def score(model: nn.Module, batch: Batch, wanted_BT: Tensor, *, recompute: bool 
     with autocast(device):
         ids = [sample.token_ids for sample in batch.samples]
         hidden_ND = hidden_before(causal, ids, wanted_2N, recompute=recompute)
-    streams = [hidden_ND.new_zeros(batch.token_ids.shape, dtype=torch.float32) for _ in range(3)]
+    dtype = torch.promote_types(hidden_ND.dtype, torch.float32)
+    streams = [hidden_ND.new_zeros(batch.token_ids.shape, dtype=dtype) for _ in range(3)]
     head = causal.get_output_embeddings()
     row_bytes = 4 * causal.config.get_text_config().vocab_size
     contracts = [batch.samples[b].contract for b in wanted_2N[0].tolist()]

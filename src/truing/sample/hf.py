@@ -24,7 +24,10 @@ from truing.sample.tree import TreeRows
 
 
 class HFSampler:
-    """Draws with a transformers model. ``version`` and ``weight_digest`` say which weights it holds."""
+    """Draws with a transformers model, for one thread: while it draws, the model attends as it says.
+
+    ``version`` and ``weight_digest`` say which weights it holds.
+    """
 
     def __init__(
         self, model: PreTrainedModel, *, context_length: int, max_rows: int = 128, cuda_graphs: bool = False

@@ -63,7 +63,7 @@ class PaddedRows:
             del self.cache, self.mask
             return
         chosen = torch.tensor(rows, device=self.mask.device)
-        self.cache.batch_select_indices(chosen)
+        self.cache.reorder_cache(chosen)  # of keys and values, and of states that are carried on
         self.mask = self.mask[chosen]
 
     def _prefill(self, prompts: Sequence[tuple[int, ...]]) -> Tensor:

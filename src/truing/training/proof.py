@@ -22,6 +22,9 @@ from truing.types import Origin, Sample, Task
 TOLERANCE = {"cpu": 1e-3, "cuda": 0.2}
 """Nats by which two forwards may differ: rounding in fp32, and in bf16."""
 
+LOUD = 100.0
+"""Nats, more than any architecture caps logits at."""
+
 PROMPT, ANSWER = 8, 16
 
 TASKS = 4
@@ -37,15 +40,28 @@ NEVER = (
 """Checks without which no run begins; what the others find is told."""
 
 
-@torch.no_grad()
 def prove_forward(policy: nn.Module) -> None:
     """Raise unless ``score`` computes what the model's own forward computes.
 
-    ``score`` calls the decoder and the output head apart. Some architectures scale or cap their logits in
-    between, or mask attention in ways of their own; trained like this they would learn a wrong distribution.
+    ``score`` calls the decoder and the output head apart. Some architectures mask attention in ways of their
+    own, or scale or cap their logits after the head; trained like this they would learn a wrong distribution.
+    A cap leaves small logits alone, so the second time the head says what no cap would let pass.
     """
     causal = causal_model(policy)
     policy.eval()
+    _prove_same(policy, causal)
+    hook = causal.get_output_embeddings().register_forward_hook(
+        lambda _module, _args, out: torch.linspace(-LOUD, LOUD, out.shape[-1]).to(out).expand_as(out)
+    )
+    try:
+        _prove_same(policy, causal)
+    finally:
+        hook.remove()
+
+
+@torch.no_grad()
+def _prove_same(policy: nn.Module, causal: PreTrainedModel) -> None:
+    """Raise unless both forwards give the same log-probabilities."""
     vocabulary = causal.config.get_text_config().vocab_size
     prompt, counting = torch.arange(PROMPT) % vocabulary, torch.arange(ANSWER)
     samples = [_proof_sample(str(step), prompt, counting * step % vocabulary) for step in (7, 11)]

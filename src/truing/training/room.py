@@ -27,7 +27,7 @@ SHARE = 0.75
 """Of the memory that is free: what ``auto`` takes, beside what is held already."""
 
 PROBES = (33, 97)
-"""Tokens of the forwards on which is counted what a token keeps."""
+"""Tokens of the forwards on which is counted what a token keeps; fewer where a model has fewer positions."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +140,12 @@ def _logits(model: nn.Module, most: int) -> int:
 def _kept_per_token(model: nn.Module, *, recompute: bool) -> int:
     """Bytes that one token more keeps for the backward pass."""
     causal, kept = causal_model(model), []
-    for length in PROBES:
-        ids = torch.arange(length) % causal.config.get_text_config().vocab_size
+    config = causal.config.get_text_config()
+    most = getattr(config, "max_position_embeddings", PROBES[1])
+    few, many = (min(length, most * length // PROBES[1]) for length in PROBES)
+    for length in (few, many):
+        ids = torch.arange(length) % config.vocab_size
         with counting_kept(model) as count, autocast(causal.device):
             hidden_before(causal, [ids], torch.tensor([[0], [length - 1]]), recompute=recompute)
             kept.append(count())
-    return (kept[1] - kept[0]) // (PROBES[1] - PROBES[0])
+    return (kept[1] - kept[0]) // (many - few)

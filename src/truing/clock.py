@@ -13,6 +13,7 @@ PHASES = {
     "world": "worlds and tools answer",
     "reward": "answers are graded",
     "reference": "the reference scores what a term compares with it",
+    "value": "the critic says what it expects",
     "forward": "the policy scores what is trained",
     "backward": "gradients",
     "optimizer": "the gradient is clipped, the weights move",

@@ -169,6 +169,7 @@ class Sample:
     contract: SamplingContract
     old_source: str  # where old_logprob comes from: "sampler", "recomputed", or "" where absent
     reward: float
+    truncated: bool  # the rollout was cut off where this sample ends
     bootstrap_value: float  # V of the state after a truncated end; NaN where the episode ended
     token_ids: Tensor  # [T] int64, exactly what the sampler saw and produced
     origin: Tensor  # [T] uint8
@@ -192,7 +193,8 @@ class Sample:
         length = len(token_ids)
         blank: dict[str, Any] = {name: torch.zeros(length, dtype=torch.bool) for name in MASKS}
         blank |= {name: torch.full((length,), float("nan")) for name in NUMBERS}
-        blank |= {"old_source": "", "reward": float("nan"), "bootstrap_value": float("nan"), "support": None}
+        blank |= {"old_source": "", "reward": float("nan"), "bootstrap_value": float("nan")}
+        blank |= {"truncated": False, "support": None}
         in_policy = known.get("policy_mask", blank["policy_mask"])
         blank["excluded"] = torch.where(in_policy, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8)
         return cls(token_ids=token_ids, origin=origin, **(blank | known))
@@ -261,6 +263,7 @@ class Scores:
     logprob: Tensor  # under the sample's own contract
     entropy: Tensor  # of the distribution that was drawn from, nats
     raw_entropy: Tensor  # of the model's own distribution, nats; no gradient
+    value: Tensor | None = None  # of the state before each token, reward units; None without a critic
 
 
 @dataclass(frozen=True, eq=False)

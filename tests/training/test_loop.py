@@ -10,6 +10,7 @@ import truing
 from truing.clock import PHASES
 from truing.errors import DataError, RecordError, RewardError
 from truing.record import RunReader
+from truing.training.checkpoint import find_newest
 from truing.types import Origin
 
 
@@ -38,11 +39,16 @@ def assert_same_run(one, other):
         assert {k: v for k, v in a.metrics.items() if not k.startswith(measured)} == {
             k: v for k, v in b.metrics.items() if not k.startswith(measured)
         }
-    for name in ("trainable", "optimizer"):
-        left, right = (
-            load_file(run / "checkpoints" / "grpo-000003" / f"{name}.safetensors") for run in (one, other)
-        )
-        assert all(torch.equal(left[key], right[key]) for key in left), name
+    newest, again = (find_newest(run / "checkpoints") for run in (one, other))
+    assert newest.name == again.name
+    assert {file.name for file in newest.iterdir()} == {file.name for file in again.iterdir()}
+    for file in newest.glob("*.safetensors"):
+        left, right = load_file(file), load_file(again / file.name)
+        assert left.keys() == right.keys()
+        assert all(torch.equal(left[key], right[key]) for key in left), file.name
+
+
+PPO = {"steps": 3, "prompts_per_step": 4, "learning_rate": 1e-3}
 
 
 class Interrupt(Exception):
@@ -100,6 +106,18 @@ def test_a_run_leaves_everything_on_record(mini, tmp_path):
                 "kl": {"coef": 0.1},
             },
             "grpo",
+            1,
+        ),
+        ({"checkpoint_every": 1, "stages": ["sft", "ppo"], "ppo": PPO}, "ppo", 1),
+        (
+            {
+                "checkpoint_every": 1,
+                "stages": ["sft", "ppo"],
+                "lora": {"rank": 4},
+                "ppo": PPO | {"critic": "separate", "inner_epochs": 2, "value_clip": 0.2},
+                "kl": {"coef": 0.1, "where": "reward", "estimator": "k1"},
+            },
+            "ppo",
             1,
         ),
     ],

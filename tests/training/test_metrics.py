@@ -22,6 +22,7 @@ from truing.training.metrics import (
     reward_metrics,
     step_metrics,
     token_metrics,
+    value_metrics,
 )
 from truing.training.tokens import Tokens
 from truing.types import Origin, Sample
@@ -249,6 +250,22 @@ def test_every_metric_is_a_documented_float(objective):
     )
     check_known(metrics)
     assert all(type(value) is float for value in metrics.values())
+
+
+def test_values_are_judged_against_the_mean_of_the_returns():
+    """Returns 0 and 2, V 0 and 1: half of their variance is explained. Equal returns have none to explain."""
+    half = row(value=[NAN, 0.0, 1.0], returns=[NAN, 0.0, 2.0])
+    assert value_metrics(Tokens([half])) == {
+        "returns/mean": 1.0,
+        "returns/std": pytest.approx(2**0.5),
+        "value/mean": 0.5,
+        "value/explained_variance": 0.5,
+    }
+    equal = row(value=[NAN, 0.0, 1.0], returns=[NAN, 2.0, 2.0])
+    assert "value/explained_variance" not in value_metrics(Tokens([equal]))
+    uncritical = row(returns=[NAN, 0.0, 2.0])
+    assert value_metrics(Tokens([uncritical])).keys() == {"returns/mean", "returns/std"}
+    assert value_metrics(Tokens([row()])) == {}
 
 
 def label(rows, objective=GRPO, loss=0.0, grad_norm=0.5):

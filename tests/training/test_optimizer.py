@@ -52,13 +52,13 @@ def test_every_step_of_a_schedule_moves_the_weights(schedule, warmup):
 def test_two_updates_are_adamw_by_hand():
     cfg = OptimizerConfig(beta1=0.8, beta2=0.9, eps=1e-3, weight_decay=0.1, max_grad_norm=1e9)
     made = parameters()
-    optimizer = make_optimizer(made, cfg)
+    optimizer = make_optimizer(cfg, made)
     for group in optimizer.param_groups:
         group["lr"] = 0.05
     w, m, v = list(START), [0.0] * 3, [0.0] * 3
     for t, gradient in enumerate(([0.5, -1.0, 2.0], [0.25, 4.0, -1.0]), start=1):
         made["a"].grad, made["b"].grad = torch.tensor(gradient[:2]), torch.tensor(gradient[2:])
-        clip_and_step(optimizer, made, cfg.max_grad_norm, "here")
+        clip_and_step(optimizer, cfg.max_grad_norm, "here", made)
         for i, g in enumerate(gradient):
             m[i] = 0.8 * m[i] + 0.2 * g
             v[i] = 0.9 * v[i] + 0.1 * g * g
@@ -73,7 +73,7 @@ def test_the_gradient_is_scaled_to_its_limit_and_its_norm_returned(limit, scale)
     seen = []
     optimizer = torch.optim.SGD(made.values(), lr=1.0)
     optimizer.register_step_pre_hook(lambda *_: seen.extend(p.grad.clone() for p in made.values()))
-    assert clip_and_step(optimizer, made, limit, "here") == pytest.approx(13.0)
+    assert clip_and_step(optimizer, limit, "here", made) == pytest.approx([13.0])
     assert torch.cat(seen).tolist() == pytest.approx([3.0 * scale, 4.0 * scale, 12.0 * scale], rel=1e-5)
     assert all(parameter.grad is None for parameter in made.values())
 
@@ -81,9 +81,9 @@ def test_the_gradient_is_scaled_to_its_limit_and_its_norm_returned(limit, scale)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_gradient_that_is_not_finite_is_named_and_changes_nothing(value):
     made = with_gradient(1.0, 1.0, value)
-    optimizer = make_optimizer(made, OptimizerConfig())
+    optimizer = make_optimizer(OptimizerConfig(), made)
     with pytest.raises(NonFiniteError, match=r"gradient of b is not finite at 0/grpo/7") as error:
-        clip_and_step(optimizer, made, 1.0, "0/grpo/7")
+        clip_and_step(optimizer, 1.0, "0/grpo/7", made)
     assert error.value.got == "1 of 1 entries"
     assert values(made) == START
     assert not optimizer.state
@@ -99,9 +99,27 @@ def test_a_loss_that_is_not_finite_names_its_term(value):
 def test_parameters_without_a_gradient_are_left_alone():
     made = parameters()
     made["a"].grad = torch.ones(2)
-    optimizer = make_optimizer(made, OptimizerConfig(weight_decay=0.5))
+    optimizer = make_optimizer(OptimizerConfig(weight_decay=0.5), made)
     for group in optimizer.param_groups:
         group["lr"] = 0.1
-    clip_and_step(optimizer, made, 1e9, "here")
+    clip_and_step(optimizer, 1e9, "here", made)
     assert values(made)[2] == START[2]
     assert values(made)[0] != START[0]
+
+
+def test_each_part_is_clipped_by_itself():
+    """A norm of 13 is halved, one of 2 stays: a critic's large gradient does not shrink the policy's."""
+    large, small = with_gradient(3.0, 4.0, 12.0), with_gradient(0.0, 0.0, 2.0)
+    seen = []
+    optimizer = torch.optim.SGD([*large.values(), *small.values()], lr=1.0)
+    parts = (large, small)
+    optimizer.register_step_pre_hook(
+        lambda *_: seen.extend(torch.cat([p.grad for p in part.values()]).norm().item() for part in parts)
+    )
+    assert clip_and_step(optimizer, 6.5, "here", *parts) == pytest.approx([13.0, 2.0])
+    assert seen == pytest.approx([6.5, 2.0], rel=1e-5)
+
+
+def test_parts_have_rates_of_their_own():
+    optimizer = make_optimizer(OptimizerConfig(), parameters(), parameters())
+    assert [len(group["params"]) for group in optimizer.param_groups] == [2, 2]

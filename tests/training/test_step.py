@@ -9,11 +9,13 @@ from samples import demo, sample
 from truing.algos import ALGORITHMS, Setting
 from truing.config import GrpoConfig, KlConfig, OptimizerConfig, SftConfig
 from truing.errors import NonFiniteError
+from truing.models.critic import Critic
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.reference import AdapterReference, CopyReference
+from truing.training.learner import Learner
 from truing.training.optimizer import make_optimizer
 from truing.training.room import Need, Room
-from truing.training.step import Learner, train_step
+from truing.training.step import train_step
 
 GRPO = GrpoConfig(steps=1, learning_rate=1e-3)
 GROUPS = [
@@ -29,15 +31,22 @@ def learner(
     model, cfg, *, kl=None, algorithm="grpo", tokens=4096, fits=10**6, fits_recomputed=0, reference=None
 ):
     optimizer_cfg = OptimizerConfig(micro_batch_tokens=tokens, max_grad_norm=1e9)
-    parameters = trainable_parameters(model)
-    optimizer = make_optimizer(parameters, optimizer_cfg)
-    for group in optimizer.param_groups:
-        group["lr"] = cfg.learning_rate
-    setting = Setting(cfg, KlConfig(**kl or {}))
-    room = Room(Need(0, 1), tokens, fits, fits_recomputed)
-    return Learner(
-        model, parameters, optimizer, reference, ALGORITHMS[algorithm], setting, optimizer_cfg, room
+    chosen, parameters = ALGORITHMS[algorithm], trainable_parameters(model)
+    kind = chosen.critic(cfg)
+    critic = Critic(model, separate=kind == "separate") if kind else None
+    made = Learner(
+        model=model,
+        parameters=parameters,
+        optimizer=make_optimizer(optimizer_cfg, parameters, *([critic.trainable()] if critic else [])),
+        reference=reference,
+        critic=critic,
+        algorithm=chosen,
+        setting=Setting(cfg, KlConfig(**kl or {})),
+        optimizer_cfg=optimizer_cfg,
+        room=Room(Need(0, 1), tokens, fits, fits_recomputed),
     )
+    made.set_rates(0)
+    return made
 
 
 def gradient_of(model, cfg, samples, **options):
@@ -104,7 +113,7 @@ def test_equal_rewards_leave_the_weights_bitwise_alone(tiny):
     before = {name: p.detach().clone() for name, p in tiny.model.named_parameters()}
     samples = on_policy(tiny.model, [dataclasses.replace(row, reward=0.1) for row in GROUPS])
     trace = train_step(made, samples, (0, "test", 1))[0]
-    assert trace.grad_norm == 0
+    assert trace.grad_norms == [0]
     assert trace.loss == trace.logprob == {}
     for name, parameter in tiny.model.named_parameters():
         assert torch.equal(parameter, before[name]), name

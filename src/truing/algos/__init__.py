@@ -2,6 +2,7 @@
 
 from truing.algos.base import Algorithm, Setting, Term
 from truing.algos.grpo import GRPO
+from truing.algos.ppo import PPO
 from truing.algos.reinforce import REINFORCE
 from truing.algos.rft import RFT
 from truing.algos.rloo import RLOO
@@ -13,6 +14,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "reinforce": REINFORCE,
     "rloo": RLOO,
     "grpo": GRPO,
+    "ppo": PPO,
 }
 
 __all__ = ["ALGORITHMS", "Algorithm", "Setting", "Term"]

@@ -51,6 +51,8 @@ class Algorithm:
     """Whether credit or a term of the loss needs the reference's log-probabilities."""
     objective: Callable[[Any], Objective | None]
     """The policy loss by the stage's table; None where there is none."""
+    critic: Callable[[Any], Literal["", "head", "separate"]]
+    """Which critic, by the stage's table; "" where there is none."""
     credit: Callable[[Sequence[Sample], Setting], list[Sample]]
     """Samples with advantages, as new objects."""
     terms: Callable[[Setting], tuple[Term, ...]]

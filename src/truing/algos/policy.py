@@ -19,6 +19,7 @@ def policy_algorithm(credit: Callable[[Sequence[Sample], Setting], list[Sample]]
         to_samples=all_samples,
         needs_reference=lambda setting: setting.kl.coef > 0,
         objective=objective,
+        critic=lambda cfg: "",
         credit=credit,
         terms=policy_terms,
     )

@@ -25,6 +25,7 @@ SFT = Algorithm(
     to_samples=all_samples,
     needs_reference=lambda setting: False,
     objective=lambda cfg: None,
+    critic=lambda cfg: "",
     credit=no_credit,
     terms=lambda setting: (supervised_term(),),
 )

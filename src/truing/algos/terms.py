@@ -8,7 +8,7 @@ from torch import Tensor
 from truing.algos.base import Term
 from truing.config import KlConfig
 from truing.ops.aggregate import Aggregation, denominator
-from truing.ops.losses import Objective, cross_entropy_loss, kl_loss, policy_loss
+from truing.ops.losses import Objective, cross_entropy_loss, kl_loss, policy_loss, value_loss
 from truing.types import Batch, Sample, Scores
 
 
@@ -43,6 +43,17 @@ def kl_term(cfg: KlConfig, aggregation: Aggregation) -> Term:
         )
 
     return Term("kl", cfg.coef, lambda row: bool(row.kl_mask.any()), _counted("kl_mask", aggregation), loss)
+
+
+def value_term(weight: float, clip_range: float | None) -> Term:
+    """The critic's squared error over all tokens that the policy chose, those it is not trained on too."""
+
+    def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
+        assert scores.value is not None  # an algorithm with this term has a critic
+        return value_loss(scores.value, batch.returns, batch.value, batch.value_mask, clip_range, divisor)
+
+    counted = _counted("value_mask", "token_mean")
+    return Term("value", weight, lambda row: bool(row.value_mask.any()), counted, loss)
 
 
 def supervised_term() -> Term:

@@ -7,6 +7,7 @@ from truing.config.recipe import Recipe, Stage
 from truing.config.stages import (
     GrpoConfig,
     PolicyStage,
+    PpoConfig,
     ReinforceConfig,
     RftConfig,
     RlooConfig,
@@ -21,6 +22,7 @@ __all__ = [
     "Part",
     "PolicyStage",
     "Positive",
+    "PpoConfig",
     "Rate",
     "Recipe",
     "ReinforceConfig",

@@ -15,9 +15,9 @@ from truing.config.parts import (
     Part,
     SamplingConfig,
 )
-from truing.config.stages import GrpoConfig, ReinforceConfig, RftConfig, RlooConfig, SftConfig
+from truing.config.stages import GrpoConfig, PpoConfig, ReinforceConfig, RftConfig, RlooConfig, SftConfig
 
-Stage = Literal["sft", "rft", "reinforce", "rloo", "grpo"]
+Stage = Literal["sft", "rft", "reinforce", "rloo", "grpo", "ppo"]
 
 
 class Recipe(Part):
@@ -44,6 +44,7 @@ class Recipe(Part):
     reinforce: ReinforceConfig | None = None
     rloo: RlooConfig | None = None
     grpo: GrpoConfig | None = None
+    ppo: PpoConfig | None = None
     kl: KlConfig = KlConfig()
     checkpoint_every: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints, of which a stage keeps the newest; 0 writes one at the end of each stage."""

@@ -92,6 +92,29 @@ class RlooConfig(PolicyStage):
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
 
 
+class PpoConfig(PolicyStage):
+    """Proximal policy optimisation: a critic predicts what will be earned; the surplus is the advantage."""
+
+    prompts_per_step: Positive = 32
+    """Prompts per update."""
+    group_size: Positive = 1
+    """Answers drawn per prompt; they are not compared with each other."""
+    gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Discount per token that the policy chose."""
+    lam: Annotated[float, Field(ge=0, le=1)] = 0.95
+    """Trace decay of generalised advantage estimation: 1 trusts what was earned, 0 the critic."""
+    whiten: bool = True
+    """Whether advantages are brought to mean 0 and deviation 1 over all trained tokens of the step."""
+    critic: Literal["head", "separate"] = "head"
+    """A linear head on the policy's trunk; or on a trunk of its own (with `lora`, an adapter)."""
+    value_coef: Rate = 0.1
+    """Weight of the critic's squared error in the loss."""
+    value_clip: Rate | None = None
+    """Values are clipped to within so much (reward units) of those before the step; not where not given."""
+    value_learning_rate: Rate = 1e-4
+    """Peak learning rate of the critic's own weights."""
+
+
 class ReinforceConfig(PolicyStage):
     """REINFORCE: each token is pulled by what was earned from it on."""
 

@@ -4,6 +4,7 @@ The hidden state before a token predicts it; ``forward`` computes it.
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,9 @@ from truing.ops.logprobs import chunked_scores
 from truing.ops.sampling import contract_logits, support_mask
 from truing.types import Batch, Sample, Scores
 
+if TYPE_CHECKING:
+    from truing.models.critic import Critic
+
 CHUNK_BYTES = 64_000_000
 """One table of logits, of which some six exist at once: 325 rows of a vocabulary of 49,152."""
 
@@ -23,7 +27,14 @@ KEPT_BYTES = 256_000_000
 """What may stay from the forward to the backward pass, so that logits are not computed again."""
 
 
-def score(model: nn.Module, batch: Batch, wanted_BT: Tensor, *, recompute: bool = False) -> Scores:
+def score(
+    model: nn.Module,
+    batch: Batch,
+    wanted_BT: Tensor,
+    *,
+    critic: "Critic | None" = None,
+    recompute: bool = False,
+) -> Scores:
     """Score the tokens ``wanted_BT`` [B, T]; elsewhere the streams are 0.
 
     Each token is scored under its sample's contract: the same penalties, bans, temperature and
@@ -53,7 +64,12 @@ def score(model: nn.Module, batch: Batch, wanted_BT: Tensor, *, recompute: bool 
         )
         place = (sample_N.to(device), token_N.to(device))
         streams = [stream.index_put(place, values) for stream, values in zip(streams, scores, strict=True)]
-    return Scores(*streams)
+    if critic is None:
+        return Scores(*streams)
+    with autocast(device):
+        value_N = critic.values(hidden_ND, ids, wanted_2N, recompute=recompute).to(dtype)
+    place = (wanted_2N[0].to(device), wanted_2N[1].to(device))
+    return Scores(*streams, value=streams[0].new_zeros(batch.token_ids.shape).index_put(place, value_N))
 
 
 def autocast(device: torch.device) -> torch.autocast:

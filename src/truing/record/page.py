@@ -1,6 +1,7 @@
 """docs/metrics.md, from the table in keys.py: ``python -m truing.record.page > docs/metrics.md``."""
 
-from truing.record.keys import METRICS, Metric
+from truing.record.keys import METRICS
+from truing.record.metric import Metric
 
 HEAD = """\
 # Metrics

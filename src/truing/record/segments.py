@@ -43,6 +43,7 @@ FACTS = {  # scalars of a Sample
     "prompt_length": pa.int64(),
     "old_source": pa.string(),
     "reward": pa.float64(),
+    "truncated": pa.bool_(),
     "bootstrap_value": pa.float64(),
 }
 TURN = pa.struct(

@@ -9,6 +9,7 @@ import torch
 from truing.chat import Prompt
 from truing.contract import RAW
 from truing.ops.masks import MaskPolicy, excluded, kl_mask, supervised_mask, value_mask
+from truing.outcomes import Status
 from truing.types import Excluded, Origin, Rollout, Sample, Support, Turn, TurnSpan
 
 
@@ -23,6 +24,8 @@ def flatten(rollout: Rollout, mask: MaskPolicy = "sampled") -> list[Sample]:
         rewards = rollout.turn_rewards[judged : judged + len(turns)] or (math.nan,) * len(turns)
         samples.append(_sample(rollout, turns, rewards, sample_id, mask))
         judged += len(turns)
+    if rollout.status is Status.TRUNCATED:
+        samples[-1] = replace(samples[-1], truncated=True)
     return samples
 
 

@@ -1,8 +1,9 @@
 """Checkpoints: everything that exact resume needs, as safetensors and JSON, written atomically.
 
-    RUN/checkpoints/grpo-000040/trainable.safetensors   the weights that are trained, by parameter name
-                                optimizer.safetensors   AdamW's moments and step counts, likewise
-                                state.json              stage, step, weight digest
+    RUN/checkpoints/grpo-000040/trainable.safetensors   the policy's trained weights, by parameter name
+                                critic.safetensors      the critic's own, where there is one
+                                optimizer.safetensors   AdamW's moments and step counts of both
+                                state.json              stage, step, weight digests
     RUN/checkpoints/last                                the newest one's name
 
 Random numbers, data order and learning rate are functions of (seed, stage, step), so there is nothing
@@ -35,6 +36,7 @@ class State:
     stage: str
     step: int
     weight_digest: str
+    critic_digest: str = ""  # where there is a critic
 
     @property
     def name(self) -> str:
@@ -46,18 +48,21 @@ def save(
     folder: Path,
     stage: str,
     step: int,
-    parameters: Mapping[str, nn.Parameter],
     optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, nn.Parameter],
+    critic: Mapping[str, nn.Parameter] | None = None,
 ) -> State:
     """Write a checkpoint and point ``last`` at it; a crash leaves the one before in place."""
-    weights = {name: parameter.detach().cpu().contiguous() for name, parameter in parameters.items()}
-    state = State(stage, step, digest(weights))
+    weights, of_critic = _on_cpu(parameters), _on_cpu(critic or {})
+    state = State(stage, step, digest(weights), digest(of_critic) if of_critic else "")
     target, building = folder / state.name, folder / f".{state.name}.tmp"
     try:
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
         _write(building / "trainable.safetensors", weights)
-        _write(building / "optimizer.safetensors", _moments(parameters, optimizer))
+        if of_critic:
+            _write(building / "critic.safetensors", of_critic)
+        _write(building / "optimizer.safetensors", _moments({**parameters, **(critic or {})}, optimizer))
         write_atomically(building / "state.json", json.dumps(asdict(state), indent=2).encode())
         shutil.rmtree(target, ignore_errors=True)
         move_into_place(building, target)
@@ -92,23 +97,40 @@ def drop(checkpoint: Path) -> None:
 
 
 def load_weights(checkpoint: Path, parameters: Mapping[str, nn.Parameter]) -> None:
-    """Copy a checkpoint's weights into the parameters; their digest must be the recorded one."""
-    state = read_state(checkpoint)
-    weights = _read(checkpoint / "trainable.safetensors")
+    """Copy the policy's weights at a checkpoint into its parameters."""
+    _load(checkpoint, "trainable.safetensors", read_state(checkpoint).weight_digest, parameters)
+
+
+def _load(checkpoint: Path, file: str, recorded: str, parameters: Mapping[str, nn.Parameter]) -> None:
+    """Copy the weights of a file into parameters; their digest must be the recorded one."""
+    weights = _read(checkpoint / file)
     saved, wanted = ({name: tensor.shape for name, tensor in each.items()} for each in (weights, parameters))
     if saved != wanted:
         odd = sorted({name for name, _ in saved.items() ^ wanted.items()})[:3]
         raise RecordError(
             f"{checkpoint} is of another model or adapter", got=odd, expected="the same parameters"
         )
-    if digest(weights) != state.weight_digest:
-        raise _damaged(checkpoint / "trainable.safetensors", f"not the digest {state.weight_digest[:12]}")
+    if digest(weights) != recorded:
+        raise _damaged(checkpoint / file, f"not the digest {recorded[:12]}")
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(weights[name])
 
 
-def load_optimizer(
+def load(
+    checkpoint: Path,
+    optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, nn.Parameter],
+    critic: Mapping[str, nn.Parameter] | None = None,
+) -> None:
+    """All that ``save`` wrote: weights, and AdamW's state for each that had one."""
+    load_weights(checkpoint, parameters)
+    if critic:
+        _load(checkpoint, "critic.safetensors", read_state(checkpoint).critic_digest, critic)
+    _load_optimizer(checkpoint, {**parameters, **(critic or {})}, optimizer)
+
+
+def _load_optimizer(
     checkpoint: Path, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer
 ) -> None:
     """Restore AdamW's state for each parameter that had one."""
@@ -118,6 +140,10 @@ def load_optimizer(
             optimizer.state[parameter] = {
                 key: moments[f"{name}/{key}"].to(_home(parameter, key)) for key in MOMENTS
             }
+
+
+def _on_cpu(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    return {name: parameter.detach().cpu().contiguous() for name, parameter in parameters.items()}
 
 
 def _write(path: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -16,21 +16,20 @@ from truing.errors import RecordError
 from truing.memory import GB, watch_peak
 from truing.models.forward import no_tree
 from truing.models.lora import training_mode
-from truing.models.reference import freeze
 from truing.models.score import causal_model
 from truing.record import Event, RunReader, RunWriter, compact
 from truing.training import checkpoint
 from truing.training.evaluate import Estimate, Evaluation, read_evaluation
 from truing.training.incidents import ONCE, incidents
+from truing.training.learner import Learner, open_learner
 from truing.training.loss_label import LossLabel
-from truing.training.optimizer import learning_rate, make_optimizer
 from truing.training.proof import prove_credit, prove_tasks
 from truing.training.recording import check_judged, run_facts, step_record
 from truing.training.restore import check_same_recipe
 from truing.training.room import Room, open_room
 from truing.training.session import Session, open_session
 from truing.training.source import Drawn, source
-from truing.training.step import Learner, train_step
+from truing.training.step import train_step
 from truing.types import Rollout, StepRecord
 
 TOKENIZER = "tokenizer"
@@ -113,6 +112,7 @@ def _room(session: Session, events: Sequence[Event]) -> Room:
         recipe.optimizer.budget,
         recipe.optimizer.micro_batch_tokens,
         reference=any(ALGORITHMS[name].needs_reference(Setting.of(recipe, name)) for name in recipe.stages),
+        critic=any(ALGORITHMS[name].critic(recipe.stage(name)) == "separate" for name in recipe.stages),
     )
 
 
@@ -164,22 +164,9 @@ class _Run:
 
     def train_stage(self, stage: str, first_step: int) -> None:
         """One stage; its reference is the policy as it is now, its optimiser starts fresh or is restored."""
-        session, cfg = self.session, self.recipe.stage(stage)
-        algorithm, setting = ALGORITHMS[stage], Setting.of(self.recipe, stage)
-        learner = Learner(
-            model=session.policy,
-            parameters=session.parameters,
-            optimizer=make_optimizer(session.parameters, self.recipe.optimizer),
-            reference=freeze(session.policy) if algorithm.needs_reference(setting) else None,
-            algorithm=algorithm,
-            setting=setting,
-            optimizer_cfg=self.recipe.optimizer,
-            room=self.room,
-        )
-        if first_step:
-            newest = self.checkpoints / checkpoint.State(stage, first_step, "").name
-            checkpoint.load_weights(newest, session.parameters)
-            checkpoint.load_optimizer(newest, session.parameters, learner.optimizer)
+        cfg = self.recipe.stage(stage)
+        resume = self.checkpoints / checkpoint.State(stage, first_step, "").name if first_step else None
+        learner = open_learner(self.session, stage, self.room, resume)
         self.tell("stage", stage=stage, steps=cfg.steps, first_step=first_step)
         self.clock.take()  # what was written for the stage before is no part of this one
         for step in range(first_step, cfg.steps):
@@ -196,10 +183,7 @@ class _Run:
 
     def step(self, learner: Learner, stage: str, step: int) -> StepRecord:
         """One update: draw, train, record."""
-        cfg = learner.setting.stage
-        rate = learning_rate(step, cfg.steps, cfg.learning_rate, learner.optimizer_cfg)
-        for group in learner.optimizer.param_groups:
-            group["lr"] = rate
+        learner.set_rates(step)
         before = learner.room.fits, learner.room.fits_recomputed
         watch_peak(causal_model(learner.model).device)
         with self.clock.running():
@@ -267,7 +251,7 @@ class _Run:
         """Write a checkpoint, and drop the one before unless a stage ended there."""
         ends = {checkpoint.State(name, self.recipe.stage(name).steps, "").name for name in self.recipe.stages}
         before = checkpoint.find_newest(self.checkpoints)
-        state = checkpoint.save(self.checkpoints, stage, step, self.session.parameters, learner.optimizer)
+        state = checkpoint.save(self.checkpoints, stage, step, learner.optimizer, *learner.parts())
         if before is not None and before.name not in ends | {state.name}:
             checkpoint.drop(before)
         self.tell("checkpoint", name=state.name, weight_digest=state.weight_digest)

@@ -13,6 +13,7 @@ from torch import Tensor
 from truing.ops.kl import kl_k1, kl_k2, kl_k3
 from truing.ops.losses import Objective
 from truing.ops.ratios import clip_mask
+from truing.ops.returns import explained_variance
 from truing.outcomes import Status
 from truing.record.rows import SampleRow
 from truing.training.episode_metrics import episode_metrics
@@ -33,7 +34,7 @@ def step_metrics(tokens: Tokens, objective: Objective | None, *, first_inner: bo
     metrics = (
         reward_metrics(tokens.rows) | token_metrics(tokens) | kl_metrics(tokens) | entropy_metrics(tokens)
     )
-    metrics |= episode_metrics(tokens.rows)
+    metrics |= episode_metrics(tokens.rows) | value_metrics(tokens)
     if objective is not None:
         metrics |= policy_metrics(tokens, objective)
     if first_inner:
@@ -106,6 +107,19 @@ def kl_metrics(tokens: Tokens) -> Metrics:
         sequences = len(tokens.row[chosen_N].unique())
         metrics["kl_sequence/k1"] = float(k1_N.sum()) / sequences
     return metrics
+
+
+def value_metrics(tokens: Tokens) -> Metrics:
+    """Returns over what the policy chose, and how well the critic foresaw them."""
+    returns_N, value_N = (tokens.numbers(name)[tokens.sampled] for name in ("returns", "value"))
+    metrics = _mean_std("returns", *known(returns_N))
+    returns_N, value_N = known(returns_N, value_N)
+    if not len(value_N):
+        return metrics
+    metrics["value/mean"] = float(value_N.mean())
+    everywhere_1N = torch.ones(1, len(value_N), dtype=torch.bool)
+    explained = float(explained_variance(value_N[None], returns_N[None], everywhere_1N))
+    return metrics if math.isnan(explained) else metrics | {"value/explained_variance": explained}
 
 
 def mismatch_metrics(tokens: Tokens) -> Metrics:

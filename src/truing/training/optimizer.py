@@ -10,10 +10,10 @@ from truing.config import OptimizerConfig
 from truing.errors import NonFiniteError
 
 
-def make_optimizer(parameters: Mapping[str, nn.Parameter], cfg: OptimizerConfig) -> torch.optim.AdamW:
-    """One parameter group; the learning rate is set before each step. Fused, it passes over memory once."""
+def make_optimizer(cfg: OptimizerConfig, *parts: Mapping[str, nn.Parameter]) -> torch.optim.AdamW:
+    """A group for each part; learning rates are set before each step. Fused, it passes over memory once."""
     return torch.optim.AdamW(
-        parameters.values(),
+        [{"params": list(parameters.values())} for parameters in parts],
         lr=0.0,
         betas=(cfg.beta1, cfg.beta2),
         eps=cfg.eps,
@@ -51,17 +51,24 @@ def check_loss(parts: Mapping[str, Tensor], where: str) -> None:
 
 
 def clip_and_step(
-    optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], max_norm: float, where: str
-) -> float:
-    """Clip the gradient to ``max_norm``, update, clear the gradient; return its norm before clipping."""
-    gradients = [parameter.grad for parameter in parameters.values() if parameter.grad is not None]
-    norm = torch.nn.utils.get_total_norm(gradients)
-    if not torch.isfinite(norm):
-        raise _not_finite(parameters, where)
-    torch.nn.utils.clip_grads_with_norm_(parameters.values(), max_norm, norm)
+    optimizer: torch.optim.Optimizer, max_norm: float, where: str, *parts: Mapping[str, nn.Parameter]
+) -> list[float]:
+    """Clip the gradient of each part to ``max_norm``, update, clear; return the norms before clipping.
+
+    Each part by itself: a critic's large gradient must not shrink the policy's.
+    """
+    norms = []
+    for parameters in parts:
+        gradients = [parameter.grad for parameter in parameters.values() if parameter.grad is not None]
+        norm = torch.nn.utils.get_total_norm(gradients)
+        if not torch.isfinite(norm):
+            raise _not_finite(parameters, where)
+        norms.append(norm)
+    for parameters, norm in zip(parts, norms, strict=True):
+        torch.nn.utils.clip_grads_with_norm_(parameters.values(), max_norm, norm)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return float(norm)
+    return [float(norm) for norm in norms]
 
 
 def _not_finite(parameters: Mapping[str, nn.Parameter], where: str) -> NonFiniteError:

@@ -19,11 +19,12 @@ from truing.models.score import causal_model
 from truing.outcomes import FinishReason
 from truing.record import SampleRow
 from truing.rollout.flatten import sample_turns
+from truing.training.learner import Learner
 from truing.training.loss_label import LossLabel, loss_label
 from truing.training.metrics import Metrics, alignment, mismatch_metrics, step_metrics
 from truing.training.session import Session
 from truing.training.source import Drawn
-from truing.training.step import Learner, Trace
+from truing.training.step import Trace
 from truing.training.tokens import Tokens
 from truing.types import Sample, StepRecord
 
@@ -94,11 +95,16 @@ def step_record(
     metrics |= {
         "tokens/computed": float(sum(trace.computed for trace in traces)),
         "loss/total": total,
-        "grad/norm": last.grad_norm,
+        "grad/norm": last.grad_norms[0],
         "lr": learner.optimizer.param_groups[0]["lr"],
     }
+    if learner.critic is not None:
+        metrics |= {
+            "grad/critic_norm": last.grad_norms[1],
+            "value/head_step": sum(t.head_step for t in traces),
+        }
     metrics |= _memory(learner, traces)
-    label = loss_label(of_last, objective, loss=total, grad_norm=last.grad_norm)
+    label = loss_label(of_last, objective, loss=total, grad_norm=last.grad_norms[0])
     samples = tuple(row.sample for row in rows)
     seconds = clock.take()
     metrics["throughput/tokens_per_s"] = sum(map(len, samples)) / sum(seconds.values())

@@ -103,16 +103,27 @@ def open_room(
     most: int,
     *,
     reference: bool = False,
+    critic: bool = False,
 ) -> Room:
-    """What fits into a budget (bytes), and into memory; without one, into a share of what is free now."""
+    """What fits into a budget (bytes), and into memory; without one, into a share of what is free now.
+
+    ``reference`` and ``critic``: whether there is one with weights of its own beside the policy's.
+    """
     device = causal_model(model).device
     now, more = held(device), free(device)
     within = now + int(SHARE * more) if budget is None else min(budget, now + more)
-    return Room.within(measure(model, parameters, now, most, reference=reference), within, most)
+    need = measure(model, parameters, now, most, reference=reference, critic=critic)
+    return Room.within(need, within, most)
 
 
 def measure(
-    model: nn.Module, parameters: Mapping[str, nn.Parameter], now: int, most: int, *, reference: bool = False
+    model: nn.Module,
+    parameters: Mapping[str, nn.Parameter],
+    now: int,
+    most: int,
+    *,
+    reference: bool = False,
+    critic: bool = False,
 ) -> Need:
     """What steps on these parameters need beside the bytes held now, with no gradient and no moment yet.
 
@@ -123,11 +134,13 @@ def measure(
     layers = len(layers_of(causal_model(model)))
     per_token = _kept_per_token(model, recompute=False)
     at_once = per_token // layers if layers else 0  # what one layer keeps
+    trunks, copies = 1 + critic, reference + critic
+    twice = trunks * _kept_per_token(model, recompute=True) + 3 * at_once if layers else None
     return Need(
-        fixed=now + (3 + reference) * trained + _logits(model, most),  # a gradient and two moments
+        fixed=now + (3 * trunks + copies) * trained + _logits(model, most),  # a gradient and two moments
         # while a layer goes backward, its gradients and what they are made from; recomputed, all it keeps
-        per_token=per_token + 2 * at_once,
-        per_token_recomputed=_kept_per_token(model, recompute=True) + 3 * at_once if layers else None,
+        per_token=trunks * per_token + 2 * at_once,
+        per_token_recomputed=twice,
     )
 
 

@@ -1,4 +1,4 @@
-"""One update, top to bottom: samples, annotate, credit, forward and backward, clip and step, record.
+"""One update, top to bottom: samples, reference, values, credit, forward and backward, clip and step, record.
 
 A sample on which no term of the loss has a gradient is not computed; where none has, nothing is updated.
 
@@ -7,37 +7,24 @@ computed over the whole minibatch, so any number of micro-batches gives the grad
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from truing.algos import Algorithm, Setting, Term
+from truing.algos import Term
 from truing.clock import phase
-from truing.config import OptimizerConfig, PolicyStage
+from truing.config import PolicyStage
 from truing.memory import give_back, out_of_memory
+from truing.models.critic import Critic, state_values
 from truing.models.forward import MicroBatch
-from truing.models.reference import Reference
 from truing.models.score import score
 from truing.rng import permutation, seed_of
 from truing.training.collate import collate
+from truing.training.learner import Learner
 from truing.training.optimizer import check_loss, clip_and_step
-from truing.training.room import Room
 from truing.types import Batch, Sample, Scores
-
-
-@dataclass(frozen=True, eq=False)
-class Learner:
-    """What an update works on; the weights and the optimiser's state are the only things it changes."""
-
-    model: nn.Module
-    parameters: dict[str, nn.Parameter]
-    optimizer: torch.optim.Optimizer
-    reference: Reference | None
-    algorithm: Algorithm
-    setting: Setting
-    optimizer_cfg: OptimizerConfig
-    room: Room  # shrinks where memory runs out
 
 
 @dataclass(eq=False)
@@ -50,7 +37,8 @@ class Trace:
     entropy: dict[str, Tensor] = field(default_factory=dict)
     raw_entropy: dict[str, Tensor] = field(default_factory=dict)
     loss: dict[str, float] = field(default_factory=dict)
-    grad_norm: float = 0.0
+    grad_norms: list[float] = field(default_factory=list)  # of the policy, and of the critic
+    head_step: float = 0.0  # how far the update moved the critic's head
     micro_batches: list[MicroBatch] = field(default_factory=list)
 
     @property
@@ -62,15 +50,17 @@ class Trace:
 def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, ...]) -> list[Trace]:
     """Update the policy on samples; one trace per inner step, each with its samples as trained on."""
     with phase("reference"):
-        samples = annotate(samples, learner)
+        samples = with_reference(samples, learner)
+    with phase("value"):
+        samples = with_values(samples, learner)
     samples = learner.algorithm.credit(samples, learner.setting)
     traces = []
     for inner_step, minibatch in enumerate(minibatches(samples, learner.setting.stage, key)):
         where = f"{'/'.join(map(str, key))}, inner step {inner_step}"
         trace = accumulate(learner, minibatch, inner_step, (*key, inner_step), where)
-        with phase("optimizer"):
-            trace.grad_norm = clip_and_step(
-                learner.optimizer, learner.parameters, learner.optimizer_cfg.max_grad_norm, where
+        with phase("optimizer"), _watching_head(learner.critic, trace):
+            trace.grad_norms = clip_and_step(
+                learner.optimizer, learner.optimizer_cfg.max_grad_norm, where, *learner.parts()
             )
         traces.append(trace)
     return traces
@@ -105,7 +95,7 @@ def backward(
     """Add the gradient of a micro-batch; each term comes with its denominator."""
     batch = collate(micro.samples)
     with phase("forward"):
-        scores = score(learner.model, batch, trained(batch), recompute=micro.recompute)
+        scores = score(learner.model, batch, trained(batch), critic=learner.critic, recompute=micro.recompute)
         parts = {term.name: term.weight * term.loss(batch, scores, divisor) for term, divisor in divided}
     check_loss(parts, where)
     with phase("backward"):
@@ -114,8 +104,8 @@ def backward(
 
 
 @torch.no_grad()
-def annotate(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
-    """Samples with the reference's log-probabilities, where a term of the loss needs them."""
+def with_reference(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
+    """Samples with the reference's log-probabilities, where credit or a term of the loss needs them."""
     if learner.reference is None:
         return list(samples)
     annotated: dict[str, Sample] = {}
@@ -127,6 +117,31 @@ def annotate(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
             ref = torch.where(sample.kl_mask, logprob_BT[b, : len(sample)], torch.nan)
             annotated[sample.sample_id] = replace(sample, ref_logprob=ref)
     return [annotated.get(sample.sample_id, sample) for sample in samples]
+
+
+def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
+    """Samples with what the critic expects before each choice, and after a truncated end."""
+    if learner.critic is None:
+        return list(samples)
+    valued: dict[str, Sample] = {}
+    chosen = [sample for sample in samples if sample.value_mask.any()]
+    for micro in learner.room.micro_batches(learner.model, chosen):
+        values = state_values(learner.critic, learner.model, micro.samples)
+        for sample, value in zip(micro.samples, values, strict=True):
+            valued[sample.sample_id] = replace(sample, value=value[:-1], bootstrap_value=float(value[-1]))
+    return [valued.get(sample.sample_id, sample) for sample in samples]
+
+
+@contextmanager
+def _watching_head(critic: Critic | None, trace: Trace) -> Iterator[None]:
+    """Note how far the block moves the critic's head."""
+    if critic is None:
+        yield
+        return
+    before = [parameter.detach().clone() for parameter in critic.head.parameters()]
+    yield
+    moved = [(now - was).norm() for now, was in zip(critic.head.parameters(), before, strict=True)]
+    trace.head_step = float(torch.stack(moved).norm())
 
 
 def minibatches(samples: Sequence[Sample], cfg: object, key: tuple[object, ...]) -> Iterator[list[Sample]]:

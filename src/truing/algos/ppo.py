@@ -1,0 +1,45 @@
+"""Proximal policy optimisation: a critic's values turn rewards into advantages, and learn from returns."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from truing.algos.base import Setting, Term
+from truing.algos.chains import Chains
+from truing.algos.policy import policy_algorithm, policy_terms
+from truing.algos.terms import value_term
+from truing.ops.returns import gae, whiten
+from truing.types import Sample
+
+
+def credit(samples: Sequence[Sample], setting: Setting) -> list[Sample]:
+    """An advantage and a return per token.
+
+    Returns are made from advantages as they are; only then are these brought to mean 0 and deviation 1, over
+    the whole step: within a trajectory that would erase whether it ended well.
+    """
+    cfg, chains = setting.stage, Chains.of(samples, setting.kl)
+    value_RT = chains.stream("value").double()
+    advantage_RT, returns_RT = gae(
+        chains.reward_RT, value_RT, chains.mask_RT, _bootstrap(chains), cfg.gamma, cfg.lam
+    )
+    if cfg.whiten:
+        advantage_RT = whiten(advantage_RT, chains.trained_RT)
+    trained_RT = advantage_RT.masked_fill(~chains.trained_RT, torch.nan)
+    return chains.written(samples, advantage=trained_RT, returns=returns_RT)
+
+
+def _bootstrap(chains: Chains) -> Tensor:
+    """What the critic expects after the end, [R]: 0 where the world ended the rollout."""
+    lasts = [parts[-1] for parts in chains.rollouts]
+    return torch.tensor([s.bootstrap_value if s.truncated else 0.0 for s in lasts], dtype=torch.float64)
+
+
+def terms(setting: Setting) -> tuple[Term, ...]:
+    """Those of every policy, and the critic's."""
+    return (*policy_terms(setting), value_term(setting.stage.value_coef, setting.stage.value_clip))
+
+
+PPO = replace(policy_algorithm(credit), terms=terms, critic=lambda cfg: cfg.critic)

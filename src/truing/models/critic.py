@@ -1,0 +1,67 @@
+"""The critic of PPO: V of the state before a token, on the policy's trunk or on one of its own.
+
+The state before a token is the hidden state that predicts it, so a value knows nothing that is not drawn yet.
+"""
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from truing.models.forward import hidden_before
+from truing.models.score import autocast, causal_model
+from truing.types import Sample
+
+
+class Critic(nn.Module):
+    """A linear head, and a trunk where it has one of its own; its parameters are what it trains itself."""
+
+    def __init__(self, policy: nn.Module, *, separate: bool) -> None:
+        """The head begins at 0: V is 0 everywhere, and at first pulls on no trunk."""
+        super().__init__()
+        causal = causal_model(policy)
+        width = causal.get_output_embeddings().weight.shape[1]
+        self.head = nn.Linear(width, 1, device=causal.device)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        self.trunk = _own_trunk(causal) if separate else None
+
+    def values(
+        self, policy_ND: Tensor, sequences: Sequence[Tensor], wanted_2N: Tensor, *, recompute: bool
+    ) -> Tensor:
+        """V [N] before the tokens ``wanted_2N`` of sequences, of which the policy has the states given."""
+        if self.trunk is None:
+            return self.of(policy_ND)
+        return self.of(hidden_before(self.trunk, sequences, wanted_2N, recompute=recompute))
+
+    def of(self, hidden_ND: Tensor) -> Tensor:
+        """V [N] of the states that hidden states stand for."""
+        return self.head(hidden_ND.to(self.head.weight.dtype))[:, 0]
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """What is trained, by names that no parameter of the policy has."""
+        return {f"critic.{name}": p for name, p in self.named_parameters() if p.requires_grad}
+
+
+def _own_trunk(causal: PreTrainedModel) -> PreTrainedModel:
+    """A copy of the policy to train apart from it; what is frozen is shared, and costs nothing."""
+    shared = {id(weight): weight for weight in causal.parameters() if not weight.requires_grad}
+    return copy.deepcopy(causal, shared)
+
+
+@torch.no_grad()
+def state_values(critic: Critic, policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
+    """V before each token of the value mask, and of the state after a truncated end: [T + 1], else NaN."""
+    causal = causal_model(policy) if critic.trunk is None else critic.trunk
+    wanted = [torch.cat([row.value_mask, torch.tensor([row.truncated])]) for row in samples]
+    # one id after the end, whichever: a state is that before it
+    ids = [torch.cat([row.token_ids, row.token_ids[-1:]]) for row in samples]
+    wanted_2N = torch.nn.utils.rnn.pad_sequence(wanted, batch_first=True).nonzero().T
+    with autocast(causal.device):
+        value_N = critic.of(hidden_before(causal, ids, wanted_2N)).cpu()
+    found = [torch.full((len(row),), torch.nan) for row in ids]
+    for (b, t), value in zip(wanted_2N.T.tolist(), value_N, strict=True):
+        found[b][t] = value
+    return found

@@ -1,0 +1,196 @@
+"""Metrics of an update: ratios, clips, KL, entropy, advantages, values, losses, gradients, what it cost."""
+
+from truing.record.metric import Metric
+
+NO_POLICY = "no token is under the policy term"
+NO_RATIO = "no policy token has both log-probabilities, or no sample was computed"
+NO_CLIP = NO_RATIO + ", or the objective does not clip"
+NO_REF = "no such token has a reference log-probability"
+LATER = "inner steps after the first, or no sampled token has both log-probabilities"
+OFF = "the loss has no such term, or no sample was computed"
+NO_VALUE = "there is no critic"
+NO_RETURN = "credit is not given by returns"
+
+
+UPDATE = (
+    Metric(
+        "tokens/scored",
+        "tokens",
+        "The part of those whose sample was computed. A sample is left out where no term of the loss has a "
+        "gradient on it: its advantages are 0, as in a group of equal reward, and there is no KL term.",
+        "",
+    ),
+    Metric(
+        "tokens/computed",
+        "tokens",
+        "Tokens of the policy's forwards, over all inner steps: what the samples of a micro-batch "
+        "begin with in common counts once, pads count where the architecture needs them.",
+        "",
+    ),
+    Metric(
+        "memory/predicted",
+        "GB",
+        "What forwards and backwards of the step were expected to bring the process to, at most.",
+        "nothing was computed",
+    ),
+    Metric(
+        "memory/peak",
+        "GB",
+        "The most that the process held in the step, drawing and what earlier steps freed included.",
+        "the system does not tell",
+    ),
+    Metric(
+        "ratio/mean",
+        "",
+        "Mean of r = exp(new − old log-probability) over scored policy tokens; of each token's sequence "
+        "ratio where the objective has one. On-policy it is 1 to rounding; off-policy E[r] = 1, so "
+        "beyond 3 standard errors (3 · ratio/std ÷ √tokens) from 1 something is wrong.",
+        NO_RATIO,
+    ),
+    Metric("ratio/std", "", "Standard deviation (n − 1) of r.", "fewer than two such tokens"),
+    Metric("ratio/p10", "", "10 % quantile of r.", NO_RATIO),
+    Metric("ratio/p50", "", "Median of r.", NO_RATIO),
+    Metric("ratio/p90", "", "90 % quantile of r.", NO_RATIO),
+    Metric("ratio/min", "", "Smallest r.", NO_RATIO),
+    Metric("ratio/max", "", "Largest r.", NO_RATIO),
+    Metric(
+        "ratio/mean_positive_advantage", "", "Mean of r where A > 0; rises as the policy learns.", "no A > 0"
+    ),
+    Metric(
+        "ratio/mean_negative_advantage", "", "Mean of r where A < 0; falls as the policy learns.", "no A < 0"
+    ),
+    Metric(
+        "clip/active_share",
+        "share",
+        "Policy tokens that pull on the weights: A ≠ 0, and not clipped. What is neither active nor clipped "
+        "has A = 0.",
+        NO_CLIP,
+    ),
+    Metric(
+        "clip/clipped_share",
+        "share",
+        "Policy tokens whose gradient the clip sets to 0: A > 0 and r > 1 + high, or A < 0 and r < 1 − low. "
+        "Objectives clip at very different rates by design, so there is no healthy band for all.",
+        NO_CLIP,
+    ),
+    Metric("clip/high_share", "share", "The part of clip/clipped_share with A > 0.", NO_CLIP),
+    Metric("clip/low_share", "share", "The part of clip/clipped_share with A < 0.", NO_CLIP),
+    Metric(
+        "clip/in_band_share",
+        "share",
+        "Scored policy tokens with 1 − low ≤ r ≤ 1 + high, whatever the sign of A. Not 1 − "
+        "clip/clipped_share: outside the band a token whose advantage pulls it back still learns.",
+        NO_CLIP,
+    ),
+    Metric(
+        "clip/capped_share",
+        "share",
+        "Policy tokens with r > max_ratio: weight capped, gradient kept.",
+        NO_RATIO + ", or there is no cap",
+    ),
+    Metric(
+        "mismatch/k1",
+        "nats/token",
+        "Mean of sampler − trainer log-probability over all scored SAMPLED tokens, same weights: estimates "
+        "KL(sampler ‖ trainer), which is 0.",
+        LATER,
+    ),
+    Metric(
+        "mismatch/k3",
+        "nats/token",
+        "Mean of expm1(x) − x, x = trainer − sampler: the same, never negative.",
+        LATER,
+    ),
+    Metric("mismatch/max_abs", "nats", "Largest |sampler − trainer| log-probability.", LATER),
+    Metric(
+        "kl_trained/k1", "nats/token", "Mean of new − reference log-probability over policy tokens.", NO_REF
+    ),
+    Metric("kl_trained/k2", "nats²/token", "Mean of (new − reference)² ÷ 2 over policy tokens.", NO_REF),
+    Metric(
+        "kl_trained/k3",
+        "nats/token",
+        "Mean of expm1(x) − x, x = reference − new, over policy tokens.",
+        NO_REF,
+    ),
+    Metric("kl_all/k1", "nats/token", "As kl_trained/k1, over all SAMPLED tokens, masked or not.", NO_REF),
+    Metric("kl_all/k2", "nats²/token", "As kl_trained/k2, over all SAMPLED tokens, masked or not.", NO_REF),
+    Metric("kl_all/k3", "nats/token", "As kl_trained/k3, over all SAMPLED tokens, masked or not.", NO_REF),
+    Metric(
+        "kl_sequence/k1",
+        "nats/sequence",
+        "Sum of k1 over the SAMPLED tokens of a sample, averaged over samples: how far whole answers have "
+        "moved. 0.4 a token is 200 over 500 tokens.",
+        NO_REF,
+    ),
+    Metric(
+        "entropy/contract",
+        "nats/token",
+        "Mean entropy, over trained tokens of computed samples, of what was drawn from.",
+        "not scored",
+    ),
+    Metric(
+        "entropy/raw",
+        "nats/token",
+        "Mean entropy, over trained tokens of computed samples, of the model's own output.",
+        "not scored",
+    ),
+    Metric(
+        "entropy/drawn",
+        "nats/token",
+        "Mean −log-probability of what was drawn: estimates entropy/contract over all groups, also those "
+        "without signal, which are not computed.",
+        "nothing was sampled",
+    ),
+    Metric("advantage/mean", "", "Mean advantage over policy tokens: long answers weigh more.", NO_POLICY),
+    Metric(
+        "advantage/std",
+        "",
+        "Standard deviation (n − 1) of the advantage over policy tokens.",
+        "fewer than two",
+    ),
+    Metric("advantage/max_abs", "", "Largest |A| of a policy token.", NO_POLICY),
+    Metric(
+        "value/mean",
+        "reward",
+        "Mean V of the states before SAMPLED tokens, before the update.",
+        NO_VALUE,
+    ),
+    Metric(
+        "value/explained_variance",
+        "",
+        "1 − Σ (R − V)² ÷ Σ (R − mean R)² over SAMPLED tokens, V before the update: 1 is perfect, 0 no "
+        "better than the returns' own mean, negative worse.",
+        NO_VALUE + ", or all returns are equal",
+    ),
+    Metric(
+        "value/head_step",
+        "",
+        "L2 norm of what the step changed in the value head's weights; 0 where it does not train.",
+        NO_VALUE,
+    ),
+    Metric("returns/mean", "reward", "Mean return of SAMPLED tokens: what V is to predict.", NO_RETURN),
+    Metric(
+        "returns/std", "reward", "Standard deviation (n − 1) of the returns of SAMPLED tokens.", NO_RETURN
+    ),
+    Metric("loss/total", "", "What was minimised: the sum of the terms, each with its weight.", ""),
+    Metric("loss/policy", "", "The policy term. Near 0 is right on-policy: see the step's loss label.", OFF),
+    Metric("loss/kl", "nats", "The KL term, times its coefficient.", OFF),
+    Metric("loss/value", "reward²", "The value term, times its coefficient.", OFF),
+    Metric("loss/supervised", "nats/token", "The cross-entropy of demonstrations.", OFF),
+    Metric(
+        "grad/norm", "", "L2 norm of the gradient over the policy's trained weights, before clipping.", ""
+    ),
+    Metric(
+        "grad/critic_norm",
+        "",
+        "The same over the critic's own weights: its head, and its trunk where it has one. Clipped apart.",
+        NO_VALUE,
+    ),
+    Metric("lr", "", "Learning rate of the update.", ""),
+    Metric(
+        "throughput/tokens_per_s",
+        "tokens/s",
+        "Tokens of all samples of the step, computed or not, ÷ its seconds.",
+        "",
+    ),
+)

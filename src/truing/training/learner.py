@@ -1,0 +1,72 @@
+"""What an update works on: the policy, its optimiser, and what stands beside it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from truing.algos import ALGORITHMS, Algorithm, Setting
+from truing.config import OptimizerConfig
+from truing.models.critic import Critic
+from truing.models.reference import Reference, freeze
+from truing.training import checkpoint
+from truing.training.optimizer import learning_rate, make_optimizer
+from truing.training.room import Room
+from truing.training.session import Session
+
+
+@dataclass(frozen=True, eq=False)
+class Learner:
+    """What an update works on; the weights and the optimiser's state are the only things it changes."""
+
+    model: nn.Module
+    parameters: Mapping[str, nn.Parameter]
+    optimizer: torch.optim.Optimizer
+    reference: Reference | None
+    critic: Critic | None
+    algorithm: Algorithm
+    setting: Setting
+    optimizer_cfg: OptimizerConfig
+    room: Room  # shrinks where memory runs out
+
+    def parts(self) -> list[Mapping[str, nn.Parameter]]:
+        """What is trained, by name: the policy's, and the critic's where there is one."""
+        return [self.parameters] if self.critic is None else [self.parameters, self.critic.trainable()]
+
+    def set_rates(self, step: int) -> None:
+        """The learning rates of update ``step`` of the stage."""
+        cfg = self.setting.stage
+        peaks = [cfg.learning_rate] if self.critic is None else [cfg.learning_rate, cfg.value_learning_rate]
+        for group, peak in zip(self.optimizer.param_groups, peaks, strict=True):
+            group["lr"] = learning_rate(step, cfg.steps, peak, self.optimizer_cfg)
+
+
+def open_learner(session: Session, stage: str, room: Room, resume: Path | None) -> Learner:
+    """What a stage begins with: its reference is the policy as it is now, its critic and optimiser are new.
+
+    Args:
+        session: whose policy is trained.
+        stage: which stage of its recipe.
+        room: what fits into memory.
+        resume: a checkpoint of the stage, to go on from.
+    """
+    algorithm, setting = ALGORITHMS[stage], Setting.of(session.recipe, stage)
+    kind = algorithm.critic(setting.stage)
+    critic = Critic(session.policy, separate=kind == "separate") if kind else None
+    parts = [session.parameters, *([critic.trainable()] if critic else [])]
+    learner = Learner(
+        model=session.policy,
+        parameters=session.parameters,
+        optimizer=make_optimizer(session.recipe.optimizer, *parts),
+        reference=freeze(session.policy) if algorithm.needs_reference(setting) else None,
+        critic=critic,
+        algorithm=algorithm,
+        setting=setting,
+        optimizer_cfg=session.recipe.optimizer,
+        room=room,
+    )
+    if resume is not None:
+        checkpoint.load(resume, learner.optimizer, *learner.parts())
+    return learner

@@ -50,6 +50,8 @@ def test_a_cut_end_goes_on_with_what_the_critic_expects_and_a_real_end_does_not(
     ended, cut = (PPO.credit([row], setting(gamma=0.5, lam=1.0))[0] for row in rows)
     assert at(ended, "returns") == pytest.approx([0.5, 1.0])
     assert at(cut, "returns") == pytest.approx([0.5 * 1.4, 1.0 + 0.5 * 0.8])
+    (judged,) = PPO.credit(rows[1:], setting(gamma=0.5, lam=1.0, truncation="end"))
+    assert at(judged, "returns") == at(ended, "returns")
 
 
 def test_a_cut_end_without_a_value_is_an_error():

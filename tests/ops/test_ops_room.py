@@ -12,7 +12,7 @@ from torch import Tensor
 
 from truing import ops
 from truing.contract import SamplingContract
-from truing.ops import advantages, aggregate, kl, logprobs, losses, masks, ratios, returns, sampling
+from truing.ops import advantages, aggregate, control, kl, logprobs, losses, masks, ratios, returns, sampling
 from truing.types import Origin
 
 ROOM = Path(ops.__file__).parent
@@ -125,6 +125,9 @@ CALLS = {
     "discounted_returns": lambda: (returns.discounted_returns, ADVANTAGE_BT, MASK_BT, 0.9),
     "whiten": lambda: (returns.whiten, ADVANTAGE_BT, MASK_BT),
     "explained_variance": lambda: (returns.explained_variance, LOGPROB_BT, OLD_BT, MASK_BT),
+    "kl_controller": lambda: (control.kl_controller, 0.1, 0.2, 0.1, 64, 1000.0),
+    "entropy_controller": lambda: (control.entropy_controller, 0.1, 0.2, 0.3, 0.01),
+    "linear_decay": lambda: (control.linear_decay, 1, 4),
     "aggregate": lambda: (aggregate.aggregate, LOGPROB_BT, MASK_BT, "sequence_mean", 2.0),
     "denominator": lambda: (aggregate.denominator, MASK_BT.sum(1), "token_mean", 3),
     "clipped_surrogate": lambda: (losses.clipped_surrogate, RATIO_BT, ADVANTAGE_BT, 0.2, 0.2),

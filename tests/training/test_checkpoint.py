@@ -42,7 +42,7 @@ def update(model, optimizer, steps=1):
 def saved(tmp_path):
     model, parameters, optimizer = make()
     update(model, optimizer, 3)
-    checkpoint.save(tmp_path, "sft", 3, optimizer, parameters)
+    checkpoint.save(tmp_path, "sft", 3, optimizer, {}, parameters)
     return tmp_path, model, parameters, optimizer
 
 
@@ -70,7 +70,7 @@ def test_without_its_moments_training_would_go_on_differently(saved):
 
 def test_a_parameter_that_was_never_updated_has_no_state(tmp_path):
     _, parameters, optimizer = make()
-    checkpoint.save(tmp_path, "sft", 0, optimizer, parameters)
+    checkpoint.save(tmp_path, "sft", 0, optimizer, {}, parameters)
     _, others, fresh = make()
     checkpoint.load(checkpoint.find_newest(tmp_path), fresh, others)
     assert not fresh.state
@@ -79,7 +79,7 @@ def test_a_parameter_that_was_never_updated_has_no_state(tmp_path):
 def test_the_newest_is_the_last_one_written(saved):
     folder, model, parameters, optimizer = saved
     update(model, optimizer)
-    state = checkpoint.save(folder, "grpo", 1, optimizer, parameters)
+    state = checkpoint.save(folder, "grpo", 1, optimizer, {}, parameters)
     newest = checkpoint.find_newest(folder)
     assert newest.name == "grpo-000001"
     assert checkpoint.read_state(newest) == state
@@ -115,11 +115,11 @@ def test_a_crash_while_writing_leaves_the_one_before(saved, monkeypatch, crash, 
 
     monkeypatch.setattr(checkpoint, crash, crashing)
     with pytest.raises(KeyboardInterrupt):
-        checkpoint.save(folder, "sft", 4, optimizer, parameters)
+        checkpoint.save(folder, "sft", 4, optimizer, {}, parameters)
     monkeypatch.undo()
     assert checkpoint.find_newest(folder).name == "sft-000003"
     checkpoint.load_weights(checkpoint.find_newest(folder), make()[1])
-    checkpoint.save(folder, "sft", 4, optimizer, parameters)  # what the crash left is no hindrance
+    checkpoint.save(folder, "sft", 4, optimizer, {}, parameters)  # what the crash left is no hindrance
     assert checkpoint.find_newest(folder).name == "sft-000004"
     checkpoint.load_weights(checkpoint.find_newest(folder), make()[1])
 
@@ -129,7 +129,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(saved):
     shutil.rmtree(folder)
     folder.write_text("in the way")
     with pytest.raises(RecordError, match="cannot be written") as error:
-        checkpoint.save(folder, "sft", 4, optimizer, parameters)
+        checkpoint.save(folder, "sft", 4, optimizer, {}, parameters)
     assert "--resume" in error.value.remedy
 
 

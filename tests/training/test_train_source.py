@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from truing.algos import ALGORITHMS
+from truing.algos import ALGORITHMS, Setting
 from truing.api import environment
 from truing.errors import DataError
 from truing.outcomes import FinishReason
@@ -23,7 +23,7 @@ def session(recipe):
 
 
 def draw(session, stage, step=0):
-    return source(session, ALGORITHMS[stage], session.recipe.stage(stage), stage, step)
+    return source(session, ALGORITHMS[stage], Setting.of(session.recipe, stage), stage, step)
 
 
 def test_an_epoch_gives_each_task_once_and_the_next_another_order(session):

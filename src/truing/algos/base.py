@@ -1,12 +1,12 @@
 """What an algorithm is: where its samples come from, how they earn credit, and the terms of its loss."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torch import Tensor
 
-from truing.config import KlConfig, Recipe
+from truing.config import BootstrapConfig, EntropyConfig, KlConfig, Recipe
 from truing.ops.losses import Objective
 from truing.ops.masks import MaskPolicy
 from truing.types import Batch, Rollout, Sample, Scores
@@ -17,12 +17,14 @@ class Setting:
     """What an update is computed by: the table of its stage, and those that all policy stages share."""
 
     stage: Any
-    kl: KlConfig
+    kl: KlConfig = field(default_factory=KlConfig)
+    entropy: EntropyConfig = field(default_factory=EntropyConfig)
+    bootstrap: BootstrapConfig = field(default_factory=BootstrapConfig)
 
     @classmethod
     def of(cls, recipe: Recipe, stage: str) -> "Setting":
-        """As the recipe has it."""
-        return cls(recipe.stage(stage), recipe.kl)
+        """As the recipe has it; ``training/control.py`` says what the weights come to in a step."""
+        return cls(recipe.stage(stage), recipe.kl, recipe.entropy, recipe.bootstrap)
 
 
 @dataclass(frozen=True)

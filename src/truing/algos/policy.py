@@ -4,7 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from truing.algos.base import Algorithm, Setting, Term
-from truing.algos.terms import kl_term, policy_term
+from truing.algos.terms import (
+    entropy_term,
+    is_demonstration,
+    kl_term,
+    policy_term,
+    supervised_term,
+)
 from truing.config import PolicyStage
 from truing.ops.losses import OBJECTIVES, Objective
 from truing.ops.masks import MaskPolicy
@@ -13,14 +19,20 @@ from truing.types import Rollout, Sample
 
 
 def policy_algorithm(credit: Callable[[Sequence[Sample], Setting], list[Sample]]) -> Algorithm:
-    """The algorithm that gives credit so."""
+    """The algorithm that gives credit so, to what was drawn; demonstrations beside it stay as they are."""
+
+    def of_drawn(samples: Sequence[Sample], setting: Setting) -> list[Sample]:
+        shown = [sample for sample in samples if is_demonstration(sample)]
+        drawn = [sample for sample in samples if not is_demonstration(sample)]
+        return credit(drawn, setting) + shown
+
     return Algorithm(
         source="rollouts",
         to_samples=all_samples,
         needs_reference=lambda setting: setting.kl.coef > 0,
         objective=objective,
         critic=lambda cfg: "",
-        credit=credit,
+        credit=of_drawn,
         terms=policy_terms,
     )
 
@@ -31,6 +43,10 @@ def policy_terms(setting: Setting) -> tuple[Term, ...]:
     terms = [policy_term(chosen)]
     if setting.kl.coef > 0 and setting.kl.where == "loss":
         terms.append(kl_term(setting.kl, chosen.aggregation))
+    if setting.entropy.coef > 0:
+        terms.append(entropy_term(setting.entropy.coef, chosen.aggregation))
+    if setting.bootstrap.steps > 0:
+        terms.append(supervised_term(setting.bootstrap.coef))
     return tuple(terms)
 
 

@@ -10,6 +10,7 @@ from truing.algos.base import Setting, Term
 from truing.algos.chains import Chains
 from truing.algos.policy import policy_algorithm, policy_terms
 from truing.algos.terms import value_term
+from truing.config import PpoConfig
 from truing.ops.returns import gae, whiten
 from truing.types import Sample
 
@@ -23,7 +24,7 @@ def credit(samples: Sequence[Sample], setting: Setting) -> list[Sample]:
     cfg, chains = setting.stage, Chains.of(samples, setting.kl)
     value_RT = chains.stream("value").double()
     advantage_RT, returns_RT = gae(
-        chains.reward_RT, value_RT, chains.mask_RT, _bootstrap(chains), cfg.gamma, cfg.lam
+        chains.reward_RT, value_RT, chains.mask_RT, _after_the_end(chains, cfg), cfg.gamma, cfg.lam
     )
     if cfg.whiten:
         advantage_RT = whiten(advantage_RT, chains.trained_RT)
@@ -31,10 +32,12 @@ def credit(samples: Sequence[Sample], setting: Setting) -> list[Sample]:
     return chains.written(samples, advantage=trained_RT, returns=returns_RT)
 
 
-def _bootstrap(chains: Chains) -> Tensor:
-    """What the critic expects after the end, [R]: 0 where the world ended the rollout."""
+def _after_the_end(chains: Chains, cfg: PpoConfig) -> Tensor:
+    """What is still to be earned after the last token, [R]: nothing where the world ended the rollout."""
     lasts = [parts[-1] for parts in chains.rollouts]
-    return torch.tensor([s.bootstrap_value if s.truncated else 0.0 for s in lasts], dtype=torch.float64)
+    goes_on = [sample.truncated and cfg.truncation == "bootstrap" for sample in lasts]
+    worth = [sample.bootstrap_value if on else 0.0 for sample, on in zip(lasts, goes_on, strict=True)]
+    return torch.tensor(worth, dtype=torch.float64)
 
 
 def terms(setting: Setting) -> tuple[Term, ...]:

@@ -27,5 +27,5 @@ SFT = Algorithm(
     objective=lambda cfg: None,
     critic=lambda cfg: "",
     credit=no_credit,
-    terms=lambda setting: (supervised_term(),),
+    terms=lambda setting: (supervised_term(1.0),),
 )

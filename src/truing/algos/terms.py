@@ -8,7 +8,7 @@ from torch import Tensor
 from truing.algos.base import Term
 from truing.config import KlConfig
 from truing.ops.aggregate import Aggregation, denominator
-from truing.ops.losses import Objective, cross_entropy_loss, kl_loss, policy_loss, value_loss
+from truing.ops.losses import Objective, cross_entropy_loss, entropy_loss, kl_loss, policy_loss, value_loss
 from truing.types import Batch, Sample, Scores
 
 
@@ -45,6 +45,16 @@ def kl_term(cfg: KlConfig, aggregation: Aggregation) -> Term:
     return Term("kl", cfg.coef, lambda row: bool(row.kl_mask.any()), _counted("kl_mask", aggregation), loss)
 
 
+def entropy_term(weight: float, aggregation: Aggregation) -> Term:
+    """A bonus for the entropy of what tokens were drawn from."""
+
+    def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
+        return entropy_loss(scores.entropy, batch.policy_mask, aggregation, divisor)
+
+    counted = _counted("policy_mask", aggregation)
+    return Term("entropy", weight, lambda row: bool(row.policy_mask.any()), counted, loss)
+
+
 def value_term(weight: float, clip_range: float | None) -> Term:
     """The critic's squared error over all tokens that the policy chose, those it is not trained on too."""
 
@@ -56,13 +66,13 @@ def value_term(weight: float, clip_range: float | None) -> Term:
     return Term("value", weight, lambda row: bool(row.value_mask.any()), counted, loss)
 
 
-def supervised_term() -> Term:
+def supervised_term(weight: float) -> Term:
     """The cross-entropy of demonstrated tokens; the mean is over tokens, so long answers weigh more."""
 
     def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
         return cross_entropy_loss(scores.logprob, batch.supervised_mask, divisor)
 
-    return Term("supervised", 1.0, is_demonstration, _counted("supervised_mask", "token_mean"), loss)
+    return Term("supervised", weight, is_demonstration, _counted("supervised_mask", "token_mean"), loss)
 
 
 def has_advantage(sample: Sample) -> bool:

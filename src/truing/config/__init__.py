@@ -1,6 +1,6 @@
 """Recipes: validated TOML."""
 
-from truing.config.control import KlConfig
+from truing.config.control import BootstrapConfig, EntropyConfig, KlConfig
 from truing.config.parts import EpisodeConfig, OptimizerConfig, Part, Positive, Rate
 from truing.config.reading import dotted_keys, load_recipe, resolve, to_toml
 from truing.config.recipe import Recipe, Stage
@@ -15,6 +15,8 @@ from truing.config.stages import (
 )
 
 __all__ = [
+    "BootstrapConfig",
+    "EntropyConfig",
     "EpisodeConfig",
     "GrpoConfig",
     "KlConfig",

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from truing.config.parts import Part
+from truing.config.parts import Part, Positive, Rate
 
 
 class KlConfig(Part):
@@ -16,12 +16,45 @@ class KlConfig(Part):
     """A term of the loss; or taken off the reward of each token, detached, before anything is normalised."""
     estimator: Literal["k1", "k2", "k3"] = "k3"
     """In the loss k2 has the gradient of KL(policy ‖ reference), k1 none; in the reward k1 has it."""
+    target: Rate | None = None
+    """Nats per token (`kl_all/k3`) that `coef` follows from step to step; not given, it stays."""
+    horizon: Positive = 10_000
+    """Rollouts over which `coef` changes by at most a fifth on its way to the target."""
 
     @model_validator(mode="after")
     def _pulls(self) -> "KlConfig":
-        """Refuse what has no gradient."""
+        """Refuse what has no gradient, and a weight that cannot grow."""
         if self.where == "loss" and self.estimator == "k1":
             raise ValueError(
                 'k1 in the loss has a gradient of 0 on average: take k2 or k3, or kl.where = "reward"'
             )
+        if self.target is not None and self.coef == 0:
+            raise ValueError("kl.target multiplies kl.coef, and 0 stays 0: give it a weight to begin with")
         return self
+
+
+class EntropyConfig(Part):
+    """A bonus for entropy, of the distribution that tokens are drawn from."""
+
+    coef: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the bonus: entropy times it is taken off the loss."""
+    target: Rate | None = None
+    """Nats per token (`entropy/contract`) that `coef` follows from step to step; not given, it stays."""
+    step: Rate = 0.005
+    """What `coef` rises by where the entropy is below the target, and falls by where it is above."""
+
+    @property
+    def active(self) -> bool:
+        """Whether there may be a bonus in some step."""
+        return self.coef > 0 or self.target is not None
+
+
+class BootstrapConfig(Part):
+    """Demonstrations beside rollouts over the first steps, for a policy that hardly earns anything yet."""
+
+    steps: Annotated[int, Field(ge=0)] = 0
+    """Steps over which the weight falls linearly to 0; 0 is off."""
+    coef: Rate = 1.0
+    """Weight of the demonstrations' cross-entropy in the first step."""
+    batch_size: Positive = 8
+    """Demonstrations per step."""

@@ -105,13 +105,15 @@ class PpoConfig(PolicyStage):
     """Trace decay of generalised advantage estimation: 1 trusts what was earned, 0 the critic."""
     whiten: bool = True
     """Whether advantages are brought to mean 0 and deviation 1 over all trained tokens of the step."""
+    truncation: Literal["bootstrap", "end"] = "bootstrap"
+    """What a cut attempt is worth beyond its reward: what the critic expects from there, or nothing."""
     critic: Literal["head", "separate"] = "head"
     """A linear head on the policy's trunk; or on a trunk of its own (with `lora`, an adapter)."""
     value_coef: Rate = 0.1
     """Weight of the critic's squared error in the loss."""
     value_clip: Rate | None = None
     """Values are clipped to within so much (reward units) of those before the step; not where not given."""
-    value_learning_rate: Rate = 1e-4
+    value_learning_rate: Rate = 3e-4
     """Peak learning rate of the critic's own weights."""
 
 

@@ -176,6 +176,7 @@ UPDATE = (
     Metric("loss/policy", "", "The policy term. Near 0 is right on-policy: see the step's loss label.", OFF),
     Metric("loss/kl", "nats", "The KL term, times its coefficient.", OFF),
     Metric("loss/value", "reward²", "The value term, times its coefficient.", OFF),
+    Metric("loss/entropy", "nats", "The entropy bonus, times its coefficient: minus what it adds.", OFF),
     Metric("loss/supervised", "nats/token", "The cross-entropy of demonstrations.", OFF),
     Metric(
         "grad/norm", "", "L2 norm of the gradient over the policy's trained weights, before clipping.", ""
@@ -185,6 +186,14 @@ UPDATE = (
         "",
         "The same over the critic's own weights: its head, and its trunk where it has one. Clipped apart.",
         NO_VALUE,
+    ),
+    Metric("weight/kl", "", "Weight of the KL in the step.", "kl.target is not given"),
+    Metric("weight/entropy", "", "Weight of the entropy bonus in the step.", "entropy.target is not given"),
+    Metric(
+        "weight/supervised",
+        "",
+        "Weight of the demonstrations beside rollouts in the step.",
+        "the step has none",
     ),
     Metric("lr", "", "Learning rate of the update.", ""),
     Metric(

@@ -3,7 +3,7 @@
     RUN/checkpoints/grpo-000040/trainable.safetensors   the policy's trained weights, by parameter name
                                 critic.safetensors      the critic's own, where there is one
                                 optimizer.safetensors   AdamW's moments and step counts of both
-                                state.json              stage, step, weight digests
+                                state.json              stage, step, weight digests, weights of terms
     RUN/checkpoints/last                                the newest one's name
 
 Random numbers, data order and learning rate are functions of (seed, stage, step), so there is nothing
@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -37,6 +37,7 @@ class State:
     step: int
     weight_digest: str
     critic_digest: str = ""  # where there is a critic
+    control: Mapping[str, float] = field(default_factory=dict[str, float])  # weights of terms, as they stand
 
     @property
     def name(self) -> str:
@@ -49,12 +50,13 @@ def save(
     stage: str,
     step: int,
     optimizer: torch.optim.Optimizer,
+    control: Mapping[str, float],
     parameters: Mapping[str, nn.Parameter],
     critic: Mapping[str, nn.Parameter] | None = None,
 ) -> State:
     """Write a checkpoint and point ``last`` at it; a crash leaves the one before in place."""
     weights, of_critic = _on_cpu(parameters), _on_cpu(critic or {})
-    state = State(stage, step, digest(weights), digest(of_critic) if of_critic else "")
+    state = State(stage, step, digest(weights), digest(of_critic) if of_critic else "", control)
     target, building = folder / state.name, folder / f".{state.name}.tmp"
     try:
         shutil.rmtree(building, ignore_errors=True)

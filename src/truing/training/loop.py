@@ -1,8 +1,8 @@
 """A run from start to end: stages, evaluations, checkpoints, and a record of it all."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,16 @@ from truing.config import Recipe, to_toml
 from truing.envs.base import Env
 from truing.errors import RecordError
 from truing.memory import GB, watch_peak
-from truing.models.forward import no_tree
 from truing.models.lora import training_mode
 from truing.models.score import causal_model
 from truing.record import Event, RunReader, RunWriter, compact
 from truing.training import checkpoint
+from truing.training.control import Control
 from truing.training.evaluate import Estimate, Evaluation, read_evaluation
 from truing.training.incidents import ONCE, incidents
 from truing.training.learner import Learner, open_learner
 from truing.training.loss_label import LossLabel
+from truing.training.notes import notes
 from truing.training.proof import prove_credit, prove_tasks
 from truing.training.recording import check_judged, run_facts, step_record
 from truing.training.restore import check_same_recipe
@@ -81,7 +82,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
             writer.write_recipe(to_toml(recipe))
             writer.write_run(run_facts(session) | {"tokenizer": TOKENIZER})
         trainer = _Run(session, writer, out, watch, room)
-        for note in (*env.notes, *found, *_slower(session)):
+        for note in (*env.notes, *found, *notes(session)):
             trainer.tell("note", text=note)
         try:
             result = trainer.train(resume)
@@ -90,14 +91,6 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
             raise
         compact(out)
     return result
-
-
-def _slower(session: Session) -> Iterator[str]:
-    """What this model cannot do, and what that costs."""
-    for longest, which in ((0, "samples"), (session.loaded.context_length, "longer samples")):
-        if why := no_tree(causal_model(session.policy), longest):
-            yield f"{why}: what {which} have in common is computed for each of them"
-            return
 
 
 def _room(session: Session, events: Sequence[Event]) -> Room:
@@ -139,6 +132,7 @@ class _Run:
         self.clock = Clock(torch.cuda.synchronize) if on_cuda else Clock()
         self.told: set[str] = set()
         self.room = room
+        self.control = Control.start(session.recipe)
 
     def tell(self, kind: str, **facts: Any) -> None:
         """Record an event and pass it on."""
@@ -167,10 +161,14 @@ class _Run:
         cfg = self.recipe.stage(stage)
         resume = self.checkpoints / checkpoint.State(stage, first_step, "").name if first_step else None
         learner = open_learner(self.session, stage, self.room, resume)
+        self.control = Control.start(self.recipe)
+        if resume is not None:
+            self.control = Control(**checkpoint.read_state(resume).control)
         self.tell("stage", stage=stage, steps=cfg.steps, first_step=first_step)
         self.clock.take()  # what was written for the stage before is no part of this one
         for step in range(first_step, cfg.steps):
-            record = self.step(learner, stage, step)
+            setting = self.control.setting(self.recipe, stage, step)
+            record = self.step(replace(learner, setting=setting), stage, step)
             self.watch("step", {"record": record, "steps": cfg.steps})
             done = step + 1
             # before the checkpoint: a run that is cut between the two repeats the step, and the evaluation
@@ -197,6 +195,8 @@ class _Run:
             text = f"memory ran out; from now on {learner.room.fits} tokens at once, and this step began anew"
             self.tell("memory", **asdict(learner.room))
             self.tell("incident", what="memory", stage=stage, step=step, text=text)
+        played = {sample.rollout_id for sample in record.samples if not sample.supervised_mask.any()}
+        self.control = self.control.after(self.recipe, record.metrics, len(played))
         self.report(drawn.rollouts, stage, step)
         self.watch_budget(record)
         self.explain(label, stage, step)
@@ -207,7 +207,7 @@ class _Run:
         try:
             if learner.algorithm.source == "rollouts":
                 self.session.sync_sampler(self.version(stage, step))
-            return source(self.session, learner.algorithm, learner.setting.stage, stage, step)
+            return source(self.session, learner.algorithm, learner.setting, stage, step)
         except BaseException:  # whatever it is: the parameters are whole here
             kept = self.checkpoints / checkpoint.State(stage, step, "").name
             if step and not kept.exists():
@@ -251,7 +251,9 @@ class _Run:
         """Write a checkpoint, and drop the one before unless a stage ended there."""
         ends = {checkpoint.State(name, self.recipe.stage(name).steps, "").name for name in self.recipe.stages}
         before = checkpoint.find_newest(self.checkpoints)
-        state = checkpoint.save(self.checkpoints, stage, step, learner.optimizer, *learner.parts())
+        state = checkpoint.save(
+            self.checkpoints, stage, step, learner.optimizer, asdict(self.control), *learner.parts()
+        )
         if before is not None and before.name not in ends | {state.name}:
             checkpoint.drop(before)
         self.tell("checkpoint", name=state.name, weight_digest=state.weight_digest)

@@ -38,7 +38,7 @@ def loss_label(tokens: Tokens, objective: Objective | None, *, loss: float, grad
     numbers = f"loss {loss:.3g}, gradient norm {grad_norm:.3g}"
     if not trained:
         return LossLabel("all_masked", f"none of {len(tokens.origin)} tokens is trained; {numbers}")
-    if trained > policy or objective is None:
+    if not policy or objective is None:
         if grad_norm == 0:
             return LossLabel("zero_gradient", f"{trained} tokens are trained and nothing moves; {numbers}")
         return LossLabel("supervised", f"{trained - policy} demonstrated tokens are trained; {numbers}")

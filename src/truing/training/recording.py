@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.algos import Setting
 from truing.clock import Clock
+from truing.config import PolicyStage
 from truing.errors import RecordError
 from truing.memory import GB, peak
 from truing.models.digest import digest
@@ -103,12 +105,24 @@ def step_record(
             "grad/critic_norm": last.grad_norms[1],
             "value/head_step": sum(t.head_step for t in traces),
         }
-    metrics |= _memory(learner, traces)
+    metrics |= _weights(learner.setting) | _memory(learner, traces)
     label = loss_label(of_last, objective, loss=total, grad_norm=last.grad_norms[0])
     samples = tuple(row.sample for row in rows)
     seconds = clock.take()
     metrics["throughput/tokens_per_s"] = sum(map(len, samples)) / sum(seconds.values())
     return StepRecord(step, stage, metrics, label.label, samples, seconds), label, rows
+
+
+def _weights(setting: Setting) -> Metrics:
+    """How much each term counted that may count more or less from step to step."""
+    if not isinstance(setting.stage, PolicyStage):
+        return {}
+    moving = {
+        "weight/kl": (setting.kl.coef, setting.kl.target),
+        "weight/entropy": (setting.entropy.coef, setting.entropy.target),
+        "weight/supervised": (setting.bootstrap.coef, setting.bootstrap.steps or None),
+    }
+    return {name: weight for name, (weight, moves) in moving.items() if moves is not None}
 
 
 def _memory(learner: Learner, traces: Sequence[Trace]) -> Metrics:

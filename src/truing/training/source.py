@@ -1,10 +1,10 @@
 """Where the samples of a step come from: demonstrations, or the policy's own rollouts."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from truing.algos import Algorithm
+from truing.algos import Algorithm, Setting
+from truing.config import PolicyStage
 from truing.errors import DataError, RolloutError
 from truing.outcomes import EndedBy, Status
 from truing.rollout.flatten import flatten, untrained
@@ -26,9 +26,9 @@ class Drawn:
     rollouts: Mapping[str, Rollout]
 
 
-def source(session: Session, algorithm: Algorithm, cfg: Any, stage: str, step: int) -> Drawn:
-    """The samples of update ``step`` of a stage."""
-    limits = session.recipe.episode
+def source(session: Session, algorithm: Algorithm, setting: Setting, stage: str, step: int) -> Drawn:
+    """The samples of update ``step`` of a stage, with demonstrations beside them while it is bootstrapped."""
+    cfg, limits = setting.stage, session.recipe.episode
     if algorithm.source == "demonstrations":
         tasks = session.tasks_of(stage, step, cfg.batch_size)
         groups = session.demonstrate(tasks, (stage, step))
@@ -45,8 +45,25 @@ def source(session: Session, algorithm: Algorithm, cfg: Any, stage: str, step: i
     samples = algorithm.to_samples(usable, cfg, limits.mask)
     failed = [untrained(sample) for name in left_out for sample in flatten(rollouts[name], limits.mask)]
     drawn = Drawn(samples, failed, {task.task_id: task for task in tasks}, rollouts)
+    if isinstance(cfg, PolicyStage) and setting.bootstrap.steps:
+        drawn = _with_demonstrations(drawn, session, setting.bootstrap.batch_size, stage, step)
     _check_lengths(drawn, session.loaded.context_length)
     return drawn
+
+
+def _with_demonstrations(drawn: Drawn, session: Session, count: int, stage: str, step: int) -> Drawn:
+    """What was drawn, and as many demonstrations: supervised terms read them, and no others."""
+    tasks = session.tasks_of(f"{stage}/bootstrap", step, count)
+    groups = session.demonstrate(tasks, (stage, "bootstrap", step))
+    shown = {rollout.rollout_id: rollout for group in groups for rollout in group.rollouts}
+    _check_demonstrations(list(shown.values()))
+    samples = [sample for rollout in shown.values() for sample in flatten(rollout)]
+    return replace(
+        drawn,
+        samples=drawn.samples + samples,
+        tasks={**drawn.tasks, **{task.task_id: task for task in tasks}},
+        rollouts={**drawn.rollouts, **shown},
+    )
 
 
 def _comparable(groups: list[RolloutGroup], least: int) -> list[Rollout]:

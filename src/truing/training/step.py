@@ -140,7 +140,7 @@ def _watching_head(critic: Critic | None, trace: Trace) -> Iterator[None]:
         return
     before = [parameter.detach().clone() for parameter in critic.head.parameters()]
     yield
-    moved = [(now - was).norm() for now, was in zip(critic.head.parameters(), before, strict=True)]
+    moved = [(now.detach() - was).norm() for now, was in zip(critic.head.parameters(), before, strict=True)]
     trace.head_step = float(torch.stack(moved).norm())
 
 

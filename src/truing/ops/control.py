@@ -1,0 +1,52 @@
+"""How weights of a loss's terms follow what was measured, from one step to the next."""
+
+
+def kl_controller(coef: float, kl: float, target: float, rollouts: int, horizon: float) -> float:
+    """The next weight of the KL: up where the policy is farther from the reference than it should be.
+
+    β' = β (1 + clip(KL / target − 1, −0.2, 0.2) · n / horizon)  (https://arxiv.org/abs/1909.08593 §2.2)
+
+    Args:
+        coef: β, the weight of the step.
+        kl: nats per token, measured in the step.
+        target: nats per token.
+        rollouts: n, of the step.
+        horizon: rollouts over which the weight changes by at most a fifth.
+
+    Returns:
+        β' ≥ 0; β itself at the target.
+    """
+    error = min(max(kl / target - 1, -0.2), 0.2)
+    return max(coef * (1 + error * rollouts / horizon), 0.0)
+
+
+def entropy_controller(coef: float, entropy: float, target: float, step: float) -> float:
+    """The next weight of the entropy bonus: up where the entropy is below its target, else down.
+
+    α' = max(α + step · sign(target − H), 0)  (https://arxiv.org/abs/2505.22312 §3.2)
+
+    Args:
+        coef: α, the weight of the step.
+        entropy: H, nats per token, measured in the step.
+        target: nats per token.
+        step: what is added or taken away.
+
+    Returns:
+        α' ≥ 0; α itself at the target.
+    """
+    return max(coef + step * ((entropy < target) - (entropy > target)), 0.0)
+
+
+def linear_decay(step: int, steps: int) -> float:
+    """From 1 in the first step down to 0 after ``steps`` of them.
+
+    w = max(1 − step / steps, 0)
+
+    Args:
+        step: updates done.
+        steps: over how many it falls; 0 is from the start.
+
+    Returns:
+        In [0, 1].
+    """
+    return max(1 - step / steps, 0.0) if steps else 0.0

@@ -1,0 +1,45 @@
+"""What moves from step to step beside the weights: how much each term of the loss counts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from truing.algos import Setting
+from truing.config import Recipe
+from truing.ops.control import entropy_controller, kl_controller, linear_decay
+
+
+@dataclass(frozen=True)
+class Control:
+    """Weights as they stand before a step; a checkpoint holds them, and resume goes on from there."""
+
+    kl_coef: float
+    entropy_coef: float
+
+    @classmethod
+    def start(cls, recipe: Recipe) -> "Control":
+        """As the recipe has them."""
+        return cls(recipe.kl.coef, recipe.entropy.coef)
+
+    def setting(self, recipe: Recipe, stage: str, step: int) -> Setting:
+        """What update ``step`` is computed by."""
+        plan = Setting.of(recipe, stage)
+        left = linear_decay(step, plan.bootstrap.steps)
+        shown = {"coef": plan.bootstrap.coef * left} if left else {"steps": 0}
+        return replace(
+            plan,
+            kl=plan.kl.model_copy(update={"coef": self.kl_coef}),
+            entropy=plan.entropy.model_copy(update={"coef": self.entropy_coef}),
+            bootstrap=plan.bootstrap.model_copy(update=shown),
+        )
+
+    def after(self, recipe: Recipe, metrics: Mapping[str, float], rollouts: int) -> "Control":
+        """The weights after a step that measured so much; what was not measured moves nothing."""
+        kl, entropy = recipe.kl, recipe.entropy
+        kl_coef, entropy_coef = self.kl_coef, self.entropy_coef
+        if kl.target is not None and "kl_all/k3" in metrics:
+            kl_coef = kl_controller(kl_coef, metrics["kl_all/k3"], kl.target, rollouts, kl.horizon)
+        if entropy.target is not None and "entropy/contract" in metrics:
+            entropy_coef = entropy_controller(
+                entropy_coef, metrics["entropy/contract"], entropy.target, entropy.step
+            )
+        return Control(kl_coef, entropy_coef)

@@ -1,0 +1,74 @@
+"""Weights of terms from step to step: decayed, adapted, on record, and the same after a resume."""
+
+import pytest
+from pydantic import ValidationError
+
+import truing
+from truing.config import EntropyConfig, KlConfig
+from truing.record import RunReader
+from truing.training.control import Control
+from truing.training.notes import _unbounded
+from truing.types import Origin
+
+
+def test_what_a_recipe_does_not_move_stays(recipe):
+    made = recipe(kl={"coef": 0.1}, entropy={"coef": 0.01})
+    control = Control.start(made)
+    assert control.after(made, {"kl_all/k3": 9.0, "entropy/contract": 0.0}, 64) == control
+    setting = control.setting(made, "grpo", 0)
+    assert (setting.kl.coef, setting.entropy.coef, setting.bootstrap.steps) == (0.1, 0.01, 0)
+
+
+def test_weights_follow_their_targets_and_the_next_step_is_computed_by_them(recipe):
+    made = recipe(kl={"coef": 0.1, "target": 0.05, "horizon": 100}, entropy={"target": 0.5, "step": 0.01})
+    control = Control.start(made).after(made, {"kl_all/k3": 0.5, "entropy/contract": 0.2}, 50)
+    assert control == Control(pytest.approx(0.11), pytest.approx(0.01))
+    setting = control.setting(made, "grpo", 1)
+    assert (setting.kl.coef, setting.entropy.coef) == (control.kl_coef, control.entropy_coef)
+    assert control.after(made, {}, 50) == control  # nothing was measured
+
+
+def test_demonstrations_count_less_from_step_to_step(recipe):
+    made = recipe(bootstrap={"steps": 4, "coef": 0.8})
+    settings = [Control.start(made).setting(made, "grpo", step).bootstrap for step in range(6)]
+    assert [s.coef for s in settings[:4]] == pytest.approx([0.8, 0.6, 0.4, 0.2])
+    assert [s.steps for s in settings] == [4, 4, 4, 4, 0, 0]
+
+
+def test_a_weight_of_zero_cannot_be_multiplied_to_a_target():
+    with pytest.raises(ValidationError, match="0 stays 0"):
+        KlConfig(target=0.1)
+    assert EntropyConfig(target=0.1).target == 0.1
+
+
+def test_a_run_shows_its_terms_and_their_weights(mini, tmp_path):
+    table = mini(
+        stages=["grpo"],
+        kl={"coef": 0.1, "target": 0.01, "horizon": 20},
+        entropy={"coef": 0.01, "target": 9.0, "step": 0.002},
+        bootstrap={"steps": 2, "coef": 0.5, "batch_size": 3},
+    )
+    reader = RunReader(truing.train(table, out=tmp_path / "run").run)
+    steps = [row.metrics for row in reader.steps()]
+    assert {"loss/policy", "loss/kl", "loss/entropy", "loss/supervised"} <= steps[0].keys()
+    assert steps[0]["loss/entropy"] < 0 < steps[0]["loss/supervised"]
+    assert [m.get("weight/supervised") for m in steps] == [0.5, 0.25, None]
+    assert [m["weight/entropy"] for m in steps] == pytest.approx([0.01, 0.012, 0.014])
+    # at first the policy is its reference: below the target, so the weight falls by a fifth of 12/20
+    assert steps[1]["weight/kl"] == pytest.approx(0.1 * (1 - 0.2 * 12 / 20))
+    for step in range(3):
+        rows = [row.sample for row in reader.samples("grpo", step)]
+        shown = [row for row in rows if row.supervised_mask.any()]
+        assert len(shown) == (3 if step < 2 else 0)
+        assert all((row.origin[row.supervised_mask] == Origin.DEMO).all() for row in shown)
+        assert not any(row.policy_mask.any() for row in shown)
+        assert all(row.policy_mask.any() for row in rows if row not in shown)
+
+
+@pytest.mark.parametrize(
+    ("ppo", "told"), [({}, True), ({"gamma": 0.99}, False), ({"truncation": "end"}, False)]
+)
+def test_a_critic_that_nothing_corrects_is_told_of(recipe, ppo, told):
+    made = recipe(stages=["ppo"], ppo={"steps": 1, "learning_rate": 1e-3, **ppo})
+    assert any("learn to be cut" in note for note in _unbounded(made)) == told
+    assert not list(_unbounded(recipe()))

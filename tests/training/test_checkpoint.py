@@ -27,7 +27,7 @@ def make(seed=0, width=3):
 
 
 def load(newest, parameters, optimizer):
-    checkpoint.load(newest, optimizer, parameters)
+    checkpoint.load(newest, {"trainable": parameters}, optimizer)
 
 
 def update(model, optimizer, steps=1):
@@ -42,7 +42,7 @@ def update(model, optimizer, steps=1):
 def saved(tmp_path):
     model, parameters, optimizer = make()
     update(model, optimizer, 3)
-    checkpoint.save(tmp_path, "sft", 3, optimizer, {}, parameters)
+    checkpoint.save(tmp_path, "sft", 3, {"trainable": parameters}, optimizer, {})
     return tmp_path, model, parameters, optimizer
 
 
@@ -62,7 +62,7 @@ def test_weights_and_moments_come_back_and_training_goes_on_bit_for_bit(saved):
 def test_without_its_moments_training_would_go_on_differently(saved):
     folder, model, parameters, optimizer = saved
     twin, others, fresh = make(seed=1)
-    checkpoint.load_weights(checkpoint.find_newest(folder), others)
+    checkpoint.load_table(checkpoint.find_newest(folder), "trainable", others)
     for one, other in ((model, optimizer), (twin, fresh)):
         update(one, other, 2)
     assert not all(torch.equal(parameters[name], others[name]) for name in parameters)
@@ -70,16 +70,16 @@ def test_without_its_moments_training_would_go_on_differently(saved):
 
 def test_a_parameter_that_was_never_updated_has_no_state(tmp_path):
     _, parameters, optimizer = make()
-    checkpoint.save(tmp_path, "sft", 0, optimizer, {}, parameters)
+    checkpoint.save(tmp_path, "sft", 0, {"trainable": parameters}, optimizer, {})
     _, others, fresh = make()
-    checkpoint.load(checkpoint.find_newest(tmp_path), fresh, others)
+    checkpoint.load(checkpoint.find_newest(tmp_path), {"trainable": others}, fresh)
     assert not fresh.state
 
 
 def test_the_newest_is_the_last_one_written(saved):
     folder, model, parameters, optimizer = saved
     update(model, optimizer)
-    state = checkpoint.save(folder, "grpo", 1, optimizer, {}, parameters)
+    state = checkpoint.save(folder, "grpo", 1, {"trainable": parameters}, optimizer, {})
     newest = checkpoint.find_newest(folder)
     assert newest.name == "grpo-000001"
     assert checkpoint.read_state(newest) == state
@@ -115,13 +115,15 @@ def test_a_crash_while_writing_leaves_the_one_before(saved, monkeypatch, crash, 
 
     monkeypatch.setattr(checkpoint, crash, crashing)
     with pytest.raises(KeyboardInterrupt):
-        checkpoint.save(folder, "sft", 4, optimizer, {}, parameters)
+        checkpoint.save(folder, "sft", 4, {"trainable": parameters}, optimizer, {})
     monkeypatch.undo()
     assert checkpoint.find_newest(folder).name == "sft-000003"
-    checkpoint.load_weights(checkpoint.find_newest(folder), make()[1])
-    checkpoint.save(folder, "sft", 4, optimizer, {}, parameters)  # what the crash left is no hindrance
+    checkpoint.load_table(checkpoint.find_newest(folder), "trainable", make()[1])
+    checkpoint.save(
+        folder, "sft", 4, {"trainable": parameters}, optimizer, {}
+    )  # what the crash left is no hindrance
     assert checkpoint.find_newest(folder).name == "sft-000004"
-    checkpoint.load_weights(checkpoint.find_newest(folder), make()[1])
+    checkpoint.load_table(checkpoint.find_newest(folder), "trainable", make()[1])
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(saved):
@@ -129,7 +131,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_a_remedy(saved):
     shutil.rmtree(folder)
     folder.write_text("in the way")
     with pytest.raises(RecordError, match="cannot be written") as error:
-        checkpoint.save(folder, "sft", 4, optimizer, {}, parameters)
+        checkpoint.save(folder, "sft", 4, {"trainable": parameters}, optimizer, {})
     assert "--resume" in error.value.remedy
 
 
@@ -156,7 +158,7 @@ def test_one_flipped_bit_of_the_weights_is_noticed_before_any_is_loaded(saved):
     _, parameters, _ = make(seed=1)
     before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
     with pytest.raises(RecordError, match=r"trainable\.safetensors is missing or damaged"):
-        checkpoint.load_weights(newest, parameters)
+        checkpoint.load_table(newest, "trainable", parameters)
     assert all(torch.equal(parameters[name], before[name]) for name in parameters)
 
 
@@ -164,11 +166,11 @@ def test_another_model_is_refused(saved):
     _, parameters, _ = make()
     parameters["more"] = nn.Parameter(torch.zeros(1))
     with pytest.raises(RecordError, match="another model or adapter") as error:
-        checkpoint.load_weights(checkpoint.find_newest(saved[0]), parameters)
+        checkpoint.load_table(checkpoint.find_newest(saved[0]), "trainable", parameters)
     assert error.value.got == ["more"]
 
 
 def test_a_model_of_other_shapes_is_refused(saved):
     _, parameters, _ = make(width=4)
     with pytest.raises(RecordError, match="another model or adapter"):
-        checkpoint.load_weights(checkpoint.find_newest(saved[0]), parameters)
+        checkpoint.load_table(checkpoint.find_newest(saved[0]), "trainable", parameters)

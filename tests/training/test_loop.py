@@ -105,6 +105,7 @@ def test_a_run_leaves_everything_on_record(mini, tmp_path):
                 "grpo": {"inner_epochs": 2, "minibatches": 2},
                 "kl": {"coef": 0.1, "target": 0.01, "horizon": 20},
                 "entropy": {"target": 2.0},
+                "reference": {"sync_every": 2, "keep": 0.9},
                 "bootstrap": {"steps": 3},
             },
             "grpo",

@@ -20,7 +20,7 @@ def run_dir(adapter_run):
 def test_the_newest_checkpoint_or_a_named_one(run_dir):
     newest, first = restore_policy(run_dir), restore_policy(run_dir, "sft-000001")
     for restored, name in ((newest, "sft-000002"), (first, "sft-000001")):
-        recorded = checkpoint.read_state(run_dir / "checkpoints" / name).weight_digest
+        recorded = checkpoint.read_state(run_dir / "checkpoints" / name).digests["trainable"]
         assert digest(trainable_parameters(restored.policy)) == recorded
         assert not restored.policy.training
     assert newest.contract.temperature == 0.5

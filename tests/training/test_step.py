@@ -7,7 +7,7 @@ import torch
 from samples import demo, sample
 
 from truing.algos import ALGORITHMS, Setting
-from truing.config import GrpoConfig, KlConfig, OptimizerConfig, SftConfig
+from truing.config import GrpoConfig, KlConfig, OptimizerConfig, ReferenceConfig, SftConfig
 from truing.errors import NonFiniteError
 from truing.models.critic import Critic
 from truing.models.lora import add_lora, trainable_parameters
@@ -43,6 +43,7 @@ def learner(
         algorithm=chosen,
         setting=Setting(cfg, KlConfig(**kl or {})),
         optimizer_cfg=optimizer_cfg,
+        reference_cfg=ReferenceConfig(),
         room=Room(Need(0, 1), tokens, fits, fits_recomputed),
     )
     made.set_rates(0)

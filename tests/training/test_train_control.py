@@ -1,10 +1,13 @@
 """Weights of terms from step to step: decayed, adapted, on record, and the same after a resume."""
 
 import pytest
+import torch
 from pydantic import ValidationError
 
 import truing
+import truing.training.learner
 from truing.config import EntropyConfig, KlConfig
+from truing.errors import ModelError
 from truing.record import RunReader
 from truing.training.control import Control
 from truing.training.notes import _unbounded
@@ -63,6 +66,53 @@ def test_a_run_shows_its_terms_and_their_weights(mini, tmp_path):
         assert all((row.origin[row.supervised_mask] == Origin.DEMO).all() for row in shown)
         assert not any(row.policy_mask.any() for row in shown)
         assert all(row.policy_mask.any() for row in rows if row not in shown)
+
+
+@pytest.mark.parametrize("lora", [False, {"rank": 4}])
+@pytest.mark.parametrize(("keep", "differing"), [(0.0, 0), (0.5, "all")])
+def test_a_reference_follows_by_its_schedule_and_is_on_record(mini, tmp_path, lora, keep, differing):
+    table = mini(
+        stages=["grpo"],
+        lora=lora,
+        kl={"coef": 0.1},
+        entropy={"coef": 0.05},  # which moves the policy, whatever it earns
+        reference={"sync_every": 2, "keep": keep},
+        grpo={"steps": 4, "objective": "dapo"},
+    )
+    reader = RunReader(truing.train(table, out=tmp_path / "run").run)
+    synced = [event.payload for event in reader.events() if event.kind == "reference"]
+    assert [event["step"] for event in synced] == [1, 3]
+    assert len({event["digest"] for event in synced}) == 2
+    for event in synced:
+        assert (event["differing"] == 0) == (differing == 0)
+    moved = [row.metrics.get("kl_all/k3") for row in reader.steps()]
+    assert moved[0] == pytest.approx(0.0, abs=1e-9)
+    assert moved[1] > 1e-8
+    if keep == 0:  # the policy is its reference again
+        assert moved[2] == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("lora", [False, {"rank": 4}])
+def test_a_reference_is_still_over_a_whole_stage(mini, tmp_path, monkeypatch, lora):
+    """Proven by digest at each checkpoint; a run whose reference moves ends there."""
+    table = mini(stages=["grpo"], lora=lora, kl={"coef": 0.1}, checkpoint_every=1)
+    truing.train(table, out=tmp_path / "run")
+
+    def disturb(kind, facts):
+        if kind == "step" and facts["record"].step == 1:
+            with torch.no_grad():
+                next(iter(references[0].weights().values())).view(-1)[0] += 1
+
+    references = []
+    freeze = truing.training.learner.freeze
+
+    def kept(*given, **options):
+        references.append(freeze(*given, **options))
+        return references[-1]
+
+    monkeypatch.setattr(truing.training.learner, "freeze", kept)
+    with pytest.raises(ModelError, match="reference changed"):
+        truing.train(table, out=tmp_path / "disturbed", watch=disturb)
 
 
 @pytest.mark.parametrize(

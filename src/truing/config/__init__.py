@@ -1,6 +1,6 @@
 """Recipes: validated TOML."""
 
-from truing.config.control import BootstrapConfig, EntropyConfig, KlConfig
+from truing.config.control import BootstrapConfig, EntropyConfig, KlConfig, ReferenceConfig
 from truing.config.parts import EpisodeConfig, OptimizerConfig, Part, Positive, Rate
 from truing.config.reading import dotted_keys, load_recipe, resolve, to_toml
 from truing.config.recipe import Recipe, Stage
@@ -27,6 +27,7 @@ __all__ = [
     "PpoConfig",
     "Rate",
     "Recipe",
+    "ReferenceConfig",
     "ReinforceConfig",
     "RftConfig",
     "RlooConfig",

@@ -33,6 +33,15 @@ class KlConfig(Part):
         return self
 
 
+class ReferenceConfig(Part):
+    """What the KL compares with: the policy at the start of the stage, or one that follows it."""
+
+    sync_every: Annotated[int, Field(ge=0)] = 0
+    """Steps between syncs with the policy; 0 leaves the reference frozen."""
+    keep: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the old reference that a sync keeps: 0 copies the policy, 0.99 moves by a hundredth."""
+
+
 class EntropyConfig(Part):
     """A bonus for entropy, of the distribution that tokens are drawn from."""
 

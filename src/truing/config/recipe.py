@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from truing.config.control import BootstrapConfig, EntropyConfig, KlConfig
+from truing.config.control import BootstrapConfig, EntropyConfig, KlConfig, ReferenceConfig
 from truing.config.parts import (
     ChatConfig,
     EpisodeConfig,
@@ -46,6 +46,7 @@ class Recipe(Part):
     grpo: GrpoConfig | None = None
     ppo: PpoConfig | None = None
     kl: KlConfig = KlConfig()
+    reference: ReferenceConfig = ReferenceConfig()
     entropy: EntropyConfig = EntropyConfig()
     bootstrap: BootstrapConfig = BootstrapConfig()
     checkpoint_every: Annotated[int, Field(ge=0)] = 0

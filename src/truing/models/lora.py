@@ -92,6 +92,24 @@ def add_reference(policy: PeftModel) -> None:
             parameter.requires_grad_(False)
 
 
+def reference_parameters(policy: PeftModel) -> dict[str, nn.Parameter]:
+    """The frozen copy of the adapter, by the names that the policy's own has."""
+    return {
+        name.replace(f".{REFERENCE}.", f".{POLICY}."): parameter
+        for name, parameter in policy.named_parameters()
+        if f".{REFERENCE}." in name
+    }
+
+
+def changes_nothing(policy: PeftModel) -> bool:
+    """Whether the policy's adapter adds exactly 0 everywhere, as a fresh one does."""
+    return not any(
+        parameter.any()
+        for name, parameter in policy.named_parameters()
+        if f".{POLICY}." in name and ".lora_B." in name
+    )
+
+
 @contextmanager
 def use_reference(policy: PeftModel) -> Iterator[None]:
     """Let ``policy`` compute as the reference: with its frozen adapter, or without any where there is none.

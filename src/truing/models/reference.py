@@ -1,48 +1,118 @@
-"""The frozen policy that KL terms compare with: the state at the start of the stage."""
+"""The policy that KL terms compare with: as it was at the start of the stage, still until it is synced.
+
+With an adapter it is the base with the adapter off, where that is how the stage begins: no memory at all.
+Else it is a second, frozen adapter on the same base; where every weight is trained, a frozen copy.
+"""
 
 import copy
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 
+import torch
 from peft import PeftModel
 from torch import Tensor, nn
 
-from truing.models.lora import add_reference, use_reference
+from truing.errors import ModelError
+from truing.models.digest import quick_sum
+from truing.models.lora import add_reference, changes_nothing, reference_parameters, use_reference
 from truing.models.score import score
 from truing.types import Batch, Scores
 
 
-class Reference(Protocol):
-    """Scores under the same contract and support as the policy."""
+class Reference(ABC):
+    """Scores under the same contract and support as the policy; ``digest`` is that of its weights."""
 
+    digest: str
+
+    @abstractmethod
     def score(self, batch: Batch, wanted_BT: Tensor) -> Scores:
         """Log-probabilities of the ``wanted_BT`` tokens."""
-        ...
+
+    @abstractmethod
+    def weights(self) -> Mapping[str, Tensor]:
+        """What it computes with, by name: all that must stand still."""
+
+    @abstractmethod
+    def moving(self) -> Mapping[str, Tensor]:
+        """The part of it that a sync moves, by the names that the policy has for its own."""
+
+    def note_digest(self) -> None:
+        """From now on the weights are to stay as they are."""
+        self.digest = quick_sum(self.weights())
+
+    def prove_still(self) -> None:
+        """Raise where a weight is not what it was."""
+        now = quick_sum(self.weights())
+        if now != self.digest:
+            raise ModelError(
+                "the reference changed, and nothing had asked it to",
+                got=f"digest {now}",
+                expected=f"digest {self.digest}",
+                remedy="look for code that writes into the model: the KL of this run means nothing",
+            )
+
+    @torch.no_grad()
+    def sync(self, parameters: Mapping[str, Tensor], keep: float) -> None:
+        """Come nearer to the policy: θ_ref ← keep · θ_ref + (1 − keep) · θ; proven weight by weight."""
+        self.prove_still()
+        held = self.moving()
+        expected = {name: average(held[name], weight, keep) for name, weight in parameters.items()}
+        for name, weight in expected.items():
+            held[name].copy_(weight)
+        found, wanted = quick_sum(self.moving()), quick_sum(expected)
+        if found != wanted:
+            raise ModelError("the reference is not what its sync makes of it", got=found, expected=wanted)
+        self.note_digest()
 
 
-class AdapterReference:
-    """A second, frozen adapter on the same base: costs one adapter of memory."""
+class AdapterReference(Reference):
+    """The base with a frozen adapter of its own, or with none."""
 
-    def __init__(self, policy: nn.Module) -> None:
+    def __init__(self, policy: PeftModel, *, moves: bool = False) -> None:
         self.policy = policy
-        add_reference(policy)
+        if moves or not changes_nothing(policy):
+            add_reference(policy)
+        self.note_digest()
 
     def score(self, batch: Batch, wanted_BT: Tensor) -> Scores:
-        """Score with the frozen adapter in place of the live one."""
+        """Score with the frozen adapter in place of the live one, or without any."""
         with use_reference(self.policy):
             return score(self.policy, batch, wanted_BT)
 
+    def weights(self) -> Mapping[str, Tensor]:
+        """The base, and the frozen adapter."""
+        return {name: weight for name, weight in self.policy.named_parameters() if not weight.requires_grad}
 
-class CopyReference:
+    def moving(self) -> Mapping[str, Tensor]:
+        """The frozen adapter."""
+        return reference_parameters(self.policy)
+
+
+class CopyReference(Reference):
     """A frozen copy of every weight, where every weight is trained."""
 
     def __init__(self, policy: nn.Module) -> None:
         self.policy = copy.deepcopy(policy).requires_grad_(False)
+        self.note_digest()
 
     def score(self, batch: Batch, wanted_BT: Tensor) -> Scores:
         """Score with the copy."""
         return score(self.policy, batch, wanted_BT)
 
+    def weights(self) -> Mapping[str, Tensor]:
+        """The copy."""
+        return dict(self.policy.named_parameters())
 
-def freeze(policy: nn.Module) -> Reference:
-    """The policy as it is now."""
-    return AdapterReference(policy) if isinstance(policy, PeftModel) else CopyReference(policy)
+    def moving(self) -> Mapping[str, Tensor]:
+        """The copy."""
+        return self.weights()
+
+
+def freeze(policy: nn.Module, *, moves: bool = False) -> Reference:
+    """The policy as it is now; with ``moves`` one that can be synced."""
+    return AdapterReference(policy, moves=moves) if isinstance(policy, PeftModel) else CopyReference(policy)
+
+
+def average(before: Tensor, now: Tensor, keep: float) -> Tensor:
+    """A weight after a sync, any shape; with ``keep`` 0 the policy's own, bit for bit."""
+    return now.detach().clone() if keep == 0 else torch.lerp(now.detach(), before, keep)

@@ -2,8 +2,9 @@
 
     RUN/checkpoints/grpo-000040/trainable.safetensors   the policy's trained weights, by parameter name
                                 critic.safetensors      the critic's own, where there is one
-                                optimizer.safetensors   AdamW's moments and step counts of both
-                                state.json              stage, step, weight digests, weights of terms
+                                reference.safetensors   the reference's, where it follows the policy
+                                optimizer.safetensors   AdamW's moments and step counts
+                                state.json              stage, step, digests, weights of the loss's terms
     RUN/checkpoints/last                                the newest one's name
 
 Random numbers, data order and learning rate are functions of (seed, stage, step), so there is nothing
@@ -20,7 +21,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from truing.errors import RecordError
 from truing.models.digest import digest
@@ -29,15 +30,18 @@ from truing.record.files import move_into_place, write_atomically
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
+Tables = Mapping[str, Mapping[str, Tensor]]
+"""Weights by name, of the policy (``trainable``), and of the ``critic`` and the ``reference`` where kept."""
+
+
 @dataclass(frozen=True)
 class State:
     """Where a run stands: ``step`` updates of ``stage`` are done."""
 
     stage: str
     step: int
-    weight_digest: str
-    critic_digest: str = ""  # where there is a critic
-    control: Mapping[str, float] = field(default_factory=dict[str, float])  # weights of terms, as they stand
+    digests: Mapping[str, str] = field(default_factory=dict[str, str])  # of each table
+    control: Mapping[str, float] = field(default_factory=dict[str, float])  # weights of the loss's terms
 
     @property
     def name(self) -> str:
@@ -49,22 +53,20 @@ def save(
     folder: Path,
     stage: str,
     step: int,
+    tables: Tables,
     optimizer: torch.optim.Optimizer,
     control: Mapping[str, float],
-    parameters: Mapping[str, nn.Parameter],
-    critic: Mapping[str, nn.Parameter] | None = None,
 ) -> State:
     """Write a checkpoint and point ``last`` at it; a crash leaves the one before in place."""
-    weights, of_critic = _on_cpu(parameters), _on_cpu(critic or {})
-    state = State(stage, step, digest(weights), digest(of_critic) if of_critic else "", control)
+    held = {name: _on_cpu(table) for name, table in tables.items()}
+    state = State(stage, step, {name: digest(table) for name, table in held.items()}, control)
     target, building = folder / state.name, folder / f".{state.name}.tmp"
     try:
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir(parents=True)
-        _write(building / "trainable.safetensors", weights)
-        if of_critic:
-            _write(building / "critic.safetensors", of_critic)
-        _write(building / "optimizer.safetensors", _moments({**parameters, **(critic or {})}, optimizer))
+        for name, table in held.items():
+            _write(building / f"{name}.safetensors", table)
+        _write(building / "optimizer.safetensors", _moments(tables, optimizer))
         write_atomically(building / "state.json", json.dumps(asdict(state), indent=2).encode())
         shutil.rmtree(target, ignore_errors=True)
         move_into_place(building, target)
@@ -98,54 +100,37 @@ def drop(checkpoint: Path) -> None:
     shutil.rmtree(checkpoint)
 
 
-def load_weights(checkpoint: Path, parameters: Mapping[str, nn.Parameter]) -> None:
-    """Copy the policy's weights at a checkpoint into its parameters."""
-    _load(checkpoint, "trainable.safetensors", read_state(checkpoint).weight_digest, parameters)
+def load(checkpoint: Path, tables: Tables, optimizer: torch.optim.Optimizer) -> None:
+    """All that ``save`` wrote: weights, and AdamW's state for each that had one."""
+    for name, table in tables.items():
+        load_table(checkpoint, name, table)
+    moments = _read(checkpoint / "optimizer.safetensors")
+    for name, weight in _moved(tables, optimizer).items():
+        if f"{name}/step" in moments:
+            optimizer.state[weight] = {
+                key: moments[f"{name}/{key}"].to(_home(weight, key)) for key in MOMENTS
+            }
 
 
-def _load(checkpoint: Path, file: str, recorded: str, parameters: Mapping[str, nn.Parameter]) -> None:
-    """Copy the weights of a file into parameters; their digest must be the recorded one."""
-    weights = _read(checkpoint / file)
-    saved, wanted = ({name: tensor.shape for name, tensor in each.items()} for each in (weights, parameters))
+def load_table(checkpoint: Path, name: str, table: Mapping[str, Tensor]) -> None:
+    """Copy the weights of one table of a checkpoint into place; their digest must be the recorded one."""
+    file, recorded = checkpoint / f"{name}.safetensors", read_state(checkpoint).digests.get(name, "")
+    weights = _read(file)
+    saved, wanted = ({key: tensor.shape for key, tensor in each.items()} for each in (weights, table))
     if saved != wanted:
-        odd = sorted({name for name, _ in saved.items() ^ wanted.items()})[:3]
+        odd = sorted({key for key, _ in saved.items() ^ wanted.items()})[:3]
         raise RecordError(
             f"{checkpoint} is of another model or adapter", got=odd, expected="the same parameters"
         )
     if digest(weights) != recorded:
-        raise _damaged(checkpoint / file, f"not the digest {recorded[:12]}")
+        raise _damaged(file, f"not the digest {recorded[:12]}")
     with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(weights[name])
+        for key, weight in table.items():
+            weight.copy_(weights[key])
 
 
-def load(
-    checkpoint: Path,
-    optimizer: torch.optim.Optimizer,
-    parameters: Mapping[str, nn.Parameter],
-    critic: Mapping[str, nn.Parameter] | None = None,
-) -> None:
-    """All that ``save`` wrote: weights, and AdamW's state for each that had one."""
-    load_weights(checkpoint, parameters)
-    if critic:
-        _load(checkpoint, "critic.safetensors", read_state(checkpoint).critic_digest, critic)
-    _load_optimizer(checkpoint, {**parameters, **(critic or {})}, optimizer)
-
-
-def _load_optimizer(
-    checkpoint: Path, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer
-) -> None:
-    """Restore AdamW's state for each parameter that had one."""
-    moments = _read(checkpoint / "optimizer.safetensors")
-    for name, parameter in parameters.items():
-        if f"{name}/step" in moments:
-            optimizer.state[parameter] = {
-                key: moments[f"{name}/{key}"].to(_home(parameter, key)) for key in MOMENTS
-            }
-
-
-def _on_cpu(parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-    return {name: parameter.detach().cpu().contiguous() for name, parameter in parameters.items()}
+def _on_cpu(table: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: weight.detach().cpu().contiguous() for name, weight in table.items()}
 
 
 def _write(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -171,16 +156,22 @@ def _damaged(path: Path, got: object) -> RecordError:
     )
 
 
-def _moments(parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """AdamW's state by parameter name and key."""
+def _moments(tables: Tables, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """AdamW's state by the weight's name and key."""
     return {
-        f"{name}/{key}": optimizer.state[parameter][key].detach().cpu().contiguous()
-        for name, parameter in parameters.items()
-        if parameter in optimizer.state
+        f"{name}/{key}": optimizer.state[weight][key].detach().cpu().contiguous()
+        for name, weight in _moved(tables, optimizer).items()
+        if weight in optimizer.state
         for key in MOMENTS
     }
 
 
-def _home(parameter: nn.Parameter, key: str) -> torch.device:
+def _moved(tables: Tables, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What the optimiser moves, by name; a reference is not."""
+    moved = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    return {name: w for table in tables.values() for name, w in table.items() if id(w) in moved}
+
+
+def _home(parameter: Tensor, key: str) -> torch.device:
     """AdamW keeps its step counts on the CPU."""
     return torch.device("cpu") if key == "step" else parameter.device

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from truing.algos import ALGORITHMS, Algorithm, Setting
-from truing.config import OptimizerConfig
+from truing.config import OptimizerConfig, ReferenceConfig
 from truing.models.critic import Critic
 from truing.models.reference import Reference, freeze
 from truing.training import checkpoint
@@ -29,11 +29,29 @@ class Learner:
     algorithm: Algorithm
     setting: Setting
     optimizer_cfg: OptimizerConfig
+    reference_cfg: ReferenceConfig
     room: Room  # shrinks where memory runs out
 
     def parts(self) -> list[Mapping[str, nn.Parameter]]:
         """What is trained, by name: the policy's, and the critic's where there is one."""
         return [self.parameters] if self.critic is None else [self.parameters, self.critic.trainable()]
+
+    def tables(self) -> dict[str, Mapping[str, torch.Tensor]]:
+        """What a checkpoint keeps. A reference that stands still is the policy that the stage began with."""
+        kept: dict[str, Mapping[str, torch.Tensor]] = {"trainable": self.parameters}
+        if self.critic is not None:
+            kept["critic"] = self.critic.trainable()
+        if self.reference is not None and self.reference_cfg.sync_every:
+            kept["reference"] = self.reference.moving()
+        return kept
+
+    def sync_reference(self, done: int) -> bool:
+        """Whether the reference was synced now that so many steps are done."""
+        every = self.reference_cfg.sync_every
+        if self.reference is None or not every or done % every:
+            return False
+        self.reference.sync(self.parameters, self.reference_cfg.keep)
+        return True
 
     def set_rates(self, step: int) -> None:
         """The learning rates of update ``step`` of the stage."""
@@ -53,20 +71,23 @@ def open_learner(session: Session, stage: str, room: Room, resume: Path | None) 
         resume: a checkpoint of the stage, to go on from.
     """
     algorithm, setting = ALGORITHMS[stage], Setting.of(session.recipe, stage)
-    kind = algorithm.critic(setting.stage)
+    kind, moves = algorithm.critic(setting.stage), session.recipe.reference.sync_every > 0
     critic = Critic(session.policy, separate=kind == "separate") if kind else None
     parts = [session.parameters, *([critic.trainable()] if critic else [])]
     learner = Learner(
         model=session.policy,
         parameters=session.parameters,
         optimizer=make_optimizer(session.recipe.optimizer, *parts),
-        reference=freeze(session.policy) if algorithm.needs_reference(setting) else None,
+        reference=freeze(session.policy, moves=moves) if algorithm.needs_reference(setting) else None,
         critic=critic,
         algorithm=algorithm,
         setting=setting,
         optimizer_cfg=session.recipe.optimizer,
+        reference_cfg=session.recipe.reference,
         room=room,
     )
     if resume is not None:
-        checkpoint.load(resume, learner.optimizer, *learner.parts())
+        checkpoint.load(resume, learner.tables(), learner.optimizer)
+        if learner.reference is not None:
+            learner.reference.note_digest()
     return learner

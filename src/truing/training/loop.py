@@ -159,7 +159,7 @@ class _Run:
     def train_stage(self, stage: str, first_step: int) -> None:
         """One stage; its reference is the policy as it is now, its optimiser starts fresh or is restored."""
         cfg = self.recipe.stage(stage)
-        resume = self.checkpoints / checkpoint.State(stage, first_step, "").name if first_step else None
+        resume = self.checkpoints / checkpoint.State(stage, first_step).name if first_step else None
         learner = open_learner(self.session, stage, self.room, resume)
         self.control = Control.start(self.recipe)
         if resume is not None:
@@ -171,6 +171,8 @@ class _Run:
             record = self.step(replace(learner, setting=setting), stage, step)
             self.watch("step", {"record": record, "steps": cfg.steps})
             done = step + 1
+            if learner.sync_reference(done):
+                self.tell("reference", stage=stage, step=step, **self.compared(learner))
             # before the checkpoint: a run that is cut between the two repeats the step, and the evaluation
             if done < cfg.steps and self.recipe.eval.every and done % self.recipe.eval.every == 0:
                 self.evaluate(f"{stage}@{done}", self.version(stage, done))
@@ -209,7 +211,7 @@ class _Run:
                 self.session.sync_sampler(self.version(stage, step))
             return source(self.session, learner.algorithm, learner.setting, stage, step)
         except BaseException:  # whatever it is: the parameters are whole here
-            kept = self.checkpoints / checkpoint.State(stage, step, "").name
+            kept = self.checkpoints / checkpoint.State(stage, step).name
             if step and not kept.exists():
                 self.save(learner, stage, step)
             raise
@@ -249,14 +251,15 @@ class _Run:
 
     def save(self, learner: Learner, stage: str, step: int) -> None:
         """Write a checkpoint, and drop the one before unless a stage ended there."""
-        ends = {checkpoint.State(name, self.recipe.stage(name).steps, "").name for name in self.recipe.stages}
+        ends = {checkpoint.State(name, self.recipe.stage(name).steps).name for name in self.recipe.stages}
         before = checkpoint.find_newest(self.checkpoints)
-        state = checkpoint.save(
-            self.checkpoints, stage, step, learner.optimizer, asdict(self.control), *learner.parts()
-        )
+        if learner.reference is not None:
+            learner.reference.prove_still()
+        kept = (learner.tables(), learner.optimizer, asdict(self.control))
+        state = checkpoint.save(self.checkpoints, stage, step, *kept)
         if before is not None and before.name not in ends | {state.name}:
             checkpoint.drop(before)
-        self.tell("checkpoint", name=state.name, weight_digest=state.weight_digest)
+        self.tell("checkpoint", name=state.name, weight_digest=state.digests["trainable"])
 
     def restore(self) -> tuple[str, int]:
         """The stage and step to go on from; drops records of steps that the checkpoint does not cover."""
@@ -272,10 +275,18 @@ class _Run:
         index = self.recipe.stages.index(state.stage)
         if index:
             before = self.recipe.stages[index - 1]
-            end = checkpoint.State(before, self.recipe.stage(before).steps, "").name
-            checkpoint.load_weights(self.checkpoints / end, self.session.parameters)
+            end = checkpoint.State(before, self.recipe.stage(before).steps).name
+            checkpoint.load_table(self.checkpoints / end, "trainable", self.session.parameters)
         self.tell("resumed", stage=state.stage, step=state.step)
         return state.stage, state.step
+
+    def compared(self, learner: Learner) -> dict[str, Any]:
+        """What a sync left: the reference's digest, and how many of its weights are not the policy's."""
+        assert learner.reference is not None
+        held = learner.reference.moving()
+        differing = sum(not torch.equal(held[name], weight) for name, weight in learner.parameters.items())
+        keep = learner.reference_cfg.keep
+        return {"digest": learner.reference.digest, "differing": differing, "keep": keep}
 
     def version(self, stage: str, step: int) -> int:
         """Updates done so far, over all stages."""

@@ -63,7 +63,7 @@ def restore_weights(
             expected=f"digest {recorded[:12]}",
             remedy="put the model back; the adapter means nothing on other weights",
         )
-    checkpoint.load_weights(_checkpoint(run_dir / "checkpoints", name), parameters)
+    checkpoint.load_table(_checkpoint(run_dir / "checkpoints", name), "trainable", parameters)
 
 
 def _checkpoint(folder: Path, name: str | None) -> Path:

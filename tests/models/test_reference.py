@@ -1,0 +1,108 @@
+"""The reference: what it costs, that it stands still, and what a sync makes of it."""
+
+import pytest
+import torch
+from samples import sample
+
+from truing.errors import ModelError
+from truing.models.digest import quick_sum
+from truing.models.lora import REFERENCE, add_lora, trainable_parameters
+from truing.models.reference import average, freeze
+from truing.training.collate import collate
+
+
+def policy_of(tiny, lora, started=False):
+    if not lora:
+        return tiny.model
+    policy = add_lora(tiny.model, rank=2, alpha=4, dropout=0.0, targets="all-linear", seed=0)
+    if started:
+        shake(policy)
+    return policy
+
+
+@torch.no_grad()
+def shake(policy, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in trainable_parameters(policy).values():
+        parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
+
+
+def logprobs(reference):
+    batch = collate([sample([5, 6, 7], [8, 9, 10])])
+    return reference.score(batch, batch.kl_mask).logprob
+
+
+def test_a_fresh_adapter_is_referred_to_its_base_at_no_memory(tiny):
+    policy = policy_of(tiny, lora=True)
+    before = sum(parameter.numel() for parameter in policy.parameters())
+    reference = freeze(policy)
+    expected = logprobs(reference)
+    assert sum(parameter.numel() for parameter in policy.parameters()) == before
+    assert not reference.moving()
+    shake(policy)
+    assert torch.equal(logprobs(reference), expected)
+
+
+def test_an_adapter_that_has_learned_is_referred_to_itself_as_it_was(tiny):
+    policy = policy_of(tiny, lora=True, started=True)
+    reference = freeze(policy)
+    expected = logprobs(reference)
+    shake(policy, 1)
+    assert torch.equal(logprobs(reference), expected)
+    assert all(REFERENCE not in name for name in reference.moving())
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_copy_differs_in_nothing_and_stands_still_after(tiny, lora):
+    policy = policy_of(tiny, lora)
+    reference = freeze(policy, moves=True)
+    old = reference.digest
+    shake(policy)
+    reference.prove_still()
+    parameters = trainable_parameters(policy)
+    reference.sync(parameters, keep=0.0)
+    assert all(torch.equal(reference.moving()[name], weight) for name, weight in parameters.items())
+    assert reference.digest != old
+    copied = logprobs(reference)
+    shake(policy, 1)
+    assert torch.equal(logprobs(reference), copied)
+    reference.prove_still()
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_an_average_is_the_computed_one(tiny, lora):
+    policy = policy_of(tiny, lora)
+    reference = freeze(policy, moves=True)
+    before = {name: weight.clone() for name, weight in reference.moving().items()}
+    shake(policy)
+    parameters = trainable_parameters(policy)
+    reference.sync(parameters, keep=0.75)
+    expected = {name: average(before[name], parameters[name], 0.75) for name in parameters}
+    assert quick_sum(reference.moving()) == quick_sum(expected)
+    for name, weight in expected.items():
+        by_hand = 0.75 * before[name].double() + 0.25 * parameters[name].detach().double()
+        assert torch.allclose(weight.double(), by_hand, atol=1e-6), name
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_reference_that_something_wrote_into_is_found(tiny, lora):
+    policy = policy_of(tiny, lora, started=True)
+    reference = freeze(policy)
+    reference.prove_still()
+    weight = next(iter(reference.weights().values()))
+    with torch.no_grad():
+        weight.view(-1)[3] += 1e-6
+    with pytest.raises(ModelError, match="reference changed"):
+        reference.prove_still()
+    with pytest.raises(ModelError, match="reference changed"):
+        reference.sync(trainable_parameters(policy), keep=0.0)
+
+
+def test_a_sync_that_does_not_take_is_found(tiny, monkeypatch):
+    reference = freeze(tiny.model, moves=True)
+    shake(tiny.model)
+    stale = {name: weight.clone() for name, weight in reference.moving().items()}
+    answers = iter([reference.moving(), stale])  # what is read back is not what was written
+    monkeypatch.setattr(type(reference), "moving", lambda self: next(answers))
+    with pytest.raises(ModelError, match="not what its sync makes of it"):
+        reference.sync(trainable_parameters(tiny.model), keep=0.0)

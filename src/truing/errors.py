@@ -10,6 +10,7 @@ TruingError                     exit code 2; the message says what, got, expecte
 ├── SkipGroup                   the same, where the recipe declares that the group is then left out
 ├── RolloutError                attempts of which none can be trained on, or evaluated
 ├── NonFiniteError              a loss or gradient that is NaN or infinite
+├── GateError                   a bound of the recipe at which the run is to end
 └── RecordError                 a run directory, a segment, a checkpoint, a full disk
 """
 
@@ -51,6 +52,10 @@ class RewardError(TruingError):
 
 class NonFiniteError(TruingError):
     """Raised before an update would spread NaN or infinity; names step, parameter and cause."""
+
+
+class GateError(TruingError):
+    """Raised where a run went beyond a bound at which its recipe says that it ends."""
 
 
 class RecordError(TruingError):

@@ -116,6 +116,7 @@ CALLS = {
     "token_ratio": lambda: (ratios.token_ratio, LOGPROB_BT),
     "sequence_ratio": lambda: (ratios.sequence_ratio, LOGPROB_BT, MASK_BT),
     "importance_ratio": lambda: (ratios.importance_ratio, LOGPROB_BT, MASK_BT, "token"),
+    "within_bounds": lambda: (ratios.within_bounds, LOGPROB_BT, 0.5, 2.0),
     "clip_mask": lambda: (ratios.clip_mask, RATIO_BT, ADVANTAGE_BT, 0.2, 0.2),
     "kl_k1": lambda: (kl.kl_k1, LOGPROB_BT, OLD_BT),
     "kl_k2": lambda: (kl.kl_k2, LOGPROB_BT, OLD_BT),

@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 
 from truing.errors import ContractError
 from truing.ops.losses import clipped_surrogate
-from truing.ops.ratios import clip_mask, importance_ratio, log_ratio, sequence_ratio, token_ratio
+from truing.ops.ratios import (
+    clip_mask,
+    importance_ratio,
+    log_ratio,
+    sequence_ratio,
+    token_ratio,
+    within_bounds,
+)
 
 NAN = float("nan")
 ROW = st.lists(st.tuples(st.floats(-3, 3), st.booleans()), min_size=1, max_size=10)
@@ -108,3 +115,18 @@ def test_clip_mask_is_where_the_surrogate_has_no_gradient(pairs):
     assert (clip_mask(ratio, advantage, 0.2, 0.3) | (advantage == 0)).tolist() == [
         not learn for learn in learns
     ]
+
+
+def test_within_bounds_hand_worked():
+    log_ratio = torch.tensor([0.5, 0.51, 1.0, 1.99, 2.0, 2.01, NAN]).log()
+    assert within_bounds(log_ratio, 0.505, 2.005).tolist() == [False, True, True, True, True, False, False]
+    assert within_bounds(log_ratio, None, 2.005).tolist() == [True, True, True, True, True, False, False]
+    assert within_bounds(log_ratio, 0.505, None).tolist() == [False, True, True, True, True, True, False]
+    assert within_bounds(log_ratio, None, None).all()
+    assert within_bounds(log_ratio[:0], 0.5, 2.0).tolist() == []
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=9), st.floats(0.05, 0.95), st.floats(1.05, 20))
+def test_within_bounds_against_plain_arithmetic(logs, low, high):
+    found = within_bounds(torch.tensor(logs, dtype=torch.float64), low, high).tolist()
+    assert found == [math.log(low) <= each <= math.log(high) for each in logs]

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from truing.config import BootstrapConfig, EntropyConfig, KlConfig, Recipe
+from truing.config import BootstrapConfig, EntropyConfig, GatesConfig, KlConfig, Recipe
 from truing.ops.losses import Objective
 from truing.ops.masks import MaskPolicy
 from truing.types import Batch, Rollout, Sample, Scores
@@ -20,11 +20,12 @@ class Setting:
     kl: KlConfig = field(default_factory=KlConfig)
     entropy: EntropyConfig = field(default_factory=EntropyConfig)
     bootstrap: BootstrapConfig = field(default_factory=BootstrapConfig)
+    gates: GatesConfig = field(default_factory=GatesConfig)
 
     @classmethod
     def of(cls, recipe: Recipe, stage: str) -> "Setting":
         """As the recipe has it; ``training/control.py`` says what the weights come to in a step."""
-        return cls(recipe.stage(stage), recipe.kl, recipe.entropy, recipe.bootstrap)
+        return cls(recipe.stage(stage), recipe.kl, recipe.entropy, recipe.bootstrap, recipe.gates)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def policy_algorithm(credit: Callable[[Sequence[Sample], Setting], list[Sample]]
     return Algorithm(
         source="rollouts",
         to_samples=all_samples,
-        needs_reference=lambda setting: setting.kl.coef > 0,
+        needs_reference=lambda setting: setting.kl.needed,
         objective=objective,
         critic=lambda cfg: "",
         credit=of_drawn,
@@ -40,7 +40,7 @@ def policy_algorithm(credit: Callable[[Sequence[Sample], Setting], list[Sample]]
 def policy_terms(setting: Setting) -> tuple[Term, ...]:
     """The policy term, and those to which the recipe gives weight."""
     chosen = objective(setting.stage)
-    terms = [policy_term(chosen)]
+    terms = [policy_term(chosen, setting.gates)]
     if setting.kl.coef > 0 and setting.kl.where == "loss":
         terms.append(kl_term(setting.kl, chosen.aggregation))
     if setting.entropy.coef > 0:

@@ -6,21 +6,26 @@ import torch
 from torch import Tensor
 
 from truing.algos.base import Term
-from truing.config import KlConfig
+from truing.config import GatesConfig, KlConfig
 from truing.ops.aggregate import Aggregation, denominator
 from truing.ops.losses import Objective, cross_entropy_loss, entropy_loss, kl_loss, policy_loss, value_loss
+from truing.ops.ratios import log_ratio, within_bounds
 from truing.types import Batch, Sample, Scores
 
 
-def policy_term(objective: Objective) -> Term:
-    """The surrogate of the objective over the tokens of the policy mask."""
+def policy_term(objective: Objective, gates: GatesConfig) -> Term:
+    """The objective's surrogate over the tokens of the policy mask, less those whose ratio is off bounds.
+
+    Denominators count the mask as it is before, so a token that is left out adds 0.
+    """
 
     def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
+        log_ratio_BT = log_ratio(scores.logprob.detach(), batch.old_logprob)
         return policy_loss(
             scores.logprob,
             batch.old_logprob,
             batch.advantage,
-            batch.policy_mask,
+            batch.policy_mask & within_bounds(log_ratio_BT, gates.min_ratio, gates.max_ratio),
             objective=objective,
             denominator=divisor,
         )

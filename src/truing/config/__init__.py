@@ -1,6 +1,6 @@
 """Recipes: validated TOML."""
 
-from truing.config.control import BootstrapConfig, EntropyConfig, KlConfig, ReferenceConfig
+from truing.config.control import BootstrapConfig, EntropyConfig, GatesConfig, KlConfig, ReferenceConfig
 from truing.config.parts import EpisodeConfig, OptimizerConfig, Part, Positive, Rate
 from truing.config.reading import dotted_keys, load_recipe, resolve, to_toml
 from truing.config.recipe import Recipe, Stage
@@ -18,6 +18,7 @@ __all__ = [
     "BootstrapConfig",
     "EntropyConfig",
     "EpisodeConfig",
+    "GatesConfig",
     "GrpoConfig",
     "KlConfig",
     "OptimizerConfig",

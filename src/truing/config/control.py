@@ -21,6 +21,16 @@ class KlConfig(Part):
     horizon: Positive = 10_000
     """Rollouts over which `coef` changes by at most a fifth on its way to the target."""
 
+    cap: Rate | None = None
+    """Nats per token (k3, over what was drawn) beyond which no update is made; not given, there is none."""
+    cap_action: Literal["stop_epochs", "skip", "stop"] = "stop_epochs"
+    """Beyond the cap: drop the later updates of the step, or all from this one on, or end the run."""
+
+    @property
+    def needed(self) -> bool:
+        """Whether anything asks for the reference."""
+        return self.coef > 0 or self.cap is not None
+
     @model_validator(mode="after")
     def _pulls(self) -> "KlConfig":
         """Refuse what has no gradient, and a weight that cannot grow."""
@@ -31,6 +41,19 @@ class KlConfig(Part):
         if self.target is not None and self.coef == 0:
             raise ValueError("kl.target multiplies kl.coef, and 0 stays 0: give it a weight to begin with")
         return self
+
+
+class GatesConfig(Part):
+    """What must hold before a token, or a step, may move the weights."""
+
+    min_ratio: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Tokens whose ratio to the policy that drew them is smaller are left out of the policy term."""
+    max_ratio: Annotated[float, Field(gt=1)] | None = None
+    """Tokens whose ratio is larger are left out of the policy term."""
+    min_trained_tokens: Annotated[int, Field(ge=0)] = 0
+    """A step with fewer tokens under the policy term makes no update."""
+    min_trained_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Nor does one where a smaller share of what was sampled or forced is under the policy term."""
 
 
 class ReferenceConfig(Part):

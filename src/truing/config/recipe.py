@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from truing.config.control import BootstrapConfig, EntropyConfig, KlConfig, ReferenceConfig
+from truing.config.control import BootstrapConfig, EntropyConfig, GatesConfig, KlConfig, ReferenceConfig
 from truing.config.parts import (
     ChatConfig,
     EpisodeConfig,
@@ -49,6 +49,7 @@ class Recipe(Part):
     reference: ReferenceConfig = ReferenceConfig()
     entropy: EntropyConfig = EntropyConfig()
     bootstrap: BootstrapConfig = BootstrapConfig()
+    gates: GatesConfig = GatesConfig()
     checkpoint_every: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints, of which a stage keeps the newest; 0 writes one at the end of each stage."""
 

@@ -1,5 +1,6 @@
 """How far the policy has moved from the one that the tokens were drawn with, and where the clip bites."""
 
+import math
 from typing import Literal
 
 import torch
@@ -78,6 +79,27 @@ def importance_ratio(log_ratio_BT: Tensor, mask_BT: Tensor, level: Level) -> Ten
     if level == "sequence":
         return sequence_ratio(log_ratio_BT, mask_BT)
     return token_ratio(zero_outside(log_ratio_BT, mask_BT))
+
+
+def within_bounds(log_ratio: Tensor, low: float | None, high: float | None) -> Tensor:
+    """Where a token's ratio is no farther from 1 than it may be.
+
+    m = (low ≤ exp(log r)) ∧ (exp(log r) ≤ high), a bound that is None holds everywhere
+    (IcePop, https://arxiv.org/abs/2510.18855, there of the sampler's and the trainer's policy).
+
+    Args:
+        log_ratio: float, any one shape ([B, T], [N]), nats.
+        low: the smallest ratio, or None.
+        high: the largest ratio, or None.
+
+    Returns:
+        Bool, the same shape; False at NaN where there is a bound, True everywhere without any.
+    """
+    check(log_ratio=(log_ratio, "float"))
+    kept = torch.ones_like(log_ratio, dtype=torch.bool)
+    if low is not None:
+        kept = kept & (log_ratio >= math.log(low))
+    return kept if high is None else kept & (log_ratio <= math.log(high))
 
 
 def clip_mask(ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tensor:

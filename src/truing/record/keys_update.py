@@ -179,13 +179,30 @@ UPDATE = (
     Metric("loss/entropy", "nats", "The entropy bonus, times its coefficient: minus what it adds.", OFF),
     Metric("loss/supervised", "nats/token", "The cross-entropy of demonstrations.", OFF),
     Metric(
-        "grad/norm", "", "L2 norm of the gradient over the policy's trained weights, before clipping.", ""
+        "grad/norm",
+        "",
+        "L2 norm of the gradient over the policy's trained weights, before clipping.",
+        "no update was made",
     ),
     Metric(
         "grad/critic_norm",
         "",
         "The same over the critic's own weights: its head, and its trunk where it has one. Clipped apart.",
         NO_VALUE,
+    ),
+    Metric(
+        "gate/ratio_masked_share",
+        "share",
+        "Scored policy tokens whose ratio is outside gates.min_ratio and gates.max_ratio, so that the policy "
+        "term leaves them out ÷ scored policy tokens.",
+        "the recipe has no such bound, or nothing was scored",
+    ),
+    Metric(
+        "gate/held_back",
+        "updates",
+        "Updates that the step computed or planned and did not make: kl.cap, gates.min_trained_tokens, "
+        "gates.min_trained_share. Those that would have followed are not counted.",
+        "the recipe has none of these",
     ),
     Metric("weight/kl", "", "Weight of the KL in the step.", "kl.target is not given"),
     Metric("weight/entropy", "", "Weight of the entropy bonus in the step.", "entropy.target is not given"),

@@ -200,6 +200,9 @@ class _Run:
         played = {sample.rollout_id for sample in record.samples if not sample.supervised_mask.any()}
         self.control = self.control.after(self.recipe, record.metrics, len(played))
         self.report(drawn.rollouts, stage, step)
+        for trace in traces:
+            if trace.held_back:
+                self.tell("incident", what="held_back", stage=stage, step=step, text=trace.held_back)
         self.watch_budget(record)
         self.explain(label, stage, step)
         return record

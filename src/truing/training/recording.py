@@ -21,6 +21,7 @@ from truing.models.score import causal_model
 from truing.outcomes import FinishReason
 from truing.record import SampleRow
 from truing.rollout.flatten import sample_turns
+from truing.training.gates import gate_metrics
 from truing.training.learner import Learner
 from truing.training.loss_label import LossLabel, loss_label
 from truing.training.metrics import Metrics, alignment, mismatch_metrics, step_metrics
@@ -97,16 +98,19 @@ def step_record(
     metrics |= {
         "tokens/computed": float(sum(trace.computed for trace in traces)),
         "loss/total": total,
-        "grad/norm": last.grad_norms[0],
         "lr": learner.optimizer.param_groups[0]["lr"],
     }
+    made = [trace for trace in traces if not trace.held_back]
+    if made:
+        metrics |= dict(zip(("grad/norm", "grad/critic_norm"), made[-1].grad_norms, strict=False))
     if learner.critic is not None:
-        metrics |= {
-            "grad/critic_norm": last.grad_norms[1],
-            "value/head_step": sum(t.head_step for t in traces),
-        }
+        metrics["value/head_step"] = sum(trace.head_step for trace in traces)
+    metrics |= gate_metrics(tokens, learner.setting, len(traces) - len(made))
     metrics |= _weights(learner.setting) | _memory(learner, traces)
-    label = loss_label(of_last, objective, loss=total, grad_norm=last.grad_norms[0])
+    if made:
+        label = loss_label(of_last, objective, loss=total, grad_norm=made[-1].grad_norms[0])
+    else:
+        label = LossLabel("held_back", f"no update was made: {traces[-1].held_back}")
     samples = tuple(row.sample for row in rows)
     seconds = clock.take()
     metrics["throughput/tokens_per_s"] = sum(map(len, samples)) / sum(seconds.values())

@@ -22,6 +22,7 @@ from truing.models.forward import MicroBatch
 from truing.models.score import score
 from truing.rng import permutation, seed_of
 from truing.training.collate import collate
+from truing.training.gates import too_far, too_little
 from truing.training.learner import Learner
 from truing.training.optimizer import check_loss, clip_and_step
 from truing.types import Batch, Sample, Scores
@@ -38,6 +39,7 @@ class Trace:
     raw_entropy: dict[str, Tensor] = field(default_factory=dict)
     loss: dict[str, float] = field(default_factory=dict)
     grad_norms: list[float] = field(default_factory=list)  # of the policy, and of the critic
+    held_back: str = ""  # why no update was made
     head_step: float = 0.0  # how far the update moved the critic's head
     micro_batches: list[MicroBatch] = field(default_factory=list)
 
@@ -54,15 +56,21 @@ def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, .
     with phase("value"):
         samples = with_values(samples, learner)
     samples = learner.algorithm.credit(samples, learner.setting)
+    if why := too_little(samples, learner.setting):
+        return [Trace(0, list(samples), held_back=why)]
     traces = []
     for inner_step, minibatch in enumerate(minibatches(samples, learner.setting.stage, key)):
         where = f"{'/'.join(map(str, key))}, inner step {inner_step}"
         trace = accumulate(learner, minibatch, inner_step, (*key, inner_step), where)
+        traces.append(trace)
+        trace.held_back = too_far(minibatch, trace.logprob, learner.setting, inner_step, where)
+        if trace.held_back:
+            learner.optimizer.zero_grad(set_to_none=True)
+            break
         with phase("optimizer"), _watching_head(learner.critic, trace):
             trace.grad_norms = clip_and_step(
                 learner.optimizer, learner.optimizer_cfg.max_grad_norm, where, *learner.parts()
             )
-        traces.append(trace)
     return traces
 
 

@@ -1,0 +1,84 @@
+"""Whether an update is made: what must hold of a step before it is computed, or its gradient used."""
+
+from collections.abc import Sequence
+
+import torch
+
+from truing.algos import Setting
+from truing.config import PolicyStage
+from truing.errors import GateError
+from truing.ops.kl import kl_k3
+from truing.ops.ratios import log_ratio, within_bounds
+from truing.training.tokens import Tokens, known
+from truing.types import Origin, Sample
+
+
+def too_little(samples: Sequence[Sample], setting: Setting) -> str:
+    """Why a step has too little to learn from; "" where it has enough."""
+    gates = setting.gates
+    if not isinstance(setting.stage, PolicyStage) or not (
+        gates.min_trained_tokens or gates.min_trained_share
+    ):
+        return ""
+    trained = sum(int(sample.policy_mask.sum()) for sample in samples)
+    if trained < gates.min_trained_tokens:
+        return f"{trained} tokens are under the policy term, fewer than {gates.min_trained_tokens}"
+    written = sum(int(_written(sample)) for sample in samples)
+    if trained < gates.min_trained_share * written:
+        share = f"{trained} of {written} tokens that were sampled or forced"
+        return f"{share} are under the policy term, less than {gates.min_trained_share:.0%}"
+    return ""
+
+
+def gate_metrics(tokens: Tokens, setting: Setting, held_back: int) -> dict[str, float]:
+    """What the gates of a step kept out, where the recipe has any."""
+    gates, found = setting.gates, {}
+    if not isinstance(setting.stage, PolicyStage):
+        return found
+    if setting.kl.cap is not None or gates.min_trained_tokens or gates.min_trained_share:
+        found["gate/held_back"] = float(held_back)
+    if gates.min_ratio is not None or gates.max_ratio is not None:
+        (log_ratio_N,) = known(
+            log_ratio(tokens.numbers("new_logprob"), tokens.numbers("old_logprob"))[tokens.policy]
+        )
+        if len(log_ratio_N):
+            kept_N = within_bounds(log_ratio_N, gates.min_ratio, gates.max_ratio)
+            found["gate/ratio_masked_share"] = float((~kept_N).double().mean())
+    return found
+
+
+def _written(sample: Sample) -> torch.Tensor:
+    """Tokens of turns that were sampled or forced on the policy."""
+    return ((sample.origin == Origin.SAMPLED) | (sample.origin == Origin.FORCED)).sum()
+
+
+def too_far(
+    samples: Sequence[Sample], logprob: dict[str, torch.Tensor], setting: Setting, inner_step: int, where: str
+) -> str:
+    """Why an update is not made: the policy is too far from its reference; "" where it is not.
+
+    Args:
+        samples: of the minibatch.
+        logprob: by sample id, [T] nats, as this inner step's forward found it.
+        setting: with the cap, and what is to be done beyond it.
+        inner_step: which update of the step, from 0.
+        where: for the error.
+    """
+    cfg = setting.kl
+    if cfg.cap is None or not isinstance(setting.stage, PolicyStage):
+        return ""
+    apart = [
+        kl_k3(logprob[sample.sample_id], sample.ref_logprob)[sample.kl_mask]
+        for sample in samples
+        if sample.sample_id in logprob
+    ]
+    if not apart or (kl := float(torch.cat(apart).mean())) <= cfg.cap:
+        return ""
+    found = f"the policy is {kl:.3g} nats per token from its reference, more than kl.cap = {cfg.cap:g}"
+    if cfg.cap_action == "stop":
+        raise GateError(
+            f"{found} at {where}",
+            expected="less",
+            remedy="lower the learning rate, raise kl.coef, or set kl.cap_action; checkpoints are kept",
+        )
+    return found if cfg.cap_action == "skip" or inner_step > 0 else ""

@@ -39,7 +39,8 @@ class Excluded(IntEnum):
     NOT_SAMPLED = 1
     STRUCTURE = 2  # scaffolding of a tool call, under mask = "no_structure"
     FORCED_ACTION = 3  # its turn began with forced tokens, under mask = "action"
-    NOT_KEPT = 4  # its rollout failed, or earned too little for rejection sampling
+    NOT_KEPT = 4  # its rollout failed, earned too little for rejection sampling, or its group was left out
+    CUT = 5  # its rollout was cut, under gates.truncated = "mask"
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,13 @@ import pytest
 import torch
 from samples import episode, sample
 
-from truing.algos.chains import Chains, earned, kl_cost
-from truing.config import KlConfig
+from truing.algos import Setting
+from truing.algos.chains import Chains, earned, kl_cost, shaped_reward
+from truing.config import GatesConfig, KlConfig
+from truing.contract import SamplingContract
 from truing.types import Excluded, Origin
 
-OFF = KlConfig()
+OFF = Setting(None)
 IN_REWARD = KlConfig(coef=0.5, where="reward", estimator="k1")
 
 
@@ -71,7 +73,7 @@ def test_the_cost_of_kl_is_paid_token_by_token():
     """Drawn with log-probability −1, the reference says −1.5: k1 = 0.5, times 0.5."""
     row = with_ref(sample([1, 2], [5, 6], reward=2.0), -1.5)
     assert kl_cost(row, IN_REWARD).tolist() == [0, 0, 0.25, 0.25]
-    assert earned([row], IN_REWARD).tolist() == [0, 0, -0.25, 2.0 - 0.25]
+    assert earned([row], Setting(None, IN_REWARD)).tolist() == [0, 0, -0.25, 2.0 - 0.25]
     k3 = KlConfig(coef=0.5, where="reward", estimator="k3")
     assert kl_cost(row, k3)[2].item() == pytest.approx(0.5 * (math.exp(-0.5) - 1 + 0.5))
     assert not kl_cost(row, KlConfig(coef=0.5)).any()  # in the loss it costs no reward
@@ -108,3 +110,28 @@ def test_streams_come_back_to_their_samples(cut):
         start += len(row)
     assert written[0].advantage.tolist() == [places_RT.shape[1], places_RT.shape[1] + 1]
     assert all(row.advantage.isnan().all() for row in rows)
+
+
+def test_what_was_cut_or_nearly_so_earns_less_where_declared():
+    contract = SamplingContract(max_new_tokens=10)
+    done = sample([1], [5] * 8, reward=1.0, contract=contract)
+    cut = dataclasses.replace(sample([1], [5] * 10, reward=1.0, contract=contract), truncated=True)
+    for gates, expected in [
+        ({}, [1.0, 1.0]),
+        ({"truncated": "penalize", "truncated_penalty": 0.4}, [1.0, 0.6]),
+        ({"overlong_tokens": 4, "overlong_penalty": 0.5}, [0.75, 0.5]),
+        ({"truncated": "mask"}, [1.0, 1.0]),
+    ]:
+        found = [shaped_reward([row], GatesConfig(**gates)) for row in (done, cut)]
+        assert found == pytest.approx(expected)
+        setting = Setting(None, gates=GatesConfig(**gates))
+        assert [earned([row], setting).sum().item() for row in (done, cut)] == pytest.approx(expected)
+    assert cut.reward == 1.0  # what is on record is what the grader said
+
+
+def test_the_longest_turn_counts_and_a_history_in_parts_is_cut_at_its_end():
+    parts = episode("a", 2.0, (0.5, 0.0, 0.25), cut=(1,))
+    ended = [*parts[:-1], dataclasses.replace(parts[-1], truncated=True)]
+    gates = GatesConfig(truncated="penalize")
+    assert shaped_reward(ended, gates) == 1.0
+    assert shaped_reward(parts, gates) == 2.0

@@ -12,7 +12,19 @@ from torch import Tensor
 
 from truing import ops
 from truing.contract import SamplingContract
-from truing.ops import advantages, aggregate, control, kl, logprobs, losses, masks, ratios, returns, sampling
+from truing.ops import (
+    advantages,
+    aggregate,
+    control,
+    kl,
+    logprobs,
+    losses,
+    masks,
+    ratios,
+    returns,
+    sampling,
+    shaping,
+)
 from truing.types import Origin
 
 ROOM = Path(ops.__file__).parent
@@ -129,6 +141,7 @@ CALLS = {
     "kl_controller": lambda: (control.kl_controller, 0.1, 0.2, 0.1, 64, 1000.0),
     "entropy_controller": lambda: (control.entropy_controller, 0.1, 0.2, 0.3, 0.01),
     "linear_decay": lambda: (control.linear_decay, 1, 4),
+    "overlong": lambda: (shaping.overlong, 9, 10, 4),
     "aggregate": lambda: (aggregate.aggregate, LOGPROB_BT, MASK_BT, "sequence_mean", 2.0),
     "denominator": lambda: (aggregate.denominator, MASK_BT.sum(1), "token_mean", 3),
     "clipped_surrogate": lambda: (losses.clipped_surrogate, RATIO_BT, ADVANTAGE_BT, 0.2, 0.2),

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from truing.config import KlConfig
+from truing.algos.base import Setting
+from truing.config import GatesConfig, KlConfig
 from truing.ops.kl import kl
+from truing.ops.shaping import overlong
 from truing.types import Sample
 
 
@@ -27,14 +29,14 @@ class Chains:
     """float64, what each earned; 0 off the chain."""
 
     @classmethod
-    def of(cls, samples: Sequence[Sample], cfg: KlConfig) -> "Chains":
+    def of(cls, samples: Sequence[Sample], setting: Setting) -> "Chains":
         """The chains of all rollouts of which there are samples."""
         rollouts = list(by_rollout(samples).values())
         return cls(
             rollouts,
             mask_RT=_joined(rollouts, "value_mask"),
             trained_RT=_joined(rollouts, "policy_mask"),
-            reward_RT=pad_sequence([earned(parts, cfg) for parts in rollouts], batch_first=True),
+            reward_RT=pad_sequence([earned(parts, setting) for parts in rollouts], batch_first=True),
         )
 
     def stream(self, name: str) -> Tensor:
@@ -72,17 +74,29 @@ def kl_cost(sample: Sample, cfg: KlConfig) -> Tensor:
     return cost_T
 
 
-def earned(parts: Sequence[Sample], cfg: KlConfig) -> Tensor:
+def shaped_reward(parts: Sequence[Sample], gates: GatesConfig) -> float:
+    """The reward of a rollout as it earns credit: less what being cut, or a long turn, costs."""
+    reward = parts[0].reward
+    if gates.truncated == "penalize" and parts[-1].truncated:
+        reward -= gates.truncated_penalty
+    if gates.overlong_tokens:
+        longest = max(turn.end - turn.start for sample in parts for turn in sample.turns)
+        limit = parts[0].contract.max_new_tokens
+        reward -= gates.overlong_penalty * overlong(longest, limit, gates.overlong_tokens)
+    return reward
+
+
+def earned(parts: Sequence[Sample], setting: Setting) -> Tensor:
     """What each token of a rollout earned, its samples one after the other: [T] float64.
 
     The share of a turn is earned by the last token in it that the policy chose (or the last one
     before, or else the first), the rest of the reward by the last of all. Where it chose nothing, all is 0.
     """
-    reward_T = -torch.cat([kl_cost(sample, cfg) for sample in parts])
+    reward_T = -torch.cat([kl_cost(sample, setting.kl) for sample in parts])
     chosen = torch.cat([sample.value_mask for sample in parts]).nonzero()[:, 0]
     if not len(chosen):
         return reward_T
-    left = parts[0].reward
+    left = shaped_reward(parts, setting.gates)
     for start, sample in zip(_starts(parts), parts, strict=False):
         for turn in sample.turns:
             if not math.isnan(turn.reward):  # turns are judged

@@ -6,17 +6,18 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from truing.algos.chains import kl_cost
-from truing.config import KlConfig
+from truing.algos.base import Setting
+from truing.algos.chains import kl_cost, shaped_reward
 from truing.types import Sample
 
 
-def rewards_and_groups(rollouts: Mapping[str, Sequence[Sample]], kl: KlConfig) -> tuple[Tensor, Tensor]:
+def rewards_and_groups(rollouts: Mapping[str, Sequence[Sample]], setting: Setting) -> tuple[Tensor, Tensor]:
     """What each rollout earned, less what its KL cost, and the number of its group: two [R]."""
     firsts = [parts[0] for parts in rollouts.values()]
     number = {group: i for i, group in enumerate(dict.fromkeys(sample.group_id for sample in firsts))}
-    costs = [sum(float(kl_cost(sample, kl).sum()) for sample in parts) for parts in rollouts.values()]
-    rewards = [sample.reward - cost for sample, cost in zip(firsts, costs, strict=True)]
+    costs = [sum(float(kl_cost(sample, setting.kl).sum()) for sample in parts) for parts in rollouts.values()]
+    shaped = [shaped_reward(parts, setting.gates) for parts in rollouts.values()]
+    rewards = [reward - cost for reward, cost in zip(shaped, costs, strict=True)]
     return (
         torch.tensor(rewards, dtype=torch.float64),
         torch.tensor([number[sample.group_id] for sample in firsts]),

@@ -23,7 +23,7 @@ from truing.types import Sample
 def credit(samples: Sequence[Sample], setting: Setting) -> list[Sample]:
     """One advantage per rollout, or one per turn, written on the trained tokens."""
     cfg, rollouts = setting.stage, by_rollout(samples)
-    rewards_R, group_R = rewards_and_groups(rollouts, setting.kl)
+    rewards_R, group_R = rewards_and_groups(rollouts, setting)
     if cfg.advantage_per == "episode":
         return spread(samples, rollouts, group_advantages(rewards_R, group_R, cfg.advantage_scale))
     returns_RK = turn_returns(rewards_R, _turn_rewards(rollouts, setting.kl))

@@ -21,7 +21,7 @@ def credit(samples: Sequence[Sample], setting: Setting) -> list[Sample]:
     Returns are made from advantages as they are; only then are these brought to mean 0 and deviation 1, over
     the whole step: within a trajectory that would erase whether it ended well.
     """
-    cfg, chains = setting.stage, Chains.of(samples, setting.kl)
+    cfg, chains = setting.stage, Chains.of(samples, setting)
     value_RT = chains.stream("value").double()
     advantage_RT, returns_RT = gae(
         chains.reward_RT, value_RT, chains.mask_RT, _after_the_end(chains, cfg), cfg.gamma, cfg.lam

@@ -15,7 +15,7 @@ from truing.types import Sample
 
 def credit(samples: Sequence[Sample], setting: Setting) -> list[Sample]:
     """An advantage per token, and the return that it was made from."""
-    cfg, chains = setting.stage, Chains.of(samples, setting.kl)
+    cfg, chains = setting.stage, Chains.of(samples, setting)
     returns_RT = discounted_returns(chains.reward_RT, chains.mask_RT, cfg.gamma)
     advantage_RT = returns_RT
     if cfg.baseline == "step":

@@ -13,7 +13,7 @@ from truing.types import Sample
 def credit(samples: Sequence[Sample], setting: Setting) -> list[Sample]:
     """One advantage per rollout, written on the trained tokens."""
     rollouts = by_rollout(samples)
-    return spread(samples, rollouts, leave_one_out(*rewards_and_groups(rollouts, setting.kl)))
+    return spread(samples, rollouts, leave_one_out(*rewards_and_groups(rollouts, setting)))
 
 
 RLOO = policy_algorithm(credit)

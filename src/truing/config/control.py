@@ -44,7 +44,7 @@ class KlConfig(Part):
 
 
 class GatesConfig(Part):
-    """What must hold before a token, or a step, may move the weights."""
+    """What must hold before a token, an attempt, a group or a step may move the weights."""
 
     min_ratio: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Tokens whose ratio to the policy that drew them is smaller are left out of the policy term."""
@@ -54,6 +54,18 @@ class GatesConfig(Part):
     """A step with fewer tokens under the policy term makes no update."""
     min_trained_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Nor does one where a smaller share of what was sampled or forced is under the policy term."""
+    equal_groups: Literal["count", "drop", "resample"] = "count"
+    """Groups of equal reward: counted in denominators, left out, or replaced by those of other prompts."""
+    max_resample: Positive = 3
+    """How often a step draws other prompts to replace groups of equal reward."""
+    truncated: Literal["keep", "mask", "penalize"] = "keep"
+    """Attempts that were cut: trained on as they were graded, not trained on, or graded lower."""
+    truncated_penalty: Rate = 1.0
+    """What `penalize` takes off the reward of an attempt that was cut."""
+    overlong_tokens: Annotated[int, Field(ge=0)] = 0
+    """Last tokens before `sampling.max_new_tokens` over which a long turn costs more and more; 0 is off."""
+    overlong_penalty: Rate = 1.0
+    """What the longest possible turn costs."""
 
 
 class ReferenceConfig(Part):

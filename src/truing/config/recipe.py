@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from truing.config.control import BootstrapConfig, EntropyConfig, GatesConfig, KlConfig, ReferenceConfig
 from truing.config.parts import (
@@ -52,6 +52,22 @@ class Recipe(Part):
     gates: GatesConfig = GatesConfig()
     checkpoint_every: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints, of which a stage keeps the newest; 0 writes one at the end of each stage."""
+
+    @model_validator(mode="after")
+    def _groups(self) -> "Recipe":
+        """Refuse to leave out groups that something has use for."""
+        if self.gates.equal_groups == "count":
+            return self
+        for stage in ("reinforce", "ppo"):
+            if stage in self.stages:
+                raise ValueError(
+                    f"{stage} learns from groups of equal reward too: gates.equal_groups must be count"
+                )
+        terms = {"kl.coef": self.kl.coef > 0 and self.kl.where == "loss", "entropy": self.entropy.active}
+        for name, active in terms.items():
+            if active and self.gates.equal_groups == "drop":
+                raise ValueError(f'the term of {name} needs groups of equal reward: they cannot be "drop"ped')
+        return self
 
     def stage(self, name: str) -> Any:
         """The table of a stage."""

@@ -84,7 +84,9 @@ DRAWN = (
         for reason, why in {
             "structure": 'they are scaffolding of a call (episode.mask = "no_structure")',
             "forced_action": 'their turn began with forced tokens (episode.mask = "action")',
-            "not_kept": "their rollout failed, has no other to compare with, or earned too little",
+            "not_kept": "their rollout failed, has no other to compare with, earned too little, or is of a "
+            "group that was left out",
+            "cut": 'their rollout was cut (gates.truncated = "mask")',
         }.items()
     ),
     *(

@@ -204,6 +204,12 @@ UPDATE = (
         "gates.min_trained_share. Those that would have followed are not counted.",
         "the recipe has none of these",
     ),
+    Metric(
+        "gate/equal_groups",
+        "groups",
+        "Groups of equal reward that were drawn and left out. Their rewards are in reward/mean.",
+        'gates.equal_groups = "count"',
+    ),
     Metric("weight/kl", "", "Weight of the KL in the step.", "kl.target is not given"),
     Metric("weight/entropy", "", "Weight of the entropy bonus in the step.", "entropy.target is not given"),
     Metric(

@@ -46,8 +46,14 @@ def as_demonstration(rollout: Rollout) -> Rollout:
 def untrained(sample: Sample) -> Sample:
     """A sample that is on record and under no term of the loss."""
     off = torch.zeros_like(sample.policy_mask)
-    why = torch.where(sample.policy_mask, Excluded.NOT_KEPT, sample.excluded).to(torch.uint8)
-    return replace(sample, excluded=why, policy_mask=off, kl_mask=off, value_mask=off, supervised_mask=off)
+    sample = without_policy_term(sample, Excluded.NOT_KEPT)
+    return replace(sample, kl_mask=off, value_mask=off, supervised_mask=off)
+
+
+def without_policy_term(sample: Sample, reason: Excluded) -> Sample:
+    """A sample of which the policy term reads no token, for a reason that is written on each."""
+    why = torch.where(sample.policy_mask, reason, sample.excluded).to(torch.uint8)
+    return replace(sample, excluded=why, policy_mask=torch.zeros_like(sample.policy_mask))
 
 
 def _sample(

@@ -45,7 +45,7 @@ def _masks(rows: Sequence[SampleRow]) -> dict[str, float]:
     if not sampled_N.any():
         return {}
     why_N = torch.cat([row.sample.excluded for row in rows])[sampled_N]
-    reasons = (Excluded.STRUCTURE, Excluded.FORCED_ACTION, Excluded.NOT_KEPT)
+    reasons = (Excluded.STRUCTURE, Excluded.FORCED_ACTION, Excluded.NOT_KEPT, Excluded.CUT)
     metrics = {f"masked/{reason.name.lower()}": _share(why_N == reason) for reason in reasons}
     structure_N = torch.cat([row.sample.structure for row in rows])[sampled_N]
     return metrics | {"tokens/structure_share": _share(structure_N)}

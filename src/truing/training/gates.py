@@ -30,11 +30,13 @@ def too_little(samples: Sequence[Sample], setting: Setting) -> str:
     return ""
 
 
-def gate_metrics(tokens: Tokens, setting: Setting, held_back: int) -> dict[str, float]:
+def gate_metrics(tokens: Tokens, setting: Setting, held_back: int, equal_groups: int) -> dict[str, float]:
     """What the gates of a step kept out, where the recipe has any."""
     gates, found = setting.gates, {}
     if not isinstance(setting.stage, PolicyStage):
         return found
+    if gates.equal_groups != "count":
+        found["gate/equal_groups"] = float(equal_groups)
     if setting.kl.cap is not None or gates.min_trained_tokens or gates.min_trained_share:
         found["gate/held_back"] = float(held_back)
     if gates.min_ratio is not None or gates.max_ratio is not None:

@@ -105,7 +105,7 @@ def step_record(
         metrics |= dict(zip(("grad/norm", "grad/critic_norm"), made[-1].grad_norms, strict=False))
     if learner.critic is not None:
         metrics["value/head_step"] = sum(trace.head_step for trace in traces)
-    metrics |= gate_metrics(tokens, learner.setting, len(traces) - len(made))
+    metrics |= gate_metrics(tokens, learner.setting, len(traces) - len(made), drawn.equal_groups)
     metrics |= _weights(learner.setting) | _memory(learner, traces)
     if made:
         label = loss_label(of_last, objective, loss=total, grad_norm=made[-1].grad_norms[0])

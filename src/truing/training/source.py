@@ -7,48 +7,61 @@ from truing.algos import Algorithm, Setting
 from truing.config import PolicyStage
 from truing.errors import DataError, RolloutError
 from truing.outcomes import EndedBy, Status
-from truing.rollout.flatten import flatten, untrained
-from truing.rollout.voices import force_rate
+from truing.rollout.flatten import flatten, untrained, without_policy_term
+from truing.training.groups import draw_groups
 from truing.training.session import Session
-from truing.types import Rollout, RolloutGroup, Sample, Task
+from truing.types import Excluded, Rollout, RolloutGroup, Sample, Task
 
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
     """The samples of a step, with the tasks and rollouts they come from.
 
-    ``failed`` are samples of rollouts that have no reward, or no other to be compared with: on record only.
+    ``failed`` are samples of rollouts that have no reward, or no other to be compared with, or whose group
+    was left out: on record only. ``equal_groups`` counts groups that were left out.
     """
 
     samples: list[Sample]
     failed: list[Sample]
     tasks: Mapping[str, Task]
     rollouts: Mapping[str, Rollout]
+    equal_groups: int = 0
 
 
 def source(session: Session, algorithm: Algorithm, setting: Setting, stage: str, step: int) -> Drawn:
     """The samples of update ``step`` of a stage, with demonstrations beside them while it is bootstrapped."""
     cfg, limits = setting.stage, session.recipe.episode
+    equal: list[RolloutGroup] = []
     if algorithm.source == "demonstrations":
-        tasks = session.tasks_of(stage, step, cfg.batch_size)
-        groups = session.demonstrate(tasks, (stage, step))
+        groups = session.demonstrate(session.tasks_of(stage, step, cfg.batch_size), (stage, step))
         usable = [rollout for group in groups for rollout in group.rollouts]
         _check_demonstrations(usable)
     else:
-        tasks = session.tasks_of(stage, step, cfg.prompts_per_step)
-        groups = session.draw(
-            tasks, cfg.group_size, session.contract, (stage, step), force_rate(limits, step)
-        )
+        groups, equal = draw_groups(session, setting, stage, step)
         usable = _comparable(groups, least=min(2, cfg.group_size))
-    rollouts = {rollout.rollout_id: rollout for group in groups for rollout in group.rollouts}
+    everything = [*groups, *equal]
+    rollouts = {rollout.rollout_id: rollout for group in everything for rollout in group.rollouts}
     left_out = rollouts.keys() - {rollout.rollout_id for rollout in usable}
-    samples = algorithm.to_samples(usable, cfg, limits.mask)
+    samples = _gated(algorithm.to_samples(usable, cfg, limits.mask), rollouts, setting)
     failed = [untrained(sample) for name in left_out for sample in flatten(rollouts[name], limits.mask)]
-    drawn = Drawn(samples, failed, {task.task_id: task for task in tasks}, rollouts)
+    tasks = {group.task.task_id: group.task for group in everything}
+    drawn = Drawn(samples, failed, tasks, rollouts, len(equal))
     if isinstance(cfg, PolicyStage) and setting.bootstrap.steps:
         drawn = _with_demonstrations(drawn, session, setting.bootstrap.batch_size, stage, step)
     _check_lengths(drawn, session.loaded.context_length)
     return drawn
+
+
+def _gated(samples: list[Sample], rollouts: Mapping[str, Rollout], setting: Setting) -> list[Sample]:
+    """Samples, of which the policy term reads no attempt that was cut where the recipe says so."""
+    if setting.gates.truncated != "mask" or not isinstance(setting.stage, PolicyStage):
+        return samples
+    return [
+        without_policy_term(sample, Excluded.CUT)
+        if rollouts[sample.rollout_id].status is Status.TRUNCATED
+        else sample
+        for sample in samples
+    ]
 
 
 def _with_demonstrations(drawn: Drawn, session: Session, count: int, stage: str, step: int) -> Drawn:

@@ -1,0 +1,114 @@
+"""Groups of equal reward: counted, left out, or replaced by others; and attempts that were cut."""
+
+import zlib
+
+import pytest
+
+import truing
+from truing.config import resolve
+from truing.errors import RecipeError
+from truing.record import RunReader
+from truing.types import Excluded
+
+
+def by_parity(rollout, task):
+    """All attempts at every other task earn the same; at the others it depends on what was said."""
+    return 1.0 if zlib.crc32(task.task_id.encode()) % 2 else float(zlib.crc32(rollout.text.encode()) % 2)
+
+
+def groups_of(reader, step):
+    """Rewards by group, of what is trained and of what is on record only."""
+    trained, left = {}, {}
+    for row in reader.samples("grpo", step):
+        where = trained if row.sample.policy_mask.any() else left
+        where.setdefault(row.sample.group_id, []).append(row.sample.reward)
+    return trained, left
+
+
+def run(mini, tmp_path, **gates):
+    table = mini(stages=["grpo"], grpo={"steps": 3, "prompts_per_step": 4}, gates=gates)
+    return RunReader(truing.train(table, rewards=[by_parity], out=tmp_path / "run").run)
+
+
+def test_counted_groups_stay(mini, tmp_path):
+    reader = run(mini, tmp_path)
+    for row in reader.steps():
+        trained, left = groups_of(reader, row.step)
+        assert (len(trained), len(left)) == (4, 0)
+        assert "gate/equal_groups" not in row.metrics
+    assert any(row.metrics["group/zero_variance_share"] for row in reader.steps())
+
+
+def test_dropped_groups_are_on_record_and_in_no_denominator(mini, tmp_path):
+    reader = run(mini, tmp_path, equal_groups="drop")
+    dropped = 0
+    for row in reader.steps():
+        trained, left = groups_of(reader, row.step)
+        equal = [min(rewards) == max(rewards) for rewards in trained.values()]
+        assert not any(equal) or all(equal)  # where all are equal nothing is dropped
+        assert all(min(rewards) == max(rewards) for rewards in left.values())
+        assert row.metrics["gate/equal_groups"] == len(left)
+        dropped += len(left)
+    assert dropped
+
+
+def test_replaced_groups_are_of_other_prompts(mini, tmp_path):
+    reader = run(mini, tmp_path, equal_groups="resample", max_resample=2)
+    replaced = 0
+    for row in reader.steps():
+        rows = reader.samples("grpo", row.step)
+        trained, left = groups_of(reader, row.step)
+        assert len(trained) == 4
+        assert all(min(rewards) == max(rewards) for rewards in left.values())
+        tasks = {r.sample.group_id: r.sample.task_id for r in rows}
+        assert len(set(tasks.values())) == len(tasks) == 4 + len(left)
+        assert row.metrics["gate/equal_groups"] == len(left)
+        assert all((r.sample.excluded != Excluded.NO).all() for r in rows if r.sample.group_id in left)
+        replaced += len(left)
+    assert replaced
+
+
+def test_a_resampling_run_resumes_as_it_was(mini, tmp_path):
+    table = mini(
+        stages=["grpo"], grpo={"steps": 3, "prompts_per_step": 4}, gates={"equal_groups": "resample"}
+    )
+    one, other = (
+        RunReader(truing.train(table, rewards=[by_parity], out=tmp_path / name).run) for name in "ab"
+    )
+    for step in range(3):
+        ids = [[r.sample.token_ids.tolist() for r in reader.samples("grpo", step)] for reader in (one, other)]
+        assert ids[0] == ids[1]
+
+
+@pytest.mark.parametrize("how", ["keep", "mask"])
+def test_attempts_that_were_cut_are_in_the_baseline_and_trained_on_as_declared(mini, tmp_path, how):
+    table = mini(stages=["grpo"], sampling={"max_new_tokens": 3}, gates={"truncated": how})
+    reader = RunReader(truing.train(table, rewards=[by_parity], out=tmp_path / "run").run)
+    cut = [row.sample for step in range(3) for row in reader.samples("grpo", step) if row.sample.truncated]
+    assert cut
+    for sample in cut:
+        assert sample.policy_mask.any() == (how == "keep")
+        assert (sample.excluded == Excluded.CUT).any() == (how == "mask")
+        assert sample.kl_mask.any()
+    assert any(row.metrics.get("masked/cut", 0) > 0 for row in reader.steps()) == (how == "mask")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kl": {"coef": 0.1}, "gates": {"equal_groups": "drop"}}, "kl.coef needs groups"),
+        ({"entropy": {"coef": 0.1}, "gates": {"equal_groups": "drop"}}, "entropy needs groups"),
+        (
+            {
+                "stages": ["ppo"],
+                "ppo": {"steps": 1, "learning_rate": 1e-3},
+                "gates": {"equal_groups": "resample"},
+            },
+            "ppo learns from groups of equal reward",
+        ),
+    ],
+)
+def test_groups_that_something_needs_are_not_left_out(mini, changes, message):
+    with pytest.raises(RecipeError, match=message):
+        resolve(mini(**changes))
+    resolve(mini(kl={"coef": 0.1, "where": "reward"}, gates={"equal_groups": "drop"}))

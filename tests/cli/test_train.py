@@ -112,3 +112,11 @@ def test_the_installed_program_is_the_same(toml):
     assert ended.returncode == 2
     assert ended.stdout == ""
     assert ended.stderr == "error: unknown recipe key 'sead'\n  got: 1\n  remedy: did you mean seed?\n"
+
+
+def test_the_device_is_an_option_too(toml, tmp_path):
+    assert command("train", toml(), "--out", tmp_path / "run", "--device", "cpu", "--json").code == 0
+    assert RunReader(tmp_path / "run").run()["recipe"]["model"]["device"] == "cpu"
+    wrong = command("train", toml(), "--out", tmp_path / "other", "--device", "tpu")
+    assert wrong.code == 2
+    assert "model.device" in wrong.err

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from truing.config.recipe import Recipe
+from truing.config.reports import KEYS
 from truing.errors import RecipeError
 
 KINDS = {
@@ -84,6 +85,13 @@ def _explain(error: ValidationError) -> RecipeError:
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     place = tuple(part for part in problem["loc"] if part not in ("LoraConfig", "literal[False]"))
     key = ".".join(map(str, place))
+    if problem["type"] == "extra_forbidden" and (answer := KEYS.get(str(place[-1]))):
+        return RecipeError(
+            f"recipe key {key!r} is another trainer's",
+            got=problem["input"],
+            expected=answer.key,
+            remedy=answer.convention,
+        )
     if problem["type"] == "extra_forbidden":
         near = difflib.get_close_matches(key, list(dotted_keys()), n=1, cutoff=0.4)
         remedy = f"did you mean {near[0]}?" if near else "see docs/recipes.md for all keys"

@@ -1,8 +1,10 @@
 """What a run tells at its start: no fault, and still worth knowing."""
 
+import os
 from collections.abc import Iterator
 
 from truing.config import Recipe
+from truing.config.reports import ENVIRONMENT
 from truing.models.forward import no_tree
 from truing.models.score import causal_model
 from truing.training.session import Session
@@ -12,6 +14,7 @@ def notes(session: Session) -> Iterator[str]:
     """A sentence each."""
     yield from _slower(session)
     yield from _unbounded(session.recipe)
+    yield from (f"{name} is set: {answer}" for name, answer in ENVIRONMENT.items() if name in os.environ)
 
 
 def _slower(session: Session) -> Iterator[str]:

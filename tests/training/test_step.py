@@ -7,7 +7,7 @@ import torch
 from samples import demo, sample
 
 from truing.algos import ALGORITHMS, Setting
-from truing.config import GrpoConfig, KlConfig, OptimizerConfig, ReferenceConfig, SftConfig
+from truing.config import CorrectionConfig, GrpoConfig, KlConfig, OptimizerConfig, ReferenceConfig, SftConfig
 from truing.errors import NonFiniteError
 from truing.models.critic import Critic
 from truing.models.lora import add_lora, trainable_parameters
@@ -28,7 +28,16 @@ GROUPS = [
 
 
 def learner(
-    model, cfg, *, kl=None, algorithm="grpo", tokens=4096, fits=10**6, fits_recomputed=0, reference=None
+    model,
+    cfg,
+    *,
+    kl=None,
+    correction=None,
+    algorithm="grpo",
+    tokens=4096,
+    fits=10**6,
+    fits_recomputed=0,
+    reference=None,
 ):
     optimizer_cfg = OptimizerConfig(micro_batch_tokens=tokens, max_grad_norm=1e9)
     chosen, parameters = ALGORITHMS[algorithm], trainable_parameters(model)
@@ -41,7 +50,7 @@ def learner(
         reference=reference,
         critic=critic,
         algorithm=chosen,
-        setting=Setting(cfg, KlConfig(**kl or {})),
+        setting=Setting(cfg, KlConfig(**kl or {}), correction=correction or CorrectionConfig()),
         optimizer_cfg=optimizer_cfg,
         reference_cfg=ReferenceConfig(),
         room=Room(Need(0, 1), tokens, fits, fits_recomputed),

@@ -6,7 +6,14 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from truing.config import BootstrapConfig, EntropyConfig, GatesConfig, KlConfig, Recipe
+from truing.config import (
+    BootstrapConfig,
+    CorrectionConfig,
+    EntropyConfig,
+    GatesConfig,
+    KlConfig,
+    Recipe,
+)
 from truing.ops.losses import Objective
 from truing.ops.masks import MaskPolicy
 from truing.types import Batch, Rollout, Sample, Scores
@@ -21,11 +28,13 @@ class Setting:
     entropy: EntropyConfig = field(default_factory=EntropyConfig)
     bootstrap: BootstrapConfig = field(default_factory=BootstrapConfig)
     gates: GatesConfig = field(default_factory=GatesConfig)
+    correction: CorrectionConfig = field(default_factory=CorrectionConfig)
 
     @classmethod
     def of(cls, recipe: Recipe, stage: str) -> "Setting":
         """As the recipe has it; ``training/control.py`` says what the weights come to in a step."""
-        return cls(recipe.stage(stage), recipe.kl, recipe.entropy, recipe.bootstrap, recipe.gates)
+        tables = (recipe.kl, recipe.entropy, recipe.bootstrap, recipe.gates, recipe.correction)
+        return cls(recipe.stage(stage), *tables)
 
 
 @dataclass(frozen=True)

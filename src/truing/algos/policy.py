@@ -40,7 +40,7 @@ def policy_algorithm(credit: Callable[[Sequence[Sample], Setting], list[Sample]]
 def policy_terms(setting: Setting) -> tuple[Term, ...]:
     """The policy term, and those to which the recipe gives weight."""
     chosen = objective(setting.stage)
-    terms = [policy_term(chosen, setting.gates)]
+    terms = [policy_term(chosen, setting.gates, setting.correction)]
     if setting.kl.coef > 0 and setting.kl.where == "loss":
         terms.append(kl_term(setting.kl, chosen.aggregation))
     if setting.entropy.coef > 0:

@@ -6,14 +6,15 @@ import torch
 from torch import Tensor
 
 from truing.algos.base import Term
-from truing.config import GatesConfig, KlConfig
+from truing.config import CorrectionConfig, GatesConfig, KlConfig
 from truing.ops.aggregate import Aggregation, denominator
+from truing.ops.correction import correction_weights
 from truing.ops.losses import Objective, cross_entropy_loss, entropy_loss, kl_loss, policy_loss, value_loss
 from truing.ops.ratios import log_ratio, within_bounds
 from truing.types import Batch, Sample, Scores
 
 
-def policy_term(objective: Objective, gates: GatesConfig) -> Term:
+def policy_term(objective: Objective, gates: GatesConfig, correction: CorrectionConfig) -> Term:
     """The objective's surrogate over the tokens of the policy mask, less those whose ratio is off bounds.
 
     Denominators count the mask as it is before, so a token that is left out adds 0.
@@ -28,6 +29,7 @@ def policy_term(objective: Objective, gates: GatesConfig) -> Term:
             batch.policy_mask & within_bounds(log_ratio_BT, gates.min_ratio, gates.max_ratio),
             objective=objective,
             denominator=divisor,
+            weight_BT=_correction(batch, correction),
         )
 
     return Term("policy", 1.0, has_advantage, _counted("policy_mask", objective.aggregation), loss)
@@ -78,6 +80,14 @@ def supervised_term(weight: float) -> Term:
         return cross_entropy_loss(scores.logprob, batch.supervised_mask, divisor)
 
     return Term("supervised", weight, is_demonstration, _counted("supervised_mask", "token_mean"), loss)
+
+
+def _correction(batch: Batch, cfg: CorrectionConfig) -> Tensor | None:
+    """What tokens of another policy are weighted by: [B, T]; None where the trainer's own drew them."""
+    if cfg.method == "off":
+        return None
+    drawn = (batch.old_logprob, batch.sampler_logprob, batch.policy_mask)
+    return correction_weights(*drawn, cfg.method, cfg.low, cfg.high)
 
 
 def has_advantage(sample: Sample) -> bool:

@@ -1,6 +1,13 @@
 """Recipes: validated TOML."""
 
-from truing.config.control import BootstrapConfig, EntropyConfig, GatesConfig, KlConfig, ReferenceConfig
+from truing.config.control import (
+    BootstrapConfig,
+    CorrectionConfig,
+    EntropyConfig,
+    GatesConfig,
+    KlConfig,
+    ReferenceConfig,
+)
 from truing.config.parts import EpisodeConfig, OptimizerConfig, Part, Positive, Rate
 from truing.config.reading import dotted_keys, load_recipe, resolve, to_toml
 from truing.config.recipe import Recipe, Stage
@@ -16,6 +23,7 @@ from truing.config.stages import (
 
 __all__ = [
     "BootstrapConfig",
+    "CorrectionConfig",
     "EntropyConfig",
     "EpisodeConfig",
     "GatesConfig",

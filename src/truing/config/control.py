@@ -68,6 +68,17 @@ class GatesConfig(Part):
     """What the longest possible turn costs."""
 
 
+class CorrectionConfig(Part):
+    """For a sampler that is not the trainer's policy: weights by old / sampler probability, held constant."""
+
+    method: Literal["off", "truncate", "mask", "sequence"] = "off"
+    """Cap the weight at `high`; drop tokens outside `low` and `high`; or drop whole answers by their mean."""
+    low: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """The smallest ratio that is kept."""
+    high: Annotated[float, Field(gt=1)] = 2.0
+    """The largest ratio."""
+
+
 class ReferenceConfig(Part):
     """What the KL compares with: the policy at the start of the stage, or one that follows it."""
 

@@ -4,7 +4,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from truing.config.control import BootstrapConfig, EntropyConfig, GatesConfig, KlConfig, ReferenceConfig
+from truing.config.control import (
+    BootstrapConfig,
+    CorrectionConfig,
+    EntropyConfig,
+    GatesConfig,
+    KlConfig,
+    ReferenceConfig,
+)
 from truing.config.parts import (
     ChatConfig,
     EpisodeConfig,
@@ -50,6 +57,7 @@ class Recipe(Part):
     entropy: EntropyConfig = EntropyConfig()
     bootstrap: BootstrapConfig = BootstrapConfig()
     gates: GatesConfig = GatesConfig()
+    correction: CorrectionConfig = CorrectionConfig()
     checkpoint_every: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints, of which a stage keeps the newest; 0 writes one at the end of each stage."""
 

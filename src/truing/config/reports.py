@@ -36,8 +36,8 @@ KEYS = {
 
 ENVIRONMENT = {
     "FORCE_RATE": "episode.force_rate is the share of turns that begin with forced text; this is not read",
-    "ASSIST_WARMUP": "episode.force_steps lets forced prefixes fade, [bootstrap] shows demonstrations for a while;"
-    " this is not read",
+    "ASSIST_WARMUP": "episode.force_steps lets forced prefixes fade, [bootstrap] shows demonstrations at"
+    " first; this is not read",
     "RL_DISABLE_FORCED": "forced tokens are context and never trained: there is no mode in which they are",
     "PPO_RECORD_AT_SAMPLE": "log-probabilities are recorded as tokens are drawn: there is no other mode",
     "STRICT_TRAJ_KEYS": "a number that was not recorded is an error and never 0: there is no other mode",

@@ -135,6 +135,7 @@ def policy_loss(
     *,
     objective: Objective,
     denominator: float,
+    weight_BT: Tensor | None = None,
 ) -> Tensor:
     """A micro-batch's share of the policy loss that ``objective`` describes.
 
@@ -148,6 +149,7 @@ def policy_loss(
         mask_BT: [B, T] bool, tokens under the policy term; the others may be NaN in every argument.
         objective: what to compute.
         denominator: of the whole minibatch, from ``aggregate.denominator``.
+        weight_BT: [B, T] float, what each token's loss is multiplied by; a constant.
 
     Returns:
         [] to minimise; 0 with gradient 0 for an empty mask.
@@ -162,6 +164,8 @@ def policy_loss(
         loss_BT = cispo_surrogate(logprob_BT, ratio_BT, advantage_BT, objective.max_ratio)
     else:
         loss_BT = reinforce_surrogate(logprob_BT, advantage_BT)
+    if weight_BT is not None:
+        loss_BT = loss_BT * weight_BT.detach()
     return aggregate(loss_BT, mask_BT, objective.aggregation, denominator)
 
 

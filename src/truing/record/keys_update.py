@@ -8,6 +8,7 @@ NO_CLIP = NO_RATIO + ", or the objective does not clip"
 NO_REF = "no such token has a reference log-probability"
 LATER = "inner steps after the first, or no sampled token has both log-probabilities"
 OFF = "the loss has no such term, or no sample was computed"
+NO_CORRECTION = 'correction.method = "off"'
 NO_VALUE = "there is no critic"
 NO_RETURN = "credit is not given by returns"
 
@@ -209,6 +210,25 @@ UPDATE = (
         "groups",
         "Groups of equal reward that were drawn and left out. Their rewards are in reward/mean.",
         'gates.equal_groups = "count"',
+    ),
+    Metric(
+        "correction/weight_mean",
+        "",
+        "Mean weight of policy tokens, by old ÷ sampler probability as correction.method has it; 1 where "
+        "sampler and trainer agree.",
+        NO_CORRECTION,
+    ),
+    Metric(
+        "correction/dropped_share",
+        "share",
+        "Policy tokens of weight 0 ÷ policy tokens.",
+        NO_CORRECTION,
+    ),
+    Metric(
+        "correction/effective_share",
+        "share",
+        "Effective sample size ÷ policy tokens, (Σρ)² ÷ (N Σρ²), ρ = old ÷ sampler probability, not capped.",
+        NO_CORRECTION,
     ),
     Metric("weight/kl", "", "Weight of the KL in the step.", "kl.target is not given"),
     Metric("weight/entropy", "", "Weight of the entropy bonus in the step.", "entropy.target is not given"),

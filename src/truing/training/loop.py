@@ -14,7 +14,6 @@ from truing.config import Recipe, to_toml
 from truing.envs.base import Env
 from truing.errors import RecordError
 from truing.memory import GB, watch_peak
-from truing.models.lora import training_mode
 from truing.models.score import causal_model
 from truing.record import Event, RunReader, RunWriter, compact
 from truing.training import checkpoint
@@ -188,7 +187,6 @@ class _Run:
         watch_peak(causal_model(learner.model).device)
         with self.clock.running():
             drawn = self.draw(learner, stage, step)
-            training_mode(self.session.policy)
             traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step))
             with phase("record"):
                 record, label, rows = step_record(stage, step, learner, drawn, traces, self.clock)

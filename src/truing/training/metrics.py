@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from truing.config import CorrectionConfig
+from truing.ops.correction import correction_weights, effective_share
 from truing.ops.kl import kl_k1, kl_k2, kl_k3
 from truing.ops.losses import Objective
 from truing.ops.ratios import clip_mask
@@ -120,6 +122,26 @@ def value_metrics(tokens: Tokens) -> Metrics:
     everywhere_1N = torch.ones(1, len(value_N), dtype=torch.bool)
     explained = float(explained_variance(value_N[None], returns_N[None], everywhere_1N))
     return metrics if math.isnan(explained) else metrics | {"value/explained_variance": explained}
+
+
+def correction_metrics(tokens: Tokens, cfg: CorrectionConfig) -> Metrics:
+    """How far the policy that drew the tokens is from the trainer's before an update, and what it costs."""
+    if cfg.method == "off":
+        return {}
+    weights, logs = [], []
+    for row in tokens.rows:
+        sample = row.sample
+        drawn = (sample.old_logprob[None], sample.sampler_logprob[None], sample.policy_mask[None])
+        weights.append(correction_weights(*drawn, cfg.method, cfg.low, cfg.high)[0][sample.policy_mask])
+        logs.append((sample.old_logprob - sample.sampler_logprob)[sample.policy_mask])
+    weight_N, log_N = torch.cat(weights).double(), torch.cat(logs)
+    if not len(weight_N):
+        return {}
+    return {
+        "correction/weight_mean": float(weight_N.mean()),
+        "correction/dropped_share": _share(weight_N == 0),
+        "correction/effective_share": float(effective_share(log_N)),
+    }
 
 
 def mismatch_metrics(tokens: Tokens) -> Metrics:

@@ -24,7 +24,7 @@ from truing.rollout.flatten import sample_turns
 from truing.training.gates import gate_metrics
 from truing.training.learner import Learner
 from truing.training.loss_label import LossLabel, loss_label
-from truing.training.metrics import Metrics, alignment, mismatch_metrics, step_metrics
+from truing.training.metrics import Metrics, alignment, correction_metrics, mismatch_metrics, step_metrics
 from truing.training.session import Session
 from truing.training.source import Drawn
 from truing.training.step import Trace
@@ -106,6 +106,8 @@ def step_record(
     if learner.critic is not None:
         metrics["value/head_step"] = sum(trace.head_step for trace in traces)
     metrics |= gate_metrics(tokens, learner.setting, len(traces) - len(made), drawn.equal_groups)
+    if isinstance(learner.setting.stage, PolicyStage):
+        metrics |= correction_metrics(tokens, learner.setting.correction)
     metrics |= _weights(learner.setting) | _memory(learner, traces)
     if made:
         label = loss_label(of_last, objective, loss=total, grad_norm=made[-1].grad_norms[0])

@@ -19,6 +19,7 @@ from truing.config import PolicyStage
 from truing.memory import give_back, out_of_memory
 from truing.models.critic import Critic, state_values
 from truing.models.forward import MicroBatch
+from truing.models.lora import training_mode
 from truing.models.score import score
 from truing.rng import permutation, seed_of
 from truing.training.collate import collate
@@ -51,13 +52,15 @@ class Trace:
 
 def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, ...]) -> list[Trace]:
     """Update the policy on samples; one trace per inner step, each with its samples as trained on."""
+    learner.model.eval()  # no dropout in what is compared with
     with phase("reference"):
-        samples = with_reference(samples, learner)
+        samples = with_reference(with_old(samples, learner), learner)
     with phase("value"):
         samples = with_values(samples, learner)
     samples = learner.algorithm.credit(samples, learner.setting)
     if why := too_little(samples, learner.setting):
         return [Trace(0, list(samples), held_back=why)]
+    training_mode(learner.model)
     traces = []
     for inner_step, minibatch in enumerate(minibatches(samples, learner.setting.stage, key)):
         where = f"{'/'.join(map(str, key))}, inner step {inner_step}"
@@ -109,6 +112,25 @@ def backward(
     with phase("backward"):
         torch.stack(list(parts.values())).sum().backward()
     _keep(trace, micro.samples, scores, parts)
+
+
+@torch.no_grad()
+def with_old(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
+    """Samples with the trainer's own log-probabilities before any update, where the sampler's are corrected.
+
+    Where they are not, what the sampler recorded is the old policy, and nothing is computed.
+    """
+    if learner.setting.correction.method == "off" or not isinstance(learner.setting.stage, PolicyStage):
+        return list(samples)
+    scored: dict[str, Sample] = {}
+    drawn = [sample for sample in samples if sample.kl_mask.any()]
+    for micro in learner.room.micro_batches(learner.model, drawn):
+        batch = collate(micro.samples)
+        logprob_BT = score(learner.model, batch, batch.kl_mask).logprob.cpu()
+        for b, sample in enumerate(micro.samples):
+            old = torch.where(sample.kl_mask, logprob_BT[b, : len(sample)], torch.nan)
+            scored[sample.sample_id] = replace(sample, old_logprob=old, old_source="recomputed")
+    return [scored.get(sample.sample_id, sample) for sample in samples]
 
 
 @torch.no_grad()

@@ -1,0 +1,73 @@
+"""Weights for tokens that another policy drew: the trainer's probability over the sampler's.
+
+Not the ratio of the clip: that is θ / old, and moves with every update; this is old / sampler, a constant.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from truing.ops.checks import check, check_choice
+from truing.ops.masks import zero_outside
+from truing.ops.ratios import sequence_ratio, within_bounds
+
+Method = Literal["truncate", "mask", "sequence"]
+
+
+def correction_weights(
+    old_logprob_BT: Tensor,
+    sampler_logprob_BT: Tensor,
+    mask_BT: Tensor,
+    method: Method,
+    low: float,
+    high: float,
+) -> Tensor:
+    """What each token's loss is multiplied by, ρ = π_old / π_sampler.
+
+    truncate   min(ρ, high)                              (https://fengyao.notion.site/off-policy-rl)
+    mask       ρ where low ≤ ρ ≤ high, else 0            (IcePop, https://arxiv.org/abs/2510.18855)
+    sequence   1 where low ≤ exp(mean_t log ρ) ≤ high, else 0: the whole answer
+
+    Args:
+        old_logprob_BT: [B, T] float, nats, by the trainer before the first update.
+        sampler_logprob_BT: [B, T] float, nats, as drawn.
+        mask_BT: [B, T] bool, the tokens that count; the others may be NaN.
+        method: which of the three.
+        low: the smallest ratio that is kept; ``truncate`` does not read it.
+        high: the largest ratio.
+
+    Returns:
+        [B, T] like ``old_logprob_BT``, a constant ≥ 0; 1 off the mask, and on it where both policies agree.
+    """
+    check_choice("method", method, Method)
+    check(
+        old_logprob_BT=(old_logprob_BT, "float"),
+        sampler_logprob_BT=(sampler_logprob_BT, "float"),
+        mask_BT=(mask_BT, "bool"),
+    )
+    log_BT = zero_outside((old_logprob_BT - sampler_logprob_BT).detach(), mask_BT)
+    if method == "truncate":
+        return log_BT.exp().clamp(max=high)
+    if method == "mask":
+        return torch.where(within_bounds(log_BT, low, high), log_BT.exp(), 0.0)
+    kept_BT = within_bounds(sequence_ratio(log_BT, mask_BT).log(), low, high)
+    return torch.where(kept_BT | ~mask_BT, 1.0, 0.0).to(log_BT.dtype)
+
+
+def effective_share(log_weight_N: Tensor) -> Tensor:
+    """How many tokens of the trainer's own policy these are worth, as a share of their number.
+
+    ESS / N = (Σ ρ)² / (N Σ ρ²)  (Kish 1965)
+
+    Args:
+        log_weight_N: [N] float, nats, log ρ of each token.
+
+    Returns:
+        [] float64 in (0, 1]: 1 where all are equal; NaN for N = 0.
+    """
+    check(log_weight_N=(log_weight_N, "float"))
+    weight_N = (
+        (log_weight_N.double() - log_weight_N.double().max()).exp() if len(log_weight_N) else log_weight_N
+    )
+    return weight_N.sum().double() ** 2 / (len(weight_N) * weight_N.double().square().sum())

@@ -89,6 +89,17 @@ def test_a_trunk_of_its_own_shares_what_is_frozen_and_nothing_that_is_trained(ti
     assert bool(frozen) == lora
 
 
+def test_a_trunk_of_its_own_has_no_dropout(tiny):
+    policy = add_lora(tiny.model, rank=2, alpha=4, dropout=0.5, targets="all-linear", seed=0)
+    with torch.no_grad():
+        for name, parameter in policy.named_parameters():
+            if "lora_B" in name:
+                parameter.fill_(0.1)
+    critic = shaken(Critic(policy.train(), separate=True))
+    one, two = (state_values(critic, policy, rows()) for _ in range(2))
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(one, two, strict=True))
+
+
 def test_a_head_alone_trains_two_tensors(tiny):
     critic = Critic(tiny.model, separate=False)
     assert list(critic.trainable()) == ["critic.head.weight", "critic.head.bias"]

@@ -46,9 +46,9 @@ class Critic(nn.Module):
 
 
 def _own_trunk(causal: PreTrainedModel) -> PreTrainedModel:
-    """A copy of the policy to train apart from it; what is frozen is shared, and costs nothing."""
+    """A copy of the policy to train apart from it, without dropout; what is frozen is shared."""
     shared = {id(weight): weight for weight in causal.parameters() if not weight.requires_grad}
-    return copy.deepcopy(causal, shared)
+    return copy.deepcopy(causal, shared).eval()
 
 
 @torch.no_grad()

@@ -23,35 +23,12 @@ def too_little(samples: Sequence[Sample], setting: Setting) -> str:
     trained = sum(int(sample.policy_mask.sum()) for sample in samples)
     if trained < gates.min_trained_tokens:
         return f"{trained} tokens are under the policy term, fewer than {gates.min_trained_tokens}"
-    written = sum(int(_written(sample)) for sample in samples)
+    origins = torch.cat([sample.origin for sample in samples])
+    written = int(((origins == Origin.SAMPLED) | (origins == Origin.FORCED)).sum())
     if trained < gates.min_trained_share * written:
         share = f"{trained} of {written} tokens that were sampled or forced"
         return f"{share} are under the policy term, less than {gates.min_trained_share:.0%}"
     return ""
-
-
-def gate_metrics(tokens: Tokens, setting: Setting, held_back: int, equal_groups: int) -> dict[str, float]:
-    """What the gates of a step kept out, where the recipe has any."""
-    gates, found = setting.gates, {}
-    if not isinstance(setting.stage, PolicyStage):
-        return found
-    if gates.equal_groups != "count":
-        found["gate/equal_groups"] = float(equal_groups)
-    if setting.kl.cap is not None or gates.min_trained_tokens or gates.min_trained_share:
-        found["gate/held_back"] = float(held_back)
-    if gates.min_ratio is not None or gates.max_ratio is not None:
-        (log_ratio_N,) = known(
-            log_ratio(tokens.numbers("new_logprob"), tokens.numbers("old_logprob"))[tokens.policy]
-        )
-        if len(log_ratio_N):
-            kept_N = within_bounds(log_ratio_N, gates.min_ratio, gates.max_ratio)
-            found["gate/ratio_masked_share"] = float((~kept_N).double().mean())
-    return found
-
-
-def _written(sample: Sample) -> torch.Tensor:
-    """Tokens of turns that were sampled or forced on the policy."""
-    return ((sample.origin == Origin.SAMPLED) | (sample.origin == Origin.FORCED)).sum()
 
 
 def too_far(
@@ -84,3 +61,22 @@ def too_far(
             remedy="lower the learning rate, raise kl.coef, or set kl.cap_action; checkpoints are kept",
         )
     return found if cfg.cap_action == "skip" or inner_step > 0 else ""
+
+
+def gate_metrics(tokens: Tokens, setting: Setting, held_back: int, equal_groups: int) -> dict[str, float]:
+    """What the gates of a step kept out, where the recipe has any."""
+    gates, found = setting.gates, {}
+    if not isinstance(setting.stage, PolicyStage):
+        return found
+    if gates.equal_groups != "count":
+        found["gate/equal_groups"] = float(equal_groups)
+    if setting.kl.cap is not None or gates.min_trained_tokens or gates.min_trained_share:
+        found["gate/held_back"] = float(held_back)
+    if gates.min_ratio is not None or gates.max_ratio is not None:
+        (log_ratio_N,) = known(
+            log_ratio(tokens.numbers("new_logprob"), tokens.numbers("old_logprob"))[tokens.policy]
+        )
+        if len(log_ratio_N):
+            kept_N = within_bounds(log_ratio_N, gates.min_ratio, gates.max_ratio)
+            found["gate/ratio_masked_share"] = float((~kept_N).double().mean())
+    return found

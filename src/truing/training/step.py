@@ -52,14 +52,14 @@ class Trace:
 
 def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, ...]) -> list[Trace]:
     """Update the policy on samples; one trace per inner step, each with its samples as trained on."""
+    if why := too_little(samples, learner.setting):
+        return [Trace(0, list(samples), held_back=why)]
     learner.model.eval()  # no dropout in what is compared with
     with phase("reference"):
         samples = with_reference(with_old(samples, learner), learner)
     with phase("value"):
         samples = with_values(samples, learner)
     samples = learner.algorithm.credit(samples, learner.setting)
-    if why := too_little(samples, learner.setting):
-        return [Trace(0, list(samples), held_back=why)]
     training_mode(learner.model)
     traces = []
     for inner_step, minibatch in enumerate(minibatches(samples, learner.setting.stage, key)):

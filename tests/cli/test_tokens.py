@@ -181,3 +181,15 @@ def test_a_tokenizer_that_is_not_there_is_named(run):
     assert isinstance(invoke(run).exception, ModelError)
     (run / "run.json").write_text("{}")
     assert "names no tokenizer" in str(invoke(run).exception)
+
+
+def test_values_and_returns_have_columns_where_a_critic_spoke():
+    tokens = token_list(make_row("a"), list("abcd"))
+    tokens[2] |= {"value": 0.25, "return": 0.75, "masks": ["policy", "value"]}
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(token_table(tokens, whole=False))
+    header, *shown = [line.split() for line in console.export_text().splitlines()]
+    assert header[-3:] == ["value", "return", "advantage"]
+    (line,) = [words for words in shown if words[:2] == ["2", "2"]]
+    assert line[-3:] == ["0.25", "0.75", "-1"]
+    assert "value" in line

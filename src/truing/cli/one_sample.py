@@ -60,6 +60,7 @@ def facts(step: StepRow, row: SampleRow) -> dict[str, Any]:
         "task_id": sample.task_id,
         "status": str(row.status),
         "reward": sample.reward,
+        "truncated": sample.truncated,
         "reward_parts": dict(row.reward_parts),
         "computed": bool(row.new_logprob.isfinite().any()),  # not where no term of the loss has a gradient
     }
@@ -74,6 +75,8 @@ def token_list(row: SampleRow, texts: Sequence[str]) -> list[dict[str, Any]]:
         "new": row.new_logprob,
         "ref": sample.ref_logprob,
         "ratio": (row.new_logprob - sample.old_logprob).exp(),
+        "value": sample.value,
+        "return": sample.returns,
         "advantage": sample.advantage,
     }
     return [

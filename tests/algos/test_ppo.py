@@ -129,7 +129,7 @@ def test_whitening_keeps_the_outcome_of_a_trajectory():
     assert min(at(good, "advantage")) > 0 > max(at(bad, "advantage"))
     both = torch.tensor(at(good, "advantage") + at(bad, "advantage"))
     assert both.mean().abs() < 1e-6
-    assert both.std() == pytest.approx(1.0)
+    assert both.std() == pytest.approx(1.0, rel=1e-3)
     assert at(good, "returns") == [1.0, 1.0]
 
 

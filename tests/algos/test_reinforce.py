@@ -11,9 +11,8 @@ from samples import demo, episode, sample, weighted_terms
 from truing.algos import ALGORITHMS, Setting
 from truing.config import KlConfig, ReinforceConfig, RlooConfig
 from truing.contract import SamplingContract
-from truing.errors import ContractError
 from truing.training.collate import collate
-from truing.types import Scores
+from truing.types import Excluded, Origin, Scores
 
 REINFORCE, RLOO = ALGORITHMS["reinforce"], ALGORITHMS["rloo"]
 RATES = {"steps": 1, "learning_rate": 1e-3}
@@ -52,13 +51,39 @@ def test_whitening_is_over_all_tokens_of_the_step():
     rows = [sample([1], [5], name="a", reward=1.0), sample([1], [5, 6], name="b", reward=4.0)]
     credited = REINFORCE.credit(rows, reinforce(baseline="none", whiten=True))
     # 1, 4, 4: mean 3, deviation √3
-    expected = [[round(-2 / 3**0.5, 5)], [round(1 / 3**0.5, 5)] * 2]
+    deviation = 3**0.5 + 1e-4
+    expected = [[round(-2 / deviation, 5)], [round(1 / deviation, 5)] * 2]
     assert trained(credited) == expected
 
 
-def test_a_single_rollout_has_no_others():
-    with pytest.raises(ContractError, match="group of one"):
-        REINFORCE.credit([sample([1], [5], reward=1.0)], reinforce())
+def test_a_single_rollout_has_no_others_and_no_advantage():
+    """All others of its step failed: there is nothing to compare with."""
+    assert trained(REINFORCE.credit([sample([1], [5, 6], reward=1.0)], reinforce())) == [[0.0, 0.0]]
+    with pytest.raises(ValidationError, match="there is one"):
+        ReinforceConfig(**RATES, prompts_per_step=1, group_size=1)
+
+
+def test_an_attempt_that_chose_nothing_counts_with_what_it_earned():
+    nothing = sample([1], [5], name="b", reward=1.0)
+    off = torch.zeros_like(nothing.policy_mask)
+    nothing = dataclasses.replace(
+        nothing,
+        origin=torch.where(nothing.policy_mask, Origin.FORCED, nothing.origin).to(torch.uint8),
+        excluded=torch.full_like(nothing.excluded, Excluded.NOT_SAMPLED),
+        policy_mask=off,
+        kl_mask=off,
+        value_mask=off,
+    )
+    rows = [sample([1], [5], name=name, reward=reward) for name, reward in (("a", 0.0), ("c", 1.0))]
+    assert trained(REINFORCE.credit([rows[0], nothing, rows[1]], reinforce())) == [[-1.0], [], [0.5]]
+
+
+def test_rounding_is_not_whitened_into_a_signal():
+    rows = [sample([1], [5], name=f"r{i}", reward=1e-8 * i) for i in range(4)]
+    credited = REINFORCE.credit(rows, reinforce(baseline="none", whiten=True))
+    assert max(abs(x) for of_row in trained(credited) for x in of_row) < 1e-3
+    alone = REINFORCE.credit(rows[3:], reinforce(baseline="none", whiten=True))
+    assert alone[0].advantage[-1].item() == pytest.approx(3e-8)
 
 
 def test_leave_one_out_is_polgrads():

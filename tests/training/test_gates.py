@@ -19,12 +19,13 @@ from truing.training.step import train_step
 from truing.types import Excluded, Scores
 
 
-def test_a_ratio_out_of_bounds_gives_no_gradient_and_is_still_counted():
+@pytest.mark.parametrize("objective", ["dapo", "grpo"])
+def test_a_ratio_out_of_bounds_gives_no_gradient_and_is_still_counted(objective):
     """Ratios 3, 1 and 0.2 of one answer: the middle token alone pulls, divided by all three."""
     row = sample([1], [5, 6, 7], reward=1.0)
     row = dataclasses.replace(row, advantage=torch.where(row.policy_mask, -1.0, torch.nan))
     new = torch.tensor([[0.0, -1 + math.log(3), -1.0, -1 + math.log(0.2)]], requires_grad=True)
-    cfg = GRPO.model_copy(update={"objective": "dapo"})
+    cfg = GRPO.model_copy(update={"objective": objective})
     setting = Setting(cfg, gates=GatesConfig(min_ratio=0.5, max_ratio=2.0))
     weighted_terms(ALGORITHMS["grpo"], setting, [row], Scores(new, new, new))["policy"].backward()
     assert new.grad[0].tolist() == pytest.approx([0, 0, 1 / 3, 0])
@@ -109,3 +110,13 @@ def test_a_run_records_what_its_gates_kept_out(mini, tmp_path):
     assert all("fewer than 1000000" in text for text in told)
     digests = {e.payload["weight_digest"] for e in reader.events() if e.kind == "checkpoint"}
     assert digests == {reader.run()["trainable_digest"]}
+
+
+@pytest.mark.parametrize("action", ["skip", "stop"])
+def test_demonstrations_alone_have_no_distance_from_the_reference(mini, tmp_path, action):
+    """Groups of equal reward are not computed, demonstrations beside them are: they are still trained on."""
+    table = mini(stages=["grpo"], kl={"cap": 5.0, "cap_action": action}, bootstrap={"steps": 3})
+    run = truing.train(table, rewards=[lambda rollout, task: 0.0], out=tmp_path / "run").run
+    for row in RunReader(run).steps():
+        assert row.metrics["gate/held_back"] == 0
+        assert row.metrics["grad/norm"] > 0

@@ -96,8 +96,12 @@ def test_attempts_that_were_cut_are_in_the_baseline_and_trained_on_as_declared(m
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kl": {"coef": 0.1}, "gates": {"equal_groups": "drop"}}, "kl.coef needs groups"),
-        ({"entropy": {"coef": 0.1}, "gates": {"equal_groups": "drop"}}, "entropy needs groups"),
+        ({"kl": {"coef": 0.1}, "gates": {"equal_groups": "drop"}}, "with kl.coef a group"),
+        ({"kl": {"coef": 0.1, "where": "reward"}, "gates": {"equal_groups": "drop"}}, "with kl.coef a group"),
+        ({"entropy": {"coef": 0.1}, "gates": {"equal_groups": "resample"}}, "with entropy a group"),
+        ({"gates": {"equal_groups": "drop", "truncated": "penalize"}}, "penalize"),
+        ({"gates": {"equal_groups": "drop", "overlong_tokens": 2}}, "overlong_tokens"),
+        ({"grpo": {"advantage_per": "turn"}, "gates": {"equal_groups": "drop"}}, "advantage_per"),
         (
             {
                 "stages": ["ppo"],
@@ -111,4 +115,4 @@ def test_attempts_that_were_cut_are_in_the_baseline_and_trained_on_as_declared(m
 def test_groups_that_something_needs_are_not_left_out(mini, changes, message):
     with pytest.raises(RecipeError, match=message):
         resolve(mini(**changes))
-    resolve(mini(kl={"coef": 0.1, "where": "reward"}, gates={"equal_groups": "drop"}))
+    resolve(mini(gates={"equal_groups": "drop", "truncated": "mask"}))

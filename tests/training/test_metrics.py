@@ -120,7 +120,7 @@ def test_tokens_are_counted_by_origin_and_by_use():
             "tokens/origin_share/forced": 1 / 8,
             "tokens/origin_share/sampled": 2 / 8,
             "tokens/origin_share/demo": 1 / 8,
-            "length/mean": 1.5,
+            "length/mean": 2.0,
             "length/max": 2,
         }
     )

@@ -12,8 +12,12 @@ from torch.nn.utils.rnn import pad_sequence
 from truing.algos.base import Setting
 from truing.config import GatesConfig, KlConfig
 from truing.ops.kl import kl
+from truing.ops.returns import whiten
 from truing.ops.shaping import overlong
 from truing.types import Sample
+
+WHITEN_EPS = 1e-4
+"""Reward units, as for groups: what float32 leaves of equal log-probabilities is far below it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +46,15 @@ class Chains:
     def stream(self, name: str) -> Tensor:
         """A stream of the samples: [R, T], 0 in the padding."""
         return _joined(self.rollouts, name)
+
+    def of_trained(self, advantage_RT: Tensor, *, whitened: bool) -> Tensor:
+        """Advantages of trained tokens, NaN elsewhere; at will with mean 0 and deviation 1 over all of them.
+
+        A single token has no deviation and stays as it is. Deviations of rounding are not made into signal.
+        """
+        if whitened and self.trained_RT.sum() > 1:
+            advantage_RT = whiten(advantage_RT, self.trained_RT, eps=WHITEN_EPS)
+        return advantage_RT.masked_fill(~self.trained_RT, torch.nan)
 
     def written(self, samples: Sequence[Sample], **streams_RT: Tensor) -> list[Sample]:
         """The samples in their order, each with its part of streams [R, T]."""

@@ -11,7 +11,7 @@ from truing.algos.chains import Chains
 from truing.algos.policy import policy_algorithm, policy_terms
 from truing.algos.terms import value_term
 from truing.config import PpoConfig
-from truing.ops.returns import gae, whiten
+from truing.ops.returns import gae
 from truing.types import Sample
 
 
@@ -26,10 +26,8 @@ def credit(samples: Sequence[Sample], setting: Setting) -> list[Sample]:
     advantage_RT, returns_RT = gae(
         chains.reward_RT, value_RT, chains.mask_RT, _after_the_end(chains, cfg), cfg.gamma, cfg.lam
     )
-    if cfg.whiten:
-        advantage_RT = whiten(advantage_RT, chains.trained_RT)
-    trained_RT = advantage_RT.masked_fill(~chains.trained_RT, torch.nan)
-    return chains.written(samples, advantage=trained_RT, returns=returns_RT)
+    advantage_RT = chains.of_trained(advantage_RT, whitened=cfg.whiten)
+    return chains.written(samples, advantage=advantage_RT, returns=returns_RT)
 
 
 def _after_the_end(chains: Chains, cfg: PpoConfig) -> Tensor:

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from truing.algos.base import Setting
-from truing.algos.chains import Chains
+from truing.algos.chains import Chains, by_rollout
+from truing.algos.groups import rewards_and_groups
 from truing.algos.policy import policy_algorithm
 from truing.ops.advantages import leave_one_out
-from truing.ops.returns import discounted_returns, whiten
+from truing.ops.returns import discounted_returns
 from truing.types import Sample
 
 
@@ -19,15 +20,16 @@ def credit(samples: Sequence[Sample], setting: Setting) -> list[Sample]:
     returns_RT = discounted_returns(chains.reward_RT, chains.mask_RT, cfg.gamma)
     advantage_RT = returns_RT
     if cfg.baseline == "step":
-        advantage_RT = returns_RT - mean_of_others(chains.reward_RT.sum(dim=1))[:, None]
-    if cfg.whiten:
-        advantage_RT = whiten(advantage_RT, chains.trained_RT)
-    trained_RT = advantage_RT.masked_fill(~chains.trained_RT, torch.nan)
-    return chains.written(samples, advantage=trained_RT, returns=returns_RT)
+        rewards_R, _ = rewards_and_groups(by_rollout(samples), setting)
+        advantage_RT = returns_RT - mean_of_others(rewards_R)[:, None]
+    advantage_RT = chains.of_trained(advantage_RT, whitened=cfg.whiten)
+    return chains.written(samples, advantage=advantage_RT, returns=returns_RT)
 
 
 def mean_of_others(rewards_R: Tensor) -> Tensor:
-    """The mean of all rewards but one's own: [R]."""
+    """The mean of all rewards but one's own: [R]; one's own where there is no other, and so no advantage."""
+    if len(rewards_R) == 1:
+        return rewards_R
     return rewards_R - leave_one_out(rewards_R, torch.zeros(len(rewards_R), dtype=torch.long))
 
 

@@ -17,19 +17,18 @@ from truing.types import Batch, Sample, Scores
 def policy_term(objective: Objective, gates: GatesConfig, correction: CorrectionConfig) -> Term:
     """The objective's surrogate over the tokens of the policy mask, less those whose ratio is off bounds.
 
-    Denominators count the mask as it is before, so a token that is left out adds 0.
+    A token that is left out adds 0, and still counts in lengths, denominators and its sequence's ratio.
     """
 
     def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
-        log_ratio_BT = log_ratio(scores.logprob.detach(), batch.old_logprob)
         return policy_loss(
             scores.logprob,
             batch.old_logprob,
             batch.advantage,
-            batch.policy_mask & within_bounds(log_ratio_BT, gates.min_ratio, gates.max_ratio),
+            batch.policy_mask,
             objective=objective,
             denominator=divisor,
-            weight_BT=_correction(batch, correction),
+            weight_BT=_weights(batch, scores, gates, correction),
         )
 
     return Term("policy", 1.0, has_advantage, _counted("policy_mask", objective.aggregation), loss)
@@ -82,12 +81,17 @@ def supervised_term(weight: float) -> Term:
     return Term("supervised", weight, is_demonstration, _counted("supervised_mask", "token_mean"), loss)
 
 
-def _correction(batch: Batch, cfg: CorrectionConfig) -> Tensor | None:
-    """What tokens of another policy are weighted by: [B, T]; None where the trainer's own drew them."""
-    if cfg.method == "off":
-        return None
+def _weights(batch: Batch, scores: Scores, gates: GatesConfig, correction: CorrectionConfig) -> Tensor | None:
+    """What each token's policy loss is multiplied by, [B, T]: 0 where its ratio is off bounds; None for 1."""
+    weight_BT = None
+    if gates.min_ratio is not None or gates.max_ratio is not None:
+        log_ratio_BT = log_ratio(scores.logprob.detach(), batch.old_logprob)
+        weight_BT = within_bounds(log_ratio_BT, gates.min_ratio, gates.max_ratio).to(log_ratio_BT.dtype)
+    if correction.method == "off":
+        return weight_BT
     drawn = (batch.old_logprob, batch.sampler_logprob, batch.policy_mask)
-    return correction_weights(*drawn, cfg.method, cfg.low, cfg.high)
+    corrected_BT = correction_weights(*drawn, correction.method, correction.low, correction.high)
+    return corrected_BT if weight_BT is None else corrected_BT * weight_BT
 
 
 def has_advantage(sample: Sample) -> bool:

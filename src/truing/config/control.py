@@ -22,7 +22,7 @@ class KlConfig(Part):
     """Rollouts over which `coef` changes by at most a fifth on its way to the target."""
 
     cap: Rate | None = None
-    """Nats per token (k3, over what was drawn) beyond which no update is made; not given, there is none."""
+    """Nats per token (k3, over what was computed) beyond which no update is made; not given, no cap."""
     cap_action: Literal["stop_epochs", "skip", "stop"] = "stop_epochs"
     """Beyond the cap: drop the later updates of the step, or all from this one on, or end the run."""
 

@@ -71,10 +71,19 @@ class Recipe(Part):
                 raise ValueError(
                     f"{stage} learns from groups of equal reward too: gates.equal_groups must be count"
                 )
-        terms = {"kl.coef": self.kl.coef > 0 and self.kl.where == "loss", "entropy": self.entropy.active}
-        for name, active in terms.items():
-            if active and self.gates.equal_groups == "drop":
-                raise ValueError(f'the term of {name} needs groups of equal reward: they cannot be "drop"ped')
+        reasons = {
+            "kl.coef": self.kl.coef > 0,
+            "entropy": self.entropy.active,
+            'gates.truncated = "penalize"': self.gates.truncated == "penalize",
+            "gates.overlong_tokens": self.gates.overlong_tokens > 0,
+            'grpo.advantage_per = "turn"': self.grpo is not None and self.grpo.advantage_per == "turn",
+        }
+        for name, active in reasons.items():
+            if active:
+                raise ValueError(
+                    f"with {name} a group whose attempts earned the same still teaches: gates.equal_groups"
+                    " must be count"
+                )
         return self
 
     def stage(self, name: str) -> Any:

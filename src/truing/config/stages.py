@@ -130,3 +130,12 @@ class ReinforceConfig(PolicyStage):
     """Subtracted from every return: the mean reward of the step's other rollouts, or nothing."""
     whiten: bool = False
     """Whether advantages are brought to mean 0 and deviation 1 over all trained tokens of the step."""
+
+    @model_validator(mode="after")
+    def _others(self) -> "ReinforceConfig":
+        """Refuse a baseline of others where there are none."""
+        if self.baseline == "step" and self.prompts_per_step * self.group_size == 1:
+            raise ValueError(
+                'baseline = "step" compares with other attempts, and there is one: draw more, or "none"'
+            )
+        return self

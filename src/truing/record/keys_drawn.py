@@ -46,8 +46,13 @@ DRAWN = (
         "only one of them has counts as unequal. Must be exactly 1.",
         "nothing was sampled",
     ),
-    Metric("length/mean", "tokens/sample", "Mean number of SAMPLED or DEMO tokens of a sample.", ""),
-    Metric("length/max", "tokens/sample", "Largest number of SAMPLED or DEMO tokens of a sample.", ""),
+    Metric(
+        "length/mean",
+        "tokens/sample",
+        "Mean number of SAMPLED or DEMO tokens of a sample; demonstrations beside rollouts do not count.",
+        "",
+    ),
+    Metric("length/max", "tokens/sample", "The largest such number.", ""),
     Metric(
         "truncated/share", "share", "Rollouts with a reward that were cut off ÷ those with one.", NO_REWARD
     ),

@@ -107,9 +107,8 @@ def load(checkpoint: Path, tables: Tables, optimizer: torch.optim.Optimizer) -> 
     moments = _read(checkpoint / "optimizer.safetensors")
     for name, weight in _moved(tables, optimizer).items():
         if f"{name}/step" in moments:
-            optimizer.state[weight] = {
-                key: moments[f"{name}/{key}"].to(_home(weight, key)) for key in MOMENTS
-            }
+            # fused AdamW keeps its step counts beside the weights
+            optimizer.state[weight] = {key: moments[f"{name}/{key}"].to(weight.device) for key in MOMENTS}
 
 
 def load_table(checkpoint: Path, name: str, table: Mapping[str, Tensor]) -> None:
@@ -170,8 +169,3 @@ def _moved(tables: Tables, optimizer: torch.optim.Optimizer) -> dict[str, Tensor
     """What the optimiser moves, by name; a reference is not."""
     moved = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
     return {name: w for table in tables.values() for name, w in table.items() if id(w) in moved}
-
-
-def _home(parameter: Tensor, key: str) -> torch.device:
-    """AdamW keeps its step counts on the CPU."""
-    return torch.device("cpu") if key == "step" else parameter.device

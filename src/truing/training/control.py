@@ -38,8 +38,7 @@ class Control:
         kl_coef, entropy_coef = self.kl_coef, self.entropy_coef
         if kl.target is not None and "kl_all/k3" in metrics:
             kl_coef = kl_controller(kl_coef, metrics["kl_all/k3"], kl.target, rollouts, kl.horizon)
-        if entropy.target is not None and "entropy/contract" in metrics:
-            entropy_coef = entropy_controller(
-                entropy_coef, metrics["entropy/contract"], entropy.target, entropy.step
-            )
+        measured = metrics.get("entropy/contract", metrics.get("entropy/drawn"))  # where nothing was computed
+        if entropy.target is not None and measured is not None:
+            entropy_coef = entropy_controller(entropy_coef, measured, entropy.target, entropy.step)
         return Control(kl_coef, entropy_coef)

@@ -51,7 +51,8 @@ def too_far(
         for sample in samples
         if sample.sample_id in logprob
     ]
-    if not apart or (kl := float(torch.cat(apart).mean())) <= cfg.cap:
+    apart_N = torch.cat(apart) if apart else torch.empty(0)
+    if not len(apart_N) or (kl := float(apart_N.mean())) <= cfg.cap:  # demonstrations alone have none
         return ""
     found = f"the policy is {kl:.3g} nats per token from its reference, more than kl.cap = {cfg.cap:g}"
     if cfg.cap_action == "stop":

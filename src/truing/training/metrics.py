@@ -20,7 +20,7 @@ from truing.outcomes import Status
 from truing.record.rows import SampleRow
 from truing.training.episode_metrics import episode_metrics
 from truing.training.tokens import Tokens, known
-from truing.types import Origin
+from truing.types import Origin, Sample
 
 Metrics = dict[str, float]
 
@@ -66,6 +66,8 @@ def token_metrics(tokens: Tokens) -> Metrics:
     trained = int(tokens.trained.sum())
     answer_N = tokens.sampled | (tokens.origin == Origin.DEMO)
     lengths = torch.bincount(tokens.row[answer_N], minlength=len(tokens.rows)).double()
+    if tokens.sampled.any():  # demonstrations beside what was drawn are nobody's answers
+        lengths = lengths[torch.tensor([not _only_shown(row.sample) for row in tokens.rows])]
     metrics = {f"tokens/origin_share/{o.name.lower()}": count[o] / len(answer_N) for o in Origin}
     metrics |= {
         "tokens/sampled": float(count[Origin.SAMPLED]),
@@ -78,6 +80,11 @@ def token_metrics(tokens: Tokens) -> Metrics:
     if written:
         metrics["tokens/learnable_share"] = trained / written
     return metrics
+
+
+def _only_shown(sample: Sample) -> bool:
+    """Whether nobody drew this: a demonstration that was no rollout of the policy, and has no reward."""
+    return bool(sample.supervised_mask.any()) and math.isnan(sample.reward)
 
 
 def policy_metrics(tokens: Tokens, objective: Objective) -> Metrics:
@@ -129,14 +136,13 @@ def correction_metrics(tokens: Tokens, cfg: CorrectionConfig) -> Metrics:
     if cfg.method == "off":
         return {}
     weights, logs = [], []
-    for row in tokens.rows:
-        sample = row.sample
+    for sample in [row.sample for row in tokens.rows if row.sample.old_source == "recomputed"]:
         drawn = (sample.old_logprob[None], sample.sampler_logprob[None], sample.policy_mask[None])
         weights.append(correction_weights(*drawn, cfg.method, cfg.low, cfg.high)[0][sample.policy_mask])
         logs.append((sample.old_logprob - sample.sampler_logprob)[sample.policy_mask])
-    weight_N, log_N = torch.cat(weights).double(), torch.cat(logs)
-    if not len(weight_N):
+    if not any(map(len, logs)):
         return {}
+    weight_N, log_N = torch.cat(weights).double(), torch.cat(logs)
     return {
         "correction/weight_mean": float(weight_N.mean()),
         "correction/dropped_share": _share(weight_N == 0),
@@ -163,9 +169,10 @@ def entropy_metrics(tokens: Tokens) -> Metrics:
 
     Both are of computed samples alone; what the sampler said of its draws estimates the first over all.
     """
+    chosen_N = tokens.policy if tokens.policy.any() else tokens.trained  # not of demonstrations beside it
     values = {
-        "entropy/contract": tokens.numbers("entropy")[tokens.trained],
-        "entropy/raw": tokens.numbers("raw_entropy")[tokens.trained],
+        "entropy/contract": tokens.numbers("entropy")[chosen_N],
+        "entropy/raw": tokens.numbers("raw_entropy")[chosen_N],
         "entropy/drawn": -tokens.numbers("sampler_logprob")[tokens.sampled],
     }
     known_values = {name: known(value_N)[0] for name, value_N in values.items()}

@@ -100,12 +100,13 @@ def step_record(
         "loss/total": total,
         "lr": learner.optimizer.param_groups[0]["lr"],
     }
-    made = [trace for trace in traces if not trace.held_back]
+    made = [trace for trace in computed if not trace.held_back]
+    held_back = sum(bool(trace.held_back) for trace in traces)
     if made:
         metrics |= dict(zip(("grad/norm", "grad/critic_norm"), made[-1].grad_norms, strict=False))
     if learner.critic is not None:
         metrics["value/head_step"] = sum(trace.head_step for trace in traces)
-    metrics |= gate_metrics(tokens, learner.setting, len(traces) - len(made), drawn.equal_groups)
+    metrics |= gate_metrics(tokens, learner.setting, held_back, drawn.equal_groups)
     if isinstance(learner.setting.stage, PolicyStage):
         metrics |= correction_metrics(tokens, learner.setting.correction)
     metrics |= _weights(learner.setting) | _memory(learner, traces)

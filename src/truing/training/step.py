@@ -154,7 +154,7 @@ def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
     if learner.critic is None:
         return list(samples)
     valued: dict[str, Sample] = {}
-    chosen = [sample for sample in samples if sample.value_mask.any()]
+    chosen = [sample for sample in samples if sample.value_mask.any() or sample.truncated]
     for micro in learner.room.micro_batches(learner.model, chosen):
         values = state_values(learner.critic, learner.model, micro.samples)
         for sample, value in zip(micro.samples, values, strict=True):

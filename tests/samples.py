@@ -40,19 +40,24 @@ def sample(prompt: list[int], answer: list[int], *, name: str = "s", group: str 
     )
 
 
+def written_by(row: Sample, origin: torch.Tensor) -> Sample:
+    """The sample with other origins, and the masks that follow from them."""
+    on = origin == Origin.SAMPLED
+    return dataclasses.replace(
+        row,
+        origin=origin.to(torch.uint8),
+        excluded=torch.where(on, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8),
+        policy_mask=on,
+        kl_mask=on,
+        value_mask=on,
+        supervised_mask=origin == Origin.DEMO,
+    )
+
+
 def demo(prompt: list[int], answer: list[int], name: str) -> Sample:
     """A one-turn demonstration."""
     row = sample(prompt, answer, name=name)
-    off = torch.zeros_like(row.policy_mask)
-    return dataclasses.replace(
-        row,
-        origin=torch.where(row.policy_mask, Origin.DEMO, row.origin).to(torch.uint8),
-        excluded=torch.full_like(row.excluded, Excluded.NOT_SAMPLED),
-        policy_mask=off,
-        kl_mask=off,
-        value_mask=off,
-        supervised_mask=row.policy_mask,
-    )
+    return written_by(row, torch.where(row.policy_mask, Origin.DEMO, row.origin))
 
 
 def episode(name: str, reward: float, shares, *, cut=()) -> list[Sample]:

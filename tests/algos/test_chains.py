@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from samples import episode, sample
+from samples import episode, sample, written_by
 
 from truing.algos import Setting
 from truing.algos.chains import Chains, earned, kl_cost, shaped_reward
@@ -31,10 +31,7 @@ def test_tokens_after_the_last_choice_earn_nothing():
     row = sample([1, 2], [5, 6, 7], reward=2.0)
     origin = row.origin.clone()
     origin[-1] = Origin.TOOL
-    off = origin == Origin.SAMPLED
-    why = torch.where(off, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8)
-    row = dataclasses.replace(row, origin=origin, policy_mask=off, kl_mask=off, value_mask=off, excluded=why)
-    assert earned([row], OFF).tolist() == [0, 0, 0, 2.0, 0]
+    assert earned([written_by(row, origin)], OFF).tolist() == [0, 0, 0, 2.0, 0]
 
 
 @pytest.mark.parametrize("cut", [(), (1,), (2,)])
@@ -49,23 +46,13 @@ def test_a_turn_without_a_choice_gives_its_share_to_the_choice_before_it():
     (row,) = episode("a", 2.0, (0.5, 1.0))
     origin = row.origin.clone()
     origin[-1] = Origin.FORCED
-    on = origin == Origin.SAMPLED
-    why = torch.where(on, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8)
-    row = dataclasses.replace(row, origin=origin, policy_mask=on, kl_mask=on, value_mask=on, excluded=why)
-    assert earned([row], OFF)[on].tolist() == [0.5 + 1.0 + 0.5]
+    row = written_by(row, origin)
+    assert earned([row], OFF)[row.value_mask].tolist() == [0.5 + 1.0 + 0.5]
 
 
 def test_where_nothing_was_chosen_nothing_is_earned():
     row = sample([1, 2], [5], reward=2.0)
-    off = torch.zeros_like(row.policy_mask)
-    forced = dataclasses.replace(
-        row,
-        origin=torch.where(row.policy_mask, Origin.FORCED, row.origin).to(torch.uint8),
-        excluded=torch.full_like(row.excluded, Excluded.NOT_SAMPLED),
-        policy_mask=off,
-        kl_mask=off,
-        value_mask=off,
-    )
+    forced = written_by(row, torch.where(row.policy_mask, Origin.FORCED, row.origin))
     assert earned([forced], OFF).tolist() == [0, 0, 0]
 
 

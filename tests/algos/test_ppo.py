@@ -6,7 +6,7 @@ import math
 import polgrad
 import pytest
 import torch
-from samples import episode, sample, weighted_terms
+from samples import episode, sample, weighted_terms, written_by
 
 from truing.algos import ALGORITHMS, Setting
 from truing.config import KlConfig, PpoConfig
@@ -65,9 +65,7 @@ def test_what_others_wrote_takes_no_time():
     row = sample([1], [5, 6, 7], reward=1.0)
     origin = row.origin.clone()
     origin[2] = Origin.TOOL
-    on = origin == Origin.SAMPLED
-    why = torch.where(on, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8)
-    gap = dataclasses.replace(row, origin=origin, policy_mask=on, kl_mask=on, value_mask=on, excluded=why)
+    gap = written_by(row, origin)
     how = setting(gamma=0.5, lam=0.5)
     (one,) = PPO.credit([valued(gap, [0.2, 0.4])], how)
     (other,) = PPO.credit([valued(sample([1], [5, 6], reward=1.0), [0.2, 0.4])], how)

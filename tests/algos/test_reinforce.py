@@ -6,13 +6,13 @@ import polgrad
 import pytest
 import torch
 from pydantic import ValidationError
-from samples import demo, episode, sample, weighted_terms
+from samples import demo, episode, sample, weighted_terms, written_by
 
 from truing.algos import ALGORITHMS, Setting
 from truing.config import KlConfig, ReinforceConfig, RlooConfig
 from truing.contract import SamplingContract
 from truing.training.collate import collate
-from truing.types import Excluded, Origin, Scores
+from truing.types import Origin, Scores
 
 REINFORCE, RLOO = ALGORITHMS["reinforce"], ALGORITHMS["rloo"]
 RATES = {"steps": 1, "learning_rate": 1e-3}
@@ -65,15 +65,7 @@ def test_a_single_rollout_has_no_others_and_no_advantage():
 
 def test_an_attempt_that_chose_nothing_counts_with_what_it_earned():
     nothing = sample([1], [5], name="b", reward=1.0)
-    off = torch.zeros_like(nothing.policy_mask)
-    nothing = dataclasses.replace(
-        nothing,
-        origin=torch.where(nothing.policy_mask, Origin.FORCED, nothing.origin).to(torch.uint8),
-        excluded=torch.full_like(nothing.excluded, Excluded.NOT_SAMPLED),
-        policy_mask=off,
-        kl_mask=off,
-        value_mask=off,
-    )
+    nothing = written_by(nothing, torch.where(nothing.policy_mask, Origin.FORCED, nothing.origin))
     rows = [sample([1], [5], name=name, reward=reward) for name, reward in (("a", 0.0), ("c", 1.0))]
     assert trained(REINFORCE.credit([rows[0], nothing, rows[1]], reinforce())) == [[-1.0], [], [0.5]]
 

@@ -42,7 +42,7 @@ def test_the_recipes_of_the_project_resolve(name):
         ("name=two words", ("name",), "two words"),
         ('name="quoted"', ("name",), "quoted"),
         ("model.name=smollm2-135m", ("model", "name"), "smollm2-135m"),
-        ("model.name=", ("model", "name"), ""),
+        ("model.name=''", ("model", "name"), ""),
         ('stages=["grpo"]', ("stages",), ("grpo",)),
         ("lora.rank=4", ("lora", "rank"), 4),
         ('lora.targets=["q_proj"]', ("lora", "targets"), ["q_proj"]),
@@ -65,6 +65,15 @@ def test_an_override_is_a_toml_value_at_a_dotted_key(toml, override, key, value)
 def test_later_overrides_win_and_may_replace_a_value_by_a_table(toml):
     recipe = load_recipe(toml, ["lora=false", "lora.rank=4", "seed=1", "seed=2"])
     assert (recipe.lora.rank, recipe.seed) == (4, 2)
+
+
+def test_an_override_without_a_value_takes_the_key_out(toml):
+    recipe = load_recipe(
+        toml, ["sampling.max_new_tokens=9", "sampling.max_new_tokens=", "lora=", "env.kinds="]
+    )
+    assert (recipe.sampling.max_new_tokens, recipe.lora, "kinds" in recipe.env) == (128, False, False)
+    with pytest.raises(RecipeError, match=r"did you mean sampling\.max_new_tokens"):
+        load_recipe(toml, ["sampling.max_new_token="])
 
 
 def test_an_override_changes_nothing_else(toml):

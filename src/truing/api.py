@@ -21,10 +21,12 @@ from truing.record import RunReader
 from truing.rewards import RewardFn, Rewards
 from truing.rollout.collect import Scene
 from truing.training.evaluate import Evaluation
-from truing.training.loop import Result, Watch, run
 from truing.training.recording import check_judged
 from truing.training.restore import restore_weights
+from truing.training.result import Result
+from truing.training.run import run
 from truing.training.session import open_session
+from truing.training.telling import Watch
 
 AnyRecipe = str | Path | Mapping[str, Any] | Recipe
 

@@ -54,6 +54,13 @@ class Display:
         shown = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
         self.console.print(f"  {stage} {step + 1}: {what}: {shown}", markup=False, soft_wrap=True)
 
+    def on_rollback(self, stage: str, step: int, to: int, reason: str, kept: str, **_: Any) -> None:
+        """A guard undid steps."""
+        told = f"  {stage} {step + 1}: rolled back to the state after {to} steps, for {reason}"
+        self.console.print(f"{told}; what was undone is in {kept}", markup=False, soft_wrap=True)
+        if self.bar is not None:
+            self.progress.update(self.bar, completed=to)
+
     def on_resumed(self, stage: str, step: int) -> None:
         """Where an interrupted run goes on."""
         self.console.print(f"resumed after {step} steps of {stage}")

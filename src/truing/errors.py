@@ -9,8 +9,10 @@ TruingError                     exit code 2; the message says what, got, expecte
 ├── JudgeUnavailable            a judge that cannot be reached, or says no score
 ├── SkipGroup                   the same, where the recipe declares that the group is then left out
 ├── RolloutError                attempts of which none can be trained on, or evaluated
-├── NonFiniteError              a loss or gradient that is NaN or infinite
+├── Unstable                    a step that a guard may undo
+│   └── NonFiniteError          a loss or gradient that is NaN or infinite
 ├── GateError                   a bound of the recipe at which the run is to end
+├── GuardError                  rollbacks that did not help
 └── RecordError                 a run directory, a segment, a checkpoint, a full disk
 """
 
@@ -50,12 +52,20 @@ class RewardError(TruingError):
     """Raised where a reward function fails; carries the sample that caused it."""
 
 
-class NonFiniteError(TruingError):
+class Unstable(TruingError):
+    """Raised where a step went beyond what its recipe allows; a guard sets the run back, else it ends."""
+
+
+class NonFiniteError(Unstable):
     """Raised before an update would spread NaN or infinity; names step, parameter and cause."""
 
 
 class GateError(TruingError):
     """Raised where a run went beyond a bound at which its recipe says that it ends."""
+
+
+class GuardError(TruingError):
+    """Raised where a stage stayed unstable through all its rollbacks; names the report."""
 
 
 class RecordError(TruingError):

@@ -49,8 +49,9 @@ A recipe is a TOML file that decides everything about a run. This is a whole one
 
 `truing train digits.toml` runs it. Any key can be changed on the command line, as `key=value` with the value
 in TOML and dots between the parts of the key: `grpo.steps=40`, `env.kinds='["add-1", "max"]'`, `lora.rank=8`,
-`lora=false`. A value that is no TOML is taken as text: `model.name=smollm2-135m`. Each stage that is named in
-`stages` needs its table. The recipe as it was run is saved in the run directory as `recipe.toml`.
+`lora=false`. A value that is no TOML is taken as text: `model.name=smollm2-135m`. `sampling.top_p=` takes the
+key out, so that its default holds. Each stage that is named in `stages` needs its table. The recipe as it was
+run is saved in the run directory as `recipe.toml`.
 """
 
 TABLE = """

@@ -4,7 +4,7 @@ import pytest
 from recorded import make_record, make_row, write_steps
 
 from truing.errors import RecordError
-from truing.record import RunReader, RunWriter
+from truing.record import RunReader, RunWriter, set_aside
 
 
 def recorded(run):
@@ -51,12 +51,36 @@ def test_facts_and_recipe_are_written_once(run):
 
 def test_resume_goes_on_after_a_step(run):
     with RunWriter(run, resume=True) as writer:
-        writer.truncate_after("grpo", 0)
+        writer.truncate_to("grpo", 1)
         assert recorded(run) == [("grpo", 0)]
         assert [path.name for path in (run / "rollouts").iterdir()] == ["grpo-000000.arrow"]
         write_steps(writer, [1], stage="other")
     assert recorded(run) == [("grpo", 0), ("other", 1)]
     assert len(RunReader(run).samples("other", 1)) == 2
+
+
+def test_back_to_before_a_stage_keeps_the_stages_before_it(run):
+    with RunWriter(run, resume=True) as writer:
+        write_steps(writer, [0, 1], stage="other")
+        writer.truncate_to("other", 0)
+        assert recorded(run) == [("grpo", 0), ("grpo", 1), ("grpo", 2)]
+        writer.truncate_to("other", 0)  # nothing of it is recorded
+    assert len(recorded(run)) == 3
+
+
+def test_what_is_set_aside_is_a_run_to_read(run):
+    before = RunReader(run).samples("grpo", 2)
+    folder = set_aside(run, "grpo", 1, "grpo-1")
+    with RunWriter(run, resume=True) as writer:
+        writer.truncate_to("grpo", 1)
+    assert (recorded(run), recorded(folder)) == ([("grpo", 0)], [("grpo", 1), ("grpo", 2)])
+    kept = RunReader(folder).samples("grpo", 2)
+    assert [row.sample.token_ids.tolist() for row in kept] == [
+        row.sample.token_ids.tolist() for row in before
+    ]
+    assert RunReader(folder).recipe() == RunReader(run).recipe()
+    assert set_aside(run, "grpo", 0, "grpo-1") == folder  # that of a crash is replaced
+    assert recorded(folder) == [("grpo", 0)]
 
 
 def test_restart_forgets_every_step_and_keeps_the_events(run):
@@ -69,7 +93,7 @@ def test_restart_forgets_every_step_and_keeps_the_events(run):
 
 def test_resume_after_a_step_that_is_not_there_is_refused(run):
     with RunWriter(run, resume=True) as writer, pytest.raises(RecordError, match="no step 9 of stage grpo"):
-        writer.truncate_after("grpo", 9)
+        writer.truncate_to("grpo", 10)
     assert len(recorded(run)) == 3
 
 

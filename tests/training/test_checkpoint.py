@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -174,3 +175,27 @@ def test_a_model_of_other_shapes_is_refused(saved):
     _, parameters, _ = make(width=4)
     with pytest.raises(RecordError, match="another model or adapter"):
         checkpoint.load_table(checkpoint.find_newest(saved[0]), "trainable", parameters)
+
+
+def test_going_back_drops_what_came_after_and_keeps_other_stages(saved):
+    folder, model, parameters, optimizer = saved
+    for step in (0, 2, 4):
+        update(model, optimizer)
+        checkpoint.save(folder, "grpo", step, {"trainable": parameters}, optimizer, {"kl_coef": 0.1}, 1)
+    assert checkpoint.steps_of(folder, "grpo") == [0, 2, 4]
+    state = checkpoint.read_state(folder / "grpo-000002")
+    assert state.rollbacks == 1
+    checkpoint.make_newest(folder, replace(state, rollbacks=2))
+    assert checkpoint.find_newest(folder).name == "grpo-000002"
+    assert checkpoint.read_state(folder / "grpo-000002") == replace(state, rollbacks=2)
+    assert checkpoint.steps_of(folder, "grpo") == [0, 2]
+    assert checkpoint.steps_of(folder, "sft") == [3]
+
+
+def test_a_weight_without_a_moment_has_none_after_going_back(saved):
+    folder, model, parameters, optimizer = saved
+    _, _, fresh = make()
+    checkpoint.save(folder, "grpo", 0, {"trainable": parameters}, fresh, {})
+    update(model, optimizer)
+    load(folder / "grpo-000000", parameters, optimizer)
+    assert not optimizer.state

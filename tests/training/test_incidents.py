@@ -11,7 +11,7 @@ from truing.messages import Said, ToolCall
 from truing.outcomes import EndedBy, Status
 from truing.record import RunReader
 from truing.training.incidents import incidents
-from truing.training.loop import run
+from truing.training.run import run
 from truing.types import Excluded, Rollout, Task
 
 

@@ -11,9 +11,9 @@ from test_step import GROUPS, GRPO, gradient_of, learner, on_policy
 from transformers import AutoModelForCausalLM, GPT2Config
 
 import truing
-import truing.training.loop
 import truing.training.recording
 import truing.training.room
+import truing.training.run
 import truing.training.step
 from truing.errors import ModelError, RecipeError
 from truing.memory import free, held, out_of_memory, peak, watch_peak
@@ -228,7 +228,7 @@ def test_a_run_tells_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch)
     told = [event.payload for event in RunReader(tmp_path / "run").events() if event.kind == "memory"]
     assert len(told) == 1
     assert asdict(Room.of(json.loads(json.dumps(told[0])))) == told[0]
-    monkeypatch.setattr(truing.training.loop, "open_room", None)  # a run that goes on measures nothing
+    monkeypatch.setattr(truing.training.run, "open_room", None)  # a run that goes on measures nothing
     result = truing.train(table, out=tmp_path / "run", resume=True)
     after = [event.payload for event in RunReader(result.run).events() if event.kind == "memory"]
     assert after == told * 2

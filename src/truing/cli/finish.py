@@ -9,7 +9,7 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from truing.training.loop import Result
+from truing.training.result import Result
 
 
 def program() -> str:

@@ -5,12 +5,15 @@ from truing.config.control import (
     CorrectionConfig,
     EntropyConfig,
     GatesConfig,
+    GuardConfig,
     KlConfig,
     ReferenceConfig,
 )
+from truing.config.overrides import dotted_keys
 from truing.config.parts import EpisodeConfig, OptimizerConfig, Part, Positive, Rate
-from truing.config.reading import dotted_keys, load_recipe, resolve, to_toml
+from truing.config.reading import load_recipe, resolve, to_toml
 from truing.config.recipe import Recipe, Stage
+from truing.config.safer import safer
 from truing.config.stages import (
     GrpoConfig,
     PolicyStage,
@@ -28,6 +31,7 @@ __all__ = [
     "EpisodeConfig",
     "GatesConfig",
     "GrpoConfig",
+    "GuardConfig",
     "KlConfig",
     "OptimizerConfig",
     "Part",
@@ -45,5 +49,6 @@ __all__ = [
     "dotted_keys",
     "load_recipe",
     "resolve",
+    "safer",
     "to_toml",
 ]

@@ -23,8 +23,8 @@ class KlConfig(Part):
 
     cap: Rate | None = None
     """Nats per token (k3, over what was computed) beyond which no update is made; not given, no cap."""
-    cap_action: Literal["stop_epochs", "skip", "stop"] = "stop_epochs"
-    """Beyond the cap: drop the later updates of the step, or all from this one on, or end the run."""
+    cap_action: Literal["stop_epochs", "skip", "rollback", "stop"] = "stop_epochs"
+    """Beyond it: drop the later updates of the step, or all from this one on; `[guard]` steps in; or end."""
 
     @property
     def needed(self) -> bool:
@@ -113,3 +113,31 @@ class BootstrapConfig(Part):
     """Weight of the demonstrations' cross-entropy in the first step."""
     batch_size: Positive = 8
     """Demonstrations per step."""
+
+
+class GuardConfig(Part):
+    """Sets an unstable stage back to its last good checkpoint and goes on with more care; `false` is off."""
+
+    rollbacks: Positive = 3
+    """How often in a stage, whose run then ends with a report (`guard.md`)."""
+    window: Positive = 3
+    """Steps that are averaged; a checkpoint is good once so many were made after it."""
+    reward_drop: Rate | None = None
+    """Rolls back where the mean reward is this far below the stage's first step, or its best window."""
+    entropy_low: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Rolls back below this multiple of the entropy (`entropy/drawn`) of the stage's first step."""
+    entropy_high: Annotated[float, Field(gt=1)] | None = None
+    """Rolls back above this multiple of it."""
+    learning_rate: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """What learning rates are multiplied by, each time."""
+    change: tuple[str, ...] = ()
+    """Overrides from the first time on, as on the command line: `kl.cap=10`, `gates.max_ratio=` for none."""
+
+    @model_validator(mode="after")
+    def _changes(self) -> "GuardConfig":
+        """Refuse to do the same again."""
+        if self.learning_rate == 1 and not self.change:
+            raise ValueError(
+                "the same steps would be made again: set guard.learning_rate below 1, or guard.change"
+            )
+        return self

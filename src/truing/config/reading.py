@@ -1,18 +1,19 @@
 """From TOML to a recipe and back; what is wrong is told as what, got, expected, remedy."""
 
-import difflib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import tomli_w
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from truing.config.overrides import apply_override, unknown_key
 from truing.config.recipe import Recipe
 from truing.config.reports import KEYS
+from truing.config.safer import safer
 from truing.errors import RecipeError
 
 KINDS = {
@@ -37,7 +38,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
             f"{path} is not TOML", got=error, remedy="see docs/recipes.md for an example"
         ) from error
     for override in overrides:
-        _override(table, override)
+        apply_override(table, override)
     return resolve(table)
 
 
@@ -45,8 +46,16 @@ def resolve(table: Mapping[str, Any]) -> Recipe:
     """Validate a recipe given as a table."""
     try:
         recipe = Recipe.model_validate(table)
+        _check_stages(recipe)
+        for stage in recipe.stages:
+            safer(recipe, stage, rollbacks=1)  # what cannot be is refused now, not on the day it is needed
     except ValidationError as error:
         raise _explain(error) from error
+    return recipe
+
+
+def _check_stages(recipe: Recipe) -> None:
+    """Raise where a stage is named twice, or has no table."""
     if len(set(recipe.stages)) < len(recipe.stages):
         raise RecipeError("stages names a stage twice", got=recipe.stages, expected="each stage once")
     for stage in recipe.stages:
@@ -54,7 +63,6 @@ def resolve(table: Mapping[str, Any]) -> Recipe:
             raise RecipeError(
                 f"stage {stage!r} has no table", expected=f"[{stage}] with steps and learning_rate"
             )
-    return recipe
 
 
 def to_toml(recipe: Recipe) -> str:
@@ -62,28 +70,12 @@ def to_toml(recipe: Recipe) -> str:
     return tomli_w.dumps(json.loads(recipe.model_dump_json(exclude_none=True)))
 
 
-def _override(table: dict[str, Any], override: str) -> None:
-    """Set one ``a.b=value`` in place; a value that is no TOML is taken as a string."""
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise RecipeError("an override is not key=value", got=override, expected="e.g. grpo.steps=20")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    *parents, last = key.split(".")
-    for parent in parents:
-        child = table.setdefault(parent, {})
-        if not isinstance(child, dict):
-            child = table[parent] = {}
-        table = child
-    table[last] = value
-
-
 def _explain(error: ValidationError) -> RecipeError:
     """One problem as what, got, expected, remedy; an unknown key first, for it may be a misspelt one."""
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    place = tuple(part for part in problem["loc"] if part not in ("LoraConfig", "literal[False]"))
+    place = tuple(
+        part for part in problem["loc"] if part not in ("LoraConfig", "GuardConfig", "literal[False]")
+    )
     key = ".".join(map(str, place))
     if problem["type"] == "extra_forbidden" and (answer := KEYS.get(str(place[-1]))):
         return RecipeError(
@@ -93,9 +85,7 @@ def _explain(error: ValidationError) -> RecipeError:
             remedy=answer.convention,
         )
     if problem["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(key, list(dotted_keys()), n=1, cutoff=0.4)
-        remedy = f"did you mean {near[0]}?" if near else "see docs/recipes.md for all keys"
-        return RecipeError(f"unknown recipe key {key!r}", got=problem["input"], remedy=remedy)
+        return unknown_key(key, problem["input"])
     if problem["type"] == "missing":
         return RecipeError(
             f"the recipe lacks {key!r}", remedy=f"add {key}, or override it on the command line"
@@ -114,12 +104,3 @@ def _expected(problem: ErrorDetails) -> str:
         if kind in problem["type"]:
             return words
     return said
-
-
-def dotted_keys(part: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[str]:
-    """All keys of a recipe, less those of its environment."""
-    for name, item in part.model_fields.items():
-        yield prefix + name
-        for option in (item.annotation, *get_args(item.annotation)):
-            if isinstance(option, type) and issubclass(option, BaseModel):
-                yield from dotted_keys(option, f"{prefix}{name}.")

@@ -9,6 +9,7 @@ from truing.config.control import (
     CorrectionConfig,
     EntropyConfig,
     GatesConfig,
+    GuardConfig,
     KlConfig,
     ReferenceConfig,
 )
@@ -58,6 +59,8 @@ class Recipe(Part):
     bootstrap: BootstrapConfig = BootstrapConfig()
     gates: GatesConfig = GatesConfig()
     correction: CorrectionConfig = CorrectionConfig()
+    guard: GuardConfig | Literal[False] = False
+    """What to do where a stage becomes unstable; `false` ends the run at a loss that is not finite."""
     checkpoint_every: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints, of which a stage keeps the newest; 0 writes one at the end of each stage."""
 
@@ -84,6 +87,13 @@ class Recipe(Part):
                     f"with {name} a group whose attempts earned the same still teaches: gates.equal_groups"
                     " must be count"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _guarded(self) -> "Recipe":
+        """Refuse to roll back without saying how."""
+        if self.kl.cap_action == "rollback" and not self.guard:
+            raise ValueError('kl.cap_action = "rollback" needs a [guard] that says how')
         return self
 
     def stage(self, name: str) -> Any:

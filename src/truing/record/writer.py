@@ -60,16 +60,17 @@ class RunWriter:
         """Record that something happened now; NaN in the payload is read back as None."""
         self._events.append({"time": time.time(), "kind": kind, "payload": payload})
 
-    def truncate_after(self, stage: str, step: int) -> None:
-        """Forget every update recorded after this one, as a resume from its checkpoint must."""
-        for count, row in enumerate(self._recorded, start=1):
-            if (row.stage, row.step) == (stage, step):
-                return self._keep(self._recorded[:count])
-        raise RecordError(
-            f"{self.run_dir} holds no step {step} of stage {stage} to resume after",
-            expected=f"one of {len(self._recorded)} recorded steps",
-            remedy="resume from a checkpoint of this run, or start anew in another --out",
-        )
+    def truncate_to(self, stage: str, done: int) -> None:
+        """Forget every update beyond the first ``done`` of a stage, as going on from its checkpoint must."""
+        for count, row in enumerate(self._recorded):
+            if row.stage == stage and (row.step == done - 1 or done == 0):
+                return self._keep(self._recorded[: count + (done > 0)])
+        if done > 0:
+            raise RecordError(
+                f"{self.run_dir} holds no step {done - 1} of stage {stage} to resume after",
+                expected=f"one of {len(self._recorded)} recorded steps",
+                remedy="resume from a checkpoint of this run, or start anew in another --out",
+            )
 
     def restart(self) -> None:
         """Forget every update, as a resume without a checkpoint must."""
@@ -108,7 +109,7 @@ class RunWriter:
         if any((row.stage, row.step) == (record.stage, record.step) for row in self._recorded):
             raise RecordError(
                 f"step {record.step} of stage {record.stage} is recorded already",
-                remedy="call truncate_after before recording it again",
+                remedy="call truncate_to before recording it again",
             )
         got = [row.sample.sample_id for row in rows]
         expected = [sample.sample_id for sample in record.samples]

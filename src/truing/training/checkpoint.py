@@ -4,7 +4,8 @@
                                 critic.safetensors      the critic's own, where there is one
                                 reference.safetensors   the reference's, where it follows the policy
                                 optimizer.safetensors   AdamW's moments and step counts
-                                state.json              stage, step, digests, weights of the loss's terms
+                                state.json              stage, step, digests, weights of the loss's terms,
+                                                        rollbacks
     RUN/checkpoints/last                                the newest one's name
 
 Random numbers, data order and learning rate are functions of (seed, stage, step), so there is nothing
@@ -42,6 +43,7 @@ class State:
     step: int
     digests: Mapping[str, str] = field(default_factory=dict[str, str])  # of each table
     control: Mapping[str, float] = field(default_factory=dict[str, float])  # weights of the loss's terms
+    rollbacks: int = 0  # how often the stage was set back before
 
     @property
     def name(self) -> str:
@@ -56,10 +58,11 @@ def save(
     tables: Tables,
     optimizer: torch.optim.Optimizer,
     control: Mapping[str, float],
+    rollbacks: int = 0,
 ) -> State:
     """Write a checkpoint and point ``last`` at it; a crash leaves the one before in place."""
     held = {name: _on_cpu(table) for name, table in tables.items()}
-    state = State(stage, step, {name: digest(table) for name, table in held.items()}, control)
+    state = State(stage, step, {name: digest(table) for name, table in held.items()}, control, rollbacks)
     target, building = folder / state.name, folder / f".{state.name}.tmp"
     try:
         shutil.rmtree(building, ignore_errors=True)
@@ -67,7 +70,7 @@ def save(
         for name, table in held.items():
             _write(building / f"{name}.safetensors", table)
         _write(building / "optimizer.safetensors", _moments(tables, optimizer))
-        write_atomically(building / "state.json", json.dumps(asdict(state), indent=2).encode())
+        _write_state(building, state)
         shutil.rmtree(target, ignore_errors=True)
         move_into_place(building, target)
         write_atomically(folder / "last", state.name.encode())
@@ -79,6 +82,20 @@ def save(
             remedy="free space, then go on with --resume: everything up to the last checkpoint is kept",
         ) from error
     return state
+
+
+def make_newest(folder: Path, state: State) -> None:
+    """Go back to a checkpoint: write its state, which may differ now, and drop those after it."""
+    _write_state(folder / state.name, state)
+    write_atomically(folder / "last", state.name.encode())
+    for step in steps_of(folder, state.stage):
+        if step > state.step:
+            drop(folder / State(state.stage, step).name)
+
+
+def steps_of(folder: Path, stage: str) -> list[int]:
+    """After how many steps of a stage there are checkpoints, ascending."""
+    return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob(f"{stage}-[0-9]*"))
 
 
 def find_newest(folder: Path) -> Path | None:
@@ -104,6 +121,7 @@ def load(checkpoint: Path, tables: Tables, optimizer: torch.optim.Optimizer) -> 
     """All that ``save`` wrote: weights, and AdamW's state for each that had one."""
     for name, table in tables.items():
         load_table(checkpoint, name, table)
+    optimizer.state.clear()  # a weight that had none then has none now
     moments = _read(checkpoint / "optimizer.safetensors")
     for name, weight in _moved(tables, optimizer).items():
         if f"{name}/step" in moments:
@@ -130,6 +148,10 @@ def load_table(checkpoint: Path, name: str, table: Mapping[str, Tensor]) -> None
 
 def _on_cpu(table: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: weight.detach().cpu().contiguous() for name, weight in table.items()}
+
+
+def _write_state(checkpoint: Path, state: State) -> None:
+    write_atomically(checkpoint / "state.json", json.dumps(asdict(state), indent=2).encode())
 
 
 def _write(path: Path, tensors: Mapping[str, Tensor]) -> None:

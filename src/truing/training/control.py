@@ -20,6 +20,14 @@ class Control:
         """As the recipe has them."""
         return cls(recipe.kl.coef, recipe.entropy.coef)
 
+    def moved(self, before: Recipe, now: Recipe) -> "Control":
+        """The same weights, less those that a guard has set anew."""
+        fresh = Control.start(now)
+        return Control(
+            fresh.kl_coef if now.kl.coef != before.kl.coef else self.kl_coef,
+            fresh.entropy_coef if now.entropy.coef != before.entropy.coef else self.entropy_coef,
+        )
+
     def setting(self, recipe: Recipe, stage: str, step: int) -> Setting:
         """What update ``step`` is computed by."""
         plan = Setting.of(recipe, stage)

@@ -6,7 +6,7 @@ import torch
 
 from truing.algos import Setting
 from truing.config import PolicyStage
-from truing.errors import GateError
+from truing.errors import GateError, Unstable
 from truing.ops.kl import kl_k3
 from truing.ops.ratios import log_ratio, within_bounds
 from truing.training.tokens import Tokens, known
@@ -55,6 +55,8 @@ def too_far(
     if not len(apart_N) or (kl := float(apart_N.mean())) <= cfg.cap:  # demonstrations alone have none
         return ""
     found = f"the policy is {kl:.3g} nats per token from its reference, more than kl.cap = {cfg.cap:g}"
+    if cfg.cap_action == "rollback":
+        raise Unstable(f"{found} at {where}", remedy="[guard] says what becomes of it")
     if cfg.cap_action == "stop":
         raise GateError(
             f"{found} at {where}",

@@ -45,6 +45,13 @@ class Learner:
             kept["reference"] = self.reference.moving()
         return kept
 
+    def restore(self, folder: Path) -> None:
+        """Weights and moments as a checkpoint of the stage has them."""
+        self.optimizer.zero_grad(set_to_none=True)
+        checkpoint.load(folder, self.tables(), self.optimizer)
+        if self.reference is not None:
+            self.reference.note_digest()
+
     def sync_reference(self, done: int) -> bool:
         """Whether the reference was synced now that so many steps are done."""
         every = self.reference_cfg.sync_every
@@ -87,7 +94,5 @@ def open_learner(session: Session, stage: str, room: Room, resume: Path | None) 
         room=room,
     )
     if resume is not None:
-        checkpoint.load(resume, learner.tables(), learner.optimizer)
-        if learner.reference is not None:
-            learner.reference.note_digest()
+        learner.restore(resume)
     return learner

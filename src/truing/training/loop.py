@@ -1,184 +1,169 @@
 """A run from start to end: stages, evaluations, checkpoints, and a record of it all."""
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from truing.algos import ALGORITHMS, Setting
 from truing.clock import Clock, phase
-from truing.config import Recipe, to_toml
-from truing.envs.base import Env
-from truing.errors import RecordError
-from truing.memory import GB, watch_peak
+from truing.config import Recipe, safer
+from truing.errors import GuardError, Unstable
+from truing.memory import watch_peak
 from truing.models.score import causal_model
-from truing.record import Event, RunReader, RunWriter, compact
+from truing.record import RunReader, RunWriter, set_aside
+from truing.record.files import write_atomically
 from truing.training import checkpoint
 from truing.training.control import Control
-from truing.training.evaluate import Estimate, Evaluation, read_evaluation
-from truing.training.incidents import ONCE, incidents
+from truing.training.evaluate import Evaluation
+from truing.training.guard import REPORT, good_after, report, trouble
 from truing.training.learner import Learner, open_learner
-from truing.training.loss_label import LossLabel
-from truing.training.notes import notes
-from truing.training.proof import prove_credit, prove_tasks
-from truing.training.recording import check_judged, run_facts, step_record
-from truing.training.restore import check_same_recipe
-from truing.training.room import Room, open_room
-from truing.training.session import Session, open_session
+from truing.training.recording import step_record
+from truing.training.result import Result, evaluations_of, within
+from truing.training.room import Room
+from truing.training.session import Session
 from truing.training.source import Drawn, source
 from truing.training.step import train_step
-from truing.types import Rollout, StepRecord
-
-TOKENIZER = "tokenizer"
-"""Folder of the run with the tokenizer, so that its tokens can be read anywhere."""
-
-Watch = Callable[[str, Mapping[str, Any]], None]
-"""Told of each thing as it happens: a kind (`start`, `stage`, `step`, `eval`, `note`) and its facts."""
+from truing.training.telling import Teller, Watch
+from truing.types import StepRecord
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a finished run leaves: its directory, and its evaluations in order."""
-
-    run: Path
-    evaluations: Mapping[str, Evaluation]
-
-    def __str__(self) -> str:
-        """The run, and what each evaluation came to."""
-        return "\n".join([str(self.run), *(f"{name}: {found}" for name, found in self.estimates().items())])
-
-    def estimates(self) -> dict[str, Estimate]:
-        """Mean reward with its interval, by evaluation."""
-        return {name: evaluation.estimate() for name, evaluation in self.evaluations.items()}
-
-    def gains(self) -> dict[str, Estimate]:
-        """What each stage added to the one before, by paired difference."""
-        names = list(self.evaluations)
-        return {
-            name: self.evaluations[name].gain_over(self.evaluations[before])
-            for before, name in itertools.pairwise(names)
-        }
-
-
-def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Watch) -> Result:
-    """Train what the recipe says and record it under ``out``."""
-    if resume:
-        check_same_recipe(recipe, RunReader(out).recipe())
-    session = open_session(recipe, env)
-    scene = session.scene(session.contract)
-    if "grpo" in recipe.stages:
-        prove_credit(scene, session.train_tasks, recipe.stage("grpo"))
-    room = _room(session, RunReader(out).events() if resume else [])
-    found = list(prove_tasks(scene, session.train_tasks, session.eval_tasks))
-    if resume:
-        check_judged(session, RunReader(out).run())
-    with RunWriter(out, resume=resume) as writer:
-        if not resume:
-            _keep_tokenizer(session, out / TOKENIZER)
-            writer.write_recipe(to_toml(recipe))
-            writer.write_run(run_facts(session) | {"tokenizer": TOKENIZER})
-        trainer = _Run(session, writer, out, watch, room)
-        for note in (*env.notes, *found, *notes(session)):
-            trainer.tell("note", text=note)
-        try:
-            result = trainer.train(resume)
-        except BaseException:
-            watch("stopped", {"run": str(out)})
-            raise
-        compact(out)
-    return result
-
-
-def _room(session: Session, events: Sequence[Event]) -> Room:
-    """What the run computes at once; one that is resumed goes on as it was."""
-    told = [event.payload for event in events if event.kind == "memory"]
-    if told:
-        return Room.of(told[-1])
-    recipe = session.recipe
-    return open_room(
-        session.policy,
-        session.parameters,
-        recipe.optimizer.budget,
-        recipe.optimizer.micro_batch_tokens,
-        reference=any(ALGORITHMS[name].needs_reference(Setting.of(recipe, name)) for name in recipe.stages),
-        critic=any(ALGORITHMS[name].critic(recipe.stage(name)) == "separate" for name in recipe.stages),
-    )
-
-
-def _keep_tokenizer(session: Session, folder: Path) -> None:
-    """Save what the ids of the record mean."""
-    try:
-        session.loaded.tokenizer.save_pretrained(folder)
-    except Exception as error:
-        raise RecordError(
-            f"cannot write {folder}", got=error, remedy="free space, then start again in another --out"
-        ) from error
-
-
-class _Run:
+class Loop:
     """The state of a run while it goes on: what it writes to, and what was evaluated so far."""
 
     def __init__(self, session: Session, writer: RunWriter, out: Path, watch: Watch, room: Room) -> None:
-        self.session, self.writer, self.watch = session, writer, watch
-        self.recipe, self.out = session.recipe, out
+        self.session, self.writer, self.out, self.room = session, writer, out, room
+        self.declared = (
+            session.recipe
+        )  # what the session's recipe is of, until a guard changes it for a stage
+        self.teller = Teller(self.declared, writer, watch)
         self.checkpoints = out / "checkpoints"
         self.evaluations: dict[str, Evaluation] = {}
-        self.label = ""
         on_cuda = causal_model(session.policy).device.type == "cuda"
         self.clock = Clock(torch.cuda.synchronize) if on_cuda else Clock()
-        self.told: set[str] = set()
-        self.room = room
-        self.control = Control.start(session.recipe)
+        self.control = Control.start(self.declared)
+        self.rollbacks = 0  # of the stage
+        self.history: list[Mapping[str, float]] = []  # metrics of the stage's steps
 
-    def tell(self, kind: str, **facts: Any) -> None:
-        """Record an event and pass it on."""
-        self.writer.event(kind, **facts)
-        self.watch(kind, facts)
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe as the stage has it now."""
+        return self.session.recipe
 
     def train(self, resume: bool) -> Result:
         """All stages, from the start or from the newest checkpoint."""
-        stages = self.recipe.stages
+        stages = self.declared.stages
         first_stage, first_step = self.restore() if resume else (stages[0], 0)
-        self.tell("memory", **asdict(self.room))
-        if self.recipe.eval.base and "base" not in self.evaluations:
+        self.teller.tell("memory", **asdict(self.room))
+        if self.declared.eval.base and "base" not in self.evaluations:
             self.evaluate("base", 0)
         for stage in stages[stages.index(first_stage) :]:
             self.train_stage(stage, first_step if stage == first_stage else 0)
             if f"after_{stage}" not in self.evaluations:
                 self.evaluate(f"after_{stage}", self.version(stage, self.recipe.stage(stage).steps))
-        self.tell(
-            "finished",
-            estimates={name: asdict(e) for name, e in Result(self.out, self.evaluations).estimates().items()},
+        result = Result(self.out, self.evaluations)
+        self.teller.tell(
+            "finished", estimates={name: asdict(found) for name, found in result.estimates().items()}
         )
-        return Result(self.out, self.evaluations)
+        return result
 
-    def train_stage(self, stage: str, first_step: int) -> None:
-        """One stage; its reference is the policy as it is now, its optimiser starts fresh or is restored."""
-        cfg = self.recipe.stage(stage)
-        resume = self.checkpoints / checkpoint.State(stage, first_step).name if first_step else None
-        learner = open_learner(self.session, stage, self.room, resume)
-        self.control = Control.start(self.recipe)
-        if resume is not None:
-            self.control = Control(**checkpoint.read_state(resume).control)
-        self.tell("stage", stage=stage, steps=cfg.steps, first_step=first_step)
+    def train_stage(self, stage: str, step: int) -> None:
+        """One stage, of which ``step`` updates are done."""
+        learner = self.open_stage(stage, step)
+        steps = self.recipe.stage(stage).steps
+        self.teller.tell("stage", stage=stage, steps=steps, first_step=step)
         self.clock.take()  # what was written for the stage before is no part of this one
-        for step in range(first_step, cfg.steps):
-            setting = self.control.setting(self.recipe, stage, step)
-            record = self.step(replace(learner, setting=setting), stage, step)
-            self.watch("step", {"record": record, "steps": cfg.steps})
-            done = step + 1
-            if learner.sync_reference(done):
-                self.tell("reference", stage=stage, step=step, **self.compared(learner))
+        while step < steps:
+            why = self.unstable_after(learner, stage, step)
+            if why:
+                step = self.roll_back(learner, stage, step, why)
+                continue
+            step += 1
+            if learner.sync_reference(step):
+                self.teller.tell("reference", stage=stage, step=step - 1, **self.compared(learner))
             # before the checkpoint: a run that is cut between the two repeats the step, and the evaluation
-            if done < cfg.steps and self.recipe.eval.every and done % self.recipe.eval.every == 0:
-                self.evaluate(f"{stage}@{done}", self.version(stage, done))
-            if done == cfg.steps or (
-                self.recipe.checkpoint_every and done % self.recipe.checkpoint_every == 0
-            ):
-                self.save(learner, stage, done)
+            if step < steps and self.recipe.eval.every and step % self.recipe.eval.every == 0:
+                self.evaluate(within(stage, step), self.version(stage, step))
+            if step == steps or (self.recipe.checkpoint_every and step % self.recipe.checkpoint_every == 0):
+                self.save(learner, stage, step)
+
+    def open_stage(self, stage: str, step: int) -> Learner:
+        """What a stage begins or goes on with; its reference is the policy as it was at its start."""
+        kept = self.checkpoints / checkpoint.State(stage, step).name
+        state = checkpoint.read_state(kept) if kept.exists() else checkpoint.State(stage, 0)
+        self.adopt(stage, state.rollbacks)
+        self.control = Control(**state.control) if state.control else Control.start(self.recipe)
+        recorded = RunReader(self.out).steps()
+        self.history = [row.metrics for row in recorded if row.stage == stage]
+        learner = open_learner(self.session, stage, self.room, kept if kept.exists() else None)
+        if self.recipe.guard and not kept.exists():
+            self.save(learner, stage, 0)
+        return learner
+
+    def unstable_after(self, learner: Learner, stage: str, step: int) -> str:
+        """Make an update; why a guard is to undo it, "" where none is."""
+        guard, setting = self.recipe.guard, self.control.setting(self.recipe, stage, step)
+        try:
+            record = self.step(
+                replace(learner, setting=setting, optimizer_cfg=self.recipe.optimizer), stage, step
+            )
+        except Unstable as error:
+            if not guard:
+                raise
+            return error.what
+        self.history.append(record.metrics)
+        self.teller.watch("step", {"record": record, "steps": self.recipe.stage(stage).steps})
+        return trouble(self.history, guard) if guard else ""
+
+    def roll_back(self, learner: Learner, stage: str, step: int, why: str) -> int:
+        """Set the stage back to its last good checkpoint and change what the guard changes; where that is."""
+        guard, before = self.recipe.guard, self.recipe
+        assert guard
+        to = self.good(stage, good_after(step, guard))
+        facts = {"stage": stage, "step": step, "to": to, "reason": why}
+        facts["factor"] = guard.learning_rate**self.rollbacks  # that learning rates had when it broke
+        facts["recent"] = self.history[-guard.window - 1 :]
+        if self.rollbacks == guard.rollbacks:
+            self.give_up(facts)
+        kept = set_aside(self.out, stage, to, f"{stage}-{self.rollbacks + 1}")
+        self.teller.tell("rollback", **facts, kept=str(kept.relative_to(self.out)), change=list(guard.change))
+        self.adopt(stage, self.rollbacks + 1)
+        state = checkpoint.read_state(self.checkpoints / checkpoint.State(stage, to).name)
+        self.control = Control(**state.control).moved(before, self.recipe)
+        state = replace(state, rollbacks=self.rollbacks, control=asdict(self.control))
+        checkpoint.make_newest(self.checkpoints, state)
+        self.writer.truncate_to(stage, to)
+        self.history = self.history[:to]
+        self.evaluations = evaluations_of(RunReader(self.out).events())
+        learner.restore(self.checkpoints / state.name)
+        return to
+
+    def adopt(self, stage: str, rollbacks: int) -> None:
+        """Go on by the recipe as it stands after so many rollbacks of the stage."""
+        self.rollbacks = rollbacks
+        self.session = replace(self.session, recipe=safer(self.declared, stage, rollbacks))
+
+    def give_up(self, last: Mapping[str, Any]) -> None:
+        """Write what was tried, and end the run."""
+        events = [event.payload for event in RunReader(self.out).events() if event.kind == "rollback"]
+        times = {time["kept"]: time for time in events if time["stage"] == last["stage"]}
+        told = report([*times.values(), {**last, "kept": "."}])
+        write_atomically(self.out / REPORT, told.encode())
+        raise GuardError(
+            f"{last['stage']} is unstable after {len(times)} rollbacks: {last['reason']}",
+            remedy=f"read {self.out / REPORT}; every attempt is kept, and so are the checkpoints",
+        )
+
+    def good(self, stage: str, at_most: int) -> int:
+        """The newest checkpoint after at most so many steps, or the oldest; of those the recipe asks for."""
+        every = self.recipe.checkpoint_every
+        steps = [
+            step
+            for step in checkpoint.steps_of(self.checkpoints, stage)
+            if step == 0 or (every and step % every == 0)
+        ]
+        return max((step for step in steps if step <= at_most), default=min(steps))
 
     def step(self, learner: Learner, stage: str, step: int) -> StepRecord:
         """One update: draw, train, record."""
@@ -193,16 +178,16 @@ class _Run:
                 self.writer.write_step(record, rows)
         if (learner.room.fits, learner.room.fits_recomputed) != before:
             text = f"memory ran out; from now on {learner.room.fits} tokens at once, and this step began anew"
-            self.tell("memory", **asdict(learner.room))
-            self.tell("incident", what="memory", stage=stage, step=step, text=text)
+            self.teller.tell("memory", **asdict(learner.room))
+            self.teller.tell("incident", what="memory", stage=stage, step=step, text=text)
         played = {sample.rollout_id for sample in record.samples if not sample.supervised_mask.any()}
         self.control = self.control.after(self.recipe, record.metrics, len(played))
-        self.report(drawn.rollouts, stage, step)
+        self.teller.rollouts(drawn.rollouts, stage, step)
         for trace in traces:
             if trace.held_back:
-                self.tell("incident", what="held_back", stage=stage, step=step, text=trace.held_back)
-        self.watch_budget(record)
-        self.explain(label, stage, step)
+                self.teller.tell("incident", what="held_back", stage=stage, step=step, text=trace.held_back)
+        self.teller.budget(record)
+        self.teller.loss(label, stage, step)
         return record
 
     def draw(self, learner: Learner, stage: str, step: int) -> Drawn:
@@ -217,68 +202,42 @@ class _Run:
                 self.save(learner, stage, step)
             raise
 
-    def report(self, rollouts: Mapping[str, Rollout], stage: str, step: int) -> None:
-        """Tell of failed attempts, and the first time of what stays as it is."""
-        for kind, text in incidents(rollouts):
-            if kind not in self.told:
-                self.tell("incident", what=kind, stage=stage, step=step, text=text)
-            if kind in ONCE:
-                self.told.add(kind)
-
-    def watch_budget(self, record: StepRecord) -> None:
-        """Tell, once, where a step held more than its budget."""
-        budget, most = self.recipe.optimizer.budget, record.metrics.get("memory/peak", 0.0)
-        if budget is not None and most * GB > budget and "budget" not in self.told:
-            self.told.add("budget")
-            text = (
-                f"a step held {most:.2f} GB, more than optimizer.memory = {budget / GB:g} GB: that bounds"
-                " forward and backward, and drawing and what libraries keep come on top; lower it for less"
-            )
-            self.tell("incident", what="budget", stage=record.stage, step=record.step, text=text)
-
-    def explain(self, label: LossLabel, stage: str, step: int) -> None:
-        """Say what the loss means where that changed since the last step."""
-        if label.label != self.label:
-            self.label = label.label
-            self.tell("loss", stage=stage, step=step, label=label.label, text=label.text)
-
     def evaluate(self, name: str, version: int) -> None:
         """Evaluate the policy as it is now, and record each answer."""
         self.session.sync_sampler(version)
-        self.watch("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
+        self.teller.watch("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
         evaluation = self.session.evaluate(name)
         self.evaluations[name] = evaluation
-        self.tell("eval", **asdict(evaluation), estimate=asdict(evaluation.estimate()))
+        self.teller.tell("eval", **asdict(evaluation), estimate=asdict(evaluation.estimate()))
 
     def save(self, learner: Learner, stage: str, step: int) -> None:
-        """Write a checkpoint, and drop the one before unless a stage ended there."""
-        ends = {checkpoint.State(name, self.recipe.stage(name).steps).name for name in self.recipe.stages}
-        before = checkpoint.find_newest(self.checkpoints)
+        """Write a checkpoint, and drop those of the stage that nothing goes back to."""
         if learner.reference is not None:
             learner.reference.prove_still()
-        kept = (learner.tables(), learner.optimizer, asdict(self.control))
+        kept = (learner.tables(), learner.optimizer, asdict(self.control), self.rollbacks)
         state = checkpoint.save(self.checkpoints, stage, step, *kept)
-        if before is not None and before.name not in ends | {state.name}:
-            checkpoint.drop(before)
-        self.tell("checkpoint", name=state.name, weight_digest=state.digests["trainable"])
+        guard, last = self.recipe.guard, step == self.recipe.stage(stage).steps
+        oldest = self.good(stage, good_after(step, guard)) if guard and not last else step
+        for before in checkpoint.steps_of(self.checkpoints, stage):
+            if before < oldest:
+                checkpoint.drop(self.checkpoints / checkpoint.State(stage, before).name)
+        self.teller.tell("checkpoint", name=state.name, weight_digest=state.digests["trainable"])
 
     def restore(self) -> tuple[str, int]:
         """The stage and step to go on from; drops records of steps that the checkpoint does not cover."""
-        for event in RunReader(self.out).events():
-            if event.kind == "eval":
-                self.evaluations[event.payload["name"]] = read_evaluation(event.payload)
+        self.evaluations = evaluations_of(RunReader(self.out).events())
         newest = checkpoint.find_newest(self.checkpoints)
         if newest is None:
             self.writer.restart()
             return self.recipe.stages[0], 0
         state = checkpoint.read_state(newest)
-        self.writer.truncate_after(state.stage, state.step - 1)
+        self.writer.truncate_to(state.stage, state.step)
         index = self.recipe.stages.index(state.stage)
         if index:
             before = self.recipe.stages[index - 1]
             end = checkpoint.State(before, self.recipe.stage(before).steps).name
             checkpoint.load_table(self.checkpoints / end, "trainable", self.session.parameters)
-        self.tell("resumed", stage=state.stage, step=state.step)
+        self.teller.tell("resumed", stage=state.stage, step=state.step)
         return state.stage, state.step
 
     def compared(self, learner: Learner) -> dict[str, Any]:

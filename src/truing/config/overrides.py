@@ -1,0 +1,53 @@
+"""Single keys of a recipe, changed on the command line or by a guard."""
+
+import difflib
+import tomllib
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from truing.config.recipe import Recipe
+from truing.errors import RecipeError
+
+
+def apply_override(table: dict[str, Any], override: str) -> None:
+    """Set one ``a.b=value`` in place; a value that is no TOML is a string, ``a.b=`` takes the key out."""
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise RecipeError("an override is not key=value", got=override, expected="e.g. grpo.steps=20")
+    *parents, last = key.split(".")
+    if not text and key not in dotted_keys() and parents != ["env"]:
+        raise unknown_key(key, got=override)
+    for parent in parents:
+        child = table.setdefault(parent, {})
+        if not isinstance(child, dict):
+            child = table[parent] = {}
+        table = child
+    if text:
+        table[last] = _value(text)
+    else:
+        table.pop(last, None)
+
+
+def unknown_key(key: str, got: object) -> RecipeError:
+    """What to say of a key that no recipe has."""
+    near = difflib.get_close_matches(key, list(dotted_keys()), n=1, cutoff=0.4)
+    remedy = f"did you mean {near[0]}?" if near else "see docs/recipes.md for all keys"
+    return RecipeError(f"unknown recipe key {key!r}", got=got, remedy=remedy)
+
+
+def dotted_keys(part: type[BaseModel] = Recipe, prefix: str = "") -> Iterator[str]:
+    """All keys of a recipe, less those of its environment."""
+    for name, item in part.model_fields.items():
+        yield prefix + name
+        for option in (item.annotation, *get_args(item.annotation)):
+            if isinstance(option, type) and issubclass(option, BaseModel):
+                yield from dotted_keys(option, f"{prefix}{name}.")
+
+
+def _value(text: str) -> Any:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

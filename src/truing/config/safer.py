@@ -1,0 +1,50 @@
+"""A recipe as it stands after a stage was rolled back."""
+
+from typing import Any
+
+from truing.config.overrides import apply_override
+from truing.config.recipe import Recipe
+from truing.errors import RecipeError
+
+TABLES = ("kl", "gates", "entropy", "correction")
+STAGE_KEYS = ("clip_low", "clip_high", "inner_epochs", "minibatches")
+OTHERS = ("episode.mask", "optimizer.max_grad_norm")
+"""What may change within a stage: nothing that decides which tasks are drawn, or what is held in memory."""
+
+
+def safer(recipe: Recipe, stage: str, rollbacks: int) -> Recipe:
+    """The recipe of a stage after so many rollbacks: ``guard.change``, and smaller learning rates."""
+    if not recipe.guard or not rollbacks:
+        return recipe
+    table: dict[str, Any] = recipe.model_dump(exclude_none=True)
+    for override in recipe.guard.change:
+        _check_allowed(override, recipe)
+        apply_override(table, override)
+    factor = recipe.guard.learning_rate**rollbacks
+    for rate in ("learning_rate", "value_learning_rate"):
+        if rate in table[stage]:
+            table[stage][rate] *= factor
+    changed = Recipe.model_validate(table)
+    if changed.kl.needed and not recipe.kl.needed:
+        raise RecipeError(
+            "guard.change asks for a reference that the stage did not begin with",
+            got=list(recipe.guard.change),
+            remedy="set kl.coef or kl.cap in the recipe; guard.change may then raise or lower it",
+        )
+    return changed
+
+
+def _check_allowed(override: str, recipe: Recipe) -> None:
+    """Raise where a key decides more than how an update is made."""
+    key = override.partition("=")[0]
+    part, _, name = key.partition(".")
+    if part in TABLES or key in OTHERS or (part in recipe.stages and name in STAGE_KEYS):
+        return
+    raise RecipeError(
+        f"guard.change cannot change {key!r} within a stage",
+        got=override,
+        expected=", ".join(
+            (*(f"{table}.*" for table in TABLES), *OTHERS, *(f"STAGE.{k}" for k in STAGE_KEYS))
+        ),
+        remedy="guard.learning_rate lowers the learning rates",
+    )

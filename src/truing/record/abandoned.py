@@ -1,0 +1,36 @@
+"""Updates that were undone, kept as a run directory of their own: ``RUN/abandoned/NAME``."""
+
+import shutil
+from pathlib import Path
+
+from truing.record.files import disk_errors, move_into_place, write_atomically
+from truing.record.lines import dump_json
+from truing.record.reader import RunReader
+from truing.record.store import EVENTS, RECIPE, ROLLOUTS, RUN, STEPS
+
+ABANDONED = "abandoned"
+
+
+def set_aside(run_dir: Path, stage: str, done: int, name: str) -> Path:
+    """Copy every update beyond the first ``done`` of a stage, so that it can be read once it is forgotten.
+
+    A copy of that name from before a crash is replaced.
+    """
+    reader, target = RunReader(run_dir), run_dir / ABANDONED / name
+    building = target.with_name(f".{name}.tmp")
+    rows = [row for row in reader.steps() if row.stage == stage and row.step >= done]
+    facts = reader.run()
+    if (run_dir / facts.get("tokenizer", "")).is_dir():
+        facts["tokenizer"] = f"../../{facts['tokenizer']}"
+    with disk_errors(target):
+        for folder in (building, target):
+            shutil.rmtree(folder, ignore_errors=True)
+        (building / ROLLOUTS).mkdir(parents=True)
+        for row in rows:
+            shutil.copy2(run_dir / ROLLOUTS / row.segment.file, building / ROLLOUTS)
+        shutil.copy2(run_dir / RECIPE, building)
+        write_atomically(building / RUN, dump_json(facts, indent=2))
+        write_atomically(building / EVENTS, b"")
+        write_atomically(building / STEPS, b"".join(dump_json(row.to_json()) + b"\n" for row in rows))
+        move_into_place(building, target)
+    return target

@@ -1,0 +1,51 @@
+"""What a run leaves, and what of it is on record while it goes on."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from truing.record import Event
+from truing.training.evaluate import Estimate, Evaluation, read_evaluation
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run leaves: its directory, and its evaluations in order."""
+
+    run: Path
+    evaluations: Mapping[str, Evaluation]
+
+    def __str__(self) -> str:
+        """The run, and what each evaluation came to."""
+        return "\n".join([str(self.run), *(f"{name}: {found}" for name, found in self.estimates().items())])
+
+    def estimates(self) -> dict[str, Estimate]:
+        """Mean reward with its interval, by evaluation."""
+        return {name: evaluation.estimate() for name, evaluation in self.evaluations.items()}
+
+    def gains(self) -> dict[str, Estimate]:
+        """What each stage added to the one before, by paired difference."""
+        names = list(self.evaluations)
+        return {
+            name: self.evaluations[name].gain_over(self.evaluations[before])
+            for before, name in itertools.pairwise(names)
+        }
+
+
+def within(stage: str, done: int) -> str:
+    """The name of an evaluation after so many steps of a stage that goes on."""
+    return f"{stage}@{done}"
+
+
+def evaluations_of(events: Sequence[Event]) -> dict[str, Evaluation]:
+    """The evaluations that events tell of, by name, less those of steps that a guard undid."""
+    found: dict[str, Evaluation] = {}
+    for event in events:
+        if event.kind == "eval":
+            found[event.payload["name"]] = read_evaluation(event.payload)
+        if event.kind == "rollback":
+            undone = range(event.payload["to"] + 1, event.payload["step"] + 2)
+            for name in (within(event.payload["stage"], done) for done in undone):
+                found.pop(name, None)
+    return found

@@ -1,0 +1,77 @@
+"""A run: everything opened and proven, then trained and recorded."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from truing.algos import ALGORITHMS, Setting
+from truing.config import Recipe, to_toml
+from truing.envs.base import Env
+from truing.errors import RecordError
+from truing.record import Event, RunReader, RunWriter, compact
+from truing.training.loop import Loop
+from truing.training.notes import notes
+from truing.training.proof import prove_credit, prove_tasks
+from truing.training.recording import check_judged, run_facts
+from truing.training.restore import check_same_recipe
+from truing.training.result import Result
+from truing.training.room import Room, open_room
+from truing.training.session import Session, open_session
+from truing.training.telling import Watch
+
+TOKENIZER = "tokenizer"
+"""Folder of the run with the tokenizer, so that its tokens can be read anywhere."""
+
+
+def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Watch) -> Result:
+    """Train what the recipe says and record it under ``out``."""
+    if resume:
+        check_same_recipe(recipe, RunReader(out).recipe())
+    session = open_session(recipe, env)
+    scene = session.scene(session.contract)
+    if "grpo" in recipe.stages:
+        prove_credit(scene, session.train_tasks, recipe.stage("grpo"))
+    room = _room(session, RunReader(out).events() if resume else [])
+    found = list(prove_tasks(scene, session.train_tasks, session.eval_tasks))
+    if resume:
+        check_judged(session, RunReader(out).run())
+    with RunWriter(out, resume=resume) as writer:
+        if not resume:
+            _keep_tokenizer(session, out / TOKENIZER)
+            writer.write_recipe(to_toml(recipe))
+            writer.write_run(run_facts(session) | {"tokenizer": TOKENIZER})
+        trainer = Loop(session, writer, out, watch, room)
+        for note in (*env.notes, *found, *notes(session)):
+            trainer.teller.tell("note", text=note)
+        try:
+            result = trainer.train(resume)
+        except BaseException:
+            watch("stopped", {"run": str(out)})
+            raise
+        compact(out)
+    return result
+
+
+def _room(session: Session, events: Sequence[Event]) -> Room:
+    """What the run computes at once; one that is resumed goes on as it was."""
+    told = [event.payload for event in events if event.kind == "memory"]
+    if told:
+        return Room.of(told[-1])
+    recipe = session.recipe
+    return open_room(
+        session.policy,
+        session.parameters,
+        recipe.optimizer.budget,
+        recipe.optimizer.micro_batch_tokens,
+        reference=any(ALGORITHMS[name].needs_reference(Setting.of(recipe, name)) for name in recipe.stages),
+        critic=any(ALGORITHMS[name].critic(recipe.stage(name)) == "separate" for name in recipe.stages),
+    )
+
+
+def _keep_tokenizer(session: Session, folder: Path) -> None:
+    """Save what the ids of the record mean."""
+    try:
+        session.loaded.tokenizer.save_pretrained(folder)
+    except Exception as error:
+        raise RecordError(
+            f"cannot write {folder}", got=error, remedy="free space, then start again in another --out"
+        ) from error

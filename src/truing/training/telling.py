@@ -1,0 +1,53 @@
+"""What a run tells of itself as it goes on: to its record, and to whoever watches."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from truing.config import Recipe
+from truing.memory import GB
+from truing.record import RunWriter
+from truing.training.incidents import ONCE, incidents
+from truing.training.loss_label import LossLabel
+from truing.types import Rollout, StepRecord
+
+Watch = Callable[[str, Mapping[str, Any]], None]
+"""Told of each thing as it happens: a kind (`start`, `stage`, `step`, `eval`, `note`) and its facts."""
+
+
+class Teller:
+    """Records events and passes them on; knows what was said before."""
+
+    def __init__(self, recipe: Recipe, writer: RunWriter, watch: Watch) -> None:
+        self.recipe, self.writer, self.watch = recipe, writer, watch
+        self.label = ""
+        self.told: set[str] = set()
+
+    def tell(self, kind: str, **facts: Any) -> None:
+        """Record an event and pass it on."""
+        self.writer.event(kind, **facts)
+        self.watch(kind, facts)
+
+    def rollouts(self, rollouts: Mapping[str, Rollout], stage: str, step: int) -> None:
+        """Tell of failed attempts, and the first time of what stays as it is."""
+        for kind, text in incidents(rollouts):
+            if kind not in self.told:
+                self.tell("incident", what=kind, stage=stage, step=step, text=text)
+            if kind in ONCE:
+                self.told.add(kind)
+
+    def budget(self, record: StepRecord) -> None:
+        """Tell, once, where a step held more than its budget."""
+        budget, most = self.recipe.optimizer.budget, record.metrics.get("memory/peak", 0.0)
+        if budget is not None and most * GB > budget and "budget" not in self.told:
+            self.told.add("budget")
+            text = (
+                f"a step held {most:.2f} GB, more than optimizer.memory = {budget / GB:g} GB: that bounds"
+                " forward and backward, and drawing and what libraries keep come on top; lower it for less"
+            )
+            self.tell("incident", what="budget", stage=record.stage, step=record.step, text=text)
+
+    def loss(self, label: LossLabel, stage: str, step: int) -> None:
+        """Say what the loss means where that changed since the last step."""
+        if label.label != self.label:
+            self.label = label.label
+            self.tell("loss", stage=stage, step=step, label=label.label, text=label.text)

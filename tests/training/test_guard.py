@@ -1,0 +1,267 @@
+"""A guard sees what a stage has lost, sets it back, and a run that it saved is the same after a resume."""
+
+import math
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import truing
+from tests.training.test_loop import Interrupt, assert_same_run, rows_of
+from truing.config import GuardConfig, safer
+from truing.errors import GuardError, NonFiniteError, RecipeError
+from truing.record import RunReader
+from truing.training import optimizer
+from truing.training.control import Control
+from truing.training.guard import good_after, report, trouble
+
+
+def rewards(*values):
+    return [{"reward/mean": value} for value in values]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ((0.5, 0.1, 0.1), True),
+        ((0.5, 0.3, 0.3), False),
+        ((0.1, 0.8, 0.8, 0.5, 0.4), True),  # below its best window, though above its start
+        ((0.1, 0.8, 0.2, 0.5, 0.4), False),  # its best window is 0.5
+        ((0.5,), False),
+        ((0.5, 0.0), False),  # no window after the first step yet
+    ],
+)
+def test_a_reward_falls_below_the_start_or_the_best_window(values, told):
+    cfg = GuardConfig(window=2, reward_drop=0.3)
+    assert bool(trouble(rewards(*values), cfg)) == told
+    assert not trouble(rewards(*values), GuardConfig(window=2))
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [((2.0, 0.3, 0.1), "below"), ((2.0, 0.3, 0.6), ""), ((2.0, 9.0, 3.5), "above"), ((2.0, 5.0, 2.9), "")],
+)
+def test_entropy_is_judged_by_the_stages_own_start(values, word):
+    cfg = GuardConfig(window=2, entropy_low=0.2, entropy_high=2.0)
+    told = trouble([{"entropy/drawn": value} for value in values], cfg)
+    assert word in told
+    assert bool(told) == bool(word)
+
+
+def test_steps_without_a_reward_are_no_fall(recipe):
+    cfg = GuardConfig(window=2, reward_drop=0.1)
+    assert not trouble([{"reward/mean": 0.5}, {}, {}, {"reward/mean": 0.5}], cfg)
+
+
+def test_what_was_good_came_before_the_whole_window():
+    cfg = GuardConfig(window=3)
+    assert [good_after(step, cfg) for step in (0, 2, 3, 9)] == [0, 0, 1, 7]
+
+
+def test_a_recipe_after_rollbacks_has_smaller_rates_and_the_changes(recipe):
+    guard = {"learning_rate": 0.5, "change": ["kl.cap=10", "gates.max_ratio=", "ppo.clip_low=0.1"]}
+    made = recipe(
+        stages=["sft", "ppo"],
+        ppo={"steps": 1, "learning_rate": 0.01, "value_learning_rate": 0.1},
+        kl={"cap": 3.0},
+        gates={"max_ratio": 4.0, "min_ratio": 0.25},
+        guard=guard,
+    )
+    assert safer(made, "ppo", 0) == made
+    changed = safer(made, "ppo", 2)
+    assert (changed.ppo.learning_rate, changed.ppo.value_learning_rate) == pytest.approx((0.0025, 0.025))
+    assert changed.sft.learning_rate == made.sft.learning_rate  # each stage has rollbacks of its own
+    assert (changed.kl.cap, changed.gates.max_ratio, changed.gates.min_ratio) == (10.0, None, 0.25)
+    assert changed.ppo.clip_low == 0.1
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"guard": {"change": ["grpo.steps=9"]}}, "cannot change 'grpo.steps'"),
+        ({"guard": {"change": ["kl.coef=0.1"]}}, "did not begin with"),
+        ({"guard": {"change": ["gates.min_ration="]}}, "did you mean gates.min_ratio"),
+        ({"guard": {"change": ["gates.min_ratio=2.0"]}}, "gates.min_ratio"),
+        ({"guard": {"learning_rate": 1.0}}, "same steps"),
+        ({"kl": {"cap": 1.0, "cap_action": "rollback"}}, "needs a"),
+        ({"guard": {"lerning_rate": 0.5}}, "did you mean guard.learning_rate"),
+    ],
+)
+def test_a_guard_that_cannot_be_is_refused_before_the_run(recipe, changes, match):
+    with pytest.raises(RecipeError, match=match):
+        recipe(**changes)
+
+
+def test_a_weight_that_a_guard_sets_does_not_stay_where_it_had_moved(recipe):
+    before = recipe(kl={"coef": 0.1, "target": 0.01}, entropy={"target": 1.0})
+    now = recipe(kl={"coef": 0.4, "target": 0.01}, entropy={"target": 1.0})
+    assert Control(0.2, 0.03).moved(before, now) == Control(0.4, 0.03)
+
+
+HOT = {
+    "stages": ["sft", "grpo"],
+    "lora": {"rank": 4},
+    "sft": {"steps": 2},
+    "grpo": {"steps": 8, "objective": "dapo", "learning_rate": 1e-3, "inner_epochs": 2},
+    "entropy": {"coef": 0.01},  # which moves the policy, whatever it earns
+    "checkpoint_every": 2,
+    "eval": {"every": 3},
+    "guard": {"rollbacks": 2, "window": 2, "learning_rate": 0.1},
+}
+
+
+def not_finite_at(monkeypatch, place="0/grpo/5, inner step 0", above=5e-4):
+    """Make the gradient of an update NaN as long as its learning rate is so large."""
+    real = optimizer.clip_and_step
+
+    def failing(opt, norm, where, *parts):
+        if place in where and opt.param_groups[0]["lr"] > above:
+            next(p for p in parts[0].values() if p.grad is not None).grad.fill_(math.nan)
+        return real(opt, norm, where, *parts)
+
+    monkeypatch.setattr("truing.training.step.clip_and_step", failing)
+
+
+def rollbacks_of(run):
+    return [event.payload for event in RunReader(run).events() if event.kind == "rollback"]
+
+
+def test_a_run_goes_back_and_goes_on_with_smaller_updates(mini, tmp_path, monkeypatch):
+    not_finite_at(monkeypatch)
+    run = truing.train(mini(**HOT), out=tmp_path / "run").run
+    (told,) = rollbacks_of(run)
+    # step 5 broke; a window of two lies before the state after 4 steps
+    assert (told["stage"], told["step"], told["to"], told["factor"]) == ("grpo", 5, 4, 1.0)
+    assert "not finite" in told["reason"]
+    steps = [row for row in RunReader(run).steps() if row.stage == "grpo"]
+    assert [row.step for row in steps] == list(range(8))
+    assert [row.metrics["lr"] for row in steps] == pytest.approx([1e-3] * 4 + [1e-4] * 4)
+    aside = RunReader(run / told["kept"])
+    assert [row.step for row in aside.steps()] == [4]
+    undone, again = aside.samples("grpo", 4), RunReader(run).samples("grpo", 4)
+    for one, other in zip(undone, again, strict=True):  # the same weights, tasks and random numbers
+        assert torch.equal(one.sample.token_ids, other.sample.token_ids)
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == [
+        "grpo-000008",
+        "last",
+        "sft-000002",
+    ]
+
+
+def test_rolled_back_weights_are_those_of_the_checkpoint(mini, tmp_path, monkeypatch):
+    not_finite_at(monkeypatch)
+    seen = {}
+
+    def keep(kind, facts):
+        if kind == "checkpoint" and facts["name"] == "grpo-000004":
+            seen["kept"] = load_file(tmp_path / "run/checkpoints/grpo-000004/trainable.safetensors")
+        if kind == "step" and facts["record"].step == 4:
+            seen.setdefault("digests", []).append(
+                {turn.weight_digest for sample in facts["record"].samples for turn in sample.turns}
+            )
+
+    truing.train(mini(**HOT), out=tmp_path / "run", watch=keep)
+    assert seen["kept"]
+    first, second = seen["digests"]
+    assert first == second  # step 4 was drawn twice, from the same weights
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [("step", 6), ("step", 4), ("rollback", 5)],  # after it; before it; and before anything of it is done
+)
+def test_a_run_that_is_rolled_back_and_cut_resumes_bit_for_bit(mini, tmp_path, monkeypatch, kind, step):
+    not_finite_at(monkeypatch)
+    table = mini(**HOT)
+    whole = truing.train(table, out=tmp_path / "whole")
+
+    def crash(told, facts):
+        record = facts.get("record")
+        where = (record.stage, record.step) if record else (facts.get("stage"), facts.get("step"))
+        if told == kind and where == ("grpo", step):
+            raise Interrupt
+
+    with pytest.raises(Interrupt):
+        truing.train(table, out=tmp_path / "parts", watch=crash)
+    resumed = truing.train(table, out=tmp_path / "parts", resume=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "parts")
+    assert resumed.estimates() == whole.estimates()
+    assert {r["kept"] for r in rollbacks_of(tmp_path / "parts")} == {"abandoned/grpo-1"}
+
+
+def test_evaluations_of_undone_steps_are_made_again(mini, tmp_path, monkeypatch):
+    table = mini(**{**HOT, "checkpoint_every": 0})  # back to the start of the stage
+    not_finite_at(monkeypatch)
+    result = truing.train(table, out=tmp_path / "run")
+    assert list(result.evaluations) == ["base", "after_sft", "grpo@3", "grpo@6", "after_grpo"]
+    told = [event.payload["name"] for event in RunReader(result.run).events() if event.kind == "eval"]
+    assert told.count("grpo@3") == 2
+    assert rollbacks_of(result.run)[0]["to"] == 0
+
+
+def test_a_run_that_stays_unstable_ends_with_a_report(mini, tmp_path, monkeypatch):
+    not_finite_at(monkeypatch, above=0.0)
+    with pytest.raises(GuardError, match="unstable after 2 rollbacks") as error:
+        truing.train(mini(**HOT), out=tmp_path / "run")
+    told = (tmp_path / "run" / "guard.md").read_text()
+    assert str(tmp_path / "run" / "guard.md") in str(error.value)
+    assert [time["factor"] for time in rollbacks_of(tmp_path / "run")] == pytest.approx([1.0, 0.1])
+    assert "learning rates × 0.01" in told
+    assert "## The last steps of `abandoned/grpo-2`" in told
+    assert "entropy/drawn" in told
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"), [((5, 5, 5), "same step"), ((5, 7, 9), "lasted longer"), ((5, 9, 7), "did not make")]
+)
+def test_a_report_says_what_the_places_say(steps, words):
+    times = [
+        {"stage": "grpo", "step": step, "factor": 0.5**i, "reason": "x", "kept": f"k{i}", "recent": []}
+        for i, step in enumerate(steps)
+    ]
+    assert words in report(times)
+
+
+def test_without_a_guard_a_gradient_that_is_not_finite_ends_the_run(mini, tmp_path, monkeypatch):
+    not_finite_at(monkeypatch)
+    with pytest.raises(NonFiniteError):
+        truing.train(mini(**{**HOT, "guard": False}), out=tmp_path / "run")
+
+
+def test_beyond_the_cap_a_guard_steps_in(mini, tmp_path):
+    table = mini(**{**HOT, "kl": {"cap": 1e-9, "cap_action": "rollback"}, "guard": {"rollbacks": 1}})
+    with pytest.raises(GuardError, match="nats per token from its reference"):
+        truing.train(table, out=tmp_path / "run")
+    assert len(rollbacks_of(tmp_path / "run")) == 1
+
+
+def test_a_collapse_is_undone(mini, tmp_path, monkeypatch):
+    """Weights that somebody spoils come back, and the run ends as if that had not been."""
+    table = mini(
+        **{**HOT, "lora": False, "checkpoint_every": 1, "guard": {**HOT["guard"], "entropy_low": 0.8}}
+    )
+    spoilt = []
+
+    def spoil(kind, facts):
+        if kind == "step" and facts["record"].stage == "grpo" and facts["record"].step == 2 and not spoilt:
+            spoilt.append(True)
+            with torch.no_grad():
+                for weight in policies[0].values():
+                    weight.mul_(20)
+
+    policies = []
+    real = truing.training.loop.open_learner
+
+    def opened(*given):
+        learner = real(*given)
+        policies.insert(0, learner.parameters)
+        return learner
+
+    monkeypatch.setattr(truing.training.loop, "open_learner", opened)
+    run = truing.train(table, out=tmp_path / "run", watch=spoil).run
+    (told,) = rollbacks_of(run)
+    assert "entropy" in told["reason"]
+    assert told["to"] <= 3
+    steps = [row.metrics for row in RunReader(run).steps() if row.stage == "grpo"]
+    assert steps[-1]["entropy/drawn"] > 0.8 * steps[0]["entropy/drawn"]
+    assert len(rows_of(run)) == 10

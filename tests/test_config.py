@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 import truing
+from truing.algos.policy import objective
 from truing.config import OptimizerConfig, Recipe, dotted_keys, load_recipe, resolve, to_toml
 from truing.errors import ContractError, RecipeError
 
@@ -228,3 +229,10 @@ def test_memory_is_an_amount_or_auto():
     assert OptimizerConfig(memory="2.5 GB").budget == 2_500_000_000
     with pytest.raises(ValidationError, match="gigabytes of"):
         OptimizerConfig(memory="8 gigs")
+
+
+def test_the_cap_of_cispo_is_a_key_of_its_own(toml):
+    chosen = load_recipe(toml, ["grpo.objective=cispo", "grpo.max_weight=4"]).grpo
+    assert objective(chosen).max_ratio == 4.0
+    with pytest.raises(RecipeError, match="leave out max_weight"):
+        load_recipe(toml, ["grpo.objective=dapo", "grpo.max_weight=4"])

@@ -40,8 +40,9 @@ MAY_IMPORT = {
     "api": "errors types config record chat models rewards envs rollout checks training display",
     "__init__": "messages types rewards envs api",
     "bench": "errors messages contract outcomes types memory models rewards sample training api",
+    "probes": "errors messages outcomes types config ops models rewards envs training",
     "recipe_page": "config record envs",
-    "cli": "errors types clock config record models checks training api bench",
+    "cli": "errors types clock config record models checks training api bench probes",
     "__main__": "cli",
 }
 """The product, from the bottom up."""

@@ -100,7 +100,6 @@ def test_attempts_that_were_cut_are_in_the_baseline_and_trained_on_as_declared(m
         ({"kl": {"coef": 0.1, "where": "reward"}, "gates": {"equal_groups": "drop"}}, "with kl.coef a group"),
         ({"entropy": {"coef": 0.1}, "gates": {"equal_groups": "resample"}}, "with entropy a group"),
         ({"gates": {"equal_groups": "drop", "truncated": "penalize"}}, "penalize"),
-        ({"gates": {"equal_groups": "drop", "overlong_tokens": 2}}, "overlong_tokens"),
         ({"grpo": {"advantage_per": "turn"}, "gates": {"equal_groups": "drop"}}, "advantage_per"),
         (
             {

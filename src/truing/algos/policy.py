@@ -51,8 +51,8 @@ def policy_terms(setting: Setting) -> tuple[Term, ...]:
 
 
 def objective(cfg: PolicyStage) -> Objective:
-    """The named objective, with the recipe's clip range where it gives one."""
-    given = {"clip_low": cfg.clip_low, "clip_high": cfg.clip_high}
+    """The named objective, with the recipe's bounds where it gives them."""
+    given = {"clip_low": cfg.clip_low, "clip_high": cfg.clip_high, "max_ratio": cfg.max_weight}
     return replace(
         OBJECTIVES[cfg.objective], **{name: value for name, value in given.items() if value is not None}
     )

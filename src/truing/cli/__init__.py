@@ -15,6 +15,7 @@ from truing.cli.check import check_recipe
 from truing.cli.eval import evaluate_target
 from truing.cli.export import export
 from truing.cli.models import app as models
+from truing.cli.probes import probes
 from truing.cli.profile import profile
 from truing.cli.tokens import tokens
 from truing.cli.train import train
@@ -32,6 +33,7 @@ app.command("check")(check_recipe)
 app.command("eval")(evaluate_target)
 app.command()(tokens)
 app.command()(profile)
+app.command()(probes)
 app.command()(export)
 app.add_typer(models, name="models")
 app.add_typer(bench, name="bench")

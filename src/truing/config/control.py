@@ -55,7 +55,7 @@ class GatesConfig(Part):
     min_trained_share: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Nor does one where a smaller share of what was sampled or forced is under the policy term."""
     equal_groups: Literal["count", "drop", "resample"] = "count"
-    """Groups of equal reward: counted in denominators, left out, or replaced by those of other prompts."""
+    """Groups of equal task reward: counted in denominators, left out, or replaced by other prompts'."""
     max_resample: Positive = 3
     """How often a step draws other prompts to replace groups of equal reward."""
     truncated: Literal["keep", "mask", "penalize"] = "keep"

@@ -78,7 +78,6 @@ class Recipe(Part):
             "kl.coef": self.kl.coef > 0,
             "entropy": self.entropy.active,
             'gates.truncated = "penalize"': self.gates.truncated == "penalize",
-            "gates.overlong_tokens": self.gates.overlong_tokens > 0,
             'grpo.advantage_per = "turn"': self.grpo is not None and self.grpo.advantage_per == "turn",
         }
         for name, active in reasons.items():

@@ -52,6 +52,8 @@ class PolicyStage(Part):
     """The ratio is clipped below 1 − clip_low; the objective's own value where not given."""
     clip_high: Rate | None = None
     """The ratio is clipped above 1 + clip_high; the objective's own value where not given."""
+    max_weight: Annotated[float, Field(gt=1)] | None = None
+    """With `cispo`, the most that a token's ratio may weigh; the objective's own value where not given."""
     inner_epochs: Positive = 1
     """Passes over the rollouts of a step."""
     minibatches: Positive = 1
@@ -59,9 +61,11 @@ class PolicyStage(Part):
 
     @model_validator(mode="after")
     def _clips(self) -> "PolicyStage":
-        """Refuse a clip range where the objective has none, and a second update where it has no ratio."""
+        """Refuse a bound that the objective does not have, and a second update where it has no ratio."""
         if self.objective in ("cispo", "reinforce") and (self.clip_low, self.clip_high) != (None, None):
             raise ValueError(f"{self.objective} has no clip range: leave out clip_low and clip_high")
+        if self.objective != "cispo" and self.max_weight is not None:
+            raise ValueError(f"{self.objective} weighs no ratio: leave out max_weight, or take cispo")
         if self.objective == "reinforce" and self.inner_epochs * self.minibatches > 1:
             raise ValueError(
                 "reinforce has no ratio, so it is right for one update per step: set inner_epochs and"

@@ -56,7 +56,7 @@ class Objective:
 OBJECTIVES: dict[str, Objective] = {
     # https://arxiv.org/abs/2402.03300 gives no ε: 0.2 is PPO's, and TRL's default
     "grpo": Objective("clip", "token", "sequence_mean", clip_low=0.2, clip_high=0.2),
-    # https://arxiv.org/abs/2503.20783 (ε as in its released code)
+    # https://arxiv.org/abs/2503.20783, table 6
     "dr_grpo": Objective("clip", "token", "sequence_sum", clip_low=0.2, clip_high=0.2),
     # https://arxiv.org/abs/2503.14476
     "dapo": Objective("clip", "token", "token_mean", clip_low=0.2, clip_high=0.28),
@@ -64,7 +64,8 @@ OBJECTIVES: dict[str, Objective] = {
     "bnpo": Objective("clip", "token", "token_mean", clip_low=0.2, clip_high=0.2),
     # https://arxiv.org/abs/2507.18071
     "gspo": Objective("clip", "sequence", "sequence_mean", clip_low=3e-4, clip_high=4e-4),
-    # https://arxiv.org/abs/2506.13585 eq. 4; the cap is from https://arxiv.org/abs/2510.13786
+    # https://arxiv.org/abs/2506.13585 eq. 4, without a number; https://arxiv.org/abs/2510.13786 tried 4, 5
+    # and 8, and saw no difference
     "cispo": Objective("cispo", "token", "token_mean", max_ratio=5.0),
     # https://arxiv.org/abs/1707.06347 table 1
     "ppo": Objective("clip", "token", "token_mean", clip_low=0.2, clip_high=0.2),

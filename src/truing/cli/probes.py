@@ -1,0 +1,49 @@
+"""`truing probes`: small problems with known answers, through the trainer's own code."""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from truing.probes.outcome import Outcome
+
+
+def probes(
+    names: Annotated[list[str] | None, typer.Argument(help="P0 to P12; all where left out.")] = None,
+    algo: Annotated[list[str] | None, typer.Option(help="Only this algorithm; may be given again.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each.")] = False,
+) -> None:
+    """Climb the probe ladder on the CPU: exit 0 where every number is as it must be, 1 where one is not."""
+    from truing.probes.ladder import climb, named
+
+    console, title, failed = Console(highlight=False), "", 0
+    chosen = named(names or ())
+    for outcome in climb(chosen, algo or ()):
+        failed += not outcome.passed
+        if as_json:
+            print(json.dumps(outcome.to_json(), ensure_ascii=False), flush=True)
+            continue
+        heading = next(f"{probe.name}  {probe.title}" for probe in chosen if probe.name == outcome.probe)
+        if heading != title:
+            console.print(f"\n[bold]{heading}[/]", soft_wrap=True)
+            title = heading
+        _show(console, outcome)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _show(console: Console, outcome: "Outcome") -> None:
+    """A line for an outcome; where it failed, one for each of its numbers."""
+    word = "[green]ok[/]" if outcome.passed else "[red]FAILED[/]"
+    first = outcome.findings[0]
+    shown = f"{first.name} {first.got:.3g} ({first.expected})" if outcome.passed else ""
+    console.print(f"  {outcome.algo:<10} {word}  {outcome.seconds:4.1f} s  {shown}", soft_wrap=True)
+    if not outcome.passed:
+        for finding in outcome.findings:
+            mark = " " if finding.holds else "✗"
+            console.print(
+                f"    {mark} {finding.name}: got {finding.got:.6g}, expected {finding.expected}",
+                soft_wrap=True,
+            )

@@ -1,0 +1,70 @@
+"""What updates must come to, written anew from the papers: no formula of the trainer is used here."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from truing.types import Origin, Sample
+
+EPS = 1e-4
+"""Reward units, added to deviations that advantages are divided by."""
+
+
+def advantages(algo: str, rewards_PG: Tensor) -> Tensor:
+    """Advantages [P, G] of G one-token answers to each of P prompts, in the first step.
+
+    reinforce: less the mean of all other rewards (https://link.springer.com/article/10.1007/BF00992696).
+    rloo: less the mean of the others to the prompt (https://arxiv.org/abs/2402.14740).
+    ppo: V is 0, so the reward, brought to mean 0 and deviation 1 over the step (https://arxiv.org/abs/1707.06347).
+    others: less the prompt's mean, over its deviation (https://arxiv.org/abs/2402.03300).
+    """
+    count = rewards_PG.shape[1]
+    if algo == "reinforce":
+        return (rewards_PG - rewards_PG.mean()) * rewards_PG.numel() / (rewards_PG.numel() - 1)
+    if algo == "rloo":
+        return (rewards_PG - rewards_PG.mean(1, keepdim=True)) * count / (count - 1)
+    if algo == "ppo":
+        return (rewards_PG - rewards_PG.mean()) / (rewards_PG.std() + EPS)
+    return (rewards_PG - rewards_PG.mean(1, keepdim=True)) / (rewards_PG.std(1, keepdim=True) + EPS)
+
+
+def token_weights(algo: str, lengths: Sequence[int], budget: int) -> list[float]:
+    """What the loss of a token of each answer is multiplied by, of answers so long and a turn's budget.
+
+    grpo, gspo: 1 / (B |o|), so that each answer counts the same. dr_grpo, reinforce, rloo: 1 / (B budget),
+    so that each token counts the same whatever the step drew. The others: 1 / Σ |o|.
+    """
+    if algo in ("grpo", "gspo"):
+        return [1 / (len(lengths) * length) for length in lengths]
+    if algo in ("dr_grpo", "reinforce", "rloo"):
+        return [1 / (len(lengths) * budget)] * len(lengths)
+    return [1 / sum(lengths)] * len(lengths)
+
+
+def table_gradient(table: Tensor, samples: Sequence[Sample], pull: Sequence[Tensor]) -> Tensor:
+    """∂ (−Σ pull · log π(token | token before)) / ∂ table: Σ pull · (π − onehot), column by column.
+
+    Args:
+        table: [V, S] logits.
+        samples: with their ids.
+        pull: for each sample [T], 0 where a token is not trained.
+    """
+    policy = table.detach().double().softmax(0)
+    gradient = torch.zeros_like(policy)
+    for sample, pull_T in zip(samples, pull, strict=True):
+        for t in pull_T.nonzero()[:, 0].tolist():
+            token, before = int(sample.token_ids[t]), int(sample.token_ids[t - 1])
+            gradient[:, before] += pull_T[t] * policy[:, before]
+            gradient[token, before] -= pull_T[t]
+    return gradient
+
+
+def said(sample: Sample) -> Tensor:
+    """Bool [T], what the policy said, or was shown to say."""
+    return (sample.origin == Origin.SAMPLED) | (sample.origin == Origin.DEMO)
+
+
+def apart(got: Tensor, expected: Tensor) -> float:
+    """The largest difference, as a share of the largest number expected."""
+    return float((got.double() - expected).abs().max() / expected.abs().max())

@@ -1,0 +1,78 @@
+"""What a probe measured, beside what it must be."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One number, and the bounds that a right trainer keeps; NaN is outside any."""
+
+    name: str
+    got: float
+    low: float = -math.inf
+    high: float = math.inf
+
+    @property
+    def holds(self) -> bool:
+        """Whether the number is within its bounds."""
+        return self.low <= self.got <= self.high
+
+    @property
+    def expected(self) -> str:
+        """The bounds as a person reads them."""
+        if self.low == self.high:
+            return f"{self.low:g}"
+        if math.isinf(self.low):
+            return f"≤ {self.high:g}"
+        return f"≥ {self.low:g}" if math.isinf(self.high) else f"{self.low:g} … {self.high:g}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A probe of one algorithm."""
+
+    probe: str
+    algo: str
+    findings: tuple[Finding, ...]
+    seconds: float = 0.0
+
+    @property
+    def passed(self) -> bool:
+        """Whether all its numbers are within their bounds; one that measured nothing has not passed."""
+        return bool(self.findings) and all(finding.holds for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """The outcome for machines; JSON knows no infinity, so an open bound is null."""
+        return {
+            "probe": self.probe,
+            "algo": self.algo,
+            "expected": {f.name: [_finite(f.low), _finite(f.high)] for f in self.findings},
+            "got": {f.name: _finite(f.got) for f in self.findings},
+            "pass": self.passed,
+        }
+
+
+def exactly(name: str, got: float, expected: float = 0.0) -> Finding:
+    """A number that must be this one, to the last bit."""
+    return Finding(name, got, expected, expected)
+
+
+def near(name: str, got: float, expected: float, tolerance: float) -> Finding:
+    """A number that must be this one to rounding."""
+    return Finding(name, got, expected - tolerance, expected + tolerance)
+
+
+def at_least(name: str, got: float, low: float) -> Finding:
+    """A number with a floor."""
+    return Finding(name, got, low=low)
+
+
+def at_most(name: str, got: float, high: float) -> Finding:
+    """A number with a ceiling."""
+    return Finding(name, got, high=high)
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None

@@ -1,0 +1,139 @@
+"""A trainer in small: the loop's own sampler, sources and step, on a policy that is a table."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truing.config import resolve
+from truing.envs.base import Env
+from truing.probes import table
+from truing.training.learner import Learner, open_learner
+from truing.training.room import Need, Room
+from truing.training.session import Session, open_session
+from truing.training.source import Drawn, source
+from truing.training.step import Trace, train_step
+from truing.types import Sample
+
+POLICIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "reinforce": ("reinforce", {}),
+    "rloo": ("rloo", {}),
+    **{name: ("grpo", {"objective": name}) for name in ("grpo", "dr_grpo", "dapo", "bnpo", "gspo", "cispo")},
+    "ppo": ("ppo", {"truncation": "end"}),
+}
+"""Stage and keys of each algorithm with a policy loss."""
+
+SUPERVISED: Mapping[str, tuple[str, Mapping[str, Any]]] = {"sft": ("sft", {}), "rft": ("rft", {})}
+
+RATE = 0.4
+"""Learning rate of the table: a token becomes certain in some twenty updates."""
+
+HEAD = "lm_head.weight"
+
+
+@dataclass(frozen=True, eq=False)
+class Rig:
+    """A session and what its stage trains with."""
+
+    session: Session
+    learner: Learner
+    stage: str
+
+    @property
+    def table(self) -> Tensor:
+        """Logits [V, S] of each token after each token."""
+        return self.learner.parameters[HEAD]
+
+    @torch.no_grad()
+    def shake(self, seed: int = 0) -> "Rig":
+        """Give all that the table may say a logit of its own, so that no two tokens are as likely."""
+        places = torch.nonzero(self.table > table.NEVER, as_tuple=True)
+        self.table[places] += torch.randn(len(places[0]), generator=torch.Generator().manual_seed(seed))
+        return self
+
+    def draw(self, step: int = 0) -> Drawn:
+        """What the stage trains on in a step, drawn with the weights of now."""
+        self.session.sync_sampler(step)
+        return source(self.session, self.learner.algorithm, self.learner.setting, self.stage, step)
+
+    def update(self, samples: Sequence[Sample], step: int = 0) -> list[Trace]:
+        """An update on samples."""
+        self.learner.set_rates(step)
+        return train_step(self.learner, samples, (self.session.recipe.seed, self.stage, step))
+
+    def train(self, steps: int, then: Callable[[], None] = lambda: None) -> None:
+        """Updates, each on what is drawn for it; ``then`` is called after each."""
+        for step in range(steps):
+            self.update(self.draw(step).samples, step)
+            then()
+
+    def first(self, samples: Sequence[Sample]) -> tuple[Trace, dict[str, Tensor]]:
+        """An update on samples, and the gradients by name that it gave to the optimiser."""
+        gradients: dict[str, Tensor] = {}
+
+        def keep(*_: object) -> None:
+            named = self.learner.parameters.items()
+            gradients.update({name: p.grad.clone() for name, p in named if p.grad is not None})
+
+        handle = self.learner.optimizer.register_step_pre_hook(keep)
+        (trace,) = self.update(samples)
+        handle.remove()
+        return trace, gradients
+
+    def policy(self) -> Tensor:
+        """Probabilities [V, S] of each token after each token, float64."""
+        return self.table.detach().double().softmax(0)
+
+    def probability(self, said: str, after: str) -> float:
+        """Of a letter after a letter."""
+        return float(self.policy()[ord(said), ord(after)])
+
+    def value(self, after: str) -> float:
+        """What the critic expects after a letter."""
+        assert self.learner.critic is not None
+        head = self.learner.critic.head
+        return float(head.weight.detach()[0, ord(after)] + head.bias.detach()[0])
+
+
+def rig(base: Path | str, algo: str, env: Env, /, **changes: Any) -> Rig:
+    """A rig for an algorithm on a table's folder, or on another model.
+
+    ``changes`` are tables of its recipe, ``stage`` that of its stage.
+
+    On a table all but the head is frozen, so that the policy is the table and nothing else.
+    """
+    stage, keys = (POLICIES | SUPERVISED)[algo]
+    cfg = {"steps": 1000, "learning_rate": RATE, **_sizes(stage), **keys, **changes.pop("stage", {})}
+    recipe = {
+        "name": "probe",
+        "stages": [stage],
+        "model": {"name": str(base), "device": "cpu"},
+        "sampling": {"max_new_tokens": 1},
+        "optimizer": {"max_grad_norm": 1e9},
+        "eval": {"tasks": 2},
+        stage: cfg,
+    }
+    for part, keys_of_part in changes.items():
+        recipe[part] = {**recipe.get(part, {}), **keys_of_part}
+    session = open_session(resolve(recipe), env)
+    if isinstance(base, Path):
+        for name, weight in session.policy.named_parameters():
+            weight.requires_grad_(name == HEAD)
+        session = replace(session, parameters={HEAD: session.parameters[HEAD]})
+    learner = open_learner(session, stage, Room(Need(0, 1), 4096, 10**6, 0), None)
+    return Rig(session, learner, stage)
+
+
+def _sizes(stage: str) -> dict[str, int]:
+    """Attempts per step: eight to each of two prompts, or sixteen demonstrations."""
+    return {"batch_size": 16} if stage == "sft" else {"prompts_per_step": 2, "group_size": 8}
+
+
+def build_table(folder: Path) -> Path:
+    """The table's model folder, made where it is not there yet."""
+    if not folder.exists():
+        table.build(folder)
+    return folder

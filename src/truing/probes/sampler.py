@@ -1,0 +1,105 @@
+"""P11 and P12: with which weights was this drawn? Samples are attributed by their log-probabilities alone."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import torch
+from peft import PeftModel
+from torch import Tensor
+
+from truing.models.score import score
+from truing.probes.outcome import Finding, at_least, at_most, exactly, near
+from truing.probes.rig import Rig, rig
+from truing.probes.world import Letters
+from truing.training.collate import collate
+from truing.training.source import source
+from truing.types import Rollout, Sample, Task
+
+SAME = 1e-4
+"""Nats that the right weights may miss by; the wrong ones miss by a hundred times as much."""
+
+LAGS = range(4)
+
+
+def lag(folder: Path, algo: str) -> list[Finding]:
+    """P11. A sampler held k updates back: what it drew fits the weights of then; old ÷ sampler averages 1."""
+    sizes = {"sampling": {"max_new_tokens": 4}, "stage": {"group_size": 32}}
+    made = rig(folder, algo, Letters(_letters), correction={"method": "truncate"}, **sizes).shake()
+    versions = [made.table.detach().clone()]
+    for step in LAGS:
+        made.update(made.draw(step).samples, step)
+        versions.append(made.table.detach().clone())
+    found = []
+    for k in LAGS:
+        samples = _drawn_with(made, versions, version=len(versions) - 1 - k)
+        misses = [_miss(made, samples, weights) for weights in reversed(versions)]
+        found += [
+            exactly(f"lag {k}: attributed to", min(range(len(misses)), key=misses.__getitem__), k),
+            at_most(f"lag {k}: nats that it misses by", min(misses), SAME),
+            at_least(f"lag {k}: nats that the next best misses by", sorted(misses)[1], 100 * SAME),
+        ]
+    made.table.data.copy_(versions[-1])
+    trace, _ = made.first(samples)
+    old, drew = (
+        torch.cat([getattr(row, name)[row.policy_mask] for row in trace.samples]).double()
+        for name in ("old_logprob", "sampler_logprob")
+    )
+    weight = (old - drew).exp()
+    return [
+        *found,
+        near(
+            f"lag {k}: mean of old ÷ sampler",
+            float(weight.mean()),
+            1.0,
+            4 * float(weight.std()) / len(weight) ** 0.5,
+        ),
+        at_least(f"lag {k}: its deviation", float(weight.std()), 0.01),
+    ]
+
+
+def adapter(folder: Path, algo: str) -> list[Finding]:
+    """P12. An adapter in the trainer: the sampler has it once it is synced, and only the base before."""
+    made = rig("tiny", algo, Letters(_letters), lora={"rank": 4}, sampling={"max_new_tokens": 4})
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in made.learner.parameters.values():
+            weight += 0.3 * torch.randn(weight.shape, generator=generator)
+    args = (made.session, made.learner.algorithm, made.learner.setting, made.stage, 0)
+    before, after = source(*args).samples, made.draw().samples
+    found = []
+    for name, samples, has_adapter in (("not synced", before, False), ("synced", after, True)):
+        off, on = (_miss(made, samples, adapter_on=each) for each in (False, True))
+        right, wrong = (on, off) if has_adapter else (off, on)
+        found += [
+            at_most(
+                f"{name}: nats that {'the adapter' if has_adapter else 'the base'} misses by", right, SAME
+            ),
+            at_least(f"{name}: nats that the other misses by", wrong, 100 * SAME),
+        ]
+    return found
+
+
+def _letters(rollout: Rollout, task: Task) -> float:
+    """Another reward for nearly every answer."""
+    return float(sum(rollout.text.encode()) % 11)
+
+
+def _drawn_with(made: Rig, versions: Sequence[Tensor], version: int) -> list[Sample]:
+    """What the sampler draws with the weights of a version; they stay in the table."""
+    made.table.data.copy_(versions[version])
+    return made.draw(version).samples
+
+
+@torch.no_grad()
+def _miss(
+    made: Rig, samples: Sequence[Sample], table: Tensor | None = None, *, adapter_on: bool = True
+) -> float:
+    """Mean |sampler − trainer| log-probability over what was sampled, by these weights: nats."""
+    if table is not None:
+        made.table.data.copy_(table)
+    policy, batch = made.learner.model, collate(list(samples))
+    off = policy.disable_adapter() if isinstance(policy, PeftModel) and not adapter_on else nullcontext()
+    with off:
+        logprob_BT = score(policy, batch, batch.kl_mask).logprob
+    return float((logprob_BT - batch.sampler_logprob)[batch.kl_mask].abs().mean())

@@ -1,0 +1,81 @@
+"""P0 to P2: no signal moves nothing; the first gradient is the closed form; credit finds its prompt."""
+
+from pathlib import Path
+
+import torch
+
+from truing.probes.closed import advantages, apart, said, table_gradient
+from truing.probes.outcome import Finding, at_least, at_most, exactly
+from truing.probes.rig import HEAD, SUPERVISED, Rig, rig
+from truing.probes.world import Letters
+from truing.types import Rollout, Task
+
+ROUNDING = 1e-5
+"""Share of the largest entry by which a float32 gradient may miss its closed form."""
+
+UPDATES = 30
+SURE = 0.95
+
+
+def right(rollout: Rollout, task: Task) -> float:
+    """1 where the answer begins with the task's letter."""
+    return float(rollout.text[:1] == task.answer)
+
+
+def no_signal(folder: Path, algo: str) -> list[Finding]:
+    """P0. Every reward is the same, and no power of two: A = 0, and not a bit of the policy moves."""
+    made = rig(folder, algo, Letters(lambda rollout, task: 0.1), stage={"group_size": 7})
+    before = made.table.detach().clone()
+    (trace,) = made.update(made.draw().samples)
+    advantage = torch.cat([row.advantage[row.policy_mask] for row in trace.samples])
+    return [
+        exactly("largest |advantage|", float(advantage.abs().max())),
+        exactly("policy gradient", trace.grad_norms[0] if trace.grad_norms else 0.0),
+        exactly("weights that moved", int((made.table != before).sum())),
+    ]
+
+
+def bandit(folder: Path, algo: str) -> list[Finding]:
+    """P1. One token, reward for one of nine: the first gradient is Σ A (π − onehot) / B, then p → 1."""
+    made = rig(folder, algo, Letters(right)).shake()
+    samples, before = made.draw().samples, made.table.detach().clone()
+    _, gradients = made.first(samples)
+    expected = table_gradient(before, samples, _pulls(algo, samples))
+    made.train(UPDATES)
+    p = min(made.probability("c", after=letter) for letter in "ab")
+    return [
+        at_most("first gradient, apart from the closed form", apart(gradients[HEAD], expected), ROUNDING),
+        at_least("p(rewarded token)", p, SURE),
+    ]
+
+
+def two_prompts(folder: Path, algo: str) -> list[Finding]:
+    """P2. Each prompt has an answer of its own; with the rewards of the other prompt both must be missed."""
+    made = rig(folder, algo, Letters(right, answers="cd"))
+    made.train(UPDATES)
+    found = [at_least("p(right answer)", _both(made), SURE)]
+    if algo not in SUPERVISED:
+        swapped = rig(folder, algo, Letters(_of_the_other, answers="cd"))
+        swapped.train(UPDATES)
+        found.append(at_most("p(right answer), rewards exchanged", _both(swapped), 1 - SURE))
+    return found
+
+
+def _of_the_other(rollout: Rollout, task: Task) -> float:
+    """1 where the answer is the other prompt's."""
+    return float(rollout.text[:1] == {"c": "d", "d": "c"}[task.answer])
+
+
+def _both(made: Rig) -> float:
+    """The least probability of a right answer."""
+    return min(made.probability(answer, after=letter) for letter, answer in ("ac", "bd"))
+
+
+def _pulls(algo: str, samples: list) -> list[torch.Tensor]:
+    """What each token of one-token answers is pulled by: A / B; or 1 / tokens, where they are imitated."""
+    if algo in SUPERVISED:
+        imitated = [row.supervised_mask for row in samples]
+        return [mask.double() / sum(int(each.sum()) for each in imitated) for mask in imitated]
+    rewards = torch.tensor([row.reward for row in samples], dtype=torch.float64).view(2, -1)
+    each = advantages(algo, rewards).flatten() / len(samples)
+    return [said(row).double() * float(a) for row, a in zip(samples, each, strict=True)]

@@ -1,0 +1,66 @@
+"""`table`: a language model whose policy is a table, so that what it should learn has a closed form.
+
+A Llama of one layer that adds nothing: its embedding is the identity, so the hidden state is the last token,
+one-hot, and the output head is the table. Row v, column s is the logit of token v after token s.
+"""
+
+from pathlib import Path
+
+import torch
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+
+from truing.models.quiet import no_progress_bars
+from truing.models.tiny import byte_tokenizer
+
+VOCABULARY, END = 259, 257
+LETTERS = tuple(b"abcdefgh")
+"""What the model says at first, each as likely as the end of its turn: nine tokens."""
+
+NEVER = -30.0
+"""Logit of what it never says."""
+
+TEMPLATE = (
+    "{% for message in messages %}{{ message['content'] }}"
+    "{% if message['role'] == 'assistant' %}<|im_end|>{% endif %}{% endfor %}"
+)
+"""No glue: a prompt of one letter is one token, which is the state that the first answer token depends on."""
+
+
+def build(out: Path) -> None:
+    """Write the model and its tokenizer to a folder."""
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    with no_progress_bars():
+        _table().save_pretrained(out)
+    tokenizer.save_pretrained(out)
+
+
+@torch.no_grad()
+def _table() -> LlamaForCausalLM:
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=VOCABULARY,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        num_key_value_heads=1,
+        head_dim=8,
+        max_position_embeddings=256,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=END,
+        pad_token_id=258,
+        attn_implementation="sdpa",
+    )
+    with torch.random.fork_rng(devices=[]):
+        model = LlamaForCausalLM(config)
+    layer = model.model.layers[0]
+    layer.self_attn.o_proj.weight.zero_()
+    layer.mlp.down_proj.weight.zero_()
+    root = VOCABULARY**0.5
+    model.model.embed_tokens.weight.copy_(torch.eye(VOCABULARY) * root)
+    model.model.norm.weight.fill_(1 / root)  # the norm makes the identity of it again
+    model.lm_head.weight.fill_(NEVER)
+    model.lm_head.weight[[*LETTERS, END]] = 0.0
+    model.generation_config = GenerationConfig(eos_token_id=END, pad_token_id=258)
+    return model

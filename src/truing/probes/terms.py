@@ -1,0 +1,128 @@
+"""P8 to P10: each term of the loss alone, against where it must end."""
+
+import math
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from truing.ops.returns import explained_variance
+from truing.probes.outcome import Finding, at_least, at_most, exactly, near
+from truing.probes.rig import Rig, rig
+from truing.probes.signal import UPDATES
+from truing.probes.world import Letters
+from truing.training.collate import collate
+
+CLOSE = 0.01
+"""By how much what was learnt may miss where it must end: nats, or reward."""
+
+
+def kl_alone(folder: Path, algo: str) -> list[Finding]:
+    """P8. No reward, and a start away from the reference: exact KL(policy ‖ reference) falls, all the way."""
+    return [
+        finding
+        for where, estimator in _kl_terms(algo)
+        for finding in _kl_falls(folder, algo, where, estimator)
+    ]
+
+
+def _kl_terms(algo: str) -> tuple[tuple[str, str], ...]:
+    """Where the KL stands, and how it is estimated.
+
+    In the reward it is as noisy as any reward, and groups would scale it up as it vanishes.
+    """
+    other = ("reward", "k1") if algo in ("reinforce", "rloo", "ppo") else ("loss", "k2")
+    return ("loss", "k3"), other
+
+
+def _kl_falls(folder: Path, algo: str, where: str, estimator: str) -> list[Finding]:
+    made = rig(
+        folder,
+        algo,
+        Letters(lambda rollout, task: 0.0),
+        kl={"coef": 1.0, "where": where, "estimator": estimator},
+        stage={"group_size": 16, "learning_rate": 0.1} | ({"whiten": False} if algo == "ppo" else {}),
+    )
+    start, reference = made.table.detach().clone(), made.learner.reference
+    assert reference is not None
+    digest = reference.digest
+    made.shake()
+    seen = [_exact_kl(made, start)]
+    made.train(UPDATES, then=lambda: seen.append(_exact_kl(made, start)))
+    reference.note_digest()
+    name = f"KL in the {where}, {estimator}:"
+    return [
+        at_most(f"{name} at the end, of that", seen[-1] / seen[0], 0.1),
+        at_most(
+            f"{name} most that ten updates added, of that",
+            max(b - a for a, b in pairwise(seen[::10])) / seen[0],
+            0.02,
+        ),
+        exactly(f"{name} bits of the reference that changed", float(reference.digest != digest)),
+    ]
+
+
+def _exact_kl(made: Rig, start: torch.Tensor) -> float:
+    """KL(policy ‖ start) of the answers to both prompts, summed over all tokens: nats."""
+    policy, began = made.policy(), start.double().softmax(0)
+    asked = [ord(prompt) for prompt in "ab"]
+    return float((policy * (policy.log() - began.log()))[:, asked].sum(0).mean())
+
+
+def critic_alone(folder: Path, algo: str) -> list[Finding]:
+    """P9. Returns that have a closed form: what V comes to, discounted, cut short, and told by the prompt."""
+    one = Letters(lambda rollout, task: 1.0, "xy")  # which is never said: no state is met twice
+    still = _valued(folder, one)
+    by_prompt = _valued(folder, Letters(lambda rollout, task: float(task.answer == "d"), answers="cd"))
+    batch = collate(by_prompt.update(by_prompt.draw().samples)[0].samples)
+    explained = explained_variance(batch.value, batch.returns, batch.value_mask)
+    two = _valued(folder, one, tokens=2, gamma=0.5)
+    every = Letters(lambda rollout, task: 1.0, "abcdefgh", "c" * 8)
+    cut = {way: _valued(folder, every, gamma=0.5, truncation=way) for way in ("bootstrap", "end")}
+    return [
+        near("V, every return being 1", still.value("x"), 1.0, CLOSE),
+        near("V of the prompt that earns nothing", by_prompt.value("a"), 0.0, CLOSE),
+        near("V of the prompt that earns 1", by_prompt.value("b"), 1.0, CLOSE),
+        at_least("explained variance, the prompt deciding", float(explained), 0.99),
+        near("V two tokens before a reward of 1, gamma ½", two.value("x"), 0.5, CLOSE),
+        near("V one token before it", two.value("c"), 1.0, CLOSE),
+        near("V, cut after each reward of 1, going on: 1 + ½ V", cut["bootstrap"].value("c"), 2.0, CLOSE),
+        near("V, cut after each reward of 1, ending", cut["end"].value("c"), 1.0, CLOSE),
+    ]
+
+
+def _valued(folder: Path, env: Letters, tokens: int = 1, **stage: Any) -> Rig:
+    """A critic after its training; the policy stays, and says so many tokens, the last perhaps a stop."""
+    updates, prompts = 25, len(env.prompts)
+    sizes = {"steps": updates, "prompts_per_step": prompts, "group_size": 16 // prompts}
+    made = rig(
+        folder,
+        "ppo",
+        env,
+        sampling={"max_new_tokens": tokens, "min_new_tokens": 1},
+        optimizer={"schedule": "cosine"},
+        stage={**sizes, "learning_rate": 1e-9, "value_learning_rate": 0.1, "inner_epochs": 8, **stage},
+    )
+    made.train(updates)
+    return made
+
+
+def entropy_alone(folder: Path, algo: str) -> list[Finding]:
+    """P10. No reward but the bonus for entropy: H rises to log 9, for nine tokens can be said."""
+    env = Letters(lambda rollout, task: 0.0)
+    few = {"learning_rate": 0.1, "group_size": 2}  # whatever is drawn, its entropy is that of the state
+    made = rig(folder, algo, env, entropy={"coef": 1.0}, stage=few).shake()
+    seen = [_entropy(made)]
+    made.train(2 * UPDATES, then=lambda: seen.append(_entropy(made)))
+    return [
+        near("H at the end: log 9", seen[-1], math.log(9), CLOSE),
+        at_most("H at the start, nats", seen[0], math.log(9) - 0.1),
+        at_least("least rise of H over ten updates", min(b - a for a, b in pairwise(seen[::10])), 0.0),
+    ]
+
+
+def _entropy(made: Rig) -> float:
+    """Mean entropy of the answers to both prompts: nats."""
+    policy = made.policy()[:, [ord(prompt) for prompt in "ab"]]
+    return float(-(policy * policy.log()).sum(0).mean())

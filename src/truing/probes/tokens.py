@@ -1,0 +1,174 @@
+"""P3 to P7: padding, denominators, the end of a turn, what the world says, and turns after turns."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from truing.models.tiny import tiny_model
+from truing.outcomes import Status
+from truing.probes.closed import apart, said, table_gradient, token_weights
+from truing.probes.outcome import Finding, at_least, at_most, exactly
+from truing.probes.rig import HEAD, Rig, rig
+from truing.probes.signal import ROUNDING, SURE, UPDATES
+from truing.probes.table import END, NEVER, TEMPLATE
+from truing.probes.world import Echo, Letters
+from truing.types import Origin, Rollout, Sample, Task
+
+BUDGET = 5
+"""Tokens of a turn, at most, where answers may have several."""
+
+OTHER_ORDER = 1e-4
+"""Share of the largest entry by which a padded batch may miss a tree: the same sums in another order."""
+
+
+def ragged(folder: Path, algo: str) -> list[Finding]:
+    """P3. Prompts of unequal length: the gradient is that of a left-padded batch through the plain model."""
+    prompts = ["a", "abcd", "abcdefghijkl", "zy"]
+    made = rig(
+        "tiny", algo, Letters(_some_bytes, prompts, "cccc"), stage={"prompts_per_step": 4, "group_size": 4}
+    )
+    trace, gradients = made.first(made.draw().samples)
+    expected = _left_padded(trace.samples, token_weights(algo, [1] * len(trace.samples), 1))
+    return [
+        at_most(
+            "gradient, apart from the padded one",
+            max(apart(gradients[n], expected[n]) for n in expected),
+            OTHER_ORDER,
+        ),
+        exactly("weights without a gradient", len(expected) - sum(bool(g.any()) for g in gradients.values())),
+    ]
+
+
+def denominators(folder: Path, algo: str) -> list[Finding]:
+    """P4. Answers of unequal length: each token pulls with A times the weight that the algorithm declares."""
+    made = rig(folder, algo, Letters(_length), sampling={"max_new_tokens": BUDGET}).shake()
+    before = made.table.detach().clone()
+    trace, gradients = made.first(made.draw().samples)
+    lengths = [int(row.policy_mask.sum()) for row in trace.samples]
+    weights = token_weights(algo, lengths, BUDGET)
+    pulls = [
+        torch.where(row.policy_mask, row.advantage.double() * weight, 0.0)
+        for row, weight in zip(trace.samples, weights, strict=True)
+    ]
+    expected = table_gradient(before, trace.samples, pulls)
+    return [
+        at_most("gradient, apart from the declared weights", apart(gradients[HEAD], expected), ROUNDING),
+        at_least("lengths that were drawn", len(set(lengths)), 3),
+    ]
+
+
+def end_of_turn(folder: Path, algo: str) -> list[Finding]:
+    """P5. Reward for stopping after one letter: the stop is learnt, and a cut answer is no stop."""
+    made = rig(folder, algo, Letters(_one_letter), sampling={"max_new_tokens": 3}, stage={"group_size": 16})
+    trace, _ = made.first(made.draw().samples)
+    trained = torch.cat([row.policy_mask[said(row) & (row.token_ids == END)] for row in trace.samples])
+    made.train(2 * UPDATES)
+    first, second = made.policy()[:, ord("a")], made.policy()[END]
+    stops = float((first * second).sum() - first[END] * second[END])
+    return [
+        at_least("p(one letter, then the stop)", stops, SURE),
+        exactly("share of sampled stops that are trained", float(trained.double().mean()), 1.0),
+    ]
+
+
+def world_says(folder: Path, algo: str) -> list[Finding]:
+    """P6. One call, then the world inserts `ef`: what it says is never trained, and the call is learnt."""
+    sizes = {"sampling": {"max_new_tokens": 2}, "stage": {"group_size": 16}}
+    made = rig(folder, algo, Echo(_called, said="ef"), **sizes)
+    with torch.no_grad():
+        made.table[list(b"defgh")] = NEVER  # so that only the world says e and f
+    before, samples = _calls(made), made.draw().samples
+    trace, gradients = made.first(samples)
+    inserted = torch.cat([row.origin[row.token_ids == ord("e")] for row in samples])
+    outside = sum(int((row.policy_mask & (row.origin != Origin.SAMPLED)).sum()) for row in trace.samples)
+    within, after = (gradients[HEAD][:, ord(letter)].abs().max() for letter in "ef")
+    made.train(UPDATES)
+    return [
+        exactly("gradient within what the world says", float(within)),
+        exactly("trained tokens that were not sampled", outside),
+        at_least("tokens e that the world inserted", int((inserted != Origin.SAMPLED).sum()), 1),
+        at_least("gradient after it", float(after), 1e-6),
+        at_most("call rate before", before, 0.2),
+        at_least("call rate after", _calls(made), SURE),
+    ]
+
+
+def turns(folder: Path, algo: str) -> list[Finding]:
+    """P7. Two turns: the second follows the ids of the first; a template that rewrites them is found out."""
+    rewriting = folder.parent / "rewriting.jinja"
+    rewriting.write_text(TEMPLATE.replace("{{ message['content'] }}", REWRITTEN))
+    found = []
+    for name, model in (("", {}), (", history rewritten", {"chat_template": str(rewriting)})):
+        sizes = {"sampling": {"max_new_tokens": 2}, "stage": {"group_size": 16}}
+        made = rig(folder, algo, Echo(_heard, said="ef"), model=model, **sizes).shake()
+        with torch.no_grad():
+            made.table[END, list(b"ab")] = NEVER  # a first turn always has a letter
+        drawn = made.draw()
+        trace, _ = made.first(drawn.samples)
+        played = [rollout for rollout in drawn.rollouts.values() if len(rollout.turns) == 2]
+        apart = [
+            (trace.logprob[row.sample_id] - row.sampler_logprob)[row.policy_mask].abs().max()
+            for row in trace.samples
+            if row.sample_id in trace.logprob
+        ]
+        restarted = sum(bool(rollout.turns[1].restarts) for rollout in played)
+        found += [
+            at_most(f"|trainer − sampler| log-probability{name}", float(max(apart)), ROUNDING),
+            exactly(f"share that began anew{name}", restarted / max(1, len(played)), 1.0 if name else 0.0),
+            at_least(f"attempts of two turns{name}", len(played), 1),
+        ]
+    return found
+
+
+REWRITTEN = (
+    "{% if message['role'] == 'assistant' and not loop.last %}{{ message['content'] | upper }}"
+    "{% else %}{{ message['content'] }}{% endif %}"
+)
+"""Of a template that shows earlier turns otherwise than they were said."""
+
+
+def _some_bytes(rollout: Rollout, task: Task) -> float:
+    """A reward that any two answers of a random model are likely to differ in."""
+    return float(sum(rollout.text.encode()) % 7)
+
+
+def _length(rollout: Rollout, task: Task) -> float:
+    """What was said, in letters: long answers and short ones pull in opposite directions."""
+    return float(len(rollout.text))
+
+
+def _one_letter(rollout: Rollout, task: Task) -> float:
+    return float(len(rollout.text) == 1 and rollout.status is Status.DONE)
+
+
+def _called(rollout: Rollout, task: Task) -> float:
+    return float(rollout.outcome["heard"][:1] == ["c"])  # a turn that is cut is not heard
+
+
+def _heard(rollout: Rollout, task: Task) -> float:
+    """Another reward for another first letter."""
+    return float(sum("".join(rollout.outcome["heard"]).encode()))
+
+
+def _calls(made: Rig) -> float:
+    """The least probability of the call and its end."""
+    policy = made.policy()
+    return min(float(policy[ord("c"), ord(prompt)] * policy[END, ord("c")]) for prompt in "ab")
+
+
+def _left_padded(samples: Sequence[Sample], weights: Sequence[float]) -> dict[str, Tensor]:
+    """Gradients of −Σ weight · A · log π by name, of a fresh model that knows nothing of trees or chunks."""
+    model, longest = tiny_model(), max(map(len, samples))
+    ids_BT = torch.full((len(samples), longest), model.config.pad_token_id)
+    pulls_BT = torch.zeros(len(samples), longest)
+    for b, (row, weight) in enumerate(zip(samples, weights, strict=True)):
+        ids_BT[b, longest - len(row) :] = row.token_ids
+        pulls_BT[b, longest - len(row) :] = torch.where(row.policy_mask, row.advantage * weight, 0.0)
+    shown_BT = torch.arange(longest) >= longest - torch.tensor([len(row) for row in samples])[:, None]
+    positions_BT = (shown_BT.cumsum(1) - 1).clamp(min=0)
+    logits = model(input_ids=ids_BT, attention_mask=shown_BT.long(), position_ids=positions_BT).logits
+    logprob_BT = logits[:, :-1].log_softmax(-1).gather(2, ids_BT[:, 1:, None])[:, :, 0]
+    (-(pulls_BT[:, 1:] * logprob_BT).sum()).backward()
+    return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}

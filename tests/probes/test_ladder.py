@@ -1,0 +1,188 @@
+"""The ladder holds for every algorithm, and each rung breaks where a fault is planted below it."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+import torch
+
+import truing.algos.grpo
+import truing.algos.policy
+import truing.algos.ppo
+import truing.algos.terms
+import truing.chat.dialogue
+import truing.models.forward
+import truing.ops.losses
+import truing.training.session
+import truing.training.source
+import truing.training.step
+from truing.errors import ModelError, RecipeError
+from truing.ops.losses import OBJECTIVES
+from truing.probes import table
+from truing.probes.ladder import LADDER, climb, measure, named
+from truing.probes.outcome import Finding, Outcome, exactly, near
+from truing.types import Excluded
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("probes") / "table"
+    table.build(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("probe", "algo"), [pytest.param(p, a, id=f"{p.name}-{a}") for p in LADDER for a in p.algos]
+)
+def test_every_number_is_as_it_must_be(folder, probe, algo):
+    outcome = measure(probe, algo, folder)
+    wrong = [f"{f.name}: {f.got}, not {f.expected}" for f in outcome.findings if not f.holds]
+    assert not wrong
+    assert outcome.passed
+
+
+def negated(function):
+    return lambda *given, **named: -function(*given, **named)
+
+
+def raw_rewards(patch):
+    patch.setattr(truing.algos.grpo, "group_advantages", lambda rewards, groups, scale: rewards)
+
+
+def sign(patch):
+    patch.setattr(truing.ops.losses, "clipped_surrogate", negated(truing.ops.losses.clipped_surrogate))
+
+
+def other_prompts_rewards(patch):
+    real = truing.algos.grpo.group_advantages
+    patch.setattr(truing.algos.grpo, "group_advantages", lambda r, g, scale: real(r, g, scale).roll(8))
+
+
+def positions(patch):
+    real = truing.models.forward.decode
+    patch.setattr(
+        truing.models.forward, "decode", lambda model, ids, places, a: real(model, ids, places * 2, a)
+    )
+
+
+def denominator(patch):
+    chosen = dataclasses.replace(OBJECTIVES["dr_grpo"], aggregation="token_mean")
+    patch.setitem(OBJECTIVES, "dr_grpo", chosen)
+
+
+def stop_is_taken_for_padding(patch):
+    real = truing.training.source._gated
+
+    def without_stops(samples, *given):
+        return [
+            dataclasses.replace(
+                row,
+                policy_mask=row.policy_mask & (row.token_ids != table.END),
+                excluded=torch.where(
+                    row.policy_mask & (row.token_ids == table.END), int(Excluded.CUT), row.excluded
+                ).to(torch.uint8),
+            )
+            for row in real(samples, *given)
+        ]
+
+    patch.setattr(truing.training.source, "_gated", without_stops)
+
+
+def credit_to_the_last_token(patch):
+    real = truing.algos.grpo.spread
+
+    def last(samples, rollouts, advantages):
+        made = real(samples, rollouts, advantages)
+        for row in made:
+            trained = row.policy_mask.nonzero()[:, 0]
+            row.advantage[trained[:-1]] = 0.0
+        return made
+
+    patch.setattr(truing.algos.grpo, "spread", last)
+
+
+def rewriting_goes_unseen(patch):
+    patch.setattr(truing.chat.dialogue, "_first_difference", lambda *given: "")
+
+
+def kl_sign(patch):
+    real = truing.algos.policy.kl_term
+    flipped = lambda cfg, how: dataclasses.replace(real(cfg, how), weight=-cfg.coef)  # noqa: E731
+    patch.setattr(truing.algos.policy, "kl_term", flipped)
+
+
+def cut_is_the_end(patch):
+    patch.setattr(
+        truing.algos.ppo,
+        "_after_the_end",
+        lambda chains, cfg: torch.zeros(len(chains.rollouts), dtype=torch.float64),
+    )
+
+
+def entropy_sign(patch):
+    patch.setattr(truing.algos.terms, "entropy_loss", negated(truing.algos.terms.entropy_loss))
+
+
+def old_is_the_samplers(patch):
+    patch.setattr(truing.training.step, "with_old", lambda samples, learner: list(samples))
+
+
+def adapter_stays_behind(patch):
+    patch.setattr(truing.training.session, "sync", lambda policy, plain: None)
+
+
+@pytest.mark.parametrize(
+    ("name", "algo", "fault"),
+    [
+        ("P0", "grpo", raw_rewards),
+        ("P1", "grpo", sign),
+        ("P1", "ppo", sign),
+        ("P2", "grpo", other_prompts_rewards),
+        ("P3", "grpo", positions),
+        ("P4", "dr_grpo", denominator),
+        ("P5", "grpo", stop_is_taken_for_padding),
+        ("P6", "grpo", credit_to_the_last_token),
+        ("P7", "grpo", rewriting_goes_unseen),
+        ("P8", "grpo", kl_sign),
+        ("P9", "ppo", cut_is_the_end),
+        ("P10", "grpo", entropy_sign),
+        ("P11", "grpo", old_is_the_samplers),
+        ("P12", "grpo", adapter_stays_behind),
+    ],
+)
+def test_a_planted_fault_breaks_its_rung(folder, monkeypatch, name, algo, fault):
+    (probe,) = named([name])
+    fault(monkeypatch)
+    if fault is positions:  # a session proves its forward before anything is drawn
+        with pytest.raises(ModelError, match="not this model's own"):
+            measure(probe, algo, folder)
+        monkeypatch.setattr(truing.training.session, "prove_forward", lambda policy: None)
+        monkeypatch.setattr(truing.training.session, "prove_sampler", lambda policy, sampler: None)
+    assert not measure(probe, algo, folder).passed
+
+
+def test_what_is_not_a_number_or_not_there_has_not_passed():
+    assert not Finding("x", math.nan).holds
+    assert not exactly("x", 1e-300).holds
+    assert near("x", 1.005, 1.0, 0.01).holds
+    assert not Outcome("P0", "grpo", ()).passed
+
+
+def test_the_ladder_says_which_probe_and_algorithm_it_does_not_have():
+    assert named(()) == list(LADDER)
+    with pytest.raises(RecipeError, match="no such probe"):
+        named(["P13"])
+    with pytest.raises(RecipeError, match="no probe is of such an algorithm"):
+        list(climb(named(["P9"]), ["grpo"]))
+
+
+def test_outcomes_come_in_order_as_json():
+    told = [json.loads(json.dumps(outcome.to_json())) for outcome in climb(named(["P0", "P3"]), ["ppo"])]
+    assert [(line["probe"], line["algo"], line["pass"]) for line in told] == [
+        ("P0", "ppo", True),
+        ("P3", "ppo", True),
+    ]
+    assert told[0]["expected"]["policy gradient"] == [0.0, 0.0]
+    assert told[0]["got"]["policy gradient"] == 0.0
+    assert told[1]["expected"]["gradient, apart from the padded one"][0] is None

@@ -32,9 +32,10 @@ MAY_IMPORT = {
     "rollout": "errors messages contract outcomes types rng clock config ops chat rewards sample envs",
     "checks": "errors messages contract outcomes types chat rewards sample envs rollout",
     "algos": "errors types config ops rollout",
+    "trackers": "errors config record",
     "training": (
         "errors contract outcomes types rng clock config record ops chat memory models rewards sample envs"
-        " rollout checks algos"
+        " rollout checks algos trackers"
     ),
     "display": "types",
     "api": "errors types config record chat models rewards envs rollout checks training display",

@@ -48,11 +48,12 @@ class Display:
         """What there is to say of the data and the template before the first step."""
         self.console.print(f"note: {text}", markup=False, soft_wrap=True)
 
-    def on_incident(self, what: str, stage: str, step: int, text: str) -> None:
+    def on_incident(self, what: str, text: str, stage: str = "", step: int = -1) -> None:
         """Something that somebody should hear of; of a traceback, its last line."""
         lines = text.strip().splitlines()
         shown = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
-        self.console.print(f"  {stage} {step + 1}: {what}: {shown}", markup=False, soft_wrap=True)
+        where = f"{stage} {step + 1}: " if stage else ""
+        self.console.print(f"  {where}{what}: {shown}", markup=False, soft_wrap=True)
 
     def on_rollback(self, stage: str, step: int, to: int, reason: str, kept: str, **_: Any) -> None:
         """A guard undid steps."""
@@ -65,7 +66,7 @@ class Display:
         """Where an interrupted run goes on."""
         self.console.print(f"resumed after {step} steps of {stage}")
 
-    def on_stopped(self, run: str) -> None:
+    def on_stopped(self, run: str, **_: Any) -> None:
         """An error, or Ctrl-C."""
         told = (
             f"stopped. The run is {run}: once nothing stands in its way,"

@@ -1,17 +1,14 @@
 """A guard sees what a stage has lost, sets it back, and a run that it saved is the same after a resume."""
 
-import math
-
 import pytest
 import torch
+from runs import HOT, Interrupt, assert_same_run, not_finite_at, rows_of
 from safetensors.torch import load_file
 
 import truing
-from tests.training.test_loop import Interrupt, assert_same_run, rows_of
 from truing.config import GuardConfig, safer
 from truing.errors import GuardError, NonFiniteError, RecipeError
 from truing.record import RunReader
-from truing.training import optimizer
 from truing.training.control import Control
 from truing.training.guard import good_after, report, trouble
 
@@ -96,30 +93,6 @@ def test_a_weight_that_a_guard_sets_does_not_stay_where_it_had_moved(recipe):
     before = recipe(kl={"coef": 0.1, "target": 0.01}, entropy={"target": 1.0})
     now = recipe(kl={"coef": 0.4, "target": 0.01}, entropy={"target": 1.0})
     assert Control(0.2, 0.03).moved(before, now) == Control(0.4, 0.03)
-
-
-HOT = {
-    "stages": ["sft", "grpo"],
-    "lora": {"rank": 4},
-    "sft": {"steps": 2},
-    "grpo": {"steps": 8, "objective": "dapo", "learning_rate": 1e-3, "inner_epochs": 2},
-    "entropy": {"coef": 0.01},  # which moves the policy, whatever it earns
-    "checkpoint_every": 2,
-    "eval": {"every": 3},
-    "guard": {"rollbacks": 2, "window": 2, "learning_rate": 0.1},
-}
-
-
-def not_finite_at(monkeypatch, place="0/grpo/5, inner step 0", above=5e-4):
-    """Make the gradient of an update NaN as long as its learning rate is so large."""
-    real = optimizer.clip_and_step
-
-    def failing(opt, norm, where, *parts):
-        if place in where and opt.param_groups[0]["lr"] > above:
-            next(p for p in parts[0].values() if p.grad is not None).grad.fill_(math.nan)
-        return real(opt, norm, where, *parts)
-
-    monkeypatch.setattr("truing.training.step.clip_and_step", failing)
 
 
 def rollbacks_of(run):

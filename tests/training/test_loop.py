@@ -4,63 +4,15 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from runs import Interrupt, assert_same_run, crash_at, rows_of
 
 import truing
 from truing.clock import PHASES
 from truing.errors import DataError, RecordError, RewardError
 from truing.record import RunReader
-from truing.training.checkpoint import find_newest
 from truing.types import Origin
 
-
-def rows_of(run):
-    """Every recorded token stream of a run, step by step."""
-    reader = RunReader(run)
-    return {(s.stage, s.step): reader.samples(s.stage, s.step) for s in reader.steps()}
-
-
-def same(a, b):
-    return torch.equal(torch.nan_to_num(a, nan=7.0), torch.nan_to_num(b, nan=7.0))
-
-
-def assert_same_run(one, other):
-    """Tokens, log-probabilities, metrics but times and memory, evaluations and weights: bit for bit."""
-    rows, others = rows_of(one), rows_of(other)
-    assert rows.keys() == others.keys()
-    for key in rows:
-        for row, twin in zip(rows[key], others[key], strict=True):
-            assert row.sample.sample_id == twin.sample.sample_id
-            for name in ("token_ids", "sampler_logprob", "advantage"):
-                assert same(getattr(row.sample, name), getattr(twin.sample, name)), (key, name)
-            assert same(row.new_logprob, twin.new_logprob), key
-    for a, b in zip(RunReader(one).steps(), RunReader(other).steps(), strict=True):
-        measured = ("throughput/", "memory/")
-        assert {k: v for k, v in a.metrics.items() if not k.startswith(measured)} == {
-            k: v for k, v in b.metrics.items() if not k.startswith(measured)
-        }
-    newest, again = (find_newest(run / "checkpoints") for run in (one, other))
-    assert newest.name == again.name
-    assert {file.name for file in newest.iterdir()} == {file.name for file in again.iterdir()}
-    for file in newest.glob("*.safetensors"):
-        left, right = load_file(file), load_file(again / file.name)
-        assert left.keys() == right.keys()
-        assert all(torch.equal(left[key], right[key]) for key in left), file.name
-
-
 PPO = {"steps": 3, "prompts_per_step": 4, "learning_rate": 1e-3}
-
-
-class Interrupt(Exception):
-    """Stands for a crash at a step."""
-
-
-def crash_at(stage, step):
-    def watch(kind, facts):
-        if kind == "step" and (facts["record"].stage, facts["record"].step) == (stage, step):
-            raise Interrupt
-
-    return watch
 
 
 def test_a_run_leaves_everything_on_record(mini, tmp_path):

@@ -9,6 +9,7 @@ from truing.config.control import (
     KlConfig,
     ReferenceConfig,
 )
+from truing.config.following import AlertsConfig
 from truing.config.overrides import dotted_keys
 from truing.config.parts import EpisodeConfig, OptimizerConfig, Part, Positive, Rate
 from truing.config.reading import load_recipe, resolve, to_toml
@@ -25,6 +26,7 @@ from truing.config.stages import (
 )
 
 __all__ = [
+    "AlertsConfig",
     "BootstrapConfig",
     "CorrectionConfig",
     "EntropyConfig",

@@ -25,19 +25,19 @@ from truing.training.room import Room
 from truing.training.session import Session
 from truing.training.source import Drawn, source
 from truing.training.step import train_step
-from truing.training.telling import Teller, Watch
+from truing.training.telling import Teller
 from truing.types import StepRecord
 
 
 class Loop:
     """The state of a run while it goes on: what it writes to, and what was evaluated so far."""
 
-    def __init__(self, session: Session, writer: RunWriter, out: Path, watch: Watch, room: Room) -> None:
+    def __init__(self, session: Session, writer: RunWriter, out: Path, room: Room, teller: Teller) -> None:
         self.session, self.writer, self.out, self.room = session, writer, out, room
         self.declared = (
             session.recipe
         )  # what the session's recipe is of, until a guard changes it for a stage
-        self.teller = Teller(self.declared, writer, watch)
+        self.teller = teller
         self.checkpoints = out / "checkpoints"
         self.evaluations: dict[str, Evaluation] = {}
         on_cuda = causal_model(session.policy).device.type == "cuda"

@@ -8,6 +8,7 @@ from truing.config import Recipe, to_toml
 from truing.envs.base import Env
 from truing.errors import RecordError
 from truing.record import Event, RunReader, RunWriter, compact
+from truing.trackers import check_followers, open_followers
 from truing.training.loop import Loop
 from truing.training.notes import notes
 from truing.training.proof import prove_credit, prove_tasks
@@ -16,7 +17,7 @@ from truing.training.restore import check_same_recipe
 from truing.training.result import Result
 from truing.training.room import Room, open_room
 from truing.training.session import Session, open_session
-from truing.training.telling import Watch
+from truing.training.telling import Teller, Watch
 
 TOKENIZER = "tokenizer"
 """Folder of the run with the tokenizer, so that its tokens can be read anywhere."""
@@ -24,6 +25,7 @@ TOKENIZER = "tokenizer"
 
 def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Watch) -> Result:
     """Train what the recipe says and record it under ``out``."""
+    check_followers(recipe)
     if resume:
         check_same_recipe(recipe, RunReader(out).recipe())
     session = open_session(recipe, env)
@@ -39,14 +41,17 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
             _keep_tokenizer(session, out / TOKENIZER)
             writer.write_recipe(to_toml(recipe))
             writer.write_run(run_facts(session) | {"tokenizer": TOKENIZER})
-        trainer = Loop(session, writer, out, watch, room)
+        teller = Teller(recipe, writer, watch, open_followers(recipe, out))
         for note in (*env.notes, *found, *notes(session)):
-            trainer.teller.tell("note", text=note)
+            teller.tell("note", text=note)
         try:
-            result = trainer.train(resume)
-        except BaseException:
-            watch("stopped", {"run": str(out)})
+            result = Loop(session, writer, out, room, teller).train(resume)
+        except BaseException as error:
+            reason = getattr(error, "what", "") or type(error).__name__
+            teller.watch("stopped", {"run": str(out), "reason": reason})
             raise
+        finally:
+            teller.close()
         compact(out)
     return result
 

@@ -1,11 +1,12 @@
 """What a run tells of itself as it goes on: to its record, and to whoever watches."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from truing.config import Recipe
 from truing.memory import GB
 from truing.record import RunWriter
+from truing.trackers import Followers
 from truing.training.incidents import ONCE, incidents
 from truing.training.loss_label import LossLabel
 from truing.types import Rollout, StepRecord
@@ -17,8 +18,8 @@ Watch = Callable[[str, Mapping[str, Any]], None]
 class Teller:
     """Records events and passes them on; knows what was said before."""
 
-    def __init__(self, recipe: Recipe, writer: RunWriter, watch: Watch) -> None:
-        self.recipe, self.writer, self.watch = recipe, writer, watch
+    def __init__(self, recipe: Recipe, writer: RunWriter, watch: Watch, followers: Followers) -> None:
+        self.recipe, self.writer, self.watcher, self.followers = recipe, writer, watch, followers
         self.label = ""
         self.told: set[str] = set()
 
@@ -26,6 +27,22 @@ class Teller:
         """Record an event and pass it on."""
         self.writer.event(kind, **facts)
         self.watch(kind, facts)
+
+    def watch(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Pass an event on that the record has otherwise, or not at all."""
+        self.watcher(kind, facts)
+        self._failures(self.followers.hear(kind, facts))
+
+    def close(self) -> None:
+        """Let the followers go."""
+        self._failures(self.followers.close())
+
+    def _failures(self, told: Sequence[str]) -> None:
+        """Tell of followers that failed."""
+        for text in told:
+            facts = {"what": "follower", "text": text}
+            self.writer.event("incident", **facts)
+            self.watcher("incident", facts)
 
     def rollouts(self, rollouts: Mapping[str, Rollout], stage: str, step: int) -> None:
         """Tell of failed attempts, and the first time of what stays as it is."""

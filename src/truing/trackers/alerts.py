@@ -1,0 +1,119 @@
+"""Alerts: somebody is called when a declared condition begins to hold, or when something happens."""
+
+import json
+import operator
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from truing.config import AlertsConfig
+from truing.errors import RecipeError
+from truing.record.keys import check_known
+
+COMPARISONS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
+CONDITION = re.compile(r"\s*(\S+)\s*(<=|>=|<|>)\s*(\S+?)\s*(?:for\s+(\d+))?\s*")
+PATIENCE = 10.0
+"""Seconds that a command or an endpoint may take."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A metric beyond a bound, for so many steps in a row."""
+
+    text: str
+    metric: str
+    comparison: str
+    bound: float
+    steps: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Condition":
+        """From ``reward/mean < 0.1`` or ``kl_all/k3 > 0.5 for 3``."""
+        found = CONDITION.fullmatch(text)
+        try:
+            if found is None:
+                raise ValueError("not a comparison")
+            condition = cls(text, found[1], found[2], float(found[3]), int(found[4] or 1))
+        except ValueError as error:
+            raise RecipeError(
+                "alerts.when holds no condition", got=text, expected='e.g. "reward/mean < 0.1 for 3"'
+            ) from error
+        check_known([condition.metric])
+        return condition
+
+    def holds(self, value: float) -> bool:
+        """Whether a number is beyond the bound."""
+        return COMPARISONS[self.comparison](value, self.bound)
+
+
+class Alerts:
+    """Follows a run and calls; a condition calls when it begins to hold, and again after it did not."""
+
+    def __init__(self, cfg: AlertsConfig, name: str, out: Path) -> None:
+        self.cfg, self.name, self.out = cfg, name, out
+        self.counts = dict.fromkeys(map(Condition.parse, cfg.when), 0)
+        self.webhook = _from_environment(cfg.webhook)
+
+    def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Hear of an event."""
+        if kind == "step":
+            self._judge(facts["record"])
+        elif kind in self.cfg.on:
+            where = {key: facts[key] for key in ("stage", "step") if key in facts}
+            self.call({"kind": kind, "text": f"{self.name}: {kind}: {_said(facts)}", **where})
+
+    def _judge(self, record: Any) -> None:
+        """Count for how long each condition has held; a metric that a step lacks changes nothing."""
+        for condition, count in self.counts.items():
+            value = record.metrics.get(condition.metric)
+            if value is None:
+                continue
+            self.counts[condition] = count + 1 if condition.holds(value) else 0
+            if self.counts[condition] == condition.steps:
+                where = f"step {record.step + 1} of {record.stage}"
+                text = f"{self.name}: {condition.text}: it is {value:.4g} in {where}"
+                facts = {"stage": record.stage, "step": record.step, "metric": condition.metric}
+                self.call({"kind": "condition", "text": text, **facts, "value": value})
+
+    def call(self, alert: Mapping[str, Any]) -> None:
+        """Run the command, with the alert as JSON on its input; post it to the webhook."""
+        alert = {**alert, "run": str(self.out)}
+        if self.cfg.command:
+            subprocess.run(
+                self.cfg.command,
+                shell=True,
+                check=True,
+                input=json.dumps(alert).encode(),
+                env={**os.environ, "TRUING_ALERT": alert["text"]},
+                timeout=PATIENCE,
+                capture_output=True,
+            )
+        if self.webhook:
+            httpx2.post(self.webhook, json=alert, timeout=PATIENCE).raise_for_status()
+
+    def close(self) -> None:
+        """Nothing is left to send."""
+
+
+def _said(facts: Mapping[str, Any]) -> str:
+    """An event in words."""
+    if "estimates" in facts:
+        return ", ".join(f"{name} {found['mean']:.3f}" for name, found in facts["estimates"].items())
+    return str(facts.get("text") or facts.get("reason") or dict(facts))
+
+
+def _from_environment(address: str) -> str:
+    """An address, or the variable that holds it: a webhook is a secret, and a recipe is on record."""
+    if not address.startswith("$"):
+        return address
+    if not os.environ.get(address[1:]):
+        raise RecipeError(
+            f"alerts.webhook names {address}, which is not set", expected=f"export {address[1:]}=https://…"
+        )
+    return os.environ[address[1:]]

@@ -1,0 +1,118 @@
+"""Passes the events of a run on to its followers; one that fails is told of, and stops no training."""
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from truing.config import Recipe
+from truing.errors import RecipeError, TruingError
+from truing.trackers.alerts import Alerts
+from truing.trackers.aliases import with_aliases
+from truing.trackers.backends import BACKENDS, Backend
+
+
+class Follower(Protocol):
+    """Told of each event of a run."""
+
+    def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """An event: its kind, and its facts."""
+        ...
+
+    def close(self) -> None:
+        """The run is over, or was stopped."""
+        ...
+
+
+class Stream:
+    """Follows a run and sends its numbers to a tracker, over updates counted through all stages."""
+
+    def __init__(self, recipe: Recipe, backend: Backend) -> None:
+        self.recipe, self.backend, self.update = recipe, backend, 0
+
+    def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Send the metrics of a step, and what an evaluation came to."""
+        if kind == "stage":
+            self.update = self._before(facts["stage"]) + facts["first_step"]
+        if kind == "step":
+            record = facts["record"]
+            self.update = self._before(record.stage) + record.step + 1
+            self.backend.log(with_aliases(dict(record.metrics)), self.update)
+        if kind == "eval":
+            numbers = {f"eval/{key}": facts["estimate"][key] for key in ("mean", "low", "high")}
+            parts = {f"eval_part/{name}": value for name, value in facts["parts"].items()}
+            self.backend.log(numbers | parts, self.update)
+
+    def close(self) -> None:
+        """End the tracker's run."""
+        self.backend.close()
+
+    def _before(self, stage: str) -> int:
+        """Updates of the stages before."""
+        stages = self.recipe.stages
+        return sum(self.recipe.stage(name).steps for name in stages[: stages.index(stage)])
+
+
+class Followers:
+    """All of them, each with a name."""
+
+    def __init__(self, each: Mapping[str, Follower]) -> None:
+        self.each = dict(each)
+        self.failed: set[str] = set()
+
+    def hear(self, kind: str, facts: Mapping[str, Any]) -> list[str]:
+        """Pass an event on; what to tell of followers that failed for the first time."""
+        return self._all(lambda follower: follower(kind, facts))
+
+    def close(self) -> list[str]:
+        """End them all; what to tell, as before."""
+        return self._all(lambda follower: follower.close())
+
+    def _all(self, call: Callable[[Follower], None]) -> list[str]:
+        told = []
+        for name, follower in self.each.items():
+            try:
+                with redirect_stdout(sys.stderr):  # trackers chat, and stdout is for what a command prints
+                    call(follower)
+            except Exception as error:  # noqa: BLE001 — somebody else's program, or the network: training goes on
+                if name not in self.failed:
+                    told.append(
+                        f"{name} failed, and the run goes on without it: {type(error).__name__}: {error}"
+                    )
+                self.failed.add(name)
+        return told
+
+
+def check_followers(recipe: Recipe) -> None:
+    """Raise, before anything is loaded, where a tracker is not installed or an alert cannot be understood."""
+    for name in recipe.track.to:
+        module, _ = BACKENDS[name]
+        if find_spec(module) is None:
+            raise RecipeError(
+                f"track.to names {name}, which is not installed",
+                expected=module,
+                remedy="pip install truing[trackers]",
+            )
+    Alerts(recipe.alerts, recipe.name, Path())
+
+
+def open_followers(recipe: Recipe, out: Path) -> Followers:
+    """The trackers and alerts that a recipe declares."""
+    each: dict[str, Follower] = {}
+    for name in recipe.track.to:
+        _, opened = BACKENDS[name]
+        try:
+            with redirect_stdout(sys.stderr):
+                backend = opened(recipe.track.project, out, recipe.model_dump(mode="json"))
+        except Exception as error:  # somebody else's program
+            raise TruingError(
+                f"the tracker {name} cannot be started",
+                got=error,
+                remedy="log in to it, or leave it out of track.to",
+            ) from error
+        each[name] = Stream(recipe, backend)
+    if recipe.alerts.command or recipe.alerts.webhook:
+        each["alerts"] = Alerts(recipe.alerts, recipe.name, out)
+    return Followers(each)

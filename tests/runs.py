@@ -1,0 +1,80 @@
+"""What tests of whole runs share: comparing two of them, and making one fail at a place."""
+
+import math
+
+import torch
+from safetensors.torch import load_file
+
+from truing.record import RunReader
+from truing.training import optimizer
+from truing.training.checkpoint import find_newest
+
+
+def rows_of(run):
+    """Every recorded token stream of a run, step by step."""
+    reader = RunReader(run)
+    return {(s.stage, s.step): reader.samples(s.stage, s.step) for s in reader.steps()}
+
+
+def same(a, b):
+    return torch.equal(torch.nan_to_num(a, nan=7.0), torch.nan_to_num(b, nan=7.0))
+
+
+def assert_same_run(one, other):
+    """Tokens, log-probabilities, metrics but times and memory, evaluations and weights: bit for bit."""
+    rows, others = rows_of(one), rows_of(other)
+    assert rows.keys() == others.keys()
+    for key in rows:
+        for row, twin in zip(rows[key], others[key], strict=True):
+            assert row.sample.sample_id == twin.sample.sample_id
+            for name in ("token_ids", "sampler_logprob", "advantage"):
+                assert same(getattr(row.sample, name), getattr(twin.sample, name)), (key, name)
+            assert same(row.new_logprob, twin.new_logprob), key
+    for a, b in zip(RunReader(one).steps(), RunReader(other).steps(), strict=True):
+        measured = ("throughput/", "memory/")
+        assert {k: v for k, v in a.metrics.items() if not k.startswith(measured)} == {
+            k: v for k, v in b.metrics.items() if not k.startswith(measured)
+        }
+    newest, again = (find_newest(run / "checkpoints") for run in (one, other))
+    assert newest.name == again.name
+    assert {file.name for file in newest.iterdir()} == {file.name for file in again.iterdir()}
+    for file in newest.glob("*.safetensors"):
+        left, right = load_file(file), load_file(again / file.name)
+        assert left.keys() == right.keys()
+        assert all(torch.equal(left[key], right[key]) for key in left), file.name
+
+
+class Interrupt(Exception):
+    """Stands for a crash at a step."""
+
+
+def crash_at(stage, step):
+    def watch(kind, facts):
+        if kind == "step" and (facts["record"].stage, facts["record"].step) == (stage, step):
+            raise Interrupt
+
+    return watch
+
+
+HOT = {
+    "stages": ["sft", "grpo"],
+    "lora": {"rank": 4},
+    "sft": {"steps": 2},
+    "grpo": {"steps": 8, "objective": "dapo", "learning_rate": 1e-3, "inner_epochs": 2},
+    "entropy": {"coef": 0.01},  # which moves the policy, whatever it earns
+    "checkpoint_every": 2,
+    "eval": {"every": 3},
+    "guard": {"rollbacks": 2, "window": 2, "learning_rate": 0.1},
+}
+
+
+def not_finite_at(monkeypatch, place="0/grpo/5, inner step 0", above=5e-4):
+    """Make the gradient of an update NaN as long as its learning rate is so large."""
+    real = optimizer.clip_and_step
+
+    def failing(opt, norm, where, *parts):
+        if place in where and opt.param_groups[0]["lr"] > above:
+            next(p for p in parts[0].values() if p.grad is not None).grad.fill_(math.nan)
+        return real(opt, norm, where, *parts)
+
+    monkeypatch.setattr("truing.training.step.clip_and_step", failing)

@@ -1,0 +1,152 @@
+"""Trackers get every number under its name and update; one that fails stops nothing."""
+
+import math
+
+import pytest
+from runs import HOT, Interrupt, crash_at, not_finite_at
+
+import truing
+from truing.config import resolve
+from truing.errors import RecipeError, TruingError
+from truing.record import RunReader
+from truing.record.keys import check_known
+from truing.trackers import follow
+from truing.trackers.aliases import ALIASES, with_aliases
+
+
+@pytest.fixture(autouse=True)
+def at_home(tmp_path, monkeypatch):
+    """Nothing leaves the test's folder, and nobody is called."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.chdir(tmp_path)
+
+
+MADE = []
+
+
+class Kept:
+    """A backend that remembers, and is remembered in ``made``."""
+
+    def __init__(self, project, out, config):
+        self.project, self.numbers, self.closed = project, [], False
+        MADE.append(self)
+
+    def log(self, numbers, update):
+        self.numbers.append((update, numbers))
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    MADE.clear()
+    monkeypatch.setattr(follow, "BACKENDS", {"tensorboard": ("math", Kept)})
+    return MADE
+
+
+def test_every_alias_is_of_a_metric_that_there_is():
+    check_known(ALIASES.values())
+    assert with_aliases({"ratio/std": 0.5}) == {"ratio/std": 0.5, "ppo/ratio_std": 0.5}
+
+
+def test_a_tracker_gets_each_step_and_each_evaluation(mini, tmp_path, kept):
+    run = truing.train(mini(track={"to": ["tensorboard"]}, eval={"every": 2}), out=tmp_path / "run").run
+    (tracker,) = kept
+    steps = [(update, n) for update, n in tracker.numbers if "loss/total" in n]
+    assert [update for update, _ in steps] == [1, 2, 3, 4, 5, 6]
+    for (_, numbers), row in zip(steps, RunReader(run).steps(), strict=True):
+        assert {name: numbers[name] for name in row.metrics} == row.metrics
+        assert all(math.isfinite(number) for number in numbers.values())
+    evaluations = [update for update, numbers in tracker.numbers if "eval/mean" in numbers]
+    assert evaluations == [0, 2, 3, 5, 6]  # base, sft@2, after_sft, grpo@2, after_grpo
+    assert tracker.closed
+
+
+def test_updates_go_back_with_a_rollback(mini, tmp_path, kept, monkeypatch):
+    not_finite_at(monkeypatch)
+    truing.train(mini(**HOT, track={"to": ["tensorboard"]}), out=tmp_path / "run")
+    updates = [update for update, numbers in kept[0].numbers if "loss/total" in numbers]
+    assert updates == [1, 2, 3, 4, 5, 6, 7, 7, 8, 9, 10]  # step 5 of GRPO fails: back to after 4
+
+
+def test_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(mini, tmp_path, kept, monkeypatch):
+    def failing(self, numbers, update):
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(Kept, "log", failing)
+    run = truing.train(mini(track={"to": ["tensorboard"]}), out=tmp_path / "run").run
+    told = [e.payload for e in RunReader(run).events() if e.kind == "incident"]
+    assert [t["what"] for t in told] == ["follower"]
+    assert "tensorboard failed" in told[0]["text"]
+    assert "no network" in told[0]["text"]
+    assert len(RunReader(run).steps()) == 6
+
+
+def test_a_run_that_stops_lets_its_trackers_go(mini, tmp_path, kept):
+    with pytest.raises(Interrupt):
+        truing.train(mini(track={"to": ["tensorboard"]}), out=tmp_path / "run", watch=crash_at("grpo", 1))
+    assert kept[0].closed
+
+
+def test_what_is_not_installed_is_said_before_anything_is_loaded(mini, tmp_path, monkeypatch):
+    monkeypatch.setattr(follow, "BACKENDS", {"wandb": ("no_such_module", Kept)})
+    with pytest.raises(RecipeError, match=r"pip install truing\[trackers\]"):
+        truing.train(mini(track={"to": ["wandb"]}), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(RecipeError, match=r"track\.to"):
+        resolve(mini(track={"to": ["comet"]}))
+
+
+def test_a_tracker_that_cannot_be_started_is_an_error(mini, tmp_path, kept, monkeypatch):
+    def failing(self, *given):
+        raise ValueError("no API key")
+
+    monkeypatch.setattr(Kept, "__init__", failing)
+    with pytest.raises(TruingError, match="no API key"):
+        truing.train(mini(track={"to": ["tensorboard"]}), out=tmp_path / "run")
+
+
+def test_tensorboard_reads_what_was_written(mini, tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = truing.train(mini(track={"to": ["tensorboard"]}), out=tmp_path / "run").run
+    read = EventAccumulator(str(run / "tensorboard")).Reload()
+    rewards = [(event.step, event.value) for event in read.Scalars("reward/mean")]
+    rows = [row for row in RunReader(run).steps() if row.stage == "grpo"]
+    assert rewards == [(4 + i, pytest.approx(row.metrics["reward/mean"])) for i, row in enumerate(rows)]
+
+
+def test_mlflow_knows_the_run_again_when_it_is_resumed(mini, tmp_path):
+    mlflow = pytest.importorskip("mlflow")
+    table = mini(track={"to": ["mlflow"], "project": "wheels"}, checkpoint_every=1)
+    with pytest.raises(Interrupt):
+        truing.train(table, out=tmp_path / "run", watch=crash_at("grpo", 1))
+    truing.train(table, out=tmp_path / "run", resume=True)
+    client = mlflow.MlflowClient()
+    (found,) = client.search_runs([client.get_experiment_by_name("wheels").experiment_id])
+    history = client.get_metric_history(found.info.run_id, "loss/total")
+    assert sorted({metric.step for metric in history}) == [1, 2, 3, 4, 5, 6]
+    assert found.info.status == "FINISHED"
+
+
+def test_trackio_holds_the_numbers_of_the_run(mini, tmp_path):
+    storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
+    truing.train(mini(track={"to": ["trackio"], "project": "wheels"}), out=tmp_path / "run")
+    (name,) = storage.get_runs("wheels")
+    logged = [row["step"] for row in storage.get_logs("wheels", name) if "loss/total" in row]
+    assert name.startswith("run-")
+    assert logged == [1, 2, 3, 4, 5, 6]
+
+
+def test_wandb_keeps_the_run_offline(mini, tmp_path):
+    pytest.importorskip("wandb")
+    run = truing.train(mini(track={"to": ["wandb"]}), out=tmp_path / "run").run
+    (file,) = run.glob("wandb/offline-run-*/*.wandb")
+    data = file.read_bytes()
+    assert b"token_alignment" in data
+    assert not [e for e in RunReader(run).events() if e.kind == "incident"]

@@ -42,8 +42,10 @@ MAY_IMPORT = {
     "__init__": "messages types rewards envs api",
     "bench": "errors messages contract outcomes types memory models rewards sample training api",
     "probes": "errors messages outcomes types config ops models rewards envs training",
+    "scorecard": "config",
+    "verify": "errors config record training display api probes scorecard",
     "recipe_page": "config record envs",
-    "cli": "errors types clock config record models checks training api bench probes",
+    "cli": "errors types clock config record models checks training api bench probes scorecard verify",
     "__main__": "cli",
 }
 """The product, from the bottom up."""

@@ -24,6 +24,14 @@ SMALL = [
 STAGE = {"prompts_per_step": 4, "group_size": 2, "steps": 2, "learning_rate": 1e-3}
 
 
+CUDA = sorted((PRESETS[0].parents[1] / "cuda").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", CUDA, ids=lambda path: path.stem)
+def test_recipes_for_a_gpu_ask_for_one(path):
+    assert load_recipe(path).model.device == "cuda"
+
+
 def test_there_is_one_for_each_report_and_paper():
     assert {path.stem for path in PRESETS} == {
         *("qwen3-tools", "dual", "musique"),

@@ -56,7 +56,7 @@ def train(
     recipe, env = _scenery(recipe, rewards, tools, env)
     if resume and out is None:
         raise RecordError("--resume needs to know which run", remedy="name its directory with --out (out=)")
-    folder = Path(out) if out is not None else _fresh(recipe.name)
+    folder = Path(out) if out is not None else fresh(recipe.name)
     with Display() if watch is None else nullcontext(watch) as told:
         return run(recipe, env, folder, resume=resume, watch=told)
 
@@ -167,7 +167,7 @@ def _recipe(given: AnyRecipe) -> Recipe:
     return resolve(given) if isinstance(given, Mapping) else load_recipe(given)
 
 
-def _fresh(name: str) -> Path:
+def fresh(name: str) -> Path:
     """A run directory that does not exist yet."""
     stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     candidates = (stem, *(stem.with_name(f"{stem.name}-{i}") for i in range(2, 100)))

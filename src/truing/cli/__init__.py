@@ -17,8 +17,10 @@ from truing.cli.export import export
 from truing.cli.models import app as models
 from truing.cli.probes import probes
 from truing.cli.profile import profile
+from truing.cli.scorecard import show_scorecard
 from truing.cli.tokens import tokens
 from truing.cli.train import train
+from truing.cli.verify import verify_recipe
 from truing.errors import RewardError, TruingError
 
 app = typer.Typer(
@@ -30,8 +32,10 @@ app = typer.Typer(
 )
 app.command()(train)
 app.command("check")(check_recipe)
+app.command("verify")(verify_recipe)
 app.command("eval")(evaluate_target)
 app.command()(tokens)
+app.command("scorecard")(show_scorecard)
 app.command()(profile)
 app.command()(probes)
 app.command()(export)

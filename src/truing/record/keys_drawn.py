@@ -76,6 +76,13 @@ DRAWN = (
     ),
     Metric("tools/calls_mean", "calls/rollout", "Tool calls that could be read, per rollout.", ""),
     Metric(
+        "tools/valid_share",
+        "share",
+        "Calls that the world did not answer with an error (malformed, no such tool, arguments off its "
+        "schema, or refused by the tool) ÷ calls that it answered.",
+        "no call was answered",
+    ),
+    Metric(
         "tools/lost_chars", "characters", "What episode.max_reply_chars cut from answers of the world.", ""
     ),
     Metric("tokens/structure_share", "share", "Scaffolding of tool calls ÷ SAMPLED tokens.", NO_SAMPLED),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from truing.envs.tools import is_error
 from truing.outcomes import EndedBy, Status
 from truing.record.rows import SampleRow
 from truing.types import Excluded, Origin
@@ -30,12 +31,15 @@ def _talk(rows: Sequence[SampleRow], rollouts: Mapping[str, SampleRow]) -> dict[
     """Turns, calls and what was cut, per rollout."""
     messages = [message for row in rollouts.values() for message in row.messages]
     calls = sum(len(message["tool_calls"]) for message in messages if "tool_calls" in message)
+    answers = [message["content"] for message in messages if message["role"] == "tool"]
+    accepted = [not is_error(answer) for answer in answers]
     lost = sum(message["lost_chars"] for message in messages if "lost_chars" in message)
     return {
         "turns/mean": sum(len(row.sample.turns) for row in rows) / len(rollouts),
         "turns/restarts_mean": len(rows) / len(rollouts) - 1,
         "tools/calls_mean": calls / len(rollouts),
         "tools/lost_chars": float(lost),
+        **({"tools/valid_share": sum(accepted) / len(accepted)} if accepted else {}),
     }
 
 

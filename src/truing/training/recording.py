@@ -49,7 +49,11 @@ def run_facts(session: Session) -> dict[str, Any]:
         "trainable_digest": digest(session.parameters),
         "judged": judged(session),
         "versions": {library: version(library) for library in LIBRARIES},
-        "machine": {"python": platform.python_version(), "threads": torch.get_num_threads()},
+        "machine": {
+            "python": platform.python_version(),
+            "threads": torch.get_num_threads(),
+            "device": causal_model(session.policy).device.type,
+        },
     }
 
 

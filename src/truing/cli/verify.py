@@ -1,0 +1,44 @@
+"""`truing verify`: whether a recipe can be accepted."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.padding import Padding
+
+from truing.config import load_recipe
+
+
+def verify_recipe(
+    recipe: Annotated[Path, typer.Argument(help="A TOML recipe.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in grpo.steps=20")] = None,
+    steps: Annotated[int, typer.Option(min=10, help="Updates of the stage that is judged.")] = 100,
+    out: Annotated[Path | None, typer.Option(help="Run directory; by default a new one under runs/.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
+) -> None:
+    """Accept RECIPE by phases: checks, 10 steps, 100 steps. Exit 0 accepted, 1 not, 2 could not run."""
+    resolved = load_recipe(recipe, overrides or ())
+    from truing.cli.scorecard import lines
+    from truing.verify import verify
+
+    console, phases = Console(highlight=False, stderr=as_json), []
+    for phase in verify(resolved, out, steps):
+        phases.append(phase)
+        word = "[green]passed[/]" if phase.passed else "[red]failed[/]"
+        console.print(f"\n[bold]{phase.name}[/]: {word}")
+        for line in phase.lines:
+            console.print(f"  {line}", markup=False, soft_wrap=True)
+        console.print(Padding(lines(phase.criteria, readings=False), (0, 2)))
+    accepted = all(phase.passed for phase in phases)
+    console.print("the recipe is accepted" if accepted else "the recipe is not accepted", style="bold")
+    if as_json:
+        print(
+            json.dumps(
+                {"accepted": accepted, "phases": [asdict(phase) for phase in phases]}, ensure_ascii=False
+            )
+        )
+    if not accepted:
+        raise typer.Exit(1)

@@ -1,0 +1,219 @@
+"""Success criteria that field reports name, as they stand in a run, each as it should read.
+
+Some criteria are wrong as they were written (docs/control.md): what is then judged is what they were after.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from truing.config import PolicyStage, Recipe
+
+Verdict = Literal["pass", "fail", "fact", "not checked"]
+
+ROUNDING = {"cpu": 1e-3, "cuda": 0.2}
+"""Nats by which sampler and trainer may differ with the same weights: fp32, and bf16."""
+
+START = {"cpu": 1e-4, "cuda": 1e-2}
+"""Nats per token by which a policy may differ from a reference that it has just become."""
+
+FAULTS = ("zero_gradient", "all_masked")
+"""Loss labels of updates that should have moved something and did not."""
+
+FIRST_CALLS = 50
+"""Steps in which the policy must have learnt to make a valid call."""
+
+
+class Step(Protocol):
+    """An update, as the record has it or as it was just made."""
+
+    @property
+    def stage(self) -> str:
+        """Of which stage."""
+        ...
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Its numbers."""
+        ...
+
+    @property
+    def loss_label(self) -> str:
+        """What its loss means."""
+        ...
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """A criterion: as a report has it, as it should read, what was measured, and whether that is so."""
+
+    name: str
+    report: str
+    reading: str
+    measured: str
+    verdict: Verdict
+
+
+def scorecard(steps: Sequence[Step], recipe: Recipe, device: str) -> list[Criterion]:
+    """Every criterion over the steps of policy stages.
+
+    Args:
+        steps: of a run, in order; those of other stages are left out.
+        recipe: that it was run with.
+        device: `cpu` or `cuda`: what rounding is.
+    """
+    judged = [step for step in steps if isinstance(recipe.stage(step.stage), PolicyStage)]
+    updates = {
+        s: recipe.stage(s).inner_epochs * recipe.stage(s).minibatches for s in {step.stage for step in judged}
+    }
+    once = all(count == 1 for count in updates.values())
+    return [
+        _learnable(judged, recipe),
+        _alignment(judged),
+        _first_ratio(judged, device),
+        _later_ratio(judged, once),
+        _kl(judged, recipe, device, once),
+        _active(judged, once),
+        _loss(judged),
+        _tools(judged),
+        _critic(judged),
+    ]
+
+
+def _learnable(steps: Sequence[Step], recipe: Recipe) -> Criterion:
+    shares, least = _values(steps, "tokens/learnable_share"), recipe.gates.min_trained_share
+    verdict: Verdict = "fact" if shares else "not checked"
+    if shares and least:
+        verdict = "pass" if min(shares) >= least else "fail"
+    return Criterion(
+        "learnable tokens",
+        "> 30 % of tokens are learnable",
+        "a fact about the mask and no success; judged where gates.min_trained_share asks for a share",
+        _span(shares, "{:.1%}"),
+        verdict,
+    )
+
+
+def _alignment(steps: Sequence[Step]) -> Criterion:
+    shares = _values(steps, "alignment")
+    return Criterion(
+        "alignment",
+        "> 99 % of ids agree",
+        "every id that is scored is the id that was drawn: exactly 1",
+        f"least {min(shares):.6g}" if shares else "",
+        _judge(shares, all(share == 1.0 for share in shares)),
+    )
+
+
+def _first_ratio(steps: Sequence[Step], device: str) -> Criterion:
+    most = _values(steps, "mismatch/max_abs")
+    return Criterion(
+        "ratio at the first update",
+        "mean in [0.8, 1.2], std < 0.5",
+        f"1 to rounding, token by token: |trainer − sampler| ≤ {ROUNDING[device]:g} nats, weights unmoved",
+        f"largest {max(most):.2g} nats" if most else "",
+        _judge(most, max(most, default=0.0) <= ROUNDING[device]),
+    )
+
+
+def _later_ratio(steps: Sequence[Step], once: bool) -> Criterion:
+    spread = _values(steps, "ratio/std")
+    verdict = "fact" if once and spread else _judge(spread, any(std > 1e-7 for std in spread))
+    return Criterion(
+        "ratio at later updates",
+        "std 0.1 to 0.3, or nothing can be learnt",
+        "it moves from the second update of a step on; with one update it stays 1, and that is right",
+        ("one update a step; " if once else "") + f"std {_span(spread, '{:.2g}')}" if spread else "",
+        verdict,
+    )
+
+
+def _kl(steps: Sequence[Step], recipe: Recipe, device: str, once: bool) -> Criterion:
+    tokens, sequences = _values(steps, "kl_all/k3"), _values(steps, "kl_sequence/k1")
+    right = all(kl >= 0 for kl in tokens)
+    if once and tokens:
+        right = right and tokens[0] <= START[device]
+    if recipe.kl.cap is not None and recipe.kl.cap_action != "stop_epochs":
+        right = right and max(tokens, default=0.0) <= recipe.kl.cap
+    return Criterion(
+        "KL to the reference",
+        "< 0.5 nats a token, always < 3",
+        "never negative, 0 at the start of the stage, below kl.cap; what counts is the sum over an answer",
+        f"{_span(tokens, '{:.2g}')} a token, {_span(sequences, '{:.2g}')} an answer" if tokens else "",
+        _judge(tokens, right),
+    )
+
+
+def _active(steps: Sequence[Step], once: bool) -> Criterion:
+    clipped, active = _values(steps, "clip/clipped_share"), _values(steps, "clip/active_share")
+    verdict = _judge(clipped, not any(clipped)) if once or not clipped else "fact"
+    return Criterion(
+        "active tokens",
+        "> 60 % inside the clip range",
+        "no token is clipped by the first update; later shares differ by objective, so no band fits all",
+        f"clipped {_span(clipped, '{:.1%}')}, active {_span(active, '{:.1%}')}" if clipped else "",
+        verdict,
+    )
+
+
+def _loss(steps: Sequence[Step]) -> Criterion:
+    labels = [step.loss_label for step in steps]
+    counts = ", ".join(f"{label} {labels.count(label)}" for label in dict.fromkeys(labels))
+    return Criterion(
+        "policy loss",
+        "falls steadily",
+        "says nothing of progress: it is near 0 on-policy; no update may move nothing where it should",
+        f"{counts}; reward {_ends(_values(steps, 'reward/mean'))}" if steps else "",
+        _judge(labels, not any(label in FAULTS for label in labels)),
+    )
+
+
+def _tools(steps: Sequence[Step]) -> Criterion:
+    valid = _values(steps, "tools/valid_share")
+    tried = _values(steps[:FIRST_CALLS], "tools/valid_share")
+    return Criterion(
+        "tool calls",
+        f"valid by step {FIRST_CALLS}",
+        f"some call within the first {FIRST_CALLS} steps is one that the world accepts",
+        f"valid share {_ends(valid)}" if valid else "no call was made",
+        _judge(valid, any(tried)),
+    )
+
+
+def _critic(steps: Sequence[Step]) -> Criterion:
+    updated = [step for step in steps if step.loss_label != "held_back"]
+    moved, explained = _values(updated, "value/head_step"), _values(steps, "value/explained_variance")
+    return Criterion(
+        "critic",
+        "its loss falls",
+        "its head moves in every update; how well it predicts is explained variance, 0 being a constant",
+        f"head moved by {_span(moved, '{:.2g}')}, explained variance {_ends(explained)}" if moved else "",
+        _judge(moved, all(step > 0 for step in moved)),
+    )
+
+
+def _judge(measured: Sequence[object], right: bool) -> Verdict:
+    """Whether it is so; not checked where nothing was measured."""
+    if not measured:
+        return "not checked"
+    return "pass" if right else "fail"
+
+
+def _values(steps: Sequence[Step], name: str) -> list[float]:
+    return [step.metrics[name] for step in steps if name in step.metrics]
+
+
+def _span(values: Sequence[float], form: str) -> str:
+    """The least and the most of them."""
+    if not values:
+        return ""
+    low, high = form.format(min(values)), form.format(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _ends(values: Sequence[float]) -> str:
+    """The mean of the first tenth, and of the last."""
+    if not values:
+        return "not measured"
+    few = max(1, len(values) // 10)
+    return f"{sum(values[:few]) / few:.3f} → {sum(values[-few:]) / few:.3f}"

@@ -1,0 +1,120 @@
+"""Whether a recipe can be accepted: checks, then its policy stage for 10 steps, then for 100."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from truing.api import check, fresh, train
+from truing.config import PolicyStage, Recipe
+from truing.display import Display
+from truing.errors import RecipeError
+from truing.probes.ladder import LADDER, climb
+from truing.probes.rig import POLICIES
+from truing.record import RunReader
+from truing.scorecard import Criterion, scorecard
+from truing.training.result import Result
+
+FIRST = 10
+"""Steps after which a recipe that misses a criterion goes no further."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of the verification: whether it passed, and what was found, line by line or by criterion."""
+
+    name: str
+    passed: bool
+    lines: tuple[str, ...] = ()
+    criteria: tuple[Criterion, ...] = ()
+
+
+class _Rejected(Exception):
+    """Ends a run that misses a criterion."""
+
+
+def verify(recipe: Recipe, out: Path | None = None, steps: int = 100) -> Iterator[Phase]:
+    """The phases of a recipe, each as it ends; the first that does not pass is the last.
+
+    Args:
+        recipe: whose last stage with a policy loss is judged; those before it are run as they are.
+        out: run directory; by default a new one under ``runs/``.
+        steps: updates of the judged stage.
+    """
+    stage = _judged_stage(recipe)
+    checks = _checks(recipe, stage)
+    yield checks
+    if not checks.passed:
+        return
+    stages = recipe.stages[: recipe.stages.index(stage) + 1]
+    table = recipe.stage(stage).model_copy(update={"steps": steps})
+    tried = recipe.model_copy(update={"stages": stages, stage: table})
+    folder = out if out is not None else fresh(recipe.name)
+    early: list[Phase] = []
+
+    with Display() as shown:
+
+        def watch(kind: str, facts: Mapping[str, Any]) -> None:
+            if kind == "stopped" and early and not early[0].passed:
+                return  # nothing is to be resumed
+            shown(kind, facts)
+            if kind == "step" and (facts["record"].stage, facts["record"].step + 1) == (stage, FIRST):
+                early.append(_phase(f"{FIRST} steps", folder, tried))
+                if not early[0].passed:
+                    raise _Rejected
+
+        try:
+            result = train(tried, out=folder, watch=watch)
+        except _Rejected:
+            yield early[0]
+            return
+    yield from early
+    yield _phase(f"{steps} steps", folder, tried, result)
+
+
+def _judged_stage(recipe: Recipe) -> str:
+    """The last stage with a policy loss."""
+    found = [stage for stage in recipe.stages if isinstance(recipe.stage(stage), PolicyStage)]
+    if not found:
+        raise RecipeError(
+            "the recipe has no stage to verify", got=recipe.stages, expected="reinforce, rloo, grpo or ppo"
+        )
+    return found[-1]
+
+
+def _checks(recipe: Recipe, stage: str) -> Phase:
+    """What `truing check` finds, and the probe ladder for the recipe's algorithm."""
+    report = check(recipe)
+    objective = recipe.stage(stage).objective
+    algo = objective if stage == "grpo" and objective in POLICIES and objective != "ppo" else stage
+    rungs = list(climb(LADDER, [algo]))
+    wrong = [
+        f"{rung.probe} of {algo}: {f.name} is {f.got:g}, not {f.expected}"
+        for rung in rungs
+        for f in rung.findings
+        if not f.holds
+    ]
+    lines = (*map(str, report.findings), *wrong, f"{len(report)} checks, {len(rungs)} probes of {algo}")
+    return Phase("checks", not report.findings and not wrong, lines)
+
+
+def _phase(name: str, run: Path, recipe: Recipe, result: Result | None = None) -> Phase:
+    """The scorecard of what is on record; at the end also what the evaluation says."""
+    reader = RunReader(run)
+    card = scorecard(reader.steps(), recipe, reader.run()["machine"]["device"])
+    lines, worse = [], False
+    if result is not None:
+        gains = result.gains()
+        for at, estimate in result.estimates().items():
+            gain = (
+                f", gain {gains[at].mean:+.3f} [{gains[at].low:+.3f}, {gains[at].high:+.3f}]"
+                if at in gains
+                else ""
+            )
+            lines.append(f"{at}: reward {estimate}{gain}")
+        last = list(gains.values())[-1:]
+        worse = bool(last) and last[0].high < 0
+        if worse:
+            lines.append("the evaluation got worse: its whole interval is below 0")
+    passed = not worse and all(criterion.verdict != "fail" for criterion in card)
+    return Phase(name, passed, tuple(lines), tuple(card))

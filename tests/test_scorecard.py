@@ -1,0 +1,107 @@
+"""Each criterion passes, fails, is a fact or is not checked by what the steps measured."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from truing.scorecard import scorecard
+
+
+@dataclass
+class Step:
+    """As much of an update as the scorecard reads."""
+
+    metrics: dict = field(default_factory=dict)
+    stage: str = "grpo"
+    loss_label: str = "on_policy"
+
+
+def judged(recipe, *steps, device="cpu"):
+    return {criterion.name: criterion for criterion in scorecard(steps, recipe, device)}
+
+
+def verdict(recipe, name, *steps, **given):
+    return judged(recipe, *steps, **given)[name].verdict
+
+
+def of(name, *values):
+    return [Step({name: value}) for value in values]
+
+
+def test_nothing_is_judged_without_a_number(recipe):
+    card = judged(recipe(), Step({"alignment": 0.5}, stage="sft"))  # steps of other stages are left out
+    assert {criterion.verdict for criterion in card.values()} == {"not checked"}
+    assert len(card) == 9
+
+
+@pytest.mark.parametrize(
+    ("criterion", "metric", "right", "wrong"),
+    [
+        ("alignment", "alignment", (1.0, 1.0), (1.0, 0.999)),
+        ("ratio at the first update", "mismatch/max_abs", (1e-5, 9e-4), (1e-5, 2e-3)),
+        ("KL to the reference", "kl_all/k3", (0.0, 5.0), (0.01, 0.01)),
+        ("KL to the reference", "kl_all/k3", (0.0, 0.1), (0.0, -1e-9)),
+        ("active tokens", "clip/clipped_share", (0.0, 0.0), (0.0, 0.01)),
+        ("tool calls", "tools/valid_share", (0.0, 0.1), (0.0, 0.0)),
+        ("critic", "value/head_step", (0.1, 0.1), (0.1, 0.0)),
+    ],
+)
+def test_a_criterion_is_judged_by_its_metric(recipe, criterion, metric, right, wrong):
+    assert verdict(recipe(), criterion, *of(metric, *right)) == "pass"
+    assert verdict(recipe(), criterion, *of(metric, *wrong)) == "fail"
+
+
+def test_rounding_is_that_of_the_device(recipe):
+    steps = of("mismatch/max_abs", 0.05)
+    assert verdict(recipe(), "ratio at the first update", *steps) == "fail"
+    assert verdict(recipe(), "ratio at the first update", *steps, device="cuda") == "pass"
+
+
+def test_ratios_need_only_move_where_there_is_a_second_update(recipe):
+    still, moving = of("ratio/std", 1e-8), of("ratio/std", 1e-8, 0.05)
+    assert verdict(recipe(), "ratio at later updates", *still) == "fact"
+    twice = recipe(grpo={"inner_epochs": 2})
+    assert verdict(twice, "ratio at later updates", *still) == "fail"
+    assert verdict(twice, "ratio at later updates", *moving) == "pass"
+
+
+def test_with_several_updates_clipping_and_the_first_kl_are_facts(recipe):
+    twice = recipe(grpo={"minibatches": 2})
+    assert verdict(twice, "active tokens", *of("clip/clipped_share", 0.2)) == "fact"
+    assert verdict(twice, "KL to the reference", *of("kl_all/k3", 0.01)) == "pass"
+
+
+def test_a_cap_is_a_bound_where_updates_beyond_it_are_not_made(recipe):
+    steps = of("kl_all/k3", 0.0, 0.5)
+    assert verdict(recipe(kl={"cap": 0.4, "cap_action": "skip"}), "KL to the reference", *steps) == "fail"
+    assert verdict(recipe(kl={"cap": 0.6, "cap_action": "skip"}), "KL to the reference", *steps) == "pass"
+
+
+def test_a_learnable_share_is_a_fact_unless_it_was_asked_for(recipe):
+    steps = of("tokens/learnable_share", 0.2, 0.9)
+    assert verdict(recipe(), "learnable tokens", *steps) == "fact"
+    assert verdict(recipe(gates={"min_trained_share": 0.1}), "learnable tokens", *steps) == "pass"
+    assert verdict(recipe(gates={"min_trained_share": 0.3}), "learnable tokens", *steps) == "fail"
+
+
+def test_a_loss_is_judged_by_its_label_and_progress_shown_by_reward(recipe):
+    steps = [Step({"reward/mean": 0.1}), Step({"reward/mean": 0.6}, loss_label="no_signal")]
+    found = judged(recipe(), *steps)["policy loss"]
+    assert found.verdict == "pass"
+    assert found.measured == "on_policy 1, no_signal 1; reward 0.100 → 0.600"
+    assert verdict(recipe(), "policy loss", *steps, Step(loss_label="zero_gradient")) == "fail"
+
+
+def test_a_first_call_counts_within_fifty_steps(recipe):
+    late = of("tools/valid_share", *[0.0] * 50, 1.0)
+    assert verdict(recipe(), "tool calls", *late) == "fail"
+    assert verdict(recipe(), "tool calls", *late[1:]) == "pass"
+
+
+def test_a_step_without_an_update_does_not_move_the_critic(recipe):
+    ppo = {"stages": ["ppo"], "ppo": {"steps": 2, "learning_rate": 1e-3}}
+    steps = [
+        Step({"value/head_step": 0.1}, "ppo"),
+        Step({"value/head_step": 0.0}, "ppo", loss_label="held_back"),
+    ]
+    assert verdict(recipe(**ppo), "critic", *steps) == "pass"

@@ -236,3 +236,15 @@ def test_the_cap_of_cispo_is_a_key_of_its_own(toml):
     assert objective(chosen).max_ratio == 4.0
     with pytest.raises(RecipeError, match="leave out max_weight"):
         load_recipe(toml, ["grpo.objective=dapo", "grpo.max_weight=4"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (["reference.sync_every=5"], "no reference to sync"),
+        (["gates.overlong_tokens=9", "sampling.max_new_tokens=8"], "more than a turn may have"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(toml, overrides, told):
+    with pytest.raises(RecipeError, match=told):
+        load_recipe(toml, overrides)

@@ -98,6 +98,20 @@ class Recipe(Part):
             raise ValueError('kl.cap_action = "rollback" needs a [guard] that says how')
         return self
 
+    @model_validator(mode="after")
+    def _used(self) -> "Recipe":
+        """Refuse what would have no effect, or not the one it says."""
+        if self.reference.sync_every and not self.kl.needed:
+            raise ValueError(
+                "reference.sync_every has no reference to sync: set kl.coef or kl.cap, or leave it out"
+            )
+        if self.gates.overlong_tokens > self.sampling.max_new_tokens:
+            raise ValueError(
+                f"gates.overlong_tokens = {self.gates.overlong_tokens} is more than a turn may have:"
+                f" sampling.max_new_tokens = {self.sampling.max_new_tokens}"
+            )
+        return self
+
     def stage(self, name: str) -> Any:
         """The table of a stage."""
         return getattr(self, name)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from truing.contract import SamplingContract
-from truing.errors import ContractError
+from truing.errors import ContractError, NonFiniteError
 from truing.ops.logprobs import token_logprobs
 from truing.ops.sampling import contract_logits, draw, support_ids, support_mask
 
@@ -100,7 +100,7 @@ def test_draw_refuses():
     ):
         with pytest.raises(ContractError, match=r"\[0, 1\)"):
             draw(logits(1), wrong)
-    with pytest.raises(ContractError, match="no distribution"):
+    with pytest.raises(NonFiniteError, match="no distribution"):
         draw(torch.tensor([[0.0, math.nan]]), uniforms(1))
 
 

@@ -1,5 +1,7 @@
 """A guard sees what a stage has lost, sets it back, and a run that it saved is the same after a resume."""
 
+import math
+
 import pytest
 import torch
 from runs import HOT, Interrupt, assert_same_run, not_finite_at, rows_of
@@ -9,6 +11,7 @@ import truing
 from truing.config import GuardConfig, safer
 from truing.errors import GuardError, NonFiniteError, RecipeError
 from truing.record import RunReader
+from truing.training import checkpoint
 from truing.training.control import Control
 from truing.training.guard import good_after, report, trouble
 
@@ -208,30 +211,61 @@ def test_beyond_the_cap_a_guard_steps_in(mini, tmp_path):
     assert len(rollbacks_of(tmp_path / "run")) == 1
 
 
-def test_a_collapse_is_undone(mini, tmp_path, monkeypatch):
-    """Weights that somebody spoils come back, and the run ends as if that had not been."""
-    table = mini(
-        **{**HOT, "lora": False, "checkpoint_every": 1, "guard": {**HOT["guard"], "entropy_low": 0.8}}
+@pytest.fixture
+def spoilt_after(monkeypatch):
+    """``spoilt_after(2, change)``: a watch that changes every weight once, after a step of GRPO."""
+
+    def make(step, change):
+        policies, done = [], []
+        real = truing.training.loop.open_learner
+
+        def opened(*given):
+            learner = real(*given)
+            policies.insert(0, learner.parameters)
+            return learner
+
+        def spoil(kind, facts):
+            record = facts.get("record")
+            if kind == "step" and (record.stage, record.step) == ("grpo", step) and not done:
+                done.append(True)
+                with torch.no_grad():
+                    for weight in policies[0].values():
+                        change(weight)
+
+        monkeypatch.setattr(truing.training.loop, "open_learner", opened)
+        return spoil
+
+    return make
+
+
+def test_a_policy_that_cannot_be_drawn_from_is_undone(mini, tmp_path, spoilt_after):
+    table, spoil = (
+        mini(**{**HOT, "checkpoint_every": 1}),
+        spoilt_after(3, lambda weight: weight.fill_(math.nan)),
     )
-    spoilt = []
-
-    def spoil(kind, facts):
-        if kind == "step" and facts["record"].stage == "grpo" and facts["record"].step == 2 and not spoilt:
-            spoilt.append(True)
-            with torch.no_grad():
-                for weight in policies[0].values():
-                    weight.mul_(20)
-
-    policies = []
-    real = truing.training.loop.open_learner
-
-    def opened(*given):
-        learner = real(*given)
-        policies.insert(0, learner.parameters)
-        return learner
-
-    monkeypatch.setattr(truing.training.loop, "open_learner", opened)
     run = truing.train(table, out=tmp_path / "run", watch=spoil).run
+    (told,) = rollbacks_of(run)
+    assert "no distribution" in told["reason"]
+    assert (told["step"], told["to"]) == (4, 3)
+    assert len(rows_of(run)) == 10
+
+
+def test_without_a_guard_it_is_no_checkpoint(mini, tmp_path, spoilt_after):
+    table = mini(**{**HOT, "guard": False})
+    with pytest.raises(NonFiniteError, match="no distribution"):
+        truing.train(
+            table, out=tmp_path / "run", watch=spoilt_after(2, lambda weight: weight.fill_(math.nan))
+        )
+    assert (
+        checkpoint.find_newest(tmp_path / "run" / "checkpoints").name == "grpo-000002"
+    )  # as the recipe has it
+
+
+def test_a_collapse_is_undone(mini, tmp_path, spoilt_after):
+    """Weights that somebody spoils come back, and the run ends as if that had not been."""
+    guard = {**HOT["guard"], "entropy_low": 0.8}
+    table = mini(**{**HOT, "lora": False, "checkpoint_every": 1, "guard": guard})
+    run = truing.train(table, out=tmp_path / "run", watch=spoilt_after(2, lambda weight: weight.mul_(20))).run
     (told,) = rollbacks_of(run)
     assert "entropy" in told["reason"]
     assert told["to"] <= 3

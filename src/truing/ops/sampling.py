@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from truing.contract import SamplingContract
-from truing.errors import ContractError
+from truing.errors import ContractError, NonFiniteError
 from truing.ops.checks import check, widen
 
 _WINDOW = 512  # a nucleus is nearly always inside the top 512, and those cost a tenth of a full sort
@@ -89,7 +89,7 @@ def draw(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
         uniform_N: [N] float64 in [0, 1), the caller's random numbers.
 
     Returns:
-        [N] int64, never an id whose logit is -inf. A row of NaN raises ContractError.
+        [N] int64, never an id whose logit is -inf. A row of NaN raises NonFiniteError.
     """
     check(logits_NV=(logits_NV, "float"), uniform_N=(uniform_N, "float"))
     if not ((uniform_N >= 0) & (uniform_N < 1)).all() or uniform_N.dtype != torch.float64:
@@ -100,7 +100,11 @@ def draw(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
     blocks_NB = mass_NV[:, :whole].reshape(len(mass_NV), whole // _BLOCK, _BLOCK).sum(dim=-1)
     blocks_NB = torch.cat([blocks_NB, mass_NV[:, whole:].sum(dim=-1, keepdim=True)], dim=1).double()
     if not torch.isfinite(blocks_NB).all():
-        raise ContractError("logits_NV cannot be drawn from: a row is no distribution", got="NaN")
+        raise NonFiniteError(
+            "logits cannot be drawn from: a row is no distribution",
+            got="NaN",
+            remedy="the policy is broken: lower the learning rate; [guard] goes back to before",
+        )
     block_N, rest_N = _invert(blocks_NB, uniform_N)
     ids_NK = block_N[:, None] * _BLOCK + torch.arange(_BLOCK, device=block_N.device)
     beyond_NK = ids_NK >= mass_NV.shape[1]

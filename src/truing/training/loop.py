@@ -20,7 +20,7 @@ from truing.training.evaluate import Evaluation
 from truing.training.guard import REPORT, good_after, report, trouble
 from truing.training.learner import Learner, open_learner
 from truing.training.recording import step_record
-from truing.training.result import Result, evaluations_of, within
+from truing.training.result import Result, evaluations_of, midway
 from truing.training.room import Room
 from truing.training.session import Session
 from truing.training.source import Drawn, source
@@ -34,9 +34,7 @@ class Loop:
 
     def __init__(self, session: Session, writer: RunWriter, out: Path, room: Room, teller: Teller) -> None:
         self.session, self.writer, self.out, self.room = session, writer, out, room
-        self.declared = (
-            session.recipe
-        )  # what the session's recipe is of, until a guard changes it for a stage
+        self.declared = session.recipe  # a guard may change the session's for a stage
         self.teller = teller
         self.checkpoints = out / "checkpoints"
         self.evaluations: dict[str, Evaluation] = {}
@@ -84,7 +82,7 @@ class Loop:
                 self.teller.tell("reference", stage=stage, step=step - 1, **self.compared(learner))
             # before the checkpoint: a run that is cut between the two repeats the step, and the evaluation
             if step < steps and self.recipe.eval.every and step % self.recipe.eval.every == 0:
-                self.evaluate(within(stage, step), self.version(stage, step))
+                self.evaluate(midway(stage, step), self.version(stage, step))
             if step == steps or (self.recipe.checkpoint_every and step % self.recipe.checkpoint_every == 0):
                 self.save(learner, stage, step)
 
@@ -196,7 +194,9 @@ class Loop:
             if learner.algorithm.source == "rollouts":
                 self.session.sync_sampler(self.version(stage, step))
             return source(self.session, learner.algorithm, learner.setting, stage, step)
-        except BaseException:  # whatever it is: the parameters are whole here
+        except Unstable:  # a policy that cannot be drawn from is nothing to go on with
+            raise
+        except BaseException:  # whatever else it is: the parameters are whole here
             kept = self.checkpoints / checkpoint.State(stage, step).name
             if step and not kept.exists():
                 self.save(learner, stage, step)

@@ -33,7 +33,7 @@ class Result:
         }
 
 
-def within(stage: str, done: int) -> str:
+def midway(stage: str, done: int) -> str:
     """The name of an evaluation after so many steps of a stage that goes on."""
     return f"{stage}@{done}"
 
@@ -46,6 +46,6 @@ def evaluations_of(events: Sequence[Event]) -> dict[str, Evaluation]:
             found[event.payload["name"]] = read_evaluation(event.payload)
         if event.kind == "rollback":
             undone = range(event.payload["to"] + 1, event.payload["step"] + 2)
-            for name in (within(event.payload["stage"], done) for done in undone):
+            for name in (midway(event.payload["stage"], done) for done in undone):
                 found.pop(name, None)
     return found

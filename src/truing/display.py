@@ -57,7 +57,7 @@ class Display:
 
     def on_rollback(self, stage: str, step: int, to: int, reason: str, kept: str, **_: Any) -> None:
         """A guard undid steps."""
-        told = f"  {stage} {step + 1}: rolled back to the state after {to} steps, for {reason}"
+        told = f"  {stage} {step + 1}: rolled back to the state after {to} steps: {reason}"
         self.console.print(f"{told}; what was undone is in {kept}", markup=False, soft_wrap=True)
         if self.bar is not None:
             self.progress.update(self.bar, completed=to)
@@ -66,12 +66,14 @@ class Display:
         """Where an interrupted run goes on."""
         self.console.print(f"resumed after {step} steps of {stage}")
 
-    def on_stopped(self, run: str, **_: Any) -> None:
+    def on_stopped(self, run: str, resumable: bool, **_: Any) -> None:
         """An error, or Ctrl-C."""
-        told = (
-            f"stopped. The run is {run}: once nothing stands in its way,"
-            f" the same again with --out {run} --resume (resume=True) goes on with it"
-        )
+        told = f"stopped. The run is {run}"
+        if resumable:
+            told += (
+                ": once nothing stands in its way,"
+                f" the same again with --out {run} --resume (resume=True) goes on with it"
+            )
         self.console.print(told, markup=False, soft_wrap=True)
 
     def on_evaluating(self, name: str, tasks: int) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from truing.algos import ALGORITHMS, Setting
 from truing.config import Recipe, to_toml
 from truing.envs.base import Env
-from truing.errors import RecordError
+from truing.errors import GuardError, RecordError
 from truing.record import Event, RunReader, RunWriter, compact
 from truing.trackers import check_followers, open_followers
 from truing.training.loop import Loop
@@ -48,7 +48,9 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
             result = Loop(session, writer, out, room, teller).train(resume)
         except BaseException as error:
             reason = getattr(error, "what", "") or type(error).__name__
-            teller.watch("stopped", {"run": str(out), "reason": reason})
+            # what a guard gave up on fails again where it failed before
+            resumable = not isinstance(error, GuardError)
+            teller.watch("stopped", {"run": str(out), "reason": reason, "resumable": resumable})
             raise
         finally:
             teller.close()

@@ -48,6 +48,7 @@ def print_finish(console: Console, result: Result) -> None:
     console.print(f"the run: {result.run}", markup=False, soft_wrap=True)
     command = program()
     console.print("look at its tokens:   ", f"{command} tokens {result.run}", markup=False, soft_wrap=True)
+    console.print("judge its numbers:    ", f"{command} scorecard {result.run}", markup=False, soft_wrap=True)
     console.print("evaluate it again:    ", f"{command} eval {result.run}", markup=False, soft_wrap=True)
     console.print(
         "take the model along: ", f"{command} export {result.run} --to my-model", markup=False, soft_wrap=True

@@ -69,9 +69,10 @@ def _conclusion(times: Sequence[Mapping[str, Any]]) -> str:
         at = f"`truing tokens RUN --step {steps[0] + 1}`"
         return (
             f"It broke in the same step each time, also with learning rates × {last:g}. Either all of these"
-            f" are too large, or updates are not the cause. Start anew with {stage}.learning_rate=1e-12, which"
-            f" moves nothing. If it breaks there too, look at what is drawn, {at}, and at tasks, rewards and"
-            " template, `truing check RECIPE`; if it does not, the learning rate is to be smaller by far."
+            " are too large, or updates are not the cause. Start anew with"
+            f" {stage}.learning_rate=1e-12, which moves nothing. If it breaks there too, look at what is"
+            f" drawn, {at}, and at tasks, rewards and template, `truing check RECIPE`; if it does not, the"
+            " learning rate is to be smaller by far."
         )
     if all(earlier < later for earlier, later in pairwise(steps)):
         return (

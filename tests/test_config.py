@@ -241,10 +241,21 @@ def test_the_cap_of_cispo_is_a_key_of_its_own(toml):
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        (["reference.sync_every=5"], "no reference to sync"),
+        (["reference.sync_every=5"], "nothing to sync"),
+        (["reference.keep=0.5", "kl.coef=0.1"], "set reference.sync_every"),
+        (["kl.cap_action=rollback", "guard.rollbacks=2"], "not given"),
+        (["kl.coef=0.1", "kl.target=0.1", "kl.horizon=2"], "could bring kl.coef to 0"),
         (["gates.overlong_tokens=9", "sampling.max_new_tokens=8"], "more than a turn may have"),
     ],
 )
 def test_what_would_have_no_effect_is_refused(toml, overrides, told):
     with pytest.raises(RecipeError, match=told):
         load_recipe(toml, overrides)
+
+
+def test_values_that_cannot_go_together_are_told_in_a_sentence(toml):
+    with pytest.raises(RecipeError) as told:
+        load_recipe(toml, ["reference.sync_every=5"])
+    assert str(told.value) == "reference.sync_every has nothing to sync: set kl.coef or kl.cap"
+    with pytest.raises(RecipeError, match=r"unknown recipe key 'guard\.rollback'"):
+        load_recipe(toml, ["guard.rollback=2"])

@@ -48,6 +48,10 @@ class Display:
         """What there is to say of the data and the template before the first step."""
         self.console.print(f"note: {text}", markup=False, soft_wrap=True)
 
+    def on_finding(self, text: str) -> None:
+        """What checks found before the first step, that is no reason not to begin."""
+        self.console.print(f"finding: {text}", markup=False, soft_wrap=True)
+
     def on_incident(self, what: str, text: str, stage: str = "", step: int = -1) -> None:
         """Something that somebody should hear of; of a traceback, its last line."""
         lines = text.strip().splitlines()

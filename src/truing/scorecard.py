@@ -20,6 +20,9 @@ START = {"cpu": 1e-4, "cuda": 1e-2}
 FAULTS = ("zero_gradient", "all_masked")
 """Loss labels of updates that should have moved something and did not."""
 
+EMPTY = ("no_signal", "held_back")
+"""Labels of steps that had nothing to move, or were not to; a run of nothing else teaches nothing."""
+
 FIRST_CALLS = 50
 """Steps in which the policy must have learnt to make a valid call."""
 
@@ -54,29 +57,30 @@ class Criterion:
     verdict: Verdict
 
 
-def scorecard(steps: Sequence[Step], recipe: Recipe, device: str) -> list[Criterion]:
+def scorecard(
+    steps: Sequence[Step], recipe: Recipe, device: str, events: Sequence[str] = ()
+) -> list[Criterion]:
     """Every criterion over the steps of policy stages.
 
     Args:
         steps: of a run, in order; those of other stages are left out.
         recipe: that it was run with.
         device: `cpu` or `cuda`: what rounding is.
+        events: kinds of what happened in the run.
     """
     judged = [step for step in steps if isinstance(recipe.stage(step.stage), PolicyStage)]
-    updates = {
-        s: recipe.stage(s).inner_epochs * recipe.stage(s).minibatches for s in {step.stage for step in judged}
-    }
-    once = all(count == 1 for count in updates.values())
+    once = [s for s in judged if recipe.stage(s.stage).inner_epochs * recipe.stage(s.stage).minibatches == 1]
     return [
         _learnable(judged, recipe),
         _alignment(judged),
-        _first_ratio(judged, device),
-        _later_ratio(judged, once),
-        _kl(judged, recipe, device, once),
+        _first_ratio(judged, recipe, device),
+        _later_ratio([step for step in judged if step not in once], once),
+        _kl(judged, once, device),
         _active(judged, once),
         _loss(judged),
         _tools(judged),
         _critic(judged),
+        _stability(judged, events),
     ]
 
 
@@ -105,90 +109,101 @@ def _alignment(steps: Sequence[Step]) -> Criterion:
     )
 
 
-def _first_ratio(steps: Sequence[Step], device: str) -> Criterion:
+def _first_ratio(steps: Sequence[Step], recipe: Recipe, device: str) -> Criterion:
     most = _values(steps, "mismatch/max_abs")
+    verdict = _judge(most, max(most, default=0.0) <= ROUNDING[device])
+    dropout = bool(recipe.lora and recipe.lora.dropout)
     return Criterion(
         "ratio at the first update",
         "mean in [0.8, 1.2], std < 0.5",
         f"1 to rounding, token by token: |trainer − sampler| ≤ {ROUNDING[device]:g} nats, weights unmoved",
-        f"largest {max(most):.2g} nats" if most else "",
-        _judge(most, max(most, default=0.0) <= ROUNDING[device]),
+        f"largest {max(most):.2g} nats{', lora.dropout being on' * dropout}" if most else "",
+        "fact" if dropout and most else verdict,
     )
 
 
-def _later_ratio(steps: Sequence[Step], once: bool) -> Criterion:
-    spread = _values(steps, "ratio/std")
-    verdict = "fact" if once and spread else _judge(spread, any(std > 1e-7 for std in spread))
+def _later_ratio(several: Sequence[Step], once: Sequence[Step]) -> Criterion:
+    spread, still = _values(several, "ratio/std"), _values(once, "ratio/std")
+    measured = f"std {_span(spread, '{:.2g}')}" if spread else "one update a step"
     return Criterion(
         "ratio at later updates",
         "std 0.1 to 0.3, or nothing can be learnt",
         "it moves from the second update of a step on; with one update it stays 1, and that is right",
-        ("one update a step; " if once else "") + f"std {_span(spread, '{:.2g}')}" if spread else "",
-        verdict,
+        measured if spread or still else "",
+        "fact" if still and not spread else _judge(spread, any(std > 1e-7 for std in spread)),
     )
 
 
-def _kl(steps: Sequence[Step], recipe: Recipe, device: str, once: bool) -> Criterion:
+def _kl(steps: Sequence[Step], once: Sequence[Step], device: str) -> Criterion:
     tokens, sequences = _values(steps, "kl_all/k3"), _values(steps, "kl_sequence/k1")
-    right = all(kl >= 0 for kl in tokens)
-    if once and tokens:
-        right = right and tokens[0] <= START[device]
-    if recipe.kl.cap is not None and recipe.kl.cap_action != "stop_epochs":
-        right = right and max(tokens, default=0.0) <= recipe.kl.cap
+    stages = {step.stage: step for step in reversed(once)}  # the first step of each
+    starts = _values(list(stages.values()), "kl_all/k3")
     return Criterion(
         "KL to the reference",
         "< 0.5 nats a token, always < 3",
-        "never negative, 0 at the start of the stage, below kl.cap; what counts is the sum over an answer",
+        "never negative, and 0 at the start of the stage; what counts is the sum over an answer",
         f"{_span(tokens, '{:.2g}')} a token, {_span(sequences, '{:.2g}')} an answer" if tokens else "",
-        _judge(tokens, right),
+        _judge(tokens, min(tokens, default=0.0) >= 0 and max(starts, default=0.0) <= START[device]),
     )
 
 
-def _active(steps: Sequence[Step], once: bool) -> Criterion:
+def _active(steps: Sequence[Step], once: Sequence[Step]) -> Criterion:
     clipped, active = _values(steps, "clip/clipped_share"), _values(steps, "clip/active_share")
-    verdict = _judge(clipped, not any(clipped)) if once or not clipped else "fact"
+    first = _values(once, "clip/clipped_share")
     return Criterion(
         "active tokens",
         "> 60 % inside the clip range",
         "no token is clipped by the first update; later shares differ by objective, so no band fits all",
         f"clipped {_span(clipped, '{:.1%}')}, active {_span(active, '{:.1%}')}" if clipped else "",
-        verdict,
+        "fact" if clipped and not first else _judge(first, not any(first)),
     )
 
 
 def _loss(steps: Sequence[Step]) -> Criterion:
     labels = [step.loss_label for step in steps]
     counts = ", ".join(f"{label} {labels.count(label)}" for label in dict.fromkeys(labels))
+    taught = any(label not in (*FAULTS, *EMPTY) for label in labels)
     return Criterion(
         "policy loss",
         "falls steadily",
-        "says nothing of progress: it is near 0 on-policy; no update may move nothing where it should",
+        "says nothing of progress: it is near 0 on-policy; what must be is that updates move something",
         f"{counts}; reward {_ends(_values(steps, 'reward/mean'))}" if steps else "",
-        _judge(labels, not any(label in FAULTS for label in labels)),
+        _judge(labels, taught and not any(label in FAULTS for label in labels)),
     )
 
 
 def _tools(steps: Sequence[Step]) -> Criterion:
-    valid = _values(steps, "tools/valid_share")
-    tried = _values(steps[:FIRST_CALLS], "tools/valid_share")
+    valid, early = _values(steps, "tools/valid_share"), len(steps) < FIRST_CALLS
+    some = any(_values(steps[:FIRST_CALLS], "tools/valid_share"))
     return Criterion(
         "tool calls",
         f"valid by step {FIRST_CALLS}",
         f"some call within the first {FIRST_CALLS} steps is one that the world accepts",
         f"valid share {_ends(valid)}" if valid else "no call was made",
-        _judge(valid, any(tried)),
+        "fact" if valid and early and not some else _judge(valid, some),
     )
 
 
 def _critic(steps: Sequence[Step]) -> Criterion:
-    updated = [step for step in steps if step.loss_label != "held_back"]
-    moved, explained = _values(updated, "value/head_step"), _values(steps, "value/explained_variance")
+    moved, explained = _values(steps, "value/head_step"), _values(steps, "value/explained_variance")
+    returns = [*_values(steps, "returns/mean"), *_values(steps, "returns/std")]
     return Criterion(
         "critic",
         "its loss falls",
-        "its head moves in every update; how well it predicts is explained variance, 0 being a constant",
+        "its head moves where there is something to predict; how well is explained variance, 0 a constant",
         f"head moved by {_span(moved, '{:.2g}')}, explained variance {_ends(explained)}" if moved else "",
-        _judge(moved, all(step > 0 for step in moved)),
+        "fact" if moved and not any(returns) else _judge(moved, any(moved)),
+    )
+
+
+def _stability(steps: Sequence[Step], events: Sequence[str]) -> Criterion:
+    undone, gave_up = events.count("rollback"), "gave_up" in events
+    return Criterion(
+        "stability",
+        "roll back where it is unstable",
+        "no guard had to give the run up; rollbacks are told",
+        f"{undone} rollbacks{', then given up' * gave_up}" if steps or undone else "",
+        "fact" if undone and not gave_up else _judge([*steps, *events], not gave_up),
     )
 
 

@@ -13,6 +13,7 @@ from truing.probes.ladder import LADDER, climb
 from truing.probes.rig import POLICIES
 from truing.record import RunReader
 from truing.scorecard import Criterion, scorecard
+from truing.training.evaluate import Estimate
 from truing.training.result import Result
 
 FIRST = 10
@@ -58,7 +59,8 @@ def verify(recipe: Recipe, out: Path | None = None, steps: int = 100) -> Iterato
             if kind == "stopped" and early and not early[0].passed:
                 return  # nothing is to be resumed
             shown(kind, facts)
-            if kind == "step" and (facts["record"].stage, facts["record"].step + 1) == (stage, FIRST):
+            here = kind == "step" and (facts["record"].stage, facts["record"].step + 1) == (stage, FIRST)
+            if here and not early:  # after a rollback it comes again
                 early.append(_phase(f"{FIRST} steps", folder, tried))
                 if not early[0].passed:
                     raise _Rejected
@@ -101,20 +103,24 @@ def _checks(recipe: Recipe, stage: str) -> Phase:
 def _phase(name: str, run: Path, recipe: Recipe, result: Result | None = None) -> Phase:
     """The scorecard of what is on record; at the end also what the evaluation says."""
     reader = RunReader(run)
-    card = scorecard(reader.steps(), recipe, reader.run()["machine"]["device"])
+    kinds = [event.kind for event in reader.events()]
+    card = scorecard(reader.steps(), recipe, reader.run()["machine"]["device"], kinds)
     lines, worse = [], False
     if result is not None:
-        gains = result.gains()
-        for at, estimate in result.estimates().items():
-            gain = (
-                f", gain {gains[at].mean:+.3f} [{gains[at].low:+.3f}, {gains[at].high:+.3f}]"
-                if at in gains
-                else ""
-            )
-            lines.append(f"{at}: reward {estimate}{gain}")
-        last = list(gains.values())[-1:]
-        worse = bool(last) and last[0].high < 0
+        lines = [f"{at}: reward {estimate}" for at, estimate in result.estimates().items()]
+        gain = _gain(result, recipe)
+        if gain is not None:
+            lines.append(f"the stage: {gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
+            worse = gain.high < 0
         if worse:
-            lines.append("the evaluation got worse: its whole interval is below 0")
+            lines.append("it made the policy worse: the whole interval is below 0")
     passed = not worse and all(criterion.verdict != "fail" for criterion in card)
     return Phase(name, passed, tuple(lines), tuple(card))
+
+
+def _gain(result: Result, recipe: Recipe) -> Estimate | None:
+    """What the judged stage added to what was there before it; None where that was not evaluated."""
+    *before, stage = recipe.stages
+    start = f"after_{before[-1]}" if before else "base"
+    found = result.evaluations
+    return found[f"after_{stage}"].gain_over(found[start]) if start in found else None

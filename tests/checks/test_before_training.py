@@ -64,5 +64,5 @@ def test_a_run_tells_what_its_template_lacks(mini, tmp_path):
     template.write_text("{% for m in messages %}{{ m['content'] }}\n{% endfor %}")
     recipe = mini(model={"chat_template": str(template)})
     result = truing.train(recipe, out=tmp_path / "run")
-    notes = [event.payload["text"] for event in RunReader(result.run).events() if event.kind == "note"]
+    notes = [event.payload["text"] for event in RunReader(result.run).events() if event.kind == "finding"]
     assert [note for note in notes if "no stop token" in note]

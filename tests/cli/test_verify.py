@@ -1,12 +1,18 @@
 """`truing verify` and `truing scorecard` as a user meets them."""
 
 import json
+import re
+import tomllib
 
 import pytest
 from command import truing
 
+from truing import api
+from truing import verify as verify_module
+from truing.config import resolve
 from truing.probes.ladder import named
 from truing.record import RunReader
+from truing.training.result import Result
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +26,7 @@ def run(toml, tmp_path, *words):
 
 
 def test_a_sound_recipe_is_accepted(toml, tmp_path):
-    told = run(toml(entropy={"coef": 0.01}), tmp_path)
+    told = run(toml(sft={"steps": 60, "batch_size": 12}), tmp_path)  # which earns something after it
     assert told.code == 0, told.out + told.err
     assert [told.out.count(word) for word in ("checks: passed", "10 steps: passed", "12 steps: passed")] == [
         1,
@@ -34,9 +40,8 @@ def test_a_sound_recipe_is_accepted(toml, tmp_path):
 
 
 def test_what_misses_a_criterion_goes_no_further_than_ten_steps(toml, tmp_path):
-    # the second step finds the policy beyond its cap, and makes no update
-    far = toml(entropy={"coef": 0.1}, kl={"cap": 1e-12, "cap_action": "skip"}, grpo={"learning_rate": 0.01})
-    told = run(far, tmp_path, "--json")
+    idle = toml(gates={"min_trained_tokens": 10_000})  # no step ever has so many
+    told = run(idle, tmp_path, "--json")
     assert told.code == 1
     facts = json.loads(told.out)
     assert [(phase["name"], phase["passed"]) for phase in facts["phases"]] == [
@@ -44,9 +49,23 @@ def test_what_misses_a_criterion_goes_no_further_than_ten_steps(toml, tmp_path):
         ("10 steps", False),
     ]
     failed = [c["name"] for c in facts["phases"][1]["criteria"] if c["verdict"] == "fail"]
-    assert failed == ["KL to the reference"]
+    assert failed == ["policy loss"]
     assert "resume" not in told.err  # it was not stopped by accident
     assert sum(step.stage == "grpo" for step in RunReader(tmp_path / "run").steps()) == 10
+
+
+def test_a_stage_is_compared_with_what_was_before_it(toml, tmp_path, monkeypatch):
+    found = {}
+    monkeypatch.setattr(
+        "truing.verify._gain", lambda result, recipe: found.update(e=result.evaluations) or None
+    )
+    run(toml(sft={"steps": 60, "batch_size": 12}, eval={"every": 5}), tmp_path)
+    monkeypatch.undo()
+    assert "grpo@10" in found["e"]
+    result = Result(tmp_path / "run", found["e"])
+    made = resolve({**tomllib.loads((tmp_path / "recipe.toml").read_text())})
+    gain = verify_module._gain(result, made)
+    assert gain == found["e"]["after_grpo"].gain_over(found["e"]["after_sft"])
 
 
 def test_findings_end_it_before_anything_is_trained(toml, tmp_path):
@@ -75,17 +94,20 @@ def test_what_cannot_run_is_neither(toml, tmp_path):
 
 
 def test_the_scorecard_of_a_run(finished, tmp_path):
-    told = truing("scorecard", finished.run)
-    assert told.code == 0
+    told = truing("scorecard", finished.run)  # of a run that earned nothing, and says so
+    assert told.code == 1
+    assert re.search(r"fail +policy loss +no_signal 3; reward 0.000 → 0.000", told.out)
     assert "alignment" in told.out
     assert "as it should read" in told.out
     facts = json.loads(truing("scorecard", finished.run, "--json").out)
     assert {each["name"]: each["verdict"] for each in facts}["alignment"] == "pass"
     watched = truing("scorecard", finished.run, "--watch")  # it has ended: shown once
-    assert watched.code == 0
+    assert "alignment" in watched.out
 
 
-def test_a_failing_criterion_is_an_exit_code(finished):
-    path = finished.run / "steps.jsonl"
+def test_a_passing_run_is_exit_0_and_a_failing_criterion_1(mini, tmp_path):
+    run = api.train(mini(sft={"steps": 60, "batch_size": 12}), out=tmp_path / "run").run
+    assert truing("scorecard", run).code == 0
+    path = run / "steps.jsonl"
     path.write_text(path.read_text().replace('"alignment": 1.0', '"alignment": 0.5'))
-    assert truing("scorecard", finished.run).code == 1
+    assert truing("scorecard", run).code == 1

@@ -10,6 +10,7 @@ import torch
 import truing.algos.grpo
 import truing.algos.policy
 import truing.algos.ppo
+import truing.algos.reinforce
 import truing.algos.terms
 import truing.chat.dialogue
 import truing.models.forward
@@ -128,6 +129,71 @@ def old_is_the_samplers(patch):
     patch.setattr(truing.training.step, "with_old", lambda samples, learner: list(samples))
 
 
+def clip_swapped(patch):
+    real = truing.ops.losses.clipped_surrogate
+    patch.setattr(truing.ops.losses, "clipped_surrogate", lambda r, a, low, high: real(r, a, high, low))
+
+
+def no_clip(patch):
+    patch.setattr(truing.ops.losses, "clipped_surrogate", lambda r, a, low, high: -r * a.detach())
+
+
+def ratio_of_tokens(patch):
+    patch.setitem(OBJECTIVES, "gspo", dataclasses.replace(OBJECTIVES["gspo"], ratio="token"))
+
+
+def no_cap(patch):
+    real = truing.ops.losses.cispo_surrogate
+    patch.setattr(truing.ops.losses, "cispo_surrogate", lambda x, r, a, cap: real(x, r, a, math.inf))
+
+
+def forward_kl(patch):
+    real = truing.ops.losses.kl
+    patch.setattr(truing.ops.losses, "kl", lambda logprob, ref, how: real(ref, logprob, how))
+
+
+def kl_doubled(patch):
+    real = truing.ops.losses.kl
+    patch.setattr(truing.ops.losses, "kl", lambda *given: 2 * real(*given))
+
+
+def kl_without_ratio(patch):
+    real = truing.algos.terms.kl_loss
+    patch.setattr(
+        truing.algos.terms, "kl_loss", lambda now, old, *rest, **how: real(now, now.detach(), *rest, **how)
+    )
+
+
+def entropy_of_first_tokens(patch):
+    real = truing.algos.terms.entropy_loss
+
+    def first(entropy_BT, mask_BT, *rest):
+        return real(entropy_BT, mask_BT & (mask_BT.cumsum(1) == 1), *rest)
+
+    patch.setattr(truing.algos.terms, "entropy_loss", first)
+
+
+def correction_uncapped(patch):
+    real = truing.algos.terms.correction_weights
+    patch.setattr(
+        truing.algos.terms, "correction_weights", lambda o, s, m, how, low, high: real(o, s, m, how, low, 1e9)
+    )
+
+
+def correction_inverted(patch):
+    real = truing.algos.terms.correction_weights
+    patch.setattr(truing.algos.terms, "correction_weights", lambda o, s, *rest: real(s, o, *rest))
+
+
+def time_passes_for_the_world(patch):
+    real = truing.algos.reinforce.discounted_returns
+    patch.setattr(
+        truing.algos.reinforce,
+        "discounted_returns",
+        lambda reward, mask, gamma: real(reward, torch.ones_like(mask), gamma),
+    )
+
+
 def adapter_stays_behind(patch):
     patch.setattr(truing.training.session, "sync", lambda policy, plain: None)
 
@@ -141,6 +207,17 @@ def adapter_stays_behind(patch):
         ("P2", "grpo", other_prompts_rewards),
         ("P3", "grpo", positions),
         ("P4", "dr_grpo", denominator),
+        ("P4", "dapo", clip_swapped),
+        ("P4", "ppo", no_clip),
+        ("P4", "gspo", ratio_of_tokens),
+        ("P4", "cispo", no_cap),
+        ("P8", "grpo", forward_kl),
+        ("P8", "grpo", kl_doubled),
+        ("P8", "grpo", kl_without_ratio),
+        ("P10", "grpo", entropy_of_first_tokens),
+        ("P11", "grpo", correction_uncapped),
+        ("P11", "grpo", correction_inverted),
+        ("P6", "reinforce", time_passes_for_the_world),
         ("P5", "grpo", stop_is_taken_for_padding),
         ("P6", "grpo", credit_to_the_last_token),
         ("P7", "grpo", rewriting_goes_unseen),
@@ -173,7 +250,7 @@ def test_the_ladder_says_which_probe_and_algorithm_it_does_not_have():
     assert named(()) == list(LADDER)
     with pytest.raises(RecipeError, match="no such probe"):
         named(["P13"])
-    with pytest.raises(RecipeError, match="no probe is of such an algorithm"):
+    with pytest.raises(RecipeError, match="these probes say nothing"):
         list(climb(named(["P9"]), ["grpo"]))
 
 

@@ -1,6 +1,7 @@
 """Alerts call when a condition begins to hold and when something happens, and no more often."""
 
 import json
+import math
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -8,7 +9,7 @@ import pytest
 
 import truing
 from truing.config import AlertsConfig, resolve
-from truing.errors import RecipeError, RecordError
+from truing.errors import RecipeError
 from truing.record import RunReader
 from truing.trackers.alerts import Alerts, Condition
 
@@ -61,16 +62,25 @@ def test_a_condition_is_read(text, comparison, bound, steps):
     assert (read.metric, read.comparison, read.bound, read.steps) == ("kl_all/k3", comparison, bound, steps)
 
 
-@pytest.mark.parametrize("text", ["reward/mean", "reward/mean < low", "reward/mean < 1 for many", "< 1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "reward/mean",
+        "reward/mean < low",
+        "reward/mean < 1 for many",
+        "< 1",
+        "reward/mean < 1 for 0",
+        "reward/mean < nan",
+        "reward/meen < 1",
+    ],
+)
 def test_what_is_no_condition_is_refused_before_the_run(mini, tmp_path, text):
     with pytest.raises(RecipeError, match="no condition"):
         truing.train(mini(alerts={"when": [text], "command": "true"}), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_metric_that_there_is_not_is_refused(tmp_path):
-    with pytest.raises(RecordError, match="reward/mean"):
-        alerts(tmp_path, when=["reward/meen < 1"])
+def test_a_condition_of_which_nobody_would_hear_is_refused():
     with pytest.raises(RecipeError, match="calls nobody"):
         resolve({"name": "x", "stages": ["sft"], "model": {"name": "tiny"}, "alerts": {"when": ["lr < 1"]}})
 
@@ -107,7 +117,17 @@ def test_a_command_that_fails_stops_nothing_and_is_told(mini, tmp_path):
     run = truing.train(table, out=tmp_path / "run").run
     told = [event.payload["text"] for event in RunReader(run).events() if event.kind == "incident"]
     assert len(told) == 1
-    assert "exit status 3" in told[0]
+    assert "exit code 3" in told[0]
+
+
+def test_a_webhook_that_fails_is_told_without_its_address(mini, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOOK", "http://127.0.0.1:9/SECRET")
+    table = mini(alerts={"when": ["reward/mean < 2"], "webhook": "$HOOK"})
+    run = truing.train(table, out=tmp_path / "run").run
+    (told,) = [event.payload for event in RunReader(run).events() if event.kind == "incident"]
+    assert told["what"] == "alerts"
+    assert "cannot be reached" in told["text"]
+    assert not any("SECRET" in path.read_text() for path in run.glob("*.json*"))
 
 
 def test_a_webhook_gets_it_posted(tmp_path, monkeypatch):
@@ -127,7 +147,11 @@ def test_a_webhook_gets_it_posted(tmp_path, monkeypatch):
     monkeypatch.setenv("HOOK", f"http://127.0.0.1:{server.server_port}/x")
     follower = Alerts(AlertsConfig(webhook="$HOOK"), "wheel", tmp_path)
     follower("rollback", {"stage": "grpo", "step": 4, "reason": "the reward fell"})
+    Alerts(AlertsConfig(webhook="$HOOK", when=["ratio/max > 5"]), "wheel", tmp_path)(
+        "step", {"record": Record(0, ratio__max=math.inf)}
+    )
     server.shutdown()
+    assert posted.pop()["value"] == "Infinity"  # JSON knows no infinity
     assert posted == [
         {
             "kind": "rollback",

@@ -70,7 +70,7 @@ def test_updates_go_back_with_a_rollback(mini, tmp_path, kept, monkeypatch):
     not_finite_at(monkeypatch)
     truing.train(mini(**HOT, track={"to": ["tensorboard"]}), out=tmp_path / "run")
     updates = [update for update, numbers in kept[0].numbers if "loss/total" in numbers]
-    assert updates == [1, 2, 3, 4, 5, 6, 7, 7, 8, 9, 10]  # step 5 of GRPO fails: back to after 4
+    assert updates == [1, 2, 3, 4, 5, 6, 7, 5, 6, 7, 8, 9, 10]  # step 5 of GRPO fails: back to after 2
 
 
 def test_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(mini, tmp_path, kept, monkeypatch):
@@ -80,8 +80,7 @@ def test_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(mini, tmp_path
     monkeypatch.setattr(Kept, "log", failing)
     run = truing.train(mini(track={"to": ["tensorboard"]}), out=tmp_path / "run").run
     told = [e.payload for e in RunReader(run).events() if e.kind == "incident"]
-    assert [t["what"] for t in told] == ["follower"]
-    assert "tensorboard failed" in told[0]["text"]
+    assert [t["what"] for t in told] == ["tensorboard"]
     assert "no network" in told[0]["text"]
     assert len(RunReader(run).steps()) == 6
 
@@ -108,6 +107,7 @@ def test_a_tracker_that_cannot_be_started_is_an_error(mini, tmp_path, kept, monk
     monkeypatch.setattr(Kept, "__init__", failing)
     with pytest.raises(TruingError, match="no API key"):
         truing.train(mini(track={"to": ["tensorboard"]}), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()  # the same command can be given again
 
 
 def test_tensorboard_reads_what_was_written(mini, tmp_path):

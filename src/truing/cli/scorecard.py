@@ -68,5 +68,6 @@ def _judged(run: Path) -> tuple[list["Criterion"], bool]:
         raise RecordError(
             f"run.json of {run} does not say on which device it ran", remedy="it is of an older version"
         )
-    ended = any(event.kind == "finished" for event in reader.events())
-    return scorecard(reader.steps(), resolve(facts["recipe"]), facts["machine"]["device"]), ended
+    kinds, device = [event.kind for event in reader.events()], facts["machine"]["device"]
+    ended = "finished" in kinds or "gave_up" in kinds
+    return scorecard(reader.steps(), resolve(facts["recipe"]), device, kinds), ended

@@ -1,6 +1,7 @@
 """From TOML to a recipe and back; what is wrong is told as what, got, expected, remedy."""
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ KINDS = {
     "int_": "a whole number",
     "float_": "a number",
     "bool_": "true or false",
+    "tuple_type": "a list",
 }
 """What a value should be, by the kinds of error that pydantic has words of its own for."""
 
@@ -48,7 +50,8 @@ def resolve(table: Mapping[str, Any]) -> Recipe:
         recipe = Recipe.model_validate(table)
         _check_stages(recipe)
         for stage in recipe.stages:
-            safer(recipe, stage, rollbacks=1)  # what cannot be is refused now, not on the day it is needed
+            if recipe.guard:  # what cannot be is refused now, not on the day it is needed
+                safer(recipe, stage, recipe.guard.rollbacks)
     except ValidationError as error:
         raise _explain(error) from error
     return recipe
@@ -73,9 +76,8 @@ def to_toml(recipe: Recipe) -> str:
 def _explain(error: ValidationError) -> RecipeError:
     """One problem as what, got, expected, remedy; an unknown key first, for it may be a misspelt one."""
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
-    place = tuple(
-        part for part in problem["loc"] if part not in ("LoraConfig", "GuardConfig", "literal[False]")
-    )
+    # pydantic names the options of a union within the place
+    place = tuple(part for part in problem["loc"] if not re.search(r"Config\b|literal\[", str(part)))
     key = ".".join(map(str, place))
     if problem["type"] == "extra_forbidden" and (answer := KEYS.get(str(place[-1]))):
         return RecipeError(
@@ -90,6 +92,8 @@ def _explain(error: ValidationError) -> RecipeError:
         return RecipeError(
             f"the recipe lacks {key!r}", remedy=f"add {key}, or override it on the command line"
         )
+    if problem["type"] == "value_error" and isinstance(problem["input"], Mapping):
+        return RecipeError(_expected(problem))  # values that cannot go together: the sentence says which
     return RecipeError(
         f"recipe key {key!r} has a value that cannot be",
         got=problem["input"],

@@ -24,7 +24,15 @@ from truing.config.parts import (
     Part,
     SamplingConfig,
 )
-from truing.config.stages import GrpoConfig, PpoConfig, ReinforceConfig, RftConfig, RlooConfig, SftConfig
+from truing.config.stages import (
+    GrpoConfig,
+    PolicyStage,
+    PpoConfig,
+    ReinforceConfig,
+    RftConfig,
+    RlooConfig,
+    SftConfig,
+)
 
 Stage = Literal["sft", "rft", "reinforce", "rloo", "grpo", "ppo"]
 
@@ -102,9 +110,19 @@ class Recipe(Part):
     def _used(self) -> "Recipe":
         """Refuse what would have no effect, or not the one it says."""
         if self.reference.sync_every and not self.kl.needed:
-            raise ValueError(
-                "reference.sync_every has no reference to sync: set kl.coef or kl.cap, or leave it out"
-            )
+            raise ValueError("reference.sync_every has nothing to sync: set kl.coef or kl.cap")
+        if self.reference.keep and not self.reference.sync_every:
+            raise ValueError("reference.keep is of a sync, and there is none: set reference.sync_every")
+        if self.kl.cap_action == "rollback" and self.kl.cap is None:
+            raise ValueError("kl.cap_action is of kl.cap, which is not given")
+        for name in self.stages:
+            stage = getattr(self, name)
+            drawn = stage.prompts_per_step * stage.group_size if isinstance(stage, PolicyStage) else 0
+            if self.kl.target is not None and self.kl.horizon <= 0.2 * drawn:
+                raise ValueError(
+                    f"with kl.horizon = {self.kl.horizon} one step of {drawn} rollouts could bring kl.coef"
+                    f" to 0, and 0 stays 0: take more than {0.2 * drawn:g}"
+                )
         if self.gates.overlong_tokens > self.sampling.max_new_tokens:
             raise ValueError(
                 f"gates.overlong_tokens = {self.gates.overlong_tokens} is more than a turn may have:"

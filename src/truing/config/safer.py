@@ -7,6 +7,7 @@ from truing.config.recipe import Recipe
 from truing.errors import RecipeError
 
 TABLES = ("kl", "gates", "entropy", "correction")
+NOT = ("gates.equal_groups", "gates.max_resample")
 STAGE_KEYS = ("clip_low", "clip_high", "inner_epochs", "minibatches")
 OTHERS = ("episode.mask", "optimizer.max_grad_norm")
 """What may change within a stage: nothing that decides which tasks are drawn, or what is held in memory."""
@@ -38,7 +39,8 @@ def _check_allowed(override: str, recipe: Recipe) -> None:
     """Raise where a key decides more than how an update is made."""
     key = override.partition("=")[0]
     part, _, name = key.partition(".")
-    if part in TABLES or key in OTHERS or (part in recipe.stages and name in STAGE_KEYS):
+    of_table = bool(name) and part in TABLES and key not in NOT
+    if of_table or key in OTHERS or (part in recipe.stages and name in STAGE_KEYS):
         return
     raise RecipeError(
         f"guard.change cannot change {key!r} within a stage",

@@ -42,13 +42,44 @@ def token_weights(algo: str, lengths: Sequence[int], budget: int) -> list[float]
     return [1 / sum(lengths)] * len(lengths)
 
 
+BOUNDS = {
+    **dict.fromkeys(("grpo", "dr_grpo", "bnpo", "ppo"), (0.2, 0.2)),
+    "dapo": (0.2, 0.28),
+    "gspo": (3e-4, 4e-4),
+}
+"""Clip below and above 1: PPO's for those whose papers give none, DAPO §4.1, GSPO §5.1."""
+
+
+def off_policy(algo: str, log_ratio: Tensor, advantage: Tensor, cap: float) -> Tensor:
+    """What A is multiplied by for each token [T] of an answer, the policy having moved since it was drawn.
+
+    Clipped objectives: r, or 0 where A > 0 and r > 1 + high, or A < 0 and r < 1 − low; gspo takes one r for
+    the answer, exp of the mean. cispo: min(r, cap). reinforce has no ratio.
+    """
+    if algo in ("reinforce", "rloo"):
+        return torch.ones_like(log_ratio)
+    ratio = (log_ratio.mean() if algo == "gspo" else log_ratio).exp().expand_as(log_ratio)
+    if algo == "cispo":
+        return ratio.clamp(max=cap)
+    low, high = BOUNDS[algo]
+    stopped = ((advantage > 0) & (ratio > 1 + high)) | ((advantage < 0) & (ratio < 1 - low))
+    return ratio.masked_fill(stopped, 0.0)
+
+
+def logprobs(table: Tensor, sample: Sample) -> Tensor:
+    """Log π of each token after the one before: [T] float64, NaN for the first."""
+    logprob = table.detach().double().log_softmax(0)
+    ids = sample.token_ids
+    return torch.cat([torch.tensor([torch.nan], dtype=torch.float64), logprob[ids[1:], ids[:-1]]])
+
+
 def table_gradient(table: Tensor, samples: Sequence[Sample], pull: Sequence[Tensor]) -> Tensor:
     """∂ (−Σ pull · log π(token | token before)) / ∂ table: Σ pull · (π − onehot), column by column.
 
     Args:
         table: [V, S] logits.
         samples: with their ids.
-        pull: for each sample [T], 0 where a token is not trained.
+        pull: for each sample [T], 0 where a token has no gradient.
     """
     policy = table.detach().double().softmax(0)
     gradient = torch.zeros_like(policy)

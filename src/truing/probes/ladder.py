@@ -66,10 +66,9 @@ def climb(probes: Sequence[Probe], algos: Sequence[str] = ()) -> Iterator[Outcom
     """The outcome of each probe for each of its algorithms, or of those among ``algos``, in order."""
     chosen = [(probe, algo) for probe in probes for algo in probe.algos if not algos or algo in algos]
     if not chosen:
+        known = dict.fromkeys(algo for probe in probes for algo in probe.algos)
         raise RecipeError(
-            "no probe is of such an algorithm",
-            got=", ".join(algos),
-            expected=", ".join((*POLICY, *SUPERVISED)),
+            "these probes say nothing of such an algorithm", got=", ".join(algos), expected=", ".join(known)
         )
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -35,6 +35,15 @@ HEAD = "lm_head.weight"
 
 
 @dataclass(frozen=True, eq=False)
+class Seen:
+    """An update: its trace, the gradients by name that the optimiser got, and the table that they are of."""
+
+    trace: Trace
+    gradients: Mapping[str, Tensor]
+    table: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Rig:
     """A session and what its stage trains with."""
 
@@ -70,18 +79,24 @@ class Rig:
             self.update(self.draw(step).samples, step)
             then()
 
-    def first(self, samples: Sequence[Sample]) -> tuple[Trace, dict[str, Tensor]]:
-        """An update on samples, and the gradients by name that it gave to the optimiser."""
-        gradients: dict[str, Tensor] = {}
+    def watched(self, samples: Sequence[Sample]) -> list["Seen"]:
+        """The updates of a step on samples, each as it was just before the weights moved."""
+        seen: list[tuple[dict[str, Tensor], Tensor]] = []
 
         def keep(*_: object) -> None:
             named = self.learner.parameters.items()
-            gradients.update({name: p.grad.clone() for name, p in named if p.grad is not None})
+            gradients = {name: p.grad.clone() for name, p in named if p.grad is not None}
+            seen.append((gradients, next(iter(self.learner.parameters.values())).detach().clone()))
 
         handle = self.learner.optimizer.register_step_pre_hook(keep)
-        (trace,) = self.update(samples)
+        traces = self.update(samples)
         handle.remove()
-        return trace, gradients
+        return [Seen(trace, *each) for trace, each in zip(traces, seen, strict=True)]
+
+    def first(self, samples: Sequence[Sample]) -> tuple[Trace, Mapping[str, Tensor]]:
+        """The first of them: its trace, and its gradients by name."""
+        seen = self.watched(samples)[0]
+        return seen.trace, seen.gradients
 
     def policy(self) -> Tensor:
         """Probabilities [V, S] of each token after each token, float64."""

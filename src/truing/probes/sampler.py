@@ -1,6 +1,6 @@
 """P11 and P12: with which weights was this drawn? Samples are attributed by their log-probabilities alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -9,8 +9,10 @@ from peft import PeftModel
 from torch import Tensor
 
 from truing.models.score import score
+from truing.probes.closed import apart, logprobs, table_gradient, token_weights
 from truing.probes.outcome import Finding, at_least, at_most, exactly, near
-from truing.probes.rig import Rig, rig
+from truing.probes.rig import HEAD, Rig, rig
+from truing.probes.signal import ROUNDING
 from truing.probes.world import Letters
 from truing.training.collate import collate
 from truing.training.source import source
@@ -19,13 +21,18 @@ from truing.types import Rollout, Sample, Task
 SAME = 1e-4
 """Nats that the right weights may miss by; the wrong ones miss by a hundred times as much."""
 
+HIGH = 1.2
+"""Cap of the weights that correct for a stale sampler."""
+
 LAGS = range(4)
 
 
 def lag(folder: Path, algo: str) -> list[Finding]:
     """P11. A sampler held k updates back: what it drew fits the weights of then; old ÷ sampler averages 1."""
     sizes = {"sampling": {"max_new_tokens": 4}, "stage": {"group_size": 32}}
-    made = rig(folder, algo, Letters(_letters), correction={"method": "truncate"}, **sizes).shake()
+    made = rig(
+        folder, algo, Letters(_letters), correction={"method": "truncate", "high": HIGH}, **sizes
+    ).shake()
     versions = [made.table.detach().clone()]
     for step in LAGS:
         made.update(made.draw(step).samples, step)
@@ -40,14 +47,19 @@ def lag(folder: Path, algo: str) -> list[Finding]:
             at_least(f"lag {k}: nats that the next best misses by", sorted(misses)[1], 100 * SAME),
         ]
     made.table.data.copy_(versions[-1])
-    trace, _ = made.first(samples)
+    trace, gradients = made.first(samples)
     old, drew = (
         torch.cat([getattr(row, name)[row.policy_mask] for row in trace.samples]).double()
         for name in ("old_logprob", "sampler_logprob")
     )
-    weight = (old - drew).exp()
+    weight, miss = (old - drew).exp(), _weighted_miss(gradients, trace.samples, versions[-1])
     return [
         *found,
+        at_most(
+            "gradient, apart from capped weights",
+            miss,
+            ROUNDING,
+        ),
         near(
             f"lag {k}: mean of old ÷ sampler",
             float(weight.mean()),
@@ -56,6 +68,15 @@ def lag(folder: Path, algo: str) -> list[Finding]:
         ),
         at_least(f"lag {k}: its deviation", float(weight.std()), 0.01),
     ]
+
+
+def _weighted_miss(gradients: Mapping[str, Tensor], rows: Sequence[Sample], table: Tensor) -> float:
+    """How far a gradient is from that of A · min(old ÷ sampler, cap), the mean over tokens, then answers."""
+    weights, pulls = token_weights("grpo", [int(row.policy_mask.sum()) for row in rows], 0), []
+    for row, weight in zip(rows, weights, strict=True):
+        capped = (logprobs(table, row) - row.sampler_logprob.double()).exp().clamp(max=HIGH)
+        pulls.append(torch.where(row.policy_mask, row.advantage.double() * capped * weight, 0.0))
+    return apart(gradients[HEAD], table_gradient(table, rows, pulls))
 
 
 def adapter(folder: Path, algo: str) -> list[Finding]:

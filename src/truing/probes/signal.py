@@ -38,13 +38,15 @@ def no_signal(folder: Path, algo: str) -> list[Finding]:
 def bandit(folder: Path, algo: str) -> list[Finding]:
     """P1. One token, reward for one of nine: the first gradient is Σ A (π − onehot) / B, then p → 1."""
     made = rig(folder, algo, Letters(right)).shake()
-    samples, before = made.draw().samples, made.table.detach().clone()
-    _, gradients = made.first(samples)
-    expected = table_gradient(before, samples, _pulls(algo, samples))
+    samples = made.draw().samples
+    (seen,) = made.watched(samples)
+    expected = table_gradient(seen.table, samples, _pulls(algo, samples))
     made.train(UPDATES)
     p = min(made.probability("c", after=letter) for letter in "ab")
     return [
-        at_most("first gradient, apart from the closed form", apart(gradients[HEAD], expected), ROUNDING),
+        at_most(
+            "first gradient, apart from the closed form", apart(seen.gradients[HEAD], expected), ROUNDING
+        ),
         at_least("p(rewarded token)", p, SURE),
     ]
 

@@ -1,6 +1,6 @@
 """P3 to P7: padding, denominators, the end of a turn, what the world says, and turns after turns."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from truing.models.tiny import tiny_model
 from truing.outcomes import Status
-from truing.probes.closed import apart, said, table_gradient, token_weights
+from truing.probes.closed import apart, logprobs, off_policy, said, table_gradient, token_weights
 from truing.probes.outcome import Finding, at_least, at_most, exactly
 from truing.probes.rig import HEAD, Rig, rig
 from truing.probes.signal import ROUNDING, SURE, UPDATES
@@ -18,6 +18,9 @@ from truing.types import Origin, Rollout, Sample, Task
 
 BUDGET = 5
 """Tokens of a turn, at most, where answers may have several."""
+
+CAP = 1.2
+"""Of CISPO's weight: one that a second update goes beyond."""
 
 OTHER_ORDER = 1e-4
 """Share of the largest entry by which a padded batch may miss a tree: the same sums in another order."""
@@ -42,19 +45,28 @@ def ragged(folder: Path, algo: str) -> list[Finding]:
 
 
 def denominators(folder: Path, algo: str) -> list[Finding]:
-    """P4. Answers of unequal length: each token pulls with A times the weight that the algorithm declares."""
-    made = rig(folder, algo, Letters(_length), sampling={"max_new_tokens": BUDGET}).shake()
-    before = made.table.detach().clone()
-    trace, gradients = made.first(made.draw().samples)
-    lengths = [int(row.policy_mask.sum()) for row in trace.samples]
-    weights = token_weights(algo, lengths, BUDGET)
-    pulls = [
-        torch.where(row.policy_mask, row.advantage.double() * weight, 0.0)
-        for row, weight in zip(trace.samples, weights, strict=True)
-    ]
-    expected = table_gradient(before, trace.samples, pulls)
+    """P4. Unequal answers: a token pulls with A times its declared weight; then off-policy, and clipped."""
+    twice = {} if algo in ("reinforce", "rloo") else {"inner_epochs": 2}
+    stage = twice | {"cispo": {"max_weight": CAP}, "gspo": {"learning_rate": 5e-4}}.get(algo, {})
+    made = rig(folder, algo, Letters(_length), sampling={"max_new_tokens": BUDGET}, stage=stage).shake()
+    seen = made.watched(made.draw().samples)
+    lengths = [int(row.policy_mask.sum()) for row in seen[0].trace.samples]
+    found = []
+    for update, each in enumerate(seen, start=1):
+        pulls = []
+        for row, weight in zip(each.trace.samples, token_weights(algo, lengths, BUDGET), strict=True):
+            moved = (logprobs(each.table, row) - logprobs(seen[0].table, row))[row.policy_mask]
+            advantage = row.advantage[row.policy_mask].double()
+            factors = off_policy(algo, moved, advantage, CAP)
+            pull = torch.zeros(len(row), dtype=torch.float64)
+            pull[row.policy_mask] = advantage * factors * weight
+            pulls.append(pull)
+        expected = table_gradient(each.table, each.trace.samples, pulls)
+        name = f"gradient of update {update}, apart from the declared weights"
+        found.append(at_most(name, apart(each.gradients[HEAD], expected), ROUNDING))
     return [
-        at_most("gradient, apart from the declared weights", apart(gradients[HEAD], expected), ROUNDING),
+        *found,
+        exactly("updates", len(seen), 1 + len(twice)),
         at_least("lengths that were drawn", len(set(lengths)), 3),
     ]
 
@@ -86,6 +98,7 @@ def world_says(folder: Path, algo: str) -> list[Finding]:
     within, after = (gradients[HEAD][:, ord(letter)].abs().max() for letter in "ef")
     made.train(UPDATES)
     return [
+        *(_discount(folder, algo) if algo in ("ppo", "reinforce") else ()),
         exactly("gradient within what the world says", float(within)),
         exactly("trained tokens that were not sampled", outside),
         at_least("tokens e that the world inserted", int((inserted != Origin.SAMPLED).sum()), 1),
@@ -93,6 +106,20 @@ def world_says(folder: Path, algo: str) -> list[Finding]:
         at_most("call rate before", before, 0.2),
         at_least("call rate after", _calls(made), SURE),
     ]
+
+
+def _discount(folder: Path, algo: str) -> Iterator[Finding]:
+    """Whether the world's tokens take time: while V is 0, a return is γ to the number chosen since."""
+    credit = {"gamma": 0.5, "group_size": 16} | ({"lam": 1.0} if algo == "ppo" else {"baseline": "none"})
+    made = rig(
+        folder, algo, Echo(lambda rollout, task: 1.0, "ef"), sampling={"max_new_tokens": 2}, stage=credit
+    )
+    trace, _ = made.first(made.draw().samples)
+    misses = []
+    for row in trace.samples:
+        chosen = row.returns[row.policy_mask].double()
+        misses.append(float((chosen - 0.5 ** torch.arange(len(chosen) - 1, -1, -1)).abs().max()))
+    yield at_most("returns, apart from ½ for each token chosen since", max(misses), ROUNDING)
 
 
 def turns(folder: Path, algo: str) -> list[Finding]:

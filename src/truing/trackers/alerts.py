@@ -1,6 +1,6 @@
 """Alerts: somebody is called when a declared condition begins to hold, or when something happens."""
 
-import json
+import math
 import operator
 import os
 import re
@@ -13,8 +13,9 @@ from typing import Any
 import httpx2
 
 from truing.config import AlertsConfig
-from truing.errors import RecipeError
+from truing.errors import RecipeError, RecordError
 from truing.record.keys import check_known
+from truing.record.lines import dump_json
 
 COMPARISONS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 CONDITION = re.compile(r"\s*(\S+)\s*(<=|>=|<|>)\s*(\S+?)\s*(?:for\s+(\d+))?\s*")
@@ -40,11 +41,16 @@ class Condition:
             if found is None:
                 raise ValueError("not a comparison")
             condition = cls(text, found[1], found[2], float(found[3]), int(found[4] or 1))
-        except ValueError as error:
+            if condition.steps < 1 or not math.isfinite(condition.bound):
+                raise ValueError("it could never hold")
+            check_known([condition.metric])
+        except (ValueError, RecordError) as error:
             raise RecipeError(
-                "alerts.when holds no condition", got=text, expected='e.g. "reward/mean < 0.1 for 3"'
+                "alerts.when holds no condition",
+                got=text,
+                expected='METRIC < NUMBER, or >, <=, >=, as in "reward/mean < 0.1 for 3"',
+                remedy="docs/metrics.md has the metrics",
             ) from error
-        check_known([condition.metric])
         return condition
 
     def holds(self, value: float) -> bool:
@@ -84,21 +90,36 @@ class Alerts:
     def call(self, alert: Mapping[str, Any]) -> None:
         """Run the command, with the alert as JSON on its input; post it to the webhook."""
         alert = {**alert, "run": str(self.out)}
+        data = dump_json(alert)
         if self.cfg.command:
-            subprocess.run(
+            ended = subprocess.run(
                 self.cfg.command,
                 shell=True,
-                check=True,
-                input=json.dumps(alert).encode(),
+                check=False,
+                input=data,
                 env={**os.environ, "TRUING_ALERT": alert["text"]},
                 timeout=PATIENCE,
                 capture_output=True,
             )
+            if ended.returncode:
+                raise ChildProcessError(f"alerts.command ended with exit code {ended.returncode}")
         if self.webhook:
-            httpx2.post(self.webhook, json=alert, timeout=PATIENCE).raise_for_status()
+            post(self.webhook, data)
 
     def close(self) -> None:
         """Nothing is left to send."""
+
+
+def post(address: str, data: bytes) -> None:
+    """Send JSON; what goes wrong is told without the address, which is a secret."""
+    try:
+        answer = httpx2.post(
+            address, content=data, headers={"Content-Type": "application/json"}, timeout=PATIENCE
+        )
+    except httpx2.HTTPError as error:
+        raise ConnectionError(f"alerts.webhook cannot be reached: {type(error).__name__}") from None
+    if answer.is_error:
+        raise ConnectionError(f"alerts.webhook answered {answer.status_code}")
 
 
 def _said(facts: Mapping[str, Any]) -> str:

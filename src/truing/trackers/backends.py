@@ -81,8 +81,10 @@ class Trackio:
         self.run.log(dict(numbers), step=update)
 
     def close(self) -> None:
-        """Wait until everything was written."""
-        self.run.finish()
+        """Wait until everything was written; finished by itself it would say so again at the very end."""
+        import trackio
+
+        trackio.finish()
 
 
 class Mlflow:

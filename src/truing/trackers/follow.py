@@ -62,15 +62,15 @@ class Followers:
         self.each = dict(each)
         self.failed: set[str] = set()
 
-    def hear(self, kind: str, facts: Mapping[str, Any]) -> list[str]:
-        """Pass an event on; what to tell of followers that failed for the first time."""
+    def hear(self, kind: str, facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+        """Pass an event on; names of followers that failed for the first time, and what to tell."""
         return self._all(lambda follower: follower(kind, facts))
 
-    def close(self) -> list[str]:
+    def close(self) -> list[tuple[str, str]]:
         """End them all; what to tell, as before."""
         return self._all(lambda follower: follower.close())
 
-    def _all(self, call: Callable[[Follower], None]) -> list[str]:
+    def _all(self, call: Callable[[Follower], None]) -> list[tuple[str, str]]:
         told = []
         for name, follower in self.each.items():
             try:
@@ -79,7 +79,7 @@ class Followers:
             except Exception as error:  # noqa: BLE001 — somebody else's program, or the network: training goes on
                 if name not in self.failed:
                     told.append(
-                        f"{name} failed, and the run goes on without it: {type(error).__name__}: {error}"
+                        (name, f"{error or type(error).__name__}; the run goes on, and it is tried again")
                     )
                 self.failed.add(name)
         return told

@@ -113,8 +113,11 @@ def read_state(checkpoint: Path) -> State:
 
 
 def drop(checkpoint: Path) -> None:
-    """Remove a checkpoint that a newer one replaces."""
-    shutil.rmtree(checkpoint)
+    """Remove a checkpoint that nothing goes back to; a crash leaves it whole, or hidden."""
+    gone = checkpoint.with_name(f".{checkpoint.name}.gone")
+    shutil.rmtree(gone, ignore_errors=True)
+    move_into_place(checkpoint, gone)
+    shutil.rmtree(gone)
 
 
 def load(checkpoint: Path, tables: Tables, optimizer: torch.optim.Optimizer) -> None:

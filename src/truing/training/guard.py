@@ -33,7 +33,7 @@ def trouble(history: Sequence[Mapping[str, float]], cfg: GuardConfig) -> str:
         told = f"the entropy of {cfg.window} steps is {now:.3g} nats per token, and was {start:.3g}"
         if cfg.entropy_low is not None and now < cfg.entropy_low * start:
             return f"{told}: below guard.entropy_low = {cfg.entropy_low:g} times that"
-        if cfg.entropy_high is not None and now > cfg.entropy_high * start:
+        if cfg.entropy_high is not None and start > 0 and now > cfg.entropy_high * start:
             return f"{told}: above guard.entropy_high = {cfg.entropy_high:g} times that"
     return ""
 
@@ -41,9 +41,9 @@ def trouble(history: Sequence[Mapping[str, float]], cfg: GuardConfig) -> str:
 def good_after(step: int, cfg: GuardConfig) -> int:
     """After how many steps of a stage, at most, the policy was good where step ``step`` shows that it is not.
 
-    The whole window that showed it, ``step`` included, came later.
+    A window of steps showed it, and the first of them was drawn by the policy as it was then.
     """
-    return max(0, step + 1 - cfg.window)
+    return max(0, step - cfg.window)
 
 
 def report(times: Sequence[Mapping[str, Any]]) -> str:
@@ -57,8 +57,8 @@ def report(times: Sequence[Mapping[str, Any]]) -> str:
         where = f"Step {time['step'] + 1} of `{time['stage']}`, learning rates × {time['factor']:g}"
         lines.append(f"{number}. {where}: {time['reason']}.")
     lines += ["", "## What that says", "", _conclusion(times)]
-    for time in times:
-        lines += ["", f"## The last steps of `{time['kept']}`", "", *_table(time["recent"])]
+    for number, time in enumerate(times, start=1):
+        lines += ["", f"## The steps up to {number}. (undone: `{time['kept']}`)", "", *_table(time["recent"])]
     return "\n".join(lines) + "\n"
 
 

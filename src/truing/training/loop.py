@@ -1,6 +1,6 @@
 """A run from start to end: stages, evaluations, checkpoints, and a record of it all."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -116,9 +116,9 @@ class Loop:
 
     def roll_back(self, learner: Learner, stage: str, step: int, why: str) -> int:
         """Set the stage back to its last good checkpoint and change what the guard changes; where that is."""
-        guard, before = self.recipe.guard, self.recipe
+        guard, before = self.recipe.guard, self.undone(stage)
         assert guard
-        to = self.good(stage, good_after(step, guard))
+        to = self.good(stage, good_after(step, guard), {time["to"] for time in before})
         facts = {"stage": stage, "step": step, "to": to, "reason": why}
         facts["factor"] = guard.learning_rate**self.rollbacks  # that learning rates had when it broke
         facts["recent"] = self.history[-guard.window - 1 :]
@@ -128,13 +128,15 @@ class Loop:
         self.teller.tell("rollback", **facts, kept=str(kept.relative_to(self.out)), change=list(guard.change))
         self.adopt(stage, self.rollbacks + 1)
         state = checkpoint.read_state(self.checkpoints / checkpoint.State(stage, to).name)
-        self.control = Control(**state.control).moved(before, self.recipe)
+        written = safer(self.declared, stage, state.rollbacks)
+        self.control = Control(**state.control).moved(written, self.recipe)
         state = replace(state, rollbacks=self.rollbacks, control=asdict(self.control))
         checkpoint.make_newest(self.checkpoints, state)
         self.writer.truncate_to(stage, to)
         self.history = self.history[:to]
         self.evaluations = evaluations_of(RunReader(self.out).events())
         learner.restore(self.checkpoints / state.name)
+        self.clock.take()  # what was done in vain is no part of the next step
         return to
 
     def adopt(self, stage: str, rollbacks: int) -> None:
@@ -142,26 +144,31 @@ class Loop:
         self.rollbacks = rollbacks
         self.session = replace(self.session, recipe=safer(self.declared, stage, rollbacks))
 
+    def undone(self, stage: str) -> list[Mapping[str, Any]]:
+        """What was told of each rollback of the stage that was made; the last telling, where one was cut."""
+        told = [event.payload for event in RunReader(self.out).events() if event.kind == "rollback"]
+        times = {time["kept"]: time for time in told if time["stage"] == stage}
+        return list(times.values())[: self.rollbacks]
+
     def give_up(self, last: Mapping[str, Any]) -> None:
         """Write what was tried, and end the run."""
-        events = [event.payload for event in RunReader(self.out).events() if event.kind == "rollback"]
-        times = {time["kept"]: time for time in events if time["stage"] == last["stage"]}
-        told = report([*times.values(), {**last, "kept": "."}])
+        times = self.undone(last["stage"])
+        told = report([*times, {**last, "kept": "."}])
         write_atomically(self.out / REPORT, told.encode())
+        self.teller.tell("gave_up", stage=last["stage"], step=last["step"], reason=last["reason"])
         raise GuardError(
             f"{last['stage']} is unstable after {len(times)} rollbacks: {last['reason']}",
-            remedy=f"read {self.out / REPORT}; every attempt is kept, and so are the checkpoints",
+            remedy=f"read {self.out / REPORT}; the steps of every attempt are kept",
         )
 
-    def good(self, stage: str, at_most: int) -> int:
-        """The newest checkpoint after at most so many steps, or the oldest; of those the recipe asks for."""
+    def good(self, stage: str, at_most: int, tried: Collection[int] = ()) -> int:
+        """The newest checkpoint after at most so many steps, of those that the recipe asks for.
+
+        One that was gone back to before and led here again is not tried twice, but for the stage's start.
+        """
         every = self.recipe.checkpoint_every
-        steps = [
-            step
-            for step in checkpoint.steps_of(self.checkpoints, stage)
-            if step == 0 or (every and step % every == 0)
-        ]
-        return max((step for step in steps if step <= at_most), default=min(steps))
+        steps = [step for step in checkpoint.steps_of(self.checkpoints, stage) if every and step % every == 0]
+        return max((step for step in steps if step <= at_most and step not in tried), default=0)
 
     def step(self, learner: Learner, stage: str, step: int) -> StepRecord:
         """One update: draw, train, record."""
@@ -219,7 +226,7 @@ class Loop:
         guard, last = self.recipe.guard, step == self.recipe.stage(stage).steps
         oldest = self.good(stage, good_after(step, guard)) if guard and not last else step
         for before in checkpoint.steps_of(self.checkpoints, stage):
-            if before < oldest:
+            if before < oldest and not (guard and before == 0 and not last):
                 checkpoint.drop(self.checkpoints / checkpoint.State(stage, before).name)
         self.teller.tell("checkpoint", name=state.name, weight_digest=state.digests["trainable"])
 

@@ -1,14 +1,15 @@
 """A run: everything opened and proven, then trained and recorded."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from truing.algos import ALGORITHMS, Setting
 from truing.config import Recipe, to_toml
 from truing.envs.base import Env
-from truing.errors import GuardError, RecordError
+from truing.errors import GuardError, RecordError, TruingError
 from truing.record import Event, RunReader, RunWriter, compact
-from truing.trackers import check_followers, open_followers
+from truing.trackers import Followers, check_followers, open_followers
 from truing.training.loop import Loop
 from truing.training.notes import notes
 from truing.training.proof import prove_credit, prove_tasks
@@ -41,9 +42,11 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
             _keep_tokenizer(session, out / TOKENIZER)
             writer.write_recipe(to_toml(recipe))
             writer.write_run(run_facts(session) | {"tokenizer": TOKENIZER})
-        teller = Teller(recipe, writer, watch, open_followers(recipe, out))
-        for note in (*env.notes, *found, *notes(session)):
-            teller.tell("note", text=note)
+        teller = Teller(recipe, writer, watch, _followers(recipe, out, resume))
+        for text in found:
+            teller.tell("finding", text=text)
+        for text in (*env.notes, *notes(session)):
+            teller.tell("note", text=text)
         try:
             result = Loop(session, writer, out, room, teller).train(resume)
         except BaseException as error:
@@ -56,6 +59,16 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
             teller.close()
         compact(out)
     return result
+
+
+def _followers(recipe: Recipe, out: Path, resume: bool) -> Followers:
+    """Trackers and alerts; where one cannot be started, a run that did not begin leaves nothing behind."""
+    try:
+        return open_followers(recipe, out)
+    except TruingError:
+        if not resume:
+            shutil.rmtree(out)
+        raise
 
 
 def _room(session: Session, events: Sequence[Event]) -> Room:

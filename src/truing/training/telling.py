@@ -37,10 +37,10 @@ class Teller:
         """Let the followers go."""
         self._failures(self.followers.close())
 
-    def _failures(self, told: Sequence[str]) -> None:
+    def _failures(self, told: Sequence[tuple[str, str]]) -> None:
         """Tell of followers that failed."""
-        for text in told:
-            facts = {"what": "follower", "text": text}
+        for name, text in told:
+            facts = {"what": name, "text": text}
             self.writer.event("incident", **facts)
             self.watcher("incident", facts)
 

@@ -79,7 +79,10 @@ class Followers:
             except Exception as error:  # noqa: BLE001 — somebody else's program, or the network: training goes on
                 if name not in self.failed:
                     told.append(
-                        (name, f"{error or type(error).__name__}; the run goes on, and it is tried again")
+                        (
+                            name,
+                            f"{str(error) or type(error).__name__}; the run goes on, and it is tried again",
+                        )
                     )
                 self.failed.add(name)
         return told

@@ -145,10 +145,3 @@ def rig(base: Path | str, algo: str, env: Env, /, **changes: Any) -> Rig:
 def _sizes(stage: str) -> dict[str, int]:
     """Attempts per step: eight to each of two prompts, or sixteen demonstrations."""
     return {"batch_size": 16} if stage == "sft" else {"prompts_per_step": 2, "group_size": 8}
-
-
-def build_table(folder: Path) -> Path:
-    """The table's model folder, made where it is not there yet."""
-    if not folder.exists():
-        table.build(folder)
-    return folder

@@ -2,6 +2,8 @@
 
 import copy
 import json
+import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ from truing.training.restore import open_policy
 settings.register_profile("truing", deadline=None)  # a busy machine is slow, and that is no failure
 settings.load_profile("truing")
 torch.set_num_threads(1)  # tiny tensors: a second thread only waits
+os.environ["TRACKIO_DIR"] = tempfile.mkdtemp()  # trackio asks once, when it is imported
 
 MINI = {
     "name": "mini",

@@ -1,6 +1,7 @@
 """Trackers get every number under its name and update; one that fails stops nothing."""
 
 import math
+import uuid
 
 import pytest
 from runs import HOT, Interrupt, crash_at, not_finite_at
@@ -19,7 +20,6 @@ def at_home(tmp_path, monkeypatch):
     """Nothing leaves the test's folder, and nobody is called."""
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     monkeypatch.chdir(tmp_path)
 
@@ -136,9 +136,10 @@ def test_mlflow_knows_the_run_again_when_it_is_resumed(mini, tmp_path):
 
 def test_trackio_holds_the_numbers_of_the_run(mini, tmp_path):
     storage = pytest.importorskip("trackio.sqlite_storage").SQLiteStorage
-    truing.train(mini(track={"to": ["trackio"], "project": "wheels"}), out=tmp_path / "run")
-    (name,) = storage.get_runs("wheels")
-    logged = [row["step"] for row in storage.get_logs("wheels", name) if "loss/total" in row]
+    project = f"wheels-{uuid.uuid4().hex[:8]}"
+    truing.train(mini(track={"to": ["trackio"], "project": project}), out=tmp_path / "run")
+    (name,) = storage.get_runs(project)
+    logged = [row["step"] for row in storage.get_logs(project, name) if "loss/total" in row]
     assert name.startswith("run-")
     assert logged == [1, 2, 3, 4, 5, 6]
 

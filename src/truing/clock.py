@@ -18,6 +18,7 @@ PHASES = {
     "backward": "gradients",
     "optimizer": "the gradient is clipped, the weights move",
     "record": "numbers and rows are made, and those of the step before written",
+    "doctor": "facts are measured for the rules, and the rules judge",
     "other": "all else: templates, masks, advantages",
 }
 """Every phase there is, in the order of a step."""

@@ -277,6 +277,7 @@ class StepRecord:
     loss_label: str
     samples: tuple[Sample, ...]
     seconds: Mapping[str, float]
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what the doctor judges beside metrics
 
 
 def _only_from(sample: Sample, mask: str, home: Origin) -> None:

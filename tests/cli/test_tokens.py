@@ -49,6 +49,8 @@ def make_row(name: str) -> SampleRow:
         new_logprob=numbers + math.log(2),
         entropy=numbers,
         raw_entropy=numbers,
+        pull=numbers,
+        inner_step=0,
         text="",
         status=Status.DONE,
         reward_parts={"exact": NAN},

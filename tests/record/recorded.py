@@ -46,6 +46,8 @@ def make_row(name="s0", length=3, *, seed=0, contract=None, reward=1.0, support=
         new_logprob=numbers(),
         entropy=numbers(),
         raw_entropy=numbers(),
+        pull=numbers(),
+        inner_step=0,
         text="4\x1b[31m é",
         status=Status.DONE,
         reward_parts={"exact": 1.0, "format": NAN},

@@ -117,6 +117,8 @@ def any_row(draw) -> SampleRow:
         new_logprob=floats(),
         entropy=floats(),
         raw_entropy=floats(),
+        pull=floats(),
+        inner_step=draw(st.integers(-1, 3)),
         text=name,
         status=draw(st.sampled_from(Status)),
         reward_parts=draw(st.dictionaries(st.text(max_size=3), st.floats(), max_size=2)),

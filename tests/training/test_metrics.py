@@ -12,6 +12,7 @@ from truing.ops.losses import OBJECTIVES
 from truing.outcomes import EndedBy, Status
 from truing.record import SampleRow
 from truing.record.keys import check_known
+from truing.record.rows import TRAINER_NUMBERS
 from truing.training.loss_label import loss_label
 from truing.training.metrics import (
     alignment,
@@ -37,10 +38,7 @@ def row(
 ) -> SampleRow:
     """A row of given origins; streams are lists, NaN where not given."""
     origin = torch.tensor(origin, dtype=torch.uint8)
-    trainer = {
-        key: torch.tensor(numbers.pop(key, [NAN] * len(origin)))
-        for key in ("new_logprob", "entropy", "raw_entropy")
-    }
+    trainer = {key: torch.tensor(numbers.pop(key, [NAN] * len(origin))) for key in TRAINER_NUMBERS}
     sample = Sample.bare(
         **dict.fromkeys(("sample_id", "rollout_id"), name),
         **dict.fromkeys(("task_id", "family", "prompt_hash"), "x"),
@@ -55,7 +53,14 @@ def row(
         supervised_mask=origin == D,
         **{key: torch.tensor(values) for key, values in numbers.items()},
     )
-    rollout = {"text": "", "messages": (), "outcome": {}, "ended_by": EndedBy.WORLD, "error": ""}
+    rollout = {
+        "text": "",
+        "inner_step": 0,
+        "messages": (),
+        "outcome": {},
+        "ended_by": EndedBy.WORLD,
+        "error": "",
+    }
     return SampleRow(sample=sample, status=status, reward_parts=parts or {}, **rollout, **trainer)
 
 

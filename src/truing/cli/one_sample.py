@@ -78,6 +78,7 @@ def token_list(row: SampleRow, texts: Sequence[str]) -> list[dict[str, Any]]:
         "value": sample.value,
         "return": sample.returns,
         "advantage": sample.advantage,
+        "pull": row.pull,
     }
     return [
         {

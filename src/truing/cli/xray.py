@@ -19,7 +19,7 @@ COLOURS = {
     Origin.SAMPLED: "green",
     Origin.DEMO: "cyan",
 }
-NUMBERS = ("sampler", "old", "new", "ref", "ratio", "value", "return", "advantage")
+NUMBERS = ("sampler", "old", "new", "ref", "ratio", "value", "return", "advantage", "pull")
 
 TERMS = {"kl": "ref", "value": "value"}
 """The number without which a mask's term was not in the loss."""

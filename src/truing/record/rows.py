@@ -1,7 +1,7 @@
 """What a run directory holds of an update: a row per sample, and a line per step."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -12,7 +12,7 @@ from truing.outcomes import EndedBy, Status
 from truing.record.lines import floats_from_json
 from truing.types import Sample, StepRecord
 
-TRAINER_NUMBERS = ("new_logprob", "entropy", "raw_entropy")
+TRAINER_NUMBERS = ("new_logprob", "entropy", "raw_entropy", "pull")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -26,6 +26,8 @@ class SampleRow:
     new_logprob: Tensor  # [T] float32, nats, of the weights before this update, under the sample's contract
     entropy: Tensor  # [T] float32, nats, of the distribution that was drawn from
     raw_entropy: Tensor  # [T] float32, nats, of the model's own distribution
+    pull: Tensor  # [T] float32, −∂loss/∂logprob: how hard the update pulled the token's log-probability up
+    inner_step: int  # of which update of the step these are the numbers; −1 where the row was in none
     text: str
     status: Status
     reward_parts: Mapping[str, float]
@@ -65,11 +67,20 @@ class StepRow:
     metrics: Mapping[str, float]
     seconds: Mapping[str, float]
     segment: Segment
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @classmethod
     def of(cls, record: StepRecord, segment: Segment) -> "StepRow":
         """The line of a record whose rows lie in ``segment``."""
-        return cls(record.step, record.stage, record.loss_label, record.metrics, record.seconds, segment)
+        return cls(
+            record.step,
+            record.stage,
+            record.loss_label,
+            record.metrics,
+            record.seconds,
+            segment,
+            record.facts,
+        )
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "StepRow":

@@ -66,6 +66,7 @@ SCHEMA = pa.schema(
         "status": pa.string(),
         "ended_by": pa.string(),
         "error": pa.string(),
+        "inner_step": pa.int64(),
         **dict.fromkeys(JSON_FACTS, pa.string()),
         "turns": pa.list_(TURN),
         **{name: pa.list_(arrow) for name, (arrow, _) in LISTS.items()},
@@ -103,6 +104,7 @@ def table_of(stage: str, step: int, rows: Sequence[SampleRow]) -> pa.Table:
         "status": [row.status for row in rows],
         "ended_by": [row.ended_by for row in rows],
         "error": [row.error for row in rows],
+        "inner_step": [row.inner_step for row in rows],
         "contract": [_contract_text(sample.contract) for sample in samples],
         "reward_parts": [dump_json(row.reward_parts).decode() for row in rows],
         "messages": [dump_json(row.messages).decode() for row in rows],
@@ -173,6 +175,7 @@ def _row(facts: dict, streams: dict) -> SampleRow:
         outcome=json.loads(facts["outcome"]),
         ended_by=EndedBy(facts["ended_by"]),
         error=facts["error"],
+        inner_step=facts["inner_step"],
         **{name: streams[name] for name in SEEN},
     )
 

@@ -17,6 +17,7 @@ from truing.record.files import write_atomically
 from truing.training import checkpoint
 from truing.training.control import Control
 from truing.training.evaluate import Evaluation
+from truing.training.facts import update_facts
 from truing.training.guard import REPORT, good_after, report, trouble
 from truing.training.learner import Learner, open_learner
 from truing.training.recording import step_record
@@ -177,9 +178,10 @@ class Loop:
         watch_peak(causal_model(learner.model).device)
         with self.clock.running():
             drawn = self.draw(learner, stage, step)
-            traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step))
+            with update_facts(learner, self.version(stage, step)) as found:
+                traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step))
             with phase("record"):
-                record, label, rows = step_record(stage, step, learner, drawn, traces, self.clock)
+                record, label, rows = step_record(stage, step, learner, drawn, traces, self.clock, found)
                 self.writer.write_step(record, rows)
         if (learner.room.fits, learner.room.fits_recomputed) != before:
             text = f"memory ran out; from now on {learner.room.fits} tokens at once, and this step began anew"

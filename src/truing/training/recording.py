@@ -9,7 +9,6 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from truing.algos import Setting
 from truing.clock import Clock
@@ -47,6 +46,7 @@ def run_facts(session: Session) -> dict[str, Any]:
             "digest": session.loaded.digest,
         },
         "trainable_digest": digest(session.parameters),
+        "bos_id": session.loaded.tokenizer.bos_token_id,
         "judged": judged(session),
         "versions": {library: version(library) for library in LIBRARIES},
         "machine": {
@@ -81,7 +81,13 @@ def check_judged(session: Session, run: Mapping[str, Any]) -> None:
 
 
 def step_record(
-    stage: str, step: int, learner: Learner, drawn: Drawn, traces: Sequence[Trace], clock: Clock
+    stage: str,
+    step: int,
+    learner: Learner,
+    drawn: Drawn,
+    traces: Sequence[Trace],
+    clock: Clock,
+    found: Mapping[str, Any],
 ) -> tuple[StepRecord, LossLabel, list[SampleRow]]:
     """The record of an update from its traces.
 
@@ -121,7 +127,7 @@ def step_record(
     samples = tuple(row.sample for row in rows)
     seconds = clock.take()
     metrics["throughput/tokens_per_s"] = sum(map(len, samples)) / sum(seconds.values())
-    return StepRecord(step, stage, metrics, label.label, samples, seconds), label, rows
+    return StepRecord(step, stage, metrics, label.label, samples, seconds, found), label, rows
 
 
 def _weights(setting: Setting) -> Metrics:
@@ -146,28 +152,24 @@ def _memory(learner: Learner, traces: Sequence[Trace]) -> Metrics:
 
 def _rows(drawn: Drawn, traces: Sequence[Trace]) -> list[SampleRow]:
     """One row per sample of the traces; a later trace replaces what an earlier one said."""
-    rows = {sample.sample_id: _row(sample, drawn, {}, {}, {}) for sample in drawn.failed}
+    rows = {sample.sample_id: _row(sample, drawn, Trace(-1, [])) for sample in drawn.failed}
     for trace in traces:
         for sample in trace.samples:
-            rows[sample.sample_id] = _row(sample, drawn, trace.logprob, trace.entropy, trace.raw_entropy)
+            rows[sample.sample_id] = _row(sample, drawn, trace)
     return list(rows.values())
 
 
-def _row(
-    sample: Sample,
-    drawn: Drawn,
-    logprob: Mapping[str, Tensor],
-    entropy: Mapping[str, Tensor],
-    raw_entropy: Mapping[str, Tensor],
-) -> SampleRow:
+def _row(sample: Sample, drawn: Drawn, trace: Trace) -> SampleRow:
     """A sample with what its forward said of it, NaN where it had none, and what its rollout was."""
     rollout = drawn.rollouts[sample.rollout_id]
     absent = torch.full((len(sample),), torch.nan)
     return SampleRow(
         sample=sample,
-        new_logprob=logprob.get(sample.sample_id, absent),
-        entropy=entropy.get(sample.sample_id, absent),
-        raw_entropy=raw_entropy.get(sample.sample_id, absent),
+        new_logprob=trace.logprob.get(sample.sample_id, absent),
+        entropy=trace.entropy.get(sample.sample_id, absent),
+        raw_entropy=trace.raw_entropy.get(sample.sample_id, absent),
+        pull=trace.pull.get(sample.sample_id, absent),
+        inner_step=trace.inner_step,
         text=rollout.text,
         status=rollout.status,
         reward_parts=rollout.reward_parts,

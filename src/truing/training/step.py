@@ -38,6 +38,7 @@ class Trace:
     logprob: dict[str, Tensor] = field(default_factory=dict)
     entropy: dict[str, Tensor] = field(default_factory=dict)
     raw_entropy: dict[str, Tensor] = field(default_factory=dict)
+    pull: dict[str, Tensor] = field(default_factory=dict)
     loss: dict[str, float] = field(default_factory=dict)
     grad_norms: list[float] = field(default_factory=list)  # of the policy, and of the critic
     held_back: str = ""  # why no update was made
@@ -107,6 +108,7 @@ def backward(
     batch = collate(micro.samples)
     with phase("forward"):
         scores = score(learner.model, batch, trained(batch), critic=learner.critic, recompute=micro.recompute)
+        scores.logprob.retain_grad()
         parts = {term.name: term.weight * term.loss(batch, scores, divisor) for term, divisor in divided}
     check_loss(parts, where)
     with phase("backward"):
@@ -192,9 +194,12 @@ def trained(rows: Sample | Batch) -> Tensor:
 
 def _keep(trace: Trace, samples: Sequence[Sample], scores: Scores, parts: dict[str, Tensor]) -> None:
     """Add a micro-batch to the trace: per-token streams, NaN where not scored, and terms of the loss."""
-    for b, sample in enumerate(samples):
-        for stream in ("logprob", "entropy", "raw_entropy"):
-            values = getattr(scores, stream)[b, : len(sample)].detach().cpu()
-            getattr(trace, stream)[sample.sample_id] = torch.where(trained(sample), values, torch.nan)
+    streams = {name: getattr(scores, name).detach() for name in ("logprob", "entropy", "raw_entropy")}
+    pulled = scores.logprob.grad  # None where no term of the loss reads log-probabilities
+    streams["pull"] = torch.zeros_like(scores.logprob) if pulled is None else -pulled
+    for name, stream_BT in streams.items():
+        for b, sample in enumerate(samples):
+            values = stream_BT[b, : len(sample)].cpu()
+            getattr(trace, name)[sample.sample_id] = torch.where(trained(sample), values, torch.nan)
     for name, value in parts.items():
         trace.loss[name] = trace.loss.get(name, 0.0) + value.item()

@@ -1,0 +1,102 @@
+"""Rules over steps: every verdict, and what the report says of it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from truing.doctor.evidence import Step
+from truing.doctor.rule import Rule
+from truing.doctor.rules import RULES
+from truing.doctor.verdict import FINDINGS, Finding, Result, Verdict
+from truing.errors import RecipeError
+
+
+def chosen(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> list[Rule]:
+    """Rules by code or family (`MSK`); all where nothing is selected."""
+    for code in (*select, *ignore):
+        if not any(name.startswith(code) for name in RULES):
+            raise RecipeError(
+                "there is no such rule",
+                got=code,
+                expected="a code or a family",
+                remedy="`truing rules` lists all",
+            )
+    picked = [rule for code, rule in RULES.items() if not select or code.startswith(tuple(select))]
+    return [rule for rule in picked if not (ignore and rule.code.startswith(tuple(ignore)))]
+
+
+def examine(step: Step, rules: Iterable[Rule]) -> tuple[list[Finding], dict[str, list[str]]]:
+    """What rules find in a step, and what was missing for those that could not look, by code."""
+    findings, missing = [], {}
+    for rule in rules:
+        if not rule.when(step):
+            continue
+        if lacking := step.missing(rule.needs):
+            missing[rule.code] = lacking
+            continue
+        missing[rule.code] = []
+        for claim in rule.judge(rule.measure(step)):
+            sample = "" if claim.row is None else step.rows[claim.row].sample_id
+            findings.append(Finding(rule.code, rule.name, step.stage, step.step, claim, sample))
+    return findings, missing
+
+
+@dataclass
+class Diagnosis:
+    """Results over the steps seen so far."""
+
+    rules: Sequence[Rule]
+    suppressed: Mapping[str, str] = field(default_factory=dict[str, str])
+    findings: dict[str, list[Finding]] = field(default_factory=dict[str, list[Finding]])
+    steps: dict[str, int] = field(default_factory=dict[str, int])  # that had what a rule needs
+    lacking: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+
+    def add(self, step: Step) -> list[Finding]:
+        """Examine a step; what is found in it and not suppressed, likeliest cause first."""
+        found, missing = examine(step, self.rules)
+        for code, lacking in missing.items():
+            if lacking:
+                self.lacking[code] = lacking
+            else:
+                self.steps[code] = self.steps.get(code, 0) + 1
+        for finding in found:
+            self.findings.setdefault(finding.code, []).append(finding)
+        return ranked([finding for finding in found if finding.code not in self.suppressed])
+
+    def results(self) -> list[Result]:
+        """One for each rule that had a step to look at, or lacked something."""
+        made = []
+        for rule in self.rules:
+            code, found = rule.code, tuple(self.findings.get(rule.code, ()))
+            if code not in self.steps and code not in self.lacking:
+                continue
+            looked_at = self.steps.get(code, 0)
+            made.append(
+                Result(
+                    code,
+                    min((finding.claim.verdict for finding in found), key=ORDER.index)
+                    if found
+                    else Verdict.CLEAN
+                    if looked_at
+                    else Verdict.NOT_CHECKED,
+                    looked_at,
+                    found,
+                    () if looked_at else tuple(self.lacking[code]),
+                    self.suppressed.get(code, ""),
+                )
+            )
+        return made
+
+
+ORDER = list(Verdict)
+
+
+def ranked(findings: Iterable[Finding]) -> list[Finding]:
+    """Strongest verdict first; among equals the earliest, then the one that names the cause best."""
+    return sorted(
+        findings, key=lambda found: (ORDER.index(found.claim.verdict), -found.claim.likely, found.code)
+    )
+
+
+def is_finding(result: Result) -> bool:
+    """Whether a result makes a check fail."""
+    return result.verdict in FINDINGS and not result.suppressed

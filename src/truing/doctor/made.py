@@ -1,0 +1,164 @@
+"""Healthy steps made by hand, to be broken: what examples of rules, and their tests, begin with."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truing.contract import SamplingContract
+from truing.doctor.evidence import Past, Row, Setup, Step
+from truing.doctor.oracle.credit import group_advantage
+from truing.doctor.oracle.pulls import expected_pull
+from truing.outcomes import FinishReason
+from truing.types import Excluded, Origin, TurnSpan
+
+STOP = 2
+GRPO = Setup(
+    algo="grpo",
+    mask="sampled",
+    group_size=4,
+    advantage="group",
+    advantage_eps=1e-4,
+    inner_steps=1,
+    on_policy=True,
+    surrogate="clip",
+    ratio="token",
+    aggregation="sequence_mean",
+    clip_low=0.2,
+    clip_high=0.2,
+    kl_coef=0.0,
+    truncated="count",
+    plain=True,
+    reference_moves=False,
+    dropout=False,
+    stop_ids=(STOP,),
+    bos_id=1,
+    max_new_tokens=8,
+    learning_rate=1e-3,
+)
+
+
+def made(
+    *,
+    prompt: int = 4,
+    answers: Sequence[int] = (4, 3, 5, 4, 4, 3, 4, 5),
+    rewards: Sequence[float] = (1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 1.0),
+    setup: Mapping[str, Any] = {},
+) -> Step:
+    """An on-policy step of GRPO: groups of four, one turn each, every answer ended by its stop.
+
+    Args:
+        prompt: tokens of each prompt; the first is BOS, the last a template's.
+        answers: tokens of each answer, with its stop.
+        rewards: of each answer.
+        setup: what is declared otherwise.
+    """
+    declared = replace(GRPO, **setup)
+    rows, streams = [], []
+    for index, (length, reward) in enumerate(zip(answers, rewards, strict=True)):
+        rows.append(_row(index, prompt, length, reward))
+        streams.append(_streams(index, prompt, length))
+    tokens = {name: torch.cat([each[name] for each in streams]) for name in streams[0]}
+    step = Step(
+        stage="grpo",
+        step=0,
+        setup=declared,
+        rows=rows,
+        lengths=[prompt + length for length in answers],
+        tokens=tokens,
+        numbers={"grad/norm": 1.0, "lr": 1e-3, "alignment": 1.0},
+        facts={"weights": {"before": "a", "after": "b", "next": "b"}},
+    )
+    advantage = [
+        group_advantage(
+            reward,
+            rewards[i // 4 * 4 : i // 4 * 4 + 4],
+            rewards,
+            declared.advantage or "group",
+            declared.advantage_eps or 0.0,
+        )
+        for i, reward in enumerate(rewards)
+    ]
+    advantage_N = torch.tensor(advantage)[step.row].masked_fill(~tokens["policy_mask"], torch.nan)
+    return pulled(but(step, advantage=advantage_N))
+
+
+def but(
+    step: Step,
+    *,
+    rows: Mapping[int, Mapping[str, Any]] = {},
+    setup: Mapping[str, Any] = {},
+    facts: Mapping[str, Any] = {},
+    numbers: Mapping[str, float] = {},
+    past: Sequence[Past] | None = None,
+    without: Sequence[str] = (),
+    **streams: Tensor,
+) -> Step:
+    """The step with other rows (by index), declarations, facts, numbers or streams; without some."""
+    return replace(
+        step,
+        rows=[replace(row, **rows.get(index, {})) for index, row in enumerate(step.rows)],
+        setup=replace(step.setup, **setup),
+        facts={name: x for name, x in (dict(step.facts) | dict(facts)).items() if name not in without},
+        numbers={**step.numbers, **numbers},
+        past=step.past if past is None else past,
+        tokens={name: x for name, x in (dict(step.tokens) | streams).items() if name not in without},
+    )
+
+
+def pulled(step: Step) -> Step:
+    """The step with the pull that its other numbers come to."""
+    pull_N = expected_pull(step).masked_fill(~step.tokens["policy_mask"], torch.nan)
+    return but(step, pull=pull_N.float())
+
+
+def past(step: int, *, stage: str = "grpo", facts: Mapping[str, Any] = {}, **numbers: float) -> Past:
+    """An earlier step; ``reward_mean=0.5`` is its ``reward/mean``."""
+    named = {name.replace("_", "/", 1): value for name, value in numbers.items()}
+    return Past(stage, step, named, facts)
+
+
+def _row(index: int, prompt: int, length: int, reward: float) -> Row:
+    turn = TurnSpan(prompt, prompt + length, FinishReason.STOP, 0, "a")
+    return Row(
+        sample_id=f"s{index}",
+        rollout_id=f"s{index}",
+        group_id=f"g{index // 4}",
+        task_id=f"t{index // 4}",
+        prompt_hash=f"p{index // 4}",
+        prompt_length=prompt,
+        turns=(turn,),
+        contract=SamplingContract(max_new_tokens=8, stop_ids=(STOP,)),
+        reward=reward,
+        reward_parts={"exact": reward},
+        status="done",
+        truncated=False,
+        text="4",
+        inner_step=0,
+    )
+
+
+def _streams(index: int, prompt: int, length: int) -> dict[str, Tensor]:
+    total = prompt + length
+    generator = torch.Generator().manual_seed(index)
+    sampled = torch.arange(total) >= prompt
+    ids = torch.randint(20, 40, (total,), generator=generator)
+    ids[:prompt] = torch.tensor([1, *range(10 + 3 * (index // 4), 9 + 3 * (index // 4) + prompt)])
+    ids[-1] = STOP
+    logprob = (-2 * torch.rand(total, generator=generator)).masked_fill(~sampled, torch.nan)
+    origin = torch.where(sampled, Origin.SAMPLED, Origin.PROMPT)
+    origin[prompt - 1] = Origin.TEMPLATE
+    return {
+        "token_ids": ids,
+        "origin": origin.to(torch.uint8),
+        "structure": torch.zeros(total, dtype=torch.bool),
+        "excluded": torch.where(sampled, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8),
+        "policy_mask": sampled,
+        "kl_mask": sampled,
+        "supervised_mask": torch.zeros(total, dtype=torch.bool),
+        "sampler_logprob": logprob,
+        "old_logprob": logprob,
+        "new_logprob": logprob,
+    }

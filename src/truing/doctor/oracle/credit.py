@@ -1,0 +1,78 @@
+"""Advantages and returns once more, number by number in Python's floats."""
+
+import math
+from collections.abc import Sequence
+
+
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean, exactly rounded sum."""
+    return math.fsum(values) / len(values)
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Sample standard deviation (n − 1); 0 of one value."""
+    if len(values) < 2:
+        return 0.0
+    middle = mean(values)
+    return math.sqrt(math.fsum((x - middle) ** 2 for x in values) / (len(values) - 1))
+
+
+def group_advantage(
+    reward: float, group: Sequence[float], everybody: Sequence[float], how: str, eps: float
+) -> float:
+    """Advantage of one rollout.
+
+    group  (r − mean_g) / (std_g + ε)   https://arxiv.org/abs/2402.03300
+    batch  (r − mean_g) / (std + ε)     https://arxiv.org/abs/2508.08221
+    none   r − mean_g                   https://arxiv.org/abs/2503.20783
+    loo    r − mean of the others       https://arxiv.org/abs/2402.14740
+
+    Args:
+        reward: of the rollout.
+        group: rewards of all rollouts of its group, its own among them.
+        everybody: rewards of all rollouts of the step.
+        how: one of the four.
+        eps: ε, reward units.
+
+    Returns:
+        Exactly 0 in a group of equal rewards.
+    """
+    if max(group) == min(group):
+        return 0.0
+    centred = reward - mean(group)
+    if how == "loo":
+        return centred * len(group) / (len(group) - 1)
+    if how == "none":
+        return centred
+    return centred / (deviation(group if how == "group" else everybody) + eps)
+
+
+def gae(
+    rewards: Sequence[float],
+    values: Sequence[float],
+    last_value: float,
+    gamma: float,
+    lam: float,
+) -> tuple[list[float], list[float]]:
+    """Generalised advantage estimation over one episode (https://arxiv.org/abs/1506.02438 eq. 16).
+
+    δ_k = r_k + γ V_{k+1} − V_k, A_k = δ_k + γ λ A_{k+1}; returns are A_k + V_k.
+
+    Args:
+        rewards: what each choice earned.
+        values: V of the state before each choice.
+        last_value: V of the state after the last choice; 0 where the episode ended there.
+        gamma: discount per choice.
+        lam: λ.
+
+    Returns:
+        Advantages and returns, one for each choice.
+    """
+    advantages: list[float] = []
+    following, after = 0.0, last_value
+    for reward, value in zip(reversed(rewards), reversed(values), strict=True):
+        following = reward + gamma * after - value + gamma * lam * following
+        after = value
+        advantages.append(following)
+    advantages.reverse()
+    return advantages, [a + v for a, v in zip(advantages, values, strict=True)]

@@ -1,0 +1,103 @@
+"""The gradient of the declared loss by each token's log-probability, in closed form: how hard it must pull.
+
+    pull_t = −∂L/∂log π_t = c_t · r_t A_t [not clipped] − β c′_t r_t k′(log π_t − log π_ref,t) + w s_t / S
+
+c_t is what the aggregation multiplies a token by, k′ is 1 (k1), x (k2) or 1 − e^{−x} (k3), s_t is 1 on
+demonstrated tokens. On-policy r = 1, so this is the score function's weight A_t · c_t: mask, sign, clip,
+denominators and aggregation are all in it, and nothing of the model is.
+"""
+
+import torch
+from torch import Tensor
+
+from truing.doctor.evidence import Setup, Step
+
+
+def expected_pull(step: Step) -> Tensor:
+    """What the recorded advantages and log-probabilities come to, [N] float64; 0 where nothing may pull."""
+    pull_N = torch.zeros(len(step.row), dtype=torch.float64)
+    inner = torch.tensor([row.inner_step for row in step.rows])[step.row]
+    for number in inner[inner >= 0].unique().tolist():
+        pull_N = torch.where(inner == number, _of_minibatch(step, inner == number), pull_N)
+    return pull_N
+
+
+def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
+    """The pull on the tokens of one minibatch; elsewhere it means nothing."""
+    demonstrated_N = _stream(step, "supervised_mask").bool() & here_N
+    shown_N = _per_row(step, demonstrated_N)[step.row] > 0
+    pull_N = _policy(step, _stream(step, "policy_mask").bool() & here_N, here_N & ~shown_N)
+    if (step.setup.kl_coef or 0) > 0 and step.setup.kl_where == "loss" and step.has("ref_logprob"):
+        pull_N = pull_N + _kl(step, here_N & ~shown_N)
+    if demonstrated_N.any():
+        weight = step.numbers.get("weight/supervised", 1.0)
+        pull_N = pull_N + weight * demonstrated_N.double() / demonstrated_N.sum()
+    return pull_N
+
+
+def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
+    setup = step.setup
+    if setup.surrogate is None or not mask_N.any():
+        return torch.zeros(len(mask_N), dtype=torch.float64)
+    advantage_N = _stream(step, "advantage")
+    factor_N = _share(step, mask_N, drawn_N)
+    if setup.surrogate == "reinforce":
+        return factor_N * advantage_N
+    log_N = torch.where(mask_N, _stream(step, "new_logprob") - _stream(step, "old_logprob"), 0.0).nan_to_num()
+    if setup.ratio == "sequence":
+        count = _per_row(step, mask_N).clamp(min=1)
+        ratio_N = (_per_row(step, log_N) / count).exp()[step.row]
+        pulling_N = factor_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
+        return mask_N * ratio_N * (_per_row(step, pulling_N) / count)[step.row]
+    ratio_N = log_N.exp()
+    if setup.surrogate == "cispo":
+        assert setup.max_ratio is not None
+        return factor_N * ratio_N.clamp(max=setup.max_ratio) * advantage_N
+    return factor_N * ratio_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
+
+
+def _kl(step: Step, drawn_N: Tensor) -> Tensor:
+    """Minus the gradient of the KL term, over all that the policy chose."""
+    mask_N = _stream(step, "kl_mask").bool() & drawn_N
+    new_N, old_N, ref_N = (_stream(step, name) for name in ("new_logprob", "old_logprob", "ref_logprob"))
+    x_N = torch.where(mask_N, new_N - ref_N, 0.0)
+    slope_N = {"k1": torch.ones_like(x_N), "k2": x_N, "k3": -torch.expm1(-x_N)}[
+        step.setup.kl_estimator or "k3"
+    ]
+    ratio_N = torch.where(mask_N, (new_N - old_N).exp(), 0.0)
+    weight = step.numbers.get("weight/kl", step.setup.kl_coef)
+    assert weight is not None
+    return -weight * _share(step, mask_N, drawn_N) * ratio_N * slope_N
+
+
+def _share(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
+    """What the aggregation multiplies a token's loss by: 1/tokens, 1/(rows · own), 1/(rows · budget)."""
+    setup = step.setup
+    rows = int((_per_row(step, drawn_N) > 0).sum())
+    if setup.aggregation == "token_mean":
+        return mask_N.double() / mask_N.sum().clamp(min=1)
+    if setup.aggregation == "sequence_mean":
+        return mask_N.double() / (rows * _per_row(step, mask_N).clamp(min=1))[step.row]
+    assert setup.max_new_tokens is not None
+    return mask_N.double() / (rows * setup.max_new_tokens)
+
+
+def _clipped(ratio_N: Tensor, advantage_N: Tensor, setup: Setup) -> Tensor:
+    """Where the clip takes the gradient away: beyond the band, on the side that the advantage pulls to."""
+    assert setup.clip_low is not None
+    assert setup.clip_high is not None
+    return ((advantage_N > 0) & (ratio_N > 1 + setup.clip_high)) | (
+        (advantage_N < 0) & (ratio_N < 1 - setup.clip_low)
+    )
+
+
+def _per_row(step: Step, x_N: Tensor) -> Tensor:
+    """The sum over each row: [B] float64."""
+    return torch.zeros(len(step.rows), dtype=torch.float64).index_add(0, step.row, x_N.double())
+
+
+def _stream(step: Step, name: str) -> Tensor:
+    """A stream as float64, 0 where it is not there."""
+    if name not in step.tokens:
+        return torch.zeros(len(step.row), dtype=torch.float64)
+    return step.tokens[name].double().nan_to_num()

@@ -1,0 +1,147 @@
+"""A run of Truing's own as the doctor sees it: from its record, or from the step just made."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from truing.config import PolicyStage, Recipe, resolve, safer
+from truing.contract import SamplingContract
+from truing.doctor.evidence import Past, Row, Setup, Step
+from truing.ops.losses import OBJECTIVES
+from truing.record import RunReader, SampleRow
+from truing.record.rows import TRAINER_NUMBERS
+from truing.types import MASKS, NUMBERS
+
+ADVANTAGES = {"rloo": "loo", "reinforce": "return", "ppo": "gae"}
+"""How each stage gives credit; GRPO says it itself."""
+
+EPS = 1e-4
+"""What Truing adds to a deviation that advantages are divided by, reward units."""
+
+
+def setup_of(
+    recipe: Recipe, stage: str, contract: SamplingContract | None = None, bos: int | None = None
+) -> Setup:
+    """What a recipe declares of a stage.
+
+    Args:
+        recipe: of the run, as a guard has it by then.
+        stage: one of its stages.
+        contract: the sampling contract; None is not known.
+        bos: the id that begins a sequence; None where there is none.
+    """
+    cfg, adapter = recipe.stage(stage), recipe.lora
+    common = {
+        "algo": stage,
+        "mask": recipe.episode.mask,
+        "learning_rate": cfg.learning_rate,
+        "dropout": bool(adapter and adapter.dropout > 0),
+        "reference_moves": recipe.reference.sync_every > 0,
+        "stop_ids": None if contract is None else contract.stop_ids,
+        "bos_id": bos,
+        "max_new_tokens": recipe.sampling.max_new_tokens,
+        "inner_steps": 1,
+    }
+    if not isinstance(cfg, PolicyStage):
+        return Setup(**common)
+    objective, gates = OBJECTIVES[cfg.objective], recipe.gates
+    per_turn = getattr(cfg, "advantage_per", "episode") == "turn"
+    shaped = gates.truncated == "penalize" or gates.overlong_tokens > 0
+    in_reward = recipe.kl.coef > 0 and recipe.kl.where == "reward"
+    given = {"clip_low": cfg.clip_low, "clip_high": cfg.clip_high, "max_ratio": cfg.max_weight}
+    bounds = {name: getattr(objective, name) if value is None else value for name, value in given.items()}
+    common["inner_steps"] = cfg.inner_epochs * cfg.minibatches
+    return Setup(
+        **common,
+        **bounds,
+        group_size=cfg.group_size,
+        # where other things than the task's reward are in it, the record of a step does not say how
+        advantage=None if per_turn or shaped or in_reward else ADVANTAGES.get(stage) or cfg.advantage_scale,
+        advantage_eps=EPS,
+        on_policy=recipe.correction.method == "off" and not common["dropout"],
+        surrogate=objective.surrogate,
+        ratio=objective.ratio,
+        aggregation=objective.aggregation,
+        kl_coef=recipe.kl.coef,
+        kl_where=recipe.kl.where,
+        kl_estimator=recipe.kl.estimator,
+        kl_moves=recipe.kl.target is not None,
+        gamma=getattr(cfg, "gamma", None),
+        lam=getattr(cfg, "lam", None),
+        whiten=getattr(cfg, "whiten", None),
+        truncated=gates.truncated,
+        plain=recipe.correction.method == "off" and gates.min_ratio is None and gates.max_ratio is None,
+    )
+
+
+def step_of(
+    stage: str,
+    step: int,
+    setup: Setup,
+    rows: Sequence[SampleRow],
+    numbers: Mapping[str, float],
+    facts: Mapping[str, object],
+    past: Sequence[Past],
+) -> Step:
+    """An update of ours. Its streams are those that were recorded of any token."""
+    samples = [row.sample for row in rows]
+    exact = ("token_ids", "origin", "excluded", *MASKS)
+    streams: dict[str, Tensor] = {name: torch.cat([getattr(s, name) for s in samples]) for name in exact}
+    for name in (*NUMBERS, *TRAINER_NUMBERS):
+        owners = rows if name in TRAINER_NUMBERS else samples
+        stream = torch.cat([getattr(owner, name) for owner in owners])
+        if not stream.isnan().all():
+            streams[name] = stream
+    return Step(
+        stage=stage,
+        step=step,
+        setup=setup,
+        rows=[_row(row) for row in rows],
+        lengths=[len(sample) for sample in samples],
+        tokens=streams,
+        numbers=numbers,
+        facts=facts,
+        past=past,
+    )
+
+
+def recorded(run: Path) -> Iterator[Step]:
+    """Every update of a run directory, each with what is kept of those before."""
+    reader = RunReader(run)
+    facts = reader.run()
+    recipe = resolve(facts["recipe"])
+    contract = SamplingContract(**facts["contract"] | {"stop_ids": tuple(facts["contract"]["stop_ids"])})
+    rollbacks = [event.payload for event in reader.events() if event.kind == "rollback"]
+    past: list[Past] = []
+    for row in reader.steps():
+        # a guard goes back to a step, and makes it and those after it under other settings
+        undone = sum(each["stage"] == row.stage and each["to"] <= row.step for each in rollbacks)
+        setup = setup_of(safer(recipe, row.stage, undone), row.stage, contract, facts["bos_id"])
+        rows = reader.samples(row.stage, row.step)
+        yield step_of(row.stage, row.step, setup, rows, row.metrics, row.facts, tuple(past))
+        past.append(Past(row.stage, row.step, row.metrics, row.facts))
+
+
+def _row(row: SampleRow) -> Row:
+    sample = row.sample
+    return Row(
+        sample_id=sample.sample_id,
+        rollout_id=sample.rollout_id,
+        group_id=sample.group_id,
+        task_id=sample.task_id,
+        prompt_hash=sample.prompt_hash,
+        prompt_length=sample.prompt_length,
+        turns=sample.turns,
+        contract=sample.contract,
+        reward=sample.reward,
+        reward_parts=row.reward_parts,
+        status=str(row.status),
+        truncated=sample.truncated,
+        text=row.text,
+        inner_step=row.inner_step,
+        kept=row.inner_step >= 0,
+        messages=row.messages,
+        bootstrap_value=sample.bootstrap_value,
+    )

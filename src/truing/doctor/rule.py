@@ -1,0 +1,85 @@
+"""What a rule is. ``measure`` holds no threshold, and ``judge`` nothing else."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal
+
+from truing.doctor.evidence import Step
+from truing.doctor.verdict import Claim
+
+Kind = Literal["E", "C", "M", "X", "S", "I"]
+
+KINDS: dict[Kind, str] = {
+    "E": "an exact invariant of the record",
+    "C": "a static contract",
+    "M": "a closed form, or what must not change when something else does",
+    "X": "a statistic with a known null",
+    "S": "a statistic",
+    "I": "needs an experiment",
+}
+
+Taint = Literal["sft", "policy", "rewards", "critic", "reference", "metrics"]
+
+TAINTS: dict[Taint, str] = {
+    "sft": "the weights that supervised fine-tuning left",
+    "policy": "the policy's weights from that update on",
+    "rewards": "rewards, and all that was learned from them",
+    "critic": "the critic",
+    "reference": "every KL to the reference",
+    "metrics": "numbers that are shown; the weights are as they should be",
+}
+
+SECTIONS = ("What", "Why it is silent", "How it is measured", "Healthy look-alikes", "Fix", "References")
+
+
+def drawn(step: Step) -> bool:
+    """Whether a policy drew the rows: no rule on sampling says anything of demonstrations."""
+    return "sampler_logprob" in step.tokens or step.setup.algo not in ("sft", "rft")
+
+
+def always(step: Step) -> bool:
+    """Whatever the stage."""
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """One rule. Its page is the docstring of its module."""
+
+    code: str
+    name: str  # a few words, with dashes
+    kind: Kind
+    needs: tuple[str, ...]  # of INPUTS
+    taints: tuple[Taint, ...]
+    measure: Callable[[Step], Any]
+    """Numbers and places; no opinion."""
+    judge: Callable[[Any], Iterable[Claim]]
+    """What the numbers mean."""
+    example: Callable[[], Step]
+    """A step on which it fires, and no other rule names the cause better."""
+    lookalikes: tuple[Callable[[], Step], ...] = ()
+    """Healthy steps that resemble the fault; it must be silent on each."""
+    when: Callable[[Step], bool] = always
+    """Where it says anything at all."""
+
+    @property
+    def module(self) -> ModuleType:
+        """Where it is written."""
+        found = inspect.getmodule(self.example)
+        assert found is not None
+        return found
+
+    @property
+    def title(self) -> str:
+        """The first line of its page."""
+        return (self.module.__doc__ or "").strip().splitlines()[0].partition(": ")[2]
+
+    def section(self, name: str) -> str:
+        """A section of its page."""
+        text = inspect.cleandoc(self.module.__doc__ or "")
+        pattern = rf"^{re.escape(name)}: (.*?)(?=^(?:{'|'.join(SECTIONS)}): |\Z)"
+        found = re.search(pattern, text, re.DOTALL | re.MULTILINE)
+        return " ".join(found[1].split()) if found else ""

@@ -1,0 +1,120 @@
+"""ADV001: Advantages are not what the rewards of their groups come to.
+
+What: The advantage of a rollout differs from the one computed anew from its reward and those of its group,
+by the declared formula.
+
+Why it is silent: Any numbers of about the right size will train something. Rewards of other groups, a
+shuffled order, a missing baseline or another denominator change which answers are reinforced, and no scalar
+shows it.
+
+How it is measured: From the rewards and group ids of the record, each rollout once however many sequences
+it has, in Python's floats by a second implementation; every trained token is compared.
+
+Healthy look-alikes: Advantages of 0 throughout a group of equal rewards. A group that lost a member to an
+error: its baseline is of those that remain. KL in the reward, or a penalty for length: then the rule is not
+checked, for the record's reward is not all that is in the advantage.
+
+Fix: Group rewards by the group's id and not by their position; compute mean and deviation over rollouts,
+not over sequences or tokens, before anything is sharded or shuffled.
+
+References: https://arxiv.org/abs/2402.03300, https://arxiv.org/abs/2503.20783,
+https://arxiv.org/abs/2402.14740
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made
+from truing.doctor.oracle.credit import group_advantage
+from truing.doctor.places import Places, places
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+
+ROUNDING = 1e-4
+"""Advantages are of the order of 1, and float32 keeps 1e-7 of them."""
+
+
+class Measured(NamedTuple):
+    """Tokens with another advantage, and the worst of them."""
+
+    wrong: Places
+    got: float
+    expected: float
+    opposite: float  # share of wrong rows whose sign is the other one
+
+
+def measure(step: Step) -> Measured:
+    """Recompute, and compare every token under the policy loss."""
+    groups: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in step.rows:
+        if row.kept and not math.isnan(row.reward):
+            groups[row.group_id][row.rollout_id] = row.reward
+    everybody = [reward for group in groups.values() for reward in group.values()]
+    assert step.setup.advantage is not None
+    how, eps = step.setup.advantage, step.setup.advantage_eps or 0.0
+    expected = [
+        group_advantage(row.reward, list(groups[row.group_id].values()), everybody, how, eps)
+        if row.rollout_id in groups[row.group_id] and len(groups[row.group_id]) > 1
+        else math.nan
+        for row in step.rows
+    ]
+    expected_N = torch.tensor(expected, dtype=torch.float64)[step.row]
+    got_N = step.tokens["advantage"].double()
+    looked_at_N = step.tokens["policy_mask"] & ~expected_N.isnan()
+    differs_N = looked_at_N & ~((got_N - expected_N).abs() <= ROUNDING)
+    found = places(step, differs_N, int(looked_at_N.sum()))
+    token = step.starts[found.row] + found.start if found else 0
+    opposite_N = differs_N & (got_N * expected_N < 0)
+    share = float(opposite_N.sum() / differs_N.sum()) if found else 0.0
+    return Measured(found, float(got_N[token]), float(expected_N[token]), share)
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """The formula has one value."""
+    if found.wrong:
+        turned = f", {found.opposite:.0%} of them with the other sign" if found.opposite else ""
+        yield Claim(
+            Verdict.PROVEN,
+            f"{found.wrong.tokens} tokens of {found.wrong.rows} rows have another advantage than their rewards"
+            f" come to{turned}",
+            got=f"{found.got:.5g} at row {found.wrong.row}",
+            expected=f"{found.expected:.5g}",
+            row=found.wrong.row,
+            start=found.wrong.start,
+            end=found.wrong.end,
+            likely=2,
+        )
+
+
+def example() -> Step:
+    """Rewards were shuffled on their way to the advantages."""
+    healthy = made()
+    shuffled = healthy.tokens["advantage"].flip(0).nan_to_num(0.5)
+    return but(healthy, advantage=shuffled.masked_fill(~healthy.tokens["policy_mask"], torch.nan))
+
+
+def equal() -> Step:
+    """Groups of equal reward have advantages of 0."""
+    return made(rewards=(1.0,) * 4 + (0.1,) * 4)
+
+
+RULE = Rule(
+    code="ADV001",
+    name="advantage-recomputed",
+    kind="E",
+    needs=("policy_mask", "advantage", "row.reward", "row.group_id", "setup.advantage"),
+    taints=("policy",),
+    when=lambda step: (
+        step.setup.advantage in ("group", "batch", "none", "loo", None)
+        and step.setup.algo in ("grpo", "rloo")
+    ),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(equal,),
+)

@@ -1,0 +1,83 @@
+"""MSK001: The loss reads tokens that the policy did not choose.
+
+What: The mask of the policy loss is on at tokens of the prompt, of the template, of a tool's answer, or at
+forced tokens; or that of the supervised loss at tokens that no demonstration wrote.
+
+Why it is silent: The loss falls all the same, since prompts and tool answers are easy to learn. What is
+pulled up is text that the environment will write anyway, and the policy forgets how to act.
+
+How it is measured: Each token carries where it came from. The mask of the policy loss must lie within
+SAMPLED, that of the supervised loss within DEMO: id for id, without any number in between.
+
+Healthy look-alikes: A mask that is smaller than what was sampled, under a declared mask policy (MSK002
+compares it). A stop token at the end of a turn: the policy chose it.
+
+Fix: Derive masks from where tokens came from, when they are joined, and never from ids, lengths or padding.
+Look at the row with `truing tokens`.
+
+References: https://github.com/huggingface/trl/issues/6357
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made
+from truing.doctor.places import Places, places
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+from truing.types import Origin
+
+
+class Measured(NamedTuple):
+    """Tokens under each loss that are from elsewhere, and where from."""
+
+    policy: Places
+    supervised: Places
+    origins: str
+
+
+def measure(step: Step) -> Measured:
+    """Where a mask is on at a token of another origin."""
+    origin_N, tokens = step.tokens["origin"], step.tokens
+    policy_N = tokens["policy_mask"] & (origin_N != Origin.SAMPLED)
+    supervised_N = tokens["supervised_mask"] & (origin_N != Origin.DEMO)
+    found = origin_N[policy_N | supervised_N].unique().tolist()
+    names = ", ".join(Origin(each).name for each in found)
+    return Measured(places(step, policy_N), places(step, supervised_N), names)
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """One token is enough."""
+    for loss, where in (("policy", found.policy), ("supervised", found.supervised)):
+        if where:
+            yield Claim(
+                Verdict.PROVEN,
+                f"the {loss} loss reads {where.tokens} tokens that came from {found.origins}",
+                got=str(where),
+                expected="SAMPLED tokens alone" if loss == "policy" else "DEMO tokens alone",
+                row=where.row,
+                start=where.start,
+                end=where.end,
+                likely=3,
+            )
+
+
+def example() -> Step:
+    """The mask of one row is two tokens too early."""
+    healthy = made()
+    mask = healthy.tokens["policy_mask"].clone()
+    mask[1:3] = True
+    return but(healthy, policy_mask=mask)
+
+
+RULE = Rule(
+    code="MSK001",
+    name="loss-on-unsampled",
+    kind="E",
+    needs=("origin", "policy_mask", "supervised_mask"),
+    taints=("sft", "policy"),
+    measure=measure,
+    judge=judge,
+    example=example,
+)

@@ -1,0 +1,129 @@
+"""MSK003: The loss pulls at tokens otherwise than the declared loss does.
+
+What: The gradient of the loss by each token's log-probability is not what the declared loss comes to for
+the recorded advantages, ratios and masks: it reaches tokens it must not reach, misses some, has the wrong
+sign, ignores the clip, or is divided by another number.
+
+Why it is silent: A scalar loss hides where its gradient goes. In GRPO it is near 0 in any case, so a
+shifted mask, a wrong denominator or a term with the wrong sign leaves no trace in it.
+
+How it is measured: For one token the gradient of every policy loss has a closed form: its advantage, times
+its ratio where the clip lets it pass, times what the aggregation divides by; less the slope of the KL term.
+A second implementation computes it from the record alone, and each token is compared.
+
+Healthy look-alikes: A gradient of 0 where the advantage is 0, or the clip bites. A loss near 0 with a
+gradient that is not: right on-policy. A token that was the only possible one is pulled too; it cannot move.
+
+Fix: The report names the tokens and by how much they differ. A constant factor is a denominator; the
+opposite sign a sign; neighbours exchanged a shift; one row in all a row's own weight.
+
+References: https://arxiv.org/abs/1707.06347, https://arxiv.org/abs/2402.03300,
+https://arxiv.org/abs/2503.20783
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made
+from truing.doctor.oracle.pulls import expected_pull
+from truing.doctor.places import Places, places
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+
+ROUNDING = 1e-3
+"""Of the largest expected pull: float32 leaves 1e-6."""
+
+
+class Measured(NamedTuple):
+    """How far the gradient is from its closed form."""
+
+    extra: Places  # tokens that must not be reached, and are
+    missed: Places  # tokens that must be reached, and are not
+    other: Places  # tokens that are reached otherwise
+    factor: float  # median of got ÷ expected, where both are not 0
+    spread: float  # how far that quotient varies: 0 where all differ by one factor
+
+
+def measure(step: Step) -> Measured:
+    """Compare token by token; how near is near is a matter of float32, not of opinion."""
+    expected_N, got_N = expected_pull(step), step.tokens["pull"].double().nan_to_num()
+    scale = max(float(expected_N.abs().max()), float(got_N.abs().max()), 1e-30) * ROUNDING
+    reached_N, wanted_N = got_N.abs() > scale, expected_N.abs() > scale
+    both_N = reached_N & wanted_N
+    quotient_N = got_N[both_N] / expected_N[both_N]
+    factor = float(quotient_N.median()) if len(quotient_N) else 1.0
+    spread = float((quotient_N - factor).abs().max()) if len(quotient_N) else 0.0
+    other_N = both_N & ((got_N - expected_N).abs() > scale)
+    looked_at = int((wanted_N | reached_N).sum())
+    found = (
+        places(step, each_N, looked_at) for each_N in (reached_N & ~wanted_N, wanted_N & ~reached_N, other_N)
+    )
+    return Measured(*found, factor, spread)
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Any difference beyond rounding is a fault, and its pattern says which."""
+    if found.extra:
+        what = f"the loss pulls at {found.extra.tokens} tokens that the declared loss leaves alone"
+        yield _claim(what, found.extra, likely=2)
+    if found.missed:
+        what = f"{found.missed.tokens} tokens should be pulled, and no gradient reaches them"
+        yield _claim(what, found.missed, likely=2)
+    if found.other:
+        if found.spread < ROUNDING and not found.extra and not found.missed:
+            sign = (
+                "with the wrong sign"
+                if abs(found.factor + 1) < ROUNDING
+                else f"{found.factor:.4g} times as hard"
+            )
+            what = f"every token is pulled {sign}: a sign, a weight or a denominator is not as declared"
+            yield _claim(what, found.other, likely=2.5)
+        else:
+            yield _claim(
+                f"{found.other.tokens} tokens are pulled otherwise than declared", found.other, likely=1
+            )
+
+
+def _claim(what: str, where: Places, likely: float) -> Claim:
+    return Claim(
+        Verdict.PROVEN,
+        what,
+        got=str(where),
+        expected=f"the closed form at all {where.looked_at} tokens that may be pulled",
+        row=where.row,
+        start=where.start,
+        end=where.end,
+        likely=likely,
+    )
+
+
+def example() -> Step:
+    """The loss is divided by the tokens of the batch, and declared to be averaged by sequences first."""
+    healthy = made()
+    mask = healthy.tokens["policy_mask"]
+    advantage = torch.where(mask, healthy.tokens["advantage"], 0.0)
+    return but(healthy, pull=(advantage / mask.sum()).float())
+
+
+RULE = Rule(
+    code="MSK003",
+    name="gradient-not-as-declared",
+    kind="M",
+    needs=(
+        "pull",
+        "policy_mask",
+        "advantage",
+        "new_logprob",
+        "old_logprob",
+        "setup.surrogate",
+        "setup.aggregation",
+    ),
+    taints=("policy",),
+    when=lambda step: bool(step.setup.plain) and "grad/norm" in step.numbers,
+    measure=measure,
+    judge=judge,
+    example=example,
+)

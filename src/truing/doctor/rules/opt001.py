@@ -1,0 +1,92 @@
+"""OPT001: The weights did not move, or moved with nothing to move them.
+
+What: An update with a gradient and a learning rate above 0 left every weight bit for bit as it was; or one
+without either changed some.
+
+Why it is silent: Loss, reward and gradient norm are all computed before the weights are touched, and look
+as they always do. A frozen parameter, an optimiser that holds other tensors, a scaler that skips, a rate of
+0: the reward stays flat, and hyper-parameters get the blame.
+
+How it is measured: A digest over the bits of the trained weights before and after the update, against the
+recorded norm of the gradient and the learning rate.
+
+Healthy look-alikes: A learning rate of 0 in warm-up. A step without signal, whose gradient is 0. Weight
+decay moves weights without a gradient, where it is declared. Of a large model another part is summed each
+time.
+
+Fix: Print which parameters require a gradient, and whether the optimiser holds these very objects; look for
+a scheduler that begins at 0, and for weights in bfloat16, where small updates vanish.
+
+References: https://github.com/huggingface/trl/issues/2872
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+
+
+class Measured(NamedTuple):
+    """Whether weights moved, and what could have moved them."""
+
+    moved: bool
+    gradient: float
+    rate: float
+    updates: int | None
+
+
+def measure(step: Step) -> Measured:
+    """Digests before and after, gradient norm and learning rate."""
+    weights = step.facts["weights"]
+    return Measured(
+        weights["before"] != weights["after"],
+        step.numbers["grad/norm"],
+        step.numbers["lr"],
+        step.setup.inner_steps,
+    )
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """A gradient moves weights, and nothing else does."""
+    told = f"gradient norm {found.gradient:.3g}, learning rate {found.rate:.3g}"
+    if found.gradient > 0 and found.rate > 0 and not found.moved:
+        yield Claim(
+            Verdict.PROVEN,
+            "the update had a gradient, and changed no weight",
+            got=told,
+            expected="another digest after the update",
+            likely=3,
+        )
+    # of several updates in a step the record has the last one's gradient alone
+    if found.gradient == 0 and found.updates == 1 and found.moved:
+        yield Claim(
+            Verdict.SUSPECT,
+            "weights changed in an update without a gradient: momentum does that, weight decay, or somebody",
+            got=told,
+        )
+
+
+def example() -> Step:
+    """The optimiser holds copies."""
+    return but(made(), facts={"weights": {"before": "a", "after": "a", "next": "a"}})
+
+
+def warming_up() -> Step:
+    """A learning rate of 0: nothing moves, and nothing should."""
+    return but(example(), numbers={"lr": 0.0})
+
+
+RULE = Rule(
+    code="OPT001",
+    name="weights-did-not-move",
+    kind="E",
+    needs=("facts.weights", "numbers.grad/norm", "numbers.lr"),
+    taints=("sft", "policy"),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(warming_up,),
+)

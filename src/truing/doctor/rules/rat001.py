@@ -1,0 +1,97 @@
+"""RAT001: Old log-probabilities were filled in with zeros.
+
+What: Tokens under the policy loss have an old log-probability of exactly 0, and their ratio is the
+probability itself: exp(new − 0).
+
+Why it is silent: A wrong key with a default of 0 raises no error. The ratio is then about exp(−entropy),
+0.05 to 0.5, and reads like tokens that are out of step; the clip cuts nearly every token with a negative
+advantage.
+
+How it is measured: Sampled tokens with an old log-probability of exactly 0 whose log-probability, as the
+sampler recorded it or as the trainer computes it, is not 0.
+
+Healthy look-alikes: A log-probability of 0 where the token was the only possible one: under top-p 0.95, one
+position in six of a small model; then new and old are both 0.
+
+Fix: Look up log-probabilities with a strict key, and let what is missing be an error. Numbers that were not
+recorded are NaN, never 0.
+
+References: docs/control.md
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made
+from truing.doctor.places import Places, places
+from truing.doctor.rule import Rule, drawn
+from truing.doctor.verdict import Claim, Verdict
+
+CERTAIN = 1e-3
+"""Nats: a token that had to come has a log-probability of 0 to rounding."""
+
+
+class Measured(NamedTuple):
+    """Tokens whose old log-probability is 0 and should not be."""
+
+    zeros: Places
+    median_ratio: float  # over those tokens
+
+
+def measure(step: Step) -> Measured:
+    """Exact zeros among tokens under the policy loss that were not certain."""
+    old_N, new_N = step.tokens["old_logprob"], step.tokens["new_logprob"]
+    said_N = step.tokens.get("sampler_logprob", new_N)
+    uncertain_N = (new_N.abs() > CERTAIN) & ~(said_N.abs() <= CERTAIN) | (said_N.abs() > CERTAIN)
+    zero_N = step.tokens["policy_mask"] & (old_N == 0) & uncertain_N
+    ratio_N = new_N[zero_N].exp()
+    ratio_N = ratio_N[~ratio_N.isnan()]
+    median = float(ratio_N.median()) if len(ratio_N) else 1.0
+    return Measured(places(step, zero_N, int(step.tokens["policy_mask"].sum())), median)
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """A probability of exactly 1 that neither sampler nor trainer ever saw."""
+    if found.zeros:
+        yield Claim(
+            Verdict.PROVEN,
+            f"{found.zeros.tokens} old log-probabilities are exactly 0 at tokens that were not certain",
+            got=f"{found.zeros}; their median ratio is {found.median_ratio:.3g}, the probability itself",
+            expected="what the sampler recorded",
+            row=found.zeros.row,
+            start=found.zeros.start,
+            end=found.zeros.end,
+            likely=3,
+        )
+
+
+def example() -> Step:
+    """A lookup that found nothing gave zeros."""
+    healthy = made()
+    return but(healthy, old_logprob=torch.zeros_like(healthy.tokens["old_logprob"]))
+
+
+def certain() -> Step:
+    """Some tokens were the only possible ones: all log-probabilities are 0 there."""
+    step = made()
+    streams = {name: step.tokens[name].clone() for name in ("sampler_logprob", "old_logprob", "new_logprob")}
+    for stream in streams.values():
+        stream[5] = 0.0
+    return but(step, **streams)
+
+
+RULE = Rule(
+    code="RAT001",
+    name="old-logprob-zero-filled",
+    kind="E",
+    needs=("policy_mask", "old_logprob", "new_logprob"),
+    taints=("policy",),
+    when=drawn,
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(certain,),
+)

@@ -1,0 +1,112 @@
+"""What is measured beside an update, for the doctor to judge: digests of weights, AdamW's own step."""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truing.clock import phase
+from truing.models.digest import quick_sum
+from truing.training.learner import Learner
+
+MOST = 8_000_000
+"""Weights that are summed at once, some 30 ms: all of an adapter, and another part of a full model each time."""
+
+LOOKED_AT = 4096
+"""Weights of an update that are computed a second time."""
+
+
+def spot(parameters: Mapping[str, Tensor], turn: int, most: int = MOST) -> dict[str, Tensor]:
+    """All weights, or where there are more, so many of them: the part whose turn it is.
+
+    Parts follow one another through all weights in the order of their names, and begin anew after the last.
+    """
+    total = sum(weight.numel() for weight in parameters.values())
+    if total <= most:
+        return dict(parameters)
+    start, place = turn % math.ceil(total / most) * most, 0
+    part: dict[str, Tensor] = {}
+    for name in sorted(parameters):
+        flat = parameters[name].detach().reshape(-1)
+        low, high = max(start - place, 0), min(start + most - place, len(flat))
+        if low < high:
+            part[name] = flat[low:high]
+        place += len(flat)
+    return part
+
+
+@contextmanager
+def update_facts(learner: Learner, turn: int) -> Iterator[dict[str, Any]]:
+    """Facts of the updates within the block: sums of weights before and after, and one update recomputed.
+
+    ``next`` is the sum of the part whose turn comes next: whoever changes it in between is seen.
+    """
+    facts: dict[str, Any] = {}
+    with phase("doctor"):
+        before = quick_sum(spot(learner.parameters, turn))
+    with _adam_again(learner, facts, turn):
+        yield facts
+    with phase("doctor"):
+        after = quick_sum(spot(learner.parameters, turn))
+        whole = sum(weight.numel() for weight in learner.parameters.values()) <= MOST
+        following = after if whole else quick_sum(spot(learner.parameters, turn + 1))
+    facts["weights"] = {"before": before, "after": after, "next": following}
+
+
+@contextmanager
+def _adam_again(learner: Learner, facts: dict[str, Any], turn: int) -> Iterator[None]:
+    """Compute some weights of the first update a second time, by AdamW's formula in float64."""
+    names = sorted(learner.parameters)
+    name = names[turn * 7919 % len(names)]
+    weight, kept = learner.parameters[name], {}
+
+    def keep(*_: object) -> None:
+        if not kept and weight.grad is not None:
+            state = learner.optimizer.state.get(weight, {})
+            kept["was"] = _first(weight)
+            kept["expected"] = _adam(learner, weight, state)
+
+    def compare(*_: object) -> None:
+        if "expected" in kept and "update" not in facts:
+            got, expected, was = _first(weight), kept["expected"], kept["was"]
+            step = float((expected - was).abs().max())
+            # what float32 rounds off a weight is no fault of the formula
+            rounding = float(torch.finfo(weight.dtype).eps * was.abs().max())
+            facts["update"] = {
+                "weight": name,
+                "largest": float((got - expected).abs().max()),
+                "step": step,
+                "rounding": rounding,
+            }
+
+    handles = [
+        learner.optimizer.register_step_pre_hook(keep),
+        learner.optimizer.register_step_post_hook(compare),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _first(weight: Tensor) -> Tensor:
+    """Some of a weight's entries, float64, on the CPU."""
+    return weight.detach().reshape(-1)[:LOOKED_AT].double().cpu().clone()
+
+
+def _adam(learner: Learner, weight: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+    """θ − lr (m̂ / (√v̂ + ε) + λ θ) by the recipe (https://arxiv.org/abs/1711.05101): [n] float64."""
+    cfg, rate = learner.optimizer_cfg, learner.optimizer.param_groups[0]["lr"]
+    assert weight.grad is not None
+    gradient, was = _first(weight.grad), _first(weight)
+    zero = torch.zeros_like(was)
+    first, second = (_first(state[key]) if key in state else zero for key in ("exp_avg", "exp_avg_sq"))
+    count = (float(state["step"]) if "step" in state else 0.0) + 1
+    first = cfg.beta1 * first + (1 - cfg.beta1) * gradient
+    second = cfg.beta2 * second + (1 - cfg.beta2) * gradient.square()
+    scaled = first / (1 - cfg.beta1**count) / ((second / (1 - cfg.beta2**count)).sqrt() + cfg.eps)
+    return was - rate * (scaled + cfg.weight_decay * was)

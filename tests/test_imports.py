@@ -32,10 +32,11 @@ MAY_IMPORT = {
     "rollout": "errors messages contract outcomes types rng clock config ops chat rewards sample envs",
     "checks": "errors messages contract outcomes types chat rewards sample envs rollout",
     "algos": "errors types config ops rollout",
+    "doctor": "errors contract outcomes types config record ops",
     "trackers": "errors config record",
     "training": (
         "errors contract outcomes types rng clock config record ops chat memory models rewards sample envs"
-        " rollout checks algos trackers"
+        " rollout checks algos doctor trackers"
     ),
     "display": "types",
     "api": "errors types config record chat models rewards envs rollout checks training display",
@@ -45,7 +46,7 @@ MAY_IMPORT = {
     "scorecard": "config",
     "verify": "errors config record training display api probes scorecard",
     "recipe_page": "config record envs",
-    "cli": "errors types clock config record models checks training api bench probes scorecard verify",
+    "cli": "errors types clock config record models checks doctor training api bench probes scorecard verify",
     "__main__": "cli",
 }
 """The product, from the bottom up."""

@@ -1,7 +1,7 @@
 """What a person sees while a run goes on."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -48,9 +48,16 @@ class Display:
         """What there is to say of the data and the template before the first step."""
         self.console.print(f"note: {text}", markup=False, soft_wrap=True)
 
-    def on_finding(self, text: str) -> None:
-        """What checks found before the first step, that is no reason not to begin."""
-        self.console.print(f"finding: {text}", markup=False, soft_wrap=True)
+    def on_finding(self, text: str, verdict: str = "", **_: Any) -> None:
+        """What checks found before the first step, or a rule in an update."""
+        style = "bold red" if verdict == "PROVEN" else "yellow" if verdict else None
+        self.console.print(f"finding: {text}", markup=False, soft_wrap=True, style=style)
+
+    def on_boundary(self, stage: str, step: int, lines: Sequence[tuple[str, str]]) -> None:
+        """The first updates in words, each line with the rules that guard it."""
+        self.console.print(f"  {stage} {step + 1} in words:", style="dim")
+        for text, codes in lines:
+            self.console.print(f"    {text}  [{codes}]", markup=False, soft_wrap=True, style="dim")
 
     def on_incident(self, what: str, text: str, stage: str = "", step: int = -1) -> None:
         """Something that somebody should hear of; of a traceback, its last line."""
@@ -66,7 +73,7 @@ class Display:
         if self.bar is not None:
             self.progress.update(self.bar, completed=to)
 
-    def on_resumed(self, stage: str, step: int) -> None:
+    def on_resumed(self, stage: str, step: int, **_: Any) -> None:
         """Where an interrupted run goes on."""
         self.console.print(f"resumed after {step} steps of {stage}")
 

@@ -13,6 +13,7 @@ TruingError                     exit code 2; the message says what, got, expecte
 │   └── NonFiniteError          a loss or gradient that is NaN or infinite
 ├── GateError                   a bound of the recipe at which the run is to end
 ├── GuardError                  rollbacks that did not help
+├── ProvenError                 an update of which a rule proved that it is wrong
 └── RecordError                 a run directory, a segment, a checkpoint, a full disk
 """
 
@@ -66,6 +67,10 @@ class GateError(TruingError):
 
 class GuardError(TruingError):
     """Raised where a stage stayed unstable through all its rollbacks; names the report."""
+
+
+class ProvenError(TruingError):
+    """Raised after an update of which a rule proved that it is wrong; no checkpoint has it."""
 
 
 class RecordError(TruingError):

@@ -11,12 +11,13 @@ import typer
 from rich.console import Console
 
 from truing.cli.bench import app as bench
-from truing.cli.check import check_recipe
+from truing.cli.check import check_target
 from truing.cli.eval import evaluate_target
 from truing.cli.export import export
 from truing.cli.models import app as models
 from truing.cli.probes import probes
 from truing.cli.profile import profile
+from truing.cli.rules import explain, rules
 from truing.cli.scorecard import show_scorecard
 from truing.cli.tokens import tokens
 from truing.cli.train import train
@@ -31,13 +32,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(train)
-app.command("check")(check_recipe)
+app.command("check")(check_target)
 app.command("verify")(verify_recipe)
 app.command("eval")(evaluate_target)
 app.command()(tokens)
 app.command("scorecard")(show_scorecard)
 app.command()(profile)
 app.command()(probes)
+app.command()(rules)
+app.command()(explain)
 app.command()(export)
 app.add_typer(models, name="models")
 app.add_typer(bench, name="bench")

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from transformers import AutoTokenizer
-
-from truing.errors import ModelError, RecordError
-from truing.record import RunReader, SampleRow, StepRow
+from truing.errors import RecordError
+from truing.record import SampleRow, StepRow
 from truing.types import MASKS, Excluded, Origin
 
 
@@ -31,22 +29,6 @@ def choose_sample(rows: Sequence[SampleRow], index: int) -> SampleRow:
     if not 0 <= index < len(rows):
         raise RecordError("the update holds no such sample", got=index, expected=f"0 to {len(rows) - 1}")
     return rows[index]
-
-
-def token_texts(reader: RunReader, ids: Sequence[int]) -> list[str]:
-    """The text of each id alone, by the tokenizer of run.json: a path, also within the run, or a hub id."""
-    run = reader.run()
-    if "tokenizer" not in run:
-        raise RecordError(f"run.json of {reader.run_dir} names no tokenizer", expected="a path or hub id")
-    within = reader.run_dir / run["tokenizer"]
-    source = within if within.exists() else run["tokenizer"]
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"cannot load the tokenizer of {reader.run_dir}", got=error, expected=source
-        ) from error
-    return [tokenizer.decode([i], clean_up_tokenization_spaces=False) for i in ids]
 
 
 def facts(step: StepRow, row: SampleRow) -> dict[str, Any]:

@@ -23,15 +23,16 @@ def tokens(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show each token of a sample: where it came from, whether it is trained, and its numbers."""
-    from truing.cli.one_sample import choose_sample, choose_step, facts, token_list, token_texts
+    from truing.cli.one_sample import choose_sample, choose_step, facts, token_list
     from truing.cli.xray import render
+    from truing.doctor.texts import run_texts
     from truing.record import RunReader
     from truing.record.lines import dump_json
 
     reader = RunReader(run)
     chosen = choose_step(reader.steps(), stage, step)
     row = choose_sample(reader.samples(chosen.stage, chosen.step), sample)
-    listed = token_list(row, token_texts(reader, row.sample.token_ids.tolist()))
+    listed = token_list(row, run_texts(run)(row.sample.token_ids.tolist()))
     if as_json:
         print(dump_json(facts(chosen, row) | {"step": chosen.step, "tokens": listed}).decode())
     else:

@@ -13,6 +13,7 @@ from truing.config.control import (
     KlConfig,
     ReferenceConfig,
 )
+from truing.config.doctor import DoctorConfig
 from truing.config.following import AlertsConfig, TrackConfig
 from truing.config.parts import (
     ChatConfig,
@@ -72,6 +73,7 @@ class Recipe(Part):
     """What to do where a stage becomes unstable; `false` ends the run at a loss that is not finite."""
     track: TrackConfig = TrackConfig()
     alerts: AlertsConfig = AlertsConfig()
+    doctor: DoctorConfig = DoctorConfig()
     checkpoint_every: Annotated[int, Field(ge=0)] = 0
     """Steps between checkpoints, of which a stage keeps the newest; 0 writes one at the end of each stage."""
 

@@ -1,5 +1,4 @@
-"""What the doctor looks at: an update as somebody's trainer made it, of which anything may be wrong or
-missing.
+"""What the doctor looks at: an update as somebody's trainer made it. Anything may be wrong or missing.
 
 A ``Step`` comes from a run's record, from the step just made, or from another trainer. Nothing in it is
 checked: that is what rules are for. What was not recorded is absent, and a rule that needs it is NOT
@@ -42,7 +41,7 @@ class Setup:
     kl_coef: float | None = None
     kl_where: str | None = None
     kl_estimator: str | None = None
-    kl_moves: bool = False  # whether the weight of the KL changes from step to step: then the step says it
+    entropy_coef: float | None = None
     gamma: float | None = None
     lam: float | None = None
     whiten: bool | None = None
@@ -65,6 +64,7 @@ class Row:
     rollout_id: str
     group_id: str
     task_id: str
+    family: str
     prompt_hash: str
     prompt_length: int
     turns: tuple[TurnSpan, ...]

@@ -127,6 +127,7 @@ def _row(index: int, prompt: int, length: int, reward: float) -> Row:
         rollout_id=f"s{index}",
         group_id=f"g{index // 4}",
         task_id=f"t{index // 4}",
+        family="sums",
         prompt_hash=f"p{index // 4}",
         prompt_length=prompt,
         turns=(turn,),

@@ -13,7 +13,7 @@ from truing.models.digest import quick_sum
 from truing.training.learner import Learner
 
 MOST = 8_000_000
-"""Weights that are summed at once, some 30 ms: all of an adapter, and another part of a full model each time."""
+"""Weights that are summed at once, some 30 ms: all of an adapter; of a full model another part each time."""
 
 LOOKED_AT = 4096
 """Weights of an update that are computed a second time."""

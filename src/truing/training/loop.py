@@ -1,6 +1,6 @@
 """A run from start to end: stages, evaluations, checkpoints, and a record of it all."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +9,13 @@ import torch
 
 from truing.clock import Clock, phase
 from truing.config import Recipe, safer
+from truing.doctor.boundary import boundary
+from truing.doctor.live import Live, stop_at, told
+from truing.doctor.texts import texts
 from truing.errors import GuardError, Unstable
 from truing.memory import watch_peak
 from truing.models.score import causal_model
-from truing.record import RunReader, RunWriter, set_aside
+from truing.record import RunReader, RunWriter, SampleRow, set_aside
 from truing.record.files import write_atomically
 from truing.training import checkpoint
 from truing.training.control import Control
@@ -27,7 +30,11 @@ from truing.training.session import Session
 from truing.training.source import Drawn, source
 from truing.training.step import train_step
 from truing.training.telling import Teller
-from truing.types import StepRecord
+from truing.training.witness import Looks, Witness
+from truing.types import Sample, StepRecord
+
+IN_WORDS = 2
+"""Updates of a stage whose first tokens are told in words."""
 
 
 class Loop:
@@ -42,6 +49,8 @@ class Loop:
         on_cuda = causal_model(session.policy).device.type == "cuda"
         self.clock = Clock(torch.cuda.synchronize) if on_cuda else Clock()
         self.control = Control.start(self.declared)
+        self.doctor = Live(self.declared, session.contract, session.loaded.tokenizer.bos_token_id)
+        self.looks = Looks(self.declared.doctor.budget)
         self.rollbacks = 0  # of the stage
         self.history: list[Mapping[str, float]] = []  # metrics of the stage's steps
 
@@ -95,6 +104,8 @@ class Loop:
         self.control = Control(**state.control) if state.control else Control.start(self.recipe)
         recorded = RunReader(self.out).steps()
         self.history = [row.metrics for row in recorded if row.stage == stage]
+        self.doctor.remember(recorded)
+        self.looks = Looks(self.declared.doctor.budget)
         learner = open_learner(self.session, stage, self.room, kept if kept.exists() else None)
         if self.recipe.guard and not kept.exists():
             self.save(learner, stage, 0)
@@ -135,6 +146,7 @@ class Loop:
         checkpoint.make_newest(self.checkpoints, state)
         self.writer.truncate_to(stage, to)
         self.history = self.history[:to]
+        self.doctor.remember(RunReader(self.out).steps())
         self.evaluations = evaluations_of(RunReader(self.out).events())
         learner.restore(self.checkpoints / state.name)
         self.clock.take()  # what was done in vain is no part of the next step
@@ -178,8 +190,15 @@ class Loop:
         watch_peak(causal_model(learner.model).device)
         with self.clock.running():
             drawn = self.draw(learner, stage, step)
-            with update_facts(learner, self.version(stage, step)) as found:
-                traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step))
+            turn = self.version(stage, step)
+            with update_facts(learner, turn) as found:
+
+                def look(learner: Learner, minibatch: Sequence[Sample]) -> None:
+                    with self.looks.timed():
+                        found.update(Witness(self.session, stage, turn)(learner, minibatch))
+
+                due = look if self.looks.due() else None
+                traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), due)
             with phase("record"):
                 record, label, rows = step_record(stage, step, learner, drawn, traces, self.clock, found)
                 self.writer.write_step(record, rows)
@@ -195,7 +214,20 @@ class Loop:
                 self.teller.tell("incident", what="held_back", stage=stage, step=step, text=trace.held_back)
         self.teller.budget(record)
         self.teller.loss(label, stage, step)
+        self.judge(record, rows)
         return record
+
+    def judge(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
+        """Have the doctor look at an update that is on record; a fault that is proven ends the run."""
+        with self.clock.running(), phase("doctor"):
+            seen, found = self.doctor.look(record, rows, self.recipe)
+        if record.step < IN_WORDS:
+            lines = boundary(seen, texts(self.session.loaded.tokenizer))
+            self.teller.tell("boundary", stage=record.stage, step=record.step, lines=lines)
+        for finding in found:
+            self.teller.tell("finding", **told(finding))
+        if self.declared.doctor.stop:
+            stop_at(found)
 
     def draw(self, learner: Learner, stage: str, step: int) -> Drawn:
         """What a step trains on. Where that fails, or somebody stops it, the steps before are kept."""
@@ -246,7 +278,8 @@ class Loop:
             before = self.recipe.stages[index - 1]
             end = checkpoint.State(before, self.recipe.stage(before).steps).name
             checkpoint.load_table(self.checkpoints / end, "trainable", self.session.parameters)
-        self.teller.tell("resumed", stage=state.stage, step=state.step)
+        suppress = self.declared.doctor.suppress
+        self.teller.tell("resumed", stage=state.stage, step=state.step, suppress=suppress)
         return state.stage, state.step
 
     def compared(self, learner: Learner) -> dict[str, Any]:

@@ -6,7 +6,7 @@ Algorithms do not appear here by name: they are functions in ``Algorithm``. Loss
 computed over the whole minibatch, so any number of micro-batches gives the gradient of one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -51,7 +51,13 @@ class Trace:
         return sum(micro.tokens for micro in self.micro_batches)
 
 
-def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, ...]) -> list[Trace]:
+Look = Callable[[Learner, Sequence[Sample]], None]
+"""Looks at the samples of the first update as they are trained on, before any weight moves."""
+
+
+def train_step(
+    learner: Learner, samples: Sequence[Sample], key: tuple[object, ...], look: Look | None = None
+) -> list[Trace]:
     """Update the policy on samples; one trace per inner step, each with its samples as trained on."""
     if why := too_little(samples, learner.setting):
         return [Trace(0, list(samples), held_back=why)]
@@ -65,6 +71,9 @@ def train_step(learner: Learner, samples: Sequence[Sample], key: tuple[object, .
     traces = []
     for inner_step, minibatch in enumerate(minibatches(samples, learner.setting.stage, key)):
         where = f"{'/'.join(map(str, key))}, inner step {inner_step}"
+        if look is not None and inner_step == 0:
+            with phase("doctor"):
+                look(learner, minibatch)
         trace = accumulate(learner, minibatch, inner_step, (*key, inner_step), where)
         traces.append(trace)
         trace.held_back = too_far(minibatch, trace.logprob, learner.setting, inner_step, where)

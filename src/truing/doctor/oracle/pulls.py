@@ -22,6 +22,16 @@ def expected_pull(step: Step) -> Tensor:
     return pull_N
 
 
+def entropy_weights(step: Step) -> Tensor:
+    """−∂L/∂H_t of the first minibatch: how hard the bonus pulls each token's entropy up, [N] float64."""
+    weight = step.numbers.get("weight/entropy", step.setup.entropy_coef or 0.0)
+    inner_N = torch.tensor([row.inner_step for row in step.rows])[step.row]
+    mask_N = step.tokens["policy_mask"] & (inner_N == 0)
+    if not weight or not mask_N.any():
+        return torch.zeros(len(step.row), dtype=torch.float64)
+    return weight * _share(step, mask_N, (inner_N == 0) & ~step.tokens["supervised_mask"])
+
+
 def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
     """The pull on the tokens of one minibatch; elsewhere it means nothing."""
     demonstrated_N = _stream(step, "supervised_mask").bool() & here_N

@@ -1,0 +1,37 @@
+"""`truing rules` and `truing explain`: what the doctor knows."""
+
+import json
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.table import Table
+
+
+def rules(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List every rule."""
+    from truing.doctor.rule import KINDS
+    from truing.doctor.rules import RULES
+
+    if as_json:
+        about = ("code", "name", "kind", "title", "needs", "taints")
+        print(json.dumps([{name: getattr(rule, name) for name in about} for rule in RULES.values()]))
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("code", "kind", "what it finds"):
+        table.add_column(column, no_wrap=column != "what it finds")
+    for code, rule in RULES.items():
+        table.add_row(code, rule.kind, rule.title)
+    console = Console(highlight=False)
+    console.print(table)
+    console.print("; ".join(f"{kind} {text}" for kind, text in KINDS.items()), style="dim")
+
+
+def explain(code: Annotated[str, typer.Argument(help="A rule's code, such as MSK001.")]) -> None:
+    """Show the page of a rule: what, why it is silent, how it is measured, look-alikes, the fix."""
+    from truing.doctor.examine import chosen
+    from truing.doctor.page import page
+
+    for rule in chosen(select=[code.upper()]):
+        Console(highlight=False).print(Markdown(page(rule)))

@@ -1,0 +1,68 @@
+"""A diagnosis for other programs: SARIF 2.1.0 (code scanning) and JUnit XML (CI)."""
+
+from typing import Any
+from xml.etree import ElementTree
+
+from truing.doctor.examine import Diagnosis
+from truing.doctor.rules import RULES
+from truing.doctor.verdict import FINDINGS, Verdict
+
+LEVELS = {Verdict.PROVEN: "error", Verdict.EVIDENCE: "error", Verdict.SUSPECT: "warning"}
+
+
+def sarif(diagnosis: Diagnosis, target: str) -> dict[str, Any]:
+    """Findings by https://docs.oasis-open.org/sarif/sarif/v2.1.0/, each with its place in the run."""
+    results = [
+        {
+            "ruleId": found.code,
+            "level": LEVELS.get(found.claim.verdict, "note"),
+            "message": {"text": f"{found.claim.verdict}: {found.claim.what} ({found.where})"},
+            "locations": [
+                {
+                    "physicalLocation": {"artifactLocation": {"uri": f"{target}/steps.jsonl"}},
+                    "logicalLocations": [{"fullyQualifiedName": found.where}],
+                }
+            ],
+            **_suppressions(each.suppressed),
+        }
+        for each in diagnosis.results()
+        for found in each.findings
+    ]
+    rules = [
+        {
+            "id": rule.code,
+            "name": rule.name,
+            "shortDescription": {"text": rule.title},
+            "help": {"text": rule.section("Fix")},
+        }
+        for rule in diagnosis.rules
+    ]
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": {"name": "truing", "rules": rules}}, "results": results}],
+    }
+
+
+def _suppressions(reason: str) -> dict[str, Any]:
+    """Why a finding is meant, where it is."""
+    return {"suppressions": [{"kind": "external", "justification": reason}]} if reason else {}
+
+
+def junit(diagnosis: Diagnosis, target: str) -> str:
+    """A test case per rule: failed where it found something, skipped where it could not look."""
+    results = diagnosis.results()
+    suite = ElementTree.Element("testsuite", name=f"truing check {target}", tests=str(len(results)))
+    failures = 0
+    for each in results:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=each.code[:3], name=f"{each.code} {RULES[each.code].name}"
+        )
+        if each.verdict in FINDINGS and not each.suppressed:
+            failures += 1
+            told = [f"{found.claim.verdict}: {found.claim.what} ({found.where})" for found in each.findings]
+            ElementTree.SubElement(case, "failure", message=told[0]).text = "\n".join(told)
+        elif each.verdict is Verdict.NOT_CHECKED or each.suppressed:
+            ElementTree.SubElement(case, "skipped", message=each.suppressed or "; ".join(each.missing))
+    suite.set("failures", str(failures))
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)

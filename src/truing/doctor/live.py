@@ -1,0 +1,74 @@
+"""The doctor beside a run: each update is judged once, right after it was recorded."""
+
+from collections.abc import Mapping, Sequence
+
+from truing.config import Recipe
+from truing.contract import SamplingContract
+from truing.doctor.evidence import Past, Step
+from truing.doctor.examine import Diagnosis, chosen
+from truing.doctor.ours import setup_of, step_of
+from truing.doctor.verdict import Finding, Verdict
+from truing.errors import ProvenError
+from truing.record import SampleRow, StepRow
+from truing.types import StepRecord
+
+
+class Live:
+    """What is remembered from update to update: numbers and facts of those before, and what was told."""
+
+    def __init__(self, recipe: Recipe, contract: SamplingContract, bos: int | None) -> None:
+        self.contract, self.bos = contract, bos
+        chosen(select=tuple(recipe.doctor.suppress))  # a code that is no rule's is refused now
+        self.diagnosis = Diagnosis(chosen(), recipe.doctor.suppress)
+        self.past: list[Past] = []
+        self.told: set[tuple[str, str]] = set()
+
+    def remember(self, rows: Sequence[StepRow]) -> None:
+        """Begin with what is on record, as a resumed or rolled-back run does."""
+        self.past = [Past(row.stage, row.step, row.metrics, row.facts) for row in rows]
+
+    def look(
+        self, record: StepRecord, rows: Sequence[SampleRow], recipe: Recipe
+    ) -> tuple[Step, list[Finding]]:
+        """Judge an update; what is found for the first time in its stage, the likeliest cause first."""
+        setup = setup_of(recipe, record.stage, self.contract, self.bos)
+        where = (record.stage, record.step)
+        step = step_of(*where, setup, rows, record.metrics, record.facts, tuple(self.past))
+        found = self.diagnosis.add(step)
+        self.past.append(Past(*where, record.metrics, record.facts))
+        new = [each for each in found if (each.code, record.stage) not in self.told]
+        self.told |= {(each.code, record.stage) for each in new}
+        return step, new
+
+
+def stop_at(findings: Sequence[Finding]) -> None:
+    """Raise where a finding is proven: nothing trains on after a bug."""
+    for found in findings:
+        if found.claim.verdict is Verdict.PROVEN:
+            raise ProvenError(
+                f"{found.code} {found.name}: {found.claim.what} ({found.where})",
+                got=found.claim.got or None,
+                expected=found.claim.expected or None,
+                remedy=f"`truing explain {found.code}` says why, and what to do; this update was made, and no"
+                f" checkpoint has it. If it is meant: [doctor.suppress] {found.code} = the reason",
+            )
+
+
+def told(found: Finding) -> Mapping[str, object]:
+    """A finding as an event has it."""
+    claim = found.claim
+    text = f"{claim.verdict} {found.code} {found.name}: {claim.what} ({found.where})"
+    return {
+        "code": found.code,
+        "name": found.name,
+        "verdict": str(claim.verdict),
+        "stage": found.stage,
+        "step": found.step,
+        "sample_id": found.sample_id,
+        "start": claim.start,
+        "end": claim.end,
+        "what": claim.what,
+        "got": claim.got,
+        "expected": claim.expected,
+        "text": text,
+    }

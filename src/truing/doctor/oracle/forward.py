@@ -1,0 +1,79 @@
+"""Log-probabilities once more: row by row, without padding or tree, the contract step by step."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from truing.contract import SamplingContract
+from truing.types import Sample
+
+Logits = Callable[[Tensor, Tensor], Tensor]
+"""Ids [T] and places [K] to the model's own logits [K, V]: what it says follows each place."""
+
+
+def plain_logprobs(logits: Logits, sample: Sample, wanted: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Log-probability and entropy of tokens under the contract that the sample was drawn by: two [K].
+
+    Args:
+        logits: of the policy, the reference, or whichever model is asked.
+        sample: whose tokens.
+        wanted: indices of K tokens, each at least 1.
+    """
+    logits_KV = logits(sample.token_ids, torch.tensor(wanted) - 1)
+    found = [_scored(logits_V, sample, t) for logits_V, t in zip(logits_KV, wanted, strict=True)]
+    return torch.stack([logprob for logprob, _ in found]), torch.stack([entropy for _, entropy in found])
+
+
+def _scored(logits_V: Tensor, sample: Sample, t: int) -> tuple[Tensor, Tensor]:
+    """Log-probability of token ``t``, and the entropy of what it was drawn from."""
+    logits_V = logits_V.to(torch.promote_types(logits_V.dtype, torch.float32))
+    before = next((turn.start for turn in sample.turns if turn.start <= t < turn.end), t)
+    scores_V = _by_contract(logits_V, sample.contract, sample.token_ids[before:t].tolist())
+    inside = _support(sample, t, len(logits_V))
+    if inside is None and sample.contract.temperature == 0:
+        inside = [int(scores_V.argmax())]
+    if inside is not None:
+        keep_V = torch.zeros(len(logits_V), dtype=torch.bool, device=logits_V.device)
+        keep_V[inside] = True
+        scores_V = torch.where(keep_V, scores_V, -math.inf)
+    logprob_V = torch.log_softmax(scores_V, dim=0)
+    possible_V = torch.isfinite(logprob_V.detach())
+    entropy = -(logprob_V[possible_V].exp() * logprob_V[possible_V]).sum()
+    return logprob_V[sample.token_ids[t]], entropy
+
+
+def _by_contract(logits_V: Tensor, contract: SamplingContract, said: Sequence[int]) -> Tensor:
+    """Penalties for what the turn has said so far, stops banned while it is short, temperature."""
+    change_V, scores_V = torch.zeros_like(logits_V), logits_V
+    for i in sorted(set(said)):
+        change_V[i] = contract.presence_penalty + contract.frequency_penalty * said.count(i)
+    if contract.repetition_penalty != 1 and said:
+        seen_V = torch.zeros(len(logits_V), dtype=torch.bool, device=logits_V.device)
+        seen_V[list(set(said))] = True
+        factor_V = torch.where(
+            logits_V > 0,
+            1 / contract.repetition_penalty,
+            contract.repetition_penalty * torch.ones_like(logits_V),
+        )
+        scores_V = torch.where(seen_V, logits_V * factor_V, logits_V)
+    scores_V = scores_V - change_V
+    if len(said) < contract.min_new_tokens and contract.stop_ids:
+        banned_V = torch.zeros(len(logits_V), dtype=torch.bool, device=logits_V.device)
+        banned_V[list(contract.stop_ids)] = True
+        scores_V = torch.where(banned_V, -math.inf, scores_V)
+    return scores_V / contract.temperature if contract.temperature > 0 else scores_V
+
+
+def _support(sample: Sample, t: int, vocabulary: int) -> list[int] | None:
+    """Ids that token ``t`` could have been; None for all."""
+    if sample.support is None:
+        return None
+    listed = sample.support.at(t).tolist()
+    if not listed:
+        return None
+    if listed[0] >= 0:
+        return listed
+    out = {-1 - i for i in listed}
+    return [i for i in range(vocabulary) if i not in out]

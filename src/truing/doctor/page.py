@@ -1,0 +1,63 @@
+"""The pages of the rules, from their modules: ``python -m truing.doctor.page docs/rules`` writes them all."""
+
+import inspect
+import sys
+from pathlib import Path
+
+from truing.doctor.rule import KINDS, SECTIONS, TAINTS, Rule
+from truing.doctor.rules import RULES
+
+HEAD = "<!-- Written by `python -m truing.doctor.page docs/rules`; change the rule's module instead. -->\n"
+
+
+def page(rule: Rule) -> str:
+    """A rule as Markdown."""
+    parts = [f"# {rule.code} {rule.name}", rule.title]
+    kind = f"{rule.kind}: {KINDS[rule.kind]}"
+    parts.append(
+        f"*Kind* {kind}. *Needs* {', '.join(rule.needs)}. *Taints* "
+        f"{'; '.join(TAINTS[taint] for taint in rule.taints)}."
+    )
+    for name in SECTIONS:
+        if name in ("References", "Fix"):
+            continue
+        parts.append(f"## {name}\n\n{rule.section(name)}")
+    parts.append(f"## An example that fires\n\n```python\n{inspect.getsource(rule.example).strip()}\n```")
+    for twin in rule.lookalikes:
+        parts.append(f"And one that must not:\n\n```python\n{inspect.getsource(twin).strip()}\n```")
+    parts.append(f"## Fix\n\n{rule.section('Fix')}")
+    parts.append(f"## References\n\n{rule.section('References')}")
+    return "\n\n".join(parts) + "\n"
+
+
+def index() -> str:
+    """All rules in a table."""
+    rows = [
+        f"| [{code}]({code}.md) | {rule.name} | {rule.kind} | {rule.title} |" for code, rule in RULES.items()
+    ]
+    kinds = "; ".join(f"{kind}: {text}" for kind, text in KINDS.items())
+    return "\n".join(
+        [
+            "# Rules",
+            "",
+            f"{len(RULES)} rules. {kinds}.",
+            "",
+            "| code | name | kind | what it finds |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def pages() -> dict[str, str]:
+    """Every file of the folder by its name."""
+    found = {f"{code}.md": HEAD + page(rule) for code, rule in RULES.items()}
+    return {"README.md": HEAD + index(), **found}
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")

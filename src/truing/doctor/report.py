@@ -1,0 +1,121 @@
+"""A diagnosis as a person reads it: what is wrong, with carets under the tokens, and what was ruled out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from truing.doctor.evidence import Step
+from truing.doctor.examine import Diagnosis, is_finding, ranked
+from truing.doctor.rule import TAINTS
+from truing.doctor.rules import RULES
+from truing.doctor.texts import Decode
+from truing.doctor.verdict import FINDINGS, Finding, Result, Verdict
+
+AROUND = 6
+"""Tokens that are shown on each side of what is meant, and of what is meant at most twice as many."""
+
+
+def with_excerpt(finding: Finding, step: Step, decode: Decode) -> Finding:
+    """The finding with the text around its place."""
+    claim = finding.claim
+    if claim.row is None or claim.end <= claim.start or "token_ids" not in step.tokens:
+        return finding
+    start = step.starts[claim.row]
+    low = max(0, claim.start - AROUND)
+    high = min(step.lengths[claim.row], min(claim.end, claim.start + 2 * AROUND) + AROUND)
+    ids = step.tokens["token_ids"][start + low : start + high].tolist()
+    meant = [claim.start <= low + i < claim.end for i in range(len(ids))]
+    return replace(finding, excerpt=tuple(zip(decode(ids), meant, strict=True)))
+
+
+def lines(diagnosis: Diagnosis, target: str) -> Iterator[tuple[str, str]]:
+    """Every line with its style, findings first."""
+    results = diagnosis.results()
+    firsts = ranked(each.findings[0] for each in results if each.findings and not each.suppressed)
+    for found in firsts:
+        yield from _finding(found, len(diagnosis.findings[found.code]), target)
+        yield "", ""
+    for each in results:
+        if each.findings and each.suppressed:
+            yield f"suppressed {each.code} ({len(each.findings)} updates): {each.suppressed}", "dim"
+    yield from _summary(results)
+
+
+def _finding(found: Finding, updates: int, target: str) -> Iterator[tuple[str, str]]:
+    claim, rule = found.claim, RULES[found.code]
+    strength = f" 10^{claim.log10_odds:.0f} : 1" if claim.log10_odds is not None else ""
+    style = {"PROVEN": "bold red", "EVIDENCE": "bold red", "SUSPECT": "yellow"}.get(
+        str(claim.verdict), "cyan"
+    )
+    again = f", and {updates - 1} more times" if updates > 1 else ""
+    yield f"{claim.verdict}{strength} {found.code} {found.name}  at {found.where}{again}", style
+    yield f"  {claim.what}", ""
+    for name, text in (("got", claim.got), ("expected", claim.expected)):
+        if text:
+            yield f"    {name:<9} {text}", ""
+    yield from carets(found.excerpt)
+    yield f"    {'fix':<9} {claim.remedy or rule.section('Fix')}", ""
+    if claim.verdict in FINDINGS:
+        tainted = "; ".join(TAINTS[taint] for taint in rule.taints)
+        yield f"    {'tainted':<9} from {found.stage} {found.step + 1} on: {tainted}", ""
+    look = (
+        f" · truing tokens {target} --stage {found.stage} --step {found.step + 1}" if found.sample_id else ""
+    )
+    yield f"    {'more':<9} truing explain {found.code}{look}", "dim"
+
+
+def carets(excerpt: Sequence[tuple[str, bool]]) -> Iterator[tuple[str, str]]:
+    """The text of tokens on one line, and below it a caret under each character that is meant."""
+    if not excerpt:
+        return
+    shown = [(_inert(text), meant) for text, meant in excerpt]
+    yield "    | " + "".join(text for text, _ in shown), ""
+    yield "    | " + "".join(("^" if meant else " ") * len(text) for text, meant in shown).rstrip(), "red"
+
+
+def _summary(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
+    clean = [each for each in results if each.verdict is Verdict.CLEAN]
+    unchecked = [each for each in results if each.verdict is Verdict.NOT_CHECKED]
+    found = sum(is_finding(each) for each in results)
+    yield (
+        f"{found} rules found something, {len(clean)} are clean, {len(unchecked)} were not checked",
+        "bold red" if found else "bold green",
+    )
+    if clean:
+        yield "clean: " + ", ".join(f"{each.code} ({each.steps})" for each in clean), "dim"
+    for each in unchecked:
+        yield f"not checked: {each.code} {RULES[each.code].name}: needs {'; '.join(each.missing)}", "dim"
+
+
+def facts(diagnosis: Diagnosis) -> dict[str, Any]:
+    """A diagnosis as JSON has it."""
+    results = diagnosis.results()
+    every = ranked(found for each in results for found in each.findings)
+    return {
+        "findings": [finding_facts(found, diagnosis.suppressed) for found in every],
+        "clean": {each.code: each.steps for each in results if each.verdict is Verdict.CLEAN},
+        "not_checked": {each.code: list(each.missing) for each in results if each.missing},
+    }
+
+
+def finding_facts(found: Finding, suppressed: Mapping[str, str] = {}) -> dict[str, Any]:
+    """A finding as JSON has it; ``update`` counts from 1, as the progress does."""
+    claim = asdict(found.claim)
+    del claim["row"], claim["likely"]
+    return {
+        "code": found.code,
+        "name": found.name,
+        "stage": found.stage,
+        "update": found.step + 1,
+        "sample_id": found.sample_id,
+        **claim,
+        "remedy": found.claim.remedy or RULES[found.code].section("Fix"),
+        "taints": list(RULES[found.code].taints),
+        "suppressed": suppressed.get(found.code, ""),
+        "excerpt": [list(each) for each in found.excerpt],
+    }
+
+
+def _inert(text: str) -> str:
+    """The text with line breaks, and all that a terminal might obey, escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,31 @@
+"""Text of single tokens, for reports."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from truing.errors import ModelError, RecordError
+from truing.record import RunReader
+
+Decode = Callable[[Sequence[int]], list[str]]
+"""Ids to the text of each alone, specials included."""
+
+
+def texts(tokenizer: Any) -> Decode:
+    """By a tokenizer of transformers."""
+    return lambda ids: [tokenizer.decode([i], clean_up_tokenization_spaces=False) for i in ids]
+
+
+def run_texts(run: Path) -> Decode:
+    """By the tokenizer of run.json: a path, also within the run, or a hub id."""
+    named = RunReader(run).run().get("tokenizer")
+    if named is None:
+        raise RecordError(f"run.json of {run} names no tokenizer", expected="a path or hub id")
+    within = run / named
+    source = within if within.exists() else named
+    try:
+        return texts(AutoTokenizer.from_pretrained(source))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot load the tokenizer of {run}", got=error, expected=source) from error

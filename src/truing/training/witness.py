@@ -1,0 +1,299 @@
+"""An independent look at some rows of an update before its weights move: what rules compare the trainer with.
+
+Nothing here changes a weight, a random number or the optimiser's state.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from truing.doctor.evidence import Step
+from truing.doctor.oracle.forward import Logits, plain_logprobs
+from truing.doctor.oracle.pulls import entropy_weights, expected_pull
+from truing.doctor.ours import setup_of, step_of
+from truing.models.digest import quick_sum
+from truing.models.forward import MicroBatch
+from truing.models.lora import training_mode, use_reference
+from truing.models.reference import AdapterReference, CopyReference, Reference
+from truing.models.score import causal_model, score
+from truing.outcomes import EndedBy, Status
+from truing.record import SampleRow
+from truing.training.collate import collate
+from truing.training.facts import spot
+from truing.training.learner import Learner
+from truing.training.session import Session
+from truing.training.step import Trace, backward, trained
+from truing.types import Sample
+
+TOKENS, ROWS = 512, 4
+"""Rows are looked at until they have so many tokens, at least two and at most so many."""
+
+
+class Looks:
+    """When a stage is looked at: at its first update, and then as often as its budget of time allows."""
+
+    def __init__(self, budget: float) -> None:
+        """``budget`` is the share of a stage's time, in [0, 1)."""
+        self.budget, self.began, self.spent, self.last = budget, time.perf_counter(), 0.0, 0.0
+
+    def due(self) -> bool:
+        """Whether another look, as long as the last one, is within the budget."""
+        elapsed = time.perf_counter() - self.began
+        return self.last == 0 or self.spent + self.last <= self.budget * elapsed
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """A look."""
+        since = time.perf_counter()
+        yield
+        self.last = time.perf_counter() - since
+        self.spent += self.last
+
+
+@dataclass(frozen=True, eq=False)
+class Witness:
+    """Looks at an update of a stage; ``turn`` decides which weights, where there are too many."""
+
+    session: Session
+    stage: str
+    turn: int
+
+    def __call__(self, learner: Learner, minibatch: Sequence[Sample]) -> dict[str, Any]:
+        """The facts that rules need and no record of the update holds."""
+        learner.model.eval()
+        try:
+            facts = self._facts(learner, minibatch, _chosen(minibatch))
+        finally:
+            training_mode(learner.model)
+            learner.optimizer.zero_grad(set_to_none=True)
+        return facts
+
+    def _facts(self, learner: Learner, minibatch: Sequence[Sample], rows: Sequence[Sample]) -> dict[str, Any]:
+        facts = self._weights(learner)
+        if not rows:
+            return facts
+        together, alone = _scores(learner, [rows]), _scores(learner, [[row] for row in rows])
+        apart = [(together[row.sample_id] - alone[row.sample_id])[trained(row)] for row in rows]
+        facts["null"] = {"logprob": _largest(apart)}
+        facts["plain"] = _plain_facts(learner, rows, together, alone)
+        if setup_of(self.session.recipe, self.stage).plain is not False:
+            facts["gradient"] = self._gradient(learner, minibatch, rows, together)
+        return facts
+
+    def _weights(self, learner: Learner) -> dict[str, Any]:
+        """Digests of what stands still, and one layer of the sampler's."""
+        facts: dict[str, Any] = {}
+        if learner.reference is not None:
+            found = quick_sum(learner.reference.weights())
+            facts["reference"] = {"digest": found, "declared": learner.reference.digest}
+        if self.session.recipe.lora and learner.algorithm.source == "rollouts":
+            facts["sync"] = _sync_facts(learner.model, self.session, self.turn)
+        return facts
+
+    def _gradient(
+        self,
+        learner: Learner,
+        minibatch: Sequence[Sample],
+        rows: Sequence[Sample],
+        logprobs: Mapping[str, Tensor],
+    ) -> dict[str, float]:
+        """The trainer's gradient of some rows beside that of a plain forward and the declared loss."""
+        step = self._step(learner, minibatch, logprobs)
+        chosen = spot(learner.parameters, self.turn)
+        plain = self._plain_gradient(learner, step, minibatch, rows, chosen)
+        theirs = self._trainer_gradient(learner, minibatch, [list(rows)], chosen)
+        apart = self._trainer_gradient(learner, minibatch, [[row] for row in rows], chosen)
+        norm = float(plain.norm())
+        return {
+            "rows": len(rows),
+            "norm": norm,
+            "scale": float(theirs.norm()) / norm if norm else float("nan"),
+            "cosine": float(torch.cosine_similarity(theirs, plain, dim=0)),
+            "relative": float((theirs - plain).norm()) / norm if norm else float("nan"),
+            "null": float((theirs - apart).norm()) / norm if norm else float("nan"),
+        }
+
+    def _step(self, learner: Learner, minibatch: Sequence[Sample], logprobs: Mapping[str, Tensor]) -> Step:
+        """The minibatch as the doctor sees it, with the log-probabilities of the rows that were looked at."""
+        setup = setup_of(self.session.recipe, self.stage, self.session.contract)
+        rows = [_bare(sample, logprobs.get(sample.sample_id)) for sample in minibatch]
+        now = learner.setting  # weights as they are in this step
+        numbers = {
+            "weight/kl": now.kl.coef,
+            "weight/entropy": now.entropy.coef,
+            "weight/supervised": now.bootstrap.coef if learner.algorithm.source == "rollouts" else 1.0,
+        }
+        return step_of(self.stage, 0, setup, rows, numbers, {}, ())
+
+    def _plain_gradient(
+        self,
+        learner: Learner,
+        step: Step,
+        minibatch: Sequence[Sample],
+        rows: Sequence[Sample],
+        chosen: Mapping[str, Tensor],
+    ) -> Tensor:
+        """The gradient of what the declared loss comes to, by a plain forward and backward of each row."""
+        pulls, bonus = expected_pull(step), entropy_weights(step)
+        place = {sample.sample_id: i for i, sample in enumerate(minibatch)}
+        for row in rows:
+            start = step.starts[place[row.sample_id]]
+            pull_T, bonus_T = (each[start : start + len(row)] for each in (pulls, bonus))
+            wanted = ((pull_T != 0) | (bonus_T != 0)).nonzero()[:, 0].tolist()
+            if wanted:
+                logprob_K, entropy_K = plain_logprobs(_plain(learner.model), row, wanted)
+                weights = (each[wanted].to(logprob_K) for each in (pull_T, bonus_T))
+                loss = -sum(((w * x).sum() for w, x in zip(weights, (logprob_K, entropy_K), strict=True)))
+                loss.backward()
+        return _taken(learner, self.turn, chosen)
+
+    def _trainer_gradient(
+        self,
+        learner: Learner,
+        minibatch: Sequence[Sample],
+        parts: Sequence[list[Sample]],
+        chosen: Mapping[str, Tensor],
+    ) -> Tensor:
+        """The gradient of the same rows as the trainer computes it, part by part; the critic's term aside."""
+        terms = [term for term in learner.algorithm.terms(learner.setting) if term.name != "value"]
+        divided = [(term, term.denominator(minibatch)) for term in terms]
+        for part in parts:
+            micro = MicroBatch(part, sum(map(len, part)))
+            backward(learner, micro, divided, Trace(0, part), "the doctor's look")
+        return _taken(learner, self.turn, chosen)
+
+
+def _chosen(minibatch: Sequence[Sample]) -> list[Sample]:
+    """Rows to look at: those that pull first, each time others."""
+    scored = [sample for sample in minibatch if trained(sample).any()]
+    pulling = [row for row in scored if bool((row.advantage.nan_to_num() != 0).any())]
+    rows: list[Sample] = []
+    for row in [*pulling, *(row for row in scored if row not in pulling)]:
+        if len(rows) >= 2 and (len(rows) == ROWS or sum(map(len, rows)) + len(row) > TOKENS):
+            break
+        rows.append(row)
+    return rows
+
+
+@torch.no_grad()
+def _scores(learner: Learner, parts: Iterable[Sequence[Sample]]) -> dict[str, Tensor]:
+    """The trainer's own log-probabilities, part by part: [T] by sample."""
+    found = {}
+    for part in parts:
+        batch = collate(part)
+        logprob_BT = score(learner.model, batch, trained(batch)).logprob.cpu()
+        found |= {row.sample_id: logprob_BT[b, : len(row)] for b, row in enumerate(part)}
+    return found
+
+
+@torch.no_grad()
+def _plain_facts(
+    learner: Learner, rows: Sequence[Sample], together: Mapping[str, Tensor], alone: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    """The largest difference of each to a plain forward, nats, and at which token it is."""
+    largest: dict[str, float] = {}
+    where: dict[str, tuple[str, int]] = {}
+    tokens = 0
+    for row in rows:
+        wanted = trained(row).nonzero()[:, 0]
+        plain_K = plain_logprobs(_plain(learner.model), row, wanted.tolist())[0].cpu()
+        tokens += len(wanted)
+        compared = {"trainer": together[row.sample_id], "alone": alone[row.sample_id]}
+        said = {name: (stream[wanted], plain_K) for name, stream in compared.items()}
+        said["sampler"] = row.sampler_logprob[wanted], plain_K
+        if learner.reference is not None:
+            theirs_K = _plain_reference(learner.reference, row, wanted.tolist())
+            said["reference"] = row.ref_logprob[wanted], theirs_K
+        for name, (got_K, expected_K) in said.items():
+            apart_K = (got_K - expected_K).abs()
+            if apart_K.isnan().all():
+                continue  # nobody sampled a demonstration
+            worst = int(apart_K.nan_to_num(-1.0).argmax())
+            if name not in largest or float(apart_K[worst]) > largest[name]:
+                largest[name] = float(apart_K[worst])
+                where[name] = row.sample_id, int(wanted[worst])
+    device = causal_model(learner.model).device.type
+    return {"tokens": tokens, "rows": len(rows), "device": device, **largest, "where": where}
+
+
+def _plain_reference(reference: Reference, row: Sample, wanted: Sequence[int]) -> Tensor:
+    """The same of the reference: [K]."""
+    if isinstance(reference, AdapterReference):
+        with use_reference(reference.policy):
+            return plain_logprobs(_plain(reference.policy), row, wanted)[0].cpu()
+    assert isinstance(reference, CopyReference)
+    return plain_logprobs(_plain(reference.policy), row, wanted)[0].cpu()
+
+
+def _plain(model: nn.Module) -> Logits:
+    """The model's own forward, of one row."""
+    causal = causal_model(model)
+
+    def logits(ids: Tensor, places: Tensor) -> Tensor:
+        input_ids, kept = (each.to(causal.device) for each in (ids[None], places))
+        return causal(input_ids=input_ids, logits_to_keep=kept, use_cache=False).logits[0]
+
+    return logits
+
+
+def _taken(learner: Learner, turn: int, chosen: Mapping[str, Tensor]) -> Tensor:
+    """The gradient of the chosen weights as one vector, float64; then there is none."""
+    gradients = {
+        name: torch.zeros_like(weight) if weight.grad is None else weight.grad
+        for name, weight in learner.parameters.items()
+    }
+    flat = torch.cat([spot(gradients, turn)[name].reshape(-1).double().cpu() for name in chosen])
+    learner.optimizer.zero_grad(set_to_none=True)
+    return flat
+
+
+def _sync_facts(policy: nn.Module, session: Session, turn: int) -> dict[str, Any]:
+    """One layer of the sampler beside base + adapter, and how many other weights are not the policy's own."""
+    layers = {
+        name: module for name, module in causal_model(policy).named_modules() if hasattr(module, "lora_A")
+    }
+    name = sorted(layers)[turn % len(layers)]
+    layer: Any = layers[name]
+    lora = session.recipe.lora
+    assert lora
+    down, up = (part["default"].weight.detach().double() for part in (layer.lora_A, layer.lora_B))
+    base = layer.get_base_layer().weight.detach()
+    expected = base.double() + lora.alpha / lora.rank * (up @ down)
+    got = session.sampler.model.get_submodule(name).weight.detach()
+    return {
+        "layer": name,
+        "largest": float((got.double() - expected).abs().max()),
+        "scale": float(expected.abs().max()),
+        "eps": torch.finfo(got.dtype).eps,
+    }
+
+
+def _bare(sample: Sample, logprob: Tensor | None) -> SampleRow:
+    """A row of which nothing but its tokens is known."""
+    absent = torch.full((len(sample),), torch.nan)
+    new = absent if logprob is None else torch.where(trained(sample), logprob, torch.nan)
+    return SampleRow(
+        sample=sample,
+        new_logprob=new,
+        entropy=absent,
+        raw_entropy=absent,
+        pull=absent,
+        inner_step=0,
+        text="",
+        status=Status.DONE,
+        reward_parts={},
+        messages=(),
+        outcome={},
+        ended_by=EndedBy.WORLD,
+        error="",
+    )
+
+
+def _largest(differences: Sequence[Tensor]) -> float:
+    """The largest absolute value of all; 0 of none."""
+    return max((float(each.abs().max()) for each in differences if len(each)), default=0.0)

@@ -39,7 +39,7 @@ MAY_IMPORT = {
         " rollout checks algos doctor trackers"
     ),
     "display": "types",
-    "api": "errors types config record chat models rewards envs rollout checks training display",
+    "api": "errors types config record chat models rewards envs rollout checks doctor training display",
     "__init__": "messages types rewards envs api",
     "bench": "errors messages contract outcomes types memory models rewards sample training api",
     "probes": "errors messages outcomes types config ops models rewards envs training",

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from truing.chat import make_chat
@@ -11,6 +12,8 @@ from truing.checks import Report
 from truing.checks import check as check_scene
 from truing.config import Recipe, load_recipe, resolve
 from truing.display import Display
+from truing.doctor.examine import Diagnosis
+from truing.doctor.postmortem import post_mortem
 from truing.envs import env_keys, make_env
 from truing.envs.base import Env
 from truing.envs.tools import Tool
@@ -21,6 +24,7 @@ from truing.record import RunReader
 from truing.rewards import RewardFn, Rewards
 from truing.rollout.collect import Scene
 from truing.training.evaluate import Evaluation
+from truing.training.preflight import chance, short
 from truing.training.recording import check_judged
 from truing.training.restore import restore_weights
 from truing.training.result import Result
@@ -75,6 +79,22 @@ def check(
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     contract = recipe.sampling.contract(loaded.stop_ids)
     return check_scene(Scene(chat, env, contract, recipe.episode, loaded.context_length))
+
+
+def preflight(
+    recipe: AnyRecipe,
+    *,
+    tools: Sequence[Tool] | None = None,
+    env: Env | None = None,
+    watch: Watch = lambda kind, facts: None,
+) -> Diagnosis:
+    """Two updates of each stage on few tasks, rewarded by chance, judged by every rule; nothing is kept."""
+    recipe, env = _scenery(recipe, None, tools, env)
+    if getattr(recipe.grpo, "advantage_per", "episode") == "episode":
+        env = judged(env, {"chance": (chance, 1.0)})
+    with TemporaryDirectory() as folder:
+        run(short(recipe), env, Path(folder) / "run", watch=watch)
+        return post_mortem(Path(folder) / "run")
 
 
 def evaluate(

@@ -1,8 +1,9 @@
 """`truing check`: whether a recipe can be trained on, or what is wrong with a run."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,6 +17,7 @@ def check_target(
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in env.train=100")] = None,
     select: Annotated[str, typer.Option(help="Rules or families, such as MSK,RAT001.")] = "",
     ignore: Annotated[str, typer.Option(help="Rules or families to leave out.")] = "",
+    static: Annotated[bool, typer.Option("--static", help="Of a recipe, train nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
     as_sarif: Annotated[bool, typer.Option("--sarif", help="Print SARIF, of a run.")] = False,
     as_junit: Annotated[bool, typer.Option("--junit", help="Print JUnit XML, of a run.")] = False,
@@ -31,23 +33,43 @@ def check_target(
     elif form in ("sarif", "junit"):
         raise RecipeError(f"--{form} is of a run", got=target, expected="a run directory")
     else:
-        found = _recipe(target, overrides or [], form)
+        found = _recipe(target, overrides or [], form, static)
     if found:
         raise typer.Exit(1)
 
 
-def _recipe(path: Path, overrides: list[str], form: str) -> bool:
-    """Check an environment and a chat template; whether anything was found."""
+def _recipe(path: Path, overrides: list[str], form: str, static: bool) -> bool:
+    """Check environment and template, then two updates of each stage; whether anything was found."""
     resolved = load_recipe(path, overrides)
-    from truing.api import check
+    from truing.api import check, preflight
     from truing.checks import facts
+    from truing.doctor.examine import is_finding
+    from truing.doctor.report import facts as rule_facts
+    from truing.doctor.report import lines
 
+    console = Console(highlight=False)
     report = check(resolved)
+    if form == "text":
+        console.print(str(report), markup=False, soft_wrap=True)
+    # a recipe whose tasks cannot be used is not trained on either
+    diagnosis = None if static or report.findings else preflight(resolved, watch=_told)
     if form == "json":
-        print(json.dumps({"recipe": resolved.name} | facts(report), ensure_ascii=False))
-    else:
-        Console(highlight=False).print(str(report), markup=False, soft_wrap=True)
-    return bool(report.findings)
+        told = {} if diagnosis is None else {"rules": rule_facts(diagnosis)}
+        print(json.dumps({"recipe": resolved.name} | facts(report) | told, ensure_ascii=False))
+    elif diagnosis is not None:
+        for text, style in lines(diagnosis, "RUN"):
+            console.print(text, style=style or None, markup=False, soft_wrap=True)
+    return bool(report.findings) or any(map(is_finding, diagnosis.results() if diagnosis else []))
+
+
+def _told(kind: str, facts: Mapping[str, Any]) -> None:
+    """Where the short run is, and its first tokens in words."""
+    console = Console(stderr=True, highlight=False)
+    if kind == "stage":
+        console.print(f"{facts['steps']} updates of {facts['stage']} …", markup=False)
+    if kind == "boundary" and facts["step"] == 0:
+        for text, codes in facts["lines"]:
+            console.print(f"  {text}  [{codes}]", markup=False, soft_wrap=True, style="dim")
 
 
 def _run(run: Path, select: list[str], ignore: list[str], form: str) -> bool:

@@ -209,6 +209,9 @@ def _keep(trace: Trace, samples: Sequence[Sample], scores: Scores, parts: dict[s
     for name, stream_BT in streams.items():
         for b, sample in enumerate(samples):
             values = stream_BT[b, : len(sample)].cpu()
-            getattr(trace, name)[sample.sample_id] = torch.where(trained(sample), values, torch.nan)
+            known = trained(sample)
+            if name == "pull":  # where it must not be, it is to be seen
+                known = known | (values != 0)
+            getattr(trace, name)[sample.sample_id] = torch.where(known, values, torch.nan)
     for name, value in parts.items():
         trace.loss[name] = trace.loss.get(name, 0.0) + value.item()

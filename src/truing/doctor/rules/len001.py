@@ -1,0 +1,154 @@
+"""LEN001: Answers have collapsed in length.
+
+What: Over the last five updates attempts have less than a third of the tokens that they had over the first
+three of the stage, and the reward has not risen.
+
+Why it is silent: Short answers are fast, cheap and well behaved. Every number per token looks fine, for
+there are few tokens left to disagree about.
+
+How it is measured: Mean tokens of an attempt, all its samples together, over the stage's first three
+updates and its last five, which do not overlap. The same of the mean reward; it has risen if it did by more
+than single updates differ within those windows.
+
+Healthy look-alikes: A learner that finds out how to be brief earns more for it, or as much where nearly all
+groups are all right already. A template that writes the past anew cuts attempts into shorter samples:
+attempts are counted, and not samples. Another stage begins anew.
+
+Fix: Read a few of the short answers. Where they are empty, see LEN004; where they give up early, see what a
+wrong answer costs beside a long one: penalties for length, and losses that divide by it.
+
+References: https://arxiv.org/abs/2503.20783, https://arxiv.org/abs/2503.14476
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, past
+from truing.doctor.rule import Rule, drawn
+from truing.doctor.verdict import Claim, Verdict
+
+FIRST, LAST = 3, 5
+"""Updates at the beginning of a stage, and at its end, that are averaged."""
+
+THIRD = 1 / 3
+"""Of what it was."""
+
+MOSTLY = 0.5
+"""Of all groups: then there is little left to rise to."""
+
+
+class Ends(NamedTuple):
+    """The mean of a number at the beginning of a stage and at its end; NaN where it is not known."""
+
+    first: float
+    last: float
+    spread: float  # deviation of single updates from the mean of their window
+
+    @property
+    def rose(self) -> bool:
+        """Whether it rose by more than single updates differ."""
+        return self.last - self.first > self.spread
+
+
+class Measured(NamedTuple):
+    """How lengths and rewards began, and where they are."""
+
+    length: Ends
+    reward: Ends
+    right: float  # share of groups that are all right by now
+
+
+def measure(step: Step) -> Measured:
+    """Both ends of the stage so far."""
+    told = history(step)
+    length = [_tokens(numbers) for numbers in told]
+    reward = [numbers.get("reward/mean", math.nan) for numbers in told]
+    return Measured(ends(length), ends(reward), right_by_now(told))
+
+
+def history(step: Step) -> list[Mapping[str, float]]:
+    """The numbers of every update of the stage, this one the last."""
+    return [*(past.numbers for past in step.of_stage), step.numbers]
+
+
+def ends(values: Sequence[float]) -> Ends:
+    """First and last window of what is known; NaN where they would overlap."""
+    known = [value for value in values if not math.isnan(value)]
+    if len(known) < FIRST + LAST:
+        return Ends(math.nan, math.nan, math.nan)
+    windows = known[:FIRST], known[-LAST:]
+    first, last = (math.fsum(window) / len(window) for window in windows)
+    squares = [(x - mean) ** 2 for window, mean in zip(windows, (first, last), strict=True) for x in window]
+    return Ends(first, last, math.sqrt(math.fsum(squares) / (len(squares) - 2)))
+
+
+def right_by_now(told: Sequence[Mapping[str, float]]) -> float:
+    """Share of groups that are all right, over the last window; 0 where nobody tells."""
+    shares = [numbers.get("group/all_right_share", 0.0) for numbers in told[-LAST:]]
+    return math.fsum(shares) / len(shares)
+
+
+def _tokens(numbers: Mapping[str, float]) -> float:
+    """Mean tokens of an attempt: of a sample, times the samples of an attempt."""
+    return numbers.get("length/mean", math.nan) * (1 + numbers.get("turns/restarts_mean", 0.0))
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Brief is fine where it pays."""
+    length, reward = found.length, found.reward
+    if not length.last < THIRD * length.first or reward.rose or found.right >= MOSTLY:
+        return
+    known = not math.isnan(reward.last)
+    yield Claim(
+        Verdict.SUSPECT if known else Verdict.CANNOT_TELL,
+        f"attempts have {length.last:.3g} tokens over the last {LAST} updates, {length.first:.3g} over the"
+        f" first {FIRST} of the stage",
+        got=f"mean reward {reward.last:.3g}, at first {reward.first:.3g}" if known else "no reward is known",
+        expected="a reward that rises as answers get shorter",
+        remedy=""
+        if known
+        else "record the mean reward of each update: brief answers are fine where they pay",
+    )
+
+
+def _collapsed(reward: float, **also: float) -> Step:
+    lengths = (90.0, 96.0, 87.0, 70.0, 30.0, 14.0, 9.0, 8.0, 8.0)
+    rewards = (0.30, 0.34, 0.29, 0.3, 0.3, *(reward + x for x in (0.01, -0.01, 0.0, 0.01)))
+    told = [
+        past(i, length_mean=length, reward_mean=paid, **also)
+        for i, (length, paid) in enumerate(zip(lengths, rewards, strict=True))
+    ]
+    now = {"length/mean": 8.0, "reward/mean": reward}
+    now |= {name.replace("_", "/", 1): value for name, value in also.items()}
+    return but(made(), past=told, numbers=now)
+
+
+def example() -> Step:
+    """From ninety tokens to eight, at the same reward."""
+    return _collapsed(0.31)
+
+
+def brief_and_right() -> Step:
+    """Shorter answers, and better ones."""
+    return _collapsed(0.9)
+
+
+def right_from_the_start() -> Step:
+    """Nearly everything was right already, and long answers cost something."""
+    return _collapsed(0.3, group_all_right_share=0.9)
+
+
+RULE = Rule(
+    code="LEN001",
+    name="length-collapse",
+    kind="S",
+    needs=("numbers.length/mean",),
+    taints=("policy",),
+    when=drawn,
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(brief_and_right, right_from_the_start),
+)

@@ -1,0 +1,103 @@
+"""LEN002: Entropy has collapsed.
+
+What: Over the last five updates the entropy of what is drawn is less than a tenth of what it was over the
+first three of the stage.
+
+Why it is silent: A policy that always says the same has no spread in its groups, so advantages, losses and
+gradients are 0, as they are in a run that is done.
+
+How it is measured: The mean of −log-probability of drawn tokens over the stage's first three updates and
+its last five, beside the mean reward over the same. There is no healthy value of entropy for all models: an
+instruct model may begin at 0.3 nats.
+
+Healthy look-alikes: Entropy is spent on reward. Where the reward rose, or nearly all groups are all right,
+converged and collapsed look alike, and the rule says that it cannot tell.
+
+Fix: Look for what makes the policy sharper without telling it what is right: too high a learning rate, a
+bonus for entropy with the wrong sign, a clip that lets only likely tokens grow, groups that are all alike.
+
+References: https://arxiv.org/abs/2505.22617, https://arxiv.org/abs/2503.14476
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, past
+from truing.doctor.rule import Rule, drawn
+from truing.doctor.rules.len001 import FIRST, LAST, MOSTLY, Ends, ends, history, right_by_now
+from truing.doctor.verdict import Claim, Verdict
+
+TENTH = 0.1
+"""Of what it was."""
+
+
+class Measured(NamedTuple):
+    """How entropy and reward began, and where they are."""
+
+    entropy: Ends
+    reward: Ends
+    right: float  # share of groups that are all right by now
+
+
+def measure(step: Step) -> Measured:
+    """Both ends of the stage so far."""
+    told = history(step)
+    names = ("entropy/drawn", "reward/mean")
+    return Measured(
+        *(ends([numbers.get(name, math.nan) for numbers in told]) for name in names), right_by_now(told)
+    )
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Spent on reward, or lost."""
+    entropy, reward = found.entropy, found.reward
+    if not entropy.last < TENTH * entropy.first:
+        return
+    unpaid = not math.isnan(reward.last) and not reward.rose and found.right < MOSTLY
+    yield Claim(
+        Verdict.SUSPECT if unpaid else Verdict.CANNOT_TELL,
+        f"entropy is {entropy.last:.2g} nats per token over the last {LAST} updates, {entropy.first:.2g} over"
+        f" the first {FIRST} of the stage",
+        got=f"mean reward {reward.last:.3g}, at first {reward.first:.3g}",
+        expected="a reward that rose" if unpaid else "converged, or collapsed: both look like this",
+        remedy=""
+        if unpaid
+        else "go on from here at temperature 1 on other tasks: what has converged earns there"
+        " too, and what has collapsed says the same to all of them",
+    )
+
+
+def _narrow(entropy: float, reward: float) -> Step:
+    entropies = (0.35, 0.36, 0.33, 0.2, 0.1, *(entropy,) * 4)
+    rewards = (0.30, 0.34, 0.29, 0.3, 0.3, *(reward + x for x in (0.01, -0.01, 0.0, 0.01)))
+    told = [
+        past(i, entropy_drawn=nats, reward_mean=paid)
+        for i, (nats, paid) in enumerate(zip(entropies, rewards, strict=True))
+    ]
+    return but(made(), past=told, numbers={"entropy/drawn": entropy, "reward/mean": reward})
+
+
+def example() -> Step:
+    """A hundredth of the entropy is left, and the reward is what it was."""
+    return _narrow(0.004, 0.31)
+
+
+def low_from_the_start() -> Step:
+    """An instruct model at a third of a nat, which learns, and spends half of it."""
+    return _narrow(0.15, 0.8)
+
+
+RULE = Rule(
+    code="LEN002",
+    name="entropy-collapse",
+    kind="S",
+    needs=("numbers.entropy/drawn",),
+    taints=("policy",),
+    when=drawn,
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(low_from_the_start,),
+)

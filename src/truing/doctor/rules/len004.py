@@ -1,0 +1,135 @@
+"""LEN004: Answers are a stop token and nothing else.
+
+What: Nine of ten turns of an update consist of one token, a stop.
+
+Why it is silent: There is an answer for every prompt, and each has a reward. All of them are alike, so
+groups have no spread and the loss is 0. If it is so from the first update, no curve ever falls.
+
+How it is measured: Turns with a sampled token are counted, and those of them whose only token is a stop id.
+Where the record has both, the entropy of the model's own output at these places is set beside that of what
+was drawn from.
+
+Healthy look-alikes: One-word answers, which have a stop behind the word. Tasks where silence is right: then
+it earns more than nothing, and no attempt of the update earns more.
+
+Fix: Ask which of the two it is. If the model's own output gives the stop most of the mass, look at what
+silence earns beside a wrong answer. If it does not, something between model and sampler does: a penalty
+that counts the prompt, a template that has the answer end before it begins, a minimum of tokens with the
+wrong sign.
+
+References: https://github.com/OpenRLHF/OpenRLHF/issues/985, docs/templates.md
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import STOP, but, made
+from truing.doctor.rule import Rule, drawn
+from truing.doctor.verdict import Claim, Verdict
+from truing.types import Origin
+
+MOST = 0.9
+"""Of all turns."""
+
+ENOUGH = 8
+"""Turns; of fewer nothing is said."""
+
+
+class Measured(NamedTuple):
+    """Turns, those that only stop, what these earn, and how sure the model was there."""
+
+    turns: int
+    empty: int
+    earned: float  # mean reward of attempts with such a turn
+    best: float  # reward of the update
+    entropy: float  # nats, of what was drawn from, at these places; NaN where it is not recorded
+    raw_entropy: float  # nats, of the model's own output
+    row: int  # the first with such a turn
+    at: int
+
+
+def measure(step: Step) -> Measured:
+    """Count turns whose only token is a stop."""
+    sampled_N = step.tokens["origin"] == Origin.SAMPLED
+    stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
+    turns, found, earned = 0, list[tuple[int, int]](), dict[str, float]()
+    for index, row, part in step.slices():
+        for turn in row.turns:
+            first = part.start + turn.start
+            said = turn.end - turn.start
+            if said < 1 or not sampled_N[first : first + said].any():
+                continue
+            turns += 1
+            if said == 1 and stop_N[first]:
+                found.append((index, turn.start))
+                earned[row.rollout_id] = row.reward
+    rewards = [row.reward for row in step.rows if math.isfinite(row.reward)]
+    paid = [reward for reward in earned.values() if math.isfinite(reward)]
+    at = torch.tensor([step.starts[row] + place for row, place in found], dtype=torch.int64)
+    return Measured(
+        turns,
+        len(found),
+        math.fsum(paid) / len(paid) if paid else math.nan,
+        max(rewards, default=math.nan),
+        *(_mean(step, name, at) for name in ("entropy", "raw_entropy")),
+        *(found[0] if found else (0, 0)),
+    )
+
+
+def _mean(step: Step, name: str, at: torch.Tensor) -> float:
+    """The mean of a stream over some tokens, NaN where it is not known."""
+    values = step.tokens[name][at] if name in step.tokens else torch.empty(0)
+    return float(values[~values.isnan()].double().mean())
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Silence is an answer where it pays."""
+    pays = found.earned > 0 and found.earned >= found.best
+    if found.turns < ENOUGH or found.empty < MOST * found.turns or pays:
+        return
+    told = f"nats there: {found.raw_entropy:.2g} of the model, {found.entropy:.2g} of what was drawn from"
+    yield Claim(
+        Verdict.SUSPECT,
+        f"{found.empty} of {found.turns} turns are a stop token and nothing else",
+        got="" if math.isnan(found.entropy + found.raw_entropy) else told,
+        expected="answers",
+        row=found.row,
+        start=found.at,
+        end=found.at + 1,
+        likely=2,
+    )
+
+
+def example() -> Step:
+    """Everybody stops at once, and nobody earns anything."""
+    return made(answers=(1,) * 8, rewards=(0.0,) * 8)
+
+
+def silence_is_right() -> Step:
+    """Nothing was to be said, and saying nothing earns all there is."""
+    return made(answers=(1,) * 8, rewards=(1.0,) * 8)
+
+
+def one_word() -> Step:
+    """One token and its stop."""
+    step = made(answers=(2,) * 8, rewards=(0.0,) * 8)
+    ids = step.tokens["token_ids"].masked_fill(step.place == 5, STOP)
+    return but(step, token_ids=ids)
+
+
+RULE = Rule(
+    code="LEN004",
+    name="only-a-stop",
+    kind="S",
+    needs=("token_ids", "origin", "row.turns", "row.reward", "setup.stop_ids"),
+    taints=("policy",),
+    when=lambda step: drawn(step) and step.setup.stop_ids != (),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(silence_is_right, one_word),
+)

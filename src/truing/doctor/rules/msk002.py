@@ -1,0 +1,200 @@
+"""MSK002: The mask of the policy loss is not the declared one.
+
+What: A sampled token that the declared mask policy keeps is not under the policy loss, or one that it drops
+is.
+
+Why it is silent: The loss, its gradient and the reward all look right with any mask that is not empty. What
+is left out is never learned, and what is kept by mistake is learned by nobody's wish.
+
+How it is measured: Origin, scaffolding and turns are read from the record, and a second implementation says
+for each sampled token whether "sampled", "no_structure" or "action" keeps it. The recorded mask is compared
+token by token. What was not sampled is MSK001's.
+
+Healthy look-alikes: A whole row without a trained token, where the record says why: its attempt failed, was
+left out, earned too little for rejection sampling, or was cut under a gate that masks cut attempts. Half of
+a row is never left out for these. A turn behind forced tokens under "action", scaffolding under
+"no_structure".
+
+Fix: Compute the mask once, where rows are joined, from where tokens came from, and hand it through
+unchanged. Look for a second mask that somebody multiplies in: by ids, by padding, by length.
+
+References: docs/agents.md, https://arxiv.org/abs/1506.02438
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, pulled
+from truing.doctor.places import Places, places
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+from truing.outcomes import FinishReason
+from truing.types import Excluded, Origin, TurnSpan
+
+
+class Measured(NamedTuple):
+    """Where the mask differs from the declared one."""
+
+    missing: Places  # kept by declaration, and not under the loss
+    extra: Places  # dropped by declaration, and under the loss
+    policy: str
+    reasons: str  # that the record gives for what is missing
+
+
+def measure(step: Step) -> Measured:
+    """Compare the recorded mask with the declared one, on sampled tokens."""
+    mask_N, sampled_N = step.tokens["policy_mask"], step.tokens["origin"] == Origin.SAMPLED
+    wanted_N = declared(step)
+    missing_N = wanted_N & ~mask_N & ~left_out(step)
+    extra_N = mask_N & sampled_N & ~wanted_N
+    looked_at = int(sampled_N.sum())
+    found = places(step, missing_N, looked_at), places(step, extra_N, looked_at)
+    said = step.tokens["excluded"][missing_N].unique().tolist() if "excluded" in step.tokens else []
+    reasons = ", ".join(Excluded(each).name for each in said)
+    return Measured(*found, step.setup.mask or "", reasons)
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """The declared policy says of each token whether it is trained."""
+    told = f" (the record says {found.reasons})" if found.reasons else ""
+    for where, what in (
+        (found.missing, f"{found.missing.tokens} tokens are not under the policy loss, and should be{told}"),
+        (found.extra, f"{found.extra.tokens} tokens are under the policy loss, and should not be"),
+    ):
+        if where:
+            yield Claim(
+                Verdict.PROVEN,
+                f"{what}: the declared mask is {found.policy!r}",
+                got=str(where),
+                expected=f"the mask {found.policy!r} at all {where.looked_at} sampled tokens",
+                row=where.row,
+                start=where.start,
+                end=where.end,
+                likely=1.5,
+            )
+
+
+def declared(step: Step) -> Tensor:
+    """Which tokens the declared mask policy keeps, whatever became of their attempt: [N] bool."""
+    keeps_N = step.tokens["origin"] == Origin.SAMPLED
+    if step.setup.mask == "no_structure":
+        return keeps_N & ~step.tokens["structure"]
+    if step.setup.mask == "action":
+        return keeps_N & ~_begun_for_it(step)
+    return keeps_N
+
+
+def _begun_for_it(step: Step) -> Tensor:
+    """Tokens of turns that came right behind forced ones: [N] bool."""
+    begun_N = torch.zeros(len(step.row), dtype=torch.bool)
+    forced_N = step.tokens["origin"] == Origin.FORCED
+    for _, row, part in step.slices():
+        before = part.start
+        for turn in row.turns:
+            first, last = part.start + turn.start, part.start + turn.end
+            begun_N[first:last] = bool(forced_N[before:first].any())
+            before = last
+    return begun_N
+
+
+def left_out(step: Step) -> Tensor:
+    """Tokens of rows that no policy loss reads, and may leave alone: [N] bool."""
+    reasons_N = step.tokens.get("excluded")
+    cut = {row.rollout_id for row in step.rows if row.truncated or row.status == "truncated"}
+    may_be_cut = step.setup.truncated in ("mask", None)
+    out_N = torch.zeros(len(step.row), dtype=torch.bool)
+    for _, row, part in step.slices():
+        if step.tokens["policy_mask"][part].any():
+            continue
+        if reasons_N is None or not row.kept:
+            out_N[part] = True
+            continue
+        out_N[part] = reasons_N[part] == Excluded.NOT_KEPT
+        if may_be_cut and row.rollout_id in cut:
+            out_N[part] |= reasons_N[part] == Excluded.CUT
+    return out_N
+
+
+def masked(step: Step, off_N: Tensor, why: Excluded) -> Step:
+    """The step with some tokens out of the policy loss, and all its other numbers as they are then."""
+    was_N = step.tokens["policy_mask"]
+    now_N = was_N & ~off_N
+    return pulled(
+        but(
+            step,
+            policy_mask=now_N,
+            excluded=torch.where(was_N & off_N, why, step.tokens["excluded"]).to(torch.uint8),
+            advantage=step.tokens["advantage"].masked_fill(~now_N, torch.nan),
+        )
+    )
+
+
+def example() -> Step:
+    """Somebody's mask begins two tokens late."""
+    healthy = made()
+    return masked(healthy, (healthy.place >= 4) & (healthy.place < 6), Excluded.STRUCTURE)
+
+
+def without_structure() -> Step:
+    """Scaffolding is declared to be left out."""
+    step = made(setup={"mask": "no_structure"})
+    structure_N = step.place == 4
+    return masked(but(step, structure=structure_N), structure_N, Excluded.STRUCTURE)
+
+
+def some_begun() -> Step:
+    """Every second attempt begins with a forced token; the mask is "sampled"."""
+    step = made(prompt=5, rewards=(1.0, 0.0, 0.0, 1.0) * 2)
+    odd_N, last_N = step.row % 2 == 1, step.place == 4
+    origin_N = torch.where(odd_N & last_N, Origin.FORCED, step.tokens["origin"]).to(torch.uint8)
+    keep_N = odd_N | ~last_N
+    rows = []
+    for index, row in enumerate(step.rows):
+        prompt, end = (5, step.lengths[index]) if index % 2 else (4, step.lengths[index] - 1)
+        told = f"{row.prompt_hash}{' and a forced token' * (index % 2)}"
+        turn = replace(row.turns[0], start=prompt, end=end)
+        rows.append(replace(row, prompt_length=prompt, turns=(turn,), prompt_hash=told))
+    tokens = {name: stream[keep_N] for name, stream in {**step.tokens, "origin": origin_N}.items()}
+    return replace(step, rows=rows, lengths=[row.turns[0].end for row in rows], tokens=tokens)
+
+
+def begun_with_forced_tokens() -> Step:
+    """Every second attempt was begun for the policy, and "action" leaves its turn out."""
+    step = but(some_begun(), setup={"mask": "action"})
+    return masked(step, step.row % 2 == 1, Excluded.FORCED_ACTION)
+
+
+def cut_ones_masked() -> Step:
+    """Attempts that were cut are declared to teach nothing."""
+    step = made(setup={"truncated": "mask"})
+    ids_N = step.tokens["token_ids"].clone()
+    ids_N[(step.row == 1) & (step.place == step.lengths[1] - 1)] = 30
+    span = TurnSpan(4, step.lengths[1], FinishReason.LENGTH, 0, "a")
+    cut = {"truncated": True, "status": "truncated", "turns": (span,)}
+    return masked(but(step, token_ids=ids_N, rows={1: cut}), step.row == 1, Excluded.CUT)
+
+
+def a_group_left_out() -> Step:
+    """A group is on record only."""
+    step = made(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
+    rows = {index: {"kept": False, "inner_step": -1} for index in range(4)}
+    return masked(but(step, rows=rows), step.row < 4, Excluded.NOT_KEPT)
+
+
+RULE = Rule(
+    code="MSK002",
+    name="mask-not-as-declared",
+    kind="E",
+    needs=("origin", "policy_mask", "setup.mask"),
+    taints=("policy",),
+    when=lambda step: step.setup.mask != "no_structure" or "structure" in step.tokens,
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(without_structure, some_begun, begun_with_forced_tokens, cut_ones_masked, a_group_left_out),
+)

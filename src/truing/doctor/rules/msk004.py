@@ -1,0 +1,122 @@
+"""MSK004: The token that ends a turn is not trained.
+
+What: A turn ended because the policy drew a stop token. Other tokens of the turn are under the policy loss,
+and the stop is not.
+
+Why it is silent: One token in a hundred is missing. Loss and reward look as ever, but nothing rewards an
+ending, and nothing punishes one: answers drift to the limit, and the limit gets the blame.
+
+How it is measured: Of each turn that ended in a stop, the last id is looked up among the stop ids. Where it
+was sampled, and other tokens of the turn are under the loss, it must be too.
+
+Healthy look-alikes: A turn of which nothing is trained. A stop that a grammar forced: nobody chose it.
+Scaffolding, under a mask that leaves it out. A turn that was cut has no stop. A sampler with stop strings
+ends without a stop id: it is only asked about where no turn has one.
+
+Fix: Build masks from lengths and origins, never from `ids != pad`: where the pad id is the stop id, that
+comparison takes every stop away. Let the sampler hand out the stop token with the others.
+
+References: https://github.com/huggingface/trl/pull/6357, https://github.com/huggingface/trl/issues/1623
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made
+from truing.doctor.places import Places, places
+from truing.doctor.rule import Rule
+from truing.doctor.rules.msk002 import masked
+from truing.doctor.verdict import Claim, Verdict
+from truing.outcomes import FinishReason
+from truing.types import Excluded, Origin
+
+STOPPED = (FinishReason.STOP, FinishReason.TOOL)
+"""A turn that ends in a call ends with a stop token too."""
+
+
+class Measured(NamedTuple):
+    """Stops that are left out, and turns that stopped without one."""
+
+    untrained: Places
+    stopped: int  # turns that say they stopped, and were sampled
+    without: int  # the part of them whose last id is no stop id
+
+
+def measure(step: Step) -> Measured:
+    """Look at the last token of each turn that stopped."""
+    mask_N, sampled_N = step.tokens["policy_mask"], step.tokens["origin"] == Origin.SAMPLED
+    wrong_N = torch.zeros(len(step.row), dtype=torch.bool)
+    structure_N = step.tokens.get("structure", wrong_N)
+    stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
+    stopped = without = 0
+    for _, row, part in step.slices():
+        for turn in row.turns:
+            last = part.start + turn.end - 1
+            if turn.finish_reason not in STOPPED or turn.end <= turn.start or not sampled_N[last]:
+                continue
+            stopped += 1
+            without += not stop_N[last]
+            trained = bool(mask_N[part.start + turn.start : last].any())
+            wrong_N[last] = bool(stop_N[last]) and trained and not mask_N[last] and not structure_N[last]
+    return Measured(places(step, wrong_N, stopped), stopped, without)
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """A stop was drawn like any other token."""
+    if found.untrained:
+        yield Claim(
+            Verdict.PROVEN,
+            f"{found.untrained.tokens} of {found.stopped} turns end in a stop token that is not trained,"
+            " while the rest of the turn is",
+            got=str(found.untrained),
+            expected="the stop under the loss, like the tokens before it",
+            row=found.untrained.row,
+            start=found.untrained.start,
+            end=found.untrained.end,
+            likely=3,
+        )
+    if found.stopped and found.without == found.stopped:
+        yield Claim(
+            Verdict.SUSPECT,
+            f"all {found.stopped} turns say that they stopped, and none has a stop token to be trained",
+            expected="a stop id at the end of a turn, unless the sampler ends at stop strings",
+            remedy="see whether the sampler leaves the stop token out of what it returns",
+        )
+
+
+def example() -> Step:
+    """The pad id is the stop id, and the mask leaves pads out."""
+    healthy = made()
+    lengths_N = torch.tensor(healthy.lengths)[healthy.row]
+    return masked(healthy, healthy.place == lengths_N - 1, Excluded.STRUCTURE)
+
+
+def forced_by_a_grammar() -> Step:
+    """The grammar left the stop alone: it is no choice, and is not trained."""
+    healthy = made()
+    lengths_N = torch.tensor(healthy.lengths)[healthy.row]
+    last_N = healthy.place == lengths_N - 1
+    origin_N = torch.where(last_N, Origin.FORCED, healthy.tokens["origin"]).to(torch.uint8)
+    off = {
+        name: healthy.tokens[name].masked_fill(last_N, torch.nan)
+        for name in ("sampler_logprob", "old_logprob", "new_logprob")
+    }
+    kl_mask_N = healthy.tokens["kl_mask"] & ~last_N
+    return masked(but(healthy, origin=origin_N, kl_mask=kl_mask_N, **off), last_N, Excluded.NOT_SAMPLED)
+
+
+RULE = Rule(
+    code="MSK004",
+    name="stop-not-trained",
+    kind="E",
+    needs=("token_ids", "origin", "policy_mask", "row.turns", "setup.stop_ids"),
+    taints=("policy",),
+    when=lambda step: step.setup.stop_ids != (),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(forced_by_a_grammar,),
+)

@@ -1,0 +1,127 @@
+"""MSK005: Tokens behind the end of a turn are trained.
+
+What: Within a turn, tokens that come after its first stop token are under the loss.
+
+Why it is silent: What follows a stop is padding, or what a sampler drew because nobody stopped it. The
+reward is that of the answer in front; the tokens behind it get the same advantage and water every mean
+down. Where pads count, all answers are as long as the longest.
+
+How it is measured: In each turn the first stop id is looked up. No token behind it, as far as the turn goes
+on without a word of anybody else, may be under the policy loss.
+
+Healthy look-alikes: An agent's row has several turns, and a stop id ends each. A stop id in the prompt or
+in a tool's answer. The stop itself is trained. Before `min_new_tokens` there is none to be drawn.
+
+Fix: Cut each answer behind its first stop before rows are joined, and take lengths from the sampler and not
+from the width of a padded batch.
+
+References: https://github.com/bingreeky/MemGen/pull/33, https://github.com/huggingface/trl/issues/2892
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import STOP, but, made, pulled
+from truing.doctor.places import Places, places
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+from truing.outcomes import FinishReason
+from truing.types import Excluded, Origin, TurnSpan
+
+OTHERS = torch.tensor([Origin.PROMPT, Origin.TEMPLATE, Origin.TOOL])
+"""Who speaks between two turns."""
+
+
+class Measured(NamedTuple):
+    """Tokens behind a stop."""
+
+    policy: Places
+    supervised: Places
+    same: float  # share of all these that repeat the stop's own id
+
+
+def measure(step: Step) -> Measured:
+    """Tokens under a loss behind the first stop of their turn."""
+    ids_N, tokens = step.tokens["token_ids"], step.tokens
+    behind_N = torch.zeros(len(step.row), dtype=torch.bool)
+    again_N = behind_N.clone()
+    stop_N = torch.isin(ids_N, torch.tensor(step.setup.stop_ids or ()))
+    others_N = torch.isin(tokens["origin"].long(), OTHERS) if "origin" in tokens else behind_N.clone()
+    for _, row, part in step.slices():
+        for turn in row.turns:
+            first, end = part.start + turn.start, part.start + turn.end
+            stops = stop_N[first:end].nonzero()[:, 0]
+            if not len(stops):
+                continue
+            after = first + int(stops[0]) + 1
+            breaks = others_N[after:end].nonzero()[:, 0]
+            until = after + int(breaks[0]) if len(breaks) else end
+            behind_N[after:until] = True
+            again_N[after:until] = ids_N[after:until] == ids_N[after - 1]
+    policy_N = behind_N & tokens["policy_mask"]
+    supervised_N = behind_N & tokens["supervised_mask"] if "supervised_mask" in tokens else ~(behind_N | True)
+    found_N = policy_N | supervised_N
+    same = float(again_N[found_N].double().mean()) if found_N.any() else 0.0
+    return Measured(places(step, policy_N), places(step, supervised_N), same)
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Nothing is drawn behind a stop; what a demonstration means by one, nobody knows."""
+    told = f", {found.same:.0%} of them the stop again" if found.same else ""
+    for where, loss, verdict in (
+        (found.policy, "policy", Verdict.PROVEN),
+        (found.supervised, "supervised", Verdict.SUSPECT),
+    ):
+        if where:
+            yield Claim(
+                verdict,
+                f"the {loss} loss reads {where.tokens} tokens behind the stop of their turn{told}",
+                got=str(where),
+                expected="nothing behind the first stop of a turn",
+                row=where.row,
+                start=where.start,
+                end=where.end,
+                likely=3,
+            )
+
+
+def example() -> Step:
+    """Two answers are padded to the longest with their stop, and the pads are taken for tokens."""
+    healthy = made(answers=(5, 5, 5, 5, 5, 5, 5, 5))
+    ids = healthy.tokens["token_ids"].clone()
+    ids[((healthy.row == 1) | (healthy.row == 5)) & (healthy.place >= 6)] = STOP
+    return but(healthy, token_ids=ids)
+
+
+def two_turns() -> Step:
+    """Every attempt speaks twice, a tool answers in between, and a stop ends each turn."""
+    step = made(answers=(9,) * 8)
+    tool_N, template_N = step.place == 7, step.place == 8
+    between_N = tool_N | template_N
+    ids_N = step.tokens["token_ids"].clone()
+    ids_N[(step.place == 6) | template_N] = STOP  # that of the template is nobody's
+    origin_N = step.tokens["origin"].masked_fill(tool_N, Origin.TOOL).masked_fill(template_N, Origin.TEMPLATE)
+    turns = (TurnSpan(4, 7, FinishReason.TOOL, 0, "a"), TurnSpan(9, 13, FinishReason.STOP, 0, "a"))
+    numbers = ("sampler_logprob", "old_logprob", "new_logprob", "advantage")
+    streams = {name: step.tokens[name].masked_fill(between_N, torch.nan) for name in numbers}
+    streams |= {name: step.tokens[name] & ~between_N for name in ("policy_mask", "kl_mask")}
+    streams["excluded"] = step.tokens["excluded"].masked_fill(between_N, Excluded.NOT_SAMPLED)
+    rows = {index: {"turns": turns} for index in range(8)}
+    return pulled(but(step, rows=rows, token_ids=ids_N, origin=origin_N, **streams))
+
+
+RULE = Rule(
+    code="MSK005",
+    name="trained-after-stop",
+    kind="E",
+    needs=("token_ids", "policy_mask", "row.turns", "setup.stop_ids"),
+    taints=("sft", "policy"),
+    when=lambda step: step.setup.stop_ids != (),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(two_turns,),
+)

@@ -1,0 +1,124 @@
+"""MSK007: Demonstrations are pulled at otherwise than a cross-entropy does.
+
+What: In supervised fine-tuning, or rejection sampling, the gradient of the loss by each token's
+log-probability is not the same for all demonstrated tokens and 0 everywhere else.
+
+Why it is silent: The loss falls with any mask and any weight. A mask that is one token off, a mean over
+padded sequences, or a sum over micro-batches of unequal size still learns something, only not what was
+declared.
+
+How it is measured: The cross-entropy is a mean over demonstrated tokens. Its gradient by each of their
+log-probabilities is −1 ÷ their number, over the whole update, and 0 for all others. The recorded gradient
+is compared with that, token by token.
+
+Healthy look-alikes: Answers that were not good enough for rejection sampling are in the batch, and not
+pulled. Long demonstrations weigh more than short ones: the mean is over tokens. The learning rate is not in
+it.
+
+Fix: Divide by the demonstrated tokens of the whole update, counted before it is split. Shift logits and
+labels by one, once, in one place.
+
+References: https://huggingface.co/blog/gradient_accumulation, docs/notation.md
+"""
+
+import torch
+
+from truing.doctor.evidence import Setup, Step
+from truing.doctor.made import GRPO, but, made
+from truing.doctor.oracle.pulls import expected_pull
+from truing.doctor.rule import Rule
+from truing.doctor.rules.msk003 import judge, measure
+from truing.outcomes import FinishReason
+from truing.types import Excluded, Origin, TurnSpan
+
+SFT = Setup(
+    algo="sft",
+    mask="sampled",
+    inner_steps=1,
+    reference_moves=False,
+    dropout=False,
+    stop_ids=GRPO.stop_ids,
+    bos_id=GRPO.bos_id,
+    max_new_tokens=GRPO.max_new_tokens,
+    learning_rate=GRPO.learning_rate,
+)
+
+
+def shown() -> Step:
+    """A healthy step of supervised fine-tuning: the answers of ``made`` as demonstrations."""
+    drawn = made()
+    demo_N = drawn.tokens["policy_mask"]
+    rows = {
+        index: {
+            "group_id": f"g{index}",
+            "turns": (TurnSpan(row.prompt_length, drawn.lengths[index], FinishReason.DEMO, 0, ""),),
+            "reward": float("nan"),
+            "reward_parts": {},
+        }
+        for index, row in enumerate(drawn.rows)
+    }
+    step = but(
+        drawn,
+        rows=rows,
+        without=("sampler_logprob", "old_logprob", "advantage", "pull"),
+        setup={name: getattr(SFT, name) for name in SFT.__dataclass_fields__},
+        origin=torch.where(demo_N, Origin.DEMO, drawn.tokens["origin"]).to(torch.uint8),
+        excluded=torch.full_like(drawn.tokens["excluded"], Excluded.NOT_SAMPLED),
+        policy_mask=torch.zeros_like(demo_N),
+        kl_mask=torch.zeros_like(demo_N),
+        supervised_mask=demo_N,
+    )
+    return but(step, pull=expected_pull(step).float().masked_fill(~demo_N, torch.nan))
+
+
+def example() -> Step:
+    """Each sequence counts the same, and the mean over tokens was declared."""
+    healthy = shown()
+    demo_N = healthy.tokens["supervised_mask"]
+    own_N = torch.bincount(healthy.row[demo_N]).double()[healthy.row]
+    pull_N = (1 / (own_N * len(healthy.rows))).masked_fill(~demo_N, torch.nan)
+    return but(healthy, pull=pull_N.float())
+
+
+def some_too_bad() -> Step:
+    """Rejection sampling: half of the answers are in the batch, and under no loss."""
+    step = shown()
+    bad_N = step.row >= 4
+    origin_N = torch.where(
+        bad_N & step.tokens["supervised_mask"], Origin.SAMPLED, step.tokens["origin"].long()
+    )
+    left_N = origin_N == Origin.SAMPLED
+    rows = {
+        index: {
+            "reward": float(index < 4),
+            "turns": (TurnSpan(row.prompt_length, step.lengths[index], FinishReason.STOP, 0, "a"),),
+        }
+        for index, row in enumerate(step.rows)
+    }
+    step = but(
+        step,
+        rows=rows,
+        setup={"algo": "rft"},
+        origin=origin_N.to(torch.uint8),
+        excluded=torch.where(left_N, Excluded.NOT_KEPT, Excluded.NOT_SAMPLED).to(torch.uint8),
+        supervised_mask=step.tokens["supervised_mask"] & ~bad_N,
+    )
+    return but(step, pull=expected_pull(step).float().masked_fill(~step.tokens["supervised_mask"], torch.nan))
+
+
+RULE = Rule(
+    code="MSK007",
+    name="supervised-gradient-not-as-declared",
+    kind="M",
+    needs=("pull", "supervised_mask"),
+    taints=("sft",),
+    when=lambda step: (
+        step.setup.algo in ("sft", "rft")
+        and step.setup.aggregation in ("token_mean", None)
+        and "grad/norm" in step.numbers
+    ),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(shown, some_too_bad),
+)

@@ -1,0 +1,142 @@
+"""MSK008: Demonstrations do not teach how to stop.
+
+What: The stop at the end of a demonstrated turn is not under the supervised loss, or the demonstration has
+none.
+
+Why it is silent: The loss falls as it should, for one token in many is missing. Only in sampling does the
+policy talk on to the limit; then the limit is raised, or the reward is given a penalty for length.
+
+How it is measured: Of each demonstrated turn that is trained, the last token is looked up among the stop
+ids of the sampler. It must be one of them, and be trained. A stop that stands right behind the turn as part
+of the template counts as one that is not trained.
+
+Healthy look-alikes: Rejection sampling may keep an answer that was cut: it has no stop. A grammar may have
+forced the stop of a kept answer. A single demonstration that was cut to fit is only suspect.
+
+Fix: Let the demonstrated ids be those that the policy would draw, its stop among them. Where stop ids of
+template and sampler differ, name the template's in the sampler's.
+
+References: https://github.com/huggingface/trl/issues/1623, https://github.com/verl-project/verl/issues/535
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but
+from truing.doctor.oracle.pulls import expected_pull
+from truing.doctor.places import Places, places
+from truing.doctor.rule import Rule
+from truing.doctor.rules.msk007 import shown
+from truing.doctor.verdict import Claim, Verdict
+from truing.outcomes import FinishReason
+from truing.types import Origin, TurnSpan
+
+VARIED = 3
+"""So many lengths: what is cut to a limit has one, of the turn or of the row."""
+
+
+class Measured(NamedTuple):
+    """Demonstrated turns, and how they end."""
+
+    untrained: Places  # stops that are there and not trained
+    endless: Places  # last tokens of turns without a stop
+    turns: int
+    lengths: int  # different lengths of the endless turns, or of their rows, whichever is less
+
+
+def measure(step: Step) -> Measured:
+    """Look at the end of each turn that is trained and was not cut."""
+    origin_N, trained_N = step.tokens["origin"], step.tokens["supervised_mask"]
+    stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
+    untrained_N = torch.zeros(len(step.row), dtype=torch.bool)
+    endless_N = untrained_N.clone()
+    turns, of_turns, of_rows = 0, set[int](), set[int]()
+    for _, row, part in step.slices():
+        for turn in row.turns:
+            first, last = part.start + turn.start, part.start + turn.end - 1
+            cut = turn.finish_reason is FinishReason.LENGTH or (row.truncated and turn is row.turns[-1])
+            if cut or origin_N[last] != Origin.DEMO or not trained_N[first : last + 1].any():
+                continue
+            turns += 1
+            if stop_N[last]:
+                untrained_N[last] = not trained_N[last]
+            elif last + 1 < part.stop and stop_N[last + 1]:
+                untrained_N[last + 1] = not trained_N[last + 1]
+            else:
+                endless_N[last] = True
+                of_turns.add(turn.end - turn.start)
+                of_rows.add(part.stop - part.start)
+    lengths = min(len(of_turns), len(of_rows))
+    return Measured(places(step, untrained_N, turns), places(step, endless_N, turns), turns, lengths)
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """A stop that is there must be trained; turns without any may have been cut."""
+    if found.untrained:
+        yield _claim(
+            Verdict.PROVEN,
+            f"{found.untrained.tokens} of {found.turns} demonstrated turns end in a stop that is not trained",
+            found.untrained,
+        )
+    if found.endless:
+        every = found.endless.tokens == found.turns and found.lengths >= VARIED
+        yield _claim(
+            Verdict.PROVEN if every else Verdict.SUSPECT,
+            f"{found.endless.tokens} of {found.turns} demonstrated turns have no stop at their end",
+            found.endless,
+        )
+
+
+def _claim(verdict: Verdict, what: str, where: Places) -> Claim:
+    return Claim(
+        verdict,
+        what,
+        got=str(where),
+        expected="one of the sampler's stop ids, trained like the tokens before it",
+        row=where.row,
+        start=where.start,
+        end=where.end,
+        likely=3,
+    )
+
+
+def _pulled(step: Step) -> Step:
+    pull_N = expected_pull(step).float()
+    return but(step, pull=pull_N.masked_fill(~step.tokens["supervised_mask"], torch.nan))
+
+
+def example() -> Step:
+    """Labels are −100 wherever the id is the pad's, which is the stop's too."""
+    healthy = shown()
+    stops_N = torch.isin(healthy.tokens["token_ids"], torch.tensor(healthy.setup.stop_ids or ()))
+    return _pulled(but(healthy, supervised_mask=healthy.tokens["supervised_mask"] & ~stops_N))
+
+
+def a_cut_one_kept() -> Step:
+    """Rejection sampling kept an answer that was cut at the limit."""
+    step = shown()
+    ids_N = step.tokens["token_ids"].clone()
+    ids_N[step.starts[2] + step.lengths[2] - 1] = 31
+    cut = {
+        "truncated": True,
+        "status": "truncated",
+        "turns": (TurnSpan(4, step.lengths[2], FinishReason.LENGTH, 0, "a"),),
+    }
+    return but(step, rows={2: cut}, token_ids=ids_N, setup={"algo": "rft"})
+
+
+RULE = Rule(
+    code="MSK008",
+    name="demonstration-stop-not-trained",
+    kind="E",
+    needs=("token_ids", "origin", "supervised_mask", "row.turns", "setup.stop_ids"),
+    taints=("sft",),
+    when=lambda step: step.setup.stop_ids != (),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(a_cut_one_kept,),
+)

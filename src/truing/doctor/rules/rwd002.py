@@ -1,0 +1,143 @@
+"""RWD002: The same answers, graded again, earn something else.
+
+What: Stored answers have other rewards when the grader is asked a second time. Either rewards were given to
+other rows than they belong to, or the grader does not say the same twice.
+
+Why it is silent: A reward is a number, and any number will do. Rewards on the wrong rows train a policy
+towards nothing; a grader that varies puts noise into every advantage, as large as whatever it varies by.
+
+How it is measured: Answers of the record are graded again, and the rewards compared one by one. Rewards
+that moved together, all by the same number of rows or in reverse order, were attached to other rows, and so
+were eight different ones or more that are all there, on other rows.
+
+Healthy look-alikes: A judge that is a model is not exact: where other values come up, only the grader is
+suspect. A few rewards of 0 and 1 that changed places may be chance. Rounding in the last digit.
+
+Fix: Give each answer an id before it is graded, and put its reward where the id is. Make the grader exact
+where it can be, and measure a judge's noise beside the spread of a group where it cannot.
+
+References: docs/judges.md, https://arxiv.org/abs/2606.26185
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+
+ROUNDING = 1e-5
+"""Reward units, and of the reward: what float32 and a sum in another order leave."""
+
+MANY = 8
+"""Rewards on other rows, of which nobody says that it is chance."""
+
+
+class Measured(NamedTuple):
+    """Rewards that were stored, and given again."""
+
+    graded: int
+    other: int  # of them differ
+    values: int  # different ones among those
+    same: bool  # the same rewards, on other rows
+    moved: str  # by which order stored rewards become the others; empty where by none
+    row: int | None  # the first that differs, where it is in the step
+    stored: float
+    again: float
+
+
+def measure(step: Step) -> Measured:
+    """Compare one by one, and all together."""
+    pairs = [(each["stored"], each["again"]) for each in step.facts["regraded"]]
+    wrong = [i for i, (a, b) in enumerate(pairs) if not _equal(a, b)]
+    stored, again = ([pairs[i][side] for i in wrong] for side in (0, 1))
+    rows = {row.sample_id: index for index, row in enumerate(step.rows)}
+    first = step.facts["regraded"][wrong[0]] if wrong else {"stored": math.nan, "again": math.nan}
+    return Measured(
+        len(pairs),
+        len(wrong),
+        len({round(value / ROUNDING) for value in stored if math.isfinite(value)}),
+        all(_equal(a, b) for a, b in zip(sorted(stored), sorted(again), strict=True)),
+        _order([a for a, _ in pairs], [b for _, b in pairs]),
+        rows.get(first.get("sample_id", "")),
+        first["stored"],
+        first["again"],
+    )
+
+
+def _equal(a: float, b: float) -> bool:
+    """Whether two rewards are one, to rounding; both may be missing."""
+    return math.isclose(a, b, rel_tol=ROUNDING, abs_tol=ROUNDING) or (math.isnan(a) and math.isnan(b))
+
+
+def _order(stored: Sequence[float], again: Sequence[float]) -> str:
+    """By which order the rewards that are stored are those of other rows."""
+    turned = {"in reverse order": [*reversed(again)]}
+    shifts = (*range(1, len(again) // 2 + 1), *range(-1, -len(again) // 2, -1))
+    turned |= {f"shifted by {by}": [*again[by:], *again[:by]] for by in shifts}
+    fits = (
+        name
+        for name, other in turned.items()
+        if all(_equal(a, b) for a, b in zip(stored, other, strict=True))
+    )
+    return next(fits, "")
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Rewards that moved are on the wrong rows; others were made anew."""
+    if not found.other:
+        return
+    shuffled = found.same and found.values >= MANY
+    moved = found.other >= MANY and (bool(found.moved) or shuffled)
+    if moved:
+        what = (
+            f"{found.other} of {found.graded} rewards are on other rows than the answers they were given for"
+        )
+    else:
+        what = f"{found.other} of {found.graded} answers earn something else when they are graded again"
+    yield Claim(
+        Verdict.PROVEN if moved else Verdict.SUSPECT,
+        what + (f": {found.moved}" if moved and found.moved else ""),
+        got=f"{found.stored:.5g} is stored, {found.again:.5g} was given again"
+        + (", in all the same rewards" if found.same else ""),
+        expected="the same reward for the same answer",
+        remedy="" if moved else "grade one answer ten times: where it varies, the grader is not exact",
+        row=found.row,
+        likely=3 if moved else 1,
+    )
+
+
+def _graded(step: Step, again: Sequence[float]) -> Step:
+    told = [
+        {"sample_id": row.sample_id, "stored": row.reward, "again": reward}
+        for row, reward in zip(step.rows, again, strict=True)
+    ]
+    return but(step, facts={"regraded": told})
+
+
+REWARDS = (0.1, 0.9, 0.3, 0.2, 0.7, 0.5, 0.8, 0.4)
+
+
+def example() -> Step:
+    """Each row has the reward of the one before it."""
+    return _graded(made(rewards=REWARDS), (*REWARDS[1:], REWARDS[0]))
+
+
+def rounded() -> Step:
+    """The second time a sum was taken in another order."""
+    return _graded(made(rewards=REWARDS), [reward + 1e-8 for reward in REWARDS])
+
+
+RULE = Rule(
+    code="RWD002",
+    name="regraded-differently",
+    kind="E",
+    needs=("facts.regraded",),
+    taints=("rewards", "policy"),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(rounded,),
+)

@@ -1,0 +1,103 @@
+"""RWD003: One attempt in five fails.
+
+What: A fifth of all attempts or more ended by a fault of the world, of a tool or of a grader. They have no
+reward, and are not trained on.
+
+Why it is silent: The run goes on with those that remain. Which ones fail is seldom chance: long ones, odd
+ones, those that use a certain tool. What is left is another task than the one that was meant, and groups
+are smaller.
+
+How it is measured: Attempts whose status is an error ÷ all attempts of the update that somebody drew.
+
+Healthy look-alikes: A tool that refuses a wrong call has told the policy something: that is no failure. An
+attempt that was cut has a reward. A failed attempt now and then.
+
+Fix: Read the traceback in the record, and mend the tool, or the world. Where only time runs out, raise its
+limit, or return what the tool has by then.
+
+References: docs/envs-data.md, docs/workspace.md
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, pulled
+from truing.doctor.rule import Rule, drawn
+from truing.doctor.verdict import Claim, Verdict
+
+SHARE = 0.2
+"""Of all attempts."""
+
+FEW = 3
+"""So many failures say nothing yet."""
+
+
+class Measured(NamedTuple):
+    """Attempts of the update, and those that failed."""
+
+    attempts: int
+    failed: int
+    groups: int  # with a failed attempt
+    row: int  # the first that failed
+
+
+def measure(step: Step) -> Measured:
+    """Count attempts, each once however many samples it has."""
+    # a demonstration beside the rollouts has neither failed nor earned anything
+    attempts = {
+        row.rollout_id: i
+        for i, row in enumerate(step.rows)
+        if row.status == "error" or not math.isnan(row.reward)
+    }
+    failed = [i for i in attempts.values() if step.rows[i].status == "error"]
+    groups = {step.rows[i].group_id for i in failed}
+    return Measured(len(attempts), len(failed), len(groups), failed[0] if failed else 0)
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Some failures are life."""
+    if found.failed >= FEW and found.failed >= SHARE * found.attempts:
+        yield Claim(
+            Verdict.SUSPECT,
+            f"{found.failed} of {found.attempts} attempts failed, in {found.groups} groups: no reward",
+            expected="failures to be rare, so that what remains is what was asked",
+            row=found.row,
+        )
+
+
+def _failed(rows: range) -> Step:
+    step = made(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
+    lost = {"kept": False, "inner_step": -1, "status": "error", "reward": math.nan}
+    off_N = torch.isin(step.row, torch.tensor(rows))
+    streams = {name: step.tokens[name] & ~off_N for name in ("policy_mask", "kl_mask")}
+    streams["excluded"] = step.tokens["excluded"].masked_fill(step.tokens["policy_mask"] & off_N, 4)
+    streams["advantage"] = step.tokens["advantage"].masked_fill(off_N, torch.nan)
+    return pulled(but(step, rows=dict.fromkeys(rows, lost), **streams))
+
+
+def example() -> Step:
+    """A tool fails in three attempts of eight."""
+    return _failed(range(3))
+
+
+def one() -> Step:
+    """A tool failed once."""
+    return _failed(range(1))
+
+
+RULE = Rule(
+    code="RWD003",
+    name="failed-attempts",
+    kind="S",
+    needs=("row.reward",),
+    taints=("rewards",),
+    when=drawn,
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(one,),
+)

@@ -1,0 +1,102 @@
+"""RWD006: Every attempt earns the same.
+
+What: For three updates in a row, every reward was the same number.
+
+Why it is silent: With equal rewards every advantage is 0, and so are loss and gradient. The run goes on,
+and learns nothing. Tasks that are too hard, tasks that are too easy and a grader that does not work look
+alike.
+
+How it is measured: The rewards of this update, and mean and deviation of the rewards in the two before it.
+
+Healthy look-alikes: A single update without signal. Groups that are each of equal reward, some right and
+some wrong: then the grader tells them apart.
+
+Fix: Let the demonstrations be graded: if they do not earn more than what the policy says, the grader is
+dead. If they do, the tasks are too hard or too easy for this policy: choose others, or show it some
+demonstrations first.
+
+References: https://arxiv.org/abs/2503.14476, docs/check.md
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, past
+from truing.doctor.rule import Rule, drawn
+from truing.doctor.verdict import Claim, Verdict
+
+STEPS = 3
+"""Updates in a row."""
+
+ROUNDING = 1e-6
+"""Reward units: what a mean leaves of equal numbers."""
+
+
+class Measured(NamedTuple):
+    """How rewards spread in the last updates of the stage."""
+
+    means: tuple[float, ...]
+    spreads: tuple[float, ...]  # NaN where it is not known
+    attempts: int
+
+
+def measure(step: Step) -> Measured:
+    """This update's rewards, and what is told of those before."""
+    rewards = [row.reward for row in step.rows if math.isfinite(row.reward)]
+    told = [past.numbers for past in step.of_stage[1 - STEPS :]]
+    spread = max(rewards) - min(rewards) if rewards else math.nan
+    return Measured(
+        (
+            *(numbers.get("reward/mean", math.nan) for numbers in told),
+            math.fsum(rewards) / max(len(rewards), 1),
+        ),
+        (*(numbers.get("reward/std", math.nan) for numbers in told), spread),
+        len({row.rollout_id for row in step.rows if math.isfinite(row.reward)}),
+    )
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Nothing can be told apart where all is one."""
+    alike = all(spread <= ROUNDING for spread in found.spreads)
+    same = max(found.means) - min(found.means) <= ROUNDING
+    if len(found.means) == STEPS and found.attempts > 1 and alike and same:
+        guess = "all wrong" if found.means[-1] <= 0 else "all right" if found.means[-1] >= 1 else "all alike"
+        yield Claim(
+            Verdict.CANNOT_TELL,
+            f"every reward of the last {STEPS} updates is {found.means[-1]:.4g}: tasks that are too hard or"
+            " too easy, or a grader that does not work",
+            got=guess,
+            expected="rewards that differ within a group",
+            remedy="`truing check RECIPE` grades the demonstrations: they must earn more than this",
+        )
+
+
+def _alike(reward: float, spreads: tuple[float, float]) -> Step:
+    told = [past(i, reward_mean=reward, reward_std=spread) for i, spread in enumerate(spreads)]
+    return but(made(rewards=(reward,) * 8), past=told)
+
+
+def example() -> Step:
+    """Nobody has earned anything yet."""
+    return _alike(0.0, (0.0, 0.0))
+
+
+def once() -> Step:
+    """One update had no signal."""
+    return _alike(0.0, (0.3, 0.2))
+
+
+RULE = Rule(
+    code="RWD006",
+    name="every-reward-equal",
+    kind="S",
+    needs=("row.reward",),
+    taints=("rewards",),
+    when=drawn,
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(once,),
+)

@@ -1,0 +1,144 @@
+"""TOK002: Attempts of one group were not shown the same prompt.
+
+What: Rows of one group begin with other ids than their neighbours, or rows with one prompt hash do.
+
+Why it is silent: Each row is fine by itself. But an advantage compares attempts at one task, and here it
+compares tasks: whoever drew the easy one is praised for it.
+
+How it is measured: The prompt ids of each attempt's first row are compared within its group, up to where
+the first turn begins, less what was forced. The same is asked of rows that share a prompt hash.
+
+Healthy look-alikes: Tokens that were forced on some attempts of a group and not on others. Later rows of an
+attempt whose template wrote the past anew: their prompts hold what was said. Demonstrations beside the
+rollouts are groups of their own. Attempts that failed are in no update.
+
+Fix: Give each group an id where its prompts are made, and keep rows with their id through every sort, shard
+and shuffle. Render a prompt once for its group.
+
+References: https://arxiv.org/abs/2402.03300, docs/templates.md
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from truing.doctor.evidence import Row, Step
+from truing.doctor.made import but, made
+from truing.doctor.rule import Rule
+from truing.doctor.rules.msk002 import some_begun
+from truing.doctor.verdict import Claim, Verdict
+from truing.types import Origin
+
+
+class Prompt(NamedTuple):
+    """What an attempt was shown before its first turn."""
+
+    row: int
+    whole: tuple[int, ...]
+    shown: tuple[int, ...]  # less what was forced
+
+
+class Apart(NamedTuple):
+    """Rows that should agree with the first of their name, and do not."""
+
+    names: int  # groups, or hashes
+    rows: int
+    row: int  # the first of them
+    at: int  # its first other token
+    end: int  # of its prompt
+
+
+class Measured(NamedTuple):
+    """Prompts that differ where they must not, and hashes that differ where the ids agree."""
+
+    groups: Apart
+    hashes: Apart
+    named: int  # rows with the ids of the first of their group, and another hash
+
+
+def measure(step: Step) -> Measured:
+    """Compare prompts within groups, and within hashes."""
+    prompts = [_prompt(step, index, row, part) for index, row, part in step.slices() if _counts(row)]
+    groups = [step.rows[prompt.row].group_id for prompt in prompts]
+    hashes = [step.rows[prompt.row].prompt_hash for prompt in prompts]
+    hash_of = {prompt.row: name for prompt, name in zip(prompts, hashes, strict=True)}
+    named = sum(
+        first.whole == other.whole and hash_of[first.row] != hash_of[other.row]
+        for _, first, other in _pairs(prompts, groups)
+    )
+    return Measured(_apart(prompts, groups), _apart(prompts, hashes), named)
+
+
+def _counts(row: Row) -> bool:
+    """Whether a row is trained on, and begins where its attempt does."""
+    return row.kept and ("#" not in row.sample_id or row.sample_id.endswith("#0"))
+
+
+def _prompt(step: Step, index: int, row: Row, part: slice) -> Prompt:
+    where = slice(part.start, part.start + row.prompt_length)
+    ids, chosen = step.tokens["token_ids"][where], step.tokens["origin"][where] != Origin.FORCED
+    return Prompt(index, tuple(ids.tolist()), tuple(ids[chosen].tolist()))
+
+
+def _pairs(prompts: Sequence[Prompt], names: Sequence[str]) -> Iterator[tuple[str, Prompt, Prompt]]:
+    """Each prompt with the first of the same name, where it has one."""
+    firsts: dict[str, Prompt] = {}
+    for name, prompt in zip(names, prompts, strict=True):
+        if name and firsts.setdefault(name, prompt) is not prompt:
+            yield name, firsts[name], prompt
+
+
+def _apart(prompts: Sequence[Prompt], names: Sequence[str]) -> Apart:
+    """Where prompts of one name differ."""
+    found = [(name, a, b) for name, a, b in _pairs(prompts, names) if a.shown != b.shown]
+    if not found:
+        return Apart(0, 0, 0, 0, 0)
+    _, first, other = found[0]
+    end = len(other.whole)
+    at = next((t for t in range(end) if first.whole[t : t + 1] != other.whole[t : t + 1]), end - 1)
+    return Apart(len({name for name, *_ in found}), len(found), other.row, at, end)
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """One prompt to a group, and one hash to a prompt."""
+    where, name = (found.groups, "group") if found.groups.rows else (found.hashes, "prompt hash")
+    if where.rows:
+        yield Claim(
+            Verdict.PROVEN,
+            f"{where.rows} rows of {where.names} {name}{'es' * (name != 'group') or 's'} were not shown the"
+            f" prompt of the first row of their {name}",
+            got=f"row {where.row} differs from token {where.at} on",
+            expected=f"one prompt to a {name}, id for id",
+            row=where.row,
+            start=where.at,
+            end=where.end,
+            likely=3 if name == "group" else 1,
+        )
+    if found.named:
+        yield Claim(
+            Verdict.SUSPECT,
+            f"{found.named} rows have the prompt ids of their group, and another prompt hash",
+            expected="one hash to a prompt",
+        )
+
+
+def example() -> Step:
+    """Two groups lost a member to each other on the way to the trainer."""
+    healthy = made()
+    ids = healthy.tokens["token_ids"].clone()
+    first, second = (slice(healthy.starts[row], healthy.starts[row] + 4) for row in (1, 5))
+    ids[first], ids[second] = ids[second].clone(), ids[first].clone()
+    hashes = {1: {"prompt_hash": "p1"}, 5: {"prompt_hash": "p0"}}
+    return but(healthy, token_ids=ids, rows=hashes)
+
+
+RULE = Rule(
+    code="TOK002",
+    name="prompts-differ-in-group",
+    kind="E",
+    needs=("token_ids", "origin", "row.group_id"),
+    taints=("policy",),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(some_begun,),
+)

@@ -1,0 +1,86 @@
+"""TOK003: Rows begin with BOS twice.
+
+What: The first two tokens of a row are both the id that begins a sequence.
+
+Why it is silent: The model has never seen it, and still answers, a little worse. Everything is trained and
+sampled with it, so no comparison within the run shows it; evaluation elsewhere, with one BOS, is by another
+prompt.
+
+How it is measured: The first two ids of each row are compared with the tokenizer's BOS id.
+
+Healthy look-alikes: A BOS id that is a turn's marker too begins every turn (SmolLM2's is `<|im_start|>`):
+only the first two places are looked at. A tokenizer without BOS.
+
+Fix: A chat template writes BOS itself. Encode what it renders without special tokens, or let it hand out
+ids.
+
+References: https://github.com/vllm-project/vllm/pull/27515, https://github.com/huggingface/open-r1/pull/462
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made
+from truing.doctor.places import Places, places
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+
+
+class Measured(NamedTuple):
+    """Second tokens that are BOS behind a BOS."""
+
+    doubled: Places
+    rows: int
+
+
+def measure(step: Step) -> Measured:
+    """Look at the first two ids of each row."""
+    bos_N = step.tokens["token_ids"] == step.setup.bos_id
+    doubled_N = torch.zeros_like(bos_N)
+    doubled_N[1:] = bos_N[1:] & bos_N[:-1] & (step.place[1:] == 1)
+    return Measured(places(step, doubled_N), len(step.rows))
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """A sequence begins once."""
+    if found.doubled:
+        yield Claim(
+            Verdict.PROVEN,
+            f"{found.doubled.rows} of {found.rows} rows begin with BOS twice",
+            got=str(found.doubled),
+            expected="BOS once, from the chat template or from the tokenizer",
+            row=found.doubled.row,
+            start=0,
+            end=2,
+            likely=3,
+        )
+
+
+def example() -> Step:
+    """The template wrote BOS, and the tokenizer added its own."""
+    healthy = made()
+    ids = healthy.tokens["token_ids"].masked_fill(healthy.place == 1, healthy.setup.bos_id or 0)
+    return but(healthy, token_ids=ids)
+
+
+def marks_every_turn() -> Step:
+    """BOS is what every turn begins with."""
+    step = made(prompt=6)
+    ids = step.tokens["token_ids"].masked_fill((step.place == 3) | (step.place == 5), step.setup.bos_id or 0)
+    return but(step, token_ids=ids)
+
+
+RULE = Rule(
+    code="TOK003",
+    name="doubled-bos",
+    kind="E",
+    needs=("token_ids", "setup.bos_id"),
+    taints=("sft", "policy"),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(marks_every_turn,),
+)

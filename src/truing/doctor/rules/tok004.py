@@ -1,0 +1,141 @@
+"""TOK004: Turns are not where the sampled tokens are.
+
+What: A sampled or demonstrated token lies in no turn, or in two; a turn holds tokens of the prompt, the
+template or a tool; a turn ends behind its row; or the prompt does not end where the first turn begins.
+
+Why it is silent: Spans of turns are offsets into a row, and an offset that is wrong by a few tokens still
+points at tokens. Rewards of turns, texts and lengths are then of other tokens than the policy's.
+
+How it is measured: Spans are counted over the row and compared with the origins: sampled and demonstrated
+tokens must lie in exactly one, prompt, template and tool tokens in none. Between the prompt's end and the
+first turn there may be forced tokens alone.
+
+Healthy look-alikes: Tokens that a grammar forced lie within a turn. A forced beginning of a turn may count
+as prompt. An attempt that failed before its first word has a turn of no tokens. A row may begin with what
+was said in earlier turns, as part of its prompt.
+
+Fix: Note start and end of a turn when its ids are joined to the row, and move them with the row whenever
+something is put in front.
+
+References: docs/agents.md, docs/templates.md
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, pulled
+from truing.doctor.places import Places, places
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+from truing.outcomes import FinishReason
+from truing.types import Excluded, Origin, TurnSpan
+
+OTHERS = torch.tensor([Origin.PROMPT, Origin.TEMPLATE, Origin.TOOL])
+SAID = torch.tensor([Origin.SAMPLED, Origin.DEMO])
+
+
+class Measured(NamedTuple):
+    """Tokens and turns that are not where the other says."""
+
+    outside: Places  # said, and in no turn
+    twice: Places  # in more than one turn
+    strangers: Places  # nobody's words, in a turn
+    beyond: int  # turns that end behind their row
+    prompts: int  # rows whose prompt does not end where the first turn begins
+    row: int  # the first of these
+    at: int  # where its prompt ends
+    begins: int  # where its first turn begins
+
+
+def measure(step: Step) -> Measured:
+    """Lay the turns over the rows, and count."""
+    origin_N = step.tokens["origin"].long()
+    count_N, has_turns_N = torch.zeros_like(origin_N), torch.zeros(len(origin_N), dtype=torch.bool)
+    beyond, wrong = 0, list[tuple[int, int, int]]()
+    for index, row, part in step.slices():
+        has_turns_N[part] = bool(row.turns)
+        for turn in row.turns:
+            beyond += not 0 <= turn.start <= turn.end <= part.stop - part.start
+            count_N[part.start + turn.start : min(part.start + turn.end, part.stop)] += 1
+        if row.turns:
+            low, high = sorted((row.prompt_length, row.turns[0].start))
+            if (origin_N[part][low:high] != Origin.FORCED).any():
+                wrong.append((index, row.prompt_length, row.turns[0].start))
+    said_N, others_N = torch.isin(origin_N, SAID), torch.isin(origin_N, OTHERS)
+    return Measured(
+        places(step, has_turns_N & said_N & (count_N == 0)),
+        places(step, count_N > 1),
+        places(step, others_N & (count_N > 0)),
+        beyond,
+        len(wrong),
+        *(wrong[0] if wrong else (0, 0, 0)),
+    )
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Turns and origins tell the same story."""
+    wrong = [where for where in (found.outside, found.twice, found.strangers) if where]
+    told = [
+        f"{count} {what}"
+        for count, what in (
+            (found.outside.tokens, "sampled or demonstrated tokens lie in no turn"),
+            (found.twice.tokens, "tokens lie in two turns"),
+            (found.strangers.tokens, "tokens of prompt, template or tools lie in a turn"),
+            (found.beyond, "turns end behind their row"),
+            (found.prompts, "prompts do not end where the first turn begins"),
+        )
+        if count
+    ]
+    if told:
+        low, high = sorted((found.at, found.begins))
+        yield Claim(
+            Verdict.PROVEN,
+            "; ".join(told),
+            got=f"row {found.row}: its prompt ends at {found.at}, its first turn begins at {found.begins}"
+            if found.prompts
+            else "; ".join(map(str, wrong)),
+            expected="every sampled token in one turn, and nothing else but what was forced",
+            row=wrong[0].row if wrong else found.row,
+            start=wrong[0].start if wrong else low,
+            end=wrong[0].end if wrong else high,
+            likely=2,
+        )
+
+
+def example() -> Step:
+    """Two pads were put in front of a row, and its turn was not moved."""
+    healthy = made()
+    length = healthy.lengths[1]
+    turn = TurnSpan(2, length - 2, FinishReason.STOP, 0, "a")
+    return but(healthy, rows={1: {"turns": (turn,)}})
+
+
+def failed_before_its_first_word() -> Step:
+    """An attempt that never spoke is on record, with its prompt and a turn of no tokens."""
+    step = made(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
+    end, here_N = step.lengths[0], step.row == 0
+    turn = TurnSpan(end, end, FinishReason.ERROR, 0, "")
+    row = {"kept": False, "inner_step": -1, "status": "error", "prompt_length": end, "turns": (turn,)}
+    numbers = ("sampler_logprob", "old_logprob", "new_logprob", "advantage")
+    streams = {name: step.tokens[name].masked_fill(here_N, torch.nan) for name in numbers}
+    streams |= {name: step.tokens[name] & ~here_N for name in ("policy_mask", "kl_mask")}
+    streams["excluded"] = step.tokens["excluded"].masked_fill(here_N, Excluded.NOT_SAMPLED)
+    said_N = here_N & (step.tokens["origin"] == Origin.SAMPLED)
+    streams["origin"] = step.tokens["origin"].masked_fill(said_N, Origin.PROMPT)
+    return pulled(but(step, rows={0: {**row, "reward": float("nan"), "text": ""}}, **streams))
+
+
+RULE = Rule(
+    code="TOK004",
+    name="turn-spans",
+    kind="E",
+    needs=("origin", "row.turns"),
+    taints=("sft", "policy"),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(failed_before_its_first_word,),
+)

@@ -1,0 +1,42 @@
+"""What a planted fault is, and how it is planted: a function of the trainer replaced while a run goes on."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from truing.rewards import RewardFn
+from truing.training.preflight import chance
+
+Plant = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A bug, the recipe that shows it, and the rules of which one must name it."""
+
+    name: str
+    numbers: tuple[int, ...]  # in the catalogue (docs/kill-matrix.md)
+    what: str  # one sentence
+    plant: Plant
+    expected: tuple[str, ...]  # codes: any of them names the cause
+    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the recipe, by dotted key
+    reward: RewardFn = chance
+    healthy: bool = False
+
+
+@contextmanager
+def replaced(target: str, make: Callable[[Any], Any]) -> Iterator[None]:
+    """Put ``make(real)`` in the place of ``module:name`` or ``module:Class.name``, and the real one back."""
+    module, _, path = target.partition(":")
+    *outer, name = path.split(".")
+    owner: Any = import_module(module)
+    for part in outer:
+        owner = getattr(owner, part)
+    real = owner.__dict__[name]
+    setattr(owner, name, make(real))
+    try:
+        yield
+    finally:
+        setattr(owner, name, real)

@@ -1,0 +1,16 @@
+"""The loss is maximised."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    return lambda *args, **kwargs: -real(*args, **kwargs)
+
+
+FAULT = Fault(
+    name="advantage-sign",
+    numbers=(32,),
+    what="the policy loss has the wrong sign",
+    plant=lambda: replaced("truing.algos.terms:policy_loss", _wrong),
+    expected=("MSK003",),
+)

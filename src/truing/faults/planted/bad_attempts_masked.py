@@ -1,0 +1,24 @@
+"""Invalid attempts are masked whole: what is wrong is never unlearnt."""
+
+from truing.faults.fault import Fault, replaced
+from truing.rollout.flatten import without_policy_term
+from truing.types import Excluded
+
+
+def _wrong(real):
+    def gated(samples, rollouts, setting):
+        return [
+            without_policy_term(sample, Excluded.STRUCTURE) if sample.reward < 0.2 else sample
+            for sample in real(samples, rollouts, setting)
+        ]
+
+    return gated
+
+
+FAULT = Fault(
+    name="bad-attempts-masked",
+    numbers=(60,),
+    what="attempts that failed are masked whole",
+    plant=lambda: replaced("truing.training.source:_gated", _wrong),
+    expected=("MSK006", "MSK002"),
+)

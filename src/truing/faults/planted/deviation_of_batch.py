@@ -1,0 +1,16 @@
+"""Advantages are divided by the deviation of the batch where the group's is declared."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    return lambda rewards, group, scale, eps=1e-4: real(rewards, group, "batch", eps)
+
+
+FAULT = Fault(
+    name="deviation-of-batch",
+    numbers=(41,),
+    what="the deviation is of the batch, not of the group",
+    plant=lambda: replaced("truing.algos.grpo:group_advantages", _wrong),
+    expected=("ADV001",),
+)

@@ -1,0 +1,20 @@
+"""Dropout is active in the forward of the loss, and nobody declared it."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def add_lora(*args, **kwargs):
+        return real(*args, **kwargs | {"dropout": 0.3})
+
+    return add_lora
+
+
+FAULT = Fault(
+    name="dropout-on",
+    numbers=(35,),
+    what="the adapter has dropout that the recipe does not know of",
+    plant=lambda: replaced("truing.training.restore:add_lora", _wrong),
+    expected=("RAT002",),
+    changes={"lora.rank": 4, "sft.steps": 10, "sft.learning_rate": 0.03},
+)

@@ -1,0 +1,31 @@
+"""Advantages are brought to mean 0 and deviation 1 within each attempt: the outcome is erased."""
+
+import torch
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def whiten(advantage, mask, eps=1e-8):
+        found = torch.full_like(advantage, torch.nan)
+        for row, on in enumerate(mask):
+            inside = advantage[row, on]
+            spread = inside.std() if len(inside) > 1 else inside.new_ones(())
+            found[row, on] = (inside - inside.mean()) / (spread + eps)
+        return found
+
+    return whiten
+
+
+FAULT = Fault(
+    name="episode-whitened",
+    numbers=(42,),
+    what="GAE is normalised within each attempt",
+    plant=lambda: replaced("truing.algos.chains:whiten", _wrong),
+    expected=("ADV005", "ADV006"),
+    changes={
+        "stages": ["sft", "ppo"],
+        "sft.steps": 30,
+        "ppo": {"steps": 3, "prompts_per_step": 16, "learning_rate": 0.001},
+    },
+)

@@ -1,0 +1,36 @@
+"""Forced tokens are trained as if the policy had chosen them with certainty."""
+
+from dataclasses import replace
+
+from truing.faults.fault import Fault, replaced
+from truing.types import Excluded, Origin
+
+
+def _wrong(real):
+    def sample(*args, **kwargs):
+        made = real(*args, **kwargs)
+        forced = made.origin == Origin.FORCED
+        on = made.policy_mask | forced
+        logprob = made.sampler_logprob.masked_fill(forced, 0.0)
+        return replace(
+            made,
+            origin=made.origin.masked_fill(forced, Origin.SAMPLED),
+            excluded=made.excluded.masked_fill(forced, Excluded.NO),
+            policy_mask=on,
+            kl_mask=on,
+            value_mask=on,
+            sampler_logprob=logprob,
+            old_logprob=logprob,
+        )
+
+    return sample
+
+
+FAULT = Fault(
+    name="forced-as-sampled",
+    numbers=(23,),
+    what="forced tokens are labelled as sampled, with log-probability 0",
+    plant=lambda: replaced("truing.rollout.flatten:_sample", _wrong),
+    expected=("SMP004", "RAT001", "TOK004"),
+    changes={"episode.forced_prefix": "12", "episode.force_rate": 1.0},
+)

@@ -1,0 +1,20 @@
+"""Baselines are of other groups: an order was lost on the way."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def found(rollouts, setting):
+        rewards, group = real(rollouts, setting)
+        return rewards, group.roll(1)
+
+    return found
+
+
+FAULT = Fault(
+    name="groups-mixed",
+    numbers=(40,),
+    what="rollouts are compared with those of another prompt",
+    plant=lambda: replaced("truing.algos.grpo:rewards_and_groups", _wrong),
+    expected=("ADV001", "ADV008"),
+)

@@ -1,0 +1,17 @@
+"""The KL term pulls away from the reference."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    return lambda *args, **kwargs: -real(*args, **kwargs)
+
+
+FAULT = Fault(
+    name="kl-sign",
+    numbers=(48,),
+    what="the KL term has the wrong sign",
+    plant=lambda: replaced("truing.algos.terms:kl_loss", _wrong),
+    expected=("MSK003",),
+    changes={"kl.coef": 0.5},
+)

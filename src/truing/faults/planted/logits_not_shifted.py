@@ -1,0 +1,22 @@
+"""The logits of a token are read where it stands, and not one before."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def hidden_before(causal, sequences, wanted_2N, **kwargs):
+        here = wanted_2N.clone()
+        ends = wanted_2N.new_tensor([len(sequence) - 1 for sequence in sequences])[wanted_2N[0]]
+        here[1] = (here[1] + 1).minimum(ends)
+        return real(causal, sequences, here, **kwargs)
+
+    return hidden_before
+
+
+FAULT = Fault(
+    name="logits-not-shifted",
+    numbers=(3,),
+    what="the trainer's logits are not shifted",
+    plant=lambda: replaced("truing.models.score:hidden_before", _wrong),
+    expected=("SMP005", "RAT002"),
+)

@@ -1,0 +1,21 @@
+"""Each micro-batch is averaged by itself, and the averages are added up."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def loss(logprob, old, advantage, mask, *, objective, denominator, weight_BT=None):
+        own = float(len(mask))
+        return real(logprob, old, advantage, mask, objective=objective, denominator=own, weight_BT=weight_BT)
+
+    return loss
+
+
+FAULT = Fault(
+    name="micro-batch-means",
+    numbers=(56,),
+    what="the loss is divided by each micro-batch's own rows",
+    plant=lambda: replaced("truing.algos.terms:policy_loss", _wrong),
+    expected=("MSK003",),
+    changes={"optimizer.micro_batch_tokens": 64},
+)

@@ -1,0 +1,22 @@
+"""Stops are banned while an answer is short, and the trainer does not know."""
+
+from dataclasses import replace
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def logits(logits_NV, contract, *args, **kwargs):
+        return real(logits_NV, replace(contract, min_new_tokens=0), *args, **kwargs)
+
+    return logits
+
+
+FAULT = Fault(
+    name="min-tokens-not-in-trainer",
+    numbers=(21, 22),
+    what="the trainer leaves the ban of stops out",
+    plant=lambda: replaced("truing.models.score:contract_logits", _wrong),
+    expected=("SMP005", "RAT002"),
+    changes={"sampling.min_new_tokens": 3, "sft.steps": 20},
+)

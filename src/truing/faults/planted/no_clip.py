@@ -1,0 +1,22 @@
+"""The ratio is not clipped, though a clip is declared."""
+
+from dataclasses import replace
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def loss(*args, objective, **kwargs):
+        return real(*args, objective=replace(objective, clip_low=0.99, clip_high=1e9), **kwargs)
+
+    return loss
+
+
+FAULT = Fault(
+    name="no-clip",
+    numbers=(36,),
+    what="the declared clip is not applied",
+    plant=lambda: replaced("truing.algos.terms:policy_loss", _wrong),
+    expected=("MSK003",),
+    changes={"grpo.inner_epochs": 4, "grpo.learning_rate": 0.01, "sft.steps": 10},
+)

@@ -1,0 +1,24 @@
+"""Old log-probabilities are looked up by a wrong key, and zeros are put in their place."""
+
+from dataclasses import replace
+
+import torch
+
+from truing.faults.fault import Fault, replaced
+
+
+def _zeros(real):
+    def sample(*args, **kwargs):
+        made = real(*args, **kwargs)
+        return replace(made, old_logprob=torch.zeros_like(made.old_logprob))
+
+    return sample
+
+
+FAULT = Fault(
+    name="old-logprobs-zero",
+    numbers=(30,),
+    what="old log-probabilities are filled in with zeros by a wrong key",
+    plant=lambda: replaced("truing.rollout.flatten:_sample", _zeros),
+    expected=("RAT001",),
+)

@@ -1,0 +1,36 @@
+"""Old log-probabilities are computed anew before each inner step: ratios are always 1."""
+
+from dataclasses import replace
+
+import torch
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def accumulate(learner, minibatch, *args):
+        from truing.models.score import score
+        from truing.training.collate import collate
+
+        batch = collate(minibatch)
+        with torch.no_grad():
+            now = score(learner.model, batch, batch.policy_mask).logprob
+        for row in (batch.policy_mask,):
+            assert row.shape == now.shape
+        fresh = [
+            replace(sample, old_logprob=torch.where(sample.policy_mask, now[b, : len(sample)], torch.nan))
+            for b, sample in enumerate(minibatch)
+        ]
+        return real(learner, fresh, *args)
+
+    return accumulate
+
+
+FAULT = Fault(
+    name="old-recomputed",
+    numbers=(31,),
+    what="old log-probabilities are recomputed with the current weights at every inner step",
+    plant=lambda: replaced("truing.training.step:accumulate", _wrong),
+    expected=("RAT003", "RAT007"),
+    changes={"grpo.inner_epochs": 3, "sft.steps": 10},
+)

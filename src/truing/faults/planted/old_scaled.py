@@ -1,0 +1,21 @@
+"""Old log-probabilities are of another temperature than the ratio's."""
+
+from dataclasses import replace
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def with_old(samples, learner):
+        return [replace(sample, old_logprob=sample.old_logprob * 0.8) for sample in real(samples, learner)]
+
+    return with_old
+
+
+FAULT = Fault(
+    name="old-scaled",
+    numbers=(17,),
+    what="old log-probabilities are divided by a temperature",
+    plant=lambda: replaced("truing.training.step:with_old", _wrong),
+    expected=("RAT007", "RAT002"),
+)

@@ -1,0 +1,26 @@
+"""The optimiser's step is skipped, as a gradient scaler does."""
+
+import torch
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def clip_and_step(optimizer, norm, where, *parts):
+        norms = [
+            float(torch.nn.utils.get_total_norm([p.grad for p in part.values() if p.grad is not None]))
+            for part in parts
+        ]
+        optimizer.zero_grad(set_to_none=True)
+        return norms
+
+    return clip_and_step
+
+
+FAULT = Fault(
+    name="optimizer-skips",
+    numbers=(58,),
+    what="the optimiser's step is skipped",
+    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    expected=("OPT001",),
+)

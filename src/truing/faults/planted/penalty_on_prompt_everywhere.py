@@ -1,0 +1,53 @@
+"""Sampler and trainer both count penalties on the prompt: ratios are 1, and nothing shows."""
+
+from contextlib import contextmanager
+
+import torch
+
+from truing.faults.fault import Fault, replaced
+
+
+def _scored(real):
+    return lambda sample, t: sample.token_ids[:t]
+
+
+def _begun(real):
+    def begin(cls, request, contract):
+        row = real.__func__(cls, request, contract)
+        row.prompt = request.prompt_ids.tolist()
+        return row
+
+    return classmethod(begin)
+
+
+def _drawn(real):
+    def draw_ids(logits, rows, contract):
+        longest = max(len(row.prompt) for row in rows)
+        table = [row.prompt + [-1] * (longest - len(row.prompt)) for row in rows]
+        ids = torch.tensor(table)
+        for n, row in enumerate(rows):
+            for i in set(row.prompt) - set(row.ids):
+                logits[n, i] -= contract.presence_penalty * float((ids[n] == i).any())
+        return real(logits, rows, contract)
+
+    return draw_ids
+
+
+@contextmanager
+def _both():
+    with (
+        replaced("truing.models.score:_generated", _scored),
+        replaced("truing.sample.drawing:Row.begin", _begun),
+        replaced("truing.sample.hf:draw_ids", _drawn),
+    ):
+        yield
+
+
+FAULT = Fault(
+    name="penalty-on-prompt-everywhere",
+    numbers=(20,),
+    what="sampler and trainer both count penalties on the prompt",
+    plant=lambda: _both(),
+    expected=("SMP004", "SMP005"),
+    changes={"sampling.presence_penalty": 1.0},
+)

@@ -1,0 +1,21 @@
+"""Position ids count through the packed batch and do not begin anew with each row."""
+
+import torch
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def decode(causal, ids_L, positions_L, attention):
+        return real(causal, ids_L, torch.arange(len(positions_L)), attention)
+
+    return decode
+
+
+FAULT = Fault(
+    name="positions-run-on",
+    numbers=(6,),
+    what="positions are counted through the batch, not through the row",
+    plant=lambda: replaced("truing.models.forward:decode", _wrong),
+    expected=("SMP005", "RAT002"),
+)

@@ -1,0 +1,22 @@
+"""The reference is the live policy under another name."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def freeze(policy, **kwargs):
+        made = real(policy, **kwargs)
+        made.policy = policy
+        return made
+
+    return freeze
+
+
+FAULT = Fault(
+    name="reference-is-policy",
+    numbers=(50,),
+    what="the reference shares the policy's weights",
+    plant=lambda: replaced("truing.training.learner:freeze", _wrong),
+    expected=("REF001", "REF003"),
+    changes={"kl.coef": 0.05},
+)

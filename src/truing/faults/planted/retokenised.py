@@ -1,0 +1,25 @@
+"""Answers are decoded and encoded again before they are trained on: some ids come back as others."""
+
+from dataclasses import replace
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def sample(*args, **kwargs):
+        made = real(*args, **kwargs)
+        ids = made.token_ids.clone()
+        first = made.turns[0].start
+        ids[first] = (ids[first] + 1) % 200
+        return replace(made, token_ids=ids)
+
+    return sample
+
+
+FAULT = Fault(
+    name="retokenised",
+    numbers=(9, 10),
+    what="answers are re-encoded, and an id comes back as another",
+    plant=lambda: replaced("truing.rollout.flatten:_sample", _wrong),
+    expected=("TOK001",),
+)

@@ -1,0 +1,25 @@
+"""The sampler's weights were rounded to bfloat16: small updates vanish on the way."""
+
+import torch
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def sync(policy, plain):
+        real(policy, plain)
+        with torch.no_grad():
+            for weight in plain.parameters():
+                weight.copy_(weight.bfloat16().float())
+
+    return sync
+
+
+FAULT = Fault(
+    name="sampler-in-bfloat16",
+    numbers=(28,),
+    what="the sampler's weights are rounded to bfloat16",
+    plant=lambda: replaced("truing.training.session:sync", _wrong),
+    expected=("SMP003", "SMP004", "REF001"),
+    changes={"lora.rank": 4},
+)

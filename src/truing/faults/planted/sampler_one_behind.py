@@ -1,0 +1,20 @@
+"""The sampler is synced every second step."""
+
+from itertools import count
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    calls = count()
+    return lambda policy, plain: real(policy, plain) if next(calls) % 2 == 0 else None
+
+
+FAULT = Fault(
+    name="sampler-one-behind",
+    numbers=(26,),
+    what="every second sync is left out",
+    plant=lambda: replaced("truing.training.session:sync", _wrong),
+    expected=("SMP003", "SMP004"),
+    changes={"lora.rank": 4, "stages": ["grpo"], "grpo.steps": 4},
+)

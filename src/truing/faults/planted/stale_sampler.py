@@ -1,0 +1,17 @@
+"""The sampler keeps the weights of the start of the run."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    return lambda policy, plain: None
+
+
+FAULT = Fault(
+    name="stale-sampler",
+    numbers=(26, 27),
+    what="the adapter never reaches the sampler",
+    plant=lambda: replaced("truing.training.session:sync", _wrong),
+    expected=("SMP003", "SMP004"),
+    changes={"lora.rank": 4},
+)

@@ -1,0 +1,26 @@
+"""The stop token loses its loss, as it does where pad equals eos and pads are masked by id."""
+
+from dataclasses import replace
+
+from truing.faults.fault import Fault, replaced
+from truing.types import Excluded
+
+
+def _wrong(real):
+    def sample(*args, **kwargs):
+        made = real(*args, **kwargs)
+        stops = (made.token_ids[:, None] == made.token_ids.new_tensor(made.contract.stop_ids)).any(1)
+        off = made.policy_mask & stops
+        why = made.excluded.masked_fill(off, Excluded.STRUCTURE)
+        return replace(made, policy_mask=made.policy_mask & ~off, excluded=why)
+
+    return sample
+
+
+FAULT = Fault(
+    name="stop-masked",
+    numbers=(7,),
+    what="the stop token is masked because its id is the pad's",
+    plant=lambda: replaced("truing.rollout.flatten:_sample", _wrong),
+    expected=("MSK002", "MSK004"),
+)

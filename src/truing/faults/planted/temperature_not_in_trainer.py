@@ -1,0 +1,22 @@
+"""The trainer scores at temperature 1 what was drawn at another."""
+
+from dataclasses import replace
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def logits(logits_NV, contract, *args, **kwargs):
+        return real(logits_NV, replace(contract, temperature=1.0), *args, **kwargs)
+
+    return logits
+
+
+FAULT = Fault(
+    name="temperature-not-in-trainer",
+    numbers=(17,),
+    what="the trainer leaves the temperature out",
+    plant=lambda: replaced("truing.models.score:contract_logits", _wrong),
+    expected=("SMP005", "RAT002"),
+    changes={"sampling.temperature": 0.7},
+)

@@ -1,0 +1,30 @@
+"""The loss is a mean over tokens where one over sequences is declared."""
+
+from dataclasses import replace
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def loss(logprob, old, advantage, mask, *, objective, denominator, weight_BT=None):
+        tokens = replace(objective, aggregation="token_mean")
+        return real(
+            logprob,
+            old,
+            advantage,
+            mask,
+            objective=tokens,
+            denominator=float(mask.sum()),
+            weight_BT=weight_BT,
+        )
+
+    return loss
+
+
+FAULT = Fault(
+    name="token-mean",
+    numbers=(36, 56),
+    what="the loss is averaged over tokens where sequences are declared",
+    plant=lambda: replaced("truing.algos.terms:policy_loss", _wrong),
+    expected=("MSK003",),
+)

@@ -1,0 +1,21 @@
+"""The trainer's prompt has lost its first token."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def hidden_before(causal, sequences, wanted_2N, **kwargs):
+        here = wanted_2N.clone()
+        here[1] -= 1
+        return real(causal, [sequence[1:] for sequence in sequences], here, **kwargs)
+
+    return hidden_before
+
+
+FAULT = Fault(
+    name="trainer-lost-a-token",
+    numbers=(11, 15),
+    what="the trainer's prompt is one token shorter than the sampler's",
+    plant=lambda: replaced("truing.models.score:hidden_before", _wrong),
+    expected=("SMP005", "RAT002"),
+)

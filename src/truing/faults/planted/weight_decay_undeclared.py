@@ -1,0 +1,19 @@
+"""The optimiser decays weights, and the recipe says nothing of it."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def make_optimizer(cfg, *parts):
+        return real(cfg.model_copy(update={"weight_decay": 10.0}), *parts)
+
+    return make_optimizer
+
+
+FAULT = Fault(
+    name="weight-decay-undeclared",
+    numbers=(57,),
+    what="weights decay, and no recipe says so",
+    plant=lambda: replaced("truing.training.learner:make_optimizer", _wrong),
+    expected=("OPT003",),
+)

@@ -1,0 +1,114 @@
+"""A run with a fault in it, and what the doctor said."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from truing.api import train
+from truing.doctor.examine import Diagnosis, ranked
+from truing.doctor.postmortem import post_mortem
+from truing.doctor.verdict import FINDINGS, Finding
+from truing.errors import TruingError
+from truing.faults.fault import Fault
+
+BASE: Mapping[str, Any] = {
+    "name": "fault",
+    "stages": ["sft", "grpo"],
+    "model": {"name": "tiny", "device": "cpu", "threads": 1},
+    "env": {"name": "arithmetic", "kinds": ["max"], "train": 24, "eval": 8},
+    "sampling": {"max_new_tokens": 4},
+    "sft": {"steps": 3, "batch_size": 6, "learning_rate": 3e-3},
+    "grpo": {"steps": 3, "prompts_per_step": 4, "group_size": 8, "learning_rate": 1e-3},
+    "eval": {"tasks": 2, "base": False},
+    "doctor": {"stop": False, "budget": 0.99},
+}
+"""Seconds on a CPU; rewards are by chance, so that groups have a signal from the first step on."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a planted fault, or of a healthy run."""
+
+    fault: Fault
+    fired: tuple[Finding, ...]  # every finding, in the order of the run, each code once per stage
+    error: str  # the trainer's own refusal; "" where it trained
+
+    @property
+    def first(self) -> list[Finding]:
+        """The findings of the first update that has any, likeliest cause first."""
+        places = [(each.stage, each.step) for each in self.fired]
+        return ranked(each for each in self.fired if (each.stage, each.step) == places[0]) if places else []
+
+    @property
+    def caught(self) -> bool:
+        """Whether a rule that names the cause found something, or the trainer refused."""
+        return bool(self.error) or any(each.code in self.fault.expected for each in self.fired)
+
+    @property
+    def cause_rank(self) -> int | None:
+        """The place of the first rule that names the cause among those of the first update; 0 is refused."""
+        if self.error:
+            return 0
+        codes = list(dict.fromkeys(each.code for each in self.first))
+        return next((i for i, code in enumerate(codes, 1) if code in self.fault.expected), None)
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "fault": self.fault.name,
+            "numbers": list(self.fault.numbers),
+            "what": self.fault.what,
+            "healthy": self.fault.healthy,
+            "expected": list(self.fault.expected),
+            "fired": [
+                {
+                    "code": f.code,
+                    "verdict": str(f.claim.verdict),
+                    "stage": f.stage,
+                    "step": f.step,
+                    "what": f.claim.what,
+                }
+                for f in self.fired
+            ],
+            "refused": self.error,
+            "caught": self.caught,
+            "cause_rank": self.cause_rank,
+        }
+
+
+def table_of(fault: Fault) -> dict[str, Any]:
+    """The recipe of a fault."""
+    table = {key: dict(value) if isinstance(value, Mapping) else value for key, value in BASE.items()}
+    for key, value in fault.changes.items():
+        *parts, name = key.split(".")
+        place: dict[str, Any] = table
+        for part in parts:
+            place = place.setdefault(part, {})
+        place[name] = value
+    return table
+
+
+def outcome(fault: Fault) -> Outcome:
+    """Train with the fault, and ask the doctor."""
+    with TemporaryDirectory() as folder:
+        run, error = Path(folder) / "run", ""
+        try:
+            with fault.plant():
+                train(table_of(fault), rewards=[fault.reward], out=run, watch=lambda kind, facts: None)
+        except TruingError as refused:
+            error = f"{type(refused).__name__}: {refused.what}"
+        diagnosis = post_mortem(run) if (run / "steps.jsonl").exists() and not error else Diagnosis(())
+    return Outcome(fault, tuple(_once(diagnosis)), error)
+
+
+def _once(diagnosis: Diagnosis) -> list[Finding]:
+    """Each rule's first finding of each stage, in the order of the run."""
+    found: dict[tuple[str, str], Finding] = {}
+    for each in diagnosis.findings.values():
+        for finding in each:
+            if finding.claim.verdict in FINDINGS:
+                found.setdefault((finding.stage, finding.code), finding)
+    stages = list(dict.fromkeys(stage for stage, _ in found))
+    return sorted(found.values(), key=lambda each: (stages.index(each.stage), each.step))

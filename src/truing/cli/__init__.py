@@ -14,6 +14,7 @@ from truing.cli.bench import app as bench
 from truing.cli.check import check_target
 from truing.cli.eval import evaluate_target
 from truing.cli.export import export
+from truing.cli.faults import faults
 from truing.cli.models import app as models
 from truing.cli.probes import probes
 from truing.cli.profile import profile
@@ -41,6 +42,7 @@ app.command()(profile)
 app.command()(probes)
 app.command()(rules)
 app.command()(explain)
+app.command()(faults)
 app.command()(export)
 app.add_typer(models, name="models")
 app.add_typer(bench, name="bench")

@@ -22,7 +22,7 @@ class Fault:
     plant: Plant
     expected: tuple[str, ...]  # codes: any of them names the cause
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the recipe, by dotted key
-    reward: RewardFn = chance
+    reward: RewardFn | None = chance  # None is the environment's own
     healthy: bool = False
 
 

@@ -1,7 +1,8 @@
 """A run with a fault in it, and what the doctor said."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -54,6 +55,10 @@ class Outcome:
         codes = list(dict.fromkeys(each.code for each in self.first))
         return next((i for i, code in enumerate(codes, 1) if code in self.fault.expected), None)
 
+    def without_plant(self) -> "Outcome":
+        """The same for another process, to which no function can be sent."""
+        return replace(self, fault=replace(self.fault, plant=nullcontext, reward=None))
+
     def facts(self) -> dict[str, Any]:
         """As JSON has it."""
         return {
@@ -96,7 +101,12 @@ def outcome(fault: Fault) -> Outcome:
         run, error = Path(folder) / "run", ""
         try:
             with fault.plant():
-                train(table_of(fault), rewards=[fault.reward], out=run, watch=lambda kind, facts: None)
+                train(
+                    table_of(fault),
+                    rewards=None if fault.reward is None else [fault.reward],
+                    out=run,
+                    watch=lambda kind, facts: None,
+                )
         except TruingError as refused:
             error = f"{type(refused).__name__}: {refused.what}"
         diagnosis = post_mortem(run) if (run / "steps.jsonl").exists() and not error else Diagnosis(())

@@ -1,0 +1,36 @@
+"""`truing faults`: the kill matrix."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def faults(
+    names: Annotated[list[str] | None, typer.Argument(help="Faults or healthy runs; all by default.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A sample, in under 50 seconds.")] = False,
+    markdown: Annotated[Path | None, typer.Option(help="Write the matrix to this file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per run.")] = False,
+) -> None:
+    """Plant each fault in a run, run what is healthy too, and show what the doctor says: exit 1 if wrong."""
+    from truing.faults.matrix import QUICK, measure, named, page, passed
+
+    chosen = list(QUICK) if quick and not names else named(names or [])
+    console, made = Console(highlight=False), []
+    for done, each in enumerate(measure(chosen), 1):
+        made.append(each)
+        if as_json:
+            print(json.dumps(each.facts() | {"passed": passed(each)}, ensure_ascii=False), flush=True)
+            continue
+        fired = ", ".join(dict.fromkeys(f"{f.claim.verdict} {f.code}" for f in each.fired)) or "nothing"
+        mark, style = ("✓", "green") if passed(each) else ("✗", "red")
+        told = f"{mark} {done}/{len(chosen)} {each.fault.name}: {each.error or fired}"
+        console.print(told, style=style, markup=False, soft_wrap=True)
+    if markdown is not None:
+        markdown.write_text(page(made), encoding="utf-8")
+    wrong = [each.fault.name for each in made if not passed(each)]
+    if wrong:
+        console.print(f"not as it should be: {', '.join(wrong)}", style="red", soft_wrap=True)
+        raise typer.Exit(1)

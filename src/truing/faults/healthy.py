@@ -1,0 +1,165 @@
+"""Healthy runs that look like faults: no rule may say PROVEN or EVIDENCE of any.
+
+As recipes: ``python -m truing.faults.healthy recipes/healthy``.
+"""
+
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from truing.faults.fault import Fault
+from truing.faults.run import table_of
+
+PPO = {
+    "stages": ["sft", "ppo"],
+    "ppo": {"steps": 4, "prompts_per_step": 16, "learning_rate": 1e-3, "inner_epochs": 2, "minibatches": 2},
+}
+LORA = {"lora": {"rank": 4}}
+CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "on-policy": ("ratios are 1, the loss is 0, no KL: all as it must be", {}),
+    "low-entropy": ("a policy that is nearly certain", {"sft.steps": 120, "sft.learning_rate": 1e-2}),
+    "untrained": ("answers that never stop, and every attempt is cut", {"stages": ["grpo"]}),
+    "fast-learner": (
+        "a rate at which the policy changes from step to step",
+        {"sft.steps": 40, "grpo.steps": 8, "grpo.learning_rate": 1e-2},
+    ),
+    "adapter": ("the first update of an adapter moves B alone", {**LORA, "kl.coef": 0.05}),
+    "adapter-after-sft": (
+        "the reference is an adapter of its own",
+        {**LORA, "sft.steps": 20, "sft.learning_rate": 1e-2, "kl.coef": 0.05},
+    ),
+    "reference-synced": (
+        "the reference follows by declared copies",
+        {"kl.coef": 0.05, "reference.sync_every": 2, "grpo.steps": 6, "grpo.inner_epochs": 2},
+    ),
+    "reference-averaged": (
+        "the reference is a moving average",
+        {"kl.coef": 0.05, "reference.sync_every": 1, "reference.keep": 0.9, "grpo.steps": 4, **LORA},
+    ),
+    "inner-updates": (
+        "ratios move within a step, and the clip bites",
+        {"grpo.inner_epochs": 4, "grpo.minibatches": 2, "grpo.learning_rate": 1e-2, "sft.steps": 20},
+    ),
+    "nucleus": (
+        "top-p leaves one token at many places: log-probability 0, gradient 0",
+        {"sampling.top_p": 0.9, "sft.steps": 60, "sft.learning_rate": 1e-2},
+    ),
+    "penalties": (
+        "every penalty, a temperature and a ban of early stops, replayed by the trainer",
+        {
+            "sampling.temperature": 0.8,
+            "sampling.presence_penalty": 0.5,
+            "sampling.frequency_penalty": 0.2,
+            "sampling.repetition_penalty": 1.2,
+            "sampling.min_new_tokens": 2,
+            "sft.steps": 20,
+        },
+    ),
+    "equal-rewards": ("groups without signal: nothing moves, and nothing should", {"reward": "own"}),
+    "warm-up": ("learning rates that rise from almost 0", {"optimizer.warmup_steps": 50}),
+    "decay": (
+        "weight decay and a falling rate",
+        {"optimizer.weight_decay": 0.1, "optimizer.schedule": "linear"},
+    ),
+    "entropy-and-kl": (
+        "a bonus, a KL whose weight follows a target, and demonstrations beside",
+        {
+            "entropy.coef": 0.02,
+            "kl.coef": 0.1,
+            "kl.target": 0.01,
+            "bootstrap.steps": 3,
+            "bootstrap.batch_size": 4,
+            "grpo.inner_epochs": 2,
+        },
+    ),
+    "forced-prefix": (
+        "turns begin with forced tokens",
+        {"episode.forced_prefix": "1", "episode.force_rate": 0.5},
+    ),
+    "dropped-groups": (
+        "groups of equal reward are left out",
+        {"gates.equal_groups": "drop", "reward": "own", "sft.steps": 40},
+    ),
+    "masked-cuts": ("cut attempts are masked by declaration", {"gates.truncated": "mask", "sft.steps": 15}),
+    "ppo": ("a critic, several updates a step, minibatches", {**PPO, "sft.steps": 20}),
+    "ppo-kl-in-reward": (
+        "the KL is paid from the reward",
+        {**PPO, "sft.steps": 20, "kl.coef": 0.02, "kl.where": "reward", "kl.estimator": "k1"},
+    ),
+    "rloo": (
+        "each answer against the others",
+        {"stages": ["sft", "rloo"], "rloo": {"steps": 3, "prompts_per_step": 4, "learning_rate": 1e-3}},
+    ),
+    "reinforce": (
+        "returns less a baseline",
+        {
+            "stages": ["sft", "reinforce"],
+            "reinforce": {"steps": 3, "prompts_per_step": 16, "learning_rate": 1e-3},
+        },
+    ),
+    "rejection-sampling": (
+        "good answers become demonstrations",
+        {"stages": ["sft", "rft"], "rft": {"steps": 3, "learning_rate": 1e-3}},
+    ),
+    **{
+        name: (f"the objective {name}", {"grpo.objective": name, "grpo.inner_epochs": 2, "sft.steps": 15})
+        for name in ("dapo", "dr_grpo", "gspo", "cispo", "bnpo")
+    },
+    "tools": (
+        "several turns with tools: a stop ends each turn",
+        {
+            "env": {"name": "workspace", "kinds": ["tiny-file"], "system": "", "train": 24, "eval": 8},
+            "chat.tool_prompt": "brief",
+            "episode.max_turns": 3,
+            "sampling.max_new_tokens": 64,
+            "sft.steps": 8,
+            "grpo.steps": 2,
+            "grpo.prompts_per_step": 2,
+            "grpo.group_size": 4,
+        },
+    ),
+}
+"""What each resembles, and its changes to the recipe; ``reward = "own"`` is the environment's, not chance."""
+
+SEEDS = (0, 1)
+
+
+def healthy() -> dict[str, Fault]:
+    """Every run of the corpus, by name and seed."""
+    found = {}
+    for name, (what, changes) in CORPUS.items():
+        own = changes.get("reward") == "own"
+        kept = {key: value for key, value in changes.items() if key != "reward"}
+        for seed in SEEDS:
+            run = f"{name}-{seed}"
+            found[run] = Fault(
+                name=run,
+                numbers=(),
+                what=what,
+                plant=nullcontext,
+                expected=(),
+                changes={**kept, "seed": seed},
+                healthy=True,
+                **({"reward": None} if own else {}),
+            )
+    return found
+
+
+def recipes() -> dict[str, str]:
+    """The corpus as TOML by file name; another seed is ``seed=1`` on the command line."""
+    runs = healthy()
+    return {
+        f"{name}.toml": f"# {what}\n" + tomli_w.dumps(table_of(runs[f"{name}-0"]) | {"name": name})
+        for name, (what, _) in CORPUS.items()
+    }
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in recipes().items():
+        (folder / file).write_text(text, encoding="utf-8")

@@ -1,0 +1,116 @@
+"""The kill matrix: every planted fault and every healthy run, and which rules said what."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import torch
+
+from truing.doctor.verdict import Verdict
+from truing.errors import RecipeError
+from truing.faults.healthy import healthy
+from truing.faults.planted import FAULTS
+from truing.faults.run import Outcome, outcome
+
+PROCESSES = 2
+"""At one time, of one thread each."""
+
+QUICK = (
+    "mask-shifted",
+    "stop-masked",
+    "old-logprobs-zero",
+    "groups-mixed",
+    "kl-sign",
+    "half-synced",
+    "weight-noise",
+    "optimizer-skips",
+    "temperature-not-in-trainer",
+    "on-policy-0",
+    "adapter-0",
+    "nucleus-0",
+)
+"""A sample, seconds long."""
+
+STRONG = (Verdict.PROVEN, Verdict.EVIDENCE)
+"""What no healthy run may get."""
+
+
+def named(names: Sequence[str]) -> list[str]:
+    """Runs by name; all where none is given."""
+    known = {**FAULTS, **healthy()}
+    for name in names:
+        if name not in known:
+            raise RecipeError("there is no such fault", got=name, expected=", ".join(known))
+    return list(names) or list(known)
+
+
+def measure(names: Sequence[str]) -> Iterator[Outcome]:
+    """The outcome of each run, in order."""
+    with ProcessPoolExecutor(
+        PROCESSES, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        yield from pool.map(_outcome, names)
+
+
+def _outcome(name: str) -> Outcome:
+    made = outcome({**FAULTS, **healthy()}[name])
+    # a plant is a function of this process, and cannot travel
+    return made.without_plant()
+
+
+def false_alarms(made: Outcome) -> list[str]:
+    """Codes of rules that claim a fault of a healthy run."""
+    return [each.code for each in made.fired if each.claim.verdict in STRONG]
+
+
+def passed(made: Outcome) -> bool:
+    """Whether the doctor was right: a fault caught and its cause named first, a healthy run left alone."""
+    if made.fault.healthy:
+        return not made.error and not false_alarms(made)
+    return made.caught and made.cause_rank in (0, 1)
+
+
+def page(outcomes: Sequence[Outcome]) -> str:
+    """docs/kill-matrix.md."""
+    faults = [each for each in outcomes if not each.fault.healthy]
+    sound = [each for each in outcomes if each.fault.healthy]
+    caught, first = (sum(each.caught for each in faults), sum(passed(each) for each in faults))
+    alarms = sum(bool(false_alarms(each)) for each in sound)
+    suspected = sum(bool(each.fired) for each in sound)
+    lines = [
+        "# The kill matrix",
+        "",
+        "<!-- Written by `truing faults --markdown docs/kill-matrix.md`. -->",
+        "",
+        f"{len(faults)} planted faults: {caught} caught, of {first} the cause is named first. {len(sound)} healthy"
+        f" runs: {alarms} with a PROVEN or EVIDENCE, {suspected} with a SUSPECT or more.",
+        "",
+        "| fault | caught by (update) | cause named | what else fired |",
+        "|---|---|---|---|",
+        *(_row(each) for each in faults),
+        "",
+        "| healthy run | resembles | fired |",
+        "|---|---|---|",
+        *(f"| {each.fault.name} | {each.fault.what} | {_fired(each, ())} |" for each in sound),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _row(made: Outcome) -> str:
+    fault = made.fault
+    if made.error:
+        return f"| {fault.name}: {fault.what} | refused: {made.error} | at once | |"
+    right = [each for each in made.fired if each.code in fault.expected]
+    by = ", ".join(
+        dict.fromkeys(f"{each.claim.verdict} {each.code} ({each.stage} {each.step + 1})" for each in right)
+    )
+    rank = "missed" if not made.caught else "later" if made.cause_rank is None else f"no. {made.cause_rank}"
+    return f"| {fault.name}: {fault.what} | {by} | {rank} | {_fired(made, fault.expected)} |"
+
+
+def _fired(made: Outcome, besides: Sequence[str]) -> str:
+    codes = dict.fromkeys(
+        f"{each.claim.verdict} {each.code}" for each in made.fired if each.code not in besides
+    )
+    return made.error or ", ".join(codes) or "–"

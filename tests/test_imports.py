@@ -43,11 +43,15 @@ MAY_IMPORT = {
     "__init__": "messages types rewards envs api",
     "bench": "errors messages contract outcomes types memory models rewards sample training api",
     "probes": "errors messages outcomes types config ops models rewards envs training",
-    "faults": "errors rewards doctor training api",
+    "integrations": "errors contract outcomes types models doctor training",
+    "faults": "errors types models rewards rollout doctor training api",
     "scorecard": "config",
     "verify": "errors config record training display api probes scorecard",
     "recipe_page": "config record envs",
-    "cli": "errors types clock config record models checks doctor training api bench probes faults scorecard verify",
+    "cli": (
+        "errors types clock config record models checks doctor training api bench probes faults scorecard"
+        " verify"
+    ),
     "__main__": "cli",
 }
 """The product, from the bottom up."""

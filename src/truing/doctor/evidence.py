@@ -41,6 +41,9 @@ class Setup:
     kl_coef: float | None = None
     kl_where: str | None = None
     kl_estimator: str | None = None
+    kl_weight: str | None = (
+        None  # what the KL of a token is weighed by: detached (its ratio), ratio (live), none
+    )
     entropy_coef: float | None = None
     gamma: float | None = None
     lam: float | None = None

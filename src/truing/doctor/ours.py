@@ -67,6 +67,7 @@ def setup_of(
         kl_coef=recipe.kl.coef,
         kl_where=recipe.kl.where,
         kl_estimator=recipe.kl.estimator,
+        kl_weight="detached",
         entropy_coef=recipe.entropy.coef,
         gamma=getattr(cfg, "gamma", None),
         lam=getattr(cfg, "lam", None),

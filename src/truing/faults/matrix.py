@@ -82,8 +82,8 @@ def page(outcomes: Sequence[Outcome]) -> str:
         "",
         "<!-- Written by `truing faults --markdown docs/kill-matrix.md`. -->",
         "",
-        f"{len(faults)} planted faults: {caught} caught, of {first} the cause is named first. {len(sound)} healthy"
-        f" runs: {alarms} with a PROVEN or EVIDENCE, {suspected} with a SUSPECT or more.",
+        f"{len(faults)} planted faults: {caught} caught, the cause of {first} named first.",
+        f"{len(sound)} healthy runs: {alarms} with a PROVEN or EVIDENCE, {suspected} with a SUSPECT or more.",
         "",
         "| fault | caught by (update) | cause named | what else fired |",
         "|---|---|---|---|",
@@ -102,9 +102,8 @@ def _row(made: Outcome) -> str:
     if made.error:
         return f"| {fault.name}: {fault.what} | refused: {made.error} | at once | |"
     right = [each for each in made.fired if each.code in fault.expected]
-    by = ", ".join(
-        dict.fromkeys(f"{each.claim.verdict} {each.code} ({each.stage} {each.step + 1})" for each in right)
-    )
+    told = [f"{each.claim.verdict} {each.code} ({each.stage} {each.step + 1})" for each in right]
+    by = ", ".join(dict.fromkeys(told))
     rank = "missed" if not made.caught else "later" if made.cause_rank is None else f"no. {made.cause_rank}"
     return f"| {fault.name}: {fault.what} | {by} | {rank} | {_fired(made, fault.expected)} |"
 

@@ -23,7 +23,7 @@ BASE: Mapping[str, Any] = {
     "sft": {"steps": 3, "batch_size": 6, "learning_rate": 3e-3},
     "grpo": {"steps": 3, "prompts_per_step": 4, "group_size": 8, "learning_rate": 1e-3},
     "eval": {"tasks": 2, "base": False},
-    "doctor": {"stop": False, "budget": 0.99},
+    "doctor": {"stop": False, "budget": 1.0},
 }
 """Seconds on a CPU; rewards are by chance, so that groups have a signal from the first step on."""
 

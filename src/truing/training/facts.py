@@ -10,10 +10,16 @@ from torch import Tensor
 
 from truing.clock import phase
 from truing.models.digest import quick_sum
+from truing.rewards import Rewards, grade
+from truing.rewards.judge import Judge
 from truing.training.learner import Learner
+from truing.types import Rollout
 
 MOST = 8_000_000
 """Weights that are summed at once, some 30 ms: all of an adapter; of a full model another part each time."""
+
+GRADED = 16
+"""Attempts that are graded twice."""
 
 LOOKED_AT = 4096
 """Weights of an update that are computed a second time."""
@@ -36,6 +42,17 @@ def spot(parameters: Mapping[str, Tensor], turn: int, most: int = MOST) -> dict[
             part[name] = flat[low:high]
         place += len(flat)
     return part
+
+
+def regraded(rollouts: Mapping[str, Rollout], rewards: Rewards) -> list[dict[str, Any]]:
+    """Some attempts graded once more, beside what they had earned; none where a judge would be asked."""
+    if not rewards or any(isinstance(function, Judge) for function, _ in rewards.values()):
+        return []
+    earned = [rollout for rollout in rollouts.values() if not math.isnan(rollout.reward)][:GRADED]
+    return [
+        {"sample_id": each.rollout_id, "stored": each.reward, "again": grade(each, rewards).reward}
+        for each in earned
+    ]
 
 
 @contextmanager

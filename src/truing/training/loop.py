@@ -20,7 +20,7 @@ from truing.record.files import write_atomically
 from truing.training import checkpoint
 from truing.training.control import Control
 from truing.training.evaluate import Evaluation
-from truing.training.facts import update_facts
+from truing.training.facts import regraded, update_facts
 from truing.training.guard import REPORT, good_after, report, trouble
 from truing.training.learner import Learner, open_learner
 from truing.training.recording import step_record
@@ -196,6 +196,8 @@ class Loop:
                 def look(learner: Learner, minibatch: Sequence[Sample]) -> None:
                     with self.looks.timed():
                         found.update(Witness(self.session, stage, turn)(learner, minibatch))
+                        if learner.algorithm.source == "rollouts":
+                            found["regraded"] = regraded(drawn.rollouts, self.session.env.rewards)
 
                 due = look if self.looks.due() else None
                 traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), due)

@@ -23,7 +23,7 @@ def short(recipe: Recipe) -> Recipe:
     table["eval"] |= {"tasks": 2, "samples": 1, "base": False, "every": 0}
     table["gates"] |= {"min_trained_tokens": 0, "min_trained_share": 0.0}
     table["kl"] = {key: value for key, value in table["kl"].items() if not key.startswith("cap")}
-    table["doctor"] |= {"stop": False, "budget": 0.99}
+    table["doctor"] |= {"stop": False, "budget": 1.0}
     table["bootstrap"]["batch_size"] = min(table["bootstrap"]["batch_size"], DEMONSTRATIONS)
     table |= {"guard": False, "checkpoint_every": 0, "track": {}, "alerts": {}}
     if not table["kl"]["coef"]:

@@ -38,13 +38,13 @@ class Looks:
     """When a stage is looked at: at its first update, and then as often as its budget of time allows."""
 
     def __init__(self, budget: float) -> None:
-        """``budget`` is the share of a stage's time, in [0, 1)."""
+        """``budget`` is the share of a stage's time, in [0, 1]; at 1 every update is looked at."""
         self.budget, self.began, self.spent, self.last = budget, time.perf_counter(), 0.0, 0.0
 
     def due(self) -> bool:
         """Whether another look, as long as the last one, is within the budget."""
         elapsed = time.perf_counter() - self.began
-        return self.last == 0 or self.spent + self.last <= self.budget * elapsed
+        return self.last == 0 or self.budget == 1 or self.spent + self.last <= self.budget * elapsed
 
     @contextmanager
     def timed(self) -> Iterator[None]:

@@ -67,7 +67,7 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
 
 
 def _kl(step: Step, drawn_N: Tensor) -> Tensor:
-    """Minus the gradient of the KL term, over all that the policy chose."""
+    """Minus the gradient of the KL term, over all that the policy chose (k3, where its ratio is live)."""
     mask_N = _stream(step, "kl_mask").bool() & drawn_N
     new_N, old_N, ref_N = (_stream(step, name) for name in ("new_logprob", "old_logprob", "ref_logprob"))
     x_N = torch.where(mask_N, new_N - ref_N, 0.0)
@@ -75,6 +75,10 @@ def _kl(step: Step, drawn_N: Tensor) -> Tensor:
         step.setup.kl_estimator or "k3"
     ]
     ratio_N = torch.where(mask_N, (new_N - old_N).exp(), 0.0)
+    if step.setup.kl_weight == "none":
+        ratio_N = mask_N.double()
+    elif step.setup.kl_weight == "ratio":  # which then has a gradient of its own: k3 · ∂r/∂log π = k3 · r
+        slope_N = slope_N + torch.expm1(-x_N) + x_N
     weight = step.numbers.get("weight/kl", step.setup.kl_coef)
     assert weight is not None
     return -weight * _share(step, mask_N, drawn_N) * ratio_N * slope_N

@@ -8,8 +8,8 @@ the answer would have been: the policy is taught that thinking does not pay.
 How it is measured: The recorded share of attempts that were cut, by tokens, turns, context or time, in this
 update and the two before it.
 
-Healthy look-alikes: A single update with long answers. The first updates of a policy that has not learned
-to stop, which end before there are three.
+Healthy look-alikes: A single update with long answers, or two. A policy that has not learned to stop yet is
+cut as well: that is no fault of the code, and is told all the same.
 
 Fix: Raise the limit that cuts, or declare what cut attempts are worth: not trained on, or graded lower.
 Where the policy does not stop at all, see whether its stop is trained (MSK004, MSK008).

@@ -40,7 +40,6 @@ class Prompt(NamedTuple):
 class Apart(NamedTuple):
     """Rows that should agree with the first of their name, and do not."""
 
-    names: int  # groups, or hashes
     rows: int
     row: int  # the first of them
     at: int  # its first other token
@@ -63,7 +62,7 @@ def measure(step: Step) -> Measured:
     hash_of = {prompt.row: name for prompt, name in zip(prompts, hashes, strict=True)}
     named = sum(
         first.whole == other.whole and hash_of[first.row] != hash_of[other.row]
-        for _, first, other in _pairs(prompts, groups)
+        for first, other in _pairs(prompts, groups)
     )
     return Measured(_apart(prompts, groups), _apart(prompts, hashes), named)
 
@@ -79,39 +78,39 @@ def _prompt(step: Step, index: int, row: Row, part: slice) -> Prompt:
     return Prompt(index, tuple(ids.tolist()), tuple(ids[chosen].tolist()))
 
 
-def _pairs(prompts: Sequence[Prompt], names: Sequence[str]) -> Iterator[tuple[str, Prompt, Prompt]]:
+def _pairs(prompts: Sequence[Prompt], names: Sequence[str]) -> Iterator[tuple[Prompt, Prompt]]:
     """Each prompt with the first of the same name, where it has one."""
     firsts: dict[str, Prompt] = {}
     for name, prompt in zip(names, prompts, strict=True):
         if name and firsts.setdefault(name, prompt) is not prompt:
-            yield name, firsts[name], prompt
+            yield firsts[name], prompt
 
 
 def _apart(prompts: Sequence[Prompt], names: Sequence[str]) -> Apart:
     """Where prompts of one name differ."""
-    found = [(name, a, b) for name, a, b in _pairs(prompts, names) if a.shown != b.shown]
+    found = [(a, b) for a, b in _pairs(prompts, names) if a.shown != b.shown]
     if not found:
-        return Apart(0, 0, 0, 0, 0)
-    _, first, other = found[0]
+        return Apart(0, 0, 0, 0)
+    first, other = found[0]
     end = len(other.whole)
     at = next((t for t in range(end) if first.whole[t : t + 1] != other.whole[t : t + 1]), end - 1)
-    return Apart(len({name for name, *_ in found}), len(found), other.row, at, end)
+    return Apart(len(found), other.row, at, end)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
     """One prompt to a group, and one hash to a prompt."""
-    where, name = (found.groups, "group") if found.groups.rows else (found.hashes, "prompt hash")
+    of_group, of_hash = (found.groups, "of their group", 3.0), (found.hashes, "with their prompt hash", 1.0)
+    where, name, likely = of_group if found.groups.rows else of_hash
     if where.rows:
         yield Claim(
             Verdict.PROVEN,
-            f"{where.rows} rows of {where.names} {name}{'es' * (name != 'group') or 's'} were not shown the"
-            f" prompt of the first row of their {name}",
+            f"{where.rows} rows were not shown the prompt of the first row {name}",
             got=f"row {where.row} differs from token {where.at} on",
-            expected=f"one prompt to a {name}, id for id",
+            expected="one prompt, id for id, but for what was forced",
             row=where.row,
             start=where.at,
             end=where.end,
-            likely=3 if name == "group" else 1,
+            likely=likely,
         )
     if found.named:
         yield Claim(

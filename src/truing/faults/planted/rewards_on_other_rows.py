@@ -1,0 +1,27 @@
+"""Each attempt gets the reward of the one before it."""
+
+from dataclasses import replace
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def collect(*args, **kwargs):
+        def turned(group):
+            rollouts = group.rollouts
+            before = (rollouts[-1], *rollouts[:-1])
+            moved = [replace(one, reward=other.reward) for one, other in zip(rollouts, before, strict=True)]
+            return replace(group, rollouts=tuple(moved))
+
+        return [turned(group) for group in real(*args, **kwargs)]
+
+    return collect
+
+
+FAULT = Fault(
+    name="rewards-on-other-rows",
+    numbers=(45,),
+    what="rewards are one row off the attempts that earned them",
+    plant=lambda: replaced("truing.training.session:collect", _wrong),
+    expected=("RWD002",),
+)

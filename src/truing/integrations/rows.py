@@ -1,0 +1,185 @@
+"""Padded batches of another trainer as rows of the doctor's."""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truing.doctor.evidence import Past, Row, Setup, Step
+from truing.outcomes import FinishReason
+from truing.types import Origin, TurnSpan
+
+
+@dataclass
+class Micro:
+    """A micro-batch on its way through the loss: its inputs, and what the forward said."""
+
+    inputs: Mapping[str, Any]
+    logprob: Tensor | None = None  # [B, C], with its gradient once the backward pass is over
+    entropy: Tensor | None = None
+    pull: Tensor | None = None
+
+    def closed(self) -> "Micro":
+        """The same after the backward pass, on the CPU and without the graph."""
+        kept = {key: x.detach().cpu() if isinstance(x, Tensor) else x for key, x in self.inputs.items()}
+        if self.logprob is None:
+            return Micro(kept)
+        grad = self.logprob.grad
+        pull = torch.zeros_like(self.logprob) if grad is None else -grad
+        entropy = None if self.entropy is None else self.entropy.detach().cpu()
+        return Micro(kept, self.logprob.detach().cpu(), entropy, pull.detach().cpu())
+
+
+def step_of_rows(
+    number: int,
+    setup: Setup,
+    window: Sequence[Micro],
+    generated: Mapping[str, Any],
+    inner_step: int,
+    numbers: Mapping[str, float],
+    facts: Mapping[str, Any],
+    past: tuple[Past, ...],
+) -> Step:
+    """One update from its micro-batches.
+
+    Args:
+        number: of the update, from 0.
+        setup: what is declared.
+        window: micro-batches that the optimiser's step added up.
+        generated: by row of the generation: what was drawn, rewards, prompts, completions.
+        inner_step: how many updates were made of the same generation before.
+        numbers: gradient norm and learning rate.
+        facts: digests.
+        past: updates before.
+    """
+    rows, streams, equal, total = [], [], 0, 0
+    for micro in window:
+        for b, row in enumerate(micro.inputs["truing_row"].tolist()):
+            made, stream, agreed = _row(micro, b, row, setup, generated, inner_step)
+            rows.append(made)
+            streams.append(stream)
+            equal, total = equal + agreed[0], total + agreed[1]
+    names = set.intersection(*(set(each) for each in streams))
+    told = dict(numbers) | ({"alignment": equal / total} if total else {})
+    return Step(
+        stage="grpo",
+        step=number,
+        setup=setup,
+        rows=rows,
+        lengths=[len(each["token_ids"]) for each in streams],
+        tokens={name: torch.cat([each[name] for each in streams]) for name in sorted(names)},
+        numbers=told,
+        facts=dict(facts),
+        past=past,
+    )
+
+
+def _row(
+    micro: Micro, b: int, row: int, setup: Setup, generated: Mapping[str, Any], inner_step: int
+) -> tuple[Row, dict[str, Tensor], tuple[int, int]]:
+    """A row, its streams, and how many ids are those that were drawn, of how many."""
+    inputs = micro.inputs
+    prompt = inputs["prompt_ids"][b][inputs["prompt_mask"][b].bool()]
+    mask = inputs["completion_mask"][b].bool()
+    tool = inputs["tool_mask"][b].bool() if "tool_mask" in inputs else torch.ones_like(mask)
+    drawn = generated.get("drawn")
+    said = inputs["completion_ids"][b]
+    known = len(drawn[row][1]) if drawn is not None else int(_last(mask)) + 1
+    reached = torch.zeros_like(mask) if micro.pull is None else micro.pull[b] != 0
+    length = max(known, int(_last(mask | reached)) + 1)
+    start = len(prompt)
+
+    def whole(stream_C: Tensor, nothing: Any) -> Tensor:
+        return torch.cat([torch.full((start,), nothing, dtype=stream_C.dtype), stream_C[:length]])
+
+    place = torch.arange(len(mask))
+    origin = torch.where(tool, Origin.SAMPLED, Origin.TOOL)
+    origin = torch.where(place < known, origin, Origin.TEMPLATE)  # pads: nobody said them
+    head = torch.full((start,), Origin.PROMPT)
+    streams = {
+        "token_ids": torch.cat([prompt, said[:length]]),
+        "origin": torch.cat([head, origin[:length]]).to(torch.uint8),
+        "policy_mask": whole(mask & tool, False),
+        "supervised_mask": torch.zeros(start + length, dtype=torch.bool),
+    }
+    streams["kl_mask"] = streams["policy_mask"]
+    advantage = inputs["advantages"][b]
+    spread = advantage.expand(len(mask)) if advantage.dim() == 0 else advantage
+    streams["advantage"] = whole(spread.double(), math.nan).masked_fill(~streams["policy_mask"], math.nan)
+    numbers = {
+        "new_logprob": micro.logprob,
+        "old_logprob": inputs.get("old_per_token_logps", micro.logprob),
+        "ref_logprob": inputs.get("ref_per_token_logps"),
+        "sampler_logprob": inputs.get("sampling_per_token_logps"),
+        "entropy": micro.entropy,
+        "pull": micro.pull,
+    }
+    for name, table in numbers.items():
+        if table is not None:
+            streams[name] = whole(table[b].double(), math.nan)
+    if micro.pull is not None:
+        outside = ~(streams["policy_mask"] | (streams["pull"].nan_to_num() != 0))
+        streams["pull"] = streams["pull"].masked_fill(outside, math.nan)
+    agreed = _agreement(drawn[row], streams["token_ids"][: start + known]) if drawn is not None else (0, 0)
+    return _facts(micro, row, setup, generated, inner_step, streams, start), streams, agreed
+
+
+def _facts(
+    micro: Micro,
+    row: int,
+    setup: Setup,
+    generated: Mapping[str, Any],
+    inner_step: int,
+    streams: Mapping[str, Tensor],
+    start: int,
+) -> Row:
+    ids, origin = streams["token_ids"].tolist(), streams["origin"].tolist()
+    digest = hashlib.sha256(repr(ids[:start]).encode()).hexdigest()[:16]
+    turns, at = [], 0
+    for kind, run in groupby(origin):
+        length = len(list(run))
+        if kind == Origin.SAMPLED:
+            stopped = ids[at + length - 1] in (setup.stop_ids or ())
+            reason = FinishReason.STOP if stopped else FinishReason.LENGTH
+            turns.append(TurnSpan(at, at + length, reason, generated["version"], ""))
+        at += length
+    completion = generated["completions"][row]
+    text = completion if isinstance(completion, str) else str(completion[-1].get("content", ""))
+    prompt = generated["prompts"][row]
+    messages = tuple(prompt) if isinstance(prompt, list) else ()
+    cut = bool(turns) and turns[-1].finish_reason is FinishReason.LENGTH
+    return Row(
+        sample_id=str(row),
+        rollout_id=str(row),
+        group_id=str(row // (setup.group_size or 1)),
+        task_id=digest,
+        family="",
+        prompt_hash=digest,
+        prompt_length=start,
+        turns=tuple(turns),
+        contract=None,
+        reward=float(generated["rewards"][row]),
+        reward_parts={},
+        status="truncated" if cut else "done",
+        truncated=cut,
+        text=text,
+        inner_step=inner_step,
+        messages=messages,
+    )
+
+
+def _agreement(drawn: tuple[list[int], list[int]], ids: Tensor) -> tuple[int, int]:
+    """Ids at which a row is what the sampler had, of how many."""
+    had = [*drawn[0], *drawn[1]]
+    return sum(a == b for a, b in zip(had, ids.tolist(), strict=False)), max(len(had), len(ids))
+
+
+def _last(on: Tensor) -> int:
+    """Index of the last true entry, −1 where there is none."""
+    found = on.nonzero()
+    return int(found[-1]) if len(found) else -1

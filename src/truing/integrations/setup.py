@@ -1,0 +1,74 @@
+"""What a TRL trainer declares, in the doctor's words; what it has no word for is not known."""
+
+from typing import Any
+
+from truing.contract import SamplingContract
+from truing.doctor.evidence import Setup
+
+EPS = 1e-4
+"""What TRL adds to a deviation, reward units."""
+
+LOSSES = {
+    "grpo": ("clip", "sequence_mean"),
+    "dr_grpo": ("clip", "sequence_sum"),
+    "dapo": ("clip", "token_mean"),
+    "bnpo": ("clip", "token_mean"),
+    "cispo": ("cispo", "token_mean"),
+}
+"""Surrogate and aggregation by ``loss_type``; of others no closed form is known here."""
+
+
+def scored_under(args: Any) -> SamplingContract:
+    """What TRL divides logits by; it leaves every other rule of sampling out of its log-probabilities."""
+    return SamplingContract(temperature=args.temperature, max_new_tokens=args.max_completion_length)
+
+
+def setup_of_trl(trainer: Any) -> Setup:
+    """The declared loss, advantage and sampling of a ``GRPOTrainer``."""
+    args = trainer.args
+    surrogate, aggregation = LOSSES.get(trainer.loss_type, (None, None))
+    windows = trainer.args.steps_per_generation, args.gradient_accumulation_steps
+    if trainer.loss_type == "bnpo" and windows[1] > 1:
+        aggregation = None  # each micro-batch is averaged by itself
+    if trainer.loss_type in ("dapo", "cispo") and windows[0] != windows[1]:
+        aggregation = None  # divided by a share of the generation's tokens
+    reweighted = (
+        args.delta is not None
+        or trainer.top_entropy_quantile < 1
+        or trainer.off_policy_mask_threshold is not None
+        or (trainer.use_vllm and trainer.vllm_importance_sampling_correction)
+    )
+    one_update = trainer.num_iterations == 1 and windows[0] <= windows[1]
+    scale = {True: "group", False: "none"}.get(args.scale_rewards, args.scale_rewards)
+    summed = trainer.multi_objective_aggregation == "sum_then_normalize"
+    by_sequence = trainer.importance_sampling_level == "sequence"
+    tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
+    return Setup(
+        trainer="trl",
+        algo="grpo",
+        mask="sampled",
+        group_size=trainer.num_generations,
+        advantage=scale if summed else None,
+        advantage_eps=EPS,
+        inner_steps=trainer.num_iterations * max(1, windows[0] // windows[1]),
+        on_policy=one_update and not trainer.use_vllm,
+        surrogate=surrogate,
+        ratio=trainer.importance_sampling_level,
+        aggregation=aggregation,
+        clip_low=trainer.epsilon_low,
+        clip_high=trainer.epsilon_high,
+        max_ratio=trainer.epsilon_high if surrogate == "cispo" else None,
+        kl_coef=trainer.beta,
+        kl_where="loss",
+        kl_estimator="k3",
+        kl_weight=("ratio" if args.use_bias_correction_kl else "none") if not by_sequence else None,
+        entropy_coef=trainer.entropy_coef if trainer._entropy_bonus_enabled else 0.0,
+        truncated="mask" if trainer.mask_truncated_completions else "count",
+        plain=not reweighted and not (trainer.beta and by_sequence),
+        reference_moves=args.sync_ref_model,
+        dropout=not args.disable_dropout,
+        stop_ids=tuple(trainer.eos_token_ids),
+        bos_id=tokenizer.bos_token_id,
+        max_new_tokens=args.max_completion_length,
+        learning_rate=args.learning_rate,
+    )

@@ -1,0 +1,104 @@
+"""The doctor in a run: it stops what is proven wrong, tells of the rest, and changes nothing."""
+
+import json
+
+import pytest
+from runs import Interrupt, assert_same_run, crash_at
+
+import truing
+from truing.errors import ProvenError, RecipeError
+from truing.faults.planted import FAULTS
+from truing.record import RunReader
+from truing.training.preflight import chance
+
+
+def events(run, kind):
+    return [event.payload for event in RunReader(run).events() if event.kind == kind]
+
+
+def test_a_proven_fault_ends_the_run_and_no_checkpoint_has_it(mini, tmp_path):
+    out = tmp_path / "run"
+    with FAULTS["mask-shifted"].plant(), pytest.raises(ProvenError) as error:
+        truing.train(mini(), rewards=[chance], out=out, watch=lambda *_: None)
+    assert "MSK003" in error.value.what
+    assert "truing explain MSK003" in error.value.remedy
+    assert [(row.stage, row.step) for row in RunReader(out).steps()][-1] == ("grpo", 0)
+    assert not (out / "checkpoints" / "grpo-000001").exists()
+    (finding,) = (each for each in events(out, "finding") if each.get("code") == "MSK003")
+    assert (finding["verdict"], finding["stage"], finding["step"]) == ("PROVEN", "grpo", 0)
+
+
+def test_a_suppressed_fault_is_on_record_and_the_run_goes_on(mini, tmp_path):
+    table = mini(doctor={"suppress": {"MSK003": "a trial"}})
+    with FAULTS["mask-shifted"].plant():
+        run = truing.train(table, rewards=[chance], out=tmp_path / "run", watch=lambda *_: None).run
+    assert [each["code"] for each in events(run, "finding") if each.get("verdict") == "PROVEN"] == []
+
+
+def test_where_it_may_not_stop_it_tells(mini, tmp_path):
+    with FAULTS["mask-shifted"].plant():
+        run = truing.train(
+            mini(doctor={"stop": False}), rewards=[chance], out=tmp_path / "run", watch=lambda *_: None
+        ).run
+    told = [each["code"] for each in events(run, "finding") if each.get("verdict") == "PROVEN"]
+    assert told == ["MSK003"]  # once, though each update has it
+
+
+def test_a_code_that_is_no_rules_is_refused_before_anything_is_trained(mini, tmp_path):
+    with pytest.raises(RecipeError, match="no such rule"):
+        truing.train(mini(doctor={"suppress": {"ABC123": "why not"}}), out=tmp_path / "run")
+    assert not list((tmp_path / "run").glob("rollouts/*"))
+
+
+@pytest.mark.parametrize("changes", [{}, {"lora": {"rank": 4}, "kl": {"coef": 0.05}}])
+def test_looking_changes_nothing(mini, tmp_path, changes):
+    runs = [
+        truing.train(
+            mini(doctor={"budget": budget}, **changes), out=tmp_path / str(budget), watch=lambda *_: None
+        ).run
+        for budget in (0.0, 1.0)
+    ]
+    assert_same_run(*runs)
+    looked = [["plain" in row.facts for row in RunReader(run).steps()] for run in runs]
+    assert looked == [[True, False, False] * 2, [True] * 6]
+
+
+def test_a_resumed_run_may_be_watched_otherwise(mini, tmp_path):
+    out, table = tmp_path / "run", mini(checkpoint_every=1)
+    with pytest.raises(Interrupt):
+        truing.train(table, out=out, watch=crash_at("grpo", 1))
+    watched = mini(checkpoint_every=1, doctor={"suppress": {"LEN003": "answers are short on purpose"}})
+    truing.train(watched, out=out, resume=True, watch=lambda *_: None)
+    assert events(out, "resumed")[0]["suppress"] == {"LEN003": "answers are short on purpose"}
+
+
+def test_the_first_updates_are_told_in_words(mini, tmp_path):
+    run = truing.train(mini(), out=tmp_path / "run", watch=lambda *_: None).run
+    told = events(run, "boundary")
+    assert [(each["stage"], each["step"]) for each in told] == [
+        ("sft", 0),
+        ("sft", 1),
+        ("grpo", 0),
+        ("grpo", 1),
+    ]
+    lines = json.dumps(told[0]["lines"])
+    for part in (
+        "prompt tokens end in",
+        "the first answer: ",
+        "trained: ",
+        "in the first answer, which ended by demo",
+        "entropy",
+    ):
+        assert part in lines
+
+
+def test_facts_of_an_update_hold_what_rules_read(mini, tmp_path):
+    run = truing.train(
+        mini(lora={"rank": 4}, kl={"coef": 0.05}), out=tmp_path / "run", watch=lambda *_: None
+    ).run
+    first = next(row for row in RunReader(run).steps() if row.stage == "grpo")
+    assert {"weights", "update", "null", "plain", "gradient", "sync", "reference"} <= first.facts.keys()
+    assert first.facts["plain"]["trainer"] < 1e-4
+    assert first.facts["plain"]["sampler"] < 1e-4
+    assert first.facts["reference"]["digest"] == first.facts["reference"]["declared"]
+    assert first.facts["sync"]["largest"] <= 8 * first.facts["sync"]["eps"] * first.facts["sync"]["scale"]

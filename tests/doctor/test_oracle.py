@@ -1,0 +1,137 @@
+"""The doctor's second implementations against the trainer's first: wrong alike they are not by chance."""
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import sample
+
+from truing.contract import SamplingContract
+from truing.doctor.made import but, made
+from truing.doctor.oracle.credit import gae, group_advantage
+from truing.doctor.oracle.forward import plain_logprobs
+from truing.doctor.oracle.pulls import expected_pull
+from truing.models.score import score
+from truing.ops import advantages as ops_advantages
+from truing.ops import returns as ops_returns
+from truing.ops.aggregate import denominator
+from truing.ops.losses import OBJECTIVES, kl_loss, policy_loss
+from truing.training.collate import collate
+from truing.types import Support
+
+
+@given(st.lists(st.floats(-3, 3), min_size=4, max_size=12), st.sampled_from(["group", "batch", "none"]))
+def test_advantages_are_those_of_the_trainer(rewards, how):
+    rewards = rewards[: len(rewards) // 2 * 2]
+    half = len(rewards) // 2
+    groups = [rewards[:half], rewards[half:]]
+    theirs = ops_advantages.group_advantages(
+        torch.tensor(rewards, dtype=torch.float64), torch.tensor([0] * half + [1] * half), how, 1e-4
+    )
+    ours = [group_advantage(r, groups[i // half], rewards, how, 1e-4) for i, r in enumerate(rewards)]
+    assert ours == pytest.approx(theirs.tolist(), abs=1e-9)
+
+
+def test_leave_one_out_by_hand():
+    assert group_advantage(1.0, [1.0, 0.0, 0.5], [], "loo", 0.0) == pytest.approx(0.75)
+
+
+@given(
+    st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=1, max_size=6),
+    st.floats(-1, 1),
+    st.floats(0.5, 1),
+    st.floats(0, 1),
+)
+def test_gae_is_that_of_the_trainer(steps, last, gamma, lam):
+    rewards, values = ([each[k] for each in steps] for k in (0, 1))
+    table = [torch.tensor([x], dtype=torch.float64) for x in (rewards, values)]
+    theirs = ops_returns.gae(
+        *table,
+        torch.ones(1, len(steps), dtype=torch.bool),
+        torch.tensor([last], dtype=torch.float64),
+        gamma,
+        lam,
+    )
+    for ours, each in zip(gae(rewards, values, last, gamma, lam), theirs, strict=True):
+        assert ours == pytest.approx(each[0].tolist(), abs=1e-9)
+
+
+def test_gae_by_hand():
+    # δ₁ = 1 + 0 − 0.5 = 0.5 = A₁; δ₀ = 0 + 0.5 − 0.25 = 0.25, A₀ = 0.25 + 0.5 · 0.5
+    assert gae([0.0, 1.0], [0.25, 0.5], 0.0, 1.0, 0.5) == ([0.5, 0.5], [0.75, 1.0])
+
+
+@pytest.mark.parametrize("kl", ["k2", "k3"])
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_pull_is_what_autograd_finds(name, kl):
+    objective, generator = OBJECTIVES[name], torch.Generator().manual_seed(3)
+    declared = {key: getattr(objective, key) for key in ("surrogate", "ratio", "aggregation")}
+    declared |= {key: getattr(objective, key) for key in ("clip_low", "clip_high", "max_ratio")}
+    step = made(setup=declared | {"kl_coef": 0.3, "kl_where": "loss", "kl_estimator": kl})
+    mask = step.tokens["policy_mask"]
+    noise = (0.6 * torch.randn(2, len(mask), generator=generator)).where(mask, torch.nan)
+    step = but(
+        step,
+        new_logprob=step.tokens["old_logprob"] + noise[0],
+        ref_logprob=step.tokens["old_logprob"] + noise[1],
+    )
+    rows = {key: table(step, key) for key in ("new_logprob", "old_logprob", "ref_logprob", "advantage")}
+    mask_BT = table(step, "policy_mask").nan_to_num().bool()
+    new = rows["new_logprob"].double().nan_to_num().requires_grad_()
+    divisor = denominator(mask_BT.sum(1), objective.aggregation, 8)
+    loss = policy_loss(
+        new,
+        rows["old_logprob"].double(),
+        rows["advantage"].double(),
+        mask_BT,
+        objective=objective,
+        denominator=divisor,
+    )
+    loss = loss + 0.3 * kl_loss(
+        new,
+        rows["old_logprob"].double(),
+        rows["ref_logprob"].double(),
+        mask_BT,
+        estimator=kl,
+        aggregation=objective.aggregation,
+        denominator=divisor,
+    )
+    loss.backward()
+    torch.testing.assert_close(-new.grad[mask_BT], expected_pull(step)[mask], rtol=1e-6, atol=1e-9)
+
+
+def table(step, name):
+    parts = step.tokens[name].double().split(list(step.lengths))
+    return torch.nn.utils.rnn.pad_sequence(list(parts), batch_first=True, padding_value=torch.nan)
+
+
+CONTRACTS = {
+    "raw": {},
+    "temperature": {"temperature": 0.6},
+    "penalties": {"presence_penalty": 0.7, "frequency_penalty": 0.3, "repetition_penalty": 1.4},
+    "no stops yet": {"min_new_tokens": 2, "stop_ids": (12,), "max_new_tokens": 8},
+    "support": {"top_k": 3},
+}
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_a_plain_forward_says_what_the_trainer_says(tiny, name):
+    row = sample([5, 6, 7, 8], [9, 9, 10, 12], contract=SamplingContract(**CONTRACTS[name]))
+    if name == "support":
+        inside = [[]] * 4 + [[9, 20, 21], [-1 - 30], [10], [12, 13]]
+        splits = torch.tensor([0, *map(len, inside)]).cumsum(0)
+        row = dataclasses.replace(
+            row, support=Support(torch.tensor([i for ids in inside for i in ids], dtype=torch.int32), splits)
+        )
+
+    def logits(ids, places):
+        return tiny.model(ids[None]).logits[0, places]
+
+    wanted = row.policy_mask.nonzero()[:, 0].tolist()
+    with torch.no_grad():
+        theirs = score(tiny.model, collate([row]), row.policy_mask[None])
+        logprob, entropy = plain_logprobs(logits, row, wanted)
+    torch.testing.assert_close(logprob, theirs.logprob[0, wanted], rtol=0, atol=1e-5)
+    torch.testing.assert_close(entropy, theirs.entropy[0, wanted], rtol=0, atol=1e-5)

@@ -1,0 +1,128 @@
+"""Each rule fires on its example and names its cause first, and says nothing of what is healthy."""
+
+import pytest
+import torch
+
+from truing.doctor.examine import Diagnosis, chosen, examine, ranked
+from truing.doctor.inputs import INPUTS
+from truing.doctor.made import made, pulled
+from truing.doctor.page import pages
+from truing.doctor.rule import SECTIONS
+from truing.doctor.rules import RULES
+from truing.doctor.verdict import FINDINGS, Verdict
+from truing.errors import RecipeError
+from truing.ops.losses import OBJECTIVES
+
+HEALTHY = {
+    "grpo": {},
+    "no deviation": {"advantage": "none"},
+    "by batch": {"advantage": "batch"},
+    **{
+        name: {
+            "surrogate": objective.surrogate,
+            "ratio": objective.ratio,
+            "aggregation": objective.aggregation,
+            "clip_low": objective.clip_low,
+            "clip_high": objective.clip_high,
+            "max_ratio": objective.max_ratio,
+        }
+        for name, objective in OBJECTIVES.items()
+    },
+}
+
+
+def codes(step):
+    return [found.code for found in ranked(examine(step, RULES.values())[0])]
+
+
+@pytest.mark.parametrize("code", RULES)
+def test_the_example_fires_and_no_other_rule_names_its_cause_first(code):
+    assert codes(RULES[code].example())[0] == code
+
+
+@pytest.mark.parametrize("code", RULES)
+def test_look_alikes_are_left_alone(code):
+    for twin in RULES[code].lookalikes:
+        assert code not in codes(twin()), twin.__name__
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_step_has_no_findings(name):
+    assert codes(made(setup=HEALTHY[name])) == []
+
+
+@pytest.mark.parametrize("code", RULES)
+def test_no_look_alike_is_proven_to_be_anything(code):
+    for twin in RULES[code].lookalikes:
+        found, _ = examine(twin(), RULES.values())
+        assert [f.code for f in found if f.claim.verdict in (Verdict.PROVEN, Verdict.EVIDENCE)] == []
+
+
+@pytest.mark.parametrize("code", RULES)
+def test_a_rule_whose_input_is_missing_says_which(code):
+    rule, step = RULES[code], RULES[code].example()
+    for need in rule.needs:
+        assert need in INPUTS
+        if need in step.tokens:
+            without = pulled_without(step, need)
+            if rule.when(without):
+                assert examine(without, [rule]) == ([], {code: [INPUTS[need]]})
+
+
+def pulled_without(step, name):
+    from truing.doctor.made import but
+
+    return but(step, without=[name])
+
+
+@pytest.mark.parametrize("code", RULES)
+def test_every_page_is_whole(code):
+    rule = RULES[code]
+    assert rule.code == code
+    assert rule.title.endswith(".")
+    assert [name for name in SECTIONS if not rule.section(name)] == []
+    assert rule.name == rule.name.lower().replace(" ", "-")
+
+
+def test_the_pages_are_those_of_the_rules(request):
+    folder = request.config.rootpath / "docs" / "rules"
+    written = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+    assert written == pages(), "python -m truing.doctor.page docs/rules writes them anew"
+
+
+def test_rules_are_chosen_by_code_and_family():
+    assert [rule.code for rule in chosen(["RAT001"])] == ["RAT001"]
+    assert {rule.code[:3] for rule in chosen(["MSK", "ADV"])} == {"MSK", "ADV"}
+    assert not [rule for rule in chosen(ignore=["MSK"]) if rule.code.startswith("MSK")]
+    with pytest.raises(RecipeError, match="no such rule"):
+        chosen(["XYZ"])
+
+
+def test_a_suppressed_finding_is_kept_and_not_told():
+    rule = RULES["MSK001"]
+    diagnosis = Diagnosis([rule], {"MSK001": "meant"})
+    assert diagnosis.add(rule.example()) == []
+    (result,) = diagnosis.results()
+    assert (result.verdict, result.suppressed) == (Verdict.PROVEN, "meant")
+
+
+def test_a_result_is_as_strong_as_its_strongest_finding_and_clean_without():
+    rule = RULES["MSK001"]
+    diagnosis = Diagnosis([rule])
+    diagnosis.add(made())
+    assert [each.verdict for each in diagnosis.results()] == [Verdict.CLEAN]
+    diagnosis.add(rule.example())
+    (result,) = diagnosis.results()
+    assert (result.verdict, result.steps) == (Verdict.PROVEN, 2)
+    assert result.verdict in FINDINGS
+
+
+def test_what_is_pulled_is_seen_whatever_the_mask_says():
+    step = made()
+    pull = step.tokens["pull"].clone()
+    pull[0] = 0.5  # the first token of a prompt
+    found, _ = examine(
+        pulled(step).__class__(**vars(step) | {"tokens": {**step.tokens, "pull": pull}}), [RULES["MSK003"]]
+    )
+    assert [(f.claim.row, f.claim.start, f.claim.end) for f in found] == [(0, 0, 1)]
+    assert torch.equal(step.tokens["pull"].isnan(), ~step.tokens["policy_mask"])

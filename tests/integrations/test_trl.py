@@ -1,0 +1,193 @@
+"""The doctor beside a plain ``GRPOTrainer``: silent on what is right, and it names what is planted."""
+
+import hashlib
+
+import pytest
+import torch
+
+from truing.doctor.verdict import Verdict
+from truing.errors import ProvenError, RecipeError
+from truing.integrations.trl import audit
+
+trl = pytest.importorskip("trl")
+datasets = pytest.importorskip("datasets")
+
+STRONG = (Verdict.PROVEN, Verdict.EVIDENCE)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The tiny model, as a folder that TRL loads."""
+    from truing.models.load import load
+
+    loaded = load("tiny", device="cpu")
+    path = tmp_path_factory.mktemp("tiny")
+    loaded.model.save_pretrained(path)
+    loaded.tokenizer.save_pretrained(path)
+    return path
+
+
+def chance(completions, **_):
+    return [int(hashlib.md5(str(c).encode()).hexdigest(), 16) % 5 / 4 for c in completions]
+
+
+@pytest.fixture
+def trainer(folder, tmp_path):
+    def made(**changes):
+        config = {
+            "output_dir": str(tmp_path),
+            "max_steps": 2,
+            "per_device_train_batch_size": 8,
+            "num_generations": 4,
+            "max_completion_length": 6,
+            "beta": 0.0,
+            "learning_rate": 1e-3,
+            "report_to": [],
+            "save_strategy": "no",
+            "use_cpu": True,
+            "bf16": False,
+            "model_init_kwargs": {"dtype": "float32"},
+            "disable_tqdm": True,
+            "gradient_checkpointing": False,
+        }
+        asked = [{"prompt": [{"role": "user", "content": f"what is {i}?"}]} for i in range(16)]
+        return trl.GRPOTrainer(
+            model=str(folder),
+            args=trl.GRPOConfig(**config | changes),
+            reward_funcs=[chance],
+            train_dataset=datasets.Dataset.from_list(asked),
+        )
+
+    return made
+
+
+def fired(made, strong=True):
+    return [
+        code
+        for code, found in made.diagnosis.findings.items()
+        if not strong or found[0].claim.verdict in STRONG
+    ]
+
+
+HEALTHY = {
+    "default": {},
+    "kl": {"beta": 0.1, "loss_type": "grpo"},
+    "accumulated": {"gradient_accumulation_steps": 2},
+    "dr_grpo": {"loss_type": "dr_grpo", "scale_rewards": "none"},
+    "two updates": {"num_iterations": 2, "learning_rate": 1e-2},
+    "temperature": {"temperature": 0.7},
+    "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
+    "gspo": {"importance_sampling_level": "sequence", "loss_type": "grpo", "num_iterations": 2},
+    "entropy": {"entropy_coef": 0.01},
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_trainer_is_left_alone_and_its_gradient_is_checked(trainer, name):
+    made = trainer(**HEALTHY[name])
+    found = audit(made)
+    made.train()
+    assert fired(found) == []
+    clean = {each.code for each in found.diagnosis.results() if each.verdict is Verdict.CLEAN}
+    assert {"MSK001", "MSK003", "ADV001", "OPT001", "TOK001", "RWD002"} <= clean
+    assert "not checked: " in str(found)
+
+
+def of_batch(change):
+    def wrap(real):
+        def generate(self, inputs):
+            batch = real(self, inputs)
+            change(batch)
+            return batch
+
+        return generate
+
+    return "_generate_and_score_completions", wrap
+
+
+def advantages_moved(batch):
+    batch["advantages"] = batch["advantages"].roll(1)
+
+
+def ids_changed(batch):
+    batch["completion_ids"] = batch["completion_ids"].clone()
+    batch["completion_ids"][:, 0] = (batch["completion_ids"][:, 0] + 1) % 200
+
+
+def old_filled_with_zeros(batch):
+    batch["old_per_token_logps"] = torch.zeros_like(batch["completion_ids"]).float()
+
+
+def mask_begins_late(batch):
+    batch["completion_mask"] = batch["completion_mask"].clone()
+    batch["completion_mask"][:, 0] = 0
+
+
+def half(real):
+    return lambda self, model, inputs: 0.5 * real(self, model, inputs)
+
+
+def turned(real):
+    return lambda self, model, inputs: -real(self, model, inputs)
+
+
+def rewards_moved(real):
+    return lambda self, *lists: real(self, *lists).flip(0)
+
+
+PLANTED = {
+    "advantages of other rows": (*of_batch(advantages_moved), "ADV001"),
+    "ids changed": (*of_batch(ids_changed), "TOK001"),
+    "old log-probabilities of zero": (*of_batch(old_filled_with_zeros), "RAT001"),
+    "first tokens masked": (*of_batch(mask_begins_late), "MSK002"),
+    "half the loss": ("_compute_loss", half, "MSK003"),
+    "the loss turned": ("_compute_loss", turned, "MSK003"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_is_planted_is_proven_in_the_first_update_and_named(trainer, monkeypatch, name):
+    method, wrap, code = PLANTED[name]
+    monkeypatch.setattr(trl.GRPOTrainer, method, wrap(getattr(trl.GRPOTrainer, method)))
+    made = trainer(max_steps=1)
+    found = audit(made)
+    made.train()
+    assert fired(found)[0] == code or code in fired(found)
+    assert found.diagnosis.findings[code][0].step == 0
+
+
+def test_rewards_of_other_rows_are_suspected(trainer, monkeypatch):
+    monkeypatch.setattr(
+        trl.GRPOTrainer, "_calculate_rewards", rewards_moved(trl.GRPOTrainer._calculate_rewards)
+    )
+    made = trainer(max_steps=1)
+    found = audit(made)
+    made.train()
+    assert "RWD002" in fired(found, strong=False)
+
+
+def test_an_optimiser_that_does_nothing_ends_the_run_where_that_is_asked(trainer):
+    made = trainer()
+    made.create_optimizer()
+    made.optimizer.step = lambda *args, **kwargs: None
+    audit(made, stop=True)
+    with pytest.raises(ProvenError, match="OPT001"):
+        made.train()
+
+
+def test_auditing_changes_nothing(trainer):
+    def weights(audited):
+        torch.manual_seed(0)
+        made = trainer()
+        if audited:
+            audit(made)
+        made.train()
+        return {name: weight.detach().clone() for name, weight in made.model.named_parameters()}
+
+    plain, watched = weights(False), weights(True)
+    assert all(torch.equal(plain[name], watched[name]) for name in plain)
+
+
+def test_another_trainer_is_refused():
+    with pytest.raises(RecipeError, match="cannot be audited"):
+        audit(object())

@@ -91,9 +91,21 @@ ORDER = list(Verdict)
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
-    """Strongest verdict first; among equals the earliest, then the one that names the cause best."""
+    """Strongest verdict first; among equals the earliest update, then the one that names the cause best.
+
+    Findings of a stage come in the order of its updates, and stages in that of the run.
+    """
+    each = list(findings)
+    stages = list(dict.fromkeys(found.stage for found in each))
     return sorted(
-        findings, key=lambda found: (ORDER.index(found.claim.verdict), -found.claim.likely, found.code)
+        each,
+        key=lambda found: (
+            ORDER.index(found.claim.verdict),
+            stages.index(found.stage),
+            found.step,
+            -found.claim.likely,
+            found.code,
+        ),
     )
 
 

@@ -49,6 +49,7 @@ INPUTS: Mapping[str, str] = {
     "facts.sync": "the sampler's weights beside the trainer's",
     "facts.regraded": "stored answers, graded again",
     "facts.frozen": "a digest of the weights that are not trained",
+    "facts.audit": "what tokens that were chosen before any reward were drawn from",
     "facts.head": "a digest of the critic's head before and after",
     "numbers.alignment": "the share of ids that were trained on as they were drawn",
     "numbers.grad/norm": "the norm of the gradient",

@@ -37,22 +37,16 @@ class Outcome:
     error: str  # the trainer's own refusal; "" where it trained
 
     @property
-    def first(self) -> list[Finding]:
-        """The findings of the first update that has any, likeliest cause first."""
-        places = [(each.stage, each.step) for each in self.fired]
-        return ranked(each for each in self.fired if (each.stage, each.step) == places[0]) if places else []
-
-    @property
     def caught(self) -> bool:
         """Whether a rule that names the cause found something, or the trainer refused."""
         return bool(self.error) or any(each.code in self.fault.expected for each in self.fired)
 
     @property
     def cause_rank(self) -> int | None:
-        """The place of the first rule that names the cause among those of the first update; 0 is refused."""
+        """The place in the report of the first rule that names the cause, from 1; 0 where it was refused."""
         if self.error:
             return 0
-        codes = list(dict.fromkeys(each.code for each in self.first))
+        codes = list(dict.fromkeys(each.code for each in ranked(self.fired)))
         return next((i for i, code in enumerate(codes, 1) if code in self.fault.expected), None)
 
     def without_plant(self) -> "Outcome":

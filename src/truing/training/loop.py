@@ -30,7 +30,7 @@ from truing.training.session import Session
 from truing.training.source import Drawn, source
 from truing.training.step import train_step
 from truing.training.telling import Teller
-from truing.training.witness import Looks, Witness
+from truing.training.witness import Looks, Witness, audit_facts
 from truing.types import Sample, StepRecord
 
 IN_WORDS = 2
@@ -197,6 +197,8 @@ class Loop:
                     with self.looks.timed():
                         found.update(Witness(self.session, stage, turn)(learner, minibatch))
                         if learner.algorithm.source == "rollouts":
+                            everybody = [*drawn.samples, *drawn.failed]
+                            found["audit"] = audit_facts(learner, everybody, (self.recipe.seed, stage, step))
                             found["regraded"] = regraded(drawn.rollouts, self.session.env.rewards)
 
                 due = look if self.looks.due() else None

@@ -21,13 +21,22 @@ def plain_logprobs(logits: Logits, sample: Sample, wanted: Sequence[int]) -> tup
         sample: whose tokens.
         wanted: indices of K tokens, each at least 1.
     """
+    said, entropies = [], []
+    for logprob_V, t in zip(plain_distributions(logits, sample, wanted), wanted, strict=True):
+        possible_V = torch.isfinite(logprob_V.detach())
+        said.append(logprob_V[sample.token_ids[t]])
+        entropies.append(-(logprob_V[possible_V].exp() * logprob_V[possible_V]).sum())
+    return torch.stack(said), torch.stack(entropies)
+
+
+def plain_distributions(logits: Logits, sample: Sample, wanted: Sequence[int]) -> list[Tensor]:
+    """What each of K tokens was drawn from: K times log-probabilities [V], −∞ where impossible."""
     logits_KV = logits(sample.token_ids, torch.tensor(wanted) - 1)
-    found = [_scored(logits_V, sample, t) for logits_V, t in zip(logits_KV, wanted, strict=True)]
-    return torch.stack([logprob for logprob, _ in found]), torch.stack([entropy for _, entropy in found])
+    return [_declared(logits_V, sample, t) for logits_V, t in zip(logits_KV, wanted, strict=True)]
 
 
-def _scored(logits_V: Tensor, sample: Sample, t: int) -> tuple[Tensor, Tensor]:
-    """Log-probability of token ``t``, and the entropy of what it was drawn from."""
+def _declared(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
+    """Log-probabilities [V] of what token ``t`` could have been."""
     logits_V = logits_V.to(torch.promote_types(logits_V.dtype, torch.float32))
     before = next((turn.start for turn in sample.turns if turn.start <= t < turn.end), t)
     scores_V = _by_contract(logits_V, sample.contract, sample.token_ids[before:t].tolist())
@@ -38,10 +47,7 @@ def _scored(logits_V: Tensor, sample: Sample, t: int) -> tuple[Tensor, Tensor]:
         keep_V = torch.zeros(len(logits_V), dtype=torch.bool, device=logits_V.device)
         keep_V[inside] = True
         scores_V = torch.where(keep_V, scores_V, -math.inf)
-    logprob_V = torch.log_softmax(scores_V, dim=0)
-    possible_V = torch.isfinite(logprob_V.detach())
-    entropy = -(logprob_V[possible_V].exp() * logprob_V[possible_V]).sum()
-    return logprob_V[sample.token_ids[t]], entropy
+    return torch.log_softmax(scores_V, dim=0)
 
 
 def _by_contract(logits_V: Tensor, contract: SamplingContract, said: Sequence[int]) -> Tensor:

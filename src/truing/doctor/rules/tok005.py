@@ -7,13 +7,12 @@ instead of the answer, the reward depends on the task and not on the policy: att
 same, or what a slice of the question earns.
 
 How it is measured: The graded text is compared with the last message before the answer: does it begin with
-the end of that message, for 24 characters or more? Then the sampled ids are asked whether they can have
-said so: as many characters take about as many tokens as they took in the prompt, and most of the first ids
-stand in the prompt too.
+the end of that message, for 24 characters or more, or hold all of it? Then the ids of the turn are asked
+whether they said so: most of the runs of three ids that these words are made of in the prompt must be in
+the turn too.
 
-Healthy look-alikes: A policy that repeats the question says so in its ids, and is let be. A short message,
-which many texts begin with. Prefix and answer of a task may be alike: less than half of all rows is no
-finding.
+Healthy look-alikes: A policy that repeats or quotes the question says so in its ids, and is let be. A short
+message, which many texts begin with. Less than half of all attempts is no finding.
 
 Fix: Slice answers by the padded length of the prompt, not by the number of its tokens: `generate` pads on
 the left. Better, hand on the new ids alone.
@@ -40,17 +39,22 @@ SHORT = 24
 """Characters that a text may share with a message by chance."""
 
 HALF = 0.5
-"""Of the tokens that so many characters take; of the first ids; of all rows."""
+"""Of the runs of ids; of all attempts."""
+
+RUN = 3
+"""Ids in a row: single ones are in many texts."""
 
 
 class Beginning(NamedTuple):
     """How a graded text begins, where it was preceded by a message."""
 
     row: int
-    shared: int  # characters of its beginning that are the message's: its end, or more than all of it
-    takes: int  # tokens that so many characters took where they were shown
-    said: int  # tokens of the turn
-    known: float  # share of its first ids, as many as it takes, that were shown too
+    shared: (
+        int  # characters of its beginning that are of the message: its end, or all of it and what precedes
+    )
+    quoted: (
+        float  # share of the runs of ids of these words that are in the turn too; NaN where there are none
+    )
     words: str
 
 
@@ -62,18 +66,28 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Compare beginnings of texts with ends of messages, and both with the ids."""
-    texts = []
+    texts, last = list[Beginning](), _last_rows(step)
     for index, row, part in step.slices():
         message = _before_the_answer(row.messages)
-        if row.text and message and row.turns:
-            text = row.text.lstrip()
-            shared = _shared(message, text)
-            takes, said, known = _in_ids(step, row, part, shared)
-            if message in text[1:]:  # what stands before it is of the prompt, or the policy's; who knows
-                shared, known = text.index(message) + len(message), 1.0
-                takes = _in_ids(step, row, part, len(message))[0]
-            texts.append(Beginning(index, shared, takes, said, known, text[:shared]))
+        if index not in last or not (row.text and message and row.turns):
+            continue
+        text = row.text.lstrip()
+        shared, end = _shared(message, text), _shared(message, text)
+        if message in text:
+            shared, end = len(message), text.index(message) + len(message)
+        quoted = _quoted(step, row, part, shared / len(message)) if shared else math.nan
+        texts.append(Beginning(index, shared, quoted, text[:end]))
     return Measured(tuple(texts))
+
+
+def _last_rows(step: Step) -> set[int]:
+    """The row of each attempt that its last turn is in: its text is of that turn."""
+    found: dict[str, tuple[int, int]] = {}
+    for index, row in enumerate(step.rows):
+        number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else ""
+        at = int(number) if number.isdecimal() else 0
+        found[row.rollout_id] = max(found.get(row.rollout_id, (at, index)), (at, index))
+    return {index for _, index in found.values()}
 
 
 def _before_the_answer(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -92,30 +106,35 @@ def _shared(message: str, text: str) -> int:
     return len(message) - at if at >= 0 else 0
 
 
-def _in_ids(step: Step, row: Row, part: slice, shared: int) -> tuple[int, int, float]:
-    """Tokens that so many characters of what was shown take, tokens said, and the share of shown ones."""
-    ids, origin = step.tokens["token_ids"][part], step.tokens["origin"][part].long()
-    shown = ids[torch.isin(origin, SHOWN)]
-    others = [message for message in row.messages if message.get("role") != "assistant"]
-    characters = sum(len(str(message.get("content") or "")) for message in others)
-    takes = math.ceil(shared * len(shown) / max(characters, 1))
-    turn = row.turns[-1]
-    begins = ids[turn.start : turn.end][:takes]
-    known = float(torch.isin(begins, shown).double().mean()) if len(begins) else 0.0
-    return takes, turn.end - turn.start, known
+def _quoted(step: Step, row: Row, part: slice, share: float) -> float:
+    """How much of the end of what was shown before the last turn is in the turn too, by runs of ids."""
+    ids, turn = step.tokens["token_ids"][part].tolist(), row.turns[-1]
+    shown = torch.isin(step.tokens["origin"][part].long(), SHOWN)[: turn.start].nonzero()[:, 0].tolist()
+    first = len(shown) - 1
+    while first > 0 and shown[first - 1] == shown[first] - 1:  # back to where the message begins
+        first -= 1
+    message = [ids[t] for t in shown[max(first, 0) :]]
+    words = message[len(message) - math.ceil(share * len(message)) :]
+    said = set(_runs(ids[turn.start : turn.end]))
+    runs = list(_runs(words))
+    return sum(run in said for run in runs) / len(runs) if runs else math.nan
+
+
+def _runs(ids: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """All runs of so many ids."""
+    return zip(*(ids[k:] for k in range(RUN)), strict=False)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Some texts may look like their task; half of them do not."""
-    alike = [each for each in found.texts if each.shared >= SHORT]
-    unsaid = [each for each in alike if each.said < HALF * each.takes or each.known < HALF]
+    unsaid = [each for each in found.texts if each.shared >= SHORT and each.quoted < HALF]
     if unsaid and len(unsaid) >= HALF * len(found.texts):
         first = unsaid[0]
         yield Claim(
             Verdict.SUSPECT,
             f"{len(unsaid)} of {len(found.texts)} graded texts begin with words of the prompt that were not"
             " sampled",
-            got=f"{first.words[:60]!r}, which takes {first.takes} tokens; the turn has {first.said}",
+            got=f"{first.words[:60]!r}; {first.quoted:.0%} of its ids are in the turn",
             expected="what the policy said, and nothing before it",
             row=first.row,
             likely=2,
@@ -136,17 +155,21 @@ def example() -> Step:
 
 def thinks_first() -> Step:
     """The policy thinks, and then quotes the question."""
-    told = "Let me see: What is the sum of two and two, in one digit? It is 4."
-    return _asked(made(prompt=12, answers=(14,) * 8), told)
+    return _asked(_quoting(3), "Let me see: What is the sum of two and two, in one digit? It is 4.")
 
 
 def repeats_the_question() -> Step:
     """The policy begins with the question, id for id."""
-    step = made(prompt=12, answers=(14,) * 8)
+    return _asked(_quoting(0), "What is the sum of two and two, in one digit? 4")
+
+
+def _quoting(after: int) -> Step:
+    """A step whose answers hold the ids of their prompts."""
+    step = made(prompt=12, answers=(16,) * 8)
     ids = step.tokens["token_ids"].clone()
     for start in step.starts:
-        ids[start + 12 : start + 23] = ids[start + 1 : start + 12]
-    return _asked(but(step, token_ids=ids), "What is the sum of two and two, in one digit? 4")
+        ids[start + 12 + after : start + 22 + after] = ids[start + 1 : start + 11]
+    return but(step, token_ids=ids)
 
 
 RULE = Rule(

@@ -1,0 +1,97 @@
+"""Were tokens drawn from the distribution that is declared? A bet that can be looked at after every token.
+
+If token a was drawn from p, then for any feature f of it and any λ, e^{λ f(a)} / E_p[e^{λ f}] has mean 1. The
+product over tokens is a wealth that stays a fair game however often it is looked at: that it ever exceeds W
+has probability at most 1/W (Ville; https://arxiv.org/abs/2210.01948). A feature that the real sampler favours
+makes it grow, and names the cause. Several λ are played at the same time, with equal shares.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+NUCLEUS = (0.9, 0.95)
+"""Masses whose complement a truncated sampler never draws from."""
+
+EARLY, FIRST = 16, 3
+"""Tokens of a turn in which stops may be banned; and of which a prefix may be forced."""
+
+LOWEST = -30.0
+"""Nats; what is less likely counts as this much, so that one token cannot decide everything."""
+
+STRENGTHS = {
+    "temperature": (-1.0, -0.5, -0.2, -0.1, -0.05, -0.02, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
+    "forced prefix": (-1.0, -0.5, 0.5),
+    **dict.fromkeys(
+        (
+            "top-p 0.9",
+            "top-p 0.95",
+            "penalty on the answer",
+            "penalty on the prompt",
+            "ban of stops",
+            "greedy",
+        ),
+        (-4.0, -2.0, -1.0, -0.3, -0.1, 0.1, 0.3, 1.0, 2.0),
+    ),
+}
+"""λ by feature; both signs, for a real sampler may favour it or shun it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """K drawn tokens: what each was drawn from by declaration, and what came before it."""
+
+    logprob_KV: Tensor  # of every id; −inf where it could not come
+    token_K: Tensor  # [K] int64, what was drawn
+    index_K: Tensor  # [K] int64, tokens of the turn before it
+    said_KV: Tensor  # [K, V] bool, ids that the turn had said before it
+    prompt_KV: Tensor  # [K, V] bool, ids of the prompt
+    stops: Sequence[int]
+
+
+def features(drawn: Drawn) -> dict[str, Tensor]:
+    """The value of each feature for every id that could have come, [K, V] float."""
+    logp, (count, vocab) = drawn.logprob_KV, drawn.logprob_KV.shape
+    sorted_p, order = logp.exp().sort(dim=1, descending=True)
+    before = sorted_p.cumsum(1) - sorted_p
+    stop_V = torch.zeros(vocab, dtype=torch.bool)
+    stop_V[list(drawn.stops)] = True
+    best = torch.zeros(count, vocab, dtype=torch.bool).scatter(1, logp.argmax(1, keepdim=True), True)
+    early, first = (drawn.index_K < EARLY)[:, None], (drawn.index_K < FIRST)[:, None]
+    outside = {
+        f"top-p {mass:g}": torch.zeros(count, vocab, dtype=torch.bool).scatter(1, order, before >= mass)
+        for mass in NUCLEUS
+    }
+    found = {
+        "temperature": logp.clamp(min=LOWEST),
+        "forced prefix": logp.clamp(min=LOWEST) * first,
+        **outside,
+        "penalty on the answer": drawn.said_KV,
+        "penalty on the prompt": drawn.prompt_KV & ~drawn.said_KV,
+        "ban of stops": stop_V & early,
+        "greedy": best,
+    }
+    return {name: value.to(logp.dtype) for name, value in found.items()}
+
+
+def increments(drawn: Drawn) -> dict[str, list[float]]:
+    """What the log of the wealth gains over the K tokens, nats, by feature and λ; it adds up."""
+    possible = torch.isfinite(drawn.logprob_KV)
+    gains = {}
+    for name, f_KV in features(drawn).items():
+        f_K = f_KV.gather(1, drawn.token_K[:, None])[:, 0]
+        log_p = drawn.logprob_KV.masked_fill(~possible, -torch.inf)
+        gains[name] = [
+            float((strength * f_K - torch.logsumexp(log_p + strength * f_KV, dim=1)).sum())
+            for strength in STRENGTHS[name]
+        ]
+    return gains
+
+
+def log10_wealth(gains: Sequence[float]) -> float:
+    """Of all λ of a feature together, each with an equal share."""
+    total = torch.tensor(gains, dtype=torch.float64)
+    return (float(torch.logsumexp(total, 0)) - math.log(len(gains))) / math.log(10)

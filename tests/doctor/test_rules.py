@@ -5,7 +5,7 @@ import torch
 
 from truing.doctor.examine import Diagnosis, chosen, examine, ranked
 from truing.doctor.inputs import INPUTS
-from truing.doctor.made import made, pulled
+from truing.doctor.made import but, made
 from truing.doctor.page import pages
 from truing.doctor.rule import SECTIONS
 from truing.doctor.rules import RULES
@@ -64,15 +64,9 @@ def test_a_rule_whose_input_is_missing_says_which(code):
     for need in rule.needs:
         assert need in INPUTS
         if need in step.tokens:
-            without = pulled_without(step, need)
+            without = but(step, without=[need])
             if rule.when(without):
                 assert examine(without, [rule]) == ([], {code: [INPUTS[need]]})
-
-
-def pulled_without(step, name):
-    from truing.doctor.made import but
-
-    return but(step, without=[name])
 
 
 @pytest.mark.parametrize("code", RULES)
@@ -121,8 +115,6 @@ def test_what_is_pulled_is_seen_whatever_the_mask_says():
     step = made()
     pull = step.tokens["pull"].clone()
     pull[0] = 0.5  # the first token of a prompt
-    found, _ = examine(
-        pulled(step).__class__(**vars(step) | {"tokens": {**step.tokens, "pull": pull}}), [RULES["MSK003"]]
-    )
+    found, _ = examine(but(step, pull=pull), [RULES["MSK003"]])
     assert [(f.claim.row, f.claim.start, f.claim.end) for f in found] == [(0, 0, 1)]
     assert torch.equal(step.tokens["pull"].isnan(), ~step.tokens["policy_mask"])

@@ -106,21 +106,27 @@ class Witness:
         minibatch: Sequence[Sample],
         rows: Sequence[Sample],
         logprobs: Mapping[str, Tensor],
-    ) -> dict[str, float]:
+    ) -> dict[str, Any]:
         """The trainer's gradient of some rows beside that of a plain forward and the declared loss."""
         step = self._step(learner, minibatch, logprobs)
         chosen = spot(learner.parameters, self.turn)
         plain = self._plain_gradient(learner, step, minibatch, rows, chosen)
         theirs = self._trainer_gradient(learner, minibatch, [list(rows)], chosen)
         apart = self._trainer_gradient(learner, minibatch, [[row] for row in rows], chosen)
-        norm = float(plain.norm())
-        return {
+        found = {
             "rows": len(rows),
+            "device": causal_model(learner.model).device.type,
+            "trainer": float(theirs.norm()),
+        }
+        norm = float(plain.norm())
+        if not norm:  # nothing should pull
+            return found
+        return found | {
             "norm": norm,
-            "scale": float(theirs.norm()) / norm if norm else float("nan"),
+            "scale": float(theirs.norm()) / norm,
             "cosine": float(torch.cosine_similarity(theirs, plain, dim=0)),
-            "relative": float((theirs - plain).norm()) / norm if norm else float("nan"),
-            "null": float((theirs - apart).norm()) / norm if norm else float("nan"),
+            "relative": float((theirs - plain).norm()) / norm,
+            "null": float((theirs - apart).norm()) / norm,
         }
 
     def _step(self, learner: Learner, minibatch: Sequence[Sample], logprobs: Mapping[str, Tensor]) -> Step:

@@ -80,8 +80,8 @@ def judge(found: Measured) -> Iterator[Claim]:
         turned = f", {found.opposite:.0%} of them with the other sign" if found.opposite else ""
         yield Claim(
             Verdict.PROVEN,
-            f"{found.wrong.tokens} tokens of {found.wrong.rows} rows have another advantage than their rewards"
-            f" come to{turned}",
+            f"{found.wrong.tokens} tokens of {found.wrong.rows} rows have another advantage than their"
+            f" rewards come to{turned}",
             got=f"{found.got:.5g} at row {found.wrong.row}",
             expected=f"{found.expected:.5g}",
             row=found.wrong.row,
@@ -107,7 +107,14 @@ RULE = Rule(
     code="ADV001",
     name="advantage-recomputed",
     kind="E",
-    needs=("policy_mask", "advantage", "row.reward", "row.group_id", "setup.advantage"),
+    needs=(
+        "policy_mask",
+        "advantage",
+        "row.reward",
+        "row.group_id",
+        "setup.advantage",
+        "setup.advantage_eps",
+    ),
     taints=("policy",),
     when=lambda step: (
         step.setup.advantage in ("group", "batch", "none", "loo", None)

@@ -9,11 +9,12 @@ tokens of a broken answer were chosen, and masks all of them.
 
 How it is measured: For each attempt, the tokens that the declared mask policy keeps and those that the loss
 reads. An attempt is silenced where there are some of the first and none of the second. Silenced attempts
-are counted below the mean of their group, and not below it.
+are counted below the mean of their group, and not below it; and how likely it is that as many, taken
+blindly, are the worst of each group.
 
 Healthy look-alikes: Attempts that failed, or whose group was left out, are in no update. Cut ones, where
-they are declared to be masked. Rejection sampling keeps the good ones, and says so. A whole group of equal
-reward has nobody below its mean.
+they are declared to be masked. Rejection sampling keeps the good ones, and says so. In a group of equal
+reward nobody is below its mean, and it is not counted.
 
 Fix: An answer that cannot be parsed is still made of tokens that the policy chose: keep its mask as
 sampling made it, and let its low reward speak. Where bad attempts are left out on purpose, declare it.
@@ -23,7 +24,7 @@ References: docs/agents.md, https://arxiv.org/abs/2402.03300
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -41,17 +42,17 @@ ENOUGH = 4
 """Silenced attempts; of fewer nothing is said."""
 
 CHANCE = 1e-4
-"""Of drawing as many silenced attempts, all of them from below the mean, if outcome had no part in it."""
+"""That the silenced ones are the worst of every group, if outcome had no part in it."""
 
 
 class Measured(NamedTuple):
-    """Attempts below the mean of their group, and the others; how many of each are silenced."""
+    """Attempts of groups of unequal reward: below the mean of theirs, and others; the silenced of each."""
 
     below: int
     below_silenced: int
     others: int
     others_silenced: int
-    chance: float  # that so many attempts, taken blindly, are all from below
+    chance: float  # that silenced attempts, taken blindly, are the worst of each group; 1 where they are not
     explained: bool  # the record gives a reason, or no reasons are on record
     row: int  # of the first that is silenced
 
@@ -76,24 +77,39 @@ class Attempt:
 
 def measure(step: Step) -> Measured:
     """Count attempts by outcome, and by whether the loss reads them."""
-    attempts = _attempts(step)
-    groups: dict[str, list[float]] = defaultdict(list)
-    for attempt in attempts:
-        groups[attempt.group].append(attempt.reward)
-    mean = {group: math.fsum(rewards) / len(rewards) for group, rewards in groups.items()}
-    below = [each for each in attempts if each.reward < mean[each.group] and len(set(groups[each.group])) > 1]
-    silenced = [each for each in attempts if each.silenced]
-    silenced_below = sum(each.silenced for each in below)
-    taken = len(silenced)
+    groups: dict[str, list[Attempt]] = defaultdict(list)
+    for attempt in _attempts(step):
+        groups[attempt.group].append(attempt)
+    below, others, chance = list[Attempt](), list[Attempt](), 1.0
+    for group in groups.values():
+        rewards = [attempt.reward for attempt in group]
+        if len(set(rewards)) > 1:  # in a group of equal reward nobody is better
+            mean = math.fsum(rewards) / len(rewards)
+            below += [attempt for attempt in group if attempt.reward < mean]
+            others += [attempt for attempt in group if attempt.reward >= mean]
+            chance *= _chance(group)
+    silenced, silenced_others = ([each for each in part if each.silenced] for part in (below, others))
     return Measured(
         len(below),
-        silenced_below,
-        len(attempts) - len(below),
-        taken - silenced_below,
-        math.comb(len(below), taken) / math.comb(len(attempts), taken) if taken else 1.0,
+        len(silenced),
+        len(others),
+        len(silenced_others),
+        min(chance, 1.0),
         any(each.explained for each in silenced),
         silenced[0].row if silenced else 0,
     )
+
+
+def _chance(group: Sequence[Attempt]) -> float:
+    """That as many attempts of a group, taken blindly, are its worst; infinite where these are not."""
+    silenced = sorted(attempt.reward for attempt in group if attempt.silenced)
+    heard = [attempt.reward for attempt in group if not attempt.silenced]
+    if not silenced or not heard:
+        return 1.0
+    if max(silenced) > min(heard):
+        return math.inf
+    ties = sum(attempt.reward == silenced[-1] for attempt in group)
+    return math.comb(ties, silenced.count(silenced[-1])) / math.comb(len(group), len(silenced))
 
 
 def _attempts(step: Step) -> list[Attempt]:
@@ -118,20 +134,22 @@ def _attempts(step: Step) -> list[Attempt]:
 def _cut(row: Row) -> bool:
     """Whether an attempt was cut, by any sign of it."""
     ended = row.turns[-1].finish_reason if row.turns else None
-    return row.truncated or row.status == "truncated" or ended is FinishReason.LENGTH
+    return row.truncated or row.status == "truncated" or ended == FinishReason.LENGTH
 
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Who is silenced must not depend on what was earned, unless somebody declares it."""
-    if found.below_silenced < ENOUGH or found.others_silenced:
+    if found.below_silenced < ENOUGH:
         return
-    every = found.below_silenced == found.below
+    every = found.below_silenced == found.below and not found.others_silenced
     if every or found.chance < CHANCE:
         yield Claim(
             Verdict.PROVEN if every and not found.explained else Verdict.SUSPECT,
             f"{found.below_silenced} of {found.below} attempts below the mean of their group have no trained"
-            f" token; all {found.others} others have some",
-            got="the loss reads good attempts alone" if every else f"by chance {found.chance:.1g}",
+            f" token, and {found.others_silenced} of the {found.others} others",
+            got="the loss reads good attempts alone"
+            if every
+            else f"they are the worst of every group, by chance {found.chance:.1g}",
             expected="the mask as it is for any other attempt, and an advantage below 0",
             row=found.row,
             likely=3,

@@ -57,7 +57,7 @@ def measure(step: Step) -> Measured:
     for _, row, part in step.slices():
         for turn in row.turns:
             first, last = part.start + turn.start, part.start + turn.end - 1
-            cut = turn.finish_reason is FinishReason.LENGTH or (row.truncated and turn is row.turns[-1])
+            cut = turn.finish_reason == FinishReason.LENGTH or (row.truncated and turn is row.turns[-1])
             if cut or origin_N[last] != Origin.DEMO or not trained_N[first : last + 1].any():
                 continue
             turns += 1

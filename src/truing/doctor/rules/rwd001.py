@@ -66,7 +66,7 @@ def measure(step: Step) -> Measured:
 
 def _cut(row: Row) -> bool:
     """Whether an attempt ends in this row, at the limit of its last turn."""
-    return row.truncated and bool(row.turns) and row.turns[-1].finish_reason is FinishReason.LENGTH
+    return row.truncated and bool(row.turns) and row.turns[-1].finish_reason == FinishReason.LENGTH
 
 
 def judge(found: Measured) -> Iterator[Claim]:

@@ -7,8 +7,8 @@ Why it is silent: A reward is a number, and any number will do. Rewards on the w
 towards nothing; a grader that varies puts noise into every advantage, as large as whatever it varies by.
 
 How it is measured: Answers of the record are graded again, and the rewards compared one by one. Rewards
-that moved together, all by the same number of rows or in reverse order, were attached to other rows, and so
-were eight different ones or more that are all there, on other rows.
+that moved together, all by the same number of rows or in reverse order, among all or within each group, are
+on other rows than they belong to; so are eight different ones or more that are all there, elsewhere.
 
 Healthy look-alikes: A judge that is a model is not exact: where other values come up, only the grader is
 suspect. A few rewards of 0 and 1 that changed places may be chance. Rounding in the last digit.
@@ -60,7 +60,7 @@ def measure(step: Step) -> Measured:
         len(wrong),
         len({round(value / ROUNDING) for value in stored if math.isfinite(value)}),
         all(_equal(a, b) for a, b in zip(sorted(stored), sorted(again), strict=True)),
-        _order([a for a, _ in pairs], [b for _, b in pairs]),
+        _order(pairs, _blocks(step)),
         rows.get(first.get("sample_id", "")),
         first["stored"],
         first["again"],
@@ -72,17 +72,28 @@ def _equal(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=ROUNDING, abs_tol=ROUNDING) or (math.isnan(a) and math.isnan(b))
 
 
-def _order(stored: Sequence[float], again: Sequence[float]) -> str:
-    """By which order the rewards that are stored are those of other rows."""
-    turned = {"in reverse order": [*reversed(again)]}
-    shifts = (*range(1, len(again) // 2 + 1), *range(-1, -len(again) // 2, -1))
-    turned |= {f"shifted by {by}": [*again[by:], *again[:by]] for by in shifts}
-    fits = (
-        name
-        for name, other in turned.items()
-        if all(_equal(a, b) for a, b in zip(stored, other, strict=True))
-    )
-    return next(fits, "")
+def _blocks(step: Step) -> dict[str, list[list[int]]]:
+    """Places of what was graded again, within which rewards may have moved: all of them, or each group's."""
+    group_of = {name: row.group_id for row in step.rows for name in (row.sample_id, row.rollout_id)}
+    groups: dict[str, list[int]] = {}
+    for i, each in enumerate(step.facts["regraded"]):
+        groups.setdefault(group_of.get(each.get("sample_id", ""), ""), []).append(i)
+    return {"": [list(range(len(step.facts["regraded"])))], " within groups": list(groups.values())}
+
+
+def _order(pairs: Sequence[tuple[float, float]], blocks: dict[str, list[list[int]]]) -> str:
+    """By which order the rewards that are stored are those of other rows; empty where by none."""
+    for told, within in blocks.items():
+        longest = max(map(len, within), default=0)
+        turned = {"in reverse order": [place for block in within for place in reversed(block)]}
+        for by in (*range(1, longest // 2 + 1), *range(-1, -longest // 2, -1)):
+            others = [block[(k + by) % len(block)] for block in within for k in range(len(block))]
+            turned[f"shifted by {by}"] = others
+        mine = [place for block in within for place in block]
+        for name, others in turned.items():
+            if all(_equal(pairs[i][0], pairs[j][1]) for i, j in zip(mine, others, strict=True)):
+                return name + told
+    return ""
 
 
 def judge(found: Measured) -> Iterator[Claim]:

@@ -8,8 +8,8 @@ same, or what a slice of the question earns.
 
 How it is measured: The graded text is compared with the last message before the answer: does it begin with
 the end of that message, for 24 characters or more, or hold all of it? Then the ids of the turn are asked
-whether they said so: most of the runs of three ids that these words are made of in the prompt must be in
-the turn too.
+whether they said so: whoever repeats a text repeats most of the runs of three ids that it is made of in the
+prompt, or one for every eight characters at the least.
 
 Healthy look-alikes: A policy that repeats or quotes the question says so in its ids, and is let be. A short
 message, which many texts begin with. Less than half of all attempts is no finding.
@@ -44,17 +44,17 @@ HALF = 0.5
 RUN = 3
 """Ids in a row: single ones are in many texts."""
 
+CHARACTERS = 8
+"""Of a text to an id of it, at most: who repeats a text has a run for each so many."""
+
 
 class Beginning(NamedTuple):
     """How a graded text begins, where it was preceded by a message."""
 
     row: int
-    shared: (
-        int  # characters of its beginning that are of the message: its end, or all of it and what precedes
-    )
-    quoted: (
-        float  # share of the runs of ids of these words that are in the turn too; NaN where there are none
-    )
+    shared: int  # characters of the message that it begins with: its end, or all of it
+    quoted: float  # share of the runs of ids of these words that are in the turn; NaN where there are none
+    runs: int  # of ids that were shown and are in the turn
     words: str
 
 
@@ -75,8 +75,8 @@ def measure(step: Step) -> Measured:
         shared, end = _shared(message, text), _shared(message, text)
         if message in text:
             shared, end = len(message), text.index(message) + len(message)
-        quoted = _quoted(step, row, part, shared / len(message)) if shared else math.nan
-        texts.append(Beginning(index, shared, quoted, text[:end]))
+        quoted, runs = _quoted(step, row, part, shared / len(message)) if shared else (math.nan, 0)
+        texts.append(Beginning(index, shared, quoted, runs, text[:end]))
     return Measured(tuple(texts))
 
 
@@ -93,7 +93,9 @@ def _last_rows(step: Step) -> set[int]:
 def _before_the_answer(messages: Sequence[Mapping[str, Any]]) -> str:
     """What was said to the policy before it spoke last."""
     spoke = [i for i, message in enumerate(messages) if message.get("role") == "assistant"]
-    before = messages[: spoke[-1]] if spoke else messages
+    # some trainers tell of the prompt alone
+    answered = bool(spoke) and messages[-1].get("role") in ("assistant", "tool")
+    before = messages[: spoke[-1]] if answered else messages
     others = [message for message in before if message.get("role") != "assistant"]
     return str(others[-1].get("content") or "").strip() if others else ""
 
@@ -106,7 +108,7 @@ def _shared(message: str, text: str) -> int:
     return len(message) - at if at >= 0 else 0
 
 
-def _quoted(step: Step, row: Row, part: slice, share: float) -> float:
+def _quoted(step: Step, row: Row, part: slice, share: float) -> tuple[float, int]:
     """How much of the end of what was shown before the last turn is in the turn too, by runs of ids."""
     ids, turn = step.tokens["token_ids"][part].tolist(), row.turns[-1]
     shown = torch.isin(step.tokens["origin"][part].long(), SHOWN)[: turn.start].nonzero()[:, 0].tolist()
@@ -114,10 +116,10 @@ def _quoted(step: Step, row: Row, part: slice, share: float) -> float:
     while first > 0 and shown[first - 1] == shown[first] - 1:  # back to where the message begins
         first -= 1
     message = [ids[t] for t in shown[max(first, 0) :]]
-    words = message[len(message) - math.ceil(share * len(message)) :]
+    words = list(_runs(message[len(message) - math.ceil(share * len(message)) :]))
     said = set(_runs(ids[turn.start : turn.end]))
-    runs = list(_runs(words))
-    return sum(run in said for run in runs) / len(runs) if runs else math.nan
+    share = sum(run in said for run in words) / len(words) if words else math.nan
+    return share, sum(run in said for run in _runs(message))
 
 
 def _runs(ids: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -127,7 +129,11 @@ def _runs(ids: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Some texts may look like their task; half of them do not."""
-    unsaid = [each for each in found.texts if each.shared >= SHORT and each.quoted < HALF]
+    unsaid = [
+        each
+        for each in found.texts
+        if each.shared >= SHORT and each.quoted < HALF and each.runs * CHARACTERS < each.shared
+    ]
     if unsaid and len(unsaid) >= HALF * len(found.texts):
         first = unsaid[0]
         yield Claim(

@@ -16,5 +16,5 @@ FAULT = Fault(
     numbers=(40,),
     what="rollouts are compared with those of another prompt",
     plant=lambda: replaced("truing.algos.grpo:rewards_and_groups", _wrong),
-    expected=("ADV001", "ADV008"),
+    expected=("ADV001", "ADV008", "ADV009"),
 )

@@ -1,0 +1,110 @@
+"""ADV002: An advantage is larger than its group allows.
+
+What: An advantage that was divided by the deviation of its group is beyond (G − 1)/√G, which no G rewards
+can give. It was divided by another number, or computed over another group.
+
+Why it is silent: Advantages are expected to be of the order of 1, and 3 looks like a good answer among bad
+ones. A denominator from another group, or one that is nearly 0, gives some rows several times their weight.
+
+How it is measured: Among G numbers none can be farther from their mean than (G − 1)/√G sample deviations. G
+is the number of rollouts of the group on record, or the declared one where that is larger, so the bound is
+never too narrow. Divided by the deviation of a population the bound is √(G − 1): beyond that it is wrong by
+any definition.
+
+Healthy look-alikes: An advantage at the bound itself: one right answer among wrong ones has it. An
+advantage that was divided by the deviation of all rewards, or by nothing: those have no such bound, and the
+rule is not asked.
+
+Fix: Compute mean and deviation over the very rollouts that the advantage is of, and test the order with
+rewards that tell rows apart.
+
+References: https://arxiv.org/abs/2402.03300, https://arxiv.org/abs/2503.20783
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, pulled
+from truing.doctor.places import Places, places
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+
+ROUNDING = 1e-4
+"""Of the bound: float32 keeps 1e-7 of an advantage."""
+
+
+class Measured(NamedTuple):
+    """The advantage that is farthest beyond its bound."""
+
+    largest: float
+    bound: float  # by the sample deviation
+    wide: float  # by the population's
+    group: str
+    size: int
+    where: Places  # of that row
+    ours: bool
+
+
+def measure(step: Step) -> Measured:
+    """The largest advantage of each row, by the size of its group."""
+    sizes: dict[str, set[str]] = defaultdict(set)
+    for row in step.rows:
+        if not math.isnan(row.reward):
+            sizes[row.group_id].add(row.rollout_id)
+    advantage_N = step.tokens["advantage"].abs().masked_fill(~step.tokens["policy_mask"], 0.0).nan_to_num()
+    worst, at = (0.0, 1.0, 1.0, "", 0), -1
+    for index, row, part in step.slices():
+        size = max(len(sizes[row.group_id]), step.setup.group_size or 0)
+        if not row.kept or size < 2 or part.start == part.stop:
+            continue
+        largest, bound = float(advantage_N[part].max()), (size - 1) / math.sqrt(size)
+        if largest / bound > worst[0] / worst[1]:
+            worst, at = (largest, bound, math.sqrt(size - 1), row.group_id, size), index
+    where_N = (step.row == at) & (advantage_N == worst[0]) & (advantage_N > 0)
+    return Measured(*worst, places(step, where_N), step.setup.trainer == "truing")
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Beyond the bound there is nothing; between the two bounds it is a matter of definition."""
+    beyond = found.largest > found.bound * (1 + ROUNDING)
+    if beyond:
+        sure = found.ours or found.largest > found.wide * (1 + ROUNDING)
+        note = "" if sure else "; within √(G − 1), which a population's deviation would allow"
+        yield Claim(
+            Verdict.PROVEN if sure else Verdict.SUSPECT,
+            f"an advantage of {found.largest:.4g} in group {found.group} of {found.size}{note}",
+            got=f"{found.largest:.4g} at row {found.where.row}",
+            expected=f"at most (G − 1)/√G = {found.bound:.4g}",
+            row=found.where.row,
+            start=found.where.start,
+            end=found.where.end,
+            likely=2.1,
+        )
+
+
+def example() -> Step:
+    """Advantages are divided by the deviation twice."""
+    healthy = made(rewards=(0.1, 0.0, 0.0, 0.0) * 2, setup={"trainer": "trl", "advantage_eps": None})
+    return pulled(but(healthy, advantage=healthy.tokens["advantage"] / 0.05))
+
+
+def one_right() -> Step:
+    """One right answer among wrong ones has the largest advantage that there is."""
+    return made(rewards=(1.0, 0.0, 0.0, 0.0) * 2, setup={"advantage_eps": 0.0})
+
+
+RULE = Rule(
+    code="ADV002",
+    name="advantage-beyond-bound",
+    kind="E",
+    needs=("advantage", "policy_mask", "row.reward", "row.group_id", "setup.advantage"),
+    taints=("policy",),
+    when=lambda step: step.setup.advantage in ("group", None) and step.setup.algo in ("grpo", None),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(one_right,),
+)

@@ -1,0 +1,127 @@
+"""ADV004: Nearly all groups earned the same throughout, and teach nothing.
+
+What: In four of five groups, over five steps, every attempt earned the same. Tokens were drawn for them,
+and nothing is learned from any.
+
+Why it is silent: Loss, ratios and the norm of the gradient are computed from the few groups that are left,
+and look as they always do, only noisier. The mean reward stands still, at one end or the other.
+
+How it is measured: The share of groups whose rewards are all equal, in this step and the four before it,
+and how many of those are all right, and all wrong. The cost is the share of sampled tokens that lie in such
+groups.
+
+Healthy look-alikes: Tasks that the policy has learned: all is right, and there is nothing left to do. That
+fits health, and is told as such. A single step of a small batch. A method without groups, whose critic
+learns from equal rewards too: then the rule is not asked.
+
+Fix: All wrong: grade a known right answer to see whether the verifier ever says yes; if it does, take
+easier tasks, larger groups, or demonstrations first. All right: take harder tasks. Else leave such groups
+out and draw others (`gates.equal_groups`).
+
+References: https://arxiv.org/abs/2503.14476, docs/control.md
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, past
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+from truing.types import Origin
+
+STEPS = 5
+
+
+class Measured(NamedTuple):
+    """Means over the last steps, and what this one cost."""
+
+    steps: int
+    equal: float
+    right: float
+    wrong: float
+    tokens: float  # share of this step's sampled tokens
+
+
+def measure(step: Step) -> Measured:
+    """Shares of groups, by the metrics or else by the rows; share of tokens, by the rows."""
+    groups = _groups(step)
+    equal = {name for name, rewards in groups.items() if max(rewards) == min(rewards)}
+    told = [each.numbers for each in step.of_stage[-(STEPS - 1) :]]
+    known = [shares for shares in [*map(_told, told), _now(groups, equal)] if shares]
+    means = [math.fsum(column) / len(known) for column in zip(*known, strict=True)] if known else [0.0] * 3
+    sampled_N = (
+        step.tokens["origin"] == Origin.SAMPLED if "origin" in step.tokens else step.tokens["policy_mask"]
+    )
+    of_equal_N = torch.tensor([row.group_id in equal for row in step.rows])[step.row]
+    tokens = float((sampled_N & of_equal_N).sum() / sampled_N.sum().clamp(min=1))
+    return Measured(len(known), *means, tokens)
+
+
+def _groups(step: Step) -> dict[str, list[float]]:
+    """Rewards by group, of groups with two or more."""
+    groups: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in step.rows:
+        if not math.isnan(row.reward):
+            groups[row.group_id][row.rollout_id] = row.reward
+    return {name: list(each.values()) for name, each in groups.items() if len(each) > 1}
+
+
+def _now(groups: Mapping[str, list[float]], equal: set[str]) -> tuple[float, ...]:
+    if not groups:
+        return ()
+    firsts = [groups[name][0] for name in equal]
+    counts = len(equal), sum(r >= 1 for r in firsts), sum(r <= 0 for r in firsts)
+    return tuple(count / len(groups) for count in counts)
+
+
+def _told(numbers: Mapping[str, float]) -> tuple[float, ...]:
+    names = ("group/zero_variance_share", "group/all_right_share", "group/all_wrong_share")
+    return tuple(numbers[name] for name in names) if all(name in numbers for name in names) else ()
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Four of five groups, over five steps."""
+    if found.steps >= STEPS and found.equal >= 0.8:
+        solved = found.right >= 0.9 * found.equal
+        told = f"all right {found.right:.0%}, all wrong {found.wrong:.0%}"
+        yield Claim(
+            Verdict.CANNOT_TELL if solved else Verdict.SUSPECT,
+            f"{found.equal:.0%} of the groups of the last {found.steps} steps are of equal reward:"
+            + (" the tasks are learned, or too easy" if solved else " nothing is learned from them"),
+            got=f"{told}; {found.tokens:.0%} of this step's tokens were drawn for nothing",
+            expected="groups in which some attempts are better than others",
+            remedy="evaluate on tasks that were not trained on: where those are solved too, stop, or take"
+            " harder ones"
+            if solved
+            else "",
+        )
+
+
+def example() -> Step:
+    """Nothing was right for five steps."""
+    shares = {"group_zero_variance_share": 1.0, "group_all_right_share": 0.0, "group_all_wrong_share": 1.0}
+    return but(made(rewards=(0.0,) * 8), past=[past(step, **shares) for step in range(4)])
+
+
+def one_step() -> Step:
+    """A single step in which all groups are of equal reward."""
+    return made(rewards=(0.0,) * 8)
+
+
+RULE = Rule(
+    code="ADV004",
+    name="groups-without-signal",
+    kind="S",
+    needs=("row.reward", "row.group_id"),
+    taints=(),
+    when=lambda step: step.setup.algo in ("grpo", "rloo"),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(one_step,),
+)

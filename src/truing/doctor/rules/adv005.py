@@ -1,0 +1,126 @@
+"""ADV005: Advantages are brought to mean 0 inside each rollout.
+
+What: The advantages of every single rollout add up to 0, whatever it earned. They were normalised along the
+trajectory, and say no longer whether it ended well.
+
+Why it is silent: Normalised advantages are what many recipes ask for, and these have mean 0 and deviation
+1, over the batch too. The critic learns as it should. Only which attempts are better is gone: late tokens
+are pulled up or down against early ones, in good rollouts as in bad ones.
+
+How it is measured: The mean over the trained tokens of each rollout whose advantages vary, in float64. It
+is 0 to rounding in all of them, though their rewards differ.
+
+Healthy look-alikes: One advantage for all tokens of a rollout, as in GRPO: it does not vary. Advantages
+that are brought to mean 0 over the whole batch. A single rollout in a step, which is the batch.
+
+Fix: Whiten over all trained tokens of the step, after returns have been made from advantages as they were.
+
+References: https://arxiv.org/abs/2006.05990, https://arxiv.org/abs/1506.02438
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, pulled
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+
+ROUNDING = 1e-4
+"""Of the largest advantage: float32 keeps 6e-8 of a number, and a small deviation divides what it lost."""
+
+ROLLOUTS = 4
+
+
+class Measured(NamedTuple):
+    """Rollouts whose advantages vary, and how many of those have mean 0."""
+
+    rollouts: int
+    centred: int
+    deviation: float  # the mean deviation within a rollout
+    rewards: float  # the range of their rewards
+    row: int  # the first of them
+    tokens: int
+
+
+def measure(step: Step) -> Measured:
+    """Means by rollout, all its rows together."""
+    rollouts: dict[str, list[torch.Tensor]] = defaultdict(list)
+    rewards: dict[str, float] = {}
+    firsts: dict[str, int] = {}
+    for index, row, part in step.slices():
+        advantage_T = step.tokens["advantage"][part].double()
+        known_T = step.tokens["policy_mask"][part] & ~advantage_T.isnan()
+        if row.kept and not math.isnan(row.reward) and known_T.any():
+            rollouts[row.rollout_id].append(advantage_T[known_T])
+            rewards[row.rollout_id] = row.reward
+            firsts.setdefault(row.rollout_id, index)
+    joined = {name: torch.cat(parts) for name, parts in rollouts.items()}
+    varying = {name: x_L for name, x_L in joined.items() if len(x_L) > 1 and x_L.max() > x_L.min()}
+    centred = [
+        name for name, x_L in varying.items() if abs(float(x_L.mean())) <= ROUNDING * float(x_L.abs().max())
+    ]
+    deviations = [float(x_L.std()) for x_L in varying.values()]
+    earned = [rewards[name] for name in varying]
+    row = firsts[centred[0]] if centred else 0
+    return Measured(
+        len(varying),
+        len(centred),
+        math.fsum(deviations) / max(len(deviations), 1),
+        max(earned) - min(earned) if earned else 0.0,
+        row,
+        step.lengths[row] if step.lengths else 0,
+    )
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """All of several rollouts, of different reward."""
+    if found.rollouts >= ROLLOUTS and found.centred == found.rollouts and found.rewards > 0:
+        yield Claim(
+            Verdict.PROVEN,
+            f"the advantages of each of {found.rollouts} rollouts have mean 0, though their rewards differ by"
+            f" up to {found.rewards:.3g}",
+            got=f"mean 0, deviation {found.deviation:.3g} within each rollout",
+            expected="rollouts that earned more have larger advantages",
+            row=found.row,
+            start=0,
+            end=found.tokens,
+            likely=2.5,
+        )
+
+
+def example() -> Step:
+    """Advantages are z-scored along each trajectory."""
+    step = varied()
+    wrong = torch.cat([_scored(step.tokens["advantage"][part]) for _, _, part in step.slices()])
+    return pulled(but(step, advantage=wrong))
+
+
+def _scored(advantage_T: torch.Tensor) -> torch.Tensor:
+    known = advantage_T[~advantage_T.isnan()]
+    return (advantage_T - known.mean()) / known.std()
+
+
+def varied() -> Step:
+    """An advantage of its own for each token, as a critic gives."""
+    step = made(setup={"advantage": "gae", "algo": "ppo"})
+    wave_N = torch.linspace(-1, 1, len(step.row)).sin()
+    return pulled(but(step, advantage=step.tokens["advantage"] + wave_N))
+
+
+RULE = Rule(
+    code="ADV005",
+    name="episode-normalised",
+    kind="M",
+    needs=("advantage", "policy_mask", "row.reward"),
+    taints=("policy",),
+    when=lambda step: step.setup.algo not in ("sft", "rft"),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(varied, made),
+)

@@ -1,0 +1,248 @@
+"""ADV006: Advantages and returns are not what rewards and values come to.
+
+What: Generalised advantage estimation, made again from the recorded values and rewards, has other results:
+another discount or λ, a value from beyond the end, a reward at the wrong token, or advantages that were
+normalised over something else.
+
+Why it is silent: Any advantage that has about the right size will train something, and a critic learns
+whatever returns it is given. Where a value is read one place too late, or an episode that was cut counts as
+one that ended, only the direction of small differences is wrong.
+
+How it is measured: Along the tokens that the policy chose, all rows of a rollout one after the other, δ = r
++ γ V′ − V and A = δ + γ λ A′ are computed in Python's floats, with the reward at the last of them. A cut
+attempt is worth what the critic said of its end, or nothing: either is accepted, and told. Where it is
+declared, advantages are then brought to mean 0 and deviation 1 over all trained tokens. What differs is
+tried against the usual mistakes.
+
+Healthy look-alikes: Tokens of tools, templates and forced prefixes have no value and take no time. Tokens
+that a mask excludes stay in the chain. A step in which one token is trained is not normalised. Rewards per
+turn, a penalty, or KL in the reward: then the rule is not asked, for the reward on record is not all that
+was earned.
+
+Fix: Make returns from advantages before these are normalised; read V of the next choice, and 0, or the
+critic's own word, after the last one; normalise once, over the batch.
+
+References: https://arxiv.org/abs/1506.02438, https://arxiv.org/abs/2006.05990,
+https://arxiv.org/abs/1707.06347
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from truing.doctor.evidence import Row, Step
+from truing.doctor.made import but, made, pulled
+from truing.doctor.oracle.credit import deviation, gae, mean
+from truing.doctor.places import Places, places
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+from truing.types import Origin
+
+ROUNDING = 1e-3
+"""Of the largest number: float32 leaves 1e-6."""
+
+EPS = 1e-4
+"""What is added to the deviation where that is not declared, reward units."""
+
+
+class Chain(NamedTuple):
+    """The tokens that the policy chose in a rollout, and what it earned."""
+
+    tokens: list[int]  # places among all N
+    values: list[float]
+    reward: float
+    after: float  # what the critic said of the state after a cut end; NaN where there is none
+
+
+class Measured(NamedTuple):
+    """What differs from the second computation, and the mistake that it looks like."""
+
+    returns: Places
+    advantages: Places
+    got: float  # at the first place
+    expected: float
+    cut: int  # rollouts that were cut, with a value of their end
+    bootstrapped: bool  # whether those are worth that value
+    reading: str
+
+
+def measure(step: Step) -> Measured:
+    """The variant that fits best, of those that are legal; where none fits, the mistake that does."""
+    chains = _chains(step)
+    cut = sum(not math.isnan(chain.after) for chain in chains)
+    whitenings = [step.setup.whiten] if step.setup.whiten is not None else [True, False]
+    tried = []
+    for bootstrapped in [True, False] if cut else [False]:
+        for whiten in whitenings:
+            expected = _expected(step, chains, bootstrapped=bootstrapped, whiten=whiten)
+            tried.append((bootstrapped, whiten, expected, *_differing(step, expected)))
+            if not (tried[-1][3] or tried[-1][4]):
+                break
+    bootstrapped, whiten, expected, returns, advantages = min(
+        tried, key=lambda each: each[3].tokens + each[4].tokens
+    )
+    name, wrong = ("returns", returns) if returns else ("advantage", advantages)
+    token = step.starts[wrong.row] + wrong.start if wrong else 0
+    return Measured(
+        returns,
+        advantages,
+        float(step.tokens[name][token]) if wrong else 0.0,
+        float(expected[returns is not wrong][token]) if wrong else 0.0,
+        cut,
+        bootstrapped,
+        _reading(step, chains, bootstrapped, whiten) if wrong else "",
+    )
+
+
+def _chains(step: Step) -> list[Chain]:
+    """One for each rollout that is trained on and has a reward."""
+    origin_N = step.tokens.get("origin")
+    chosen_N = step.tokens["policy_mask"] if origin_N is None else origin_N == Origin.SAMPLED
+    parts: dict[str, list[tuple[int, Row, slice]]] = defaultdict(list)
+    for index, row, part in step.slices():
+        if row.kept and not math.isnan(row.reward):
+            number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else ""
+            parts[row.rollout_id].append((int(number) if number.isdigit() else index, row, part))
+    chains = []
+    for rows in parts.values():
+        rows.sort(key=lambda each: each[0])
+        tokens = [t for _, _, part in rows for t in (chosen_N[part].nonzero()[:, 0] + part.start).tolist()]
+        if tokens:
+            last = rows[-1][1]
+            after = last.bootstrap_value if last.truncated else math.nan
+            chains.append(Chain(tokens, step.tokens["value"][tokens].tolist(), last.reward, after))
+    return chains
+
+
+def _expected(
+    step: Step,
+    chains: Sequence[Chain],
+    *,
+    bootstrapped: bool,
+    whiten: bool,
+    gamma: float | None = None,
+    lam: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Returns and advantages, both [N] float64 and NaN where there are none."""
+    gamma, lam = step.setup.gamma if gamma is None else gamma, step.setup.lam if lam is None else lam
+    assert gamma is not None
+    assert lam is not None
+    returns, advantages = [math.nan] * len(step.row), [math.nan] * len(step.row)
+    for chain in chains:
+        last_value = chain.after if bootstrapped and not math.isnan(chain.after) else 0.0
+        rewards = [0.0] * (len(chain.tokens) - 1) + [chain.reward]
+        for token, advantage, value in zip(
+            chain.tokens, *gae(rewards, chain.values, last_value, gamma, lam), strict=True
+        ):
+            advantages[token], returns[token] = advantage, value
+    if whiten:
+        trained = step.tokens["policy_mask"].nonzero()[:, 0].tolist()
+        known = [advantages[t] for t in trained if not math.isnan(advantages[t])]
+        if len(known) > 1:
+            middle, spread = mean(known), deviation(known) + (step.setup.advantage_eps or EPS)
+            equal = min(known) == max(known)
+            advantages = [0.0 if equal and not math.isnan(a) else (a - middle) / spread for a in advantages]
+    return torch.tensor(returns, dtype=torch.float64), torch.tensor(advantages, dtype=torch.float64)
+
+
+def _differing(step: Step, expected: tuple[Tensor, Tensor]) -> tuple[Places, Places]:
+    """Where recorded returns, and advantages of trained tokens, are others."""
+    nothing_N = torch.zeros(len(step.row), dtype=torch.bool)
+    found = []
+    for name, expected_N in zip(("returns", "advantage"), expected, strict=True):
+        got_N = step.tokens[name].double() if name in step.tokens else expected_N
+        compared_N = ~expected_N.isnan() & (step.tokens["policy_mask"] if name == "advantage" else ~nothing_N)
+        scale = float(expected_N[compared_N].abs().max()) if compared_N.any() else 0.0
+        wrong_N = compared_N & ~((got_N - expected_N).abs() <= ROUNDING * max(scale, ROUNDING))
+        found.append(places(step, wrong_N, int(compared_N.sum())))
+    return found[0], found[1]
+
+
+def _reading(step: Step, chains: Sequence[Chain], bootstrapped: bool, whiten: bool) -> str:
+    """The usual mistake that gives what is on record, in words."""
+    gamma, lam = step.setup.gamma, step.setup.lam
+    mistakes = {
+        "γ and λ are exchanged": {"gamma": lam, "lam": gamma},
+        "λ is 1": {"lam": 1.0},
+        "λ is 0": {"lam": 0.0},
+        "γ is 1": {"gamma": 1.0},
+        "advantages are not normalised": {"whiten": False},
+        "advantages are normalised, and it is not declared": {"whiten": True},
+    }
+    for told, changes in mistakes.items():
+        tried = _expected(step, chains, **{"bootstrapped": bootstrapped, "whiten": whiten} | changes)
+        if not any(_differing(step, tried)):
+            return told
+    shifted = [chain._replace(values=[*chain.values[1:], chain.values[-1]]) for chain in chains]
+    if not any(_differing(step, _expected(step, shifted, bootstrapped=bootstrapped, whiten=whiten))):
+        return "each value is read one choice too late"
+    return ""
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """The recursion has one result, up to what a cut attempt is worth."""
+    wrong = found.returns or found.advantages
+    if wrong:
+        name = "returns" if found.returns else "advantages"
+        cut = f"; {found.cut} rollouts were cut, and their end is worth" if found.cut else ""
+        worth = (" what the critic says" if found.bootstrapped else " nothing") if found.cut else ""
+        yield Claim(
+            Verdict.PROVEN,
+            f"{wrong.tokens} of {wrong.looked_at} {name} are not what rewards and values come to"
+            + (f": {found.reading}" if found.reading else ""),
+            got=f"{found.got:.6g} at row {wrong.row}, token {wrong.start}{cut}{worth}",
+            expected=f"{found.expected:.6g}",
+            row=wrong.row,
+            start=wrong.start,
+            end=wrong.end,
+            likely=2,
+        )
+
+
+def valued(**changes: float) -> Step:
+    """A step of PPO: values, returns and advantages by the recursion, with γ and λ as given."""
+    step = made(setup={"algo": "ppo", "advantage": "gae", "gamma": 0.99, "lam": 0.9, "whiten": True})
+    value_N = (0.5 + 0.1 * torch.linspace(0, 9, len(step.row)).sin()).masked_fill(
+        ~step.tokens["policy_mask"], torch.nan
+    )
+    step = but(step, value=value_N)
+    returns_N, advantage_N = _expected(step, _chains(step), bootstrapped=False, whiten=True, **changes)
+    return pulled(but(step, returns=returns_N.float(), advantage=advantage_N.float()))
+
+
+def example() -> Step:
+    """γ and λ are handed over in the wrong order."""
+    return valued(gamma=0.9, lam=0.99)
+
+
+def with_a_cut() -> Step:
+    """The last attempt was cut, and is worth what the critic expects from there."""
+    step = valued()
+    last = len(step.rows) - 1
+    step = but(step, rows={last: {"truncated": True, "bootstrap_value": 0.4}})
+    returns_N, advantage_N = _expected(step, _chains(step), bootstrapped=True, whiten=True)
+    return pulled(but(step, returns=returns_N.float(), advantage=advantage_N.float()))
+
+
+RULE = Rule(
+    code="ADV006",
+    name="gae-recomputed",
+    kind="M",
+    needs=("value", "advantage", "policy_mask", "row.reward", "setup.gamma", "setup.advantage"),
+    taints=("policy", "critic"),
+    when=lambda step: (
+        step.setup.algo == "ppo"
+        and step.setup.advantage in ("gae", None)
+        and step.setup.lam is not None
+        and all(math.isnan(turn.reward) for row in step.rows for turn in row.turns)
+        and not step.numbers.get("gate/held_back")  # rows of updates that were not made are not on record
+    ),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(valued, with_a_cut),
+)

@@ -1,0 +1,131 @@
+"""ADV007: Differences that mean nothing have become full advantages.
+
+What: The rewards of some groups differ by a thousandth of what rewards differ by elsewhere, and their
+tokens are pulled as hard as those of any other. The division by the group's deviation has made noise into
+signal.
+
+Why it is silent: It is what the formula says. An advantage that is divided by the deviation of its group
+does not know how large that was, so 0.5001 against 0.5 counts like 1 against 0.
+
+How it is measured: Groups whose rewards differ, but by less than a thousandth of the range of all rewards
+of the step, and the largest advantage in each against the largest that its size allows. Two groups, and a
+tenth of those that differ at all, are needed.
+
+Healthy look-alikes: A grader whose smallest difference is meant. One group of near-equal answers among
+many. Advantages that are divided by nothing, or by the deviation of all rewards: these stay small.
+
+Fix: Round rewards to what the grader can tell apart, or do not divide by the group's deviation
+(`grpo.advantage_scale = "none"`, or "batch").
+
+References: https://arxiv.org/abs/2503.20783, https://arxiv.org/abs/2508.08221
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+
+TINY = 1e-3
+"""Of the range of all rewards of the step."""
+
+
+class Measured(NamedTuple):
+    """Groups that differ by next to nothing, and how hard they are pulled."""
+
+    groups: int  # whose rewards differ
+    promoted: int  # of those, by next to nothing, with an advantage of at least half the bound
+    gap: float  # of the first of them, reward units
+    span: float  # of all rewards
+    largest: float  # advantage there
+    row: int
+    tokens: int
+
+
+def measure(step: Step) -> Measured:
+    """Ranges of rewards, in groups and over all; the largest advantage of each group."""
+    rewards: dict[str, dict[str, float]] = defaultdict(dict)
+    largest: dict[str, tuple[float, int]] = {}
+    advantage_N = step.tokens["advantage"].abs().masked_fill(~step.tokens["policy_mask"], 0.0).nan_to_num()
+    for index, row, part in step.slices():
+        if row.kept and not math.isnan(row.reward):
+            rewards[row.group_id][row.rollout_id] = row.reward
+            found = float(advantage_N[part].max()), index
+            largest[row.group_id] = max(largest.get(row.group_id, found), found)
+    ranges = {name: max(each.values()) - min(each.values()) for name, each in rewards.items()}
+    everybody = [reward for each in rewards.values() for reward in each.values()]
+    span = max(everybody) - min(everybody) if everybody else 0.0
+    differing = {name: gap for name, gap in ranges.items() if gap > 0}
+    promoted = [
+        name
+        for name, gap in differing.items()
+        if gap < TINY * span and largest[name][0] >= 0.5 * _bound(len(rewards[name]))
+    ]
+    first = promoted[0] if promoted else ""
+    pull, row = largest.get(first, (0.0, 0))
+    return Measured(
+        len(differing),
+        len(promoted),
+        differing.get(first, 0.0),
+        span,
+        pull,
+        row,
+        step.lengths[row] if step.lengths else 0,
+    )
+
+
+def _bound(size: int) -> float:
+    """The largest advantage that a group of that size allows, where it is divided by its deviation."""
+    return (size - 1) / math.sqrt(size)
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Two groups, and a tenth of those that differ."""
+    if found.promoted >= 2 and found.promoted >= 0.1 * found.groups:
+        yield Claim(
+            Verdict.SUSPECT,
+            f"rewards of {found.promoted} of {found.groups} groups differ by next to nothing, and count in"
+            " full",
+            got=f"a gap of {found.gap:.2g} gives an advantage of {found.largest:.3g}; all rewards span"
+            f" {found.span:.3g}",
+            expected="small advantages for small differences",
+            row=found.row,
+            start=0,
+            end=found.tokens,
+            likely=1,
+        )
+
+
+def example() -> Step:
+    """A length term in the sixth digit decides among answers that are all wrong."""
+    noise = tuple(1e-6 * i for i in range(4))
+    return made(
+        answers=(4,) * 12,
+        rewards=(1.0, 0.0, 0.0, 1.0, *noise, *noise[::-1]),
+        setup={"advantage_eps": 1e-8},
+    )
+
+
+def undivided() -> Step:
+    """The same rewards, and advantages that are divided by nothing."""
+    healthy = example()
+    step = made(answers=(4,) * 12, rewards=[row.reward for row in healthy.rows], setup={"advantage": "none"})
+    return but(step, numbers={"advantage/max_abs": 0.5})
+
+
+RULE = Rule(
+    code="ADV007",
+    name="noise-promoted",
+    kind="S",
+    needs=("advantage", "policy_mask", "row.reward", "row.group_id"),
+    taints=("policy",),
+    when=lambda step: step.setup.algo in ("grpo", "rloo", None),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(undivided,),
+)

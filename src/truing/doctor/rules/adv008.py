@@ -1,0 +1,155 @@
+"""ADV008: A group holds attempts at different tasks.
+
+What: Rollouts that share a baseline answer different prompts, or there are more of them than a group has.
+
+Why it is silent: The mean of a group is a number, whatever was averaged. If one task is easier than the
+other, its attempts are all better than the mean, and are reinforced for being asked it.
+
+How it is measured: Within a group, the ids of tasks must be one and the same, and so must the prompts, id
+for id, less any prefix that was forced. No group may have more rollouts than declared; one that has fewer
+lost them to errors.
+
+Healthy look-alikes: Later rows of one rollout, where the chat template wrote the past anew: only its first
+row begins with the task's prompt. A prefix that was forced on some attempts. Demonstrations beside
+rollouts, which have groups of their own. A world that opens one task in several ways: then prompts differ,
+and the task is one.
+
+Fix: Let the sampler repeat prompts, and give the group's id to each repetition at that moment. Do not
+derive it from the position after a shuffle, or across ranks.
+
+References: https://arxiv.org/abs/2402.03300, https://arxiv.org/abs/2402.14740
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from truing.doctor.evidence import Row, Step
+from truing.doctor.made import but, made
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+from truing.types import Origin
+
+
+class Measured(NamedTuple):
+    """Groups of several tasks, of one task with several prompts, and of too many rollouts."""
+
+    groups: int
+    tasks: int
+    prompts: int
+    nameless: bool  # whether tasks have no ids, so that prompts alone name them
+    crowded: int
+    size: int | None
+    largest: int
+    row: int  # the first that does not belong
+    end: int  # of its prompt
+
+
+def measure(step: Step) -> Measured:
+    """Tasks, prompts and rollouts of each group."""
+    tasks: dict[str, set[str]] = defaultdict(set)
+    prompts: dict[str, set[object]] = defaultdict(set)
+    rollouts: dict[str, set[str]] = defaultdict(set)
+    stranger = None
+    for index, row, part in step.slices():
+        if bool(step.tokens["supervised_mask"][part].any()) if "supervised_mask" in step.tokens else False:
+            continue
+        known = len(tasks[row.group_id]), len(prompts[row.group_id])
+        rollouts[row.group_id].add(row.rollout_id)
+        if not row.kept:  # one that failed may have ended before its first word
+            continue
+        tasks[row.group_id].add(row.task_id)
+        if _is_first(row):
+            prompts[row.group_id].add(_prompt(step, row, part))
+        now = len(tasks[row.group_id]), len(prompts[row.group_id])
+        if stranger is None and known != (0, 0) and max(now) > 1 and now != known:
+            stranger = index
+    size = step.setup.group_size if step.setup.algo in ("grpo", "rloo") else None
+    row = stranger or 0
+    return Measured(
+        len(rollouts),
+        sum(len(each) > 1 for each in tasks.values()),
+        sum(len(each) > 1 for each in prompts.values()),
+        all(not row.task_id for row in step.rows),
+        sum(size is not None and len(each) > size for each in rollouts.values()),
+        size,
+        max((len(each) for each in rollouts.values()), default=0),
+        row,
+        step.rows[row].prompt_length if step.rows else 0,
+    )
+
+
+def _is_first(row: Row) -> bool:
+    """Whether a rollout begins with this row."""
+    return row.sample_id.rpartition("#")[2] == "0" if "#" in row.sample_id else True
+
+
+def _prompt(step: Step, row: Row, part: slice) -> object:
+    """The ids of a prompt less what was forced, or else its hash."""
+    if "token_ids" not in step.tokens or "origin" not in step.tokens:
+        return row.prompt_hash
+    ids_P = step.tokens["token_ids"][part][: row.prompt_length]
+    given_P = step.tokens["origin"][part][: row.prompt_length] != Origin.FORCED
+    return tuple(ids_P[given_P].tolist())
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """One group, one task; the prompts of one task may differ, and should not."""
+    place = {"row": found.row, "start": 0, "end": found.end}
+    if found.tasks or (found.prompts and found.nameless):
+        what, count = ("tasks", found.tasks) if found.tasks else ("prompts", found.prompts)
+        yield Claim(
+            Verdict.PROVEN,
+            f"{count} of {found.groups} groups hold attempts at different {what}",
+            got=f"another one at row {found.row}",
+            expected="one prompt per group",
+            likely=3,
+            **place,
+        )
+    elif found.prompts:
+        yield Claim(
+            Verdict.SUSPECT,
+            f"in {found.prompts} of {found.groups} groups attempts at one task began with different prompts",
+            got=f"another one at row {found.row}",
+            expected="one prompt per group",
+            likely=2,
+            **place,
+        )
+    if found.crowded:
+        yield Claim(
+            Verdict.PROVEN,
+            f"{found.crowded} of {found.groups} groups have more rollouts than a group may have",
+            got=str(found.largest),
+            expected=f"at most {found.size}",
+            likely=2.5,
+        )
+
+
+def example() -> Step:
+    """Group ids are given by position, after the batch was shuffled."""
+    healthy = made()
+    return but(healthy, rows={1: {"group_id": "g1"}, 5: {"group_id": "g0"}})
+
+
+def forced() -> Step:
+    """All attempts of a group began with a prefix that was forced on them, one of them with another."""
+    step = made()
+    origin_N, ids_N = step.tokens["origin"].clone(), step.tokens["token_ids"].clone()
+    for start in step.starts[:4]:
+        origin_N[start + 3] = Origin.FORCED
+    ids_N[3] = 7
+    return but(step, rows={0: {"prompt_hash": "p0 with a prefix"}}, origin=origin_N, token_ids=ids_N)
+
+
+RULE = Rule(
+    code="ADV008",
+    name="group-mixed",
+    kind="E",
+    needs=("row.group_id", "row.prompt_hash"),
+    taints=("policy",),
+    when=lambda step: step.setup.algo not in ("sft", "rft"),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(forced,),
+)

@@ -1,0 +1,145 @@
+"""ADV009: The advantages of a group do not cancel.
+
+What: Each rollout is compared with the mean of its group, so the advantages of a whole group add up to 0.
+Here they do not: the baseline is another one's, or some advantages were changed afterwards.
+
+Why it is silent: All attempts of a group are pulled up a little, or all down. That moves the policy towards
+saying what it says, or away from it, whatever it earned; entropy falls or rises, and nobody looks for it in
+the baseline.
+
+How it is measured: The advantage of each rollout is taken from its trained tokens, and added up over each
+group that is on record as a whole. It holds whatever the sum is divided by, so it needs no formula, only
+that there is a mean to compare with.
+
+Healthy look-alikes: A group that lost attempts to errors, of which less than a whole group is on record. A
+rollout that a mask or a gate leaves out: then its group is not added up. An advantage per turn or per
+token: nor is that one.
+
+Fix: Subtract the mean of the group from each of its rewards, once; do not clip, drop or whiten advantages
+after that.
+
+References: https://arxiv.org/abs/2402.03300, https://arxiv.org/abs/2402.14740
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, pulled
+from truing.doctor.oracle.credit import group_advantage
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+from truing.types import Excluded
+
+ROUNDING = 1e-3
+"""Of the largest advantage of a group, times its members."""
+
+
+class Measured(NamedTuple):
+    """Groups that do not add up to 0, and the worst of them."""
+
+    groups: int  # that were added up
+    wrong: int
+    mean: float  # advantage, over the worst group
+    group: str
+    row: int  # of its first rollout
+    tokens: int
+    whole: bool  # whether it is declared how many a group has
+
+
+def measure(step: Step) -> Measured:
+    """Add up each whole group."""
+    groups: dict[str, dict[str, float]] = defaultdict(dict)
+    firsts: dict[str, int] = {}
+    for index, row, part in step.slices():
+        if row.kept and not math.isnan(row.reward):
+            here_T = step.tokens["advantage"][part][step.tokens["policy_mask"][part]].double()
+            one = float(here_T[0]) if len(here_T) and here_T.min() == here_T.max() else math.nan
+            before = groups[row.group_id].get(row.rollout_id, one)
+            groups[row.group_id][row.rollout_id] = one if before == one else math.nan
+            firsts.setdefault(row.group_id, index)
+    size = step.setup.group_size
+    wholes = {
+        name: list(each.values())
+        for name, each in groups.items()
+        if len(each) >= max(size or 2, 2) and not any(map(math.isnan, each.values()))
+    }
+    sums = {name: math.fsum(each) for name, each in wholes.items()}
+    wrong = {
+        name: total
+        for name, total in sums.items()
+        if abs(total) > ROUNDING * len(wholes[name]) * max(map(abs, wholes[name]))
+    }
+    worst = max(wrong, key=lambda name: abs(wrong[name]), default="")
+    row = firsts.get(worst, 0)
+    return Measured(
+        len(wholes),
+        len(wrong),
+        wrong[worst] / len(wholes[worst]) if wrong else 0.0,
+        worst,
+        row,
+        step.lengths[row] if step.lengths else 0,
+        size is not None,
+    )
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Deviations from a mean add up to 0."""
+    if found.wrong:
+        yield Claim(
+            Verdict.PROVEN if found.whole else Verdict.SUSPECT,
+            f"the advantages of {found.wrong} of {found.groups} groups do not add up to 0",
+            got=f"a mean of {found.mean:.4g} in group {found.group}",
+            expected="0",
+            row=found.row,
+            start=0,
+            end=found.tokens,
+            likely=2.1,
+        )
+
+
+def example() -> Step:
+    """Negative advantages were dropped."""
+    healthy = made(setup={"trainer": "trl", "advantage_eps": None})
+    return pulled(but(healthy, advantage=healthy.tokens["advantage"].clamp(min=0)))
+
+
+def lost_one() -> Step:
+    """Two attempts failed: the others are compared with each other."""
+    step = made()
+    lost = {index: {"kept": False, "inner_step": -1, "reward": math.nan} for index in (3, 7)}
+    left = [row.reward for index, row in enumerate(step.rows) if index not in lost]
+    groups = [left[:3], left[3:]]
+    advantage_B = [
+        math.nan if index in lost else group_advantage(row.reward, groups[index // 4], left, "group", 1e-4)
+        for index, row in enumerate(step.rows)
+    ]
+    kept_N = torch.tensor([index not in lost for index in range(8)])[step.row]
+    mask_N = step.tokens["policy_mask"] & kept_N
+    advantage_N = torch.tensor(advantage_B)[step.row].masked_fill(~mask_N, torch.nan)
+    why_N = torch.where(kept_N, step.tokens["excluded"], Excluded.NOT_KEPT).to(torch.uint8)
+    why_N = torch.where(step.tokens["policy_mask"], why_N, step.tokens["excluded"])
+    new_N = step.tokens["new_logprob"].masked_fill(~kept_N, torch.nan)
+    streams = {"advantage": advantage_N, "policy_mask": mask_N, "kl_mask": mask_N, "new_logprob": new_N}
+    return pulled(but(step, rows=lost, excluded=why_N, **streams))
+
+
+RULE = Rule(
+    code="ADV009",
+    name="advantages-do-not-cancel",
+    kind="E",
+    needs=("advantage", "policy_mask", "row.reward", "row.group_id", "setup.advantage"),
+    taints=("policy",),
+    when=lambda step: (
+        step.setup.algo in ("grpo", "rloo", None)
+        and step.setup.advantage in ("group", "batch", "none", "loo", None)
+    ),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(lost_one,),
+)

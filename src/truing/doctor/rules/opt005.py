@@ -1,0 +1,115 @@
+"""OPT005: The gradient is nothing, or not a number.
+
+What: For five updates in a row the gradient is exactly 0, though tokens have advantages, or demonstrations
+are shown; or a term of the loss, or the norm of the gradient, is not finite.
+
+Why it is silent: A loss near 0 is right in GRPO, so nobody doubts it. A gradient of 0 beside it is a loss
+that was detached, a mask that is empty, or weights that require none. A scaler that skips infinite
+gradients skips them without a word.
+
+How it is measured: The norms of this update and the four before it, in steps whose largest advantage is not
+0, where something pulls and something is left to chance. Terms of the loss and the norm must be finite.
+
+Healthy look-alikes: Steps in which all groups are of equal reward. A policy that is certain of every token:
+its log-probabilities are 0, and so is their gradient. A clip that holds every token back. One infinite norm
+under a gradient scaler, which is looking for its factor.
+
+Fix: Ask the loss whether it requires a gradient, and follow it back: `no_grad`, `detach`, a reference that
+was scored in place of the policy. For numbers that are not finite look at the step's tokens first (`truing
+tokens`).
+
+References: https://github.com/huggingface/trl/issues/3452, https://arxiv.org/abs/1710.03740
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, past
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+
+STEPS = 5
+
+
+class Measured(NamedTuple):
+    """Updates in a row without a gradient that had something to learn, and numbers that are none."""
+
+    without: int
+    advantage: float  # the largest of this step
+    not_finite: tuple[str, ...]
+
+
+def measure(step: Step) -> Measured:
+    """Count back from this update, and look through its numbers."""
+    numbers = [step.numbers, *(past.numbers for past in reversed(step.of_stage))]
+    supervised = step.setup.algo in ("sft", "rft")
+    without = 0
+    for each in numbers:
+        if each.get("grad/norm") != 0 or not _has_signal(each, supervised):
+            break
+        without += 1
+    shown = {name: x for name, x in step.numbers.items() if name.startswith("loss/") or name == "grad/norm"}
+    return Measured(
+        without,
+        step.numbers.get("advantage/max_abs", 0.0),
+        tuple(name for name, value in shown.items() if not math.isfinite(value)),
+    )
+
+
+def _has_signal(numbers: Mapping[str, float], supervised: bool) -> bool:
+    """Whether something should pull, by the metrics of a step."""
+    if supervised:
+        return numbers.get("loss/supervised", numbers.get("loss/total", 0.0)) > 1e-3
+    uncertain = numbers.get("entropy/contract", numbers.get("entropy/drawn", 0.0)) > 1e-2
+    pulling = numbers.get("clip/active_share", 1.0) > 0
+    return numbers.get("advantage/max_abs", 0.0) > 0 and uncertain and pulling
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Once may be chance."""
+    if found.not_finite:
+        yield Claim(
+            Verdict.SUSPECT,
+            f"{', '.join(found.not_finite)} {'is' if len(found.not_finite) == 1 else 'are'} not finite",
+            expected="finite numbers",
+            likely=2,
+        )
+    if found.without >= STEPS:
+        yield Claim(
+            Verdict.SUSPECT,
+            f"{found.without} updates in a row had something to learn, and a gradient of exactly 0",
+            got=f"a norm of 0 with advantages of up to {found.advantage:.3g}"
+            if found.advantage
+            else "a norm of 0",
+            expected="a gradient",
+            likely=1.5,
+        )
+
+
+def example() -> Step:
+    """The loss is detached."""
+    known = {"grad_norm": 0.0, "advantage_max_abs": 1.0, "entropy_contract": 1.0}
+    numbers = {"grad/norm": 0.0, "advantage/max_abs": 1.0, "entropy/contract": 1.0}
+    still = {"weights": {"before": "a", "after": "a", "next": "a"}}
+    return but(made(), numbers=numbers, facts=still, past=[past(number, **known) for number in range(4)])
+
+
+def equal() -> Step:
+    """All groups of the last steps were of equal reward."""
+    known = {"grad_norm": 0.0, "advantage_max_abs": 0.0, "entropy_contract": 1.0}
+    return but(example(), past=[past(number, **known) for number in range(4)])
+
+
+RULE = Rule(
+    code="OPT005",
+    name="no-gradient",
+    kind="S",
+    needs=("numbers.grad/norm",),
+    taints=("sft", "policy"),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(equal,),
+)

@@ -1,0 +1,226 @@
+"""RAT002: Before the first update the trainer's log-probabilities are not those that the sampler recorded.
+
+What: On-policy, at the first inner step, trainer and sampler have the same weights and the same tokens, and
+still give them different probabilities. The ratio that should be 1 is something else.
+
+Why it is silent: A ratio that is off looks like a policy that has moved. The clip cuts tokens that nobody
+moved, the baseline no longer cancels, and the reward still rises a little, so the learning rate gets the
+blame.
+
+How it is measured: Sampler and trainer are compared at each sampled token of rows whose numbers are those
+of the first update. What is normal is how far the trainer is from itself on the same tokens. Where that was
+not measured, only a median difference or a mean k3 far above what engines in bfloat16 show counts. How the
+difference lies, over rows, over tokens and by size, says where it comes from.
+
+Healthy look-alikes: Ratios of exactly 1: on-policy that is right, and the gradient is there all the same.
+Differences of 5e-5 nats in float32, or with a standard deviation of 0.05 in bfloat16. A second inner step,
+whose weights have moved. A declared correction, or dropout: then the rule is not asked.
+
+Fix: Divide logits, and not log-probabilities, by the temperature, on both sides; normalise over the ids
+that could be drawn; score the very ids that were drawn, with positions and attention mask of the row alone.
+SMP004 and SMP005 tell which side is wrong.
+
+References: https://github.com/huggingface/trl/issues/6789, https://github.com/huggingface/trl/issues/4159,
+https://arxiv.org/abs/2510.26788
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, pulled
+from truing.doctor.places import Places, places
+from truing.doctor.rule import Rule, drawn
+from truing.doctor.verdict import Claim, Verdict
+from truing.types import Origin
+
+MEDIAN, K3 = 0.05, 0.01
+"""Nats, more than an engine in bfloat16 shows: its median is 0.03 and its k3 0.001."""
+
+FLOOR, TIMES = 1e-3, 20
+"""Nats, and multiples of the trainer's distance from itself: that is the largest of a few tokens alone."""
+
+APART = 1e-2
+"""Nats from a plain forward in float32 that no rounding explains."""
+
+
+class Measured(NamedTuple):
+    """How far the sampler is from the trainer, how it lies, and what is normal."""
+
+    tokens: int
+    median: float
+    largest: float
+    k3: float
+    lower: float  # share of the tokens that differ at which the trainer's is the lower
+    slope: float  # trainer's ≈ slope · sampler's
+    explained: float  # share of the squared difference that this slope takes away
+    shift: int  # tokens by which the two would fit best
+    left: float  # what the best shift leaves of the mean difference
+    worst_rows: int  # that hold nine tenths of the difference
+    rows: int
+    null: float | None  # nats, the trainer from itself
+    plain: float | None  # nats, the farther of the two from a plain forward on the CPU
+    worst: Places
+
+
+def measure(step: Step) -> Measured:
+    """Sampler against trainer, at all tokens of the first inner step."""
+    said_N, new_N = step.tokens["sampler_logprob"].double(), step.tokens["new_logprob"].double()
+    difference_N = torch.where(_first(step), new_N - said_N, torch.nan)
+    apart_n = difference_N[~difference_N.isnan()]
+    plain = step.facts.get("plain")
+    known = plain is not None and plain["device"] != "cuda"
+    normal = (
+        step.facts.get("null", {}).get("logprob"),
+        max(plain.get("sampler", 0.0), plain.get("trainer", 0.0)) if known else None,
+    )
+    if not len(
+        apart_n
+    ):  # later updates of the step are on record: what the trainer told of the first is left
+        told = (step.numbers.get(f"mismatch/{name}", 0.0) for name in ("max_abs", "k3"))
+        return Measured(
+            0, math.nan, *told, 0.5, 1.0, 0.0, 0, 1.0, 0, 0, *normal, places(step, difference_N > 0)
+        )
+    return Measured(
+        len(apart_n),
+        float(apart_n.abs().median()),
+        float(apart_n.abs().max()),
+        float((torch.expm1(apart_n) - apart_n).mean()),
+        float((apart_n < 0).sum() / (apart_n != 0).sum().clamp(min=1)),
+        *_slope(said_N[~difference_N.isnan()], apart_n),
+        *_shift(step, said_N, new_N, difference_N),
+        *_rows(step, difference_N),
+        *normal,
+        places(step, difference_N.abs() == apart_n.abs().max(), len(apart_n)),
+    )
+
+
+def _first(step: Step) -> Tensor:
+    """Sampled tokens whose numbers are those of the first update: [N] bool."""
+    inner_N = torch.tensor([row.inner_step if row.kept else -1 for row in step.rows])[step.row]
+    sampled_N = (
+        step.tokens["origin"] == Origin.SAMPLED if "origin" in step.tokens else step.tokens["policy_mask"]
+    )
+    return sampled_N & (inner_N == 0)
+
+
+def _slope(said_n: Tensor, apart_n: Tensor) -> tuple[float, float]:
+    """The slope of trainer's by sampler's through 0, and what it explains of the difference."""
+    square = float(said_n.square().sum())
+    slope = 1 + float((said_n * apart_n).sum()) / square if square else 1.0
+    left, whole = (apart_n - (slope - 1) * said_n).square().sum(), apart_n.square().sum()
+    return slope, 1 - float(left / whole) if whole else 0.0
+
+
+def _shift(step: Step, said_N: Tensor, new_N: Tensor, difference_N: Tensor) -> tuple[int, float]:
+    """By how many tokens the two fit best, and the share of the mean difference that is left there."""
+    means = {0: float(difference_N.abs().nanmean())}
+    for shift in (-2, -1, 1, 2):
+        moved_N = torch.roll(new_N, -shift) - said_N
+        same_row_N = torch.roll(step.row, -shift) == step.row
+        moved_n = moved_N[same_row_N & ~difference_N.isnan() & ~moved_N.isnan()]
+        if len(moved_n) >= 32:
+            means[shift] = float(moved_n.abs().mean())
+    best = min(means, key=lambda shift: means[shift])
+    return best, means[best] / means[0] if means[0] else 1.0
+
+
+def _rows(step: Step, difference_N: Tensor) -> tuple[int, int]:
+    """How few rows hold nine tenths of the difference, and how many there are."""
+    zero_B = torch.zeros(len(step.rows), dtype=torch.float64)
+    sum_B = zero_B.index_add(0, step.row, difference_N.abs().nan_to_num())
+    compared = int((zero_B.index_add(0, step.row, (~difference_N.isnan()).double()) > 0).sum())
+    share_B = sum_B.sort(descending=True).values.cumsum(0) / sum_B.sum().clamp(min=1e-30)
+    return int((share_B < 0.9).sum()) + 1, compared
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Beyond what the trainer shows against itself, and never proven without a plain forward that agrees."""
+    off = found.median > MEDIAN or found.k3 > K3
+    if found.null:
+        off = off or found.largest > max(FLOOR, TIMES * found.null)
+        expected = f"within {max(FLOOR, TIMES * found.null):.2g}: the trainer is {found.null:.2g} from itself"
+    else:
+        expected = "0 to rounding; nobody measured how far the trainer is from itself"
+    if off:
+        # with the weights that drew, in float32, there is one right number, and these are two
+        sure = bool(found.null and found.plain is not None and found.largest > max(APART, TIMES * found.null))
+        yield Claim(
+            Verdict.PROVEN if sure else Verdict.SUSPECT,
+            f"before the first update trainer and sampler differ by up to {found.largest:.3g} nats"
+            f" (k3 {found.k3:.2g}){_pattern(found)}",
+            got=f"median {found.median:.2g} nats over {found.tokens} tokens" if found.tokens else "",
+            expected=expected,
+            row=found.worst.row if found.worst else None,
+            start=found.worst.start,
+            end=found.worst.end,
+            likely=0.9,
+        )
+
+
+def _pattern(found: Measured) -> str:
+    """What the difference looks like, in words."""
+    if found.plain is not None and found.plain < APART:
+        return (
+            "; without training mode both say what a plain forward says: dropout or noise in the loss's own"
+            " forward, or numbers of other rows"
+        )
+    if found.tokens < 32:
+        return ""
+    if found.shift and found.left < 0.2:
+        return (
+            f"; {abs(found.shift)} tokens {'later' if found.shift > 0 else 'earlier'} they would fit: a shift"
+        )
+    if found.worst_rows <= 0.2 * found.rows:
+        return (
+            f"; {found.worst_rows} of {found.rows} rows hold nearly all of it: a fault of rows, not of tokens"
+        )
+    if found.explained > 0.8 and abs(found.slope - 1) > 0.02:
+        return f"; one is {found.slope:.2f} times the other, as with two temperatures"
+    if found.lower > 0.95:
+        return (
+            "; the trainer's is the lower nearly everywhere: it counts more ids than could be drawn, or lacks"
+            " something that they follow from"
+        )
+    if found.lower < 0.05:
+        return "; the trainer's is the higher nearly everywhere: it counts fewer ids than could be drawn"
+    return ""
+
+
+def example() -> Step:
+    """The trainer divides log-probabilities, and not logits, by a temperature of 0.8."""
+    healthy = made(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
+    return pulled(but(healthy, new_logprob=healthy.tokens["new_logprob"] / 0.8))
+
+
+def noisy() -> Step:
+    """An engine in bfloat16: differences with a standard deviation of 0.05, to either side."""
+    step = made(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
+    noise_N = 0.05 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(0))
+    return pulled(but(step, new_logprob=step.tokens["new_logprob"] + noise_N))
+
+
+def later() -> Step:
+    """Numbers of a second inner step: the weights have moved, and the ratio is no longer 1."""
+    step = example()
+    return but(step, rows={index: {"inner_step": 1} for index in range(len(step.rows))})
+
+
+RULE = Rule(
+    code="RAT002",
+    name="first-ratio-not-one",
+    kind="E",
+    needs=("sampler_logprob", "new_logprob", "policy_mask", "setup.on_policy"),
+    taints=("policy",),
+    when=lambda step: (
+        drawn(step) and step.setup.algo not in ("sft", "rft") and step.setup.on_policy is not False
+    ),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(noisy, later),
+)

@@ -1,0 +1,146 @@
+"""REF002: The reference is not the policy that the stage began with.
+
+What: Before the first update of a stage, reference and policy have the same weights, and still give the
+same tokens different probabilities.
+
+Why it is silent: The KL begins somewhat above 0 and rises from there, as it would from 0. The policy is
+pulled towards another model, or towards itself on other inputs: an adapter that was left on, the base
+instead of the state after supervised fine-tuning, another temperature, another prompt.
+
+How it is measured: At the first update of a stage the reference's log-probabilities are compared with those
+of the policy before anything moved, at each sampled token: the trainer's own, or the sampler's where only
+later forwards are on record.
+
+Healthy look-alikes: Differences of rounding, as between any two forwards; in bfloat16 their standard
+deviation is 0.05. In another trainer a reference that is meant to be another model: this is told, and never
+proven. A stage that is resumed: only its first update is asked.
+
+Fix: Copy the policy when the stage begins, or switch the adapter off where it still adds nothing, and score
+both with the same function, ids, contract and support.
+
+References: https://arxiv.org/abs/2402.03300, docs/control.md
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, pulled
+from truing.doctor.places import Places, places
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+from truing.types import Origin
+
+MEDIAN, K3 = 0.05, 0.01
+"""Nats, more than two forwards in bfloat16 show: their median is 0.03 and their k3 0.001."""
+
+FLOOR, TIMES, APART = 1e-3, 20, 1e-2
+"""Nats, multiples of the trainer's distance from itself, and nats from a plain forward in float32."""
+
+
+class Measured(NamedTuple):
+    """How far the reference is from the policy before the first update."""
+
+    tokens: int
+    median: float
+    largest: float
+    k3: float
+    null: float | None  # nats, the trainer from itself
+    plain: float | None  # nats, the reference from a plain forward on the CPU
+    ours: bool  # whether the reference is the start of the stage by declaration
+    worst: Places
+
+
+def measure(step: Step) -> Measured:
+    """Policy against reference, at all sampled tokens that both scored."""
+    policy_N = at_first(step)
+    difference_N = step.tokens["ref_logprob"].double() - policy_N
+    apart_n = difference_N[~difference_N.isnan()]
+    plain = step.facts.get("plain", {})
+    known = (
+        step.facts.get("null", {}).get("logprob"),
+        plain.get("reference") if plain.get("device") != "cuda" else None,
+        step.setup.trainer == "truing",
+    )
+    if not len(apart_n):
+        return Measured(0, 0.0, 0.0, 0.0, *known, places(step, difference_N > 0))
+    return Measured(
+        len(apart_n),
+        float(apart_n.abs().median()),
+        float(apart_n.abs().max()),
+        float((torch.expm1(apart_n) - apart_n).mean()),
+        *known,
+        places(step, difference_N.abs() == apart_n.abs().max(), len(apart_n)),
+    )
+
+
+def at_first(step: Step) -> Tensor:
+    """Log-probabilities of the policy before the step's first update: [N] float64, NaN where unknown."""
+    inner_N = torch.tensor([row.inner_step if row.kept else -1 for row in step.rows])[step.row]
+    nothing_N = torch.full((len(step.row),), torch.nan, dtype=torch.float64)
+    found_N = nothing_N
+    if "new_logprob" in step.tokens and not step.setup.dropout:
+        found_N = torch.where(inner_N == 0, step.tokens["new_logprob"].double(), nothing_N)
+    if "sampler_logprob" in step.tokens and step.setup.on_policy:
+        said_N = step.tokens["sampler_logprob"].double()
+        found_N = torch.where(found_N.isnan() & (inner_N >= 0), said_N, found_N)
+    if "origin" in step.tokens:
+        found_N = torch.where(step.tokens["origin"] == Origin.SAMPLED, found_N, nothing_N)
+    return found_N
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Beyond what is normal between two forwards of the same weights."""
+    off = found.median > MEDIAN or found.k3 > K3
+    if off or (found.null and found.largest > max(FLOOR, TIMES * found.null)):
+        bound = max(APART, TIMES * (found.null or 0.0))
+        sure = bool(found.ours and found.null and found.plain and found.plain > bound)
+        yield Claim(
+            Verdict.PROVEN if sure else Verdict.SUSPECT,
+            "before the first update the reference is not the policy: they differ by up to"
+            f" {found.largest:.3g} nats",
+            got=f"median {found.median:.2g} nats over {found.tokens} tokens, k3 {found.k3:.2g}",
+            expected="0 to rounding"
+            + (f": the trainer is {found.null:.2g} from itself" if found.null else ""),
+            row=found.worst.row if found.worst else None,
+            start=found.worst.start,
+            end=found.worst.end,
+            likely=1.5,
+        )
+
+
+def compared() -> Step:
+    """The first update of a stage; the reference is the policy."""
+    step = made(setup={"kl_coef": 0.05, "kl_where": "loss", "kl_estimator": "k3"})
+    return but(step, ref_logprob=step.tokens["new_logprob"])
+
+
+def example() -> Step:
+    """The reference is the base, and the stage began after supervised fine-tuning."""
+    step = compared()
+    noise_N = 0.5 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(0))
+    return pulled(but(step, ref_logprob=step.tokens["new_logprob"] + noise_N))
+
+
+def rounded() -> Step:
+    """The reference was scored in other micro-batches."""
+    step = compared()
+    noise_N = 2e-5 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(0))
+    return but(step, ref_logprob=step.tokens["new_logprob"] + noise_N, facts={"null": {"logprob": 4e-5}})
+
+
+RULE = Rule(
+    code="REF002",
+    name="reference-not-the-start",
+    kind="E",
+    needs=("ref_logprob", "new_logprob"),
+    taints=("reference", "policy"),
+    when=lambda step: step.is_first and step.step == 0 and "ref_logprob" in step.tokens,
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(compared, rounded),
+)

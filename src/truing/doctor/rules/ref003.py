@@ -1,0 +1,147 @@
+"""REF003: The reference follows the policy.
+
+What: Weights have moved over several updates, the reference is declared to stand still, and the KL between
+them is still 0. They are one model, or the reference is copied anew each time.
+
+Why it is silent: A KL of 0 reads like a policy that learns without going anywhere. The term is in the loss
+and its coefficient is as declared, only nothing holds the policy any more.
+
+How it is measured: The reference's log-probabilities are compared with the policy's before the update, at
+tokens that were not certain. It is proven where all are equal bit for bit, where the KL of the update
+before was exactly 0 too, and where updates before that had a gradient, a rate, and moved weights. Equal to
+rounding is suspect, once the rates of those updates add up to enough.
+
+Healthy look-alikes: A KL of 0 at the first update. Updates without a gradient: with the KL alone in the
+loss it is exactly 0 at its minimum, and nothing moves. A tiny learning rate, which leaves float32 where it
+was. The first update of an adapter, which moves one of its two factors. Declared syncs.
+
+Fix: Copy the weights when the reference is made, instead of holding on to the same tensors; score it with
+the adapter of its own, or with none.
+
+References: https://arxiv.org/abs/2404.09656, docs/control.md
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Past, Step
+from truing.doctor.made import but, made, pulled
+from truing.doctor.places import Places, places
+from truing.doctor.rule import Rule
+from truing.doctor.rules.ref002 import at_first
+from truing.doctor.rules.smp002 import drawn_by
+from truing.doctor.verdict import Claim, Verdict
+
+CERTAIN = 1e-3
+"""Nats: what has to come has a log-probability of 0, whatever the weights."""
+
+TOKENS = 64
+
+
+class Measured(NamedTuple):
+    """How equal reference and policy are, and what should have moved them apart."""
+
+    compared: Places
+    equal: int  # bit for bit
+    largest: float  # nats
+    moving: int  # updates before that had a gradient, a rate, and moved weights
+    rates: float  # of those, added up
+    least: float  # the smallest of those
+    before: float  # the KL that the update before told; NaN where it did not
+
+
+def measure(step: Step) -> Measured:
+    """Policy against reference, and what is told of the updates before."""
+    policy_N, ref_N = at_first(step), step.tokens["ref_logprob"].double()
+    compared_N = ~(policy_N.isnan() | ref_N.isnan()) & (policy_N.abs() > CERTAIN)
+    apart_n = (policy_N - ref_N)[compared_N].abs()
+    moving = [each for each in step.of_stage if _moved(each)]
+    rates = [each.numbers["lr"] for each in moving]
+    last = step.of_stage[-1].numbers if step.of_stage else {}
+    return Measured(
+        places(step, compared_N),
+        int((apart_n == 0).sum()),
+        float(apart_n.max()) if len(apart_n) else 0.0,
+        len(moving),
+        sum(rates),
+        min(rates, default=0.0),
+        last.get("kl_all/k3", float("nan")),
+    )
+
+
+def _moved(past: Past) -> bool:
+    """Whether an update had what moves weights, and moved them as far as anybody knows."""
+    weights = past.facts.get("weights")
+    numbers = past.numbers
+    pulled = numbers.get("grad/norm", 0.0) > 0 and numbers.get("lr", 0.0) > 0
+    return pulled and not (weights and weights["before"] == weights["after"])
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Two updates moved weights, and not one token differs."""
+    if found.compared.tokens < TOKENS or found.moving < 2:
+        return
+    exact = found.equal == found.compared.tokens and found.before == 0 and found.least >= 1e-6
+    near = found.largest <= 5e-5 and found.rates >= 1e-4
+    if exact or near:
+        yield Claim(
+            Verdict.PROVEN if exact else Verdict.SUSPECT,
+            f"after {found.moving} updates that moved weights the reference still gives"
+            f" {'exactly ' if exact else ''}the policy's log-probabilities",
+            got=f"{found.equal} of {found.compared.tokens} are equal bit for bit, the largest difference is"
+            f" {found.largest:.2g} nats",
+            expected="a reference that stays where the stage began",
+            row=found.compared.row,
+            start=found.compared.start,
+            end=found.compared.end,
+            likely=2,
+        )
+
+
+def _later(step: Step, kl: float) -> Step:
+    """The same as the fourth update of its stage."""
+    moved = {"weights": {"before": "x", "after": "a", "next": "a"}}
+    numbers = {"grad/norm": 1.0, "lr": 1e-3, "kl_all/k3": kl}
+    told = [Past("grpo", number, numbers, moved) for number in range(3)]
+    return drawn_by(replace(pulled(but(step, past=told)), step=3), "a", 3)
+
+
+def followed() -> Step:
+    """A fourth update, of a policy that has left its reference."""
+    step = made(
+        answers=(7,) * 16,
+        rewards=(1.0, 0.0) * 8,
+        setup={"kl_coef": 0.05, "kl_where": "loss", "kl_estimator": "k3"},
+    )
+    noise_N = 0.1 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(0))
+    return _later(but(step, ref_logprob=step.tokens["new_logprob"] + noise_N), kl=5e-3)
+
+
+def example() -> Step:
+    """The reference holds the policy's own tensors."""
+    step = followed()
+    return _later(but(step, ref_logprob=step.tokens["new_logprob"]), kl=0.0)
+
+
+def without_a_gradient() -> Step:
+    """All rewards were equal so far: nothing has moved."""
+    still = {"weights": {"before": "a", "after": "a", "next": "a"}}
+    numbers = {"grad/norm": 0.0, "lr": 1e-3, "kl_all/k3": 0.0}
+    return but(example(), past=[Past("grpo", number, numbers, still) for number in range(3)])
+
+
+RULE = Rule(
+    code="REF003",
+    name="reference-follows-policy",
+    kind="E",
+    needs=("ref_logprob", "new_logprob", "setup.reference_moves"),
+    taints=("reference", "policy"),
+    when=lambda step: "ref_logprob" in step.tokens and step.setup.reference_moves is not True,
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(followed, without_a_gradient),
+)

@@ -1,0 +1,114 @@
+"""SMP004: The sampler draws from another distribution than it should.
+
+What: The sampler's recorded log-probabilities differ from those of a plain forward of the same tokens, and
+the trainer's do not. Whatever is wrong is in the sampler: its weights, its processors, its cache, or what
+it records.
+
+Why it is silent: What a sampler says of its own draws is believed. The trainer then sees a policy that has
+moved before anything was updated, weighs tokens by ratios that mean nothing, and pulls at the wrong ones.
+
+How it is measured: Some rows are scored once more, one at a time, in float32, by the model's own forward
+and the declared contract. Both log-probabilities of each token are compared with that. A hundredth of a nat
+is allowed, or twenty times what the trainer differs from itself.
+
+Healthy look-alikes: An engine in bfloat16 on a GPU, which is off by a tenth of a nat at single tokens:
+there the comparison is never proof. Log-probabilities of 0 of tokens that were the only possible ones.
+
+Fix: Compare the contract with what the engine is told: temperature, truncation, penalties, banned stops.
+Ask it for log-probabilities after its processors. Check its weights (SMP002, SMP003) before its arithmetic.
+
+References: https://github.com/huggingface/trl/issues/4159, https://github.com/huggingface/trl/issues/6789
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made
+from truing.doctor.rule import Rule, drawn
+from truing.doctor.verdict import Claim, Verdict
+
+APART, TIMES, MOST = 1e-2, 20, 5e-3
+"""Nats from a plain forward in float32; multiples of the trainer's distance from itself, up to nats."""
+
+
+class Measured(NamedTuple):
+    """How far sampler and trainer are from a plain forward, nats; NaN where there is none."""
+
+    tokens: int
+    sampler: float
+    trainer: float
+    null: float | None  # the trainer from itself
+    on_cuda: bool
+    row: int | None
+    start: int
+    end: int
+
+    @property
+    def bound(self) -> float:
+        """What both may differ by."""
+        return max(APART, TIMES * min(self.null or 0.0, MOST))
+
+    @property
+    def sure(self) -> bool:
+        """Whether what is normal was measured, on a machine that rounds in float32."""
+        return self.null is not None and not self.on_cuda
+
+
+def measure(step: Step) -> Measured:
+    """As it was compared beside the update."""
+    plain = step.facts["plain"]
+    sampler, trainer = plain.get("sampler", math.nan), plain.get("trainer", math.nan)
+    where: Mapping[str, Any] = plain["where"]
+    sample_id, token = where.get("sampler" if sampler > trainer else "trainer", ("", 0))
+    return Measured(
+        plain["tokens"],
+        sampler,
+        trainer,
+        step.facts.get("null", {}).get("logprob"),
+        plain.get("device") == "cuda",
+        next((index for index, row in enumerate(step.rows) if row.sample_id == sample_id), None),
+        token,
+        token + 1,
+    )
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """One of the two is off, and it is the sampler."""
+    if found.sampler > found.bound >= found.trainer:
+        yield Claim(
+            Verdict.PROVEN if found.sure else Verdict.SUSPECT,
+            f"the sampler is up to {found.sampler:.3g} nats from a plain forward, and the trainer is not",
+            got=f"sampler {found.sampler:.3g}, trainer {found.trainer:.3g} over {found.tokens} tokens",
+            expected=f"both within {found.bound:.2g}",
+            row=found.row,
+            start=found.start,
+            end=found.end,
+            likely=2,
+        )
+
+
+def plain(**nats: float) -> Step:
+    """A step with a plain forward, and how far each is from it."""
+    known = {"tokens": 64, "trainer": 3e-6, "sampler": 2e-5, "where": {}} | nats
+    return but(made(), facts={"plain": known, "null": {"logprob": 4e-5}})
+
+
+def example() -> Step:
+    """A penalty that only the sampler knows of."""
+    return plain(sampler=0.8)
+
+
+RULE = Rule(
+    code="SMP004",
+    name="sampler-not-plain",
+    kind="M",
+    needs=("facts.plain",),
+    taints=("policy",),
+    when=lambda step: drawn(step) and step.setup.algo not in ("sft", "rft"),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(plain,),
+)

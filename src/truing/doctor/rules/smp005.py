@@ -1,0 +1,65 @@
+"""SMP005: The trainer computes another distribution than it should.
+
+What: The trainer's log-probabilities differ from those of a plain forward of the same tokens: it sees other
+positions, another attention mask, another temperature, or dropout.
+
+Why it is silent: A forward that is wrong is wrong for every token alike, and still falls in loss. Trainer
+and reference are wrong together, so the KL is 0 where it should be. Only a row that is scored alone,
+without a pad or a neighbour, tells.
+
+How it is measured: Some rows are scored once more, one at a time, in float32, by the model's own forward
+and the declared contract. A hundredth of a nat is allowed, or twenty times what the trainer differs from
+itself in other micro-batches. Where the sampler agrees with the plain forward, the trainer alone is wrong;
+where it is as far off, both may be, or the plain forward.
+
+Healthy look-alikes: A forward in bfloat16 on a GPU, which is off by a tenth of a nat at single tokens:
+there the comparison is never proof. Differences of 5e-5 nats between a row alone and the same row among
+others.
+
+Fix: Score one row alone and inside its batch: what differs is padding, positions or the mask between packed
+rows. What is the same in both is the contract: temperature, penalties, support.
+
+References: https://github.com/huggingface/trl/issues/6789, docs/notation.md
+"""
+
+from collections.abc import Iterator
+
+from truing.doctor.evidence import Step
+from truing.doctor.rule import Rule
+from truing.doctor.rules.smp004 import Measured, measure, plain
+from truing.doctor.verdict import Claim, Verdict
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """The trainer is off: alone, or with the sampler beside it."""
+    if found.trainer > found.bound:
+        both = found.sampler > found.bound
+        other = f", and so is the sampler, by {found.sampler:.3g}" if both else ""
+        yield Claim(
+            Verdict.PROVEN if found.sure else Verdict.SUSPECT,
+            f"the trainer is up to {found.trainer:.3g} nats from a plain forward{other}",
+            got=f"{found.trainer:.3g} over {found.tokens} tokens",
+            expected=f"within {found.bound:.2g}",
+            row=found.row,
+            start=found.start,
+            end=found.end,
+            likely=2,
+        )
+
+
+def example() -> Step:
+    """Rows are padded on the left, and positions count the pads."""
+    return plain(trainer=6.0)
+
+
+RULE = Rule(
+    code="SMP005",
+    name="trainer-not-plain",
+    kind="M",
+    needs=("facts.plain",),
+    taints=("sft", "policy"),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(plain,),
+)

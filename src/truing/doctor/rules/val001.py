@@ -1,0 +1,105 @@
+"""VAL001: The critic's head did not move.
+
+What: An update was made, values were wrong, and the head that makes them is bit for bit as it was.
+
+Why it is silent: The loss of values falls and rises with the returns, whatever the critic does, and the
+policy learns with a useless baseline too, only more noisily. A head at its initial 0 makes advantages of
+plain returns.
+
+How it is measured: The norm of what the step changed in the head's weights, against the largest difference
+of a return from its value, and the learning rate. A gradient of the critic's weights that is 0 as well says
+that none arrives; one that is not says that the optimiser does not hold the head.
+
+Healthy look-alikes: Returns that the critic foresaw exactly, as where all rewards are 0 and so is V. A step
+in which no update was made. A learning rate of 0.
+
+Fix: Make the critic before the optimiser, and give it to it; let the value loss reach the head with its
+gradient; print which parameters require one.
+
+References: https://arxiv.org/abs/1707.06347, https://arxiv.org/abs/2006.05990
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but
+from truing.doctor.rule import Rule
+from truing.doctor.rules.adv006 import valued
+from truing.doctor.verdict import Claim, Verdict
+
+
+class Measured(NamedTuple):
+    """How far the head moved, and what should have moved it."""
+
+    moved: float
+    error: float  # the largest |return − value|, reward units
+    tokens: int
+    gradient: float | None  # norm over the critic's weights
+    rate: float
+
+
+def measure(step: Step) -> Measured:
+    """Errors of values at all tokens that have one."""
+    error_N = (step.tokens["returns"].double() - step.tokens["value"].double()).abs()
+    error_n = error_N[~error_N.isnan()]
+    return Measured(
+        step.numbers["value/head_step"],
+        float(error_n.max()) if len(error_n) else 0.0,
+        len(error_n),
+        step.numbers.get("grad/critic_norm"),
+        step.numbers.get("lr", 0.0),
+    )
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """An error moves a head."""
+    if found.moved == 0 and found.error > 1e-4 and found.rate > 0:
+        why = "" if found.gradient is None else f", gradient norm {found.gradient:.3g}"
+        cause = (
+            "no gradient arrives at it"
+            if found.gradient == 0
+            else "the optimiser does not hold it"
+            if found.gradient
+            else "it is not trained"
+        )
+        yield Claim(
+            Verdict.PROVEN,
+            f"the critic's head did not move, though values are off by up to {found.error:.3g}: {cause}",
+            got=f"a step of 0 at {found.tokens} tokens with values{why}",
+            expected="a head that follows the returns",
+            likely=2,
+        )
+
+
+def learning() -> Step:
+    """A critic that learns."""
+    return but(valued(), numbers={"value/head_step": 1e-3, "grad/critic_norm": 0.1})
+
+
+def example() -> Step:
+    """The optimiser was made before the critic was."""
+    return but(learning(), numbers={"value/head_step": 0.0})
+
+
+def foreseen() -> Step:
+    """Nothing was earned, and nothing was expected."""
+    step = example()
+    zero_N = 0 * step.tokens["value"]
+    rows = {index: {"reward": 0.0} for index in range(len(step.rows))}
+    return but(step, rows=rows, value=zero_N, returns=zero_N, advantage=zero_N, pull=zero_N)
+
+
+RULE = Rule(
+    code="VAL001",
+    name="head-did-not-move",
+    kind="E",
+    needs=("value", "returns", "numbers.value/head_step"),
+    taints=("critic", "policy"),
+    # where no update was made, nothing could move it
+    when=lambda step: "value" in step.tokens and "grad/norm" in step.numbers,
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(learning, foreseen),
+)

@@ -1,0 +1,135 @@
+"""VAL002: The critic predicts no better than a constant, or its score is told wrong.
+
+What: The explained variance is not above 0 after many steps, or the number that is shown is not that of the
+recorded values and returns.
+
+Why it is silent: The value loss falls whenever returns come to vary less, and need not say anything of the
+critic. An explained variance is read as its health; computed after the update, or without the mean of the
+errors, it flatters.
+
+How it is measured: 1 − Σ (R − V)² ÷ Σ (R − mean R)² over sampled tokens, in float64, with V as it was
+before the update. For the second question the shown numbers of the last ten steps count, of a stage with
+twenty or more.
+
+Healthy look-alikes: A new critic, whose head begins at 0: its score is 0 or less at first. Returns that
+nothing in the prompt foretells: then no critic does better, and the run cannot tell that from a critic that
+does not learn. Equal returns, of which there is no score. Other trainers subtract the mean error first:
+theirs is not compared.
+
+Fix: See whether the head moves (VAL001) and whether the critic learns a constant return (`truing probes`,
+P9). Where both hold, the returns cannot be foreseen, and a baseline by groups is cheaper.
+
+References: https://arxiv.org/abs/2006.05990
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Past, Step
+from truing.doctor.made import but
+from truing.doctor.rule import Rule
+from truing.doctor.rules.adv006 import valued
+from truing.doctor.verdict import Claim, Verdict
+from truing.types import Origin
+
+ROUNDING = 1e-5
+"""Of the quotient: float64 leaves 1e-12."""
+
+LAST, STEPS = 10, 20
+
+
+class Measured(NamedTuple):
+    """The explained variance as it is shown, as it is, and over the last steps."""
+
+    shown: float
+    value: float  # NaN where there is none
+    tokens: int
+    steps: int  # of the stage so far
+    best: float  # of the last ten
+    ours: bool
+
+
+def measure(step: Step) -> Measured:
+    """Once more in float64, and the history of what was shown."""
+    value_N, returns_N = step.tokens["value"].double(), step.tokens["returns"].double()
+    known_N = ~(value_N.isnan() | returns_N.isnan())
+    if "origin" in step.tokens:
+        known_N &= step.tokens["origin"] == Origin.SAMPLED
+    shown = step.numbers["value/explained_variance"]
+    history = [past.numbers.get("value/explained_variance", math.nan) for past in step.of_stage] + [shown]
+    last = [each for each in history[-LAST:] if math.isfinite(each)]
+    return Measured(
+        shown,
+        _explained(value_N[known_N], returns_N[known_N]),
+        int(known_N.sum()),
+        len(history),
+        max(last) if len(last) == LAST else math.inf,
+        step.setup.trainer == "truing",
+    )
+
+
+def _explained(value_n: torch.Tensor, returns_n: torch.Tensor) -> float:
+    """1 − squared errors ÷ squared deviations; NaN where returns do not vary."""
+    if not len(returns_n) or returns_n.max() == returns_n.min():
+        return math.nan
+    return float(1 - (returns_n - value_n).square().sum() / (returns_n - returns_n.mean()).square().sum())
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """The score has one value; one that stays at 0 fits two things."""
+    apart = abs(found.shown - found.value)
+    if found.ours and apart > ROUNDING * max(1.0, abs(1 - found.value)):  # not where it is NaN
+        yield Claim(
+            Verdict.PROVEN,
+            "the explained variance is not that of the recorded values and returns",
+            got=f"{found.shown:.6g}",
+            expected=f"{found.value:.6g} over {found.tokens} tokens",
+            likely=1,
+        )
+    if found.steps >= STEPS and found.best <= 0:
+        yield Claim(
+            Verdict.CANNOT_TELL,
+            f"over the last {LAST} of {found.steps} steps the critic predicted no better than a constant: it"
+            " is not trained, or there is nothing to foresee",
+            got=f"an explained variance of at most {found.best:.3g}",
+            expected="more than 0",
+            remedy="see whether the head moves (VAL001), and run `truing probes`: P9 has a return that can be"
+            " foreseen",
+        )
+
+
+def scored() -> Step:
+    """A critic that explains a part, and says how much."""
+    step = valued()
+    known_N = ~step.tokens["returns"].isnan()
+    explained = _explained(step.tokens["value"][known_N].double(), step.tokens["returns"][known_N].double())
+    return but(step, numbers={"value/explained_variance": explained})
+
+
+def example() -> Step:
+    """Shown is what the critic explains after the update."""
+    return but(scored(), numbers={"value/explained_variance": 0.9})
+
+
+def new() -> Step:
+    """A new critic, not above 0 in its first steps."""
+    step = scored()
+    told = [Past("grpo", number, {"value/explained_variance": -0.5}, {}) for number in range(5)]
+    return but(step, past=told)
+
+
+RULE = Rule(
+    code="VAL002",
+    name="explained-variance",
+    kind="S",
+    needs=("value", "returns"),
+    taints=("metrics",),
+    when=lambda step: "value" in step.tokens and "value/explained_variance" in step.numbers,
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(scored, new),
+)

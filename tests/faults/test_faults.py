@@ -1,0 +1,94 @@
+"""Planted faults are caught, and their causes named first; healthy runs are left alone."""
+
+import json
+import re
+
+import pytest
+from command import truing
+
+from truing.doctor.verdict import Verdict
+from truing.errors import RecipeError
+from truing.faults.fault import Fault, replaced
+from truing.faults.healthy import CORPUS, healthy, recipes
+from truing.faults.matrix import QUICK, false_alarms, named, page, passed
+from truing.faults.planted import FAULTS
+from truing.faults.run import outcome
+from truing.ops import kl
+
+
+@pytest.fixture(scope="module")
+def quick():
+    everything = {**FAULTS, **healthy()}
+    return {name: outcome(everything[name]) for name in QUICK}
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_the_sample_is_as_it_should_be(quick, name):
+    assert passed(quick[name]), [(each.code, each.claim.what) for each in quick[name].fired]
+
+
+def test_the_page_tells_what_was_caught(quick):
+    told = page(list(quick.values()))
+    assert "9 planted faults: 9 caught, the cause of 9 named first." in told
+    assert "3 healthy runs: 0 with a PROVEN or EVIDENCE" in told
+    for name in QUICK:
+        assert f"| {name}" in told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_planted_fault_is_caught_and_its_cause_named_first(name):
+    made = outcome(FAULTS[name])
+    assert passed(made), [(each.code, each.claim.what) for each in made.fired]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", healthy())
+def test_no_healthy_run_is_proven_to_be_ill(name):
+    made = outcome(healthy()[name])
+    assert (made.error, false_alarms(made)) == ("", [])
+
+
+def test_a_missed_fault_and_a_false_alarm_do_not_pass(quick):
+    harmless = Fault("harmless", (), "nothing", healthy()["on-policy-0"].plant, ("MSK001",))
+    assert not passed(outcome(harmless))
+    ill = quick["mask-shifted"]
+    assert "MSK003" in false_alarms(ill)
+    assert not passed(type(ill)(Fault("x", (), "", harmless.plant, (), healthy=True), ill.fired, ""))
+
+
+def test_what_was_replaced_is_put_back():
+    real = kl.kl_k1
+    with replaced("truing.ops.kl:kl_k1", lambda _: None):
+        assert kl.kl_k1 is None
+    assert kl.kl_k1 is real
+
+
+def test_every_fault_expects_rules_that_there_are():
+    from truing.doctor.rules import RULES
+
+    assert {code for fault in FAULTS.values() for code in fault.expected} <= RULES.keys()
+    assert all(fault.numbers and fault.what for fault in FAULTS.values())
+
+
+def test_the_corpus_is_at_least_fifty_runs_and_lies_in_recipes(request):
+    assert len(healthy()) >= 50
+    folder = request.config.rootpath / "recipes" / "healthy"
+    written = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+    assert written == recipes(), "python -m truing.faults.healthy recipes/healthy writes them anew"
+    assert len(recipes()) == len(CORPUS)
+
+
+def test_a_run_by_name_as_json():
+    told = truing("faults", "stop-masked", "--json")
+    assert told.code == 0
+    facts = json.loads(told.out)
+    assert {"fault", "healthy", "expected", "fired", "caught", "cause_rank"} <= facts.keys()
+    assert facts["caught"]
+    assert re.fullmatch(r"MSK\d+", facts["fired"][0]["code"])
+    assert facts["fired"][0]["verdict"] == Verdict.PROVEN
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(RecipeError, match="no such fault"):
+        named(["nonesuch"])

@@ -88,7 +88,7 @@ def test_a_million_fair_tokens_stay_below_a_thousand_to_one():
 
 
 def test_the_wealth_of_a_bet_by_hand():
-    # one token of two with p = 1/2, f = 1 on the first, λ = 1: e / (e/2 + 1/2) where it came, 1 / (…) where not
+    # one token of two with p = 1/2, f = 1 on the first, λ = 1: e / (e/2 + 1/2) if it came
     drawn = Drawn(
         torch.full((1, 2), 0.5).log(),
         torch.tensor([0]),

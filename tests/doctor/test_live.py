@@ -29,7 +29,7 @@ def test_a_proven_fault_ends_the_run_and_no_checkpoint_has_it(mini, tmp_path):
 
 
 def test_a_suppressed_fault_is_on_record_and_the_run_goes_on(mini, tmp_path):
-    table = mini(doctor={"suppress": {"MSK003": "a trial"}})
+    table = mini(doctor={"suppress": {"MSK003": "a trial", "OPT006": "the same"}})
     with FAULTS["mask-shifted"].plant():
         run = truing.train(table, rewards=[chance], out=tmp_path / "run", watch=lambda *_: None).run
     assert [each["code"] for each in events(run, "finding") if each.get("verdict") == "PROVEN"] == []
@@ -41,7 +41,7 @@ def test_where_it_may_not_stop_it_tells(mini, tmp_path):
             mini(doctor={"stop": False}), rewards=[chance], out=tmp_path / "run", watch=lambda *_: None
         ).run
     told = [each["code"] for each in events(run, "finding") if each.get("verdict") == "PROVEN"]
-    assert told == ["MSK003"]  # once, though each update has it
+    assert told == ["MSK003", "OPT006"]  # once each, though each update has them
 
 
 def test_a_code_that_is_no_rules_is_refused_before_anything_is_trained(mini, tmp_path):

@@ -36,7 +36,10 @@ class Live:
         step = step_of(*where, setup, rows, record.metrics, record.facts, tuple(self.past))
         found = self.diagnosis.add(step)
         self.past.append(Past(*where, record.metrics, record.facts))
-        new = [each for each in found if (each.code, record.stage) not in self.told]
+        firsts = {each.code: each for each in reversed(found)}  # of a rule, what names its cause best
+        new = [
+            each for each in found if firsts[each.code] is each and (each.code, record.stage) not in self.told
+        ]
         self.told |= {(each.code, record.stage) for each in new}
         return step, new
 

@@ -23,6 +23,7 @@ from truing.cli.scorecard import show_scorecard
 from truing.cli.tokens import tokens
 from truing.cli.train import train
 from truing.cli.verify import verify_recipe
+from truing.cli.why import explain_run
 from truing.errors import RewardError, TruingError
 
 app = typer.Typer(
@@ -43,6 +44,7 @@ app.command()(probes)
 app.command()(rules)
 app.command()(explain)
 app.command()(faults)
+app.command("why")(explain_run)
 app.command()(export)
 app.add_typer(models, name="models")
 app.add_typer(bench, name="bench")

@@ -48,12 +48,13 @@ class Setup:
     gamma: float | None = None
     lam: float | None = None
     whiten: bool | None = None
-    truncated: str | None = None  # what becomes of cut attempts: count, mask, penalize
+    truncated: str | None = None  # what becomes of cut attempts: keep, mask, penalize
     plain: bool | None = None  # no gate, correction or shaping that re-weights tokens or rewards
     reference_moves: bool | None = None  # whether syncs of the reference are declared
     dropout: bool | None = None
+    lora: bool | None = None
     stop_ids: tuple[int, ...] | None = None
-    bos_id: int | None = None
+    bos_id: int | None = None  # −1 where sequences begin with none
     max_new_tokens: int | None = None
     learning_rate: float | None = None
     tools: tuple[str, ...] | None = None  # names that the world knows

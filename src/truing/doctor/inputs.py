@@ -60,6 +60,8 @@ INPUTS: Mapping[str, str] = {
     "numbers.reward/mean": "the mean reward",
     "numbers.mismatch/max_abs": "the largest difference between sampler and trainer before the update",
     "numbers.value/head_step": "how far the critic's head moved",
+    "numbers.truncated/share": "the share of attempts that were cut",
+    "numbers.reward/std": "the deviation of the rewards",
     "numbers.kl_all/k3": "the KL to the reference",
 }
 """A stream by its name; what a row, the setup, the facts or the numbers say with that in front."""

@@ -30,7 +30,7 @@ def setup_of(
         recipe: of the run, as a guard has it by then.
         stage: one of its stages.
         contract: the sampling contract; None is not known.
-        bos: the id that begins a sequence; None where there is none.
+        bos: the id that begins a sequence; None where sequences begin with none.
     """
     cfg, adapter = recipe.stage(stage), recipe.lora
     common = {
@@ -40,7 +40,8 @@ def setup_of(
         "dropout": bool(adapter and adapter.dropout > 0),
         "reference_moves": recipe.reference.sync_every > 0,
         "stop_ids": None if contract is None else contract.stop_ids,
-        "bos_id": bos,
+        "bos_id": -1 if bos is None else bos,
+        "lora": bool(adapter),
         "max_new_tokens": recipe.sampling.max_new_tokens,
         "inner_steps": 1,
     }

@@ -65,7 +65,7 @@ def step_of_rows(
             streams.append(stream)
             equal, total = equal + agreed[0], total + agreed[1]
     names = set.intersection(*(set(each) for each in streams))
-    told = dict(numbers) | ({"alignment": equal / total} if total else {})
+    told = dict(numbers) | _numbers(rows) | ({"alignment": equal / total} if total else {})
     return Step(
         stage="grpo",
         step=number,
@@ -77,6 +77,20 @@ def step_of_rows(
         facts=dict(facts),
         past=past,
     )
+
+
+def _numbers(rows: Sequence[Row]) -> dict[str, float]:
+    """Metrics of an update, by the names that Truing has for its own."""
+    rewards = torch.tensor([row.reward for row in rows], dtype=torch.float64)
+    rewards = rewards[~rewards.isnan()]
+    lengths = [sum(turn.end - turn.start for turn in row.turns) for row in rows]
+    found = {
+        "length/mean": sum(lengths) / len(lengths),
+        "truncated/share": sum(row.truncated for row in rows) / len(rows),
+    }
+    if len(rewards) > 1:
+        found |= {"reward/mean": float(rewards.mean()), "reward/std": float(rewards.std())}
+    return found
 
 
 def _row(

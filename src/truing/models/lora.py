@@ -63,6 +63,11 @@ def add_lora(
     return policy
 
 
+def base_weights(model: nn.Module) -> dict[str, nn.Parameter]:
+    """What stands still below the adapters, by name."""
+    return {name: p for name, p in model.named_parameters() if not p.requires_grad and "lora_" not in name}
+
+
 def trainable_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """What is trained, by name: the adapter, or every weight where there is none. Tied weights count once."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}

@@ -20,9 +20,10 @@ from truing.record.files import write_atomically
 from truing.training import checkpoint
 from truing.training.control import Control
 from truing.training.evaluate import Evaluation
-from truing.training.facts import regraded, update_facts
+from truing.training.facts import update_facts
 from truing.training.guard import REPORT, good_after, report, trouble
 from truing.training.learner import Learner, open_learner
+from truing.training.looks import Looks
 from truing.training.recording import step_record
 from truing.training.result import Result, evaluations_of, midway
 from truing.training.room import Room
@@ -30,8 +31,7 @@ from truing.training.session import Session
 from truing.training.source import Drawn, source
 from truing.training.step import train_step
 from truing.training.telling import Teller
-from truing.training.witness import Looks, Witness, audit_facts
-from truing.types import Sample, StepRecord
+from truing.types import StepRecord
 
 IN_WORDS = 2
 """Updates of a stage whose first tokens are told in words."""
@@ -192,17 +192,8 @@ class Loop:
             drawn = self.draw(learner, stage, step)
             turn = self.version(stage, step)
             with update_facts(learner, turn) as found:
-
-                def look(learner: Learner, minibatch: Sequence[Sample]) -> None:
-                    with self.looks.timed():
-                        found.update(Witness(self.session, stage, turn)(learner, minibatch))
-                        if learner.algorithm.source == "rollouts":
-                            everybody = [*drawn.samples, *drawn.failed]
-                            found["audit"] = audit_facts(learner, everybody, (self.recipe.seed, stage, step))
-                            found["regraded"] = regraded(drawn.rollouts, self.session.env.rewards)
-
-                due = look if self.looks.due() else None
-                traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), due)
+                look = self.looks.look(self.session, stage, turn, drawn, found)
+                traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), look)
             with phase("record"):
                 record, label, rows = step_record(stage, step, learner, drawn, traces, self.clock, found)
                 self.writer.write_step(record, rows)

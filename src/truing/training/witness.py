@@ -3,9 +3,7 @@
 Nothing here changes a weight, a random number or the optimiser's state.
 """
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,51 +11,25 @@ import torch
 from torch import Tensor, nn
 
 from truing.doctor.evidence import Step
-from truing.doctor.oracle.audit import Drawn, increments
-from truing.doctor.oracle.forward import Logits, plain_distributions, plain_logprobs
+from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.pulls import entropy_weights, expected_pull
 from truing.doctor.ours import setup_of, step_of
 from truing.models.digest import quick_sum
 from truing.models.forward import MicroBatch
-from truing.models.lora import training_mode, use_reference
-from truing.models.reference import AdapterReference, CopyReference, Reference
+from truing.models.lora import training_mode
 from truing.models.score import causal_model, score
 from truing.outcomes import EndedBy, Status
 from truing.record import SampleRow
-from truing.rng import permutation
 from truing.training.collate import collate
 from truing.training.facts import spot
 from truing.training.learner import Learner
+from truing.training.plain import own_logits, plain_facts
 from truing.training.session import Session
 from truing.training.step import Trace, backward, trained
-from truing.types import Origin, Sample
-
-AUDITED = 8
-"""Attempts of a step whose tokens are bet on."""
+from truing.types import Sample
 
 TOKENS, ROWS = 512, 4
 """Rows are looked at until they have so many tokens, at least two and at most so many."""
-
-
-class Looks:
-    """When a stage is looked at: at its first update, and then as often as its budget of time allows."""
-
-    def __init__(self, budget: float) -> None:
-        """``budget`` is the share of a stage's time, in [0, 1]; at 1 every update is looked at."""
-        self.budget, self.began, self.spent, self.last = budget, time.perf_counter(), 0.0, 0.0
-
-    def due(self) -> bool:
-        """Whether another look, as long as the last one, is within the budget."""
-        elapsed = time.perf_counter() - self.began
-        return self.last == 0 or self.budget == 1 or self.spent + self.last <= self.budget * elapsed
-
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """A look."""
-        since = time.perf_counter()
-        yield
-        self.last = time.perf_counter() - since
-        self.spent += self.last
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +57,7 @@ class Witness:
         together, alone = _scores(learner, [rows]), _scores(learner, [[row] for row in rows])
         apart = [(together[row.sample_id] - alone[row.sample_id])[trained(row)] for row in rows]
         facts["null"] = {"logprob": _largest(apart)}
-        facts["plain"] = _plain_facts(learner, rows, together, alone)
+        facts["plain"] = plain_facts(learner, rows, together, alone)
         if setup_of(self.session.recipe, self.stage).plain is not False:
             facts["gradient"] = self._gradient(learner, minibatch, rows, together)
         return facts
@@ -157,7 +129,7 @@ class Witness:
             pull_T, bonus_T = (each[start : start + len(row)] for each in (pulls, bonus))
             wanted = ((pull_T != 0) | (bonus_T != 0)).nonzero()[:, 0].tolist()
             if wanted:
-                logprob_K, entropy_K = plain_logprobs(_plain(learner.model), row, wanted)
+                logprob_K, entropy_K = plain_logprobs(own_logits(learner.model), row, wanted)
                 weights = (each[wanted].to(logprob_K) for each in (pull_T, bonus_T))
                 loss = -sum(((w * x).sum() for w, x in zip(weights, (logprob_K, entropy_K), strict=True)))
                 loss.backward()
@@ -177,42 +149,6 @@ class Witness:
             micro = MicroBatch(part, sum(map(len, part)))
             backward(learner, micro, divided, Trace(0, part), "the doctor's look")
         return _taken(learner, self.turn, chosen)
-
-
-@torch.no_grad()
-def audit_facts(learner: Learner, drawn: Sequence[Sample], key: tuple[object, ...]) -> dict[str, Any]:
-    """Bets on some attempts of a step: which ones is a matter of the key, not of what they earned."""
-    sampled = [row for row in drawn if row.kl_mask.any() or _was_drawn(row).any()]
-    chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED]]
-    gains: dict[str, list[float]] = {}
-    tokens = 0
-    learner.model.eval()
-    for row in chosen:
-        wanted = _was_drawn(row).nonzero()[:, 0].tolist()
-        tokens += len(wanted)
-        for name, each in increments(_bets(learner, row, wanted)).items():
-            before = gains.get(name, [0.0] * len(each))
-            gains[name] = [a + b for a, b in zip(before, each, strict=True)]
-    training_mode(learner.model)
-    return {"tokens": tokens, "gains": gains}
-
-
-def _was_drawn(row: Sample) -> Tensor:
-    """Tokens that somebody drew, and whose probability is on record: [T] bool."""
-    return (row.origin == Origin.SAMPLED) & ~row.sampler_logprob.isnan()
-
-
-def _bets(learner: Learner, row: Sample, wanted: Sequence[int]) -> Drawn:
-    """The tokens of a row with what they were drawn from and what was said before."""
-    logprob_KV = torch.stack(plain_distributions(_plain(learner.model), row, wanted)).double().cpu()
-    begun = [next((turn.start for turn in row.turns if turn.start <= t < turn.end), t) for t in wanted]
-    said_KV = torch.zeros(logprob_KV.shape, dtype=torch.bool)
-    for k, (t, start) in enumerate(zip(wanted, begun, strict=True)):
-        said_KV[k, row.token_ids[start:t]] = True
-    prompt_KV = torch.zeros_like(said_KV)
-    prompt_KV[:, row.token_ids[: row.prompt_length]] = True
-    index_K = torch.tensor([t - start for t, start in zip(wanted, begun, strict=True)])
-    return Drawn(logprob_KV, row.token_ids[wanted], index_K, said_KV, prompt_KV, row.contract.stop_ids)
 
 
 def _chosen(minibatch: Sequence[Sample]) -> list[Sample]:
@@ -236,56 +172,6 @@ def _scores(learner: Learner, parts: Iterable[Sequence[Sample]]) -> dict[str, Te
         logprob_BT = score(learner.model, batch, trained(batch)).logprob.cpu()
         found |= {row.sample_id: logprob_BT[b, : len(row)] for b, row in enumerate(part)}
     return found
-
-
-@torch.no_grad()
-def _plain_facts(
-    learner: Learner, rows: Sequence[Sample], together: Mapping[str, Tensor], alone: Mapping[str, Tensor]
-) -> dict[str, Any]:
-    """The largest difference of each to a plain forward, nats, and at which token it is."""
-    largest: dict[str, float] = {}
-    where: dict[str, tuple[str, int]] = {}
-    tokens = 0
-    for row in rows:
-        wanted = trained(row).nonzero()[:, 0]
-        plain_K = plain_logprobs(_plain(learner.model), row, wanted.tolist())[0].cpu()
-        tokens += len(wanted)
-        compared = {"trainer": together[row.sample_id], "alone": alone[row.sample_id]}
-        said = {name: (stream[wanted], plain_K) for name, stream in compared.items()}
-        said["sampler"] = row.sampler_logprob[wanted], plain_K
-        if learner.reference is not None:
-            theirs_K = _plain_reference(learner.reference, row, wanted.tolist())
-            said["reference"] = row.ref_logprob[wanted], theirs_K
-        for name, (got_K, expected_K) in said.items():
-            apart_K = (got_K - expected_K).abs()
-            if apart_K.isnan().all():
-                continue  # nobody sampled a demonstration
-            worst = int(apart_K.nan_to_num(-1.0).argmax())
-            if name not in largest or float(apart_K[worst]) > largest[name]:
-                largest[name] = float(apart_K[worst])
-                where[name] = row.sample_id, int(wanted[worst])
-    device = causal_model(learner.model).device.type
-    return {"tokens": tokens, "rows": len(rows), "device": device, **largest, "where": where}
-
-
-def _plain_reference(reference: Reference, row: Sample, wanted: Sequence[int]) -> Tensor:
-    """The same of the reference: [K]."""
-    if isinstance(reference, AdapterReference):
-        with use_reference(reference.policy):
-            return plain_logprobs(_plain(reference.policy), row, wanted)[0].cpu()
-    assert isinstance(reference, CopyReference)
-    return plain_logprobs(_plain(reference.policy), row, wanted)[0].cpu()
-
-
-def _plain(model: nn.Module) -> Logits:
-    """The model's own forward, of one row."""
-    causal = causal_model(model)
-
-    def logits(ids: Tensor, places: Tensor) -> Tensor:
-        input_ids, kept = (each.to(causal.device) for each in (ids[None], places))
-        return causal(input_ids=input_ids, logits_to_keep=kept, use_cache=False).logits[0]
-
-    return logits
 
 
 def _taken(learner: Learner, turn: int, chosen: Mapping[str, Tensor]) -> Tensor:

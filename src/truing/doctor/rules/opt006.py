@@ -34,7 +34,7 @@ from truing.doctor.verdict import Claim, Verdict
 class Measured(NamedTuple):
     """Two gradients of the same rows."""
 
-    relative: float  # length of their difference, of the plain one's
+    relative: float  # length of their difference, of the plain one's; infinite where that is 0 and theirs not
     cosine: float
     scale: float  # length of the trainer's, of the plain one's
     null: float | None  # the trainer against itself, as ``relative``
@@ -45,8 +45,9 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """As it was compared beside the update."""
     known = step.facts["gradient"]
+    extra = math.inf if known.get("trainer", 0.0) > 0 else 0.0  # where nothing should pull
     return Measured(
-        known["relative"],
+        known.get("relative", extra),
         known.get("cosine", math.nan),
         known.get("scale", math.nan),
         known.get("null"),
@@ -57,22 +58,26 @@ def measure(step: Step) -> Measured:
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Two hundredths, or twenty times what the trainer differs from itself."""
-    bound = max(0.02, 20 * min(found.null or 0.0, 0.005))
+    bound = max(0.02, 20 * (found.null or 0.0))
     if found.relative > bound:
         sure = found.null is not None and not found.on_cuda
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
             f"the gradient of {found.rows} rows is not that of a plain backward{_reading(found)}",
-            got=f"a difference of {found.relative:.3g}, cosine {found.cosine:.3g},"
+            got="a gradient"
+            if math.isinf(found.relative)
+            else f"a difference of {found.relative:.3g}, cosine {found.cosine:.3g},"
             f" {found.scale:.3g} times as long",
             expected=f"within {bound:.2g}"
             + ("" if found.null is None else f": the trainer is {found.null:.2g} from itself"),
-            likely=0.8,
+            likely=1.5,
         )
 
 
 def _reading(found: Measured) -> str:
     """What angle and length say, in words."""
+    if math.isinf(found.relative):
+        return ": nothing should pull, and something does"
     if found.scale < 1e-6:
         return ": none arrives, as where the loss is detached"
     if found.cosine > 0.999:
@@ -96,15 +101,19 @@ def bfloat16() -> Step:
     return but(made(), facts={"gradient": known})
 
 
+def nothing() -> Step:
+    """Rows without an advantage: both gradients are 0."""
+    return but(made(), facts={"gradient": {"rows": 4, "device": "cpu", "trainer": 0.0}})
+
+
 RULE = Rule(
     code="OPT006",
     name="gradient-not-plain",
     kind="M",
     needs=("facts.gradient",),
     taints=("sft", "policy"),
-    when=lambda step: "relative" in step.facts.get("gradient", {"relative": None}),
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(bfloat16,),
+    lookalikes=(bfloat16, nothing),
 )

@@ -68,6 +68,7 @@ RULE = Rule(
     kind="E",
     needs=("facts.frozen",),
     taints=("sft", "policy", "reference"),
+    when=lambda step: step.setup.lora is not False,
     measure=measure,
     judge=judge,
     example=example,

@@ -35,6 +35,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, pulled
 from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule, drawn
+from truing.doctor.rules.ref002 import normal
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Origin
 
@@ -62,8 +63,8 @@ class Measured(NamedTuple):
     left: float  # what the best shift leaves of the mean difference
     worst_rows: int  # that hold nine tenths of the difference
     rows: int
-    null: float | None  # nats, the trainer from itself
-    plain: float | None  # nats, the farther of the two from a plain forward on the CPU
+    null: float | None  # nats, the trainer from itself, on a CPU
+    plain: float | None  # nats, the farther of the two from a plain forward, on a CPU
     worst: Places
 
 
@@ -72,18 +73,12 @@ def measure(step: Step) -> Measured:
     said_N, new_N = step.tokens["sampler_logprob"].double(), step.tokens["new_logprob"].double()
     difference_N = torch.where(_first(step), new_N - said_N, torch.nan)
     apart_n = difference_N[~difference_N.isnan()]
-    plain = step.facts.get("plain")
-    known = plain is not None and plain["device"] != "cuda"
-    normal = (
-        step.facts.get("null", {}).get("logprob"),
-        max(plain.get("sampler", 0.0), plain.get("trainer", 0.0)) if known else None,
-    )
     if not len(
         apart_n
     ):  # later updates of the step are on record: what the trainer told of the first is left
         told = (step.numbers.get(f"mismatch/{name}", 0.0) for name in ("max_abs", "k3"))
         return Measured(
-            0, math.nan, *told, 0.5, 1.0, 0.0, 0, 1.0, 0, 0, *normal, places(step, difference_N > 0)
+            0, math.nan, *told, 0.5, 1.0, 0.0, 0, 1.0, 0, 0, *normal(step), places(step, difference_N > 0)
         )
     return Measured(
         len(apart_n),
@@ -94,7 +89,7 @@ def measure(step: Step) -> Measured:
         *_slope(said_N[~difference_N.isnan()], apart_n),
         *_shift(step, said_N, new_N, difference_N),
         *_rows(step, difference_N),
-        *normal,
+        *normal(step),
         places(step, difference_N.abs() == apart_n.abs().max(), len(apart_n)),
     )
 
@@ -140,15 +135,14 @@ def _rows(step: Step, difference_N: Tensor) -> tuple[int, int]:
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Beyond what the trainer shows against itself, and never proven without a plain forward that agrees."""
-    off = found.median > MEDIAN or found.k3 > K3
-    if found.null:
-        off = off or found.largest > max(FLOOR, TIMES * found.null)
-        expected = f"within {max(FLOOR, TIMES * found.null):.2g}: the trainer is {found.null:.2g} from itself"
-    else:
-        expected = "0 to rounding; nobody measured how far the trainer is from itself"
-    if off:
-        # with the weights that drew, in float32, there is one right number, and these are two
-        sure = bool(found.null and found.plain is not None and found.largest > max(APART, TIMES * found.null))
+    bound = math.inf if found.null is None else max(FLOOR, TIMES * found.null)
+    expected = (
+        "0 to rounding; nobody measured how far the trainer is from itself"
+        if found.null is None
+        else f"within {bound:.2g}: the trainer is {found.null:.2g} from itself"
+    )
+    if found.median > MEDIAN or found.k3 > K3 or found.largest > bound:
+        sure = found.plain is not None and found.plain > max(APART, bound)
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
             f"before the first update trainer and sampler differ by up to {found.largest:.3g} nats"
@@ -164,11 +158,6 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def _pattern(found: Measured) -> str:
     """What the difference looks like, in words."""
-    if found.plain is not None and found.plain < APART:
-        return (
-            "; without training mode both say what a plain forward says: dropout or noise in the loss's own"
-            " forward, or numbers of other rows"
-        )
     if found.tokens < 32:
         return ""
     if found.shift and found.left < 0.2:

@@ -9,7 +9,8 @@ instead of the state after supervised fine-tuning, another temperature, another 
 
 How it is measured: At the first update of a stage the reference's log-probabilities are compared with those
 of the policy before anything moved, at each sampled token: the trainer's own, or the sampler's where only
-later forwards are on record.
+later forwards are on record. It is proven where a plain forward finds the policy's numbers right, and most
+tokens differ.
 
 Healthy look-alikes: Differences of rounding, as between any two forwards; in bfloat16 their standard
 deviation is 0.05. In another trainer a reference that is meant to be another model: this is told, and never
@@ -21,6 +22,7 @@ both with the same function, ids, contract and support.
 References: https://arxiv.org/abs/2402.03300, docs/control.md
 """
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -48,8 +50,8 @@ class Measured(NamedTuple):
     median: float
     largest: float
     k3: float
-    null: float | None  # nats, the trainer from itself
-    plain: float | None  # nats, the reference from a plain forward on the CPU
+    null: float | None  # nats, the trainer from itself, on a CPU
+    plain: float | None  # nats, trainer or sampler from a plain forward, on a CPU
     ours: bool  # whether the reference is the start of the stage by declaration
     worst: Places
 
@@ -59,12 +61,7 @@ def measure(step: Step) -> Measured:
     policy_N = at_first(step)
     difference_N = step.tokens["ref_logprob"].double() - policy_N
     apart_n = difference_N[~difference_N.isnan()]
-    plain = step.facts.get("plain", {})
-    known = (
-        step.facts.get("null", {}).get("logprob"),
-        plain.get("reference") if plain.get("device") != "cuda" else None,
-        step.setup.trainer == "truing",
-    )
+    known = (*normal(step), step.setup.trainer == "truing")
     if not len(apart_n):
         return Measured(0, 0.0, 0.0, 0.0, *known, places(step, difference_N > 0))
     return Measured(
@@ -75,6 +72,15 @@ def measure(step: Step) -> Measured:
         *known,
         places(step, difference_N.abs() == apart_n.abs().max(), len(apart_n)),
     )
+
+
+def normal(step: Step) -> tuple[float | None, float | None]:
+    """On a CPU, nats: the trainer from itself; trainer or sampler from a plain forward. None is not known."""
+    plain = step.facts.get("plain", {})
+    if plain.get("device") == "cuda":
+        return None, None
+    apart = [plain[name] for name in ("trainer", "sampler") if name in plain]
+    return step.facts.get("null", {}).get("logprob"), max(apart, default=None)
 
 
 def at_first(step: Step) -> Tensor:
@@ -94,17 +100,18 @@ def at_first(step: Step) -> Tensor:
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Beyond what is normal between two forwards of the same weights."""
-    off = found.median > MEDIAN or found.k3 > K3
-    if off or (found.null and found.largest > max(FLOOR, TIMES * found.null)):
-        bound = max(APART, TIMES * (found.null or 0.0))
-        sure = bool(found.ours and found.null and found.plain and found.plain > bound)
+    bound = math.inf if found.null is None else max(FLOOR, TIMES * found.null)
+    if found.median > MEDIAN or found.k3 > K3 or found.largest > bound:
+        # the policy's own scores are right, and most tokens differ: those of the reference are wrong
+        right = found.plain is not None and found.plain <= max(APART, bound)
+        sure = found.ours and right and found.median > bound
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
             "before the first update the reference is not the policy: they differ by up to"
             f" {found.largest:.3g} nats",
             got=f"median {found.median:.2g} nats over {found.tokens} tokens, k3 {found.k3:.2g}",
             expected="0 to rounding"
-            + (f": the trainer is {found.null:.2g} from itself" if found.null else ""),
+            + ("" if found.null is None else f": the trainer is {found.null:.2g} from itself"),
             row=found.worst.row if found.worst else None,
             start=found.worst.start,
             end=found.worst.end,

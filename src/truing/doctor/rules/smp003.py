@@ -33,18 +33,18 @@ class Measured(NamedTuple):
     layer: str
     largest: float  # difference
     scale: float  # the largest weight
-    rounding: float  # what the sampler's own dtype takes of that
+    eps: float  # of the sampler's own dtype
 
 
 def measure(step: Step) -> Measured:
     """As it was compared beside the update."""
     known = step.facts["sync"]
-    return Measured(known["layer"], known["largest"], known["scale"], known.get("rounding", 0.0))
+    return Measured(known["layer"], known["largest"], known["scale"], known.get("eps", 0.0))
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A hundred roundings."""
-    bound = max(1e-5 * found.scale, 2 * found.rounding)
+    """A hundred roundings of float32, or two of the sampler's own."""
+    bound = max(1e-5, 2 * found.eps) * found.scale
     if not found.largest <= bound:
         yield Claim(
             Verdict.PROVEN,
@@ -73,7 +73,7 @@ RULE = Rule(
     kind="M",
     needs=("facts.sync",),
     taints=("policy",),
-    when=drawn,
+    when=lambda step: drawn(step) and step.setup.lora is not False,
     measure=measure,
     judge=judge,
     example=example,

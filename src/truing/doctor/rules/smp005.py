@@ -26,23 +26,33 @@ from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
 from truing.doctor.rule import Rule
-from truing.doctor.rules.smp004 import Measured, measure, plain
+from truing.doctor.rules.smp004 import Measured, plain
+from truing.doctor.rules.smp004 import measure as measured
 from truing.doctor.verdict import Claim, Verdict
+
+
+def measure(step: Step) -> Measured:
+    """As it was compared beside the update, and where the trainer is farthest off."""
+    return measured(step, "trainer")
 
 
 def judge(found: Measured) -> Iterator[Claim]:
     """The trainer is off: alone, or with the sampler beside it."""
     if found.trainer > found.bound:
         both = found.sampler > found.bound
+        among = found.alone <= found.bound
         other = f", and so is the sampler, by {found.sampler:.3g}" if both else ""
+        other += (
+            "; the same rows alone are right: padding, positions, or the mask between rows" if among else ""
+        )
         yield Claim(
-            Verdict.PROVEN if found.sure else Verdict.SUSPECT,
+            Verdict.PROVEN if found.sure and not both else Verdict.SUSPECT,
             f"the trainer is up to {found.trainer:.3g} nats from a plain forward{other}",
             got=f"{found.trainer:.3g} over {found.tokens} tokens",
             expected=f"within {found.bound:.2g}",
             row=found.row,
-            start=found.start,
-            end=found.end,
+            start=found.token,
+            end=found.token + 1,
             likely=2,
         )
 

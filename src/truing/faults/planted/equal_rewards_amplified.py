@@ -18,7 +18,7 @@ def _wrong(real):
 
 
 def _same(rollout, task):
-    return 0.7
+    return 0.9
 
 
 FAULT = Fault(
@@ -27,6 +27,6 @@ FAULT = Fault(
     what="groups of equal reward have advantages of rounding",
     plant=lambda: replaced("truing.algos.grpo:group_advantages", _wrong),
     expected=("ADV003", "ADV001"),
-    changes={"grpo.group_size": 7},
+    changes={"grpo.group_size": 6},
     reward=_same,
 )

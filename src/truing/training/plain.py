@@ -1,0 +1,65 @@
+"""A plain forward of some rows beside what sampler, trainer and reference said of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from truing.doctor.oracle.forward import Logits, plain_logprobs
+from truing.models.lora import use_reference
+from truing.models.reference import AdapterReference, CopyReference, Reference
+from truing.models.score import causal_model
+from truing.training.learner import Learner
+from truing.training.step import trained
+from truing.types import Sample
+
+
+@torch.no_grad()
+def plain_facts(
+    learner: Learner, rows: Sequence[Sample], together: Mapping[str, Tensor], alone: Mapping[str, Tensor]
+) -> dict[str, Any]:
+    """The largest difference of each to a plain forward, nats, and at which token it is."""
+    largest: dict[str, float] = {}
+    where: dict[str, tuple[str, int]] = {}
+    tokens = 0
+    for row in rows:
+        wanted = trained(row).nonzero()[:, 0]
+        expected_K = plain_logprobs(own_logits(learner.model), row, wanted.tolist())[0].cpu()
+        tokens += len(wanted)
+        compared = {"trainer": together[row.sample_id], "alone": alone[row.sample_id]}
+        said = {name: (stream[wanted], expected_K) for name, stream in compared.items()}
+        said["sampler"] = row.sampler_logprob[wanted], expected_K
+        if learner.reference is not None:
+            theirs_K = _plain_reference(learner.reference, row, wanted.tolist())
+            said["reference"] = row.ref_logprob[wanted], theirs_K
+        for name, (got_K, right_K) in said.items():
+            apart_K = (got_K - right_K).abs()
+            if apart_K.isnan().all():
+                continue  # nobody sampled a demonstration
+            worst = int(apart_K.nan_to_num(-1.0).argmax())
+            if name not in largest or float(apart_K[worst]) > largest[name]:
+                largest[name] = float(apart_K[worst])
+                where[name] = row.sample_id, int(wanted[worst])
+    device = causal_model(learner.model).device.type
+    return {"tokens": tokens, "rows": len(rows), "device": device, **largest, "where": where}
+
+
+def _plain_reference(reference: Reference, row: Sample, wanted: Sequence[int]) -> Tensor:
+    """The same of the reference: [K]."""
+    if isinstance(reference, AdapterReference):
+        with use_reference(reference.policy):
+            return plain_logprobs(own_logits(reference.policy), row, wanted)[0].cpu()
+    assert isinstance(reference, CopyReference)
+    return plain_logprobs(own_logits(reference.policy), row, wanted)[0].cpu()
+
+
+def own_logits(model: nn.Module) -> Logits:
+    """The model's own forward, of one row."""
+    causal = causal_model(model)
+
+    def logits(ids: Tensor, places: Tensor) -> Tensor:
+        input_ids, kept = (each.to(causal.device) for each in (ids[None], places))
+        return causal(input_ids=input_ids, logits_to_keep=kept, use_cache=False).logits[0]
+
+    return logits

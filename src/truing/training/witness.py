@@ -85,21 +85,17 @@ class Witness:
         plain = self._plain_gradient(learner, step, minibatch, rows, chosen)
         theirs = self._trainer_gradient(learner, minibatch, [list(rows)], chosen)
         apart = self._trainer_gradient(learner, minibatch, [[row] for row in rows], chosen)
+        norm, length = float(plain.norm()), float(theirs.norm())
         found = {
             "rows": len(rows),
             "device": causal_model(learner.model).device.type,
-            "trainer": float(theirs.norm()),
-        }
-        norm = float(plain.norm())
-        if not norm:  # nothing should pull
-            return found
-        return found | {
             "norm": norm,
-            "scale": float(theirs.norm()) / norm,
-            "cosine": float(torch.cosine_similarity(theirs, plain, dim=0)),
-            "relative": float((theirs - plain).norm()) / norm,
-            "null": float((theirs - apart).norm()) / norm,
+            "trainer": length,
+            "difference": float((theirs - plain).norm()),
+            "null": float((theirs - apart).norm()),
+            "pulled": _pulled(step, minibatch, rows),
         }
+        return found | ({"cosine": float(plain @ theirs) / (norm * length)} if norm and length else {})
 
     def _step(self, learner: Learner, minibatch: Sequence[Sample], logprobs: Mapping[str, Tensor]) -> Step:
         """The minibatch as the doctor sees it, with the log-probabilities of the rows that were looked at."""
@@ -149,6 +145,14 @@ class Witness:
             micro = MicroBatch(part, sum(map(len, part)))
             backward(learner, micro, divided, Trace(0, part), "the doctor's look")
         return _taken(learner, self.turn, chosen)
+
+
+def _pulled(step: Step, minibatch: Sequence[Sample], rows: Sequence[Sample]) -> float:
+    """Σ |pull| of the rows: where their tokens are certain, a gradient is rounding beside it."""
+    place = {sample.sample_id: i for i, sample in enumerate(minibatch)}
+    parts = [(step.starts[place[row.sample_id]], len(row)) for row in rows]
+    pull_N = expected_pull(step).abs() + entropy_weights(step).abs()
+    return sum(float(pull_N[start : start + length].sum()) for start, length in parts)
 
 
 def _chosen(minibatch: Sequence[Sample]) -> list[Sample]:

@@ -81,7 +81,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             row=found.where.row,
             start=found.where.start,
             end=found.where.end,
-            likely=2.1,
+            likely=1.5,
         )
 
 

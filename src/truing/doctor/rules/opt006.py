@@ -30,14 +30,22 @@ from truing.doctor.made import but, made
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
+RELATIVE, TIMES = 0.02, 20
+"""Of the gradient's length; and multiples of how far the trainer is from itself."""
+
+FLOOR = 1e-4
+"""Of what pulls: a shorter gradient is of tokens that are certain, and float32 keeps nothing of it."""
+
 
 class Measured(NamedTuple):
     """Two gradients of the same rows."""
 
-    relative: float  # length of their difference, of the plain one's; infinite where that is 0 and theirs not
+    difference: float  # length of their difference
+    plain: float  # length of the plain one
+    trainer: float
     cosine: float
-    scale: float  # length of the trainer's, of the plain one's
-    null: float | None  # the trainer against itself, as ``relative``
+    null: float  # length of the trainer's difference to itself
+    pulled: float  # sum of what pulls at log-probabilities
     rows: int
     on_cuda: bool
 
@@ -45,43 +53,31 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """As it was compared beside the update."""
     known = step.facts["gradient"]
-    extra = math.inf if known.get("trainer", 0.0) > 0 else 0.0  # where nothing should pull
-    return Measured(
-        known.get("relative", extra),
-        known.get("cosine", math.nan),
-        known.get("scale", math.nan),
-        known.get("null"),
-        known.get("rows", 0),
-        known.get("device") == "cuda",
-    )
+    lengths = (known[name] for name in ("difference", "norm", "trainer"))
+    told = (known[name] for name in ("null", "pulled", "rows"))
+    return Measured(*lengths, known.get("cosine", math.nan), *told, known["device"] == "cuda")
 
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Two hundredths, or twenty times what the trainer differs from itself."""
-    bound = max(0.02, 20 * (found.null or 0.0))
-    if found.relative > bound:
-        sure = found.null is not None and not found.on_cuda
+    scale = max(found.plain, FLOOR * found.pulled)
+    if found.difference > max(RELATIVE * scale, TIMES * found.null):
         yield Claim(
-            Verdict.PROVEN if sure else Verdict.SUSPECT,
+            Verdict.SUSPECT if found.on_cuda else Verdict.PROVEN,
             f"the gradient of {found.rows} rows is not that of a plain backward{_reading(found)}",
-            got="a gradient"
-            if math.isinf(found.relative)
-            else f"a difference of {found.relative:.3g}, cosine {found.cosine:.3g},"
-            f" {found.scale:.3g} times as long",
-            expected=f"within {bound:.2g}"
-            + ("" if found.null is None else f": the trainer is {found.null:.2g} from itself"),
-            likely=1.5,
+            got=f"a length of {found.trainer:.3g}, cosine {found.cosine:.3g}, {found.difference:.3g} apart",
+            expected=f"a length of {found.plain:.3g}; the trainer is {found.null:.2g} from itself",
+            likely=0.8,
         )
 
 
 def _reading(found: Measured) -> str:
     """What angle and length say, in words."""
-    if math.isinf(found.relative):
-        return ": nothing should pull, and something does"
-    if found.scale < 1e-6:
+    if found.trainer < 1e-6 * found.plain:
         return ": none arrives, as where the loss is detached"
-    if found.cosine > 0.999:
-        return f": it is {found.scale:.3g} times as long, as with another denominator or weight"
+    if found.plain and abs(found.difference - abs(found.trainer - found.plain)) < 0.1 * found.difference:
+        times = found.trainer / found.plain
+        return f": it is {times:.3g} times as long, as with another denominator or weight"
     if found.cosine < -0.9:
         return ": it points the other way, as with a wrong sign"
     if abs(found.cosine) < 0.1:
@@ -89,21 +85,32 @@ def _reading(found: Measured) -> str:
     return ": a part of it is missing, or of other rows"
 
 
+def _compared(**lengths: float) -> Step:
+    known = {
+        "rows": 4,
+        "device": "cpu",
+        "norm": 0.5,
+        "trainer": 0.5,
+        "cosine": 1.0,
+        "pulled": 2.0,
+        "null": 1e-6,
+    }
+    return but(made(), facts={"gradient": known | {"difference": 2e-6} | lengths})
+
+
 def example() -> Step:
     """Half the rows are detached."""
-    known = {"cosine": 0.7, "relative": 0.71, "null": 1e-5, "rows": 4, "scale": 0.7}
-    return but(made(), facts={"gradient": known})
+    return _compared(trainer=0.35, cosine=0.7, difference=0.36)
 
 
 def bfloat16() -> Step:
     """The trainer is as far from itself."""
-    known = {"cosine": 0.9998, "relative": 0.03, "null": 0.02, "rows": 4, "scale": 1.001}
-    return but(made(), facts={"gradient": known})
+    return _compared(difference=0.015, null=0.01)
 
 
-def nothing() -> Step:
-    """Rows without an advantage: both gradients are 0."""
-    return but(made(), facts={"gradient": {"rows": 4, "device": "cpu", "trainer": 0.0}})
+def certain() -> Step:
+    """All tokens are nearly certain: what is left of the gradient is rounding."""
+    return _compared(norm=1e-9, trainer=2e-8, cosine=0.0, difference=2e-8, null=1e-9)
 
 
 RULE = Rule(
@@ -115,5 +122,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(bfloat16, nothing),
+    lookalikes=(bfloat16, certain),
 )

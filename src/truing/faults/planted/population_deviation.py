@@ -16,5 +16,5 @@ FAULT = Fault(
     numbers=(41,),
     what="the deviation is of the population, n and not n − 1",
     plant=lambda: replaced("truing.algos.grpo:group_advantages", _wrong),
-    expected=("ADV001",),
+    expected=("ADV001", "ADV002"),
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+from runs import MINI
 
 from truing.chat import Chat, make_chat
 from truing.config import resolve, to_toml
@@ -22,17 +23,6 @@ settings.register_profile("truing", deadline=None)  # a busy machine is slow, an
 settings.load_profile("truing")
 torch.set_num_threads(1)  # tiny tensors: a second thread only waits
 os.environ["TRACKIO_DIR"] = tempfile.mkdtemp()  # trackio asks once, when it is imported
-
-MINI = {
-    "name": "mini",
-    "stages": ["sft", "grpo"],
-    "model": {"name": "tiny"},
-    "env": {"name": "arithmetic", "kinds": ["max"], "train": 24, "eval": 8},
-    "sampling": {"max_new_tokens": 4},
-    "sft": {"steps": 3, "batch_size": 6, "learning_rate": 3e-3},
-    "grpo": {"steps": 3, "prompts_per_step": 3, "group_size": 4, "learning_rate": 1e-3},
-    "eval": {"tasks": 8, "temperature": 1.0},
-}
 
 
 @pytest.fixture(scope="session")

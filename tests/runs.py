@@ -56,6 +56,18 @@ def crash_at(stage, step):
     return watch
 
 
+MINI = {
+    "name": "mini",
+    "stages": ["sft", "grpo"],
+    "model": {"name": "tiny"},
+    "env": {"name": "arithmetic", "kinds": ["max"], "train": 24, "eval": 8},
+    "sampling": {"max_new_tokens": 4},
+    "sft": {"steps": 3, "batch_size": 6, "learning_rate": 3e-3},
+    "grpo": {"steps": 3, "prompts_per_step": 3, "group_size": 4, "learning_rate": 1e-3},
+    "eval": {"tasks": 8, "temperature": 1.0},
+}
+
+
 HOT = {
     "stages": ["sft", "grpo"],
     "lora": {"rank": 4},

@@ -14,6 +14,7 @@ from truing.config import Recipe, load_recipe, resolve
 from truing.display import Display
 from truing.doctor.examine import Diagnosis
 from truing.doctor.postmortem import post_mortem
+from truing.doctor.rules import RULES
 from truing.envs import env_keys, make_env
 from truing.envs.base import Env
 from truing.envs.tools import Tool
@@ -88,13 +89,17 @@ def preflight(
     env: Env | None = None,
     watch: Watch = lambda kind, facts: None,
 ) -> Diagnosis:
-    """Two updates of each stage on few tasks, rewarded by chance, judged by every rule; nothing is kept."""
+    """Two updates of each stage on few tasks, rewarded by chance, judged by every rule; nothing is kept.
+
+    Not by statistics: what earns much by chance says nothing.
+    """
     recipe, env = _scenery(recipe, None, tools, env)
     if getattr(recipe.grpo, "advantage_per", "episode") == "episode":
         env = judged(env, {"chance": (chance, 1.0)})
     with TemporaryDirectory() as folder:
         run(short(recipe), env, Path(folder) / "run", watch=watch)
-        return post_mortem(Path(folder) / "run")
+        statistics = [rule.code for rule in RULES.values() if rule.kind == "S"]
+        return post_mortem(Path(folder) / "run", ignore=statistics)
 
 
 def evaluate(

@@ -16,9 +16,17 @@ FEW = ("env.train=6", "env.eval=4")
 @pytest.mark.parametrize("recipe", ["tiny", "workspace-tiny"])
 def test_our_own_recipes_are_clean(recipe):
     told = truing("check", RECIPES / f"{recipe}.toml", *FEW)
-    assert (told.code, told.err) == (0, "")
+    assert told.code == 0
     assert "✓ the demonstration scores full  10\n" in told.out
     assert "✗" not in told.out
+    assert "0 rules found something, " in told.out
+    assert "2 updates of grpo …" in told.err
+
+
+def test_nothing_is_trained_where_that_is_asked():
+    told = truing("check", RECIPES / "tiny.toml", *FEW, "--static")
+    assert (told.code, told.err) == (0, "")
+    assert "rules" not in told.out
 
 
 def test_what_was_not_checked_is_said():

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 from command import truing
+from runs import MINI
 
 import truing as package
 from truing.faults.planted import FAULTS
@@ -14,8 +15,6 @@ from truing.training.preflight import chance
 @pytest.fixture(scope="module")
 def broken(tmp_path_factory):
     """A run whose stop tokens are masked."""
-    from conftest import MINI
-
     out = tmp_path_factory.mktemp("runs") / "broken"
     table = {**MINI, "sft": {**MINI["sft"], "steps": 25}, "doctor": {"stop": False}}
     with FAULTS["stop-masked"].plant():

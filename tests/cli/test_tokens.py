@@ -49,7 +49,7 @@ def make_row(name: str) -> SampleRow:
         new_logprob=numbers + math.log(2),
         entropy=numbers,
         raw_entropy=numbers,
-        pull=numbers,
+        pull=torch.full_like(numbers, NAN),
         inner_step=0,
         text="",
         status=Status.DONE,

@@ -33,6 +33,7 @@ def explain_run(
         f"{story.stage}: the reward {moved}: {first:.3f} in the first updates, {last:.3f} in the last of"
         f" {len(story.steps)} (chance of such a slope in noise {chance:.2g})",
         style="bold",
+        soft_wrap=True,
     )
     for state in STYLES:
         for each in (each for each in answers if each.state == state):

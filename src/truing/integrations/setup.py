@@ -48,7 +48,8 @@ def setup_of_trl(trainer: Any) -> Setup:
         algo="grpo",
         mask="sampled",
         group_size=trainer.num_generations,
-        advantage=scale if summed else None,
+        # a deviation of the batch is of the whole generation, of which an update may hold a part
+        advantage=scale if summed and (scale != "batch" or windows[0] <= windows[1]) else None,
         advantage_eps=EPS,
         inner_steps=trainer.num_iterations * max(1, windows[0] // windows[1]),
         on_policy=one_update and not trainer.use_vllm,

@@ -56,10 +56,12 @@ def measure(step: Step) -> Measured:
             groups[row.group_id][row.rollout_id] = row.reward
     everybody = [reward for group in groups.values() for reward in group.values()]
     assert step.setup.advantage is not None
+    # ours leave failed attempts out of their group; another trainer's update may hold a part of one
+    least = 2 if step.setup.trainer == "truing" else step.setup.group_size or 2
     how, eps = step.setup.advantage, step.setup.advantage_eps or 0.0
     expected = [
         group_advantage(row.reward, list(groups[row.group_id].values()), everybody, how, eps)
-        if row.rollout_id in groups[row.group_id] and len(groups[row.group_id]) > 1
+        if row.rollout_id in groups[row.group_id] and len(groups[row.group_id]) > max(1, least - 1)
         else math.nan
         for row in step.rows
     ]
@@ -119,6 +121,8 @@ RULE = Rule(
     when=lambda step: (
         step.setup.advantage in ("group", "batch", "none", "loo", None)
         and step.setup.algo in ("grpo", "rloo")
+        # rows of updates that were held back are not on record
+        and not step.numbers.get("gate/held_back")
     ),
     measure=measure,
     judge=judge,

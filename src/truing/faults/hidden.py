@@ -1,4 +1,4 @@
-"""A sampler that draws otherwise than it says: raw log-probabilities, and so ratios of 1, whatever it does."""
+"""A sampler that draws otherwise than it says: log-probabilities are as declared, and so ratios are 1."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,7 +8,7 @@ from truing.ops.logprobs import token_logprobs
 
 
 def drawn_under(**changes: Any) -> Callable[[Any], Any]:
-    """In the place of ``draw_ids``: draws under a changed contract, and records what the declared one says."""
+    """In the place of ``draw_ids``: draws under a changed contract, records by the declared one."""
 
     def wrong(real: Any) -> Any:
         def draw_ids(logits: Any, rows: Any, contract: Any) -> Any:

@@ -3,9 +3,11 @@
 import json
 
 import pytest
-from runs import Interrupt, assert_same_run, crash_at
+from runs import HOT, Interrupt, assert_same_run, crash_at, not_finite_at
 
 import truing
+from truing.doctor.postmortem import post_mortem
+from truing.doctor.verdict import Verdict
 from truing.errors import ProvenError, RecipeError
 from truing.faults.planted import FAULTS
 from truing.record import RunReader
@@ -102,3 +104,13 @@ def test_facts_of_an_update_hold_what_rules_read(mini, tmp_path):
     assert first.facts["plain"]["sampler"] < 1e-4
     assert first.facts["reference"]["digest"] == first.facts["reference"]["declared"]
     assert first.facts["sync"]["largest"] <= 8 * first.facts["sync"]["eps"] * first.facts["sync"]["scale"]
+
+
+def test_a_run_that_was_rolled_back_is_no_fault(mini, tmp_path, monkeypatch):
+    not_finite_at(monkeypatch)
+    run = truing.train(mini(**HOT), out=tmp_path / "run", watch=lambda *_: None).run
+    assert events(run, "rollback")
+    strong = (Verdict.PROVEN, Verdict.EVIDENCE)
+    found = [each for each in post_mortem(run).results() if each.verdict in strong]
+    assert [each.code for each in found] == []
+    assert [each for each in events(run, "finding") if each.get("verdict") in strong] == []

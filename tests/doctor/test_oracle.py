@@ -8,17 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import sample
 
+from truing.config import OptimizerConfig
 from truing.contract import SamplingContract
 from truing.doctor.made import but, made
 from truing.doctor.oracle.credit import gae, group_advantage
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.pulls import expected_pull
+from truing.doctor.oracle.rate import declared_rate
 from truing.models.score import score
 from truing.ops import advantages as ops_advantages
 from truing.ops import returns as ops_returns
 from truing.ops.aggregate import denominator
 from truing.ops.losses import OBJECTIVES, kl_loss, policy_loss
 from truing.training.collate import collate
+from truing.training.optimizer import learning_rate
 from truing.types import Support
 
 
@@ -135,3 +138,13 @@ def test_a_plain_forward_says_what_the_trainer_says(tiny, name):
         logprob, entropy = plain_logprobs(logits, row, wanted)
     torch.testing.assert_close(logprob, theirs.logprob[0, wanted], rtol=0, atol=1e-5)
     torch.testing.assert_close(entropy, theirs.entropy[0, wanted], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize("warmup", [0, 3])
+def test_rates_are_those_of_the_trainer(schedule, warmup):
+    cfg = OptimizerConfig(schedule=schedule, warmup_steps=warmup)
+    theirs = [learning_rate(step, 12, 2e-3, cfg) for step in range(12)]
+    assert [declared_rate(step, 2e-3, 12, warmup, schedule) for step in range(12)] == pytest.approx(
+        theirs, rel=1e-9
+    )

@@ -56,7 +56,11 @@ class Setup:
     stop_ids: tuple[int, ...] | None = None
     bos_id: int | None = None  # −1 where sequences begin with none
     max_new_tokens: int | None = None
-    learning_rate: float | None = None
+    learning_rate: float | None = None  # the peak
+    warmup_steps: int | None = None
+    schedule: str | None = None  # constant, linear, cosine
+    steps: int | None = None  # of the stage
+    max_grad_norm: float | None = None
     tools: tuple[str, ...] | None = None  # names that the world knows
 
 

@@ -43,6 +43,8 @@ INPUTS: Mapping[str, str] = {
     "setup.gamma": "the declared discount",
     "setup.inner_steps": "how many updates are made of a batch",
     "facts.weights": "digests of the weights before and after the update",
+    "facts.clip": "the norm of the gradient that the optimiser got",
+    "setup.max_grad_norm": "the declared largest norm of the gradient",
     "facts.update": "one weight's update, computed a second time",
     "facts.reference": "a digest of the reference's weights",
     "facts.null": "how far the trainer is from itself on the same tokens",

@@ -37,6 +37,10 @@ def setup_of(
         "algo": stage,
         "mask": recipe.episode.mask,
         "learning_rate": cfg.learning_rate,
+        "warmup_steps": recipe.optimizer.warmup_steps,
+        "schedule": recipe.optimizer.schedule,
+        "steps": cfg.steps,
+        "max_grad_norm": recipe.optimizer.max_grad_norm,
         "dropout": bool(adapter and adapter.dropout > 0),
         "reference_moves": recipe.reference.sync_every > 0,
         "stop_ids": None if contract is None else contract.stop_ids,
@@ -118,8 +122,9 @@ def recorded(run: Path) -> Iterator[Step]:
     rollbacks = [event.payload for event in reader.events() if event.kind == "rollback"]
     past: list[Past] = []
     for row in reader.steps():
-        # a guard goes back to a step, and makes it and those after it under other settings
-        undone = sum(each["stage"] == row.stage and each["to"] <= row.step for each in rollbacks)
+        # a guard goes back to a step, and makes it and those after it under the settings of that rollback
+        of_stage = [each["to"] for each in rollbacks if each["stage"] == row.stage]
+        undone = max((n for n, to in enumerate(of_stage, 1) if to <= row.step), default=0)
         setup = setup_of(safer(recipe, row.stage, undone), row.stage, contract, facts["bos_id"])
         rows = reader.samples(row.stage, row.step)
         yield step_of(row.stage, row.step, setup, rows, row.metrics, row.facts, tuple(past))

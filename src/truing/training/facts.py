@@ -80,7 +80,12 @@ def _adam_again(learner: Learner, facts: dict[str, Any], turn: int) -> Iterator[
     name = names[turn * 7919 % len(names)]
     weight, kept = learner.parameters[name], {}
 
+    small = sum(each.numel() for each in learner.parameters.values()) <= MOST
+
     def keep(*_: object) -> None:
+        if small:  # of the last update, as `grad/norm` is
+            gradients = [each.grad for each in learner.parameters.values() if each.grad is not None]
+            facts["clip"] = {"norm": float(torch.nn.utils.get_total_norm(gradients))}
         if not kept and weight.grad is not None:
             state = learner.optimizer.state.get(weight, {})
             kept["was"] = _first(weight)

@@ -1,17 +1,16 @@
-"""OPT004: The learning rate is higher than declared.
+"""OPT004: The learning rate is not the declared one.
 
-What: The update was made with a rate above the declared one, which is the highest that any schedule should
-reach.
+What: The update was made with another rate than the recipe's peak, warm-up and schedule come to.
 
 Why it is silent: A rate is set once and looked at never. A schedule that multiplies instead of replacing, a
-rate that is scaled by the number of processes, or one that a resumed optimiser brought along is a few times
-too high: learning is fast, and then it collapses.
+rate that is scaled by the number of processes, a warm-up that is left out, or one that a resumed optimiser
+brought along: learning is fast and then collapses, or never begins.
 
-How it is measured: The recorded rate of the update against the declared peak, which warm-up and decay only
-lower.
+How it is measured: The recorded rate of the update against the schedule, computed a second time. Where only
+the peak is known, a rate above it.
 
-Healthy look-alikes: A lower rate, in warm-up, under a schedule, or after a guard has lowered it. A critic,
-or a group of weights, with a rate of its own, which is not this one.
+Healthy look-alikes: A lower rate, in warm-up or under a schedule; or after a guard has lowered it, which is
+then what is declared. A critic, or a group of weights, with a rate of its own, which is not this one.
 
 Fix: Set the rate of each group before each step from the schedule alone, and read back what the optimiser
 has.
@@ -24,33 +23,40 @@ from typing import NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
+from truing.doctor.oracle.rate import declared_rate
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
 
 class Measured(NamedTuple):
-    """The rate of the update, and the declared peak."""
+    """The rate of the update, and the declared one: of this update, or else the peak."""
 
     rate: float
     declared: float
+    exact: bool
 
 
 def measure(step: Step) -> Measured:
     """As the optimiser had it, and as the recipe has it."""
-    assert step.setup.learning_rate is not None
-    return Measured(step.numbers["lr"], step.setup.learning_rate)
+    setup, rate = step.setup, step.numbers["lr"]
+    assert setup.learning_rate is not None
+    if setup.schedule is None or setup.warmup_steps is None or setup.steps is None:
+        return Measured(rate, setup.learning_rate, exact=False)
+    declared = (setup.learning_rate, setup.steps, setup.warmup_steps, setup.schedule)
+    return Measured(rate, declared_rate(step.step, *declared), exact=True)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """A schedule only lowers it."""
-    if found.rate > found.declared * (1 + 1e-6):
+    """A schedule has one value; where none is known, it only lowers the rate."""
+    above = found.rate > found.declared * (1 + 1e-6)
+    if above or (found.exact and found.rate < found.declared * (1 - 1e-6)):
         yield Claim(
             Verdict.PROVEN,
             f"the learning rate is {found.rate / found.declared:.3g} times the declared one"
             if found.declared
             else "the learning rate is above 0, and 0 is declared",
             got=f"{found.rate:.6g}",
-            expected=f"at most {found.declared:.6g}",
+            expected=f"{'' if found.exact else 'at most '}{found.declared:.6g}",
             likely=2,
         )
 
@@ -65,6 +71,12 @@ def warming_up() -> Step:
     return but(made(), numbers={"lr": 5e-4})
 
 
+def declared() -> Step:
+    """The first of ten updates of warm-up."""
+    schedule = {"schedule": "cosine", "warmup_steps": 10, "steps": 100}
+    return but(made(), numbers={"lr": 1e-4}, setup=schedule)
+
+
 RULE = Rule(
     code="OPT004",
     name="rate-not-as-declared",
@@ -74,5 +86,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(warming_up,),
+    lookalikes=(warming_up, declared),
 )

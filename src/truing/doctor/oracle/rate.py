@@ -1,0 +1,20 @@
+"""The learning rate of an update, once more."""
+
+import math
+
+
+def declared_rate(step: int, peak: float, steps: int, warmup: int, schedule: str) -> float:
+    """Linear warm-up from peak/warmup to the peak, then the schedule down to 0 after the last of ``steps``.
+
+    Args:
+        step: of the stage, from 0.
+        peak: the declared learning rate.
+        steps: updates of the stage.
+        warmup: updates of warm-up.
+        schedule: constant, linear, or cosine.
+    """
+    if step < warmup:
+        return peak / warmup * (step + 1)
+    left = (steps - step) / max(steps - warmup, 1)
+    share = {"constant": 1.0, "linear": left, "cosine": math.sin(math.pi / 2 * left) ** 2}[schedule]
+    return peak * share

@@ -178,7 +178,7 @@ def test_a_reward_that_fails_late_loses_no_step_and_the_run_goes_on_once_mended(
     def failing(rollout, task):
         if (tmp_path / "run").exists():  # what is checked before it does not count
             calls.append(rollout)
-        return 0.0 if len(calls) <= 8 + 2 * 12 else None  # the evaluation, and two steps
+        return 0.0 if len(calls) <= 8 + 2 * 12 + 12 else None  # the evaluation, two steps, one graded twice
 
     recipe = {"stages": ["grpo"], "checkpoint_every": 1}
     monkeypatch.setattr(arithmetic, "exact", failing)

@@ -29,13 +29,12 @@ def entropy_weights(step: Step) -> Tensor:
     mask_N = step.tokens["policy_mask"] & (inner_N == 0)
     if not weight or not mask_N.any():
         return torch.zeros(len(step.row), dtype=torch.float64)
-    return weight * _share(step, mask_N, (inner_N == 0) & ~step.tokens["supervised_mask"])
+    return weight * _share(step, mask_N, (inner_N == 0) & ~_shown(step))
 
 
 def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
     """The pull on the tokens of one minibatch; elsewhere it means nothing."""
-    demonstrated_N = _stream(step, "supervised_mask").bool() & here_N
-    shown_N = _per_row(step, demonstrated_N)[step.row] > 0
+    demonstrated_N, shown_N = _stream(step, "supervised_mask").bool() & here_N, _shown(step)
     pull_N = _policy(step, _stream(step, "policy_mask").bool() & here_N, here_N & ~shown_N)
     if (step.setup.kl_coef or 0) > 0 and step.setup.kl_where == "loss" and step.has("ref_logprob"):
         pull_N = pull_N + _kl(step, here_N & ~shown_N)
@@ -103,6 +102,11 @@ def _clipped(ratio_N: Tensor, advantage_N: Tensor, setup: Setup) -> Tensor:
     return ((advantage_N > 0) & (ratio_N > 1 + setup.clip_high)) | (
         (advantage_N < 0) & (ratio_N < 1 - setup.clip_low)
     )
+
+
+def _shown(step: Step) -> Tensor:
+    """Tokens of rows that are demonstrations: [N] bool."""
+    return _per_row(step, _stream(step, "supervised_mask"))[step.row] > 0
 
 
 def _per_row(step: Step, x_N: Tensor) -> Tensor:

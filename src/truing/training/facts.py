@@ -83,8 +83,8 @@ def _adam_again(learner: Learner, facts: dict[str, Any], turn: int) -> Iterator[
     small = sum(each.numel() for each in learner.parameters.values()) <= MOST
 
     def keep(*_: object) -> None:
-        if small:  # of the last update, as `grad/norm` is
-            gradients = [each.grad for each in learner.parameters.values() if each.grad is not None]
+        gradients = [each.grad for each in learner.parameters.values() if each.grad is not None]
+        if small and gradients:  # of the last update that was computed, as `grad/norm` is
             facts["clip"] = {"norm": float(torch.nn.utils.get_total_norm(gradients))}
         if not kept and weight.grad is not None:
             state = learner.optimizer.state.get(weight, {})

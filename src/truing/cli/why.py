@@ -17,7 +17,8 @@ def explain_run(
 ) -> None:
     """Say what RUN's reward suffers from: what was found, what is open and its test, what is not it."""
     from truing.doctor.postmortem import post_mortem
-    from truing.doctor.why import Story, discard, trend, why
+    from truing.doctor.story import Story, trend
+    from truing.doctor.why import discard, why
 
     diagnosis = post_mortem(run)
     story = Story.of(run, diagnosis)

@@ -40,6 +40,12 @@ def drawn(step: Step) -> bool:
     return "sampler_logprob" in step.tokens or step.setup.algo not in ("sft", "rft")
 
 
+def grouped(step: Step) -> bool:
+    """Whether attempts are compared with others of their group, as far as is known."""
+    known = step.setup.advantage in ("group", "batch", "none", "loo", None)
+    return known and step.setup.algo in ("grpo", "rloo", None)
+
+
 def always(step: Step) -> bool:
     """Whatever the stage."""
     return True

@@ -1,24 +1,19 @@
 """Why does the reward not go up? What was found, what is open and its test, and what was ruled out."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from scipy import stats
 
-from truing.config import PolicyStage, Recipe, resolve
+from truing.config import Recipe
 from truing.doctor.examine import Diagnosis, ranked
 from truing.doctor.rules import RULES
+from truing.doctor.story import Story, trend
 from truing.doctor.verdict import FINDINGS, Finding, Verdict
-from truing.errors import RecordError
-from truing.record import RunReader, SampleRow, StepRow
 
 State = Literal["found", "open", "ruled out"]
-
-LAST = 10
-"""Updates at the end of a stage that are looked at closely."""
 
 
 @dataclass(frozen=True)
@@ -32,68 +27,11 @@ class Hypothesis:
     minutes: float = 0.0  # what that takes, roughly
 
 
-@dataclass(frozen=True, eq=False)
-class Story:
-    """What is on record of a run's last stage with a policy loss."""
-
-    run: Path
-    recipe: Recipe
-    stage: str
-    steps: Sequence[StepRow]  # of that stage
-    supervised: Sequence[StepRow]  # of the stage before it
-    rows: Sequence[SampleRow]  # of its last updates
-    evaluations: Sequence[Mapping[str, Any]]
-    diagnosis: Diagnosis
-
-    @classmethod
-    def of(cls, run: Path, diagnosis: Diagnosis) -> "Story":
-        """Read a run that was judged already."""
-        reader = RunReader(run)
-        recipe, recorded = resolve(reader.run()["recipe"]), reader.steps()
-        stages = [row.stage for row in recorded if isinstance(recipe.stage(row.stage), PolicyStage)]
-        if not stages:
-            raise RecordError(
-                f"{run} has no update with a reward yet",
-                expected="reinforce, rloo, grpo or ppo",
-                got=recipe.stages,
-            )
-        steps = [row for row in recorded if row.stage == stages[-1]]
-        return cls(
-            run,
-            recipe,
-            stages[-1],
-            steps,
-            [row for row in recorded if row.stage == "sft"],
-            [row for step in steps[-LAST:] for row in reader.samples(step.stage, step.step)],
-            [event.payload for event in reader.events() if event.kind == "eval"],
-            diagnosis,
-        )
-
-    def series(self, name: str) -> list[float]:
-        """A metric of the stage, update by update, where it is known."""
-        return [row.metrics[name] for row in self.steps if name in row.metrics]
-
-    def last(self, name: str) -> float:
-        """Its mean over the last updates; NaN where it is not known."""
-        values = self.series(name)[-LAST:]
-        return math.fsum(values) / len(values) if values else math.nan
-
-
 def why(story: Story) -> list[Hypothesis]:
     """Every hypothesis: what was found first, then what is open by the minutes of its test."""
     made = [found for ask in ASKED for found in ask(story)]
     order = {"found": 0, "open": 1, "ruled out": 2}
     return sorted(made, key=lambda each: (order[each.state], each.minutes))
-
-
-def trend(story: Story) -> tuple[float, float, float]:
-    """Mean reward of the first and last updates, and the chance of such a slope in noise."""
-    rewards = story.series("reward/mean")
-    if len(rewards) < 3:
-        return rewards[0] if rewards else math.nan, rewards[-1] if rewards else math.nan, 1.0
-    part = max(1, min(LAST, len(rewards) // 3))
-    chance = float(stats.linregress(range(len(rewards)), rewards).pvalue) if len(set(rewards)) > 1 else 1.0
-    return sum(rewards[:part]) / part, sum(rewards[-part:]) / part, chance
 
 
 def discard(diagnosis: Diagnosis, recipe: Recipe) -> list[str]:

@@ -31,7 +31,7 @@ import torch
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, pulled
 from truing.doctor.oracle.credit import group_advantage
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, grouped
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Excluded
 
@@ -134,10 +134,7 @@ RULE = Rule(
     kind="E",
     needs=("advantage", "policy_mask", "row.reward", "row.group_id", "setup.advantage"),
     taints=("policy",),
-    when=lambda step: (
-        step.setup.algo in ("grpo", "rloo", None)
-        and step.setup.advantage in ("group", "batch", "none", "loo", None)
-    ),
+    when=grouped,
     measure=measure,
     judge=judge,
     example=example,

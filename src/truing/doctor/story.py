@@ -1,0 +1,74 @@
+"""What is on record of a run's last stage with a policy loss: where questions about its reward begin."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scipy import stats
+
+from truing.config import PolicyStage, Recipe, resolve
+from truing.doctor.examine import Diagnosis
+from truing.errors import RecordError
+from truing.record import RunReader, SampleRow, StepRow
+
+LAST = 10
+"""Updates at the end of a stage that are looked at closely."""
+
+
+@dataclass(frozen=True, eq=False)
+class Story:
+    """What is on record of a run's last stage with a policy loss."""
+
+    run: Path
+    recipe: Recipe
+    stage: str
+    steps: Sequence[StepRow]  # of that stage
+    supervised: Sequence[StepRow]  # of the stage before it
+    rows: Sequence[SampleRow]  # of its last updates
+    evaluations: Sequence[Mapping[str, Any]]
+    diagnosis: Diagnosis
+
+    @classmethod
+    def of(cls, run: Path, diagnosis: Diagnosis) -> "Story":
+        """Read a run that was judged already."""
+        reader = RunReader(run)
+        recipe, recorded = resolve(reader.run()["recipe"]), reader.steps()
+        stages = [row.stage for row in recorded if isinstance(recipe.stage(row.stage), PolicyStage)]
+        if not stages:
+            raise RecordError(
+                f"{run} has no update with a reward yet",
+                expected="reinforce, rloo, grpo or ppo",
+                got=recipe.stages,
+            )
+        steps = [row for row in recorded if row.stage == stages[-1]]
+        return cls(
+            run,
+            recipe,
+            stages[-1],
+            steps,
+            [row for row in recorded if row.stage == "sft"],
+            [row for step in steps[-LAST:] for row in reader.samples(step.stage, step.step)],
+            [event.payload for event in reader.events() if event.kind == "eval"],
+            diagnosis,
+        )
+
+    def series(self, name: str) -> list[float]:
+        """A metric of the stage, update by update, where it is known."""
+        return [row.metrics[name] for row in self.steps if name in row.metrics]
+
+    def last(self, name: str) -> float:
+        """Its mean over the last updates; NaN where it is not known."""
+        values = self.series(name)[-LAST:]
+        return math.fsum(values) / len(values) if values else math.nan
+
+
+def trend(story: Story) -> tuple[float, float, float]:
+    """Mean reward of the first and last updates, and the chance of such a slope in noise."""
+    rewards = story.series("reward/mean")
+    if len(rewards) < 3:
+        return rewards[0] if rewards else math.nan, rewards[-1] if rewards else math.nan, 1.0
+    part = max(1, min(LAST, len(rewards) // 3))
+    chance = float(stats.linregress(range(len(rewards)), rewards).pvalue) if len(set(rewards)) > 1 else 1.0
+    return sum(rewards[:part]) / part, sum(rewards[-part:]) / part, chance

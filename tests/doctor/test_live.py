@@ -1,12 +1,14 @@
 """The doctor in a run: it stops what is proven wrong, tells of the rest, and changes nothing."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from runs import HOT, Interrupt, assert_same_run, crash_at, not_finite_at
 
 import truing
 from truing.doctor.postmortem import post_mortem
+from truing.doctor.rules import RULES
 from truing.doctor.verdict import Verdict
 from truing.errors import ProvenError, RecipeError
 from truing.faults.planted import FAULTS
@@ -28,6 +30,19 @@ def test_a_proven_fault_ends_the_run_and_no_checkpoint_has_it(mini, tmp_path):
     assert not (out / "checkpoints" / "grpo-000001").exists()
     (finding,) = (each for each in events(out, "finding") if each.get("code") == "MSK003")
     assert (finding["verdict"], finding["stage"], finding["step"]) == ("PROVEN", "grpo", 0)
+
+
+def test_a_rule_that_fails_itself_is_told_of_once_and_ends_nothing(mini, tmp_path, monkeypatch):
+    def fails(step):
+        raise KeyError("alone")
+
+    monkeypatch.setitem(RULES, "MSK003", replace(RULES["MSK003"], measure=fails))
+    run = truing.train(mini(), rewards=[chance], out=tmp_path / "run", watch=lambda *_: None).run
+    (incident,) = (each for each in events(run, "incident") if each["what"] == "rule")
+    assert "MSK003 could not look: KeyError: 'alone' (grpo 1)" in incident["text"]
+    (result,) = (each for each in post_mortem(run).results() if each.code == "MSK003")
+    assert result.verdict is Verdict.NOT_CHECKED
+    assert "fault of Truing's" in result.missing[0]
 
 
 def test_a_suppressed_fault_is_on_record_and_the_run_goes_on(mini, tmp_path):

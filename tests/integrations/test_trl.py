@@ -5,6 +5,8 @@ import hashlib
 import pytest
 import torch
 
+from truing.doctor.postmortem import post_mortem
+from truing.doctor.report import facts
 from truing.doctor.verdict import Verdict
 from truing.errors import ProvenError, RecipeError
 from truing.integrations.trl import audit
@@ -13,18 +15,6 @@ trl = pytest.importorskip("trl")
 datasets = pytest.importorskip("datasets")
 
 STRONG = (Verdict.PROVEN, Verdict.EVIDENCE)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """The tiny model, as a folder that TRL loads."""
-    from truing.models.load import load
-
-    loaded = load("tiny", device="cpu")
-    path = tmp_path_factory.mktemp("tiny")
-    loaded.model.save_pretrained(path)
-    loaded.tokenizer.save_pretrained(path)
-    return path
 
 
 def chance(completions, **_):
@@ -79,6 +69,11 @@ HEALTHY = {
     "cispo": {"loss_type": "cispo", "epsilon_high": 5.0},
     "gspo": {"importance_sampling_level": "sequence", "loss_type": "grpo", "num_iterations": 2},
     "entropy": {"entropy_coef": 0.01},
+    "two updates of parts": {
+        "steps_per_generation": 2,
+        "per_device_train_batch_size": 4,
+        "loss_type": "grpo",
+    },
 }
 
 
@@ -131,6 +126,14 @@ def turned(real):
     return lambda self, model, inputs: -real(self, model, inputs)
 
 
+def rolled_in_rows(real):
+    def scored(self, *args, **kwargs):
+        logprob, *others = real(self, *args, **kwargs)
+        return logprob.roll(1, 1), *others
+
+    return scored
+
+
 def rewards_moved(real):
     return lambda self, *lists: real(self, *lists).flip(0)
 
@@ -142,6 +145,7 @@ PLANTED = {
     "first tokens masked": (*of_batch(mask_begins_late), "MSK002"),
     "half the loss": ("_compute_loss", half, "MSK003"),
     "the loss turned": ("_compute_loss", turned, "MSK003"),
+    "log-probabilities a token too late": ("_get_per_token_logps_and_entropies", rolled_in_rows, "SMP005"),
 }
 
 
@@ -186,6 +190,17 @@ def test_auditing_changes_nothing(trainer):
 
     plain, watched = weights(False), weights(True)
     assert all(torch.equal(plain[name], watched[name]) for name in plain)
+
+
+def test_what_was_kept_is_judged_again_as_it_was(trainer, monkeypatch, tmp_path):
+    method, wrap, code = PLANTED["half the loss"]
+    monkeypatch.setattr(trl.GRPOTrainer, method, wrap(getattr(trl.GRPOTrainer, method)))
+    made = trainer(beta=0.1)
+    found = audit(made, out=tmp_path / "kept")
+    made.train()
+    again = post_mortem(tmp_path / "kept")
+    assert facts(again) == facts(found.diagnosis)
+    assert code in again.findings
 
 
 def test_another_trainer_is_refused():

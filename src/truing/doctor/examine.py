@@ -49,24 +49,37 @@ class Diagnosis:
     findings: dict[str, list[Finding]] = field(default_factory=dict[str, list[Finding]])
     steps: dict[str, int] = field(default_factory=dict[str, int])  # that had what a rule needs
     lacking: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    broken: dict[str, str] = field(default_factory=dict[str, str])  # rules that failed themselves, and how
 
     def add(self, step: Step) -> list[Finding]:
         """Examine a step; what is found in it and not suppressed, likeliest cause first."""
-        found, missing = examine(step, self.rules)
-        for code, lacking in missing.items():
-            if lacking:
-                self.lacking[code] = lacking
-            else:
-                self.steps[code] = self.steps.get(code, 0) + 1
-        for finding in found:
+        every: list[Finding] = []
+        for rule in self.rules:
+            if rule.code in self.broken:
+                continue
+            try:
+                found, missing = examine(step, [rule])
+            except Exception as error:  # noqa: BLE001 - a rule that fails must not end a run; it is told of
+                self.broken[rule.code] = f"{type(error).__name__}: {error} ({step.stage} {step.step + 1})"
+                continue
+            every += found
+            for code, lacking in missing.items():
+                if lacking:
+                    self.lacking[code] = lacking
+                else:
+                    self.steps[code] = self.steps.get(code, 0) + 1
+        for finding in every:
             self.findings.setdefault(finding.code, []).append(finding)
-        return ranked([finding for finding in found if finding.code not in self.suppressed])
+        return ranked([finding for finding in every if finding.code not in self.suppressed])
 
     def results(self) -> list[Result]:
         """One for each rule that had a step to look at, or lacked something."""
         made = []
         for rule in self.rules:
             code, found = rule.code, tuple(self.findings.get(rule.code, ()))
+            if code in self.broken and not found:
+                made.append(Result(code, Verdict.NOT_CHECKED, missing=(BROKEN.format(self.broken[code]),)))
+                continue
             if code not in self.steps and code not in self.lacking:
                 continue
             looked_at = self.steps.get(code, 0)
@@ -88,6 +101,9 @@ class Diagnosis:
 
 
 ORDER = list(Verdict)
+
+BROKEN = "a rule that works: it failed with {}, which is a fault of Truing's; please report it"
+"""What a rule that failed itself lacks."""
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:

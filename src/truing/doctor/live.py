@@ -43,6 +43,13 @@ class Live:
         self.told |= {(each.code, record.stage) for each in new}
         return step, new
 
+    def failures(self) -> list[str]:
+        """Rules that failed themselves, and how; each is told of once."""
+        broken = self.diagnosis.broken
+        new = [code for code in broken if (code, "") not in self.told]
+        self.told |= {(code, "") for code in new}
+        return [f"{code} could not look: {broken[code]}; it is left out from here on" for code in new]
+
 
 def stop_at(findings: Sequence[Finding]) -> None:
     """Raise where a finding is proven: nothing trains on after a bug."""

@@ -66,8 +66,8 @@ def false_alarms(made: Outcome) -> list[str]:
 def passed(made: Outcome) -> bool:
     """Whether the doctor was right: a fault caught and its cause named first, a healthy run left alone."""
     if made.fault.healthy:
-        return not made.error and not false_alarms(made)
-    return made.caught and made.cause_rank in (0, 1)
+        return not made.error and not made.broken and not false_alarms(made)
+    return made.caught and made.cause_rank in (0, 1) and not made.broken
 
 
 def page(outcomes: Sequence[Outcome]) -> str:

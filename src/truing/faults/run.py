@@ -35,6 +35,7 @@ class Outcome:
     fault: Fault
     fired: tuple[Finding, ...]  # every finding, in the order of the run, each code once per stage
     error: str  # the trainer's own refusal; "" where it trained
+    broken: tuple[str, ...] = ()  # rules that failed themselves
 
     @property
     def caught(self) -> bool:
@@ -74,6 +75,7 @@ class Outcome:
             "refused": self.error,
             "caught": self.caught,
             "cause_rank": self.cause_rank,
+            "broken": list(self.broken),
         }
 
 
@@ -104,7 +106,7 @@ def outcome(fault: Fault) -> Outcome:
         except TruingError as refused:
             error = f"{type(refused).__name__}: {refused.what}"
         diagnosis = post_mortem(run) if (run / "steps.jsonl").exists() and not error else Diagnosis(())
-    return Outcome(fault, tuple(_once(diagnosis)), error)
+    return Outcome(fault, tuple(_once(diagnosis)), error, tuple(diagnosis.broken))
 
 
 def _once(diagnosis: Diagnosis) -> list[Finding]:

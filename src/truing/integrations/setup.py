@@ -23,7 +23,7 @@ def scored_under(args: Any) -> SamplingContract:
     return SamplingContract(temperature=args.temperature, max_new_tokens=args.max_completion_length)
 
 
-def setup_of_trl(trainer: Any) -> Setup:
+def setup_of_grpo(trainer: Any) -> Setup:
     """The declared loss, advantage and sampling of a ``GRPOTrainer``."""
     args = trainer.args
     surrogate, aggregation = LOSSES.get(trainer.loss_type, (None, None))
@@ -42,7 +42,6 @@ def setup_of_trl(trainer: Any) -> Setup:
     scale = {True: "group", False: "none"}.get(args.scale_rewards, args.scale_rewards)
     summed = trainer.multi_objective_aggregation == "sum_then_normalize"
     by_sequence = trainer.importance_sampling_level == "sequence"
-    tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
     return Setup(
         trainer="trl",
         algo="grpo",
@@ -69,7 +68,32 @@ def setup_of_trl(trainer: Any) -> Setup:
         reference_moves=args.sync_ref_model,
         dropout=not args.disable_dropout,
         stop_ids=tuple(trainer.eos_token_ids),
-        bos_id=-1 if tokenizer.bos_token_id is None else tokenizer.bos_token_id,
+        bos_id=_bos(trainer),
         max_new_tokens=args.max_completion_length,
         learning_rate=args.learning_rate,
     )
+
+
+def setup_of_sft(trainer: Any) -> Setup:
+    """The declared loss of an ``SFTTrainer``: the mean over all tokens with a label."""
+    args, model = trainer.args, trainer.accelerator.unwrap_model(trainer.model)
+    tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
+    ends = model.generation_config.eos_token_id
+    stops = [tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
+    return Setup(
+        trainer="trl",
+        algo="sft",
+        mask="sampled",
+        inner_steps=1,
+        aggregation="token_mean",
+        reference_moves=False,
+        stop_ids=tuple(dict.fromkeys(each for each in stops if each is not None)),
+        bos_id=_bos(trainer),
+        learning_rate=args.learning_rate,
+    )
+
+
+def _bos(trainer: Any) -> int:
+    """The id that begins a sequence, −1 where there is none."""
+    tokenizer = getattr(trainer.processing_class, "tokenizer", trainer.processing_class)
+    return -1 if tokenizer.bos_token_id is None else tokenizer.bos_token_id

@@ -221,6 +221,8 @@ class Loop:
             self.teller.tell("boundary", stage=record.stage, step=record.step, lines=lines)
         for finding in found:
             self.teller.tell("finding", **told(finding))
+        for text in self.doctor.failures():
+            self.teller.tell("incident", what="rule", stage=record.stage, step=record.step, text=text)
         if self.declared.doctor.stop:
             stop_at(found)
 

@@ -1,7 +1,7 @@
-"""MSK002: The mask of the policy loss is not the declared one.
+"""MSK002: The mask of a loss is not the declared one.
 
 What: A sampled token that the declared mask policy keeps is not under the policy loss, or one that it drops
-is.
+is; or a token that a demonstration wrote is not under the supervised loss.
 
 Why it is silent: The loss, its gradient and the reward all look right with any mask that is not empty. What
 is left out is never learned, and what is kept by mistake is learned by nobody's wish.
@@ -42,6 +42,7 @@ class Measured(NamedTuple):
 
     missing: Places  # kept by declaration, and not under the loss
     extra: Places  # dropped by declaration, and under the loss
+    unlearned: Places  # written by a demonstration, and not under the supervised loss
     policy: str
     reasons: str  # that the record gives for what is missing
 
@@ -53,7 +54,7 @@ def measure(step: Step) -> Measured:
     missing_N = wanted_N & ~mask_N & ~left_out(step)
     extra_N = mask_N & sampled_N & ~wanted_N
     looked_at = int(sampled_N.sum())
-    found = places(step, missing_N, looked_at), places(step, extra_N, looked_at)
+    found = (places(step, each_N, looked_at) for each_N in (missing_N, extra_N, _unlearned(step)))
     said = step.tokens["excluded"][missing_N].unique().tolist() if "excluded" in step.tokens else []
     reasons = ", ".join(Excluded(each).name for each in said)
     return Measured(*found, step.setup.mask or "", reasons)
@@ -65,6 +66,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     for where, what in (
         (found.missing, f"{found.missing.tokens} tokens are not under the policy loss, and should be{told}"),
         (found.extra, f"{found.extra.tokens} tokens are under the policy loss, and should not be"),
+        (found.unlearned, f"{found.unlearned.tokens} tokens of demonstrations are not under their loss"),
     ):
         if where:
             yield Claim(
@@ -77,6 +79,13 @@ def judge(found: Measured) -> Iterator[Claim]:
                 end=where.end,
                 likely=1.5,
             )
+
+
+def _unlearned(step: Step) -> Tensor:
+    """Tokens of demonstrations that the supervised loss leaves out, of rows that it reads: [N] bool."""
+    out_N = (step.tokens["origin"] == Origin.DEMO) & ~step.tokens["supervised_mask"]
+    read = torch.tensor([row.inner_step >= 0 for row in step.rows], dtype=torch.bool)
+    return out_N & read[step.row]
 
 
 def declared(step: Step) -> Tensor:
@@ -190,8 +199,8 @@ RULE = Rule(
     code="MSK002",
     name="mask-not-as-declared",
     kind="E",
-    needs=("origin", "policy_mask", "setup.mask"),
-    taints=("policy",),
+    needs=("origin", "policy_mask", "supervised_mask", "setup.mask"),
+    taints=("sft", "policy"),
     when=lambda step: step.setup.mask != "no_structure" or "structure" in step.tokens,
     measure=measure,
     judge=judge,

@@ -40,7 +40,7 @@ class Measured(NamedTuple):
 
     policy: Places
     supervised: Places
-    same: float  # share of all these that repeat the stop's own id
+    same: float  # share of all these that repeat the stop, right behind it
 
 
 def measure(step: Step) -> Measured:
@@ -60,9 +60,10 @@ def measure(step: Step) -> Measured:
             breaks = others_N[after:end].nonzero()[:, 0]
             until = after + int(breaks[0]) if len(breaks) else end
             behind_N[after:until] = True
-            again_N[after:until] = ids_N[after:until] == ids_N[after - 1]
+            again_N[after:until] = torch.cumprod((ids_N[after:until] == ids_N[after - 1]).long(), 0).bool()
     policy_N = behind_N & tokens["policy_mask"]
-    supervised_N = behind_N & tokens["supervised_mask"] if "supervised_mask" in tokens else ~(behind_N | True)
+    # who demonstrates several turns, or a template's line break, has other tokens behind a stop
+    supervised_N = again_N & tokens.get("supervised_mask", torch.zeros_like(behind_N))
     found_N = policy_N | supervised_N
     same = float(again_N[found_N].double().mean()) if found_N.any() else 0.0
     return Measured(places(step, policy_N), places(step, supervised_N), same)

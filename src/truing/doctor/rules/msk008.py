@@ -61,8 +61,9 @@ def measure(step: Step) -> Measured:
             if cut or origin_N[last] != Origin.DEMO or not trained_N[first : last + 1].any():
                 continue
             turns += 1
-            if stop_N[last]:
-                untrained_N[last] = not trained_N[last]
+            stops = stop_N[first : last + 1].nonzero()[:, 0]
+            if len(stops):  # behind the last one a template may have written a line break
+                untrained_N[first + stops[-1]] = not trained_N[first + stops[-1]]
             elif last + 1 < part.stop and stop_N[last + 1]:
                 untrained_N[last + 1] = not trained_N[last + 1]
             else:

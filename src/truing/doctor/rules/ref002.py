@@ -77,7 +77,7 @@ def measure(step: Step) -> Measured:
 def normal(step: Step) -> tuple[float | None, float | None]:
     """On a CPU, nats: the trainer from itself; trainer or sampler from a plain forward. None is not known."""
     plain = step.facts.get("plain", {})
-    if plain.get("device") == "cuda":
+    if plain.get("device", "cpu") != "cpu":
         return None, None
     apart = [plain[name] for name in ("trainer", "sampler") if name in plain]
     return step.facts.get("null", {}).get("logprob"), max(apart, default=None)

@@ -44,8 +44,8 @@ class Measured(NamedTuple):
     sampler: float
     trainer: float
     alone: float  # the trainer, one row at a time
-    null: float | None  # the trainer from itself
-    on_cuda: bool
+    null: float | None  # the trainer from itself, or the plain forward
+    coarse: bool  # not in float32 on a CPU
     row: int | None  # of the token at which the one that is asked for is farthest off
     token: int
 
@@ -57,7 +57,7 @@ class Measured(NamedTuple):
     @property
     def sure(self) -> bool:
         """Whether what is normal was measured, on a machine that rounds in float32."""
-        return self.null is not None and not self.on_cuda
+        return self.null is not None and not self.coarse
 
 
 def measure(step: Step, of: str = "sampler") -> Measured:
@@ -68,8 +68,8 @@ def measure(step: Step, of: str = "sampler") -> Measured:
     return Measured(
         plain.get("tokens", 0),
         *(plain.get(name, math.nan) for name in ("sampler", "trainer", "alone")),
-        step.facts.get("null", {}).get("logprob"),
-        plain.get("device") == "cuda",
+        step.facts.get("null", {}).get("logprob", plain.get("itself")),
+        plain.get("device", "cpu") != "cpu",
         row,
         int(token),
     )

@@ -3,7 +3,6 @@
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -11,28 +10,9 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Past, Row, Setup, Step
+from truing.integrations.micro import Micro
 from truing.outcomes import FinishReason
 from truing.types import Origin, TurnSpan
-
-
-@dataclass
-class Micro:
-    """A micro-batch on its way through the loss: its inputs, and what the forward said."""
-
-    inputs: Mapping[str, Any]
-    logprob: Tensor | None = None  # [B, C], with its gradient once the backward pass is over
-    entropy: Tensor | None = None
-    pull: Tensor | None = None
-
-    def closed(self) -> "Micro":
-        """The same after the backward pass, on the CPU and without the graph."""
-        kept = {key: x.detach().cpu() if isinstance(x, Tensor) else x for key, x in self.inputs.items()}
-        if self.logprob is None:
-            return Micro(kept)
-        grad = self.logprob.grad
-        pull = torch.zeros_like(self.logprob) if grad is None else -grad
-        entropy = None if self.entropy is None else self.entropy.detach().cpu()
-        return Micro(kept, self.logprob.detach().cpu(), entropy, pull.detach().cpu())
 
 
 def step_of_rows(

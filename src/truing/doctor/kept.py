@@ -1,0 +1,84 @@
+"""Updates of another trainer on disk: one file each, with all that the doctor was shown."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from truing.doctor.evidence import Past, Row, Setup, Step
+from truing.doctor.texts import Decode
+from truing.errors import RecordError
+
+NAME = "{:06d}.step.safetensors"
+"""Of an update's file: its streams as tensors, the rest as JSON beside them."""
+
+SETUP, ROWS = TypeAdapter(Setup), TypeAdapter(list[Row])
+"""JSON as what it was written from."""
+
+
+class Keeper:
+    """Writes updates into a new folder."""
+
+    def __init__(self, folder: Path, decode: Decode) -> None:
+        """``decode`` says what single ids read as; reports show it."""
+        if folder.exists() and any(folder.iterdir()):
+            raise RecordError("an audit begins in a folder of its own", got=folder, expected="an empty one")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.decode, self.count = folder, decode, 0
+
+    def keep(self, step: Step) -> None:
+        """Write an update; whoever reads meanwhile sees it whole or not at all."""
+        ids = step.tokens["token_ids"].unique().tolist() if "token_ids" in step.tokens else []
+        told = {
+            "stage": step.stage,
+            "step": step.step,
+            "setup": asdict(step.setup),
+            "rows": [asdict(row) for row in step.rows],
+            "lengths": list(step.lengths),
+            "numbers": dict(step.numbers),
+            "facts": dict(step.facts),
+            "texts": dict(zip(ids, self.decode(ids), strict=True)),
+        }
+        streams = {name: stream.contiguous() for name, stream in step.tokens.items()}
+        path = self.folder / NAME.format(self.count)
+        unfinished = path.with_suffix(".writing")
+        save_file(streams, unfinished, {"step": json.dumps(told, default=str)})
+        unfinished.rename(path)
+        self.count += 1
+
+
+def is_kept(folder: Path) -> bool:
+    """Whether a folder holds updates of an audit."""
+    return (folder / NAME.format(0)).exists()
+
+
+def kept(folder: Path) -> Iterator[tuple[Step, Decode]]:
+    """Each update with those before it, and what its ids read as."""
+    past: tuple[Past, ...] = ()
+    for path in sorted(folder.glob("*.step.safetensors")):
+        step, decode = _read(path)
+        yield replace(step, past=past), decode
+        past = (*past, Past(step.stage, step.step, step.numbers, step.facts))
+
+
+def _read(path: Path) -> tuple[Step, Decode]:
+    with safe_open(path, framework="pt") as file:
+        told: dict[str, Any] = json.loads(file.metadata()["step"])
+        tokens = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+    texts: dict[str, str] = told["texts"]
+    step = Step(
+        stage=told["stage"],
+        step=told["step"],
+        setup=SETUP.validate_python(told["setup"]),
+        rows=ROWS.validate_python(told["rows"]),
+        lengths=told["lengths"],
+        tokens=tokens,
+        numbers=told["numbers"],
+        facts=told["facts"],
+    )
+    return step, lambda ids: [texts[str(i)] for i in ids]

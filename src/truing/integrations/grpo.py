@@ -1,0 +1,121 @@
+"""An audit of TRL's ``GRPOTrainer``."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from truing.doctor.evidence import Step
+from truing.integrations.grpo_rows import step_of_rows
+from truing.integrations.micro import Micro
+from truing.integrations.setup import scored_under, setup_of_grpo
+from truing.integrations.watch import Audit
+
+ROW = "truing_row"
+"""Added to the trainer's batch, so that rows are known again after it is shuffled and split."""
+
+
+class GrpoAudit(Audit):
+    """Beside a trainer that draws, grades and updates."""
+
+    around: ClassVar[dict[str, str]] = {
+        "_generate_single_turn": "drew",
+        "_calculate_rewards": "graded",
+        "_generate_and_score_completions": "generated_batch",
+        "_get_per_token_logps_and_entropies": "scored",
+        "_compute_loss": "lost",
+        "training_step": "stepped",
+    }
+    needs = tuple(around)
+
+    def __init__(
+        self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
+    ) -> None:
+        self.drawn: list[tuple[list[int], list[int]]] = []  # prompt and answer, as the sampler had them
+        self.generated: dict[str, Any] = {}
+        self.rewards: Tensor | None = None
+        self.window: list[Micro] = []  # micro-batches since the last update
+        self.open: list[Micro] = []  # those whose backward pass is still to come
+        self.updates = 0  # since the last generation
+        declared = setup_of_grpo(trainer), scored_under(trainer.args)
+        super().__init__(trainer, *declared, stop=stop, out=out, select=select, ignore=ignore)
+
+    @property
+    def pending(self) -> bool:
+        """Whether any micro-batch was trained on."""
+        return bool(self.window)
+
+    def step(self, done: int) -> Step:
+        """The update that the window comes to."""
+        made = (self.setup, self.window, self.generated, self.updates, self.numbers, self.facts)
+        return step_of_rows(done, *made, tuple(self.past))
+
+    def begin(self) -> None:
+        """The next update may be of the same generation."""
+        self.window = []
+        self.updates += 1
+
+    def drew(self, real: Any, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        """The ids that the sampler returned, before anybody touched them."""
+        out = real(prompt_ids, *args, **kwargs)
+        if self.trainer.model.training and not self.drawn:
+            self.drawn = [(list(p), list(c)) for p, c in zip(prompt_ids, out[0], strict=True)]
+        return out
+
+    def graded(self, real: Any, *lists: Any) -> Any:
+        """Rewards by function; the first time they are asked for again in another order of rows."""
+        found = real(*lists)
+        self.rewards = self._total(found)
+        if not self.past and self.trainer.model.training and self.trainer.accelerator.num_processes == 1:
+            again = self._total(real(*(each[1:] + each[:1] for each in lists))).roll(1)
+            pairs = enumerate(zip(self.rewards.tolist(), again.tolist(), strict=True))
+            told = [{"sample_id": str(i), "stored": stored, "again": other} for i, (stored, other) in pairs]
+            self.facts["regraded"] = told
+        return found
+
+    def generated_batch(self, real: Any, inputs: Any) -> Any:
+        """What a generation came to; rows get numbers."""
+        if not self.trainer.model.training:
+            return real(inputs)
+        self.drawn, self.generated = [], {}
+        batch = real(inputs)
+        count = len(batch["completion_ids"])
+        if self.rewards is None or len(self.rewards) != count:
+            return batch  # other processes have the rest of the rewards
+        self.generated = {
+            "drawn": self.drawn if len(self.drawn) == count and not self.trainer.tools else None,
+            "rewards": self.rewards,
+            "prompts": [each.get("prompt") for each in inputs],
+            "completions": list(self.trainer._logs["completion"])[-count:],
+            "version": self.trainer.state.global_step,
+        }
+        self.updates = 0
+        return batch | {ROW: torch.arange(count, device=batch["completion_ids"].device)}
+
+    def lost(self, real: Any, model: Any, inputs: Any) -> Any:
+        """The inputs of a loss."""
+        if ROW in inputs and model.training:
+            self.open.append(Micro({key: x for key, x in inputs.items() if x is not None}))
+        return real(model, inputs)
+
+    def scored(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+        """The log-probabilities that a loss is made of; their gradient is asked for."""
+        out = real(*args, **kwargs)
+        if self.open:
+            self.open[-1].watch(*out[:2])
+        return out
+
+    def stepped(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+        """A forward and backward pass; now the gradients are there."""
+        out = real(*args, **kwargs)
+        self.window += [each.closed() for each in self.open]
+        self.open = []
+        return out
+
+    def _total(self, by_function: Tensor) -> Tensor:
+        """Rewards of rows, [B] float64, NaN where no function judged."""
+        total = (by_function * self.trainer.reward_weights.to(by_function.device)).nansum(1)
+        total[by_function.isnan().all(1)] = torch.nan
+        return total.detach().cpu().double()

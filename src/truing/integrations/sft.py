@@ -1,0 +1,84 @@
+"""An audit of TRL's ``SFTTrainer``."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from truing.contract import RAW
+from truing.doctor.evidence import Step
+from truing.integrations.demonstrations import ORIGINS, TOLD, WRITTEN, Telling
+from truing.integrations.micro import Micro
+from truing.integrations.setup import setup_of_sft
+from truing.integrations.sft_rows import step_of_demonstrations
+from truing.integrations.watch import Audit
+
+
+class SftAudit(Audit):
+    """Beside a trainer that shows demonstrations.
+
+    Its collator says beside each batch which examples it was made of; what it hands to the loss is
+    compared with them.
+    """
+
+    needs = ("_prepare_dataset", "completion_only_loss", "compute_loss")
+    around: ClassVar[dict[str, str]] = {"compute_loss": "lost", "training_step": "stepped"}
+
+    def __init__(
+        self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
+    ) -> None:
+        self.window: list[Micro] = []  # micro-batches since the last update
+        self.open: list[Micro] = []  # those whose backward pass is still to come
+        declared = setup_of_sft(trainer), RAW
+        super().__init__(trainer, *declared, stop=stop, out=out, select=select, ignore=ignore)
+        trainer._set_signature_columns_if_needed()
+        own = tuple(trainer._signature_columns)
+        trainer._signature_columns = [*own, *(name for name in WRITTEN if name not in own)]
+        unused = () if not trainer.args.remove_unused_columns else tuple(set(WRITTEN) - set(own))
+        trainer.data_collator = Telling(trainer, self.tokenizer, unused)
+        trainer.model.register_forward_hook(self.scored)
+        self._backbone().register_forward_hook(self.passed)
+
+    @property
+    def pending(self) -> bool:
+        """Whether any micro-batch was trained on."""
+        return bool(self.window)
+
+    def step(self, done: int) -> Step:
+        """The update that the window comes to."""
+        made = (self.setup, self.window, self.numbers, self.facts, tuple(self.past))
+        return step_of_demonstrations(done, *made, self.trainer.args.max_length)
+
+    def begin(self) -> None:
+        """Each update is of other demonstrations."""
+        self.window = []
+
+    def lost(self, real: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """The inputs of a loss, without what the collator told beside them."""
+        told = {name: inputs.pop(name) for name in (TOLD, ORIGINS) if name in inputs}
+        if model.training and told and "labels" in inputs:
+            self.open.append(Micro(dict(inputs) | told))
+        return real(model, inputs, *args, **kwargs)
+
+    def scored(self, model: Any, inputs: Any, output: Any) -> None:
+        """Log-probabilities of labels, as TRL's own head makes them: their gradient is asked for."""
+        logprob = output.get("log_probs") if isinstance(output, Mapping) else None
+        if self.open and logprob is not None:
+            self.open[-1].watch(logprob, output.get("entropy"))
+
+    def passed(self, model: Any, inputs: Any, output: Any) -> None:
+        """States that the head reads: where they have a gradient, the loss reaches."""
+        states = getattr(output, "last_hidden_state", None)
+        if self.open and states is not None:
+            self.open[-1].reach(states)
+
+    def _backbone(self) -> Any:
+        """The model without its head, below an adapter too."""
+        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        return (model.get_base_model() if hasattr(model, "get_base_model") else model).base_model
+
+    def stepped(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+        """A forward and backward pass; now the gradients are there."""
+        out = real(*args, **kwargs)
+        self.window += [each.closed() for each in self.open]
+        self.open = []
+        return out

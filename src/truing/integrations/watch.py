@@ -1,0 +1,163 @@
+"""What every audit has: an update is judged as it is made, told of once, and kept where that is asked for.
+
+An audit stands around the trainer's own methods and changes nothing of what they compute: what was drawn,
+graded and trained on is copied as it passes by.
+"""
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from rich.console import Console
+from torch import Tensor
+from transformers import TrainerCallback
+
+from truing.contract import SamplingContract
+from truing.doctor.evidence import Past, Setup, Step
+from truing.doctor.examine import Diagnosis, chosen
+from truing.doctor.kept import Keeper
+from truing.doctor.live import stop_at
+from truing.doctor.report import lines, with_excerpt
+from truing.doctor.texts import texts
+from truing.integrations.look import plain_facts
+from truing.models.digest import quick_sum
+from truing.training.facts import spot
+
+
+class Audit(ABC):
+    """What was found so far; ``str()`` is the report."""
+
+    needs: ClassVar[tuple[str, ...]]
+    """What a trainer of the kind that it stands beside has."""
+    around: ClassVar[dict[str, str]]
+    """Methods of the trainer that the audit stands around, and its own of each."""
+
+    def __init__(
+        self,
+        trainer: Any,
+        setup: Setup,
+        contract: SamplingContract,
+        *,
+        stop: bool,
+        out: Path | None,
+        select: Sequence[str],
+        ignore: Sequence[str],
+    ) -> None:
+        self.trainer, self.setup, self.contract, self.stop = trainer, setup, contract, stop
+        self.diagnosis = Diagnosis(chosen(select, ignore))
+        self.keeper = None if out is None else Keeper(out, texts(self.tokenizer))
+        self.past: list[Past] = []
+        self.facts: dict[str, Any] = {}
+        self.numbers: dict[str, float] = {}
+        self.told: set[str] = set()
+        for name, ours in self.around.items():
+            setattr(trainer, name, _around(trainer, name, getattr(self, ours)))
+        trainer.add_callback(_Watch(self))
+
+    def __str__(self) -> str:
+        return "\n".join(text for text, _ in lines(self.diagnosis, self.target))
+
+    @property
+    def target(self) -> str:
+        """What `truing check` would be asked about."""
+        return "RUN" if self.keeper is None else str(self.keeper.folder)
+
+    @property
+    @abstractmethod
+    def pending(self) -> bool:
+        """Whether something was trained on since the last update."""
+
+    @abstractmethod
+    def step(self, done: int) -> Step:
+        """The update that was trained on since the last one."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Forget what the last update was made of."""
+
+    def judge(self, done: int) -> None:
+        """Judge the update that was just made."""
+        step = self.step(done)
+        if self.keeper is not None:
+            self.keeper.keep(step)
+        found = self.diagnosis.add(step)
+        for each in found:
+            if each.code not in self.told:
+                self.told.add(each.code)
+                self.diagnosis.findings[each.code][0] = with_excerpt(each, step, texts(self.tokenizer))
+                print(
+                    f"truing: {each.claim.verdict} {each.code}: {each.claim.what} ({each.where})",
+                    file=sys.stderr,
+                )
+        self.past.append(Past(step.stage, step.step, step.numbers, step.facts))
+        self.facts = {}
+        self.begin()
+        if self.stop:
+            stop_at(found)
+
+    def look(self, done: int) -> None:
+        """Before the first update: a plain forward of some rows."""
+        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        training = model.training
+        model.eval()
+        with self.trainer.accelerator.autocast():  # as the trainer's own forward was
+            self.facts["plain"] = plain_facts(model, self.step(done), self.contract)
+        model.train(training)
+
+    @property
+    def tokenizer(self) -> Any:
+        """Of the trainer, also within a processor."""
+        return getattr(self.trainer.processing_class, "tokenizer", self.trainer.processing_class)
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """What is trained."""
+        named = self.trainer.model.named_parameters()
+        return {name: weight for name, weight in named if weight.requires_grad}
+
+
+class _Watch(TrainerCallback):
+    """Digests around the optimiser's step, and the end of it."""
+
+    def __init__(self, audit: Audit) -> None:
+        self.audit, self.before = audit, ""
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Just before weights move; gradients were clipped already."""
+        audit, parameters = self.audit, self.audit.parameters
+        gradients = [weight.grad for weight in parameters.values() if weight.grad is not None]
+        norm = float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
+        audit.numbers = {"grad/norm": norm, "lr": audit.trainer.optimizer.param_groups[0]["lr"]}
+        if audit.pending and not audit.past:
+            audit.look(state.global_step)
+        self.before = quick_sum(spot(parameters, state.global_step))
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Right after weights moved."""
+        parameters, turn = self.audit.parameters, state.global_step
+        after, following = (quick_sum(spot(parameters, n)) for n in (turn, turn + 1))
+        self.audit.facts["weights"] = {"before": self.before, "after": after, "next": following}
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """An update is done."""
+        if self.audit.pending:
+            self.audit.judge(state.global_step - 1)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The run is over: what it came to."""
+        console = Console(stderr=True, highlight=False)
+        for text, style in lines(self.audit.diagnosis, self.audit.target):
+            console.print(text, style=style or None, markup=False, soft_wrap=True)
+
+
+def _around(trainer: Any, name: str, ours: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that hands the trainer's own to ours; it is looked up at each call, as Python would."""
+    own = trainer.__dict__.get(name)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return ours(own or getattr(type(trainer), name).__get__(trainer), *args, **kwargs)
+
+    return called

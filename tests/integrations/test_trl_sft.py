@@ -1,0 +1,195 @@
+"""The doctor beside a plain ``SFTTrainer``: silent on what is right, and it names what is planted."""
+
+import pkgutil
+
+import pytest
+import torch
+
+from truing.doctor.examine import ranked
+from truing.doctor.postmortem import post_mortem
+from truing.doctor.report import facts
+from truing.doctor.verdict import FINDINGS, Verdict
+from truing.errors import RecordError
+from truing.integrations.trl import audit
+
+trl = pytest.importorskip("trl")
+datasets = pytest.importorskip("datasets")
+
+
+END = 257
+"""The tiny model's stop."""
+
+
+def said(role, content):
+    return {"role": role, "content": content}
+
+
+PAIRS = [
+    {
+        "prompt": [said("user", f"what is {i} and {i}?")],
+        "completion": [said("assistant", f"it is {'x' * (i % 5)}{2 * i}")],
+    }
+    for i in range(24)
+]
+TALKS = [{"messages": [*pair["prompt"], *pair["completion"]]} for pair in PAIRS]
+PLAIN = [{"prompt": f"{i} and {i} is ", "completion": f"{2 * i} and {'x' * (i % 3)}"} for i in range(24)]
+TEXTS = [{"text": f"{i} and {i} is {2 * i} {'x' * (i % 3)}"} for i in range(24)]
+
+
+@pytest.fixture
+def trainer(folder, tmp_path):
+    def made(rows=PAIRS, collator=None, **changes):
+        config = {
+            "output_dir": str(tmp_path / "trl"),
+            "max_steps": 2,
+            "per_device_train_batch_size": 4,
+            "learning_rate": 1e-3,
+            "report_to": [],
+            "save_strategy": "no",
+            "use_cpu": True,
+            "bf16": False,
+            "model_init_kwargs": {"dtype": "float32"},
+            "disable_tqdm": True,
+            "gradient_checkpointing": False,
+        }
+        return trl.SFTTrainer(
+            model=str(folder),
+            args=trl.SFTConfig(**config | changes),
+            train_dataset=datasets.Dataset.from_list(rows),
+            data_collator=collator,
+        )
+
+    return made
+
+
+def results(found):
+    return {each.code: each.verdict for each in found.diagnosis.results()}
+
+
+def fired(found):
+    return {code: verdict for code, verdict in results(found).items() if verdict in FINDINGS}
+
+
+HEALTHY = {
+    "completions": {},
+    "talks": {"rows": TALKS},
+    "plain completions": {"rows": PLAIN},
+    "texts": {"rows": TEXTS},
+    "accumulated": {"gradient_accumulation_steps": 3},
+    "cut": {"max_length": 48},
+    "everything": {"completion_only_loss": False},
+    "packed": {"packing": True, "max_length": 64},
+    "without padding": {"padding_free": True, "max_length": None},
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_trainer_is_left_alone_and_its_gradient_is_checked(trainer, name):
+    made = trainer(**HEALTHY[name])
+    found = audit(made)
+    made.train()
+    assert fired(found) == {}
+    clean = {code for code, verdict in results(found).items() if verdict is Verdict.CLEAN}
+    assert {"MSK007", "TOK001", "OPT001", "OPT002", "SMP005"} <= clean
+    assert ("MSK001" in clean) == (name not in ("texts", "packed", "without padding"))
+
+
+def changed(change):
+    """A collator that spoils its batches."""
+
+    def wrap(real):
+        def collate(self, examples):
+            batch = real(self, examples)
+            change(batch)
+            return batch
+
+        return collate
+
+    return "trl.trainer.sft_trainer.DataCollatorForLanguageModeling.torch_call", wrap
+
+
+def everything(batch):
+    batch["labels"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+
+
+def stops_lost(batch):
+    batch["labels"][batch["labels"] == END] = -100  # as where pads are found by their id, and pad is eos
+
+
+def one_late(batch):
+    learned = batch["labels"] != -100
+    batch["labels"] = batch["labels"].masked_fill(learned & ~learned.roll(1, 1), -100)
+
+
+def shifted(batch):
+    batch["labels"] = batch["labels"].roll(-1, 1)
+
+
+def ids_changed(batch):
+    batch["input_ids"][:, 3] += 1
+
+
+def half(real):
+    return lambda self, *args, **kwargs: 0.5 * real(self, *args, **kwargs)
+
+
+def each_its_own_mean(real):
+    def lost(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        return real(self, model, inputs) / 2
+
+    return lost
+
+
+LOSS = "trl.SFTTrainer.compute_loss"
+
+PLANTED = {
+    "loss on prompts": (*changed(everything), "MSK001"),
+    "stops are taken for pads": (*changed(stops_lost), "MSK008"),
+    "labels begin one late": (*changed(one_late), "MSK002"),
+    "labels shifted": (*changed(shifted), "TOK001"),
+    "ids changed": (*changed(ids_changed), "TOK001"),
+    "half the loss": (LOSS, half, "MSK007"),
+    "micro-batches averaged": (LOSS, each_its_own_mean, "MSK007"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_is_planted_is_proven_in_the_first_update_and_named_first(trainer, monkeypatch, name):
+    target, wrap, code = PLANTED[name]
+    owner, method = target.rsplit(".", 1)
+    owner = pkgutil.resolve_name(owner)
+    monkeypatch.setattr(owner, method, wrap(getattr(owner, method)))
+    made = trainer(max_steps=1, gradient_accumulation_steps=2)
+    found = audit(made)
+    made.train()
+    assert results(found)[code] is Verdict.PROVEN
+    assert found.diagnosis.findings[code][0].step == 0
+    assert ranked(each[0] for each in found.diagnosis.findings.values())[0].code == code
+
+
+def test_auditing_changes_nothing(trainer):
+    def weights(audited):
+        torch.manual_seed(0)
+        made = trainer()
+        if audited:
+            audit(made)
+        made.train()
+        return {name: weight.detach().clone() for name, weight in made.model.named_parameters()}
+
+    plain, watched = weights(False), weights(True)
+    assert all(torch.equal(plain[name], watched[name]) for name in plain)
+
+
+def test_what_was_kept_is_judged_again_as_it_was(trainer, monkeypatch, tmp_path):
+    target, wrap, code = PLANTED["loss on prompts"]
+    owner, method = target.rsplit(".", 1)
+    owner = pkgutil.resolve_name(owner)
+    monkeypatch.setattr(owner, method, wrap(getattr(owner, method)))
+    made, folder = trainer(), tmp_path / "kept"
+    found = audit(made, out=folder)
+    made.train()
+    again = post_mortem(folder)
+    assert facts(again) == facts(found.diagnosis)
+    assert again.findings[code][0].excerpt
+    with pytest.raises(RecordError, match="folder of its own"):
+        audit(trainer(), out=folder)

@@ -12,8 +12,12 @@ from truing.checks import Report
 from truing.checks import check as check_scene
 from truing.config import Recipe, load_recipe, resolve
 from truing.display import Display
+from truing.doctor.bisect import Trial
+from truing.doctor.bisect import bisect as find_guilty
+from truing.doctor.evidence import Step
 from truing.doctor.examine import Diagnosis
-from truing.doctor.postmortem import post_mortem
+from truing.doctor.kept import is_kept
+from truing.doctor.postmortem import choose, post_mortem
 from truing.doctor.rules import RULES
 from truing.envs import env_keys, make_env
 from truing.envs.base import Env
@@ -27,6 +31,7 @@ from truing.rollout.collect import Scene
 from truing.training.evaluate import Evaluation
 from truing.training.preflight import chance, short
 from truing.training.recording import check_judged
+from truing.training.replay import replay
 from truing.training.restore import restore_weights
 from truing.training.result import Result
 from truing.training.run import run
@@ -100,6 +105,33 @@ def preflight(
         run(short(recipe), env, Path(folder) / "run", watch=watch)
         statistics = [rule.code for rule in RULES.values() if rule.kind == "S"]
         return post_mortem(Path(folder) / "run", ignore=statistics)
+
+
+def bisect(
+    run: str | Path,
+    *,
+    stage: str | None = None,
+    step: int | None = None,
+    rewards: Sequence[RewardFn] | Rewards | None = None,
+    tools: Sequence[Tool] | None = None,
+    env: Env | None = None,
+) -> tuple[Step, list[Trial]]:
+    """Swap each part of one recorded update for a second implementation; the first that differs is guilty.
+
+    Args:
+        run: a run directory, or what an audit of another trainer kept.
+        stage: of the update; by default the first in which something is proven, else the last.
+        step: the update, from 0.
+        rewards: what the run was trained with, where that came from Python.
+        tools: the same.
+        env: the same.
+    """
+    run = Path(run)
+    chosen = choose(run, stage, step)
+    if is_kept(run):
+        return chosen, find_guilty(chosen, {})
+    recipe, env = _scenery(resolve(RunReader(run).run()["recipe"]), rewards, tools, env)
+    return chosen, find_guilty(chosen, replay(run, recipe, env, chosen.stage, chosen.step).swaps())
 
 
 def evaluate(

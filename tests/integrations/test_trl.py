@@ -7,14 +7,12 @@ import torch
 
 from truing.doctor.postmortem import post_mortem
 from truing.doctor.report import facts
-from truing.doctor.verdict import Verdict
+from truing.doctor.verdict import STRONG, Verdict
 from truing.errors import ProvenError, RecipeError
 from truing.integrations.trl import audit
 
 trl = pytest.importorskip("trl")
 datasets = pytest.importorskip("datasets")
-
-STRONG = (Verdict.PROVEN, Verdict.EVIDENCE)
 
 
 def chance(completions, **_):

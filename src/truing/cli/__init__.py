@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from truing.cli.bench import app as bench
+from truing.cli.bisect import bisect_run, compare_runs
 from truing.cli.check import check_target
 from truing.cli.eval import evaluate_target
 from truing.cli.export import export
@@ -45,6 +46,8 @@ app.command()(rules)
 app.command()(explain)
 app.command()(faults)
 app.command("why")(explain_run)
+app.command("bisect")(bisect_run)
+app.command("compare")(compare_runs)
 app.command()(export)
 app.add_typer(models, name="models")
 app.add_typer(bench, name="bench")

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from truing.doctor.evidence import Step
-from truing.doctor.examine import Diagnosis, chosen
+from truing.doctor.examine import Diagnosis, chosen, examine
 from truing.doctor.kept import is_kept, kept
 from truing.doctor.ours import recorded
 from truing.doctor.report import with_excerpt
 from truing.doctor.texts import Decode, run_texts
+from truing.doctor.verdict import STRONG
 from truing.errors import RecordError
 from truing.record import RunReader
 
@@ -23,7 +24,7 @@ def post_mortem(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = (
     """
     ours = not is_kept(run)
     diagnosis, steps = Diagnosis(chosen(select, ignore), _suppressed(run) if ours else {}), 0
-    for step, decode in _with_texts(run) if ours else kept(run):
+    for step, decode in updates(run):
         steps += 1
         before = {code: len(found) for code, found in diagnosis.findings.items()}
         diagnosis.add(step)
@@ -35,10 +36,29 @@ def post_mortem(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = (
     return diagnosis
 
 
-def _with_texts(run: Path) -> Iterator[tuple[Step, Decode]]:
-    """Each update of our own, and what its ids read as: the tokenizer is loaded where somebody asks."""
-    for step in recorded(run):
-        yield step, lambda ids: run_texts(run)(ids)
+def updates(run: Path) -> Iterator[tuple[Step, Decode]]:
+    """Each update, and what its ids read as; a tokenizer is loaded where somebody asks."""
+    if is_kept(run):
+        yield from kept(run)
+    else:
+        for step in recorded(run):
+            yield step, lambda ids: run_texts(run)(ids)
+
+
+def choose(run: Path, stage: str | None, step: int | None) -> Step:
+    """An update by stage and number; by default the first in which something is proven, else the last."""
+    rules, last = chosen(), None
+    for found, _ in updates(run):
+        if stage not in (None, found.stage) or step not in (None, found.step):
+            continue
+        last = found
+        strong = any(each.claim.verdict in STRONG for each in examine(found, rules)[0])
+        if step is not None or strong:
+            return found
+    if last is None:
+        asked = " ".join(str(each) for each in (stage, step) if each is not None)
+        raise RecordError(f"{run} holds no such update", got=asked or "no update at all")
+    return last
 
 
 def _suppressed(run: Path) -> dict[str, str]:

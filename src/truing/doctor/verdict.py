@@ -17,7 +17,10 @@ class Verdict(StrEnum):
     CLEAN = "CLEAN"  # looked at, and nothing found
 
 
-FINDINGS = (Verdict.PROVEN, Verdict.EVIDENCE, Verdict.SUSPECT)
+STRONG = (Verdict.PROVEN, Verdict.EVIDENCE)
+"""What no healthy run may get."""
+
+FINDINGS = (*STRONG, Verdict.SUSPECT)
 """What makes `truing check` exit with 1."""
 
 

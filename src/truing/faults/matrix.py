@@ -6,7 +6,7 @@ from multiprocessing import get_context
 
 import torch
 
-from truing.doctor.verdict import Verdict
+from truing.doctor.verdict import STRONG
 from truing.errors import RecipeError
 from truing.faults.healthy import healthy
 from truing.faults.planted import FAULTS
@@ -30,9 +30,6 @@ QUICK = (
     "nucleus-0",
 )
 """A sample, seconds long."""
-
-STRONG = (Verdict.PROVEN, Verdict.EVIDENCE)
-"""What no healthy run may get."""
 
 
 def named(names: Sequence[str]) -> list[str]:

@@ -1,10 +1,9 @@
 """The policy of a finished or running run, rebuilt from its recipe and a checkpoint."""
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -14,6 +13,7 @@ from truing.errors import RecordError
 from truing.models.load import LoadedModel, load
 from truing.models.lora import add_lora, trainable_parameters
 from truing.record import RunReader
+from truing.record.compare import flat
 from truing.rng import seed_of
 from truing.training import checkpoint
 
@@ -81,7 +81,7 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
 
 def check_same_recipe(recipe: Recipe, recorded: str) -> None:
     """Raise unless a run is resumed with the recipe it was started with."""
-    given, before = (dict(_flat(tomllib.loads(text))) for text in (to_toml(recipe), recorded))
+    given, before = (flat(tomllib.loads(text)) for text in (to_toml(recipe), recorded))
     for key in sorted(given.keys() | before.keys()):
         if key.startswith("doctor."):  # who watches decides nothing of what is trained
             continue
@@ -92,12 +92,3 @@ def check_same_recipe(recipe: Recipe, recorded: str) -> None:
                 expected=before.get(key),
                 remedy="resume with the recipe.toml of the run directory, or start anew in another --out",
             )
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys and their values."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

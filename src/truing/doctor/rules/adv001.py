@@ -21,8 +21,6 @@ References: https://arxiv.org/abs/2402.03300, https://arxiv.org/abs/2503.20783,
 https://arxiv.org/abs/2402.14740
 """
 
-import math
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -30,7 +28,7 @@ import torch
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
-from truing.doctor.oracle.credit import group_advantage
+from truing.doctor.oracle.advantages import of_groups
 from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
@@ -50,22 +48,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Recompute, and compare every token under the policy loss."""
-    groups: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in step.rows:
-        if row.kept and not math.isnan(row.reward):
-            groups[row.group_id][row.rollout_id] = row.reward
-    everybody = [reward for group in groups.values() for reward in group.values()]
-    assert step.setup.advantage is not None
-    # ours leave failed attempts out of their group; another trainer's update may hold a part of one
-    least = 2 if step.setup.trainer == "truing" else step.setup.group_size or 2
-    how, eps = step.setup.advantage, step.setup.advantage_eps or 0.0
-    expected = [
-        group_advantage(row.reward, list(groups[row.group_id].values()), everybody, how, eps)
-        if row.rollout_id in groups[row.group_id] and len(groups[row.group_id]) > max(1, least - 1)
-        else math.nan
-        for row in step.rows
-    ]
-    expected_N = torch.tensor(expected, dtype=torch.float64)[step.row]
+    expected_N = of_groups(step)
     got_N = step.tokens["advantage"].double()
     looked_at_N = step.tokens["policy_mask"] & ~expected_N.isnan()
     differs_N = looked_at_N & ~((got_N - expected_N).abs() <= ROUNDING)

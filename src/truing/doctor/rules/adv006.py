@@ -27,35 +27,21 @@ https://arxiv.org/abs/1707.06347
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Row, Step
+from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, pulled
-from truing.doctor.oracle.credit import deviation, gae, mean
+from truing.doctor.oracle.advantages import Chain, chains_of, of_chains
 from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Origin
 
 ROUNDING = 1e-3
 """Of the largest number: float32 leaves 1e-6."""
-
-EPS = 1e-4
-"""What is added to the deviation where that is not declared, reward units."""
-
-
-class Chain(NamedTuple):
-    """The tokens that the policy chose in a rollout, and what it earned."""
-
-    tokens: list[int]  # places among all N
-    values: list[float]
-    reward: float
-    after: float  # what the critic said of the state after a cut end; NaN where there is none
 
 
 class Measured(NamedTuple):
@@ -72,13 +58,13 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """The variant that fits best, of those that are legal; where none fits, the mistake that does."""
-    chains = _chains(step)
+    chains = chains_of(step)
     cut = sum(not math.isnan(chain.after) for chain in chains)
     whitenings = [step.setup.whiten] if step.setup.whiten is not None else [True, False]
     tried = []
     for bootstrapped in [True, False] if cut else [False]:
         for whiten in whitenings:
-            expected = _expected(step, chains, bootstrapped=bootstrapped, whiten=whiten)
+            expected = of_chains(step, chains, bootstrapped=bootstrapped, whiten=whiten)
             tried.append((bootstrapped, whiten, expected, *_differing(step, expected)))
             if not (tried[-1][3] or tried[-1][4]):
                 break
@@ -96,57 +82,6 @@ def measure(step: Step) -> Measured:
         bootstrapped,
         _reading(step, chains, bootstrapped, whiten) if wrong else "",
     )
-
-
-def _chains(step: Step) -> list[Chain]:
-    """One for each rollout that is trained on and has a reward."""
-    origin_N = step.tokens.get("origin")
-    chosen_N = step.tokens["policy_mask"] if origin_N is None else origin_N == Origin.SAMPLED
-    parts: dict[str, list[tuple[int, Row, slice]]] = defaultdict(list)
-    for index, row, part in step.slices():
-        if row.kept and not math.isnan(row.reward):
-            number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else ""
-            parts[row.rollout_id].append((int(number) if number.isdigit() else index, row, part))
-    chains = []
-    for rows in parts.values():
-        rows.sort(key=lambda each: each[0])
-        tokens = [t for _, _, part in rows for t in (chosen_N[part].nonzero()[:, 0] + part.start).tolist()]
-        if tokens:
-            last = rows[-1][1]
-            after = last.bootstrap_value if last.truncated else math.nan
-            chains.append(Chain(tokens, step.tokens["value"][tokens].tolist(), last.reward, after))
-    return chains
-
-
-def _expected(
-    step: Step,
-    chains: Sequence[Chain],
-    *,
-    bootstrapped: bool,
-    whiten: bool,
-    gamma: float | None = None,
-    lam: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Returns and advantages, both [N] float64 and NaN where there are none."""
-    gamma, lam = step.setup.gamma if gamma is None else gamma, step.setup.lam if lam is None else lam
-    assert gamma is not None
-    assert lam is not None
-    returns, advantages = [math.nan] * len(step.row), [math.nan] * len(step.row)
-    for chain in chains:
-        last_value = chain.after if bootstrapped and not math.isnan(chain.after) else 0.0
-        rewards = [0.0] * (len(chain.tokens) - 1) + [chain.reward]
-        for token, advantage, value in zip(
-            chain.tokens, *gae(rewards, chain.values, last_value, gamma, lam), strict=True
-        ):
-            advantages[token], returns[token] = advantage, value
-    if whiten:
-        trained = step.tokens["policy_mask"].nonzero()[:, 0].tolist()
-        known = [advantages[t] for t in trained if not math.isnan(advantages[t])]
-        if len(known) > 1:
-            middle, spread = mean(known), deviation(known) + (step.setup.advantage_eps or EPS)
-            equal = min(known) == max(known)
-            advantages = [0.0 if equal and not math.isnan(a) else (a - middle) / spread for a in advantages]
-    return torch.tensor(returns, dtype=torch.float64), torch.tensor(advantages, dtype=torch.float64)
 
 
 def _differing(step: Step, expected: tuple[Tensor, Tensor]) -> tuple[Places, Places]:
@@ -174,11 +109,11 @@ def _reading(step: Step, chains: Sequence[Chain], bootstrapped: bool, whiten: bo
         "advantages are normalised, and it is not declared": {"whiten": True},
     }
     for told, changes in mistakes.items():
-        tried = _expected(step, chains, **{"bootstrapped": bootstrapped, "whiten": whiten} | changes)
+        tried = of_chains(step, chains, **{"bootstrapped": bootstrapped, "whiten": whiten} | changes)
         if not any(_differing(step, tried)):
             return told
     shifted = [chain._replace(values=[*chain.values[1:], chain.values[-1]]) for chain in chains]
-    if not any(_differing(step, _expected(step, shifted, bootstrapped=bootstrapped, whiten=whiten))):
+    if not any(_differing(step, of_chains(step, shifted, bootstrapped=bootstrapped, whiten=whiten))):
         return "each value is read one choice too late"
     return ""
 
@@ -210,7 +145,7 @@ def valued(**changes: float) -> Step:
         ~step.tokens["policy_mask"], torch.nan
     )
     step = but(step, value=value_N)
-    returns_N, advantage_N = _expected(step, _chains(step), bootstrapped=False, whiten=True, **changes)
+    returns_N, advantage_N = of_chains(step, chains_of(step), bootstrapped=False, whiten=True, **changes)
     return pulled(but(step, returns=returns_N.float(), advantage=advantage_N.float()))
 
 
@@ -224,7 +159,7 @@ def with_a_cut() -> Step:
     step = valued()
     last = len(step.rows) - 1
     step = but(step, rows={last: {"truncated": True, "bootstrap_value": 0.4}})
-    returns_N, advantage_N = _expected(step, _chains(step), bootstrapped=True, whiten=True)
+    returns_N, advantage_N = of_chains(step, chains_of(step), bootstrapped=True, whiten=True)
     return pulled(but(step, returns=returns_N.float(), advantage=advantage_N.float()))
 
 

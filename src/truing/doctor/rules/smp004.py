@@ -38,12 +38,13 @@ UNKNOWN = 1.0
 
 
 class Measured(NamedTuple):
-    """How far sampler and trainer are from a plain forward, nats; NaN where there is none."""
+    """How far each is from a plain forward, nats; NaN where there is none."""
 
     tokens: int
     sampler: float
     trainer: float
     alone: float  # the trainer, one row at a time
+    reference: float  # from a plain forward of its own
     null: float | None  # the trainer from itself, or the plain forward
     coarse: bool  # not in float32 on a CPU
     row: int | None  # of the token at which the one that is asked for is farthest off
@@ -67,7 +68,7 @@ def measure(step: Step, of: str = "sampler") -> Measured:
     row = next((index for index, row in enumerate(step.rows) if row.sample_id == sample), None)
     return Measured(
         plain.get("tokens", 0),
-        *(plain.get(name, math.nan) for name in ("sampler", "trainer", "alone")),
+        *(plain.get(name, math.nan) for name in ("sampler", "trainer", "alone", "reference")),
         step.facts.get("null", {}).get("logprob", plain.get("itself")),
         plain.get("device", "cpu") != "cpu",
         row,
@@ -93,7 +94,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 def plain(**nats: float) -> Step:
     """A step with a plain forward, and how far each is from it."""
     known = {"tokens": 16, "rows": 4, "device": "cpu", "trainer": 3e-6, "alone": 3e-6, "sampler": 2e-5} | nats
-    known["where"] = dict.fromkeys(("trainer", "alone", "sampler"), ("s0", 5))
+    known["where"] = dict.fromkeys(("trainer", "alone", "sampler", "reference"), ("s0", 5))
     return but(made(), facts={"plain": known, "null": {"logprob": 4e-5}})
 
 

@@ -1,0 +1,240 @@
+"""Which part of a trainer is guilty: on one stored update, each is swapped for a second implementation.
+
+A part is given what is on record, and what it then should have made takes the place of what it made. The
+first part in the journey of a token whose swap changes anything is the guilty one: those behind it were
+given the same wrong input in both.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from truing.doctor.evidence import Step
+from truing.doctor.examine import examine
+from truing.doctor.made import but
+from truing.doctor.oracle.advantages import chains_of, of_chains, of_groups
+from truing.doctor.oracle.pulls import expected_pull
+from truing.doctor.places import places
+from truing.doctor.rules import RULES
+from truing.doctor.rules.msk002 import declared, left_out
+from truing.doctor.verdict import STRONG
+from truing.types import Origin
+
+Part = Literal[
+    "template",
+    "ids",
+    "draws",
+    "sampler",
+    "reward",
+    "mask",
+    "reference",
+    "critic",
+    "advantage",
+    "forward",
+    "loss",
+    "optimizer",
+    "metrics",
+]
+"""Of a trainer, in the order of a token's journey."""
+
+RULES_OF: Mapping[Part, tuple[str, ...]] = {
+    "template": (),
+    "ids": ("TOK001", "TOK002", "TOK003", "TOK004"),
+    "draws": ("SMP007",),
+    "sampler": ("SMP001", "SMP003", "SMP004", "RAT001", "RAT003", "RAT007"),
+    "reward": ("RWD002",),
+    "mask": ("MSK001", "MSK002", "MSK004", "MSK005", "MSK008"),
+    "reference": ("REF001", "REF002", "REF003", "REF004"),
+    "critic": ("VAL001", "VAL002"),
+    "advantage": ("ADV001", "ADV005", "ADV006", "ADV007", "ADV008"),
+    "forward": ("SMP005", "SMP006"),
+    "loss": ("MSK003", "MSK007", "OPT006"),
+    "optimizer": ("OPT001", "OPT002", "OPT003", "OPT004", "OPT007", "OPT008"),
+    "metrics": ("RAT006",),
+}
+"""What rules say of a part, where its swap changes nothing or cannot be made."""
+
+
+State = Literal["same", "differs", "not swapped"]
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """An update with one part's output by reference."""
+
+    step: Step
+    differs: bool  # from what is on record
+    told: str  # where, and by how much
+
+
+Swap = Callable[[Step], Swapped | str]
+"""A part's reference; a text says why there is none here."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What the swap of one part came to."""
+
+    part: Part
+    state: State
+    told: str
+    gradient: float | None = None  # ‖after − before‖ ÷ ‖before‖ of the pull on all tokens; inf from nothing
+    clears: tuple[str, ...] = ()  # rules that prove nothing any more
+
+
+def bisect(step: Step, handed: Mapping[Part, Swap]) -> list[Trial]:
+    """Swap each part; ``handed`` are those that need a model, a renderer or graders."""
+    swaps = SWAPS | dict(handed)
+    return [_trial(step, part, swaps.get(part)) for part in RULES_OF]
+
+
+def guilty(trials: Sequence[Trial]) -> Trial | None:
+    """The first part whose swap changes anything."""
+    return next((each for each in trials if each.state == "differs"), None)
+
+
+def _trial(step: Step, part: Part, swap: Swap | None) -> Trial:
+    swapped = f"no second implementation of the {part} is at hand" if swap is None else swap(step)
+    by_rules = _by_rules(step, RULES_OF[part])
+    if isinstance(swapped, Swapped) and swapped.differs:
+        after = _downstream(step, swapped.step)
+        clears = tuple(code for code in _strong(step) if code not in _strong(after))
+        return Trial(part, "differs", swapped.told, _change(step, after), clears)
+    if by_rules.state != "not swapped" and (isinstance(swapped, str) or by_rules.state == "differs"):
+        return Trial(part, by_rules.state, by_rules.told)
+    if isinstance(swapped, str):
+        return Trial(part, "not swapped", swapped if swap is not None else by_rules.told or swapped)
+    return Trial(part, "same", swapped.told)
+
+
+def _downstream(before: Step, after: Step) -> Step:
+    """The swapped update with the gradient that follows from it; how the loss is wrong stays as it is."""
+    if "pull" not in before.tokens or after.tokens["pull"] is not before.tokens["pull"]:
+        return after
+    if len(after.row) != len(before.row) or before.missing(RULES["MSK003"].needs):
+        return after
+    follows_N = expected_pull(after) - expected_pull(before)
+    return but(after, pull=before.tokens["pull"].double().nan_to_num() + follows_N)
+
+
+def _change(before: Step, after: Step) -> float | None:
+    was_N, is_N = before.tokens.get("pull"), after.tokens.get("pull")
+    if was_N is None or is_N is None or len(was_N) != len(is_N):
+        return None
+    was_N, is_N = was_N.double().nan_to_num(), is_N.double().nan_to_num()
+    moved, length = float((is_N - was_N).norm()), float(was_N.norm())
+    return moved / length if length else math.inf if moved else 0.0
+
+
+def _strong(step: Step) -> list[str]:
+    """Codes of all that is proven of an update, or as good as."""
+    found, _ = examine(step, RULES.values())
+    return list(dict.fromkeys(each.code for each in found if each.claim.verdict in STRONG))
+
+
+class _Verdict(NamedTuple):
+    """What the rules of a part say."""
+
+    state: State
+    told: str
+
+
+def _by_rules(step: Step, codes: Sequence[str]) -> _Verdict:
+    rules = [RULES[code] for code in codes if RULES[code].when(step)]
+    able = [rule for rule in rules if not step.missing(rule.needs)]
+    if not able:
+        lacking = dict.fromkeys(need for rule in rules for need in step.missing(rule.needs))
+        return _Verdict("not swapped", f"needs {'; '.join(lacking)}" if lacking else "")
+    claims = [(rule.code, claim) for rule in able for claim in rule.judge(rule.measure(step))]
+    strong = [f"{code}: {claim.what}" for code, claim in claims if claim.verdict in STRONG]
+    if strong:
+        return _Verdict("differs", strong[0])
+    return _Verdict("same", f"clean by {', '.join(rule.code for rule in able)}")
+
+
+def swap_mask(step: Step) -> Swapped | str:
+    """Masks by origin, declared policy, and what is declared to be left out."""
+    if step.missing(("origin", "policy_mask", "supervised_mask", "setup.mask")):
+        return "needs where each token came from"
+    if step.setup.mask == "no_structure" and "structure" not in step.tokens:
+        return "needs which tokens are scaffolding of a call"
+    origin_N = step.tokens["origin"]
+    updated = torch.tensor([row.inner_step >= 0 for row in step.rows], dtype=torch.bool)[step.row]
+    wanted = {
+        "policy_mask": declared(step) & ~left_out(step) & updated,
+        "supervised_mask": (origin_N == Origin.DEMO) & updated,
+    }
+    wrong_N = torch.zeros_like(updated)
+    for name, wanted_N in wanted.items():
+        wrong_N |= wanted_N != (step.tokens[name] & updated)
+    looked_at = int((step.tokens["policy_mask"] | step.tokens["supervised_mask"]).sum())
+    after = but(step, **wanted)
+    advantage_N = _advantages(after)
+    if advantage_N is not None and "advantage" in step.tokens:
+        got_N = step.tokens["advantage"].double()
+        after = but(after, advantage=torch.where(got_N.isnan(), advantage_N, got_N))
+    where = places(step, wrong_N, looked_at)
+    return Swapped(after, bool(where), str(where) if where else f"{looked_at} tokens under a loss")
+
+
+def swap_advantage(step: Step) -> Swapped | str:
+    """Advantages by the declared formula, where the policy loss reads."""
+    if "advantage" not in step.tokens:
+        return "there are no advantages in this stage"
+    expected_N = _advantages(step)
+    if expected_N is None:
+        return "its formula is not declared, or needs what is not on record"
+    got_N = step.tokens["advantage"].double()
+    known_N = step.tokens["policy_mask"] & ~expected_N.isnan()
+    scale = float(expected_N[known_N].abs().max()) if known_N.any() else 0.0
+    apart_N = (got_N - expected_N).abs()
+    wrong_N = known_N & ~(apart_N <= ROUNDING * max(scale, ROUNDING))
+    worst = float(apart_N[known_N].nan_to_num(0.0).max()) if known_N.any() else 0.0
+    after = but(step, advantage=torch.where(known_N, expected_N, got_N))
+    where = places(step, wrong_N)
+    told = str(where) if where else f"{int(known_N.sum())} tokens"
+    return Swapped(after, bool(where), f"{told}, at most {worst:.2g} apart")
+
+
+def _advantages(step: Step) -> Tensor | None:
+    """Advantages per token once more: [N] float64; None where they cannot be computed."""
+    if step.setup.advantage == "gae":
+        needs = ("value", "policy_mask", "setup.gamma", "setup.lam", "setup.whiten")
+        whiten = step.setup.whiten is True
+        missing = [need for need in needs if not step.has(need)]
+        return None if missing else of_chains(step, chains_of(step), bootstrapped=True, whiten=whiten)[1]
+    if step.setup.advantage in ("group", "batch", "none", "loo") and step.has("row.group_id"):
+        return of_groups(step)
+    return None
+
+
+def swap_loss(step: Step) -> Swapped | str:
+    """The gradient by the closed form of the declared loss."""
+    rule = RULES["MSK007"] if RULES["MSK007"].when(step) else RULES["MSK003"]
+    if not rule.when(step) or step.missing(rule.needs):
+        return "it has no closed form here, or the gradient is not on record"
+    found = rule.measure(step)
+    told = "; ".join(claim.what for claim in rule.judge(found))
+    after = but(step, pull=expected_pull(step))
+    return Swapped(after, bool(told), told or f"{found.other.looked_at} tokens")
+
+
+ROUNDING = 1e-3
+"""Of the largest advantage: float32 leaves 1e-6."""
+
+SWAPS: Mapping[Part, Swap] = {"mask": swap_mask, "advantage": swap_advantage, "loss": swap_loss}
+"""What needs nothing but the record."""
+
+
+def lines(trials: Sequence[Trial]) -> Iterator[tuple[str, str]]:
+    """Every line with its style."""
+    styles = {"same": "green", "differs": "bold red", "not swapped": "dim"}
+    for each in trials:
+        gradient = "" if not each.gradient else f"; the gradient changes by {each.gradient:.1%}"
+        gradient = "; there was no gradient before" if each.gradient == math.inf else gradient
+        clears = f"; clears {', '.join(each.clears)}" if each.clears else ""
+        yield f"{each.part:<10} {each.state:<12} {each.told}{gradient}{clears}", styles[each.state]

@@ -1,0 +1,176 @@
+"""Where two runs part: what was declared otherwise, and the first update, row and token that differ."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truing.record.reader import RunReader
+from truing.record.rows import TRAINER_NUMBERS, SampleRow, StepRow
+from truing.types import MASKS
+
+STREAMS = (
+    "token_ids",
+    "origin",
+    "sampler_logprob",
+    *MASKS,
+    "old_logprob",
+    "ref_logprob",
+    "value",
+    "advantage",
+    "returns",
+    *TRAINER_NUMBERS,
+)
+"""In the order of a token's journey: the first that differs is nearest to the cause."""
+
+FACTS = ("model.digest", "trainable_digest", "judged.tasks_hash", "versions", "machine")
+"""What run.json says of a run beside its recipe."""
+
+
+@dataclass(frozen=True)
+class Delta:
+    """A key, and what each run says."""
+
+    key: str
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The first difference of two updates that should be one."""
+
+    stage: str
+    step: int
+    what: str  # a stream, or what rows or facts differ in
+    first: Any
+    second: Any
+    sample_id: str = ""
+    token: int | None = None
+    tokens: int = 0  # of that stream and row that differ
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that differs."""
+
+    recipe: tuple[Delta, ...]
+    facts: tuple[Delta, ...]
+    same_updates: int  # before the first that differs
+    parting: Parting | None
+
+    @property
+    def parted(self) -> bool:
+        """Whether anything but the machine differs."""
+        return bool(self.recipe or self.parting)
+
+
+def compare(run: Path, other: Path) -> Comparison:
+    """Compare two run directories: recipes, facts, then update by update, bit for bit."""
+    readers = RunReader(run), RunReader(other)
+    told = [reader.run() for reader in readers]
+    recipes = [flat(each.pop("recipe")) for each in told]
+    facts = [{key: x for key, x in flat(each).items() if key.startswith(FACTS)} for each in told]
+    same, parting = _first_parting(*readers)
+    return Comparison(_deltas(*recipes), _deltas(*facts), same, parting)
+
+
+def _first_parting(first: RunReader, second: RunReader) -> tuple[int, Parting | None]:
+    """How many updates are the same, and where the next one differs."""
+    steps = first.steps(), second.steps()
+    for done, pair in enumerate(zip(*steps, strict=False)):
+        places = [(row.stage, row.step) for row in pair]
+        if places[0] != places[1]:
+            return done, Parting(*places[0], "order of updates", *(f"{a} {b + 1}" for a, b in places))
+        rows = [reader.samples(*places[0]) for reader in (first, second)]
+        if found := _parting(*pair, *rows):
+            return done, found
+    shorter = min(map(len, steps))
+    if len(steps[0]) != len(steps[1]):
+        longer = max(steps, key=len)[shorter]
+        return shorter, Parting(longer.stage, longer.step, "number of updates", *map(len, steps))
+    return shorter, None
+
+
+def _parting(
+    first: StepRow, second: StepRow, rows: Sequence[SampleRow], others: Sequence[SampleRow]
+) -> Parting | None:
+    """The first stream, in the order of a token's journey, at which two updates differ; then their facts."""
+    where = first.stage, first.step
+    ids = [row.sample.sample_id for row in rows], [row.sample.sample_id for row in others]
+    if ids[0] != ids[1]:
+        at = next((i for i, pair in enumerate(zip(*ids, strict=False)) if pair[0] != pair[1]), None)
+        told = ids if at is None else (ids[0][at], ids[1][at])
+        return Parting(*where, "rows", *(len(each) if at is None else each for each in told))
+    for name in STREAMS:
+        for row, twin in zip(rows, others, strict=True):
+            if found := _token(where, name, row, twin):
+                return found
+    for row, twin in zip(rows, others, strict=True):
+        if not _equal(row.sample.reward, twin.sample.reward):
+            return Parting(*where, "reward", row.sample.reward, twin.sample.reward, row.sample.sample_id)
+    weights = [each.facts.get("weights", {}).get("after") for each in (first, second)]
+    if weights[0] != weights[1]:
+        return Parting(*where, "weights after the update", *weights)
+    return None
+
+
+def _token(where: tuple[str, int], name: str, row: SampleRow, twin: SampleRow) -> Parting | None:
+    """The first token of a row at which a stream differs."""
+    first, second = (_stream(each, name) for each in (row, twin))
+    shared = min(len(first), len(second))
+    equal_T = (first[:shared] == second[:shared]) | (_unknown(first[:shared]) & _unknown(second[:shared]))
+    if equal_T.all() and len(first) == len(second):
+        return None
+    apart = (~equal_T).nonzero()[:, 0].tolist()
+    at = apart[0] if apart else shared
+    values = [each[at].item() if at < len(each) else None for each in (first, second)]
+    count = len(apart) + abs(len(first) - len(second))
+    return Parting(*where, name, *values, row.sample.sample_id, at, count)
+
+
+def _stream(row: SampleRow, name: str) -> Tensor:
+    return getattr(row if name in TRAINER_NUMBERS else row.sample, name)
+
+
+def _unknown(stream: Tensor) -> Tensor:
+    return stream.isnan() if stream.is_floating_point() else torch.zeros_like(stream, dtype=torch.bool)
+
+
+def _equal(a: float, b: float) -> bool:
+    return a == b or (math.isnan(a) and math.isnan(b))
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys and their values."""
+    found: dict[str, Any] = {}
+    for key, value in table.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
+def _deltas(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Delta, ...]:
+    keys = dict.fromkeys((*first, *second))
+    return tuple(
+        Delta(key, first.get(key), second.get(key)) for key in keys if first.get(key) != second.get(key)
+    )
+
+
+def lines(found: Comparison) -> Iterator[tuple[str, str]]:
+    """Every line with its style."""
+    for name, deltas in (("recipe", found.recipe), ("run", found.facts)):
+        for each in deltas:
+            yield f"{name:<7} {each.key}: {each.first!r} | {each.second!r}", "yellow"
+    if found.parting is None:
+        yield f"all {found.same_updates} updates are the same, token by token", "green"
+        return
+    each = found.parting
+    yield f"the first {found.same_updates} updates are the same, token by token", "green"
+    place = f" of sample {each.sample_id}" if each.sample_id else ""
+    token = f" at token {each.token} ({each.tokens} tokens of that row)" if each.token is not None else ""
+    yield f"update {each.step + 1} of {each.stage} parts: {each.what}{place}{token}", "bold red"
+    yield f"  {each.first!r} | {each.second!r}", ""

@@ -49,7 +49,7 @@ RULES_OF: Mapping[Part, tuple[str, ...]] = {
     "reward": ("RWD002",),
     "mask": ("MSK001", "MSK002", "MSK004", "MSK005", "MSK008"),
     "reference": ("REF001", "REF002", "REF003", "REF004"),
-    "critic": ("VAL001", "VAL002"),
+    "critic": ("VAL001", "VAL002", "VAL003"),
     "advantage": ("ADV001", "ADV005", "ADV006", "ADV007", "ADV008"),
     "forward": ("SMP005", "SMP006"),
     "loss": ("MSK003", "MSK007", "OPT006"),

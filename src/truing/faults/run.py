@@ -11,7 +11,7 @@ from truing.api import train
 from truing.doctor.examine import Diagnosis, ranked
 from truing.doctor.postmortem import post_mortem
 from truing.doctor.verdict import FINDINGS, Finding
-from truing.errors import TruingError
+from truing.errors import RecipeError, TruingError
 from truing.faults.fault import Fault
 
 BASE: Mapping[str, Any] = {
@@ -103,6 +103,8 @@ def outcome(fault: Fault) -> Outcome:
                     out=run,
                     watch=lambda kind, facts: None,
                 )
+        except RecipeError:  # of the fault's own: nothing was refused, nothing was run
+            raise
         except TruingError as refused:
             error = f"{type(refused).__name__}: {refused.what}"
         diagnosis = post_mortem(run) if (run / "steps.jsonl").exists() and not error else Diagnosis(())

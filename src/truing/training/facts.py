@@ -8,11 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.algos import Setting
 from truing.clock import phase
+from truing.config.stages import PpoConfig
+from truing.doctor.oracle.pulls import expected_value_pull
 from truing.models.digest import quick_sum
 from truing.rewards import Rewards, grade
 from truing.rewards.judge import Judge
 from truing.training.learner import Learner
+from truing.training.step import Trace
 from truing.types import Rollout
 
 MOST = 8_000_000
@@ -53,6 +57,29 @@ def regraded(rollouts: Mapping[str, Rollout], rewards: Rewards) -> list[dict[str
         {"sample_id": each.rollout_id, "stored": each.reward, "again": grade(each, rewards).reward}
         for each in earned
     ]
+
+
+def value_facts(trace: Trace, setting: Setting) -> dict[str, Any]:
+    """The gradient of a minibatch's loss by each value of the critic, beside its closed form."""
+    stage, samples = setting.stage, trace.samples
+    assert isinstance(stage, PpoConfig)  # who else has a critic
+    nothing = {sample.sample_id: torch.zeros(len(sample)) for sample in samples}
+    got_N = torch.cat([(nothing | trace.value_pull)[sample.sample_id] for sample in samples]).double()
+    value_N, returns_N, mask_N = (
+        torch.cat([getattr(sample, name) for sample in samples])
+        for name in ("value", "returns", "value_mask")
+    )
+    expected_N = expected_value_pull(value_N, returns_N, mask_N, stage.value_coef)
+    worst = int((got_N - expected_N).abs().argmax())
+    owner = [(sample.sample_id, t) for sample in samples for t in range(len(sample))][worst]
+    pulled_N = expected_N.abs() > 0.5 * expected_N.abs().max()  # by their size a factor is read best
+    return {
+        "tokens": int(mask_N.sum()),
+        "scale": float(expected_N.abs().max()),
+        "largest": float((got_N - expected_N).abs().max()),
+        "factor": float((got_N[pulled_N] / expected_N[pulled_N]).median()) if pulled_N.any() else 1.0,
+        "where": owner,
+    }
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from truing.record.files import write_atomically
 from truing.training import checkpoint
 from truing.training.control import Control
 from truing.training.evaluate import Evaluation
-from truing.training.facts import update_facts
+from truing.training.facts import update_facts, value_facts
 from truing.training.guard import REPORT, good_after, report, trouble
 from truing.training.learner import Learner, open_learner
 from truing.training.looks import Looks
@@ -194,6 +194,8 @@ class Loop:
             with update_facts(learner, turn) as found:
                 look = self.looks.look(self.session, stage, turn, drawn, found)
                 traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), look)
+                if traces[0].value_pull:
+                    found["value"] = value_facts(traces[0], learner.setting)
             with phase("record"):
                 record, label, rows = step_record(stage, step, learner, drawn, traces, self.clock, found)
                 self.writer.write_step(record, rows)

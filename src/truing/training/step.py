@@ -39,6 +39,7 @@ class Trace:
     entropy: dict[str, Tensor] = field(default_factory=dict)
     raw_entropy: dict[str, Tensor] = field(default_factory=dict)
     pull: dict[str, Tensor] = field(default_factory=dict)
+    value_pull: dict[str, Tensor] = field(default_factory=dict)
     loss: dict[str, float] = field(default_factory=dict)
     grad_norms: list[float] = field(default_factory=list)  # of the policy, and of the critic
     held_back: str = ""  # why no update was made
@@ -118,6 +119,8 @@ def backward(
     with phase("forward"):
         scores = score(learner.model, batch, trained(batch), critic=learner.critic, recompute=micro.recompute)
         scores.logprob.retain_grad()
+        if scores.value is not None:
+            scores.value.retain_grad()
         parts = {term.name: term.weight * term.loss(batch, scores, divisor) for term, divisor in divided}
     check_loss(parts, where)
     with phase("backward"):
@@ -213,5 +216,8 @@ def _keep(trace: Trace, samples: Sequence[Sample], scores: Scores, parts: dict[s
             if name == "pull":  # where it must not be, it is to be seen
                 known = known | (values != 0)
             getattr(trace, name)[sample.sample_id] = torch.where(known, values, torch.nan)
+    if scores.value is not None and scores.value.grad is not None:
+        for b, sample in enumerate(samples):
+            trace.value_pull[sample.sample_id] = -scores.value.grad[b, : len(sample)].cpu()
     for name, value in parts.items():
         trace.loss[name] = trace.loss.get(name, 0.0) + value.item()

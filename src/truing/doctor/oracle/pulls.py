@@ -32,6 +32,15 @@ def entropy_weights(step: Step) -> Tensor:
     return weight * _share(step, mask_N, (inner_N == 0) & ~_shown(step))
 
 
+def expected_value_pull(value_N: Tensor, returns_N: Tensor, mask_N: Tensor, coefficient: float) -> Tensor:
+    """−∂L/∂V of L = c · mean ½ (V − R)² over the tokens of a minibatch, before its first update: [N] float64.
+
+    There no value has moved yet, so a clip around the old values bites nowhere.
+    """
+    error_N = torch.where(mask_N, value_N - returns_N, 0.0).double()
+    return -coefficient * error_N / mask_N.sum().clamp(min=1)
+
+
 def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
     """The pull on the tokens of one minibatch; elsewhere it means nothing."""
     demonstrated_N, shown_N = _stream(step, "supervised_mask").bool() & here_N, _shown(step)

@@ -1,0 +1,20 @@
+"""The critic's squared error is not halved, and its weight was meant for half of it."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _doubled(real):
+    return lambda *args: 2 * real(*args)
+
+
+FAULT = Fault(
+    name="value-loss-doubled",
+    numbers=(36, 56),
+    what="the critic's loss is twice what is declared",
+    plant=lambda: replaced("truing.algos.terms:value_loss", _doubled),
+    expected=("VAL003",),
+    changes={
+        "stages": ["sft", "ppo"],
+        "ppo": {"steps": 2, "prompts_per_step": 16, "learning_rate": 0.001},
+    },
+)

@@ -16,8 +16,10 @@ from truing.types import StepRecord
 class Live:
     """What is remembered from update to update: numbers and facts of those before, and what was told."""
 
-    def __init__(self, recipe: Recipe, contract: SamplingContract, bos: int | None) -> None:
-        self.contract, self.bos = contract, bos
+    def __init__(
+        self, recipe: Recipe, contract: SamplingContract, bos: int | None, tools: Sequence[str]
+    ) -> None:
+        self.contract, self.bos, self.tools = contract, bos, tools
         chosen(select=tuple(recipe.doctor.suppress))  # a code that is no rule's is refused now
         self.diagnosis = Diagnosis(chosen(), recipe.doctor.suppress)
         self.past: list[Past] = []
@@ -31,7 +33,7 @@ class Live:
         self, record: StepRecord, rows: Sequence[SampleRow], recipe: Recipe
     ) -> tuple[Step, list[Finding]]:
         """Judge an update; what is found for the first time in its stage, the likeliest cause first."""
-        setup = setup_of(recipe, record.stage, self.contract, self.bos)
+        setup = setup_of(recipe, record.stage, self.contract, self.bos, self.tools)
         where = (record.stage, record.step)
         step = step_of(*where, setup, rows, record.metrics, record.facts, tuple(self.past))
         found = self.diagnosis.add(step)

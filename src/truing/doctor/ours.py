@@ -22,7 +22,11 @@ EPS = 1e-4
 
 
 def setup_of(
-    recipe: Recipe, stage: str, contract: SamplingContract | None = None, bos: int | None = None
+    recipe: Recipe,
+    stage: str,
+    contract: SamplingContract | None = None,
+    bos: int | None = None,
+    tools: Sequence[str] | None = None,
 ) -> Setup:
     """What a recipe declares of a stage.
 
@@ -31,6 +35,7 @@ def setup_of(
         stage: one of its stages.
         contract: the sampling contract; None is not known.
         bos: the id that begins a sequence; None where sequences begin with none.
+        tools: names that the world knows; None is not known.
     """
     cfg, adapter = recipe.stage(stage), recipe.lora
     common = {
@@ -46,6 +51,7 @@ def setup_of(
         "stop_ids": None if contract is None else contract.stop_ids,
         "bos_id": -1 if bos is None else bos,
         "lora": bool(adapter),
+        "tools": None if tools is None else tuple(tools),
         "max_new_tokens": recipe.sampling.max_new_tokens,
         "inner_steps": 1,
     }
@@ -125,7 +131,9 @@ def recorded(run: Path) -> Iterator[Step]:
         # a guard goes back to a step, and makes it and those after it under the settings of that rollback
         of_stage = [each["to"] for each in rollbacks if each["stage"] == row.stage]
         undone = max((n for n, to in enumerate(of_stage, 1) if to <= row.step), default=0)
-        setup = setup_of(safer(recipe, row.stage, undone), row.stage, contract, facts["bos_id"])
+        setup = setup_of(
+            safer(recipe, row.stage, undone), row.stage, contract, facts["bos_id"], facts["tools"]
+        )
         rows = reader.samples(row.stage, row.step)
         yield step_of(row.stage, row.step, setup, rows, row.metrics, row.facts, tuple(past))
         past.append(Past(row.stage, row.step, row.metrics, row.facts))

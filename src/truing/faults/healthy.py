@@ -19,6 +19,23 @@ PPO = {
     "ppo": {"steps": 4, "prompts_per_step": 16, "learning_rate": 1e-3, "inner_epochs": 2, "minibatches": 2},
 }
 LORA = {"lora": {"rank": 4}}
+TOOLS: Mapping[str, Any] = {
+    "env": {"name": "workspace", "kinds": ["tiny-file"], "system": "", "train": 24, "eval": 8},
+    "chat.tool_prompt": "brief",
+    "episode.max_turns": 3,
+    "sampling.max_new_tokens": 64,
+    "sft.steps": 8,
+    "grpo.steps": 2,
+    "grpo.prompts_per_step": 2,
+    "grpo.group_size": 4,
+}
+CALLS: Mapping[str, Any] = {
+    **TOOLS,
+    "sampling.max_new_tokens": 110,
+    "episode.grammar": "calls",
+    "episode.forced_prefix": "<tool_call>",
+    "episode.force_rate": 1.0,
+}
 CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "on-policy": ("ratios are 1, the loss is 0, no KL: all as it must be", {}),
     "low-entropy": ("a policy that is nearly certain", {"sft.steps": 120, "sft.learning_rate": 1e-2}),
@@ -111,16 +128,12 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     },
     "tools": (
         "several turns with tools: a stop ends each turn",
-        {
-            "env": {"name": "workspace", "kinds": ["tiny-file"], "system": "", "train": 24, "eval": 8},
-            "chat.tool_prompt": "brief",
-            "episode.max_turns": 3,
-            "sampling.max_new_tokens": 64,
-            "sft.steps": 8,
-            "grpo.steps": 2,
-            "grpo.prompts_per_step": 2,
-            "grpo.group_size": 4,
-        },
+        TOOLS,
+    ),
+    "calls-by-grammar": ("calls held to a grammar, begun for the policy: tokens that were forced", CALLS),
+    "scaffolding-left-out": (
+        "what calls are made of is not trained",
+        {**CALLS, "episode.mask": "no_structure"},
     ),
 }
 """What each resembles, and its changes to the recipe; ``reward = "own"`` is the environment's, not chance."""

@@ -24,7 +24,7 @@ from truing.training.facts import update_facts, value_facts
 from truing.training.guard import REPORT, good_after, report, trouble
 from truing.training.learner import Learner, open_learner
 from truing.training.looks import Looks
-from truing.training.recording import step_record
+from truing.training.recording import step_record, tool_names
 from truing.training.result import Result, evaluations_of, midway
 from truing.training.room import Room
 from truing.training.session import Session
@@ -49,7 +49,8 @@ class Loop:
         on_cuda = causal_model(session.policy).device.type == "cuda"
         self.clock = Clock(torch.cuda.synchronize) if on_cuda else Clock()
         self.control = Control.start(self.declared)
-        self.doctor = Live(self.declared, session.contract, session.loaded.tokenizer.bos_token_id)
+        bos = session.loaded.tokenizer.bos_token_id
+        self.doctor = Live(self.declared, session.contract, bos, tool_names(session))
         self.looks = Looks(self.declared.doctor.budget)
         self.rollbacks = 0  # of the stage
         self.history: list[Mapping[str, float]] = []  # metrics of the stage's steps

@@ -47,6 +47,7 @@ def run_facts(session: Session) -> dict[str, Any]:
         },
         "trainable_digest": digest(session.parameters),
         "bos_id": session.loaded.tokenizer.bos_token_id,
+        "tools": tool_names(session),
         "judged": judged(session),
         "versions": {library: version(library) for library in LIBRARIES},
         "machine": {
@@ -55,6 +56,11 @@ def run_facts(session: Session) -> dict[str, Any]:
             "device": causal_model(session.policy).device.type,
         },
     }
+
+
+def tool_names(session: Session) -> list[str]:
+    """The tools that any training task has."""
+    return sorted({tool.name for task in session.train_tasks for tool in task.tools})
 
 
 def judged(session: Session) -> dict[str, Any]:

@@ -1,0 +1,22 @@
+"""The grader gives the same answer another mark each time it is asked."""
+
+from contextlib import nullcontext
+
+import numpy as np
+
+from truing.faults.fault import Fault
+
+
+def moody(rollout, task):
+    """A judge at a temperature."""
+    return float(np.random.default_rng().random())
+
+
+FAULT = Fault(
+    name="grader-inexact",
+    numbers=(46,),
+    what="the same answer earns another reward when it is graded again",
+    plant=nullcontext,
+    expected=("RWD002",),
+    reward=moody,
+)

@@ -1,0 +1,14 @@
+"""The trainer scores over the whole vocabulary what a grammar held to a few tokens."""
+
+from truing.faults.fault import Fault, replaced
+from truing.faults.healthy import CALLS
+from truing.faults.planted.nucleus_not_in_trainer import without_support
+
+FAULT = Fault(
+    name="grammar-not-in-trainer",
+    numbers=(24,),
+    what="the trainer leaves the grammar of calls out",
+    plant=lambda: replaced("truing.models.score:contract_logits", without_support),
+    expected=("SMP005", "RAT002"),
+    changes=CALLS,
+)

@@ -1,0 +1,30 @@
+"""Tokens are masked by their id: whatever looks like the scaffolding of a call, wherever it stands."""
+
+from dataclasses import replace
+
+from truing.faults.fault import Fault, replaced
+from truing.types import Excluded
+
+LOOKS_FORCED = {ord(character) for character in '{}",:0'}
+"""The tiny model reads bytes."""
+
+
+def _wrong(real):
+    def sample(*args, **kwargs):
+        made = real(*args, **kwargs)
+        looks = made.token_ids.new_tensor([int(i) in LOOKS_FORCED for i in made.token_ids]).bool()
+        off = made.policy_mask & looks
+        why = made.excluded.masked_fill(off, Excluded.STRUCTURE)
+        return replace(made, policy_mask=made.policy_mask & ~off, excluded=why)
+
+    return sample
+
+
+FAULT = Fault(
+    name="mask-by-id",
+    numbers=(25,),
+    what="tokens are masked by their id, whoever chose them",
+    plant=lambda: replaced("truing.rollout.flatten:_sample", _wrong),
+    expected=("MSK002",),
+    changes={"sft.steps": 15},
+)

@@ -1,0 +1,23 @@
+"""Scaffolding is to be left out, and each id is compared with a list: nothing is ever left out."""
+
+import torch
+
+from truing.faults.fault import Fault, replaced
+from truing.faults.healthy import CALLS
+
+
+def _wrong(real):
+    def excluded(origin_T, structure_T, forced_T, policy):
+        return real(origin_T, torch.zeros_like(structure_T), forced_T, policy)
+
+    return excluded
+
+
+FAULT = Fault(
+    name="mask-list-versus-id",
+    numbers=(25,),
+    what="an id is compared with a list of ids, and no scaffolding is ever masked",
+    plant=lambda: replaced("truing.rollout.flatten:excluded", _wrong),
+    expected=("MSK002",),
+    changes={**CALLS, "episode.mask": "no_structure"},
+)

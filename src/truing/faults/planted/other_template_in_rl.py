@@ -1,0 +1,23 @@
+"""Supervised fine-tuning and RL render the same messages otherwise."""
+
+from dataclasses import replace
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def begin(chat, task):
+        first, *others = task.messages
+        spaced = {**first, "content": f"{first['content']} "}
+        return real(chat, replace(task, messages=(spaced, *others)))
+
+    return begin
+
+
+FAULT = Fault(
+    name="other-template-in-rl",
+    numbers=(12,),
+    what="prompts of RL are rendered otherwise than those of SFT",
+    plant=lambda: replaced("truing.rollout.collect:begin", _wrong),
+    expected=(),
+)

@@ -1,0 +1,19 @@
+"""The prompt makes the policy call a tool by a name that the world does not know."""
+
+from contextlib import nullcontext
+
+from truing.faults.fault import Fault
+from truing.faults.healthy import TOOLS
+
+FAULT = Fault(
+    name="wrong-tool-name",
+    numbers=(61,),
+    what="a tool is called by another name than the world gave it",
+    plant=nullcontext,
+    expected=("TOL001",),
+    changes={
+        **TOOLS,
+        "episode.forced_prefix": '<tool_call>\n{"name": "findFile", "arguments": {}}\n</tool_call>',
+        "episode.force_rate": 1.0,
+    },
+)

@@ -1,9 +1,9 @@
 """`truing check`: whether a recipe can be trained on, or what is wrong with a run."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -11,9 +11,12 @@ from rich.console import Console
 from truing.config import load_recipe
 from truing.errors import RecipeError
 
+if TYPE_CHECKING:
+    from truing.doctor.examine import Diagnosis
+
 
 def check_target(
-    target: Annotated[Path, typer.Argument(help="A TOML recipe, or a run directory.")],
+    target: Annotated[Path, typer.Argument(help="A TOML recipe, a run directory, or another trainer's log.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in env.train=100")] = None,
     select: Annotated[str, typer.Option(help="Rules or families, such as MSK,RAT001.")] = "",
     ignore: Annotated[str, typer.Option(help="Rules or families to leave out.")] = "",
@@ -28,10 +31,13 @@ def check_target(
     if len(asked) > 1:
         raise RecipeError("a check is printed once", got=" and ".join(f"--{name}" for name in asked))
     form = asked[0] if asked else "text"
-    if target.is_dir():
-        found = _run(target, select.split(",") if select else [], ignore.split(",") if ignore else [], form)
+    rules = select.split(",") if select else [], ignore.split(",") if ignore else []
+    if (target / "run.json").is_file():
+        found = _run(target, *rules, form)
+    elif target.is_dir() or (target.is_file() and target.suffix != ".toml"):
+        found = _foreign(target, *rules, form, overrides or [])
     elif form in ("sarif", "junit"):
-        raise RecipeError(f"--{form} is of a run", got=target, expected="a run directory")
+        raise RecipeError(f"--{form} is of a run", got=target, expected="a run directory, or a log")
     else:
         found = _recipe(target, overrides or [], form, static)
     if found:
@@ -74,20 +80,52 @@ def _told(kind: str, facts: Mapping[str, Any]) -> None:
 
 def _run(run: Path, select: list[str], ignore: list[str], form: str) -> bool:
     """Judge what is on record; whether any rule found anything."""
+    from truing.doctor.postmortem import post_mortem
+
+    return _show(post_mortem(run, select, ignore), run, run / "steps.jsonl", form)
+
+
+def _foreign(target: Path, select: list[str], ignore: list[str], form: str, overrides: list[str]) -> bool:
+    """Judge what another trainer logged; whether any rule found anything."""
+    from truing.doctor.importers.judge import judge
+
+    named = dict(each.partition("=")[::2] for each in overrides)
+    if named.keys() - {"run"}:
+        raise RecipeError("a log takes no settings", got=" ".join(overrides), expected="run=NAME, or nothing")
+    judged = judge(target, select, ignore, named.get("run"))
+    return _show(judged.diagnosis, target, target, form, judged.facts(), list(judged.lines()))
+
+
+def _show(
+    diagnosis: "Diagnosis",
+    run: Path,
+    file: Path,
+    form: str,
+    more: Mapping[str, Any] = {},
+    below: Sequence[tuple[str, str]] = (),
+) -> bool:
+    """Print a diagnosis; whether it has a finding.
+
+    Args:
+        diagnosis: of a run.
+        run: what was judged.
+        file: where its updates are.
+        form: text, json, sarif or junit.
+        more: for JSON.
+        below: lines with their styles, for the text.
+    """
     from truing.doctor.examine import is_finding
     from truing.doctor.formats import junit, sarif
-    from truing.doctor.postmortem import post_mortem
     from truing.doctor.report import facts, lines
 
-    diagnosis = post_mortem(run, select, ignore)
     if form == "json":
-        print(json.dumps({"run": str(run)} | facts(diagnosis), ensure_ascii=False))
+        print(json.dumps({"run": str(run)} | facts(diagnosis) | dict(more), ensure_ascii=False))
     elif form == "sarif":
-        print(json.dumps(sarif(diagnosis, str(run)), ensure_ascii=False))
+        print(json.dumps(sarif(diagnosis, str(file)), ensure_ascii=False))
     elif form == "junit":
         print(junit(diagnosis, str(run)))
     else:
         console = Console(highlight=False)
-        for text, style in lines(diagnosis, str(run)):
+        for text, style in [*lines(diagnosis, str(run)), *below]:
             console.print(text, style=style or None, markup=False, soft_wrap=True)
     return any(is_finding(result) for result in diagnosis.results())

@@ -148,7 +148,9 @@ class Step:
             yield index, row, slice(start, start + length)
 
     def has(self, need: str) -> bool:
-        """Whether an input is there: a stream, `setup.…`, `facts.…`, `numbers.…` or `row.…`."""
+        """Whether an input is there: a stream, `setup.…`, `facts.…`, `numbers.…` or `row.…`; or `a | b`."""
+        if " | " in need:
+            return any(self.has(either) for either in need.split(" | "))
         kind, _, name = need.rpartition(".")
         if kind == "setup":
             return getattr(self.setup, name) is not None

@@ -10,8 +10,13 @@ from truing.doctor.verdict import FINDINGS, Verdict
 LEVELS = {Verdict.PROVEN: "error", Verdict.EVIDENCE: "error", Verdict.SUSPECT: "warning"}
 
 
-def sarif(diagnosis: Diagnosis, target: str) -> dict[str, Any]:
-    """Findings by https://docs.oasis-open.org/sarif/sarif/v2.1.0/, each with its place in the run."""
+def sarif(diagnosis: Diagnosis, uri: str) -> dict[str, Any]:
+    """Findings by https://docs.oasis-open.org/sarif/sarif/v2.1.0/, each with its place in the run.
+
+    Args:
+        diagnosis: what was found.
+        uri: of the file that the findings are of.
+    """
     results = [
         {
             "ruleId": found.code,
@@ -19,7 +24,7 @@ def sarif(diagnosis: Diagnosis, target: str) -> dict[str, Any]:
             "message": {"text": f"{found.claim.verdict}: {found.claim.what} ({found.where})"},
             "locations": [
                 {
-                    "physicalLocation": {"artifactLocation": {"uri": f"{target}/steps.jsonl"}},
+                    "physicalLocation": {"artifactLocation": {"uri": uri}},
                     "logicalLocations": [{"fullyQualifiedName": found.where}],
                 }
             ],

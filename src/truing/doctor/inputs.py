@@ -22,6 +22,7 @@ INPUTS: Mapping[str, str] = {
     "row.turns": "turns with their finish reasons",
     "row.group_id": "which group each sequence is of",
     "row.prompt_hash": "a hash of each prompt",
+    "row.status": "how attempts ended",
     "row.text": "the text that was graded",
     "row.messages": "what was said, as messages",
     "setup.mask": "the declared mask policy",
@@ -70,5 +71,19 @@ INPUTS: Mapping[str, str] = {
     "numbers.truncated/share": "the share of attempts that were cut",
     "numbers.reward/std": "the deviation of the rewards",
     "numbers.kl_all/k3": "the KL to the reference",
+    # what another trainer's log of scalars says in place of streams
+    "row.reward | numbers.reward/std": "rewards, or their deviation",
+    "row.reward | numbers.group/zero_variance_share": "rewards",
+    "row.group_id | numbers.group/zero_variance_share": "groups, or the share of those of equal reward",
+    "numbers.entropy/drawn | numbers.entropy/contract": "the mean entropy of what was drawn, or drawn from",
+    "numbers.kl_all/k3 | numbers.kl_trained/k3 | numbers.kl_trained/k1 | numbers.kl/any": (
+        "a KL to the reference"
+    ),
+    "value | numbers.value/centred_explained_variance": "values per token, or their explained variance",
+    "returns | numbers.value/centred_explained_variance": "returns per token, or their explained variance",
 }
-"""A stream by its name; what a row, the setup, the facts or the numbers say with that in front."""
+"""A stream by its name; what a row, the setup, the facts or the numbers say with that in front.
+
+Two numbers are of other trainers alone: ``kl/any``, a KL whose estimator is not told, and
+``value/centred_explained_variance``, 1 − var(R − V) ÷ var R, which forgives a constant error.
+"""

@@ -15,10 +15,15 @@ from truing.record.keys_update import UPDATE
 METRICS = (*DRAWN, *UPDATE)
 
 
+def is_known(name: str) -> bool:
+    """Whether a metric is in the table."""
+    return _KNOWN.fullmatch(name) is not None
+
+
 def check_known(names: Iterable[str]) -> None:
     """Raise if a metric is not in the table; what is recorded is documented."""
     for name in names:
-        if not _KNOWN.fullmatch(name):
+        if not is_known(name):
             near = difflib.get_close_matches(name, [metric.name for metric in METRICS], n=1)
             raise RecordError(
                 "an unknown metric would be recorded",

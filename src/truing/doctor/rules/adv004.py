@@ -8,7 +8,7 @@ and look as they always do, only noisier. The mean reward stands still, at one e
 
 How it is measured: The share of groups whose rewards are all equal, in this step and the four before it,
 and how many of those are all right, and all wrong. The cost is the share of sampled tokens that lie in such
-groups.
+groups. A log of scalars may have the first share alone: then it is asked whether the reward has risen.
 
 Healthy look-alikes: Tasks that the policy has learned: all is right, and there is nothing left to do. That
 fits health, and is told as such. A single step of a small batch. A method without groups, whose critic
@@ -31,20 +31,24 @@ import torch
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, past
 from truing.doctor.rule import Rule
+from truing.doctor.rules.len001 import Ends, ends, history
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Origin
 
 STEPS = 5
 
+SHARES = ("group/zero_variance_share", "group/all_right_share", "group/all_wrong_share")
+
 
 class Measured(NamedTuple):
-    """Means over the last steps, and what this one cost."""
+    """Means over the last steps, and what this one cost; NaN where it is not known."""
 
     steps: int
     equal: float
     right: float
     wrong: float
     tokens: float  # share of this step's sampled tokens
+    reward: Ends
 
 
 def measure(step: Step) -> Measured:
@@ -52,21 +56,29 @@ def measure(step: Step) -> Measured:
     groups = _groups(step)
     equal = {name for name, rewards in groups.items() if max(rewards) == min(rewards)}
     told = [each.numbers for each in step.of_stage[-(STEPS - 1) :]]
-    known = [shares for shares in [*map(_told, told), _now(groups, equal)] if shares]
+    known = [s for s in [*map(_told, told), _now(groups, equal) or _told(step.numbers)] if s]
     means = [math.fsum(column) / len(known) for column in zip(*known, strict=True)] if known else [0.0] * 3
-    sampled_N = (
-        step.tokens["origin"] == Origin.SAMPLED if "origin" in step.tokens else step.tokens["policy_mask"]
-    )
+    reward = ends([numbers.get("reward/mean", math.nan) for numbers in history(step)])
+    return Measured(len(known), *means, _cost(step, equal), reward)
+
+
+def _cost(step: Step, equal: set[str]) -> float:
+    """The share of sampled tokens that lie in groups of equal reward; NaN without tokens."""
+    if "origin" in step.tokens:
+        sampled_N = step.tokens["origin"] == Origin.SAMPLED
+    elif "policy_mask" in step.tokens:
+        sampled_N = step.tokens["policy_mask"]
+    else:
+        return math.nan
     of_equal_N = torch.tensor([row.group_id in equal for row in step.rows])[step.row]
-    tokens = float((sampled_N & of_equal_N).sum() / sampled_N.sum().clamp(min=1))
-    return Measured(len(known), *means, tokens)
+    return float((sampled_N & of_equal_N).sum() / sampled_N.sum().clamp(min=1))
 
 
 def _groups(step: Step) -> dict[str, list[float]]:
     """Rewards by group, of groups with two or more."""
     groups: dict[str, dict[str, float]] = defaultdict(dict)
     for row in step.rows:
-        if not math.isnan(row.reward):
+        if row.group_id and not math.isnan(row.reward):
             groups[row.group_id][row.rollout_id] = row.reward
     return {name: list(each.values()) for name, each in groups.items() if len(each) > 1}
 
@@ -80,20 +92,23 @@ def _now(groups: Mapping[str, list[float]], equal: set[str]) -> tuple[float, ...
 
 
 def _told(numbers: Mapping[str, float]) -> tuple[float, ...]:
-    names = ("group/zero_variance_share", "group/all_right_share", "group/all_wrong_share")
-    return tuple(numbers[name] for name in names) if all(name in numbers for name in names) else ()
+    return tuple(numbers.get(name, math.nan) for name in SHARES) if SHARES[0] in numbers else ()
 
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Four of five groups, over five steps."""
     if found.steps >= STEPS and found.equal >= 0.8:
-        solved = found.right >= 0.9 * found.equal
+        named, reward = not math.isnan(found.right), found.reward
+        solved = found.right >= 0.9 * found.equal if named else math.isnan(reward.last) or reward.rose
         told = f"all right {found.right:.0%}, all wrong {found.wrong:.0%}"
+        if not named:
+            told = f"mean reward {reward.last:.3g}, at first {reward.first:.3g}"
+        lost = f"; {found.tokens:.0%} of this step's tokens were drawn for nothing"
         yield Claim(
             Verdict.CANNOT_TELL if solved else Verdict.SUSPECT,
             f"{found.equal:.0%} of the groups of the last {found.steps} steps are of equal reward:"
             + (" the tasks are learned, or too easy" if solved else " nothing is learned from them"),
-            got=f"{told}; {found.tokens:.0%} of this step's tokens were drawn for nothing",
+            got=told + ("" if math.isnan(found.tokens) else lost),
             expected="groups in which some attempts are better than others",
             remedy="evaluate on tasks that were not trained on: where those are solved too, stop, or take"
             " harder ones"
@@ -117,9 +132,14 @@ RULE = Rule(
     code="ADV004",
     name="groups-without-signal",
     kind="S",
-    needs=("row.reward", "row.group_id"),
+    needs=(
+        "row.reward | numbers.group/zero_variance_share",
+        "row.group_id | numbers.group/zero_variance_share",
+    ),
     taints=(),
-    when=lambda step: step.setup.algo in ("grpo", "rloo"),
+    when=lambda step: (
+        step.setup.algo in ("grpo", "rloo") or (step.setup.algo is None and SHARES[0] in step.numbers)
+    ),
     measure=measure,
     judge=judge,
     example=example,

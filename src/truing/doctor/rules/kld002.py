@@ -9,7 +9,9 @@ and reference are exchanged, or the tokens are another policy's.
 
 How it is measured: The mean over all steps of the stage, against its standard error from step to step: it
 must not lie six of those below 0, over twelve steps or more. Only where each step makes one update, and the
-KL is in the loss, so that every attempt was scored.
+KL is in the loss, so that every attempt was scored; or where another trainer's log has a KL that it scored
+so. The k3 estimate is not below 0 for any token, whatever drew it: a mean of less than −0.02 is proven, for
+arithmetic in bfloat16 leaves no more than −0.01.
 
 Healthy look-alikes: Negative values in single steps. Several updates per batch: its tokens are then of an
 older policy, and the mean may be negative. Attempts that were scored because of their reward: a choice, and
@@ -34,26 +36,54 @@ from truing.doctor.verdict import Claim, Verdict
 STEPS = 12
 ERRORS = -6.0
 
+NEVER = -0.02
+"""Nats per token: exp(x) − x − 1 is at least 0, and each of its three roundings to 8 bits at most 2⁻⁸."""
+
+K3 = ("kl_all/k3", "kl_trained/k3")
+THEIRS = ("kl_trained/k1", "kl/any")
+"""Of other trainers: TRL's RLOO scores what was drawn by the weights that drew, and its GRPO tells k3."""
+
 
 class Measured(NamedTuple):
-    """The mean of k1 over the stage, and how sure it is."""
+    """The mean of an estimate over the stage, how sure it is, and k3 now."""
 
     steps: int
     mean: float
     error: float  # of the mean
+    k3: float  # of this step; NaN where it is not known
 
 
 def measure(step: Step) -> Measured:
     """Mean and standard error over all steps of the stage."""
-    numbers = [*(past.numbers for past in step.of_stage), step.numbers]
-    told = [each["kl_all/k1"] for each in numbers if math.isfinite(each.get("kl_all/k1", math.nan))]
+    k3 = next((step.numbers[name] for name in K3 if name in step.numbers), math.nan)
+    name = _signed(step)
+    numbers = [*(past.numbers for past in step.of_stage), step.numbers] if name else []
+    told = [each[name] for each in numbers if math.isfinite(each.get(name, math.nan))]
     if not told:
-        return Measured(0, 0.0, 0.0)
-    return Measured(len(told), mean(told), deviation(told) / math.sqrt(len(told)))
+        return Measured(0, 0.0, 0.0, k3)
+    return Measured(len(told), mean(told), deviation(told) / math.sqrt(len(told)), k3)
+
+
+def _signed(step: Step) -> str:
+    """The estimate whose mean cannot be below 0 here; empty where there is none."""
+    setup = step.setup
+    if setup.trainer == "trl":
+        return next((name for name in THEIRS if name in step.numbers), "")
+    drawn_by_it = setup.inner_steps == 1 and setup.on_policy is True
+    scored = setup.kl_where == "loss" and (setup.kl_coef or 0) > 0
+    return "kl_all/k1" if "kl_all/k1" in step.numbers and drawn_by_it and scored else ""
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Six standard errors, for it is looked at after every step."""
+    """Six standard errors, for it is looked at after every step; k3 has no error but rounding."""
+    if found.k3 < NEVER:
+        yield Claim(
+            Verdict.PROVEN,
+            f"the mean of k3, exp(x) − x − 1 of each token, is {found.k3:.3g}, and no token's can be below 0",
+            got=f"{found.k3:.6g}",
+            expected="at least 0, to rounding",
+            likely=2,
+        )
     if found.steps >= STEPS and found.mean < ERRORS * found.error:
         yield Claim(
             Verdict.SUSPECT,
@@ -76,6 +106,11 @@ def example() -> Step:
     return _series(*(-1e-3 * step for step in range(16)))
 
 
+def rounded() -> Step:
+    """A k3 that bfloat16 has rounded below 0."""
+    return but(_series(1e-3), numbers={"kl_all/k3": -0.004})
+
+
 def scattered() -> Step:
     """A KL near 0, to both sides."""
     return _series(*(1e-3 * math.sin(7 * step) for step in range(16)))
@@ -85,17 +120,11 @@ RULE = Rule(
     code="KLD002",
     name="kl-negative",
     kind="X",
-    needs=("numbers.kl_all/k3",),
+    needs=("numbers.kl_all/k3 | numbers.kl_trained/k3 | numbers.kl_trained/k1 | numbers.kl/any",),
     taints=("reference", "metrics"),
-    when=lambda step: (
-        "kl_all/k1" in step.numbers
-        and step.setup.inner_steps == 1
-        and step.setup.on_policy is True
-        and step.setup.kl_where == "loss"
-        and (step.setup.kl_coef or 0) > 0
-    ),
+    when=lambda step: bool(_signed(step)) or any(name in step.numbers for name in K3),
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(scattered,),
+    lookalikes=(scattered, rounded),
 )

@@ -7,8 +7,9 @@ Why it is silent: A policy that always says the same has no spread in its groups
 gradients are 0, as they are in a run that is done.
 
 How it is measured: The mean of −log-probability of drawn tokens over the stage's first three updates and
-its last five, beside the mean reward over the same. There is no healthy value of entropy for all models: an
-instruct model may begin at 0.3 nats.
+its last five, or, of another trainer's log, the mean entropy of what they were drawn from; beside the mean
+reward over the same. There is no healthy value of entropy for all models: an instruct model may begin at
+0.3 nats.
 
 Healthy look-alikes: Entropy is spent on reward. Where the reward rose, or nearly all groups are all right,
 converged and collapsed look alike, and the rule says that it cannot tell.
@@ -32,6 +33,9 @@ from truing.doctor.verdict import Claim, Verdict
 TENTH = 0.1
 """Of what it was."""
 
+ENTROPIES = ("entropy/drawn", "entropy/contract")
+"""The better first: of all groups, and not of those alone that were computed."""
+
 
 class Measured(NamedTuple):
     """How entropy and reward began, and where they are."""
@@ -44,7 +48,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Both ends of the stage so far."""
     told = history(step)
-    names = ("entropy/drawn", "reward/mean")
+    names = (next(name for name in ENTROPIES if name in step.numbers), "reward/mean")
     return Measured(
         *(ends([numbers.get(name, math.nan) for numbers in told]) for name in names), right_by_now(told)
     )
@@ -93,7 +97,7 @@ RULE = Rule(
     code="LEN002",
     name="entropy-collapse",
     kind="S",
-    needs=("numbers.entropy/drawn",),
+    needs=("numbers.entropy/drawn | numbers.entropy/contract",),
     taints=("policy",),
     when=drawn,
     measure=measure,

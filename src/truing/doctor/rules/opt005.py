@@ -8,7 +8,8 @@ that was detached, a mask that is empty, or weights that require none. A scaler 
 gradients skips them without a word.
 
 How it is measured: The norms of this update and the four before it, in steps whose largest advantage is not
-0, where something pulls and something is left to chance. Terms of the loss and the norm must be finite.
+0, where something pulls and something is left to chance. Of a trainer that does not tell its advantages:
+in which not all groups are of equal reward. Terms of the loss and the norm must be finite.
 
 Healthy look-alikes: Steps in which all groups are of equal reward. A policy that is certain of every token:
 its log-probabilities are 0, and so is their gradient. A clip that holds every token back. One infinite norm
@@ -64,7 +65,9 @@ def _has_signal(numbers: Mapping[str, float], supervised: bool) -> bool:
         return numbers.get("loss/supervised", numbers.get("loss/total", 0.0)) > 1e-3
     uncertain = numbers.get("entropy/contract", numbers.get("entropy/drawn", 0.0)) > 1e-2
     pulling = numbers.get("clip/active_share", 1.0) > 0
-    return numbers.get("advantage/max_abs", 0.0) > 0 and uncertain and pulling
+    # a group whose rewards differ has advantages, however they are scaled
+    spread = numbers.get("advantage/max_abs", 1 - numbers.get("group/zero_variance_share", 1.0))
+    return spread > 0 and uncertain and pulling
 
 
 def judge(found: Measured) -> Iterator[Claim]:

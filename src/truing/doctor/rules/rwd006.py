@@ -6,7 +6,8 @@ Why it is silent: With equal rewards every advantage is 0, and so are loss and g
 and learns nothing. Tasks that are too hard, tasks that are too easy and a grader that does not work look
 alike.
 
-How it is measured: The rewards of this update, and mean and deviation of the rewards in the two before it.
+How it is measured: The rewards of this update, and mean and deviation of the rewards in the two before it;
+of a log of scalars mean and deviation alone.
 
 Healthy look-alikes: A single update without signal. Groups that are each of equal reward, some right and
 some wrong: then the grader tells them apart.
@@ -39,21 +40,20 @@ class Measured(NamedTuple):
 
     means: tuple[float, ...]
     spreads: tuple[float, ...]  # NaN where it is not known
-    attempts: int
+    several: bool  # whether there was more than one attempt
 
 
 def measure(step: Step) -> Measured:
-    """This update's rewards, and what is told of those before."""
+    """This update's rewards, or what is told of them, and what is told of those before."""
     rewards = [row.reward for row in step.rows if math.isfinite(row.reward)]
     told = [past.numbers for past in step.of_stage[1 - STEPS :]]
-    spread = max(rewards) - min(rewards) if rewards else math.nan
+    spread = max(rewards) - min(rewards) if rewards else step.numbers.get("reward/std", math.nan)
+    mean = math.fsum(rewards) / len(rewards) if rewards else step.numbers.get("reward/mean", math.nan)
+    attempts = len({row.rollout_id for row in step.rows if math.isfinite(row.reward)})
     return Measured(
-        (
-            *(numbers.get("reward/mean", math.nan) for numbers in told),
-            math.fsum(rewards) / max(len(rewards), 1),
-        ),
+        (*(numbers.get("reward/mean", math.nan) for numbers in told), mean),
         (*(numbers.get("reward/std", math.nan) for numbers in told), spread),
-        len({row.rollout_id for row in step.rows if math.isfinite(row.reward)}),
+        attempts > 1 or (not rewards and "reward/std" in step.numbers),  # a deviation is of several
     )
 
 
@@ -61,7 +61,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     """Nothing can be told apart where all is one."""
     alike = all(spread <= ROUNDING for spread in found.spreads)
     same = max(found.means) - min(found.means) <= ROUNDING
-    if len(found.means) == STEPS and found.attempts > 1 and alike and same:
+    if len(found.means) == STEPS and found.several and alike and same:
         guess = "all wrong" if found.means[-1] <= 0 else "all right" if found.means[-1] >= 1 else "all alike"
         yield Claim(
             Verdict.CANNOT_TELL,
@@ -92,7 +92,7 @@ RULE = Rule(
     code="RWD006",
     name="every-reward-equal",
     kind="S",
-    needs=("row.reward",),
+    needs=("row.reward | numbers.reward/std",),
     taints=("rewards",),
     when=drawn,
     measure=measure,

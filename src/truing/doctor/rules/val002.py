@@ -9,7 +9,8 @@ errors, it flatters.
 
 How it is measured: 1 − Σ (R − V)² ÷ Σ (R − mean R)² over sampled tokens, in float64, with V as it was
 before the update. For the second question the shown numbers of the last ten steps count, of a stage with
-twenty or more.
+twenty or more. Another trainer's log has only the score, mostly 1 − var(R − V) ÷ var R, which is never lower
+than this one: there the mean of the last ten counts, and must be above 0.02.
 
 Healthy look-alikes: A new critic, whose head begins at 0: its score is 0 or less at first. Returns that
 nothing in the prompt foretells: then no critic does better, and the run cannot tell that from a critic that
@@ -40,6 +41,10 @@ ROUNDING = 1e-5
 
 LAST, STEPS = 10, 20
 
+CENTRED = "value/centred_explained_variance"
+HARDLY = 0.02
+"""Of the variance: what a constant critic is told to explain, by what is added to the divisor."""
+
 
 class Measured(NamedTuple):
     """The explained variance as it is shown, as it is, and over the last steps."""
@@ -50,25 +55,35 @@ class Measured(NamedTuple):
     steps: int  # of the stage so far
     best: float  # of the last ten
     ours: bool
+    centred: float = math.inf  # another trainer's score, the mean of the last ten
 
 
 def measure(step: Step) -> Measured:
-    """Once more in float64, and the history of what was shown."""
+    """Once more in float64, and the history of what was shown; of a log of scalars that alone."""
+    if "value" not in step.tokens:
+        told, steps = _last(step, CENTRED)
+        centred = math.fsum(told) / LAST if len(told) == LAST else math.inf
+        return Measured(math.nan, math.nan, 0, steps, math.inf, False, centred)
     value_N, returns_N = step.tokens["value"].double(), step.tokens["returns"].double()
     known_N = ~(value_N.isnan() | returns_N.isnan())
     if "origin" in step.tokens:
         known_N &= step.tokens["origin"] == Origin.SAMPLED
     shown = step.numbers["value/explained_variance"]
-    history = [past.numbers.get("value/explained_variance", math.nan) for past in step.of_stage] + [shown]
-    last = [each for each in history[-LAST:] if math.isfinite(each)]
+    last, steps = _last(step, "value/explained_variance")
     return Measured(
         shown,
         _explained(value_N[known_N], returns_N[known_N]),
         int(known_N.sum()),
-        len(history),
+        steps,
         max(last) if len(last) == LAST else math.inf,
         step.setup.trainer == "truing",
     )
+
+
+def _last(step: Step, name: str) -> tuple[list[float], int]:
+    """A number in the last ten steps, where it is known, and how many steps there are."""
+    history = [past.numbers.get(name, math.nan) for past in step.of_stage] + [step.numbers[name]]
+    return [each for each in history[-LAST:] if math.isfinite(each)], len(history)
 
 
 def _explained(value_n: torch.Tensor, returns_n: torch.Tensor) -> float:
@@ -89,12 +104,14 @@ def judge(found: Measured) -> Iterator[Claim]:
             expected=f"{found.value:.6g} over {found.tokens} tokens",
             likely=1,
         )
-    if found.steps >= STEPS and found.best <= 0:
+    if found.steps >= STEPS and (found.best <= 0 or found.centred <= HARDLY):
         yield Claim(
             Verdict.CANNOT_TELL,
             f"over the last {LAST} of {found.steps} steps the critic predicted no better than a constant: it"
             " is not trained, or there is nothing to foresee",
-            got=f"an explained variance of at most {found.best:.3g}",
+            got=f"an explained variance of at most {found.best:.3g}"
+            if found.best <= 0
+            else f"a mean explained variance of {found.centred:.3g}",
             expected="more than 0",
             remedy="see whether the head moves (VAL001), and run `truing probes`: P9 has a return that can be"
             " foreseen",
@@ -125,9 +142,14 @@ RULE = Rule(
     code="VAL002",
     name="explained-variance",
     kind="S",
-    needs=("value", "returns"),
+    needs=(
+        "value | numbers.value/centred_explained_variance",
+        "returns | numbers.value/centred_explained_variance",
+    ),
     taints=("metrics",),
-    when=lambda step: "value" in step.tokens and "value/explained_variance" in step.numbers,
+    when=lambda step: (
+        CENTRED in step.numbers or ("value" in step.tokens and "value/explained_variance" in step.numbers)
+    ),
     measure=measure,
     judge=judge,
     example=example,

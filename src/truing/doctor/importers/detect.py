@@ -1,0 +1,108 @@
+"""Which importer reads a target."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from truing.doctor.importers import openrlhf, tables, tensorboard, trackio, trainer_state, verl, wandb
+from truing.doctor.importers.dumps import is_dump
+from truing.doctor.importers.log import Log, lines
+from truing.errors import RecordError
+
+FORMATS = (
+    "trainer_state.json (transformers, TRL), or a folder with checkpoints that have one",
+    "a W&B log (run-*.wandb), its folder, or a history as .csv",
+    "TensorBoard's events.out.tfevents.*, or the folder of one run",
+    "a project of trackio (.db, .parquet)",
+    "verl's file log or rollout dumps (.jsonl), or a folder with both",
+    "OpenRLHF's console (.log, .txt)",
+    "scalars with a step (.csv, .jsonl)",
+)
+
+
+def read(target: Path, run: str | None = None) -> Log:
+    """The log of a foreign run.
+
+    Args:
+        target: a file or folder.
+        run: which of the runs in it, where one file has several.
+    """
+    if not target.exists():
+        raise RecordError(f"{target} does not exist", expected="a recipe, a run, or a log of another trainer")
+    return _folder(target, run) if target.is_dir() else _file(target, run)
+
+
+def _file(path: Path, run: str | None) -> Log:
+    """By its name."""
+    if path.name.startswith("events.out.tfevents."):
+        return tensorboard.read(path)
+    match path.suffix:
+        case ".json":
+            return trainer_state.read(path)
+        case ".jsonl":
+            return _jsonl(path)
+        case ".csv":
+            return tables.read_csv(path, run)
+        case ".wandb":
+            return wandb.read(path)
+        case ".db":
+            return trackio.read(path, run)
+        case ".parquet":
+            return trackio.read_parquet(path, run)
+        case ".log" | ".txt":
+            return openrlhf.read(path)
+        case _:
+            raise _unknown(path, path.name)
+
+
+def _jsonl(path: Path) -> Log:
+    """By its first line."""
+    match _kind(path):
+        case "metrics":
+            return verl.read([path], [])
+        case "dump":
+            return verl.read([], [path])
+        case _:
+            return tables.read_jsonl(path)
+
+
+def _kind(path: Path) -> str:
+    """What a file of JSON lines is: metrics or a dump of verl's, or neither."""
+    first = next((record for _, record in lines(path)), {})
+    return "metrics" if verl.is_metrics(first) else "dump" if is_dump(first) else ""
+
+
+def _folder(folder: Path, run: str | None) -> Log:
+    """By what is in it: what tells most comes first."""
+    if state := trainer_state.found_in(folder):
+        return trainer_state.read(state)
+    if logs := wandb.found_in(folder):
+        return wandb.read(_one(logs, folder))
+    if runs := tensorboard.found_in(folder):
+        return tensorboard.read(_one(runs, folder))
+    if projects := sorted(folder.glob("*.db")):
+        return trackio.read(_one(projects, folder), run)
+    kinds = {path: _kind(path) for path in sorted(folder.glob("*.jsonl"))}
+    by_kind = {kind: [path for path in kinds if kinds[path] == kind] for kind in ("metrics", "dump")}
+    if any(by_kind.values()):
+        return verl.read(by_kind["metrics"], by_kind["dump"])
+    raise _unknown(folder, ", ".join(sorted(path.name for path in folder.iterdir())[:6]) or "nothing")
+
+
+def _one(found: Sequence[Path], folder: Path) -> Path:
+    if len(found) > 1:
+        raise RecordError(
+            f"{folder} holds {len(found)} runs",
+            got=", ".join(map(str, found[:6])),
+            expected="one",
+            remedy="name one of them",
+        )
+    return found[0]
+
+
+def _unknown(target: Path, got: str) -> RecordError:
+    return RecordError(
+        f"{target} is neither a run of Truing nor a log that it reads",
+        got=got,
+        expected="run.json, or one of:\n    " + "\n    ".join(FORMATS),
+        remedy="export the run's scalars as a .csv with a step column",
+    )

@@ -1,0 +1,93 @@
+"""verl's rollout dumps: prompts, answers and scores of each step, and the metrics that follow from them.
+
+Written by ``RayPPOTrainer._dump_generations`` (verl 0.8, verl/trainer/ppo/ray_trainer.py) to
+``trainer.rollout_data_dir``: a file ``{step}.jsonl`` with a line per attempt that has input, output, gts,
+score, step, and what the reward function returned beside the score.
+"""
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from truing.doctor.evidence import Row
+from truing.doctor.importers.log import lines, number
+from truing.errors import RecordError
+
+FIELDS = ("input", "output", "score", "step")
+
+
+def is_dump(record: Mapping[str, Any]) -> bool:
+    """Whether a line is an attempt."""
+    return all(name in record for name in FIELDS)
+
+
+def dumped(path: Path) -> dict[int, list[Row]]:
+    """Attempts of a file, by step."""
+    by_step = defaultdict[int, list[Mapping[str, Any]]](list)
+    for where, record in lines(path):
+        step = number(record.get("step"))
+        if not is_dump(record) or step is None:
+            raise RecordError(
+                f"{where} is no attempt of a rollout dump",
+                got=", ".join(record),
+                expected=", ".join(FIELDS),
+                remedy="keep other files out of trainer.rollout_data_dir",
+            )
+        by_step[int(step)].append(record)
+    return {step: _rows(attempts) for step, attempts in by_step.items()}
+
+
+def _rows(attempts: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Attempts of a step. Groups are those of one prompt.
+
+    A dump has no uid, so two tasks with the same prompt in one step look like one group. A prompt that
+    recurs more often than most may be such a pair, and its attempts are left in no group.
+    """
+    counts = Counter(str(attempt["input"]) for attempt in attempts)
+    # of several sizes that are as common the smallest: better a group unused than two taken for one
+    usual = min(statistics.multimode(counts.values()))
+    groups = {text: f"g{i}" if count <= usual else "" for i, (text, count) in enumerate(counts.items())}
+    return [_row(i, attempt, groups[str(attempt["input"])]) for i, attempt in enumerate(attempts)]
+
+
+def _row(index: int, attempt: Mapping[str, Any], group: str) -> Row:
+    score = number(attempt["score"])
+    return Row(
+        sample_id=str(index),
+        rollout_id=str(index),
+        group_id=group,
+        task_id="",
+        family="",
+        prompt_hash="",  # a group is what has one prompt: to ask whether it has would prove nothing
+        prompt_length=0,
+        turns=(),
+        contract=None,
+        reward=math.nan if score is None else score,
+        reward_parts={},
+        status="",  # not dumped: an attempt that failed has a score like any other
+        truncated=False,
+        text=str(attempt["output"]),
+        inner_step=0,
+    )
+
+
+def told_by(rows: Sequence[Row]) -> dict[str, float]:
+    """Metrics that follow from the rewards and groups, as truing/record/keys_drawn.py defines them."""
+    rewards = [row.reward for row in rows if not math.isnan(row.reward)]
+    found = {"reward/mean": statistics.fmean(rewards)} if rewards else {}
+    if len(rewards) > 1:
+        found["reward/std"] = statistics.stdev(rewards)
+    by_group = defaultdict[str, list[float]](list)
+    for row in rows:
+        if row.group_id and not math.isnan(row.reward):
+            by_group[row.group_id].append(row.reward)
+    groups = [each for each in by_group.values() if len(each) > 1]
+    equal = [each[0] for each in groups if len(set(each)) == 1]
+    if groups:
+        found["group/zero_variance_share"] = len(equal) / len(groups)
+        found["group/all_right_share"] = sum(reward >= 1 for reward in equal) / len(groups)
+        found["group/all_wrong_share"] = sum(reward <= 0 for reward in equal) / len(groups)
+    return found

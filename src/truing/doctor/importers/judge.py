@@ -1,0 +1,76 @@
+"""A foreign run judged by every rule whose inputs are there, and how much that leaves open."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from truing.doctor.examine import Diagnosis, chosen
+from truing.doctor.importers.detect import read
+from truing.doctor.importers.steps import Imported, imported
+
+EXACT = ("E", "C", "M")
+"""Kinds of rules that prove things."""
+
+SHOWN = 8
+"""Names that are told of those that nobody judged."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the rules came to, and what could not be asked."""
+
+    diagnosis: Diagnosis
+    run: Imported
+    exact_not_checked: int  # exact rules that lacked an input in every step
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Each with its style, for below a diagnosis."""
+        run = self.run
+        kind = "scalars and answers" if run.texts else "scalars only"
+        yield f"{kind}: {self.exact_not_checked} exact rules not checked", "bold yellow"
+        updates = f"{len(run.steps)} updates, {run.steps[0].step + 1} to {run.steps[-1].step + 1}"
+        read = ", ".join(f"{theirs} = {ours}" for theirs, ours in run.read.items())
+        yield f"read from {run.form} ({run.trainer}): {updates}; {len(run.read)} metrics: {read}", "dim"
+        for name, why in run.left_out.items():
+            yield f"left out: {name} is something else in this run: {why}", "yellow"
+        if run.unread:
+            more = ", …" if len(run.unread) > SHOWN else ""
+            names = ", ".join(run.unread[:SHOWN])
+            yield f"not understood, so not judged: {len(run.unread)} metrics: {names}{more}", "yellow"
+
+    def facts(self) -> dict[str, Any]:
+        """The same as JSON has it."""
+        return {
+            "scalars_only": not self.run.texts,
+            "exact_not_checked": self.exact_not_checked,
+            "form": self.run.form,
+            "trainer": self.run.trainer,
+            "updates": len(self.run.steps),
+            "read": dict(self.run.read),
+            "left_out": dict(self.run.left_out),
+            "not_understood": list(self.run.unread),
+        }
+
+
+def judge(
+    target: Path, select: Sequence[str] = (), ignore: Sequence[str] = (), run: str | None = None
+) -> Judged:
+    """Every rule over every update of a foreign run.
+
+    Args:
+        target: a file or folder that another trainer left.
+        select: codes or families of rules; all where none is given.
+        ignore: codes or families to leave out.
+        run: which of several runs in one file.
+    """
+    diagnosis = Diagnosis(chosen(select, ignore))
+    found = imported(read(target, run))
+    for step in found.steps:
+        diagnosis.add(step)
+    blind = [
+        rule
+        for rule in diagnosis.rules
+        if rule.kind in EXACT and all(step.missing(rule.needs) for step in found.steps)
+    ]
+    return Judged(diagnosis, found, len(blind))

@@ -1,0 +1,84 @@
+"""What a log told, before anybody knows whose it is."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from truing.doctor.evidence import Row
+from truing.errors import RecordError
+
+STEPS = ("train/global_step", "global_step", "step", "Step", "_step")
+"""What the number of an update is called: a trainer's own count before a tracker's, which counts calls."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was logged at once."""
+
+    step: int | None  # None where a tracker was told something beside the updates
+    values: Mapping[str, float]  # by the names that the log has
+    where: str  # for errors: the line, or the record
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log of scalars, and the attempts where somebody dumped them."""
+
+    form: str  # what it was read as, in words
+    points: Sequence[Point]  # in the order of the log
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])  # as the trainer declared it
+    rows: Mapping[int, Sequence[Row]] = field(default_factory=dict[int, Sequence[Row]])  # by step
+
+
+def points(records: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Point]:
+    """Points of records that have the step among their values; what is no number is left out.
+
+    Args:
+        records: where each is, and what it says.
+    """
+    told = list(records)
+    name = next((each for each in STEPS if any(each in record for _, record in told)), None)
+    if name is None:
+        raise RecordError(
+            f"{told[0][0] if told else 'the log'} has no step",
+            got=", ".join(list(told[0][1])[:6]) if told else "nothing",
+            expected=f"one of {', '.join(STEPS)}",
+            remedy="export the step with the metrics",
+        )
+    made = []
+    for where, record in told:
+        values = {key: x for key, value in record.items() if (x := number(value)) is not None}
+        step = values.get(name)
+        if step is not None and not step.is_integer():
+            raise RecordError(f"{where} has a step that is none", got=step, expected="a whole number")
+        values = {key: x for key, x in values.items() if key not in STEPS and not key.startswith("_")}
+        made.append(Point(None if step is None else int(step), values, where))
+    return made
+
+
+def number(value: object) -> float | None:
+    """The value where it is a number; None for texts, tables and what was not told."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a file of JSON lines, each with its place."""
+    with path.open(encoding="utf-8") as file:
+        for count, line in enumerate(file, 1):
+            if line.strip():
+                yield f"{path}, line {count},", parsed(line, f"{path}, line {count},")
+
+
+def parsed(text: str, where: str) -> dict[str, Any]:
+    """A JSON object, or an error that says where."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise RecordError(
+            f"{where} is no JSON", got=error, expected="a JSON object", remedy="copy the file anew"
+        ) from error
+    if not isinstance(value, dict):
+        raise RecordError(f"{where} is no JSON object", got=type(value).__name__, expected="names and values")
+    return value

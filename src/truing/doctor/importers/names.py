@@ -1,0 +1,129 @@
+"""Which numbers of other trainers are ours: the same quantity in the same unit, and nothing else.
+
+Numbers that are missing here are read by nobody, and the report says so. Why the well-known ones are:
+
+TRL (1.16, trl/trainer/grpo_trainer.py, rloo_trainer.py)
+    ``reward_std``: before 0.27 the mean of the groups' deviations, since then that of all rewards; a log
+    does not tell which. ``sampling/sampling_logp_difference/mean``: of absolute differences.
+    ``completions/*_terminated_length``: of some answers. ``policy_loss``: its weight depends on the loss.
+verl (0.8, verl/trainer/ppo/metric_utils.py, verl/workers/actor/dp_actor.py)
+    ``critic/rewards/mean``: less a KL penalty where that is in the reward; ``critic/score/mean`` is what was
+    earned. ``actor/ppo_kl``: old − new, to another policy than the reference. ``actor/pg_loss``: a sum over
+    minibatches. ``critic/vf_explained_var``: its own number below, for it forgives a constant error.
+OpenRLHF (0.11, openrlhf/trainer/ppo_trainer.py, openrlhf/trainer/ray/ppo_actor.py)
+    ``kl`` and ``logprobs_diff``: 0 where nobody scored a reference, and else by an estimator that is not
+    told. ``policy_loss``, ``entropy_loss``: shares of a window's sum, not means. ``return``: a sum per
+    attempt. ``values``: after the update. ``group_reward_std``: a mean of deviations.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+
+from truing.record.keys import is_known
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Whose numbers these are, and which of them are ours."""
+
+    name: str  # of ``Setup.trainer``
+    marks: frozenset[str]  # one of these, and it is this trainer
+    names: Mapping[str, str]  # theirs → ours
+    largest: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Ours that is the largest absolute value of several of theirs."""
+
+
+HF = {
+    "loss": "loss/total",
+    "grad_norm": "grad/norm",  # of the last update since the last log, as is the rate
+    "learning_rate": "lr",
+}
+"""What transformers' Trainer logs itself, whatever the loss."""
+
+TRL = Trainer(
+    "trl",
+    frozenset({"frac_reward_zero_std", "completions/mean_length", "clip_ratio/region_mean"}),
+    HF
+    | {
+        "reward": "reward/mean",
+        "frac_reward_zero_std": "group/zero_variance_share",  # see declared.py for `scale_rewards`
+        "completions/mean_length": "length/mean",  # without the tokens of tools
+        "completions/max_length": "length/max",
+        "completions/clipped_ratio": "truncated/share",
+        # of logits at the temperature of sampling, before any nucleus
+        "entropy": "entropy/contract",
+        "clip_ratio/region_mean": "clip/clipped_share",
+        "clip_ratio/high_mean": "clip/high_share",
+        "clip_ratio/low_mean": "clip/low_share",
+        "sampling/sampling_logp_difference/max": "mismatch/max_abs",
+        "kl": "kl/any",  # k3 in GRPO and k1 in RLOO, which log the same names; see declared.py
+    },
+)
+
+VERL = Trainer(
+    "verl",
+    frozenset({"actor/pg_loss", "actor/grad_norm", "critic/score/mean", "response_length/mean"}),
+    {
+        "critic/score/mean": "reward/mean",  # of attempts that have a token
+        # the tokens of a response; with tools theirs are in it too, as `num_turns/max` above 2 tells
+        "response_length/mean": "length/mean",
+        "response_length/max": "length/max",
+        "response_length/clip_ratio": "truncated/share",  # an answer that just fits is counted with them
+        "actor/entropy": "entropy/contract",  # per token where `loss_agg_mode` is; see declared.py
+        "actor/grad_norm": "grad/norm",  # the mean over minibatches
+        "actor/lr": "lr",
+        "actor/pg_clipfrac": "clip/clipped_share",
+        "critic/advantages/mean": "advantage/mean",
+        "critic/returns/mean": "returns/mean",
+        "critic/values/mean": "value/mean",
+        "critic/vf_explained_var": "value/centred_explained_variance",
+    },
+    {"advantage/max_abs": ("critic/advantages/max", "critic/advantages/min")},
+)
+
+OPENRLHF = Trainer(
+    "openrlhf",
+    frozenset({"rollout/reward_mean", "actor_lr", "ppo_clip_ratio"}),
+    {
+        "rollout/reward_mean": "reward/mean",
+        "reward": "reward/mean",  # before 0.11: of the same attempts, as they were trained on
+        "rollout/reward_std": "reward/std",
+        "rollout/response_length_mean": "length/mean",
+        "response_length": "length/mean",
+        "rollout/truncated_rate": "truncated/share",
+        "truncated": "truncated/share",
+        "actor_grad_norm": "grad/norm",  # 0 also where the engine told none: no rule reads such a 0 alone
+        "actor_lr": "lr",
+        "ppo_clip_ratio": "clip/clipped_share",
+        "vllm_kl": "mismatch/k1",
+    },
+)
+
+TRANSFORMERS = Trainer("transformers", frozenset({"learning_rate"}), HF)
+"""Any other trainer on transformers' own, such as supervised fine-tuning: its entropy is of given tokens."""
+
+PLAIN = Trainer("plain", frozenset(), {})
+"""Numbers that are called as Truing calls its own."""
+
+TRAINERS = (TRL, VERL, OPENRLHF, TRANSFORMERS)
+
+PREFIX = "train/"
+"""What trackers put before the names of a trainer; what is of an evaluation has another, and stays."""
+
+COUNTERS = frozenset({"epoch", "timestamp", "total_flos", "num_tokens", "rollout/num_samples"})
+"""Clocks and counters: nothing that could be judged."""
+
+
+def bare(name: str) -> str:
+    """A trainer's own name for what a tracker has."""
+    return name.removeprefix(PREFIX)
+
+
+def trainer_of(names: Set[str]) -> Trainer:
+    """Whose names these are."""
+    return next((each for each in TRAINERS if each.marks & names), PLAIN)
+
+
+def ours_of(trainer: Trainer, name: str) -> str | None:
+    """What we call a number of theirs; None where we have no such number."""
+    return trainer.names.get(name) or (name if is_known(name) else None)

@@ -1,0 +1,133 @@
+"""A log as steps of the doctor's: our names, one step an update, and what could not be used."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from truing.doctor.evidence import Past, Setup, Step
+from truing.doctor.importers.declared import left_out, renamed, setup_of
+from truing.doctor.importers.dumps import told_by
+from truing.doctor.importers.log import Log, Point
+from truing.doctor.importers.names import COUNTERS, TRAINERS, Trainer, bare, ours_of, trainer_of
+from truing.errors import RecordError
+
+STAGE = "train"
+"""A foreign log is one stage."""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A foreign run, and how much of its log was understood."""
+
+    form: str
+    trainer: str
+    steps: Sequence[Step]
+    read: Mapping[str, str]  # theirs → ours
+    unread: Sequence[str]  # names that nobody judged
+    left_out: Mapping[str, str]  # theirs → what it means in this run
+
+    @property
+    def texts(self) -> bool:
+        """Whether attempts are there too."""
+        return any(step.rows for step in self.steps)
+
+
+def imported(log: Log) -> Imported:
+    """Steps of a log, each with those before; a step is named by the number that the log gave it."""
+    names = list(dict.fromkeys(bare(name) for point in log.points for name in point.values))
+    trainer = trainer_of(set(names))
+    other = left_out(trainer, log.config, _largest(log.points))
+    read = _read(names, trainer, renamed(trainer, log.config), other)
+    if not read and not log.rows:
+        raise RecordError(
+            f"no metric of {log.form} is known",
+            got=", ".join(names[:6]) or "none at all",
+            expected=f"metrics of {', '.join(each.name for each in TRAINERS)}, or those of docs/metrics.md",
+            remedy="rename the columns to the names in docs/metrics.md that are the same quantity",
+        )
+    numbers = {step: _ours(theirs, read, trainer) for step, theirs in _by_step(log.points, set(read)).items()}
+    for step, rows in log.rows.items():
+        numbers[step] = told_by(rows) | numbers.get(step, {})
+    return Imported(
+        log.form,
+        trainer.name,
+        _steps(numbers, log, setup_of(trainer, log.config, names)),
+        read,
+        [name for name in names if name not in read and name not in other and name not in COUNTERS],
+        {name: why for name, why in other.items() if name in names},
+    )
+
+
+def _largest(points: Sequence[Point]) -> dict[str, float]:
+    """The largest value of each number."""
+    found = dict[str, float]()
+    for point in points:
+        for name, value in point.values.items():
+            found[bare(name)] = max(value, found.get(bare(name), value))
+    return found
+
+
+def _read(
+    names: Sequence[str], trainer: Trainer, also: Mapping[str, str], other: Mapping[str, str]
+) -> dict[str, str]:
+    """What each name of the log is in ours; of two that are one number the first is read."""
+    found = dict[str, str]()
+    for name in names:
+        ours = also.get(name) or ours_of(trainer, name)
+        if ours and name not in other and ours not in found.values():
+            found[name] = ours
+    for ours, theirs in trainer.largest.items():
+        if all(name in names for name in theirs):
+            found |= dict.fromkeys(theirs, ours)
+    return found
+
+
+def _by_step(points: Sequence[Point], wanted: set[str]) -> dict[int, dict[str, float]]:
+    """What is wanted of each step; a step that is told twice must be told alike."""
+    found = defaultdict[int, dict[str, float]](dict)
+    for point in points:
+        for name, value in point.values.items():
+            if bare(name) not in wanted:
+                continue
+            if point.step is None:
+                raise RecordError(f"{point.where} has {name} and no step", remedy="export the step with it")
+            known = found[point.step].setdefault(bare(name), value)
+            if known != value and not (math.isnan(known) and math.isnan(value)):
+                raise RecordError(
+                    f"step {point.step} is logged twice, with two values of {name}",
+                    got=f"{known:.6g} and {value:.6g}, the latter in {point.where.rstrip(',')}",
+                    expected="one value an update",
+                    remedy="where a run was resumed, cut what came after the checkpoint; else export one run",
+                )
+    return dict(found)
+
+
+def _ours(theirs: Mapping[str, float], read: Mapping[str, str], trainer: Trainer) -> dict[str, float]:
+    """An update's numbers by our names."""
+    found = {read[name]: value for name, value in theirs.items() if read[name] not in trainer.largest}
+    for ours, names in trainer.largest.items():
+        if all(name in theirs for name in names):
+            found[ours] = max(abs(theirs[name]) for name in names)
+    return found
+
+
+def _steps(numbers: Mapping[int, Mapping[str, float]], log: Log, setup: Setup) -> list[Step]:
+    """In the order of the updates."""
+    made, past = list[Step](), list[Past]()
+    for step in sorted(numbers):
+        rows = log.rows.get(step, ())
+        made.append(
+            Step(
+                stage=STAGE,
+                step=step - 1,  # a report counts from 1, as these trainers do
+                setup=setup,
+                rows=rows,
+                lengths=[0] * len(rows),  # no tokens
+                tokens={},
+                numbers=numbers[step],
+                past=tuple(past),
+            )
+        )
+        past.append(Past(STAGE, step - 1, numbers[step], {}))
+    return made

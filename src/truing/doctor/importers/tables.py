@@ -1,0 +1,93 @@
+"""Scalars as a table: CSV with a step column, or a JSON object a line; also W&B's exports.
+
+W&B exports a run's history with its own names (``run.history().to_csv()``), and a chart with a column
+``RUN - METRIC`` for each run, beside the smallest and largest value of what was merged into a point.
+A cell that is blank or NaN is how a table says that nothing was logged there.
+"""
+
+import csv
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from truing.doctor.importers.log import Log, lines, points
+from truing.errors import RecordError
+
+MERGED = ("__MIN", "__MAX")
+
+
+def read_jsonl(path: Path) -> Log:
+    """A JSON object a line, with a step."""
+    return Log(str(path.name), points(_filled(path, list(lines(path)))))
+
+
+def read_csv(path: Path, run: str | None) -> Log:
+    """A table with a header.
+
+    Args:
+        path: of the file.
+        run: which of several runs, where it is a chart's export.
+    """
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        table = list(csv.reader(file))
+    if len(table) < 2:
+        raise RecordError(
+            f"{path} has no row", got=f"{len(table)} lines", expected="a header, and a row per update"
+        )
+    header = _of_run(table[0], run, path)
+    return Log(str(path.name), points(_filled(path, list(_records(path, header, table[1:])))))
+
+
+def _records(
+    path: Path, header: list[str | None], rows: list[list[str]]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    for count, row in enumerate(rows, 2):
+        if len(row) != len(header):
+            raise RecordError(
+                f"{path}, line {count}, has another number of cells than the header",
+                got=len(row),
+                expected=len(header),
+                remedy="export the table anew",
+            )
+        cells = {name: _cell(text) for name, text in zip(header, row, strict=True) if name}
+        yield f"{path}, line {count},", {name: x for name, x in cells.items() if x is not None}
+
+
+def _filled(path: Path, records: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
+    if not records:
+        raise RecordError(f"{path} is empty", expected="a line per update", remedy="export the run anew")
+    return records
+
+
+def _cell(text: str) -> float | None:
+    """A number, None where there is none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(value) else value
+
+
+def _of_run(header: list[str], run: str | None, path: Path) -> list[str | None]:
+    """Names of metrics; None for columns of other runs, and for the bounds of merged points."""
+    runs = {name.partition(" - ")[0] for name in header if " - " in name}
+    if not runs:
+        return list(header)
+    if run is None and len(runs) == 1:
+        (run,) = runs
+    if run not in runs:
+        raise RecordError(
+            f"{path} has several runs" if run is None else f"{path} has no such run",
+            got=run,
+            expected=", ".join(sorted(runs)),
+            remedy="name one: run=NAME",
+        )
+    return [
+        None
+        if name.endswith(MERGED)
+        else name.removeprefix(f"{run} - ")
+        if " - " not in name or name.startswith(f"{run} - ")
+        else None
+        for name in header
+    ]

@@ -1,0 +1,36 @@
+"""TensorBoard's event files, by its own reader."""
+
+from pathlib import Path
+
+from truing.doctor.importers.log import Log, Point
+from truing.errors import RecordError
+
+FILES = "events.out.tfevents.*"
+
+
+def found_in(folder: Path) -> list[Path]:
+    """The folders below that hold events: one for each run."""
+    return sorted({path.parent for path in folder.rglob(FILES)})
+
+
+def read(path: Path) -> Log:
+    """All scalars of a file, or of the files of a folder."""
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    except ImportError as error:
+        raise RecordError(
+            "tensorboard is not installed",
+            got=path,
+            expected="its reader of event files",
+            remedy="pip install tensorboard, or export the scalars as CSV",
+        ) from error
+    events = EventAccumulator(str(path), size_guidance={"scalars": 0})  # 0 keeps all of them
+    events.Reload()
+    told = [
+        Point(event.step, {name: event.value}, f"{path}, {name},")
+        for name in events.Tags()["scalars"]
+        for event in events.Scalars(name)
+    ]
+    if not told:
+        raise RecordError(f"{path} holds no scalar", expected="what add_scalar wrote", remedy="name the run")
+    return Log("TensorBoard's events", told)

@@ -1,0 +1,52 @@
+"""``trainer_state.json`` of transformers, and so of TRL: every log of the run, in each checkpoint.
+
+The log holds what the trainer told at each ``logging_steps``: means since the last time, and the norm and
+rate of the last update alone.
+"""
+
+import zipfile
+from pathlib import Path
+
+from truing.doctor.importers.log import Log, parsed, points
+from truing.errors import RecordError
+
+NAME = "trainer_state.json"
+ARGUMENTS = "training_args.bin"
+CLASSES = ("GRPOConfig", "RLOOConfig")
+
+
+def found_in(folder: Path) -> Path | None:
+    """The file of a folder, or of its last checkpoint."""
+    if (folder / NAME).is_file():
+        return folder / NAME
+    checkpoints = [path for path in folder.glob(f"checkpoint-*/{NAME}") if _count(path).isdigit()]
+    return max(checkpoints, key=lambda path: int(_count(path)), default=None)
+
+
+def _count(path: Path) -> str:
+    return path.parent.name.removeprefix("checkpoint-")
+
+
+def read(path: Path) -> Log:
+    """The logs of a run; with them the class of its arguments, where those are beside the file."""
+    state = parsed(path.read_text(encoding="utf-8"), str(path))
+    history = state.get("log_history")
+    if not isinstance(history, list):
+        raise RecordError(
+            f"{path} has no log",
+            got=", ".join(state),
+            expected="log_history, as transformers writes it",
+            remedy="name a trainer_state.json, or a file of JSON lines (.jsonl)",
+        )
+    told = points((f"{path}, log {count},", record) for count, record in enumerate(history, 1))
+    named = _class(path.with_name(ARGUMENTS))
+    return Log(str(path.name), told, {"config_class": named} if named else {})
+
+
+def _class(arguments: Path) -> str | None:
+    """Which trainer the arguments are of, by the name in the pickle: loading one could run code."""
+    if not zipfile.is_zipfile(arguments):
+        return None
+    with zipfile.ZipFile(arguments) as archive:
+        data = b"".join(archive.read(name) for name in archive.namelist() if name.endswith("data.pkl"))
+    return next((name for name in CLASSES if name.encode() in data), None)

@@ -1,0 +1,48 @@
+"""verl's own files: the log of ``trainer.logger=["file"]`` and rollout dumps, joined by step.
+
+The log is written by ``FileLogger`` (verl 0.8, verl/utils/tracking.py): a line ``{"step": …, "data": {…}}``
+per step. orjson writes a NaN as null, which is then absent.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from truing.doctor.evidence import Row
+from truing.doctor.importers.dumps import dumped
+from truing.doctor.importers.log import Log, Point, lines, points
+from truing.errors import RecordError
+
+
+def is_metrics(record: Mapping[str, Any]) -> bool:
+    """Whether a line is one of the file logger's."""
+    return "step" in record and isinstance(record.get("data"), dict)
+
+
+def metrics(path: Path) -> list[Point]:
+    """Points of a log."""
+    return points((where, {**record["data"], "step": record["step"]}) for where, record in lines(path))
+
+
+def read(logs: Sequence[Path], dumps: Sequence[Path]) -> Log:
+    """A run of verl.
+
+    Args:
+        logs: the file of metrics, at most one.
+        dumps: files of attempts.
+    """
+    if len(logs) > 1:
+        raise RecordError(
+            "there are several logs of metrics",
+            got=", ".join(map(str, logs)),
+            expected="those of one run",
+            remedy="name one of the files",
+        )
+    rows = dict[int, Sequence[Row]]()
+    for path in dumps:
+        for step, attempts in dumped(path).items():
+            if step in rows:
+                raise RecordError(f"{path} holds step {step} again", expected="each step in one file")
+            rows[step] = attempts
+    parts = ["metrics"] * bool(logs) + ["rollout dumps"] * bool(rows)
+    return Log(f"verl's {' and '.join(parts)}", metrics(logs[0]) if logs else [], rows=rows)

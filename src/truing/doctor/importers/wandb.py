@@ -1,0 +1,74 @@
+"""W&B's local log of a run (``run-*.wandb``), also of an offline one, by the record type of wandb itself.
+
+The file is a LevelDB log (https://github.com/google/leveldb/blob/main/doc/log_format.md) behind a header of
+7 bytes: blocks of 32 KiB with parts of records, each behind a checksum, a length and a kind. wandb 0.31
+ships the type of the records and no reader of the file.
+"""
+
+import json
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from truing.doctor.importers.log import Log, points
+from truing.errors import RecordError
+
+HEADER = b":W&B\xe1\xbe\x00"
+BLOCK = 32768
+PART = struct.Struct("<IHB")  # checksum, length, kind
+WHOLE, LAST = 1, 4
+
+
+def found_in(folder: Path) -> list[Path]:
+    """The logs of a folder or, where it holds several, of those in it."""
+    inner = {path.resolve() for path in folder.glob("*run-*/*.wandb")}  # `latest-run` is a link to one
+    return sorted(folder.glob("*.wandb")) or sorted(inner)
+
+
+def read(path: Path) -> Log:
+    """History and configuration of a run."""
+    try:
+        from wandb.proto.wandb_internal_pb2 import Record
+    except ImportError as error:
+        raise RecordError(
+            "wandb is not installed",
+            got=path,
+            expected="its type of records",
+            remedy="pip install wandb, or export the history as CSV: run.history().to_csv(…)",
+        ) from error
+    told, config = list[tuple[str, dict[str, Any]]](), dict[str, Any]()
+    for data in _records(path):
+        record = Record.FromString(data)
+        kind = record.WhichOneof("record_type")
+        if kind == "history":
+            told.append((f"{path}, history {len(told) + 1},", _items(record.history.item)))
+        elif kind in ("run", "config"):
+            config |= _items((record.run.config if kind == "run" else record.config).update)
+    return Log("W&B's log", points(told), config)
+
+
+def _items(items: Iterable[Any]) -> dict[str, Any]:
+    """Names and values; a nested name is joined as W&B shows it."""
+    return {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items}
+
+
+def _records(path: Path) -> Iterator[bytes]:
+    """Records of a log; of one that is still written, the last may not be whole, and is left out."""
+    data = path.read_bytes()
+    if not data.startswith(HEADER):
+        raise RecordError(f"{path} is no log of W&B", got=data[:7], expected=HEADER, remedy="copy it anew")
+    at, record = len(HEADER), b""
+    while at + PART.size <= len(data):
+        left = BLOCK - at % BLOCK
+        if left < PART.size:  # too little for a part: a block is filled up
+            at += left
+            continue
+        _, length, kind = PART.unpack_from(data, at)
+        at += PART.size + length
+        if at > len(data):
+            return
+        record += data[at - length : at]
+        if kind in (WHOLE, LAST):
+            yield record
+            record = b""

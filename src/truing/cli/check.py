@@ -34,7 +34,7 @@ def check_target(
     rules = select.split(",") if select else [], ignore.split(",") if ignore else []
     if (target / "run.json").is_file():
         found = _run(target, *rules, form)
-    elif target.is_dir() or (target.is_file() and target.suffix != ".toml"):
+    elif target.suffix != ".toml":
         found = _foreign(target, *rules, form, overrides or [])
     elif form in ("sarif", "junit"):
         raise RecipeError(f"--{form} is of a run", got=target, expected="a run directory, or a log")

@@ -76,14 +76,12 @@ INPUTS: Mapping[str, str] = {
     "row.reward | numbers.group/zero_variance_share": "rewards",
     "row.group_id | numbers.group/zero_variance_share": "groups, or the share of those of equal reward",
     "numbers.entropy/drawn | numbers.entropy/contract": "the mean entropy of what was drawn, or drawn from",
-    "numbers.kl_all/k3 | numbers.kl_trained/k3 | numbers.kl_trained/k1 | numbers.kl/any": (
-        "a KL to the reference"
-    ),
     "value | numbers.value/centred_explained_variance": "values per token, or their explained variance",
     "returns | numbers.value/centred_explained_variance": "returns per token, or their explained variance",
 }
 """A stream by its name; what a row, the setup, the facts or the numbers say with that in front.
 
-Two numbers are of other trainers alone: ``kl/any``, a KL whose estimator is not told, and
-``value/centred_explained_variance``, 1 − var(R − V) ÷ var R, which forgives a constant error.
+Three numbers are of other trainers alone: ``kl/any``, a KL whose estimator is not told; ``kl/weighted_k3``,
+k3 that may be weighted by each token's ratio; and ``value/centred_explained_variance``, 1 − var(R − V) ÷
+var R, which forgives a constant error.
 """

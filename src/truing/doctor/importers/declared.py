@@ -57,7 +57,7 @@ def _verl(config: Mapping[str, Any], critic: bool) -> Setup:
 def renamed(trainer: Trainer, config: Mapping[str, Any]) -> dict[str, str]:
     """Numbers that are ours under this configuration, theirs → ours."""
     if trainer is TRL and _is_grpo(config):
-        return {"kl": K3}
+        return {"kl": "kl/weighted_k3"}  # by the ratio, unless `use_bias_correction_kl` is off
     if trainer is TRL and _is_rloo(config):
         return {"kl": K1}
     if trainer is VERL and _part(config, "actor").get("loss_agg_mode") == "token-mean":

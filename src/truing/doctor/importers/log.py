@@ -40,10 +40,12 @@ def points(records: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Point]:
     """
     told = list(records)
     name = next((each for each in STEPS if any(each in record for _, record in told)), None)
+    if not told:
+        raise RecordError("the log holds nothing yet", expected="a record per update", remedy="wait for one")
     if name is None:
         raise RecordError(
-            f"{told[0][0] if told else 'the log'} has no step",
-            got=", ".join(list(told[0][1])[:6]) if told else "nothing",
+            f"{told[0][0]} has no step",
+            got=", ".join(list(told[0][1])[:6]),
             expected=f"one of {', '.join(STEPS)}",
             remedy="export the step with the metrics",
         )

@@ -19,7 +19,7 @@ MERGED = ("__MIN", "__MAX")
 
 def read_jsonl(path: Path) -> Log:
     """A JSON object a line, with a step."""
-    return Log(str(path.name), points(_filled(path, list(lines(path)))))
+    return Log(str(path.name), points(lines(path)))
 
 
 def read_csv(path: Path, run: str | None) -> Log:
@@ -36,7 +36,7 @@ def read_csv(path: Path, run: str | None) -> Log:
             f"{path} has no row", got=f"{len(table)} lines", expected="a header, and a row per update"
         )
     header = _of_run(table[0], run, path)
-    return Log(str(path.name), points(_filled(path, list(_records(path, header, table[1:])))))
+    return Log(str(path.name), points(_records(path, header, table[1:])))
 
 
 def _records(
@@ -52,12 +52,6 @@ def _records(
             )
         cells = {name: _cell(text) for name, text in zip(header, row, strict=True) if name}
         yield f"{path}, line {count},", {name: x for name, x in cells.items() if x is not None}
-
-
-def _filled(path: Path, records: list[tuple[str, dict[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
-    if not records:
-        raise RecordError(f"{path} is empty", expected="a line per update", remedy="export the run anew")
-    return records
 
 
 def _cell(text: str) -> float | None:

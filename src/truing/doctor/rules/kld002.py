@@ -39,7 +39,7 @@ ERRORS = -6.0
 NEVER = -0.02
 """Nats per token: exp(x) − x − 1 is at least 0, and each of its three roundings to 8 bits at most 2⁻⁸."""
 
-K3 = ("kl_all/k3", "kl_trained/k3")
+K3 = ("kl_all/k3", "kl_trained/k3", "kl/weighted_k3")
 THEIRS = ("kl_trained/k1", "kl/any")
 """Of other trainers: TRL's RLOO scores what was drawn by the weights that drew, and its GRPO tells k3."""
 
@@ -120,7 +120,7 @@ RULE = Rule(
     code="KLD002",
     name="kl-negative",
     kind="X",
-    needs=("numbers.kl_all/k3 | numbers.kl_trained/k3 | numbers.kl_trained/k1 | numbers.kl/any",),
+    needs=(),
     taints=("reference", "metrics"),
     when=lambda step: bool(_signed(step)) or any(name in step.numbers for name in K3),
     measure=measure,

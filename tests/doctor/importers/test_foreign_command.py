@@ -1,0 +1,83 @@
+"""`truing check` of what another trainer logged: forms, exit codes, what it says of what it cannot see."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+from command import truing
+from foreign import FAULTY, attempts, healthy, json_lines, trainer_state
+
+from truing.doctor.importers.judge import EXACT
+from truing.doctor.rules import RULES
+
+
+@pytest.fixture
+def collapsed(tmp_path):
+    return trainer_state(tmp_path / "collapsed", healthy(0, **FAULTY["F9 length from 180 to 1.3"][0]))
+
+
+def test_a_clean_log_says_how_much_was_not_checked(tmp_path):
+    told = truing("check", trainer_state(tmp_path, healthy(0)))
+    assert told.code == 0
+    exact = sum(rule.kind in EXACT for rule in RULES.values())
+    assert f"scalars only: {exact} exact rules not checked" in told.out
+    assert (
+        "read from trainer_state.json (trl): 60 updates, 1 to 60; 10 metrics: loss = loss/total," in told.out
+    )
+    assert "not understood" not in told.out
+
+
+def test_findings_are_in_every_form_and_the_exit_code(collapsed):
+    told = truing("check", collapsed)
+    assert told.code == 1
+    assert told.out.startswith("SUSPECT LEN001 length-collapse  at train ")
+    assert "truing tokens" not in told.out  # there are none
+    asked = json.loads(truing("check", collapsed, "--json").out)
+    assert {each["code"] for each in asked["findings"]} == {"LEN001"}
+    assert asked["scalars_only"] is True
+    assert asked["exact_not_checked"] > 40
+    assert (asked["trainer"], asked["updates"], asked["not_understood"]) == ("trl", 60, [])
+    sarif = json.loads(truing("check", collapsed, "--sarif").out)["runs"][0]
+    place = sarif["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert place == str(collapsed)
+    suite = ElementTree.fromstring(truing("check", collapsed, "--junit").out.strip())
+    assert [case.get("name")[:6] for case in suite if case.find("failure") is not None] == ["LEN001"]
+
+
+def test_rules_are_chosen_as_for_a_run(collapsed):
+    told = truing("check", collapsed, "--ignore", "LEN")
+    assert told.code == 0
+    assert "scalars only: 2 exact rules" in truing("check", collapsed, "--select", "TOK001,MSK001").out
+    assert "scalars only: 0 exact rules" in truing("check", collapsed, "--select", "LEN").out
+
+
+def test_what_was_not_understood_is_named(tmp_path):
+    logs = [log | {f"rewards/f{i}/mean": 0.5 for i in range(10)} for log in healthy(0)]
+    told = truing("check", trainer_state(tmp_path, logs))
+    assert "not understood, so not judged: 10 metrics: rewards/f0/mean, " in told.out
+    assert "rewards/f7/mean, …" in told.out
+
+
+def test_dumps_are_more_than_scalars(tmp_path):
+    json_lines(tmp_path / "1.jsonl", attempts(1, (1.0, 0.0, 1.0, 0.0)))
+    told = truing("check", tmp_path)
+    assert told.code == 0
+    assert "scalars and answers: " in told.out
+    assert json.loads(truing("check", tmp_path, "--json").out)["scalars_only"] is False
+
+
+def test_what_cannot_be_read_is_exit_code_2(tmp_path):
+    (tmp_path / "a.csv").write_text("speed\n1\n")
+    for words in ([tmp_path / "a.csv"], [tmp_path / "b.csv"], [tmp_path], [tmp_path / "a.csv", "lr=1"]):
+        told = truing("check", *words)
+        assert told.code == 2
+        assert "expected: " in told.err
+
+
+def test_a_run_of_several_is_named(tmp_path):
+    header = ",".join(["Step", *(f"{run} - train/frac_reward_zero_std" for run in "ab")])
+    (tmp_path / "chart.csv").write_text(f"{header}\n1,0.5,\n2,0.5,0.25\n")
+    assert truing("check", tmp_path / "chart.csv").code == 2
+    told = truing("check", tmp_path / "chart.csv", "run=b", "--json")
+    assert told.code == 0
+    assert json.loads(told.out)["updates"] == 1

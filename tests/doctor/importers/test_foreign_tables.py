@@ -1,0 +1,150 @@
+"""Tables of scalars, OpenRLHF's console, and what is wrong with files."""
+
+import json
+
+import pytest
+from foreign import HEALTHY, healthy, json_lines, trainer_state
+
+from truing.doctor.importers.detect import read
+from truing.doctor.importers.steps import imported
+from truing.errors import RecordError
+
+
+def numbers(path, run=None):
+    return {step.step + 1: dict(step.numbers) for step in imported(read(path, run)).steps}
+
+
+def csv(path, *lines):
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_a_blank_cell_and_a_nan_are_absent(tmp_path):
+    path = csv(tmp_path / "a.csv", "step,reward/mean,lr,note", "1,0.5,,x", "2,nan,1e-3,", "3,inf,1e-3,y")
+    assert numbers(path) == {
+        1: {"reward/mean": 0.5},
+        2: {"lr": 1e-3},
+        3: {"reward/mean": float("inf"), "lr": 1e-3},
+    }
+
+
+def test_our_own_names_are_read_as_they_are(tmp_path):
+    records = [{"step": step, "reward/mean": 0.5, "mine": 1.0} for step in (0, 10)]
+    run = imported(read(json_lines(tmp_path / "a.jsonl", records)))
+    assert (run.trainer, run.read, run.unread) == ("plain", {"reward/mean": "reward/mean"}, ["mine"])
+    assert [step.step for step in run.steps] == [-1, 9]  # told as 0 and 10
+
+
+def test_a_history_of_wandb_counts_the_trainers_steps(tmp_path):
+    path = csv(
+        tmp_path / "history.csv",
+        ",_step,_timestamp,train/global_step,train/grad_norm,train/frac_reward_zero_std,eval/reward",
+        "0,0,1.7e9,5,0.5,0.25,",
+        "1,1,1.7e9,5,,,0.9",
+        "2,2,1.7e9,10,0.75,0.5,",
+    )
+    assert numbers(path) == {
+        5: {"grad/norm": 0.5, "group/zero_variance_share": 0.25},
+        10: {"grad/norm": 0.75, "group/zero_variance_share": 0.5},
+    }
+
+
+def test_a_chart_of_wandb_is_of_the_run_that_is_named(tmp_path):
+    path = csv(
+        tmp_path / "chart.csv",
+        '"Step","a - train/kl","a - train/kl__MIN","a - train/kl__MAX","b - train/kl"',
+        *(f'"{step}","0.{step}","9","9","8"' for step in (1, 2)),
+    )
+    with pytest.raises(RecordError, match=r"several runs(.|\n)*a, b"):
+        read(path)
+    assert [point.values for point in read(path, "a").points] == [{"train/kl": 0.1}, {"train/kl": 0.2}]
+
+
+def test_openrlhf_is_read_from_its_console(tmp_path):
+    status = {"policy_loss": -0.1, "actor_lr": 1e-6, "kl": 0.0, "rollout/reward_mean": 0.25}
+    status |= {"rollout/reward_std": 0.5, "rollout/truncated_rate": 0.125, "reward": 0.3}
+    status |= {"rollout/num_samples": 64.0, "actor_grad_norm": float("nan"), "timing/broadcast": 1.5}
+    text = f"(pid=1) INFO 08-13 ppo_trainer.py:547] ✨ Global step 3: {status}"
+    path = csv(tmp_path / "out.log", "Episode [1/1]: 10%", text, "saved")
+    run = imported(read(path))
+    (step,) = run.steps
+    assert run.trainer == "openrlhf"
+    assert step.step == 2
+    assert step.numbers["grad/norm"] != step.numbers["grad/norm"]
+    assert {name: x for name, x in step.numbers.items() if x == x} == {
+        "lr": 1e-6,
+        "reward/mean": 0.25,
+        "reward/std": 0.5,
+        "truncated/share": 0.125,
+    }
+    assert run.unread == ["policy_loss", "kl", "timing/broadcast"]
+    assert set(run.left_out) == {"reward"}
+
+
+def test_a_step_may_be_told_twice_and_alike_only(tmp_path):
+    same = [{"step": 1, "lr": 0.1}, {"step": 1, "lr": 0.1, "reward/mean": 1.0}]
+    assert numbers(json_lines(tmp_path / "a.jsonl", same)) == {1: {"lr": 0.1, "reward/mean": 1.0}}
+    with pytest.raises(RecordError, match=r"step 1 is logged twice(.|\n)*b\.jsonl, line 2"):
+        imported(read(json_lines(tmp_path / "b.jsonl", [*same[:1], {"step": 1, "lr": 0.2}])))
+
+
+def test_an_evaluation_is_not_the_training(tmp_path):
+    logs = [*healthy(0)[:3], {"eval_reward": 0.9, "eval_entropy": 0.1, "step": 3}]
+    run = imported(read(trainer_state(tmp_path, logs)))
+    assert run.steps[2].numbers["entropy/contract"] == logs[2]["entropy"]
+    assert run.unread == ["eval_reward", "eval_entropy"]
+
+
+def test_supervised_fine_tuning_has_no_entropy_of_what_was_drawn(tmp_path):
+    logs = [{"loss": 2.0, "grad_norm": 1.0, "learning_rate": 1e-4, "entropy": 1.5, "step": 1}]
+    run = imported(read(trainer_state(tmp_path, logs, None)))
+    assert run.trainer == "transformers"
+    assert run.steps[0].numbers == {"loss/total": 2.0, "grad/norm": 1.0, "lr": 1e-4}
+
+
+def test_the_last_checkpoint_is_read(tmp_path):
+    trainer_state(tmp_path, healthy(0)[:9])
+    trainer_state(tmp_path, healthy(0)[:10])
+    assert len(imported(read(tmp_path)).steps) == 10
+
+
+WRONG = {
+    "a.jsonl": ('{"step": 1, "lr": 0.1}\n{"step": 2, "lr"\n', r"line 2, is no JSON"),
+    "b.jsonl": ("", "holds nothing yet"),
+    "c.jsonl": ('{"lr": 0.1}\n', "has no step"),
+    "d.jsonl": ('{"step": 1.5, "lr": 0.1}\n', "a step that is none"),
+    "e.jsonl": ('{"step": 1, "lr": 0.1}\n{"lr": 0.1}\n', "line 2, has lr and no step"),
+    "f.jsonl": ('{"step": 1, "speed": 0.1}\n', r"no metric of f\.jsonl is known"),
+    "g.jsonl": ("[1]\n", "no JSON object"),
+    "a.csv": ("step,lr\n1,0.1,7\n", "line 2, has another number of cells"),
+    "b.csv": ("step,lr\n", "has no row"),
+    "a.json": ('{"a": 1}', "has no log"),
+    "a.log": ("nothing\n", "no log of OpenRLHF"),
+    "a.db": ("nothing", "cannot be read as a project of trackio"),
+    "a.wandb": ("nothing", "is no log of W&B"),
+    "a.png": ("nothing", "neither a run of Truing nor a log"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_file_that_cannot_be_read_says_why(tmp_path, name):
+    text, message = WRONG[name]
+    (tmp_path / name).write_text(text)
+    with pytest.raises(RecordError, match=message) as error:
+        imported(read(tmp_path / name))
+    assert error.value.expected or error.value.remedy
+
+
+def test_an_empty_folder_and_none_say_what_is_read(tmp_path):
+    with pytest.raises(RecordError, match=r"trainer_state\.json(.|\n)*OpenRLHF"):
+        read(tmp_path)
+    with pytest.raises(RecordError, match="does not exist"):
+        read(tmp_path / "none")
+
+
+def test_the_state_of_a_trainer_may_hold_nan(tmp_path):
+    logs = healthy(0, **HEALTHY["H1 healthy"])[:2]
+    logs[1]["grad_norm"] = float("nan")
+    path = trainer_state(tmp_path, logs)
+    assert "NaN" in next(path.rglob("*.json")).read_text()
+    assert json.dumps(imported(read(path)).steps[1].numbers["grad/norm"]) == "NaN"

@@ -1,0 +1,98 @@
+"""A real run of TRL, as it is found in each place that it logs to."""
+
+import hashlib
+
+import pytest
+
+from truing.doctor.importers.detect import read
+from truing.doctor.importers.steps import imported
+
+trl = pytest.importorskip("trl")
+datasets = pytest.importorskip("datasets")
+pytest.importorskip("tensorboard")
+wandb = pytest.importorskip("wandb")
+pytest.importorskip("trackio")
+
+STEPS = 3
+PROJECT = "foreign"
+
+
+def chance(completions, **_):
+    return [int(hashlib.md5(str(c).encode()).hexdigest(), 16) % 5 / 4 for c in completions]
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory):
+    """What a run of three updates leaves behind."""
+    from truing.models.load import load
+
+    folder = tmp_path_factory.mktemp("left")
+    loaded = load("tiny", device="cpu")
+    loaded.model.save_pretrained(folder / "tiny")
+    loaded.tokenizer.save_pretrained(folder / "tiny")
+    asked = [{"prompt": [{"role": "user", "content": f"what is {i}?"}]} for i in range(16)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WANDB_MODE", "offline")
+        patch.setenv("WANDB_SILENT", "true")
+        patch.setenv("WANDB_DIR", str(folder))
+        trainer = trl.GRPOTrainer(
+            model=str(folder / "tiny"),
+            args=trl.GRPOConfig(
+                output_dir=str(folder / "out"),
+                max_steps=STEPS,
+                per_device_train_batch_size=8,
+                num_generations=4,
+                max_completion_length=6,
+                beta=0.05,
+                learning_rate=1e-3,
+                logging_steps=1,
+                save_steps=STEPS,
+                report_to=["tensorboard", "wandb", "trackio"],
+                project=PROJECT,
+                use_cpu=True,
+                bf16=False,
+                model_init_kwargs={"dtype": "float32"},
+                disable_tqdm=True,
+                gradient_checkpointing=False,
+            ),
+            reward_funcs=[chance],
+            train_dataset=datasets.Dataset.from_list(asked),
+        )
+        trainer.train()
+        wandb.finish()
+    from trackio.sqlite_storage import SQLiteStorage
+
+    (folder / "trackio.db").symlink_to(SQLiteStorage.get_project_db_path(PROJECT))
+    return folder
+
+
+def test_every_place_tells_the_same(left):
+    runs = [imported(read(left / place)) for place in ("out", "out/runs", "wandb", "trackio.db")]
+    state = runs[0]
+    assert [step.step for step in state.steps] == list(range(STEPS))
+    assert {"reward/mean", "entropy/contract", "length/mean", "grad/norm", "lr"} <= state.steps[
+        0
+    ].numbers.keys()
+    for run in runs:
+        assert run.trainer == "trl"
+        for step, other in zip(state.steps, run.steps, strict=True):
+            shared = {name: x for name, x in step.numbers.items() if not name.startswith("kl")}
+            assert {name: other.numbers[name] for name in shared} == pytest.approx(shared, rel=1e-6)
+
+
+def test_what_the_kl_is_is_known_where_the_arguments_are(left):
+    told = {place: imported(read(left / place)).read for place in ("out", "wandb", "trackio.db", "out/runs")}
+    assert {place: read["kl"] for place, read in told.items()} == {
+        "out": "kl/weighted_k3",
+        "wandb": "kl/weighted_k3",
+        "trackio.db": "kl/weighted_k3",
+        "out/runs": "kl/any",
+    }
+
+
+def test_the_configuration_is_declared_where_a_tracker_has_it(left):
+    for place in ("wandb", "trackio.db"):
+        setup = imported(read(left / place)).steps[0].setup
+        assert (setup.learning_rate, setup.group_size, setup.kl_coef) == (1e-3, 4, 0.05)
+        assert (setup.algo, setup.kl_estimator, setup.truncated) == ("grpo", "k3", "keep")
+    assert imported(read(left / "out")).steps[0].setup.learning_rate is None

@@ -1,0 +1,120 @@
+"""verl: its file of metrics and its dumps, alone and together."""
+
+import math
+
+import pytest
+from foreign import STEPS, attempts, critic, json_lines
+
+from truing.doctor.importers.declared import left_out, renamed, setup_of
+from truing.doctor.importers.detect import read
+from truing.doctor.importers.judge import judge
+from truing.doctor.importers.names import VERL
+from truing.doctor.importers.steps import imported
+from truing.doctor.verdict import Verdict
+from truing.errors import RecordError
+
+TOKEN_MEAN = {"actor_rollout_ref": {"actor": {"loss_agg_mode": "token-mean", "kl_loss_type": "low_var_kl"}}}
+
+
+def folder(path, scores_by_step):
+    for step, scores in scores_by_step.items():
+        json_lines(path / f"{step}.jsonl", attempts(step, scores))
+    return path
+
+
+def test_metrics_have_our_names_and_what_is_another_quantity_has_none(tmp_path):
+    run = imported(read(json_lines(tmp_path / "log.jsonl", critic(0, lambda t, r: 0.5))))
+    assert (run.trainer, len(run.steps)) == ("verl", STEPS)
+    step = run.steps[0]
+    assert step.step == 0  # its step 1 is our first update
+    assert step.setup.algo == "ppo"
+    assert step.numbers["value/centred_explained_variance"] == 0.5
+    assert step.numbers["advantage/max_abs"] == 3.5
+    assert "value/explained_variance" not in step.numbers
+    assert run.unread == ["timing_s/step"]
+
+
+def test_numbers_of_a_dump_follow_from_its_rewards_and_groups(tmp_path):
+    run = imported(read(folder(tmp_path, {7: (1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)})))
+    (step,) = run.steps
+    assert step.step == 6
+    assert step.numbers == pytest.approx(
+        {
+            "reward/mean": 0.5,
+            "reward/std": math.sqrt(12 * 0.25 / 11),
+            "group/zero_variance_share": 2 / 3,
+            "group/all_right_share": 1 / 3,
+            "group/all_wrong_share": 1 / 3,
+        }
+    )
+    assert step.rows[0].text == "it is 1.0"
+    assert run.texts
+
+
+def test_a_prompt_that_recurs_more_often_than_most_makes_no_group(tmp_path):
+    prompts = ["a"] * 4 + ["b"] * 4 + ["twice"] * 8
+    json_lines(tmp_path / "1.jsonl", attempts(1, [0.0] * 4 + [1.0] * 4 + [0.0] * 8, prompts))
+    (step,) = imported(read(tmp_path)).steps
+    assert [row.group_id for row in step.rows] == ["g0"] * 4 + ["g1"] * 4 + [""] * 8
+    assert step.numbers["group/zero_variance_share"] == 1.0
+    assert step.numbers["group/all_wrong_share"] == 0.5  # of the two groups that are known
+
+
+def test_metrics_and_dumps_are_joined_by_step_and_the_trainers_own_numbers_stay(tmp_path):
+    folder(tmp_path, dict.fromkeys((2, 3), (1.0, 0.0, 1.0, 0.0)))
+    json_lines(tmp_path / "log.jsonl", critic(0, lambda t, r: 0.5)[:3])
+    run = imported(read(tmp_path))
+    assert [(step.step, len(step.rows)) for step in run.steps] == [(0, 0), (1, 4), (2, 4)]
+    assert run.steps[1].numbers["reward/mean"] != 0.5
+    assert run.steps[1].numbers["group/zero_variance_share"] == 0.0
+    assert run.form == "verl's metrics and rollout dumps"
+
+
+def test_rewards_that_never_differ_cannot_be_told_and_groups_are_suspect(tmp_path):
+    judged = judge(folder(tmp_path, dict.fromkeys(range(1, 7), (0.0,) * 8)))
+    results = {each.code: each for each in judged.diagnosis.results()}
+    assert results["RWD006"].verdict is Verdict.CANNOT_TELL
+    assert results["ADV004"].verdict is Verdict.SUSPECT
+    for code in ("ADV008", "RWD001", "RWD003", "RWD004", "TOK001"):  # what a dump says nothing of
+        assert results[code].verdict is Verdict.NOT_CHECKED
+
+
+def test_a_kl_is_ours_where_its_estimator_and_its_mean_are_declared():
+    actor = TOKEN_MEAN["actor_rollout_ref"]["actor"]
+    assert renamed(VERL, TOKEN_MEAN) == {"actor/kl_loss": "kl_trained/k3"}
+    assert renamed(VERL, {"actor_rollout_ref": {"actor": actor | {"kl_loss_type": "kl"}}}) == {
+        "actor/kl_loss": "kl_trained/k1"
+    }
+    assert renamed(VERL, {"actor_rollout_ref": {"actor": actor | {"kl_loss_type": "abs"}}}) == {}
+    assert (
+        renamed(VERL, {"actor_rollout_ref": {"actor": actor | {"loss_agg_mode": "seq-mean-token-sum"}}}) == {}
+    )
+    assert renamed(VERL, {}) == {}
+
+
+def test_what_is_another_quantity_in_this_run_is_left_out_with_the_reason(tmp_path):
+    summed = {"actor_rollout_ref": {"actor": {"loss_agg_mode": "seq-mean-token-sum"}}}
+    assert set(left_out(VERL, summed, {})) == {"actor/entropy"}
+    assert left_out(VERL, TOKEN_MEAN, {"num_turns/max": 2.0}) == {}
+    records = critic(0, lambda t, r: 0.5)
+    for record in records:
+        record["data"]["num_turns/max"] = 5
+    run = imported(read(json_lines(tmp_path / "log.jsonl", records)))
+    assert set(run.left_out) == {"response_length/mean"}
+    assert "length/mean" not in run.steps[0].numbers
+
+
+def test_what_a_configuration_declares_is_the_setup():
+    declared = {"actor_rollout_ref": {"actor": {"optim": {"lr": 1e-6}}, "rollout": {"n": 8}}}
+    setup = setup_of(VERL, declared, [])
+    assert (setup.learning_rate, setup.group_size, setup.algo) == (1e-6, 8, None)
+
+
+def test_two_logs_and_a_stranger_among_dumps_are_errors(tmp_path):
+    for name in ("a", "b"):
+        json_lines(tmp_path / f"{name}.jsonl", critic(0, lambda t, r: 0.5))
+    with pytest.raises(RecordError, match="several logs"):
+        read(tmp_path)
+    wrong = json_lines(tmp_path / "1.jsonl", [*attempts(1, [1.0]), {"input": "a"}])
+    with pytest.raises(RecordError, match=r"1\.jsonl, line 2, is no attempt"):
+        read(wrong)

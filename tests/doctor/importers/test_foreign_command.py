@@ -21,10 +21,8 @@ def test_a_clean_log_says_how_much_was_not_checked(tmp_path):
     assert told.code == 0
     exact = sum(rule.kind in EXACT for rule in RULES.values())
     assert f"scalars only: {exact} exact rules not checked" in told.out
-    assert (
-        "read from trainer_state.json (trl): 60 updates, 1 to 60; 10 metrics: loss = loss/total," in told.out
-    )
-    assert "not understood" not in told.out
+    assert "(trl): 60 updates, 1 to 60; metrics (9): loss = loss/total, grad_norm = grad/norm," in told.out
+    assert "not understood, so not judged (1): clip_ratio/region_mean\n" in told.out
 
 
 def test_findings_are_in_every_form_and_the_exit_code(collapsed):
@@ -36,7 +34,11 @@ def test_findings_are_in_every_form_and_the_exit_code(collapsed):
     assert {each["code"] for each in asked["findings"]} == {"LEN001"}
     assert asked["scalars_only"] is True
     assert asked["exact_not_checked"] > 40
-    assert (asked["trainer"], asked["updates"], asked["not_understood"]) == ("trl", 60, [])
+    assert (asked["trainer"], asked["updates"], asked["not_understood"]) == (
+        "trl",
+        60,
+        ["clip_ratio/region_mean"],
+    )
     sarif = json.loads(truing("check", collapsed, "--sarif").out)["runs"][0]
     place = sarif["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert place == str(collapsed)
@@ -54,8 +56,8 @@ def test_rules_are_chosen_as_for_a_run(collapsed):
 def test_what_was_not_understood_is_named(tmp_path):
     logs = [log | {f"rewards/f{i}/mean": 0.5 for i in range(10)} for log in healthy(0)]
     told = truing("check", trainer_state(tmp_path, logs))
-    assert "not understood, so not judged: 10 metrics: rewards/f0/mean, " in told.out
-    assert "rewards/f7/mean, …" in told.out
+    assert "not understood, so not judged (11): clip_ratio/region_mean, rewards/f0/mean, " in told.out
+    assert "rewards/f6/mean, …" in told.out
 
 
 def test_dumps_are_more_than_scalars(tmp_path):

@@ -92,7 +92,7 @@ def test_an_evaluation_is_not_the_training(tmp_path):
     logs = [*healthy(0)[:3], {"eval_reward": 0.9, "eval_entropy": 0.1, "step": 3}]
     run = imported(read(trainer_state(tmp_path, logs)))
     assert run.steps[2].numbers["entropy/contract"] == logs[2]["entropy"]
-    assert run.unread == ["eval_reward", "eval_entropy"]
+    assert run.unread == ["clip_ratio/region_mean", "eval_reward", "eval_entropy"]
 
 
 def test_supervised_fine_tuning_has_no_entropy_of_what_was_drawn(tmp_path):

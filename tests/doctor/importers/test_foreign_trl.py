@@ -95,4 +95,7 @@ def test_the_configuration_is_declared_where_a_tracker_has_it(left):
         setup = imported(read(left / place)).steps[0].setup
         assert (setup.learning_rate, setup.group_size, setup.kl_coef) == (1e-3, 4, 0.05)
         assert (setup.algo, setup.kl_estimator, setup.truncated) == ("grpo", "k3", "keep")
-    assert imported(read(left / "out")).steps[0].setup.learning_rate is None
+        assert "clip/clipped_share" in imported(read(left / place)).steps[0].numbers  # of tokens
+    state = imported(read(left / "out"))
+    assert state.steps[0].setup.learning_rate is None
+    assert "clip_ratio/region_mean" in state.unread  # of tokens, or of sequences

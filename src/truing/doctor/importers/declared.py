@@ -10,6 +10,12 @@ K1, K3 = "kl_trained/k1", "kl_trained/k3"
 VERL_KL = {"kl": K1, "k1": K1, "low_var_kl": K3, "k3": K3, "low_var_kl+": K3, "k3+": K3}
 """By `kl_loss_type`; a plus changes the gradient and not the number."""
 
+CLIP = {
+    "clip_ratio/region_mean": "clip/clipped_share",
+    "clip_ratio/high_mean": "clip/high_share",
+    "clip_ratio/low_mean": "clip/low_share",
+}
+
 ONE_TURN = 2
 """What verl counts as turns where there was one question and one answer."""
 
@@ -57,7 +63,9 @@ def _verl(config: Mapping[str, Any], critic: bool) -> Setup:
 def renamed(trainer: Trainer, config: Mapping[str, Any]) -> dict[str, str]:
     """Numbers that are ours under this configuration, theirs → ours."""
     if trainer is TRL and _is_grpo(config):
-        return {"kl": "kl/weighted_k3"}  # by the ratio, unless `use_bias_correction_kl` is off
+        by_token = config.get("importance_sampling_level") == "token"
+        # weighted by the ratio, unless `use_bias_correction_kl` is off
+        return {"kl": "kl/weighted_k3"} | (CLIP if by_token else {})
     if trainer is TRL and _is_rloo(config):
         return {"kl": K1}
     if trainer is VERL and _part(config, "actor").get("loss_agg_mode") == "token-mean":

@@ -31,13 +31,13 @@ class Judged:
         yield f"{kind}: {self.exact_not_checked} exact rules not checked", "bold yellow"
         updates = f"{len(run.steps)} updates, {run.steps[0].step + 1} to {run.steps[-1].step + 1}"
         read = ", ".join(f"{theirs} = {ours}" for theirs, ours in run.read.items())
-        yield f"read from {run.form} ({run.trainer}): {updates}; {len(run.read)} metrics: {read}", "dim"
+        yield f"read from {run.form} ({run.trainer}): {updates}; metrics ({len(run.read)}): {read}", "dim"
         for name, why in run.left_out.items():
             yield f"left out: {name} is something else in this run: {why}", "yellow"
         if run.unread:
             more = ", …" if len(run.unread) > SHOWN else ""
             names = ", ".join(run.unread[:SHOWN])
-            yield f"not understood, so not judged: {len(run.unread)} metrics: {names}{more}", "yellow"
+            yield f"not understood, so not judged ({len(run.unread)}): {names}{more}", "yellow"
 
     def facts(self) -> dict[str, Any]:
         """The same as JSON has it."""

@@ -4,12 +4,15 @@ Numbers that are missing here are read by nobody, and the report says so. Why th
 
 TRL (1.16, trl/trainer/grpo_trainer.py, rloo_trainer.py)
     ``reward_std``: before 0.27 the mean of the groups' deviations, since then that of all rewards; a log
-    does not tell which. ``sampling/sampling_logp_difference/mean``: of absolute differences.
-    ``completions/*_terminated_length``: of some answers. ``policy_loss``: its weight depends on the loss.
+    does not tell which. ``clip_ratio/*``: shares of tokens or of sequences, by
+    ``importance_sampling_level``; see declared.py. ``completions/max_length``, ``sampling/*/max``: of several
+    batches the mean of the largest. ``sampling/sampling_logp_difference/mean``: of absolute differences.
+    ``policy_loss``: its weight depends on the loss.
 verl (0.8, verl/trainer/ppo/metric_utils.py, verl/workers/actor/dp_actor.py)
     ``critic/rewards/mean``: less a KL penalty where that is in the reward; ``critic/score/mean`` is what was
     earned. ``actor/ppo_kl``: old − new, to another policy than the reference. ``actor/pg_loss``: a sum over
-    minibatches. ``critic/vf_explained_var``: its own number below, for it forgives a constant error.
+    minibatches. ``actor/pg_clipfrac``: by the policy loss, and a mean over micro-batches of any size.
+    ``critic/vf_explained_var``: its own number below, for it forgives a constant error.
 OpenRLHF (0.11, openrlhf/trainer/ppo_trainer.py, openrlhf/trainer/ray/ppo_actor.py)
     ``kl`` and ``logprobs_diff``: 0 where nobody scored a reference, and else by an estimator that is not
     told. ``policy_loss``, ``entropy_loss``: shares of a window's sum, not means. ``return``: a sum per
@@ -48,14 +51,9 @@ TRL = Trainer(
         "reward": "reward/mean",
         "frac_reward_zero_std": "group/zero_variance_share",  # see declared.py for `scale_rewards`
         "completions/mean_length": "length/mean",  # without the tokens of tools
-        "completions/max_length": "length/max",
         "completions/clipped_ratio": "truncated/share",
         # of logits at the temperature of sampling, before any nucleus
         "entropy": "entropy/contract",
-        "clip_ratio/region_mean": "clip/clipped_share",
-        "clip_ratio/high_mean": "clip/high_share",
-        "clip_ratio/low_mean": "clip/low_share",
-        "sampling/sampling_logp_difference/max": "mismatch/max_abs",
         "kl": "kl/any",  # k3 in GRPO and k1 in RLOO, which log the same names; see declared.py
     },
 )
@@ -72,7 +70,6 @@ VERL = Trainer(
         "actor/entropy": "entropy/contract",  # per token where `loss_agg_mode` is; see declared.py
         "actor/grad_norm": "grad/norm",  # the mean over minibatches
         "actor/lr": "lr",
-        "actor/pg_clipfrac": "clip/clipped_share",
         "critic/advantages/mean": "advantage/mean",
         "critic/returns/mean": "returns/mean",
         "critic/values/mean": "value/mean",

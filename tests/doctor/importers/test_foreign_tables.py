@@ -6,7 +6,9 @@ import pytest
 from foreign import HEALTHY, healthy, json_lines, trainer_state
 
 from truing.doctor.importers.detect import read
+from truing.doctor.importers.judge import judge
 from truing.doctor.importers.steps import imported
+from truing.doctor.verdict import Verdict
 from truing.errors import RecordError
 
 
@@ -79,6 +81,12 @@ def test_openrlhf_is_read_from_its_console(tmp_path):
     }
     assert run.unread == ["policy_loss", "kl", "timing/broadcast"]
     assert set(run.left_out) == {"reward"}
+
+
+def test_rewards_that_never_differ_are_seen_in_their_deviation(tmp_path):
+    lines = [f"Global step {i}: {{'rollout/reward_mean': 0.0, 'rollout/reward_std': 0.0}}" for i in (1, 2, 3)]
+    results = judge(csv(tmp_path / "out.log", *lines), ["RWD006"]).diagnosis.results()
+    assert [(each.verdict, len(each.findings)) for each in results] == [(Verdict.CANNOT_TELL, 1)]
 
 
 def test_a_step_may_be_told_twice_and_alike_only(tmp_path):

@@ -53,6 +53,12 @@ def test_records_of_wandb_may_lie_in_several_blocks(tmp_path):
     assert [step.step + 1 for step in steps] == [0, 1, 2, 3]
 
 
+def test_the_end_of_a_block_may_be_too_short_for_a_part(tmp_path):
+    for length in range(BLOCK - 150, BLOCK - 100):  # one of these leaves each count of bytes from 0 to 6
+        path = wandb_log(tmp_path / "run-a.wandb", [history(0, note="x" * length), history(1)])
+        assert len(imported(read(path)).steps) == 2
+
+
 def test_a_log_of_wandb_that_is_still_written_ends_before_what_is_not_whole(tmp_path):
     path = wandb_log(tmp_path / "run-a.wandb", [history(0), history(1)])
     path.write_bytes(path.read_bytes()[:-3])
@@ -94,6 +100,11 @@ def test_a_rate_above_the_declared_one_is_proven(tmp_path):
         for run in ("a", "b")
     }
     assert told == {"a": {"OPT004": Verdict.PROVEN}, "b": {"OPT004": Verdict.CLEAN}}
+
+
+def test_a_rule_that_had_its_inputs_once_was_checked(tmp_path):
+    path = project(tmp_path / "p.db", {"a": [1e-3, None]}, {"learning_rate": 1e-3})
+    assert judge(path, ["OPT004", "TOK001"]).exact_not_checked == 1
 
 
 def test_a_run_of_a_project_is_named_and_its_nan_is_one(tmp_path):

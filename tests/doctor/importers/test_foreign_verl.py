@@ -60,6 +60,27 @@ def test_a_prompt_that_recurs_more_often_than_most_makes_no_group(tmp_path):
     assert step.numbers["group/all_wrong_share"] == 0.5  # of the two groups that are known
 
 
+def test_of_two_sizes_that_are_as_common_the_smaller_is_a_group(tmp_path):
+    json_lines(tmp_path / "1.jsonl", attempts(1, [0.0] * 12, ["a"] * 4 + ["b"] * 8))
+    (step,) = imported(read(tmp_path)).steps
+    assert {row.group_id for row in step.rows[:4]} == {"g0"}
+    assert {row.group_id for row in step.rows[4:]} == {""}
+
+
+def test_attempts_of_no_group_are_not_compared(tmp_path):
+    prompts = ["a"] * 4 + ["b"] * 4 + ["twice"] * 8
+    for step in range(1, 6):
+        json_lines(tmp_path / f"{step}.jsonl", attempts(step, [0.0] * 8 + [0.0, 1.0] * 4, prompts))
+    results = {each.code: each.verdict for each in judge(tmp_path).diagnosis.results()}
+    assert results["ADV004"] is Verdict.SUSPECT  # both groups that are known are of equal reward
+
+
+def test_one_attempt_at_each_prompt_is_no_group(tmp_path):
+    json_lines(tmp_path / "1.jsonl", attempts(1, [0.0, 1.0], ["a", "b"]))
+    (step,) = imported(read(tmp_path)).steps
+    assert step.numbers == pytest.approx({"reward/mean": 0.5, "reward/std": 0.5**0.5})
+
+
 def test_metrics_and_dumps_are_joined_by_step_and_the_trainers_own_numbers_stay(tmp_path):
     folder(tmp_path, dict.fromkeys((2, 3), (1.0, 0.0, 1.0, 0.0)))
     json_lines(tmp_path / "log.jsonl", critic(0, lambda t, r: 0.5)[:3])

@@ -54,8 +54,10 @@ def test_records_of_wandb_may_lie_in_several_blocks(tmp_path):
 
 
 def test_the_end_of_a_block_may_be_too_short_for_a_part(tmp_path):
-    for length in range(BLOCK - 150, BLOCK - 100):  # one of these leaves each count of bytes from 0 to 6
-        path = wandb_log(tmp_path / "run-a.wandb", [history(0, note="x" * length), history(1)])
+    bare = len(history(0, note="x" * 30_000)) - 30_000  # what a record has beside its note
+    for left in range(1, 8):
+        note = BLOCK - len(HEADER) - 7 - bare - left
+        path = wandb_log(tmp_path / "run-a.wandb", [history(0, note="x" * note), history(1)])
         assert len(imported(read(path)).steps) == 2
 
 

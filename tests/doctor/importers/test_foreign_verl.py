@@ -10,6 +10,7 @@ from truing.doctor.importers.detect import read
 from truing.doctor.importers.judge import judge
 from truing.doctor.importers.names import VERL
 from truing.doctor.importers.steps import imported
+from truing.doctor.rules import RULES
 from truing.doctor.verdict import Verdict
 from truing.errors import RecordError
 
@@ -69,10 +70,9 @@ def test_of_two_sizes_that_are_as_common_the_smaller_is_a_group(tmp_path):
 
 def test_attempts_of_no_group_are_not_compared(tmp_path):
     prompts = ["a"] * 4 + ["b"] * 4 + ["twice"] * 8
-    for step in range(1, 6):
-        json_lines(tmp_path / f"{step}.jsonl", attempts(step, [0.0] * 8 + [0.0, 1.0] * 4, prompts))
-    results = {each.code: each.verdict for each in judge(tmp_path).diagnosis.results()}
-    assert results["ADV004"] is Verdict.SUSPECT  # both groups that are known are of equal reward
+    json_lines(tmp_path / "1.jsonl", attempts(1, [0.0] * 8 + [0.0, 1.0] * 4, prompts))
+    (step,) = imported(read(tmp_path)).steps
+    assert RULES["ADV004"].measure(step).equal == 1.0  # both groups that are known
 
 
 def test_one_attempt_at_each_prompt_is_no_group(tmp_path):

@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "bench": "errors messages contract outcomes types memory models rewards sample training api",
     "probes": "errors messages outcomes types config ops models rewards envs training",
     "integrations": "errors contract outcomes types models doctor training",
-    "faults": "errors types ops models rewards rollout doctor training api",
+    "faults": "errors types config record ops models rewards rollout doctor training api",
     "scorecard": "config",
     "verify": "errors config record training display api probes scorecard",
     "recipe_page": "config record envs",

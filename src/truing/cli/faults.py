@@ -12,6 +12,8 @@ def faults(
     names: Annotated[list[str] | None, typer.Argument(help="Faults or healthy runs; all by default.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A sample, in under 50 seconds.")] = False,
     markdown: Annotated[Path | None, typer.Option(help="Write the matrix to this file.")] = None,
+    keep: Annotated[Path | None, typer.Option(help="Keep each run, and what was said of it, here.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Updates of each run's last stage.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per run.")] = False,
 ) -> None:
     """Plant each fault in a run, run what is healthy too, and show what the doctor says: exit 1 if wrong."""
@@ -19,7 +21,7 @@ def faults(
 
     chosen = list(QUICK) if quick and not names else named(names or [])
     console, made = Console(highlight=False), []
-    for done, each in enumerate(measure(chosen), 1):
+    for done, each in enumerate(measure(chosen, keep, steps), 1):
         made.append(each)
         if as_json:
             print(json.dumps(each.facts() | {"passed": passed(each)}, ensure_ascii=False), flush=True)

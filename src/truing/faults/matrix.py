@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 
 import torch
 
@@ -10,7 +12,7 @@ from truing.doctor.verdict import STRONG
 from truing.errors import RecipeError
 from truing.faults.healthy import healthy
 from truing.faults.planted import FAULTS
-from truing.faults.run import Outcome, outcome
+from truing.faults.run import Outcome, lengthened, outcome
 
 PROCESSES = 2
 """At one time, of one thread each."""
@@ -41,16 +43,19 @@ def named(names: Sequence[str]) -> list[str]:
     return list(names) or list(known)
 
 
-def measure(names: Sequence[str]) -> Iterator[Outcome]:
-    """The outcome of each run, in order."""
+def measure(
+    names: Sequence[str], keep: Path | None = None, steps: int | None = None
+) -> Iterator[Outcome]:
+    """The outcome of each run, in order; of so many ``steps`` in its last stage, if they are given."""
     with ProcessPoolExecutor(
         PROCESSES, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
-        yield from pool.map(_outcome, names)
+        yield from pool.map(partial(_outcome, keep=keep, steps=steps), names)
 
 
-def _outcome(name: str) -> Outcome:
-    made = outcome({**FAULTS, **healthy()}[name])
+def _outcome(name: str, keep: Path | None, steps: int | None) -> Outcome:
+    fault = {**FAULTS, **healthy()}[name]
+    made = outcome(fault if steps is None else lengthened(fault, steps), keep)
     # a plant is a function of this process, and cannot travel
     return made.without_plant()
 

@@ -1,5 +1,6 @@
 """A run with a fault in it, and what the doctor said."""
 
+import json
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -8,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from truing.api import train
+from truing.config.doctor import DoctorConfig
 from truing.doctor.examine import Diagnosis, ranked
 from truing.doctor.postmortem import post_mortem
 from truing.doctor.verdict import FINDINGS, Finding
@@ -26,6 +28,9 @@ BASE: Mapping[str, Any] = {
     "doctor": {"stop": False, "budget": 1.0},
 }
 """Seconds on a CPU; rewards are by chance, so that groups have a signal from the first step on."""
+
+RUN, OUTCOME = "run", "outcome.json"
+"""What is kept of a run: its directory, and what the doctor said of it."""
 
 
 @dataclass(frozen=True)
@@ -91,24 +96,38 @@ def table_of(fault: Fault) -> dict[str, Any]:
     return table
 
 
-def outcome(fault: Fault) -> Outcome:
-    """Train with the fault, and ask the doctor."""
-    with TemporaryDirectory() as folder:
-        run, error = Path(folder) / "run", ""
-        try:
-            with fault.plant():
-                train(
-                    table_of(fault),
-                    rewards=None if fault.reward is None else [fault.reward],
-                    out=run,
-                    watch=lambda kind, facts: None,
-                )
-        except RecipeError:  # of the fault's own: nothing was refused, nothing was run
-            raise
-        except TruingError as refused:
-            error = f"{type(refused).__name__}: {refused.what}"
-        diagnosis = post_mortem(run) if (run / "steps.jsonl").exists() and not error else Diagnosis(())
-    return Outcome(fault, tuple(_once(diagnosis)), error, tuple(diagnosis.broken))
+def lengthened(fault: Fault, steps: int) -> Fault:
+    """The fault in a run whose last stage has so many updates, and is looked at as often as a user's run."""
+    stage = table_of(fault)["stages"][-1]
+    return replace(
+        fault,
+        changes={**fault.changes, f"{stage}.steps": steps, "doctor.budget": DoctorConfig().budget},
+    )
+
+
+def outcome(fault: Fault, keep: Path | None = None) -> Outcome:
+    """Train with the fault, and ask the doctor; ``keep``/NAME/run is the run directory, if it is wanted."""
+    if keep is None:
+        with TemporaryDirectory() as folder:
+            return outcome(fault, Path(folder))
+    run, error = keep / fault.name / RUN, ""
+    try:
+        with fault.plant():
+            train(
+                table_of(fault),
+                rewards=None if fault.reward is None else [fault.reward],
+                out=run,
+                watch=lambda kind, facts: None,
+            )
+    except RecipeError:  # of the fault's own: nothing was refused, nothing was run
+        raise
+    except TruingError as refused:
+        error = f"{type(refused).__name__}: {refused.what}"
+    diagnosis = post_mortem(run) if (run / "steps.jsonl").exists() and not error else Diagnosis(())
+    made = Outcome(fault, tuple(_once(diagnosis)), error, tuple(diagnosis.broken))
+    run.parent.mkdir(parents=True, exist_ok=True)  # a run may be refused before it has a directory
+    (keep / fault.name / OUTCOME).write_text(json.dumps(made.facts(), indent=2), encoding="utf-8")
+    return made
 
 
 def _once(diagnosis: Diagnosis) -> list[Finding]:

@@ -11,6 +11,9 @@ from rich.console import Console
 def faults(
     names: Annotated[list[str] | None, typer.Argument(help="Faults or healthy runs; all by default.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="A sample, in under 50 seconds.")] = False,
+    without: Annotated[
+        bool, typer.Option("--twins", help="The recipes of faults without them, too.")
+    ] = False,
     markdown: Annotated[Path | None, typer.Option(help="Write the matrix to this file.")] = None,
     keep: Annotated[Path | None, typer.Option(help="Keep each run, and what was said of it, here.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Updates of each run's last stage.")] = None,
@@ -18,8 +21,10 @@ def faults(
 ) -> None:
     """Plant each fault in a run, run what is healthy too, and show what the doctor says: exit 1 if wrong."""
     from truing.faults.matrix import QUICK, measure, named, page, passed
+    from truing.faults.twins import twins
 
     chosen = list(QUICK) if quick and not names else named(names or [])
+    chosen += list(twins()) if without else []
     console, made = Console(highlight=False), []
     for done, each in enumerate(measure(chosen, keep, steps), 1):
         made.append(each)

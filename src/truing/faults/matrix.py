@@ -10,9 +10,11 @@ import torch
 
 from truing.doctor.verdict import STRONG
 from truing.errors import RecipeError
+from truing.faults.fault import Fault
 from truing.faults.healthy import healthy
 from truing.faults.planted import FAULTS
 from truing.faults.run import Outcome, lengthened, outcome
+from truing.faults.twins import twins
 
 PROCESSES = 2
 """At one time, of one thread each."""
@@ -35,17 +37,20 @@ QUICK = (
 
 
 def named(names: Sequence[str]) -> list[str]:
-    """Runs by name; all where none is given."""
-    known = {**FAULTS, **healthy()}
+    """Runs by name; all faults and healthy runs where none is given."""
+    known = runs()
     for name in names:
         if name not in known:
             raise RecipeError("there is no such fault", got=name, expected=", ".join(known))
-    return list(names) or list(known)
+    return list(names) or [*FAULTS, *healthy()]
 
 
-def measure(
-    names: Sequence[str], keep: Path | None = None, steps: int | None = None
-) -> Iterator[Outcome]:
+def runs() -> dict[str, Fault]:
+    """Every run that there is: faults, healthy runs, and recipes of faults without them."""
+    return {**FAULTS, **healthy(), **twins()}
+
+
+def measure(names: Sequence[str], keep: Path | None = None, steps: int | None = None) -> Iterator[Outcome]:
     """The outcome of each run, in order; of so many ``steps`` in its last stage, if they are given."""
     with ProcessPoolExecutor(
         PROCESSES, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
@@ -54,7 +59,7 @@ def measure(
 
 
 def _outcome(name: str, keep: Path | None, steps: int | None) -> Outcome:
-    fault = {**FAULTS, **healthy()}[name]
+    fault = runs()[name]
     made = outcome(fault if steps is None else lengthened(fault, steps), keep)
     # a plant is a function of this process, and cannot travel
     return made.without_plant()

@@ -1,0 +1,27 @@
+"""``python -m truing.faults.peers RUNS --venv rldoctor=FOLDER --markdown docs/peers-matrix.md``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from truing.faults.peers.asked import judged, pythons
+from truing.faults.peers.page import write
+
+
+def peers(
+    folder: Annotated[Path, typer.Argument(help="What `truing faults --twins --keep` wrote.")],
+    venv: Annotated[list[str], typer.Option(help="NAME=FOLDER: where a peer is installed; once per peer.")],
+    markdown: Annotated[Path, typer.Option(help="Write the page here; what stands above its mark is kept.")],
+) -> None:
+    """Ask each peer about each kept run, and write what it said beside what the doctor said."""
+    homes = pythons({name: Path(place) for name, _, place in (each.partition("=") for each in venv)})
+    made = []
+    for each in judged(folder, homes):
+        made.append(each)
+        told = (f"{name} {answer.failed or len(answer.said)}" for name, answer in each.answers.items())
+        print(f"{each.name}: {', '.join(told) or 'no update'}", flush=True)
+    write(markdown, made, list(homes))
+
+
+typer.run(peers)

@@ -1,0 +1,31 @@
+"""What a finding is worth: does it name the cause, a symptom, or a cause that is not there?"""
+
+from enum import StrEnum
+
+from truing.faults.peers.asked import Judged
+from truing.faults.peers.peer import Peer, Said
+
+
+class Grade(StrEnum):
+    """From the best to what says nothing of the fault."""
+
+    CAUSE = "the cause"
+    SYMPTOM = "a symptom"
+    WRONG = "a wrong cause"
+    SAME = "the same without the fault"
+
+
+def grade(peer: Peer, said: Said, run: Judged, twin: Judged) -> Grade:
+    """Of a finding in the run of a fault, whose recipe without the fault is ``twin``."""
+    told = {(each.finding, each.severity) for each in twin.answers[peer.name].said}
+    if (said.finding, said.severity) in told:
+        return Grade.SAME
+    if said.finding not in peer.blames:
+        return Grade.SYMPTOM
+    return Grade.CAUSE if run.name in peer.blames[said.finding] else Grade.WRONG
+
+
+def grades(peer: Peer, run: Judged, twin: Judged) -> list[tuple[Grade, Said]]:
+    """Of every finding, the best first."""
+    found = [(grade(peer, said, run, twin), said) for said in run.answers[peer.name].said]
+    return sorted(found, key=lambda each: list(Grade).index(each[0]))

@@ -1,0 +1,20 @@
+"""Run by the Python of provenir: updates on stdin, the anomalies of its flight recorder on stdout."""
+
+import json
+import sys
+from importlib.metadata import version
+from typing import Any
+
+from provenir.observability.flight_recorder import FlightRecorder, RLStepMetrics
+
+
+def said(updates: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """The first anomaly of each kind and severity."""
+    recorder = FlightRecorder()
+    for update in updates:
+        recorder.log_step(RLStepMetrics(**update))
+    first = {(each.kind, each.severity): each.detail for each in reversed(recorder.anomalies)}
+    return [{"finding": kind, "severity": severity, "what": what} for (kind, severity), what in first.items()]
+
+
+print(json.dumps({"version": version("provenir"), "said": said(json.load(sys.stdin))}))

@@ -1,0 +1,25 @@
+"""Run by the Python of rl-doctor: a log on stdin, what it says of it on stdout."""
+
+import json
+import sys
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rl_doctor.diagnosis import diagnose
+from rl_doctor.ingest import load_run
+
+
+def said(log: dict[str, Any]) -> list[dict[str, str]]:
+    """Its findings above OK, by its own reader of logs."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.json"
+        path.write_text(json.dumps(log))
+        found = diagnose(load_run(str(path))).problems
+    return [
+        {"finding": each.detector, "severity": each.severity.name, "what": each.summary} for each in found
+    ]
+
+
+print(json.dumps({"version": version("rldoctor"), "said": said(json.load(sys.stdin))}))

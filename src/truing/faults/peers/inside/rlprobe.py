@@ -1,0 +1,25 @@
+"""Run by the Python of rlprobe: the rows of a recording on stdin, what its doctor says on stdout."""
+
+import json
+import sys
+import tempfile
+from importlib.metadata import version
+from typing import Any
+
+from rlprobe.doctor import diagnose
+from rlprobe.recorder import Recorder
+
+
+def said(given: dict[str, Any]) -> list[dict[str, str]]:
+    """Its findings of a recording that its own recorder wrote."""
+    with tempfile.TemporaryDirectory() as folder:
+        with Recorder(folder, algorithm=given["algorithm"], capture_env=False) as recorder:
+            for row in given["steps"]:
+                recorder.log_step(**row)
+        found = diagnose(folder)
+    return [
+        {"finding": each.signature_id, "severity": each.severity, "what": each.explanation} for each in found
+    ]
+
+
+print(json.dumps({"version": version("rlprobe"), "said": said(json.load(sys.stdin))}))

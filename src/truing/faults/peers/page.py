@@ -1,0 +1,125 @@
+"""docs/peers-matrix.md: totals, then each run."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from truing.faults.peers import PEERS
+from truing.faults.peers.asked import Judged
+from truing.faults.peers.grade import Grade, grades
+from truing.faults.peers.peer import Peer
+from truing.faults.planted import FAULTS
+from truing.faults.twins import twin_of, twins
+
+MARK = "<!-- What follows is written by `python -m truing.faults.peers`; what stands above is kept. -->"
+STRONG = ("PROVEN", "EVIDENCE")
+
+
+def write(path: Path, made: Sequence[Judged], peers: Sequence[str]) -> None:
+    """Everything under the mark; the reading above it is a person's."""
+    above = path.read_text(encoding="utf-8").split(MARK)[0] if path.exists() else "# The peers\n\n"
+    path.write_text(above + MARK + "\n\n" + tables(made, [PEERS[name] for name in peers]), encoding="utf-8")
+
+
+def tables(made: Sequence[Judged], peers: Sequence[Peer]) -> str:
+    """Totals, faults and healthy runs, as Markdown."""
+    by_name = {each.name: each for each in made}
+    pairs = [(each, by_name[twin_of(FAULTS[each.name]).name]) for each in made if each.name in FAULTS]
+    sound = [each for each in made if each.facts["healthy"]]
+    corpus = [each for each in sound if each.name not in twins()]
+    head = " | ".join(["Truing", *(peer.name for peer in peers)])
+    rule = "|---" * (len(peers) + 2) + "|"
+    return "\n".join(
+        [
+            *_totals(pairs, sound, peers),
+            "",
+            f"| fault | {head} |",
+            rule,
+            *(_fault_row(run, twin, peers) for run, twin in pairs),
+            "",
+            f"| healthy run | {head} |",
+            rule,
+            *(_sound_row(run, peers) for run in corpus),
+            "",
+            f"| a fault's recipe without it | {head} |",
+            rule,
+            *(_sound_row(run, peers) for run in sound if run.name in twins()),
+            "",
+        ]
+    )
+
+
+def _totals(
+    pairs: Sequence[tuple[Judged, Judged]], sound: Sequence[Judged], peers: Sequence[Peer]
+) -> list[str]:
+    shown = [(run, twin) for run, twin in pairs if run.answers]
+    caught = sum(run.facts["caught"] for run, _ in pairs)
+    first = sum(run.facts["cause_rank"] in (0, 1) for run, _ in pairs)
+    alarms = Counter(verdict for run in sound for verdict in {each["verdict"] for each in run.facts["fired"]})
+    return [
+        f"{len(pairs)} faults; {len(pairs) - len(shown)} of them have no update to show, as Truing refused to begin."
+        f" {len(sound)} sound runs.",
+        "",
+        "| | version | faults shown | says something | and not so without the fault | names the cause | a wrong cause | failed | sound runs with a finding, by its own severities |",
+        "|---|---|---|---|---|---|---|---|---|",
+        f"| Truing | | {len(pairs)} | {caught} | {caught} | {first} | – | 0 | {_counted(alarms)} |",
+        *(_total(peer, shown, sound) for peer in peers),
+    ]
+
+
+def _total(peer: Peer, shown: Sequence[tuple[Judged, Judged]], sound: Sequence[Judged]) -> str:
+    found = [{kind for kind, _ in grades(peer, run, twin)} for run, twin in shown]
+    best = Counter(kind for each in found for kind in each)
+    new = sum(bool(each - {Grade.SAME}) for each in found)
+    alarms = Counter(
+        severity for run in sound for severity in {each.severity for each in run.answers[peer.name].said}
+    )
+    failed = sum(bool(run.answers[peer.name].failed) for run, _ in shown)
+    version = next((run.answers[peer.name].version for run, _ in shown), "")
+    return (
+        f"| {peer.name} | {version} | {len(shown)} | {sum(map(bool, found))} | {new} | {best[Grade.CAUSE]}"
+        f" | {best[Grade.WRONG]} | {failed} | {_counted(alarms)} |"
+    )
+
+
+def _counted(alarms: Counter[str]) -> str:
+    return ", ".join(f"{severity} {count}" for severity, count in sorted(alarms.items())) or "none"
+
+
+def _fault_row(run: Judged, twin: Judged, peers: Sequence[Peer]) -> str:
+    cells = [_graded(peer, run, twin) if run.answers else "no update" for peer in peers]
+    return " | ".join([f"| {run.name}: {run.facts['what']}", _truing(run), *cells]) + " |"
+
+
+def _sound_row(run: Judged, peers: Sequence[Peer]) -> str:
+    told = (run.answers[peer.name] for peer in peers)
+    cells = [
+        f"failed: {each.failed}"
+        if each.failed
+        else ", ".join(f"{said.finding} ({said.severity})" for said in each.said) or "–"
+        for each in told
+    ]
+    return " | ".join([f"| {run.name}", _truing(run), *cells]) + " |"
+
+
+def _graded(peer: Peer, run: Judged, twin: Judged) -> str:
+    if run.answers[peer.name].failed:
+        return f"failed: {run.answers[peer.name].failed}"
+    told = [
+        f"({said.finding}, {said.severity})"
+        if kind is Grade.SAME
+        else f"**{kind}**: {said.finding} ({said.severity})"
+        for kind, said in grades(peer, run, twin)
+    ]
+    return ", ".join(told) or "–"
+
+
+def _truing(run: Judged) -> str:
+    """The strong verdicts by code, and how many rules suspect something."""
+    if run.facts["refused"]:
+        return "refused"
+    codes = dict.fromkeys(
+        f"{each['verdict']} {each['code']}" for each in run.facts["fired"] if each["verdict"] in STRONG
+    )
+    suspected = {each["code"] for each in run.facts["fired"] if each["verdict"] not in STRONG}
+    return ", ".join([*codes, *(f"suspects {code}" for code in sorted(suspected))]) or "–"

@@ -1,0 +1,79 @@
+"""rlprobe: fourteen signatures over a recording of curves."""
+
+from typing import Any
+
+import torch
+
+from truing.faults.peers.curves import Curve, curves, last_stage, renamed
+from truing.faults.peers.peer import Peer
+from truing.record import RunReader, StepRow
+from truing.record.store import load_rows
+
+BUCKETS = 4
+"""Of positions in an answer, which is the fewest that its signature of positions takes."""
+
+NAMES = {
+    "reward_mean": "reward/mean",
+    "reward_std": "reward/std",
+    "reward_min": "reward/min",
+    "reward_max": "reward/max",
+    "kl_mean": "kl_trained/k3",
+    "entropy_mean": "entropy/contract",
+    "ratio_mean": "ratio/mean",
+    "clip_fraction": "clip/clipped_share",
+    "adv_mean": "advantage/mean",
+    "adv_std": "advantage/std",
+    "zero_variance_group_frac": "group/zero_variance_share",
+    "value_loss": "loss/value",
+    "value_explained_variance": "value/explained_variance",
+    "loss": "loss/total",
+    "lr": "lr",
+    "grad_norm": "grad/norm",
+    "completion_len_mean": "length/mean",
+    "completion_len_max": "length/max",
+    "truncation_rate": "truncated/share",
+    "step_time_s": "seconds",
+}
+
+
+def feed(reader: RunReader) -> dict[str, Any]:
+    """A row of its recording per update, the KL by position among it."""
+    found = curves(reader)
+    rows: list[dict[str, Any]] = []
+    for row, each, named in zip(last_stage(reader), found, renamed(found, NAMES), strict=True):
+        rows.append(named | {"reward_components": _parts(each)} | _kl_by_position(reader, row))
+    return {"algorithm": reader.run()["recipe"]["stages"][-1], "steps": rows}
+
+
+def _parts(each: Curve) -> dict[str, float]:
+    prefix = "reward_part/"
+    return {name.removeprefix(prefix): value for name, value in each.items() if name.startswith(prefix)}
+
+
+def _kl_by_position(reader: RunReader, row: StepRow) -> dict[str, list[float]]:
+    """The mean of k3 in each quarter of the positions of an answer, where there is a reference."""
+    if "kl_trained/k3" not in row.metrics:
+        return {}
+    sums, counts = torch.zeros(BUCKETS), torch.zeros(BUCKETS)
+    longest = int(row.metrics["length/max"])
+    for each in load_rows(reader.run_dir, row):
+        gap = (each.sample.ref_logprob - each.new_logprob)[each.sample.policy_mask]
+        k3 = torch.expm1(gap) - gap
+        bucket = torch.arange(len(k3)) * BUCKETS // longest
+        known = k3.isfinite()
+        sums.index_add_(0, bucket[known], k3[known])
+        counts.index_add_(0, bucket[known], torch.ones(int(known.sum())))
+    return {"kl_positional": (sums / counts.clamp(min=1)).tolist()}
+
+
+PEER = Peer(
+    "rlprobe",
+    "a recording with every field of its step record that there is, the KL in four buckets of position among"
+    " them; `rlprobe.doctor.diagnose`",
+    feed,
+    blames={
+        "REWARD_HACK_LENGTH": (),
+        "FORMAT_GAMING": (),
+        "REF_POLICY_DRIFT_ASYMMETRY": ("reference-of-other-prompt",),
+    },
+)

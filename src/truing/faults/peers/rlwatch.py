@@ -1,0 +1,31 @@
+"""rlwatch: seven detectors that hear of one update after another."""
+
+from truing.faults.peers.curves import Curve, curves, renamed
+from truing.faults.peers.peer import Peer
+from truing.record import RunReader
+
+NAMES = {
+    "entropy": "entropy/contract",
+    "kl_divergence": "kl_trained/k3",
+    "reward_mean": "reward/mean",
+    "reward_std": "reward/std",
+    "advantage_std": "advantage/std",
+    "loss": "loss/total",
+    "learning_rate": "lr",
+    "clip_fraction": "clip/clipped_share",
+    "grad_norm": "grad/norm",
+}
+"""All that its callback for TRL passes on."""
+
+
+def feed(reader: RunReader) -> list[Curve]:
+    """What its callback would hear of each update."""
+    return renamed(curves(reader), NAMES)
+
+
+PEER = Peer(
+    "rlwatch",
+    "each update by `log_step`, with the numbers that its TRL callback passes on; the alerts that it sends",
+    feed,
+    blames={"reward_hacking": ()},
+)

@@ -1,0 +1,42 @@
+"""StabilityGuard: monitors of ratios, rewards, values and the gradient's norm."""
+
+from typing import Any
+
+from truing.faults.peers.curves import last_stage, rewards_of
+from truing.faults.peers.peer import Peer
+from truing.faults.peers.tokens import rows_of, scored
+from truing.record import RunReader, SampleRow
+
+
+def feed(reader: RunReader) -> list[dict[str, Any]]:
+    """What each of its monitors takes of each update; without a critic there are no values."""
+    return [
+        {
+            "new": _stream(rows, [each.new_logprob for each in rows]),
+            "old": _stream(rows, [each.sample.old_logprob for each in rows]),
+            "values": _stream(rows, [each.sample.value for each in rows]),
+            "returns": _stream(rows, [each.sample.returns for each in rows]),
+            "advantages": _stream(rows, [each.sample.advantage for each in rows]),
+            "rewards": rewards_of(reader, row),
+            "grad_norm": row.metrics.get("grad/norm"),
+        }
+        for row in last_stage(reader)
+        for rows in [rows_of(reader, row)]
+    ]
+
+
+def _stream(rows: list[SampleRow], streams: list[Any]) -> list[float]:
+    """A number of all scored tokens of an update, one row after another; empty where it was not recorded."""
+    found = [
+        value for row, stream in zip(rows, streams, strict=True) for value in stream[scored(row)].tolist()
+    ]
+    return found if all(value == value for value in found) else []
+
+
+PEER = Peer(
+    "stabilityguard",
+    "per update: new and old log-probabilities, rewards, values and returns of PPO, the gradient's norm, each"
+    " to its monitor; its KL monitor takes logits of the whole vocabulary, which nobody records",
+    feed,
+    blames={"reward model collapse": ()},
+)

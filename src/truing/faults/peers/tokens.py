@@ -1,0 +1,46 @@
+"""The recorded tokens of a run: what the policy chose, row by row."""
+
+from typing import Any
+
+from torch import Tensor
+
+from truing.record import RunReader, SampleRow, StepRow
+from truing.record.store import load_rows
+from truing.types import Origin
+
+
+def rows_of(reader: RunReader, row: StepRow) -> list[SampleRow]:
+    """The rows of an update in which the policy chose something; demonstrations are none."""
+    return [each for each in load_rows(reader.run_dir, row) if bool(chosen(each).any())]
+
+
+def chosen(row: SampleRow) -> Tensor:
+    """Where the policy chose, [T] bool."""
+    return row.sample.origin == Origin.SAMPLED
+
+
+def finite(row: SampleRow) -> bool:
+    """Whether the sampler gave a log-probability for all that the policy chose."""
+    return bool(row.sample.sampler_logprob[chosen(row)].isfinite().all())
+
+
+def scored(row: SampleRow) -> Tensor:
+    """Where the policy chose, and the trainer gave a log-probability, [T] bool."""
+    return chosen(row) & row.new_logprob.isfinite()
+
+
+def answer_of(row: SampleRow) -> dict[str, Any]:
+    """A row as a sampler and a trainer saw it: the prompt, the ids that were chosen, both log-probabilities.
+
+    The trainer's are empty where the row was not computed.
+    """
+    sample, where, known = row.sample, chosen(row), scored(row)
+    whole = bool((where == known).all())
+    return {
+        "prompt_ids": sample.token_ids[: sample.prompt_length].tolist(),
+        "token_ids": sample.token_ids[where].tolist(),
+        "sampler": sample.sampler_logprob[where].tolist(),
+        "trainer": row.new_logprob[where].tolist() if whole else [],
+        "inner_step": max(row.inner_step, 0),
+        "advantage": float(sample.advantage[where].nan_to_num().mean()),
+    }

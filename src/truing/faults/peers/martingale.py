@@ -30,8 +30,8 @@ def feed(reader: RunReader) -> dict[str, Any]:
 
 PEER = Peer(
     "martingale",
-    "a token record by its `Recorder`: the digest of the weights, prompt, ids and the sampler's"
-    " log-probabilities of each answer, and the trainer's; the alarms of its monitor after each update, and its doctor at the end",
+    "a token record by its `Recorder`: the digest of the weights, prompt, ids, and the log-probabilities of"
+    " sampler and trainer; alarms of its monitor after each update, and the lines of its doctor at the end",
     feed,
     blames={
         "stale_server": SAME_WEIGHTS,

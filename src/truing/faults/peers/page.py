@@ -57,10 +57,11 @@ def _totals(
     first = sum(run.facts["cause_rank"] in (0, 1) for run, _ in pairs)
     alarms = Counter(verdict for run in sound for verdict in {each["verdict"] for each in run.facts["fired"]})
     return [
-        f"{len(pairs)} faults; {len(pairs) - len(shown)} of them have no update to show, as Truing refused to begin."
+        f"{len(pairs)} faults; {len(pairs) - len(shown)} have no update to show, as Truing refused to begin."
         f" {len(sound)} sound runs.",
         "",
-        "| | version | faults shown | says something | and not so without the fault | names the cause | a wrong cause | failed | sound runs with a finding, by its own severities |",
+        "| | version | faults shown | says something | and not so without the fault | names the cause"
+        " | names a wrong one | failed | sound runs with a finding, by its own severities |",
         "|---|---|---|---|---|---|---|---|---|",
         f"| Truing | | {len(pairs)} | {caught} | {caught} | {first} | – | 0 | {_counted(alarms)} |",
         *(_total(peer, shown, sound) for peer in peers),

@@ -1,0 +1,269 @@
+"""Peers are given what was recorded, under their names, and what they answer is read as they said it."""
+
+import json
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from truing.errors import TruingError
+from truing.faults.healthy import healthy
+from truing.faults.peers import PEERS, rldoctor
+from truing.faults.peers.asked import ANSWERS, Judged, judged, pythons
+from truing.faults.peers.curves import last_stage, renamed
+from truing.faults.peers.grade import Grade, grade
+from truing.faults.peers.page import MARK, tables, write
+from truing.faults.peers.peer import Answer, Said, ask
+from truing.faults.planted import FAULTS
+from truing.faults.run import OUTCOME, RUN, lengthened, outcome, table_of
+from truing.faults.twins import twin_of, twins
+from truing.record import RunReader
+
+NAME = "on-policy-0"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """The folder of one kept run of two updates, with a reference."""
+    folder = tmp_path_factory.mktemp("kept")
+    fault = lengthened(healthy()[NAME], 2)
+    outcome(replace(fault, changes={**fault.changes, "kl.coef": 0.05, "sft.steps": 2}), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reader(kept):
+    return RunReader(kept / NAME / RUN)
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """``fake("echo hello")``: a Python of a peer that does that instead."""
+
+    def make(shell):
+        path = tmp_path / "bin" / "python"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{shell}\n", encoding="utf-8")
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+def told(finding, severity, what):
+    said = {"finding": finding, "severity": severity, "what": what}
+    return json.dumps({"version": "1.2", "said": [said]})
+
+
+def test_a_lengthened_run_is_kept_with_what_was_said_of_it(kept):
+    facts = json.loads((kept / NAME / OUTCOME).read_text(encoding="utf-8"))
+    assert (facts["fault"], facts["refused"]) == (NAME, "")
+    recipe = RunReader(kept / NAME / RUN).run()["recipe"]
+    assert (recipe["grpo"]["steps"], recipe["doctor"]["budget"]) == (2, 0.02)
+
+
+def test_rldoctor_reads_the_names_of_trl(reader):
+    given = rldoctor.feed(reader)
+    first, second = last_stage(reader)
+    assert given["config"] == {
+        "algorithm": "grpo",
+        "num_generations": 8,
+        "max_completion_length": 4,
+        "learning_rate": 1e-3,
+        "max_steps": 2,
+    }
+    assert [each["step"] for each in given["history"]] == [1, 2]
+    assert given["history"][0]["reward"] == first.metrics["reward/mean"]
+    assert given["history"][1]["kl"] == second.metrics["kl_trained/k3"]
+    assert given["history"][1]["completions/clipped_ratio"] == second.metrics["truncated/share"]
+    assert given["history"][1]["step_time"] == sum(second.seconds.values())
+    rewards = [each.sample.reward for each in reader.samples("grpo", 1)]
+    assert given["history"][1]["critic/score/min"] == min(rewards)
+    assert "critic/vf_explained_var" not in given["history"][0], "there is no critic"
+
+
+def test_what_was_not_recorded_is_left_out():
+    found = renamed([{"step": 3, "reward/mean": 0.5, "lr": 1e-3}], {"reward": "reward/mean", "kl": "kl/none"})
+    assert found == [{"step": 3, "reward": 0.5}]
+
+
+def test_rlprobe_has_the_kl_by_position(reader):
+    given = PEERS["rlprobe"].feed(reader)
+    assert given["algorithm"] == "grpo"
+    row = last_stage(reader)[1]
+    assert row.metrics["length/max"] == 4, "a position is then a bucket"
+    by_position = [[], [], [], []]
+    for each in reader.samples("grpo", 1):
+        where = each.sample.policy_mask.nonzero().flatten().tolist()
+        for position, t in enumerate(where):
+            gap = float(each.sample.ref_logprob[t]) - float(each.new_logprob[t])
+            by_position[position].append(math.expm1(gap) - gap)
+    means = [sum(each) / len(each) for each in by_position]
+    assert given["steps"][1]["kl_positional"] == pytest.approx(means, rel=1e-3, abs=1e-6)
+    assert given["steps"][1]["reward_components"] == {"chance": row.metrics["reward_part/chance"]}
+    assert given["steps"][1]["truncation_rate"] == row.metrics["truncated/share"]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "metric"),
+    [("rlwatch", "kl_divergence", "kl_trained/k3"), ("provenir", "response_length_mean", "length/mean")],
+)
+def test_those_that_hear_of_updates_hear_of_each(reader, name, key, metric):
+    given = PEERS[name].feed(reader)
+    assert [each[key] for each in given] == [row.metrics[metric] for row in last_stage(reader)]
+
+
+def test_martingale_has_every_token_of_both_sides(reader):
+    given = PEERS["martingale"].feed(reader)
+    assert given["sampler"]["temperature"] == 1.0
+    first, row = given["updates"][0], reader.samples("grpo", 0)[0]
+    start, answer = row.sample.prompt_length, first["answers"][0]
+    assert first["weights"] == last_stage(reader)[0].facts["weights"]["before"]
+    assert len(first["answers"]) == 32
+    assert answer["prompt_ids"] + answer["token_ids"] == row.sample.token_ids.tolist()
+    assert answer["sampler"] == row.sample.sampler_logprob[start:].tolist()
+    assert answer["trainer"] == row.new_logprob[start:].tolist()
+
+
+def test_stabilityguard_has_every_scored_token_in_a_row(reader):
+    first = PEERS["stabilityguard"].feed(reader)[0]
+    rows = reader.samples("grpo", 0)
+    new = [value for each in rows for value in each.new_logprob.tolist() if value == value]
+    assert first["new"] == new
+    assert len(first["old"]) == len(new)
+    assert first["rewards"] == [each.sample.reward for each in rows]
+    assert first["values"] == [], "there is no critic"
+
+
+def test_the_last_line_is_the_answer_whatever_a_peer_prints(kept, fake):
+    python = fake(f"echo 'an alert!'\necho '{told('clip', 'WARN', 'too much')}'")
+    answer = ask(PEERS["rlwatch"], python, kept / NAME / RUN)
+    assert answer == Answer("1.2", (Said("clip", "WARN", "too much"),))
+    assert Answer.from_json(answer.to_json()) == answer
+
+
+def test_a_peer_that_falls_is_told_with_its_last_word(kept, fake):
+    python = fake("echo 'Traceback' >&2; echo 'KeyError: step' >&2; exit 1")
+    assert ask(PEERS["rlwatch"], python, kept / NAME / RUN) == Answer("", failed="KeyError: step")
+
+
+def test_a_peer_that_is_not_there_is_an_error(kept, tmp_path):
+    with pytest.raises(TruingError, match="rlprobe cannot be asked") as refused:
+        ask(PEERS["rlprobe"], tmp_path / "bin" / "python", kept / NAME / RUN)
+    assert refused.value.got == tmp_path / "bin" / "python"
+    assert refused.value.expected == "the environment into which it was installed"
+    assert "pip install rlprobe" in refused.value.remedy
+    with pytest.raises(TruingError, match="no such peer"):
+        pythons({"nobody": tmp_path})
+    with pytest.raises(TruingError, match="no run to show"):
+        list(judged(tmp_path, {}))
+
+
+def test_nobody_is_asked_twice(kept, fake, tmp_path):
+    python = fake(f"echo once >> {tmp_path}/asked\necho '{told('x', 'INFO', '')}'")
+    for _ in range(2):
+        (run,) = judged(kept, {"provenir": python})
+        assert run.answers["provenir"].said == (Said("x", "INFO", ""),)
+    assert (tmp_path / "asked").read_text(encoding="utf-8") == "once\n"
+    assert run.updates == 2
+    (kept / NAME / ANSWERS).unlink()
+
+
+def test_a_twin_has_the_recipe_and_not_the_fault():
+    for fault in FAULTS.values():
+        twin = twin_of(fault)
+        assert table_of(twin) == table_of(fault)
+        assert twin.healthy
+        assert twin.name in twins()
+    assert len(twins()) < len(FAULTS)
+
+
+def seen(name, *said, peer="martingale", **facts):
+    known = {"what": "it", "healthy": name not in FAULTS, "fired": [], "refused": "", "caught": True}
+    known |= {"cause_rank": 1, **facts}
+    return Judged(name, known, 9, {peer: Answer("1", tuple(Said(*each, "…") for each in said))})
+
+
+def test_a_finding_names_the_cause_a_symptom_or_what_is_not_there():
+    peer = PEERS["martingale"]
+    twin = seen("without-advantage-sign", ("floor_jump", "warn"))
+    for name, finding, worth in [
+        ("stale-sampler", ("stale_server", "error"), Grade.CAUSE),
+        ("old-shifted", ("stale_server", "error"), Grade.WRONG),
+        ("old-shifted", ("ess_collapse", "warn"), Grade.SYMPTOM),
+        ("old-shifted", ("floor_jump", "warn"), Grade.SAME),
+        ("old-shifted", ("floor_jump", "error"), Grade.SYMPTOM),
+    ]:
+        assert grade(peer, Said(*finding, ""), seen(name, finding), twin) == worth
+
+
+def test_every_blame_is_of_a_fault_that_there_is():
+    blamed = {fault for peer in PEERS.values() for faults in peer.blames.values() for fault in faults}
+    assert blamed <= FAULTS.keys()
+
+
+def test_the_page_counts_and_keeps_what_a_person_wrote(tmp_path):
+    made = [
+        seen("stop-masked", ("stale_server", "error"), ("span", "warn")),
+        seen("mask-shifted"),
+        seen("groups-mixed", caught=False, cause_rank=None),
+        seen(NAME, ("span", "warn"), fired=[{"code": "LEN003", "verdict": "SUSPECT"}]),
+        seen("without-advantage-sign", ("span", "warn")),
+    ]
+    text = tables(made, [PEERS["martingale"]])
+    assert "| Truing | | 3 | 2 | 2 | 2 | – | 0 | SUSPECT 1 |" in text
+    assert "| martingale | 1 | 3 | 1 | 1 | 0 | 1 | 0 | warn 2 |" in text
+    assert "| stop-masked: it | – | **a wrong cause**: stale_server (error), (span, warn) |" in text
+    assert f"| {NAME} | suspects LEN003 | span (warn) |" in text
+    page = tmp_path / "page.md"
+    page.write_text(f"# What I think\n\n{MARK}\n\nold", encoding="utf-8")
+    write(page, made, ["martingale"])
+    assert page.read_text(encoding="utf-8") == f"# What I think\n\n{MARK}\n\n{text}"
+
+
+def spoil_curves(changes):
+    """The first update eighty times, with ``changes`` from the fortieth on."""
+    return lambda rows: [rows[0] | {"step": n + 1} | (changes if n >= 40 else {}) for n in range(80)]
+
+
+def spoil_tokens(given):
+    for each in given["updates"][0]["answers"]:
+        each |= {"sampler": [-0.1] * len(each["token_ids"]), "trainer": [-5.0] * len(each["token_ids"])}
+    return given
+
+
+SPOILT = {
+    "rldoctor": (
+        lambda given: given | {"history": spoil_curves({"entropy": 0.01})(given["history"])},
+        ("entropy_collapse", "CRITICAL"),
+    ),
+    "rlprobe": (
+        lambda given: given | {"steps": spoil_curves({"entropy_mean": 0.01})(given["steps"])},
+        ("ENTROPY_COLLAPSE", "critical"),
+    ),
+    "rlwatch": (spoil_curves({"loss": math.nan}), ("loss_nan", "critical")),
+    "provenir": (spoil_curves({"kl": 2.0}), ("kl_blowup", "critical")),
+    "martingale": (spoil_tokens, ("stale_server", "error")),
+    "stabilityguard": (
+        lambda given: [given[0] | {"old": [value - 4 for value in given[0]["new"]]}] * 8,
+        ("PPO ratio instability", "warning"),
+    ),
+}
+"""What each is known to see by its own documentation."""
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_each_peer_sees_what_it_is_made_to_see(reader, name):
+    folder = os.environ.get("TRUING_PEERS")
+    if folder is None:
+        pytest.skip(f"{name} IS NOT ASKED: TRUING_PEERS is to be a folder with an environment per peer in it")
+    python = pythons({name: Path(folder) / name})[name]
+    spoil, expected = SPOILT[name]
+    peer = PEERS[name]
+    run = reader.run_dir
+    sound = {(each.finding, each.severity) for each in ask(peer, python, run).said}
+    spoilt = ask(replace(peer, feed=lambda found: spoil(peer.feed(found))), python, run)
+    assert spoilt.failed == ""
+    assert expected in {(each.finding, each.severity) for each in spoilt.said} - sound

@@ -12,10 +12,11 @@ from truing.errors import TruingError
 from truing.faults.healthy import healthy
 from truing.faults.peers import PEERS, rldoctor
 from truing.faults.peers.asked import ANSWERS, Judged, judged, pythons
-from truing.faults.peers.curves import last_stage, renamed
+from truing.faults.peers.curves import renamed
 from truing.faults.peers.grade import Grade, grade
 from truing.faults.peers.page import MARK, tables, write
 from truing.faults.peers.peer import Answer, Said, ask
+from truing.faults.peers.recorded import recorded
 from truing.faults.planted import FAULTS
 from truing.faults.run import OUTCOME, RUN, lengthened, outcome, table_of
 from truing.faults.twins import twin_of, twins
@@ -36,6 +37,16 @@ def kept(tmp_path_factory):
 @pytest.fixture(scope="module")
 def reader(kept):
     return RunReader(kept / NAME / RUN)
+
+
+@pytest.fixture(scope="module")
+def run(kept):
+    return recorded(kept / NAME / RUN)
+
+
+@pytest.fixture(scope="module")
+def lines(reader):
+    return [line for line in reader.steps() if line.stage == "grpo"]
 
 
 @pytest.fixture
@@ -64,9 +75,9 @@ def test_a_lengthened_run_is_kept_with_what_was_said_of_it(kept):
     assert (recipe["grpo"]["steps"], recipe["doctor"]["budget"]) == (2, 0.02)
 
 
-def test_rldoctor_reads_the_names_of_trl(reader):
-    given = rldoctor.feed(reader)
-    first, second = last_stage(reader)
+def test_rldoctor_reads_the_names_of_trl(run, reader, lines):
+    given = rldoctor.feed(run)
+    first, second = lines
     assert given["config"] == {
         "algorithm": "grpo",
         "num_generations": 8,
@@ -89,10 +100,10 @@ def test_what_was_not_recorded_is_left_out():
     assert found == [{"step": 3, "reward": 0.5}]
 
 
-def test_rlprobe_has_the_kl_by_position(reader):
-    given = PEERS["rlprobe"].feed(reader)
+def test_rlprobe_has_the_kl_by_position(run, reader, lines):
+    given = PEERS["rlprobe"].feed(run)
     assert given["algorithm"] == "grpo"
-    row = last_stage(reader)[1]
+    row = lines[1]
     assert row.metrics["length/max"] == 4, "a position is then a bucket"
     by_position = [[], [], [], []]
     for each in reader.samples("grpo", 1):
@@ -110,25 +121,25 @@ def test_rlprobe_has_the_kl_by_position(reader):
     ("name", "key", "metric"),
     [("rlwatch", "kl_divergence", "kl_trained/k3"), ("provenir", "response_length_mean", "length/mean")],
 )
-def test_those_that_hear_of_updates_hear_of_each(reader, name, key, metric):
-    given = PEERS[name].feed(reader)
-    assert [each[key] for each in given] == [row.metrics[metric] for row in last_stage(reader)]
+def test_those_that_hear_of_updates_hear_of_each(run, lines, name, key, metric):
+    given = PEERS[name].feed(run)
+    assert [each[key] for each in given] == [row.metrics[metric] for row in lines]
 
 
-def test_martingale_has_every_token_of_both_sides(reader):
-    given = PEERS["martingale"].feed(reader)
+def test_martingale_has_every_token_of_both_sides(run, reader, lines):
+    given = PEERS["martingale"].feed(run)
     assert given["sampler"]["temperature"] == 1.0
     first, row = given["updates"][0], reader.samples("grpo", 0)[0]
     start, answer = row.sample.prompt_length, first["answers"][0]
-    assert first["weights"] == last_stage(reader)[0].facts["weights"]["before"]
+    assert first["weights"] == lines[0].facts["weights"]["before"]
     assert len(first["answers"]) == 32
     assert answer["prompt_ids"] + answer["token_ids"] == row.sample.token_ids.tolist()
     assert answer["sampler"] == row.sample.sampler_logprob[start:].tolist()
     assert answer["trainer"] == row.new_logprob[start:].tolist()
 
 
-def test_stabilityguard_has_every_scored_token_in_a_row(reader):
-    first = PEERS["stabilityguard"].feed(reader)[0]
+def test_stabilityguard_has_every_scored_token_in_a_row(run, reader):
+    first = PEERS["stabilityguard"].feed(run)[0]
     rows = reader.samples("grpo", 0)
     new = [value for each in rows for value in each.new_logprob.tolist() if value == value]
     assert first["new"] == new
@@ -137,21 +148,21 @@ def test_stabilityguard_has_every_scored_token_in_a_row(reader):
     assert first["values"] == [], "there is no critic"
 
 
-def test_the_last_line_is_the_answer_whatever_a_peer_prints(kept, fake):
+def test_the_last_line_is_the_answer_whatever_a_peer_prints(run, fake):
     python = fake(f"echo 'an alert!'\necho '{told('clip', 'WARN', 'too much')}'")
-    answer = ask(PEERS["rlwatch"], python, kept / NAME / RUN)
+    answer = ask(PEERS["rlwatch"], python, run)
     assert answer == Answer("1.2", (Said("clip", "WARN", "too much"),))
     assert Answer.from_json(answer.to_json()) == answer
 
 
-def test_a_peer_that_falls_is_told_with_its_last_word(kept, fake):
+def test_a_peer_that_falls_is_told_with_its_last_word(run, fake):
     python = fake("echo 'Traceback' >&2; echo 'KeyError: step' >&2; exit 1")
-    assert ask(PEERS["rlwatch"], python, kept / NAME / RUN) == Answer("", failed="KeyError: step")
+    assert ask(PEERS["rlwatch"], python, run) == Answer("", failed="KeyError: step")
 
 
-def test_a_peer_that_is_not_there_is_an_error(kept, tmp_path):
+def test_a_peer_that_is_not_there_is_an_error(run, tmp_path):
     with pytest.raises(TruingError, match="rlprobe cannot be asked") as refused:
-        ask(PEERS["rlprobe"], tmp_path / "bin" / "python", kept / NAME / RUN)
+        ask(PEERS["rlprobe"], tmp_path / "bin" / "python", run)
     assert refused.value.got == tmp_path / "bin" / "python"
     assert refused.value.expected == "the environment into which it was installed"
     assert "pip install rlprobe" in refused.value.remedy
@@ -164,10 +175,9 @@ def test_a_peer_that_is_not_there_is_an_error(kept, tmp_path):
 def test_nobody_is_asked_twice(kept, fake, tmp_path):
     python = fake(f"echo once >> {tmp_path}/asked\necho '{told('x', 'INFO', '')}'")
     for _ in range(2):
-        (run,) = judged(kept, {"provenir": python})
-        assert run.answers["provenir"].said == (Said("x", "INFO", ""),)
+        (seen_run,) = judged(kept, {"provenir": python})
+        assert seen_run.answers["provenir"].said == (Said("x", "INFO", ""),)
     assert (tmp_path / "asked").read_text(encoding="utf-8") == "once\n"
-    assert run.updates == 2
     (kept / NAME / ANSWERS).unlink()
 
 
@@ -183,7 +193,7 @@ def test_a_twin_has_the_recipe_and_not_the_fault():
 def seen(name, *said, peer="martingale", **facts):
     known = {"what": "it", "healthy": name not in FAULTS, "fired": [], "refused": "", "caught": True}
     known |= {"cause_rank": 1, **facts}
-    return Judged(name, known, 9, {peer: Answer("1", tuple(Said(*each, "…") for each in said))})
+    return Judged(name, known, {peer: Answer("1", tuple(Said(*each, "…") for each in said))})
 
 
 def test_a_finding_names_the_cause_a_symptom_or_what_is_not_there():
@@ -255,14 +265,13 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_each_peer_sees_what_it_is_made_to_see(reader, name):
+def test_each_peer_sees_what_it_is_made_to_see(run, name):
     folder = os.environ.get("TRUING_PEERS")
     if folder is None:
         pytest.skip(f"{name} IS NOT ASKED: TRUING_PEERS is to be a folder with an environment per peer in it")
     python = pythons({name: Path(folder) / name})[name]
     spoil, expected = SPOILT[name]
     peer = PEERS[name]
-    run = reader.run_dir
     sound = {(each.finding, each.severity) for each in ask(peer, python, run).said}
     spoilt = ask(replace(peer, feed=lambda found: spoil(peer.feed(found))), python, run)
     assert spoilt.failed == ""

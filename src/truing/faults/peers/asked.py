@@ -9,10 +9,9 @@ from typing import Any
 from truing.errors import TruingError
 from truing.faults.matrix import runs
 from truing.faults.peers import PEERS
-from truing.faults.peers.curves import last_stage
 from truing.faults.peers.peer import Answer, ask
+from truing.faults.peers.recorded import Recorded, recorded
 from truing.faults.run import OUTCOME, RUN
-from truing.record import RunReader
 
 ANSWERS = "answers.json"
 """Beside a kept run: what was answered, so that nobody is asked twice."""
@@ -24,8 +23,7 @@ class Judged:
 
     name: str
     facts: Mapping[str, Any]  # the outcome, as ``Outcome.facts`` tells it
-    updates: int  # recorded, of its last stage
-    answers: Mapping[str, Answer]  # by peer; none where nothing was recorded
+    answers: Mapping[str, Answer]  # by peer; none where Truing refused before the first update
 
 
 def judged(folder: Path, homes: Mapping[str, Path]) -> Iterator[Judged]:
@@ -39,8 +37,10 @@ def judged(folder: Path, homes: Mapping[str, Path]) -> Iterator[Judged]:
         )
     for name in kept:
         facts = json.loads((folder / name / OUTCOME).read_text(encoding="utf-8"))
-        updates = _updates(folder / name / RUN)
-        yield Judged(name, facts, updates, _answers(folder / name, homes) if updates else {})
+        run = folder / name / RUN
+        shown = recorded(run) if (run / "steps.jsonl").is_file() else None
+        answers = _answers(folder / name, shown, homes) if shown and shown.updates else {}
+        yield Judged(name, facts, answers)
 
 
 def pythons(venvs: Mapping[str, Path]) -> dict[str, Path]:
@@ -51,16 +51,11 @@ def pythons(venvs: Mapping[str, Path]) -> dict[str, Path]:
     return {name: folder / "bin" / "python" for name, folder in venvs.items()}
 
 
-def _updates(run: Path) -> int:
-    """How many updates of its last stage a run has; none where Truing refused to begin."""
-    return len(last_stage(RunReader(run))) if (run / "steps.jsonl").is_file() else 0
-
-
-def _answers(place: Path, homes: Mapping[str, Path]) -> dict[str, Answer]:
+def _answers(place: Path, run: Recorded, homes: Mapping[str, Path]) -> dict[str, Answer]:
     path = place / ANSWERS
     known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     answers = {
-        name: Answer.from_json(known[name]) if name in known else ask(PEERS[name], python, place / RUN)
+        name: Answer.from_json(known[name]) if name in known else ask(PEERS[name], python, run)
         for name, python in homes.items()
     }
     kept = known | {name: answer.to_json() for name, answer in answers.items()}

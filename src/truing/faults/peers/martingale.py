@@ -2,25 +2,24 @@
 
 from typing import Any
 
-from truing.faults.peers.curves import last_stage
 from truing.faults.peers.peer import Peer
+from truing.faults.peers.recorded import Recorded
 from truing.faults.peers.tokens import answer_of, finite, rows_of
-from truing.record import RunReader
 
 SAME_WEIGHTS = ("stale-sampler", "half-synced", "sampler-one-behind", "sampler-in-bfloat16", "retokenised")
 """Faults by which sampler and trainer have other weights, another precision or another input."""
 
 
-def feed(reader: RunReader) -> dict[str, Any]:
+def feed(run: Recorded) -> dict[str, Any]:
     """The sampling contract, and of each update its digest of the weights and its answers.
 
     An answer with a log-probability that is no number is left out, as its adapter for TRL does.
     """
     updates: list[dict[str, Any]] = []
-    for row in last_stage(reader):
-        answers = [answer_of(each) for each in rows_of(reader, row) if finite(each)]
-        updates.append({"weights": row.facts["weights"]["before"], "answers": answers})
-    sampling = reader.run()["recipe"]["sampling"]
+    for update in run.updates:
+        answers = [answer_of(each) for each in rows_of(update) if finite(each)]
+        updates.append({"weights": update.line.facts["weights"]["before"], "answers": answers})
+    sampling = run.recipe["sampling"]
     names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
     return {
         "sampler": {name: sampling[name] for name in names} | {"max_tokens": sampling["max_new_tokens"]},

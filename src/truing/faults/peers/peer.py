@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.errors import TruingError
-from truing.record import RunReader
+from truing.faults.peers.recorded import Recorded
 
 INSIDE = Path(__file__).parent / "inside"
 SECONDS = 300
@@ -49,13 +49,13 @@ class Peer:
 
     name: str  # as pip has it
     given: str  # for the page
-    feed: Callable[[RunReader], Any]  # what its program reads, as JSON
+    feed: Callable[[Recorded], Any]  # what its program reads, as JSON
     blames: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Findings that name a cause, and the faults of which it is the cause; other findings tell a symptom."""
 
 
-def ask(peer: Peer, python: Path, run: Path) -> Answer:
-    """What ``peer`` says of a run directory, by the Python of its own environment."""
+def ask(peer: Peer, python: Path, run: Recorded) -> Answer:
+    """What ``peer`` says of a run, by the Python of its own environment."""
     if not python.is_file():
         raise TruingError(
             f"{peer.name} cannot be asked: its environment has no Python",
@@ -63,7 +63,7 @@ def ask(peer: Peer, python: Path, run: Path) -> Answer:
             expected="the environment into which it was installed",
             remedy=f"python -m venv F && F/bin/pip install {peer.name}, then --venv {peer.name}=F",
         )
-    given = json.dumps(peer.feed(RunReader(run)))
+    given = json.dumps(peer.feed(run))
     command = [str(python), "-I", str(INSIDE / f"{peer.name}.py")]  # -I: its packages, and none of ours
     try:
         done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=SECONDS)

@@ -2,7 +2,7 @@
 
 from truing.faults.peers.curves import Curve, curves, renamed
 from truing.faults.peers.peer import Peer
-from truing.record import RunReader
+from truing.faults.peers.recorded import Recorded
 
 NAMES = {
     "kl": "kl_trained/k3",
@@ -17,9 +17,9 @@ NAMES = {
 """All that a step of its recorder holds."""
 
 
-def feed(reader: RunReader) -> list[Curve]:
+def feed(run: Recorded) -> list[Curve]:
     """A step of its recorder per update; what is left out is 0 to it."""
-    return renamed(curves(reader), NAMES)
+    return renamed(curves(run), NAMES)
 
 
 PEER = Peer(

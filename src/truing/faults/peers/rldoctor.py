@@ -4,7 +4,7 @@ from typing import Any
 
 from truing.faults.peers.curves import curves, renamed
 from truing.faults.peers.peer import Peer
-from truing.record import RunReader
+from truing.faults.peers.recorded import Recorded
 
 NAMES = {
     "reward": "reward/mean",
@@ -32,19 +32,17 @@ NAMES = {
 """TRL's names, and verl's where TRL has none."""
 
 
-def feed(reader: RunReader) -> dict[str, Any]:
+def feed(run: Recorded) -> dict[str, Any]:
     """A log with the facts of its recipe, as one JSON file."""
-    recipe = reader.run()["recipe"]
-    stage = recipe["stages"][-1]
-    declared = recipe[stage]
+    declared = run.recipe[run.stage]
     config = {
-        "algorithm": stage,
+        "algorithm": run.stage,
         "num_generations": declared.get("group_size"),
-        "max_completion_length": recipe["sampling"]["max_new_tokens"],
+        "max_completion_length": run.recipe["sampling"]["max_new_tokens"],
         "learning_rate": declared["learning_rate"],
         "max_steps": declared["steps"],
     }
-    return {"config": config, "history": renamed(curves(reader), NAMES)}
+    return {"config": config, "history": renamed(curves(run), NAMES)}
 
 
 PEER = Peer(

@@ -4,10 +4,9 @@ from typing import Any
 
 import torch
 
-from truing.faults.peers.curves import Curve, curves, last_stage, renamed
+from truing.faults.peers.curves import Curve, curves, renamed
 from truing.faults.peers.peer import Peer
-from truing.record import RunReader, StepRow
-from truing.record.store import load_rows
+from truing.faults.peers.recorded import Recorded, Update
 
 BUCKETS = 4
 """Of positions in an answer, which is the fewest that its signature of positions takes."""
@@ -36,13 +35,13 @@ NAMES = {
 }
 
 
-def feed(reader: RunReader) -> dict[str, Any]:
+def feed(run: Recorded) -> dict[str, Any]:
     """A row of its recording per update, the KL by position among it."""
-    found = curves(reader)
+    found = curves(run)
     rows: list[dict[str, Any]] = []
-    for row, each, named in zip(last_stage(reader), found, renamed(found, NAMES), strict=True):
-        rows.append(named | {"reward_components": _parts(each)} | _kl_by_position(reader, row))
-    return {"algorithm": reader.run()["recipe"]["stages"][-1], "steps": rows}
+    for update, each, named in zip(run.updates, found, renamed(found, NAMES), strict=True):
+        rows.append(named | {"reward_components": _parts(each)} | _kl_by_position(update))
+    return {"algorithm": run.stage, "steps": rows}
 
 
 def _parts(each: Curve) -> dict[str, float]:
@@ -50,13 +49,13 @@ def _parts(each: Curve) -> dict[str, float]:
     return {name.removeprefix(prefix): value for name, value in each.items() if name.startswith(prefix)}
 
 
-def _kl_by_position(reader: RunReader, row: StepRow) -> dict[str, list[float]]:
+def _kl_by_position(update: Update) -> dict[str, list[float]]:
     """The mean of k3 in each quarter of the positions of an answer, where there is a reference."""
-    if "kl_trained/k3" not in row.metrics:
+    if "kl_trained/k3" not in update.line.metrics:
         return {}
     sums, counts = torch.zeros(BUCKETS), torch.zeros(BUCKETS)
-    longest = int(row.metrics["length/max"])
-    for each in load_rows(reader.run_dir, row):
+    longest = int(update.line.metrics["length/max"])
+    for each in update.rows:
         gap = (each.sample.ref_logprob - each.new_logprob)[each.sample.policy_mask]
         k3 = torch.expm1(gap) - gap
         bucket = torch.arange(len(k3)) * BUCKETS // longest

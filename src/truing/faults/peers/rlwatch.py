@@ -2,7 +2,7 @@
 
 from truing.faults.peers.curves import Curve, curves, renamed
 from truing.faults.peers.peer import Peer
-from truing.record import RunReader
+from truing.faults.peers.recorded import Recorded
 
 NAMES = {
     "entropy": "entropy/contract",
@@ -18,9 +18,9 @@ NAMES = {
 """All that its callback for TRL passes on."""
 
 
-def feed(reader: RunReader) -> list[Curve]:
+def feed(run: Recorded) -> list[Curve]:
     """What its callback would hear of each update."""
-    return renamed(curves(reader), NAMES)
+    return renamed(curves(run), NAMES)
 
 
 PEER = Peer(

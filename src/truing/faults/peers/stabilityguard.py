@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from truing.faults.peers.curves import last_stage, rewards_of
 from truing.faults.peers.peer import Peer
+from truing.faults.peers.recorded import Recorded
 from truing.faults.peers.tokens import rows_of, scored
-from truing.record import RunReader, SampleRow
+from truing.record import SampleRow
 
 
-def feed(reader: RunReader) -> list[dict[str, Any]]:
+def feed(run: Recorded) -> list[dict[str, Any]]:
     """What each of its monitors takes of each update; without a critic there are no values."""
     return [
         {
@@ -17,11 +17,11 @@ def feed(reader: RunReader) -> list[dict[str, Any]]:
             "values": _stream(rows, [each.sample.value for each in rows]),
             "returns": _stream(rows, [each.sample.returns for each in rows]),
             "advantages": _stream(rows, [each.sample.advantage for each in rows]),
-            "rewards": rewards_of(reader, row),
-            "grad_norm": row.metrics.get("grad/norm"),
+            "rewards": update.rewards,
+            "grad_norm": update.line.metrics.get("grad/norm"),
         }
-        for row in last_stage(reader)
-        for rows in [rows_of(reader, row)]
+        for update in run.updates
+        for rows in [rows_of(update)]
     ]
 
 

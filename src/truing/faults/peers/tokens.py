@@ -4,14 +4,14 @@ from typing import Any
 
 from torch import Tensor
 
-from truing.record import RunReader, SampleRow, StepRow
-from truing.record.store import load_rows
+from truing.faults.peers.recorded import Update
+from truing.record import SampleRow
 from truing.types import Origin
 
 
-def rows_of(reader: RunReader, row: StepRow) -> list[SampleRow]:
+def rows_of(update: Update) -> list[SampleRow]:
     """The rows of an update in which the policy chose something; demonstrations are none."""
-    return [each for each in load_rows(reader.run_dir, row) if bool(chosen(each).any())]
+    return [each for each in update.rows if bool(chosen(each).any())]
 
 
 def chosen(row: SampleRow) -> Tensor:

@@ -12,7 +12,7 @@ from truing.errors import TruingError
 from truing.faults.healthy import healthy
 from truing.faults.peers import PEERS, rldoctor
 from truing.faults.peers.asked import ANSWERS, Judged, judged, pythons
-from truing.faults.peers.curves import renamed
+from truing.faults.peers.curves import curves, renamed
 from truing.faults.peers.grade import Grade, grade
 from truing.faults.peers.page import MARK, tables, write
 from truing.faults.peers.peer import Answer, Said, ask
@@ -93,6 +93,15 @@ def test_rldoctor_reads_the_names_of_trl(run, reader, lines):
     rewards = [each.sample.reward for each in reader.samples("grpo", 1)]
     assert given["history"][1]["critic/score/min"] == min(rewards)
     assert "critic/vf_explained_var" not in given["history"][0], "there is no critic"
+
+
+def test_where_no_row_was_computed_the_entropy_is_of_what_was_drawn(run):
+    line = run.updates[0].line
+    bare = {name: value for name, value in line.metrics.items() if name != "entropy/contract"}
+    first = replace(run.updates[0], line=replace(line, metrics=bare))
+    found = curves(replace(run, updates=(first, run.updates[1])))
+    assert found[0]["entropy"] == line.metrics["entropy/drawn"]
+    assert found[1]["entropy"] == run.updates[1].line.metrics["entropy/contract"]
 
 
 def test_what_was_not_recorded_is_left_out():
@@ -203,15 +212,17 @@ def test_a_finding_names_the_cause_a_symptom_or_what_is_not_there():
         ("stale-sampler", ("stale_server", "error"), Grade.CAUSE),
         ("old-shifted", ("stale_server", "error"), Grade.WRONG),
         ("old-shifted", ("ess_collapse", "warn"), Grade.SYMPTOM),
+        ("optimizer-skips", ("weights_unchanged", "error"), Grade.CAUSE),
+        ("loss-detached", ("weights_unchanged", "error"), Grade.SYMPTOM),
         ("old-shifted", ("floor_jump", "warn"), Grade.SAME),
         ("old-shifted", ("floor_jump", "error"), Grade.SYMPTOM),
     ]:
         assert grade(peer, Said(*finding, ""), seen(name, finding), twin) == worth
 
 
-def test_every_blame_is_of_a_fault_that_there_is():
-    blamed = {fault for peer in PEERS.values() for faults in peer.blames.values() for fault in faults}
-    assert blamed <= FAULTS.keys()
+def test_every_cause_is_a_fault_that_there_is():
+    named = {fault for peer in PEERS.values() for faults in peer.causes.values() for fault in faults}
+    assert named <= FAULTS.keys()
 
 
 def test_the_page_counts_and_keeps_what_a_person_wrote(tmp_path):
@@ -227,6 +238,8 @@ def test_the_page_counts_and_keeps_what_a_person_wrote(tmp_path):
     assert "| martingale | 1 | 3 | 1 | 1 | 0 | 1 | 0 | warn 2 |" in text
     assert "| stop-masked: it | – | **a wrong cause**: stale_server (error), (span, warn) |" in text
     assert f"| {NAME} | suspects LEN003 | span (warn) |" in text
+    with pytest.raises(TruingError, match="without a fault is not known"):
+        tables(made[:-1], [PEERS["martingale"]])
     page = tmp_path / "page.md"
     page.write_text(f"# What I think\n\n{MARK}\n\nold", encoding="utf-8")
     write(page, made, ["martingale"])

@@ -2,21 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 
-from truing.faults.peers.recorded import Recorded
+from truing.faults.peers.recorded import Recorded, Update
 
 Curve = dict[str, float]
 """The numbers of one update by name; ``step`` counts from 1, and what was not recorded is left out."""
 
 
 def curves(run: Recorded) -> list[Curve]:
-    """The metrics of each update by Truing's names, with its seconds, and the extremes of its rewards."""
-    found: list[Curve] = []
-    for number, update in enumerate(run.updates, 1):
-        rewards = update.rewards
-        extremes = {"reward/min": min(rewards), "reward/max": max(rewards)} if rewards else {}
-        seconds = sum(update.line.seconds.values())
-        found.append({"step": number, **update.line.metrics, **extremes, "seconds": seconds})
-    return found
+    """The metrics of each update by Truing's names, and what a trainer logs besides."""
+    return [{"step": step, **each.line.metrics, **_besides(each)} for step, each in enumerate(run.updates, 1)]
+
+
+def _besides(update: Update) -> Curve:
+    """Seconds, extremes of the rewards, and the entropy: of what was drawn where no row was computed."""
+    metrics, rewards = update.line.metrics, update.rewards
+    names = ("entropy/contract", "entropy/drawn")
+    entropy = next(({"entropy": metrics[name]} for name in names if name in metrics), {})
+    extremes = {"reward/min": min(rewards), "reward/max": max(rewards)} if rewards else {}
+    return {"seconds": sum(update.line.seconds.values())} | extremes | entropy
 
 
 def renamed(found: Sequence[Curve], names: Mapping[str, str]) -> list[Curve]:

@@ -20,9 +20,9 @@ def grade(peer: Peer, said: Said, run: Judged, twin: Judged) -> Grade:
     told = {(each.finding, each.severity) for each in twin.answers[peer.name].said}
     if (said.finding, said.severity) in told:
         return Grade.SAME
-    if said.finding not in peer.blames:
-        return Grade.SYMPTOM
-    return Grade.CAUSE if run.name in peer.blames[said.finding] else Grade.WRONG
+    if run.name in peer.causes.get(said.finding, ()):
+        return Grade.CAUSE
+    return Grade.WRONG if said.finding in peer.asserts else Grade.SYMPTOM
 
 
 def grades(peer: Peer, run: Judged, twin: Judged) -> list[tuple[Grade, Said]]:

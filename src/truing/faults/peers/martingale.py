@@ -6,8 +6,11 @@ from truing.faults.peers.peer import Peer
 from truing.faults.peers.recorded import Recorded
 from truing.faults.peers.tokens import answer_of, finite, rows_of
 
-SAME_WEIGHTS = ("stale-sampler", "half-synced", "sampler-one-behind", "sampler-in-bfloat16", "retokenised")
+NOT_THE_SAME = ("stale-sampler", "half-synced", "sampler-one-behind", "sampler-in-bfloat16", "retokenised")
 """Faults by which sampler and trainer have other weights, another precision or another input."""
+
+OTHER_SETTINGS = ("temperature-not-in-trainer", "min-tokens-not-in-trainer", "penalty-on-prompt")
+"""Faults by which the trainer has other settings of the sampler."""
 
 
 def feed(run: Recorded) -> dict[str, Any]:
@@ -32,9 +35,12 @@ PEER = Peer(
     "a token record by its `Recorder`: the digest of the weights, prompt, ids, and the log-probabilities of"
     " sampler and trainer; alarms of its monitor after each update, and the lines of its doctor at the end",
     feed,
-    blames={
-        "stale_server": SAME_WEIGHTS,
-        "doctor: different weights": SAME_WEIGHTS,
+    causes={
+        "stale_server": NOT_THE_SAME,
+        "doctor: different weights": NOT_THE_SAME,
+        "doctor: floor on ordinary tokens": (*NOT_THE_SAME, *OTHER_SETTINGS),
+        "doctor: floor in the tail": ("sampler-in-bfloat16",),
         "weights_unchanged": ("optimizer-skips",),
     },
+    asserts=("stale_server", "doctor: different weights", "doctor: floor in the tail"),
 )

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from truing.errors import TruingError
 from truing.faults.peers import PEERS
 from truing.faults.peers.asked import Judged
 from truing.faults.peers.grade import Grade, grades
@@ -23,8 +24,7 @@ def write(path: Path, made: Sequence[Judged], peers: Sequence[str]) -> None:
 
 def tables(made: Sequence[Judged], peers: Sequence[Peer]) -> str:
     """Totals, faults and healthy runs, as Markdown."""
-    by_name = {each.name: each for each in made}
-    pairs = [(each, by_name[twin_of(FAULTS[each.name]).name]) for each in made if each.name in FAULTS]
+    pairs = _pairs(made)
     sound = [each for each in made if each.facts["healthy"]]
     corpus = [each for each in sound if each.name not in twins()]
     head = " | ".join(["Truing", *(peer.name for peer in peers)])
@@ -47,6 +47,21 @@ def tables(made: Sequence[Judged], peers: Sequence[Peer]) -> str:
             "",
         ]
     )
+
+
+def _pairs(made: Sequence[Judged]) -> list[tuple[Judged, Judged]]:
+    """The run of each fault, and the run of its recipe without it."""
+    by_name = {each.name: each for each in made}
+    wanted = {each.name: twin_of(FAULTS[each.name]).name for each in made if each.name in FAULTS}
+    missing = set(wanted.values()) - by_name.keys()
+    if missing:
+        raise TruingError(
+            "what is said without a fault is not known",
+            got=f"no run {', '.join(sorted(missing))}",
+            expected="a run of the recipe of each fault without it",
+            remedy="truing faults --twins --keep, which makes them too",
+        )
+    return [(by_name[name], by_name[twin]) for name, twin in wanted.items()]
 
 
 def _totals(

@@ -45,13 +45,15 @@ class Answer:
 
 @dataclass(frozen=True)
 class Peer:
-    """A package, what it is given of a run, and which of its findings claim to know a cause."""
+    """A package, what it is given of a run, and which of its findings name a cause."""
 
     name: str  # as pip has it
     given: str  # for the page
     feed: Callable[[Recorded], Any]  # what its program reads, as JSON
-    blames: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    """Findings that name a cause, and the faults of which it is the cause; other findings tell a symptom."""
+    causes: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    """Findings that name a cause, and the faults of which it is the cause."""
+    asserts: tuple[str, ...] = ()
+    """Findings that say what the cause is, and are wrong where it is another; all others tell a symptom."""
 
 
 def ask(peer: Peer, python: Path, run: Recorded) -> Answer:

@@ -6,7 +6,7 @@ from truing.faults.peers.recorded import Recorded
 
 NAMES = {
     "kl": "kl_trained/k3",
-    "entropy": "entropy/contract",
+    "entropy": "entropy",
     "reward_mean": "reward/mean",
     "reward_std": "reward/std",
     "response_length_mean": "length/mean",
@@ -26,5 +26,5 @@ PEER = Peer(
     "provenir",
     "each update as a step of `FlightRecorder`, with every field that it has; its anomalies",
     feed,
-    blames={"reward_spike": ()},
+    asserts=("reward_spike",),
 )

@@ -14,7 +14,7 @@ NAMES = {
     "frac_reward_zero_std": "group/zero_variance_share",
     "critic/advantages/mean": "advantage/mean",
     "critic/advantages/std": "advantage/std",
-    "entropy": "entropy/contract",
+    "entropy": "entropy",
     "kl": "kl_trained/k3",
     "clip_ratio/region_mean": "clip/clipped_share",
     "clip_ratio/low_mean": "clip/low_share",
@@ -50,5 +50,5 @@ PEER = Peer(
     "a JSON log under the names of TRL and verl that its alias table has, and the recipe's group size, length"
     " limit, rate and steps; `rl_doctor.diagnose`",
     feed,
-    blames={"reward_hacking": ()},
+    asserts=("reward_hacking",),
 )

@@ -17,7 +17,7 @@ NAMES = {
     "reward_min": "reward/min",
     "reward_max": "reward/max",
     "kl_mean": "kl_trained/k3",
-    "entropy_mean": "entropy/contract",
+    "entropy_mean": "entropy",
     "ratio_mean": "ratio/mean",
     "clip_fraction": "clip/clipped_share",
     "adv_mean": "advantage/mean",
@@ -70,9 +70,6 @@ PEER = Peer(
     "a recording with every field of its step record that there is, the KL in four buckets of position among"
     " them; `rlprobe.doctor.diagnose`",
     feed,
-    blames={
-        "REWARD_HACK_LENGTH": (),
-        "FORMAT_GAMING": (),
-        "REF_POLICY_DRIFT_ASYMMETRY": ("reference-of-other-prompt",),
-    },
+    causes={"REF_POLICY_DRIFT_ASYMMETRY": ("reference-of-other-prompt",)},
+    asserts=("REWARD_HACK_LENGTH", "FORMAT_GAMING"),
 )

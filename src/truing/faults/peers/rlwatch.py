@@ -5,7 +5,7 @@ from truing.faults.peers.peer import Peer
 from truing.faults.peers.recorded import Recorded
 
 NAMES = {
-    "entropy": "entropy/contract",
+    "entropy": "entropy",
     "kl_divergence": "kl_trained/k3",
     "reward_mean": "reward/mean",
     "reward_std": "reward/std",
@@ -27,5 +27,5 @@ PEER = Peer(
     "rlwatch",
     "each update by `log_step`, with the numbers that its TRL callback passes on; the alerts that it sends",
     feed,
-    blames={"reward_hacking": ()},
+    asserts=("reward_hacking",),
 )

@@ -228,13 +228,14 @@ def test_every_cause_is_a_fault_that_there_is():
 def test_the_page_counts_and_keeps_what_a_person_wrote(tmp_path):
     made = [
         seen("stop-masked", ("stale_server", "error"), ("span", "warn")),
-        seen("mask-shifted"),
+        seen("mask-shifted", fired=[{"code": "MSK003", "verdict": "PROVEN"}]),
         seen("groups-mixed", caught=False, cause_rank=None),
         seen(NAME, ("span", "warn"), fired=[{"code": "LEN003", "verdict": "SUSPECT"}]),
         seen("without-advantage-sign", ("span", "warn")),
     ]
     text = tables(made, [PEERS["martingale"]])
-    assert "| Truing | | 3 | 2 | 2 | 2 | – | 0 | SUSPECT 1 |" in text
+    assert "| Truing | | 3 | 1 | 1 | 2 | – | 0 | SUSPECT 1 |" in text
+    assert "| Truing, of those shown to all | | 3 |" in text
     assert "| martingale | 1 | 3 | 1 | 1 | 0 | 1 | 0 | warn 2 |" in text
     assert "| stop-masked: it | – | **a wrong cause**: stale_server (error), (span, warn) |" in text
     assert f"| {NAME} | suspects LEN003 | span (warn) |" in text

@@ -1,6 +1,5 @@
 """docs/peers-matrix.md: totals, then each run."""
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +7,8 @@ from truing.errors import TruingError
 from truing.faults.peers import PEERS
 from truing.faults.peers.asked import Judged
 from truing.faults.peers.grade import Grade, grades
-from truing.faults.peers.peer import Peer
+from truing.faults.peers.peer import Answer, Peer
+from truing.faults.peers.totals import totals
 from truing.faults.planted import FAULTS
 from truing.faults.twins import twin_of, twins
 
@@ -31,7 +31,9 @@ def tables(made: Sequence[Judged], peers: Sequence[Peer]) -> str:
     rule = "|---" * (len(peers) + 2) + "|"
     return "\n".join(
         [
-            *_totals(pairs, sound, peers),
+            *totals(pairs, sound, peers),
+            "",
+            *(f"- {peer.name} is given {peer.given}." for peer in peers),
             "",
             f"| fault | {head} |",
             rule,
@@ -64,58 +66,19 @@ def _pairs(made: Sequence[Judged]) -> list[tuple[Judged, Judged]]:
     return [(by_name[name], by_name[twin]) for name, twin in wanted.items()]
 
 
-def _totals(
-    pairs: Sequence[tuple[Judged, Judged]], sound: Sequence[Judged], peers: Sequence[Peer]
-) -> list[str]:
-    shown = [(run, twin) for run, twin in pairs if run.answers]
-    caught = sum(run.facts["caught"] for run, _ in pairs)
-    first = sum(run.facts["cause_rank"] in (0, 1) for run, _ in pairs)
-    alarms = Counter(verdict for run in sound for verdict in {each["verdict"] for each in run.facts["fired"]})
-    return [
-        f"{len(pairs)} faults; {len(pairs) - len(shown)} have no update to show, as Truing refused to begin."
-        f" {len(sound)} sound runs.",
-        "",
-        "| | version | faults shown | says something | and not so without the fault | names the cause"
-        " | names a wrong one | failed | sound runs with a finding, by its own severities |",
-        "|---|---|---|---|---|---|---|---|---|",
-        f"| Truing | | {len(pairs)} | {caught} | {caught} | {first} | – | 0 | {_counted(alarms)} |",
-        *(_total(peer, shown, sound) for peer in peers),
-    ]
-
-
-def _total(peer: Peer, shown: Sequence[tuple[Judged, Judged]], sound: Sequence[Judged]) -> str:
-    found = [{kind for kind, _ in grades(peer, run, twin)} for run, twin in shown]
-    best = Counter(kind for each in found for kind in each)
-    new = sum(bool(each - {Grade.SAME}) for each in found)
-    alarms = Counter(
-        severity for run in sound for severity in {each.severity for each in run.answers[peer.name].said}
-    )
-    failed = sum(bool(run.answers[peer.name].failed) for run, _ in shown)
-    version = next((run.answers[peer.name].version for run, _ in shown), "")
-    return (
-        f"| {peer.name} | {version} | {len(shown)} | {sum(map(bool, found))} | {new} | {best[Grade.CAUSE]}"
-        f" | {best[Grade.WRONG]} | {failed} | {_counted(alarms)} |"
-    )
-
-
-def _counted(alarms: Counter[str]) -> str:
-    return ", ".join(f"{severity} {count}" for severity, count in sorted(alarms.items())) or "none"
-
-
 def _fault_row(run: Judged, twin: Judged, peers: Sequence[Peer]) -> str:
     cells = [_graded(peer, run, twin) if run.answers else "no update" for peer in peers]
     return " | ".join([f"| {run.name}: {run.facts['what']}", _truing(run), *cells]) + " |"
 
 
 def _sound_row(run: Judged, peers: Sequence[Peer]) -> str:
-    told = (run.answers[peer.name] for peer in peers)
-    cells = [
-        f"failed: {each.failed}"
-        if each.failed
-        else ", ".join(f"{said.finding} ({said.severity})" for said in each.said) or "–"
-        for each in told
-    ]
+    cells = [_plain(run.answers[peer.name]) if run.answers else "no update" for peer in peers]
     return " | ".join([f"| {run.name}", _truing(run), *cells]) + " |"
+
+
+def _plain(answer: Answer) -> str:
+    told = ", ".join(f"{said.finding} ({said.severity})" for said in answer.said)
+    return f"failed: {answer.failed}" if answer.failed else told or "–"
 
 
 def _graded(peer: Peer, run: Judged, twin: Judged) -> str:

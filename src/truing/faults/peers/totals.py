@@ -1,0 +1,59 @@
+"""The totals of docs/peers-matrix.md: Truing and its peers by one measure."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from truing.faults.peers.asked import Judged
+from truing.faults.peers.grade import Grade, grades
+from truing.faults.peers.peer import Peer
+
+
+def totals(
+    pairs: Sequence[tuple[Judged, Judged]], sound: Sequence[Judged], peers: Sequence[Peer]
+) -> list[str]:
+    """How many faults and sound runs there are, and a row for each tool."""
+    shown = [(run, twin) for run, twin in pairs if run.answers]
+    return [
+        f"{len(pairs)} faults; {len(pairs) - len(shown)} have no update to show, as Truing refused to begin."
+        f" {len(sound)} sound runs.",
+        "",
+        "| | version | faults shown | says something | and not so without the fault | names the cause"
+        " | names a wrong one | failed | sound runs with a finding, by its own severities |",
+        "|---|---|---|---|---|---|---|---|---|",
+        _own(pairs, sound),
+        _own(shown, sound, ", of those shown to all"),
+        *(_total(peer, shown, sound) for peer in peers),
+    ]
+
+
+def _own(pairs: Sequence[tuple[Judged, Judged]], sound: Sequence[Judged], of: str = "") -> str:
+    """Truing by the measure of its peers; to refuse is to say something."""
+    found = [(run.facts["refused"], _fired(run), _fired(twin)) for run, twin in pairs]
+    said = sum(bool(refused or fired) for refused, fired, _ in found)
+    new = sum(bool(refused or fired - without) for refused, fired, without in found)
+    first = sum(run.facts["cause_rank"] in (0, 1) for run, _ in pairs)
+    alarms = Counter(verdict for run in sound for verdict in {verdict for _, verdict in _fired(run)})
+    return f"| Truing{of} | | {len(pairs)} | {said} | {new} | {first} | – | 0 | {_counted(alarms)} |"
+
+
+def _fired(run: Judged) -> set[tuple[str, str]]:
+    return {(each["code"], each["verdict"]) for each in run.facts["fired"]}
+
+
+def _total(peer: Peer, shown: Sequence[tuple[Judged, Judged]], sound: Sequence[Judged]) -> str:
+    found = [{kind for kind, _ in grades(peer, run, twin)} for run, twin in shown]
+    best = Counter(kind for each in found for kind in each)
+    new = sum(bool(each - {Grade.SAME}) for each in found)
+    answers = [run.answers[peer.name] for run in sound if run.answers]
+    alarms = Counter(severity for each in answers for severity in {said.severity for said in each.said})
+    answers += [run.answers[peer.name] for run, _ in shown]
+    failed = sum(bool(each.failed) for each in answers)
+    version = next((each.version for each in answers if each.version), "")
+    return (
+        f"| {peer.name} | {version} | {len(shown)} | {sum(map(bool, found))} | {new} | {best[Grade.CAUSE]}"
+        f" | {best[Grade.WRONG]} | {failed} | {_counted(alarms)} |"
+    )
+
+
+def _counted(alarms: Counter[str]) -> str:
+    return ", ".join(f"{severity} {count}" for severity, count in sorted(alarms.items())) or "none"

@@ -12,8 +12,9 @@ from truing.faults.fault import Fault, replaced
 from truing.faults.healthy import CORPUS, healthy, recipes
 from truing.faults.matrix import QUICK, false_alarms, named, page, passed
 from truing.faults.planted import FAULTS
-from truing.faults.run import outcome
+from truing.faults.run import OUTCOME, RUN, outcome
 from truing.ops import kl
+from truing.record import RunReader
 
 
 @pytest.fixture(scope="module")
@@ -79,16 +80,28 @@ def test_the_corpus_is_at_least_fifty_runs_and_lies_in_recipes(request):
     assert len(recipes()) == len(CORPUS)
 
 
-def test_a_run_by_name_as_json():
-    told = truing("faults", "stop-masked", "--json")
+def test_a_run_by_name_as_json(tmp_path):
+    told = truing("faults", "stop-masked", "--json", "--steps", "1", "--keep", str(tmp_path))
     assert told.code == 0
     facts = json.loads(told.out)
     assert {"fault", "healthy", "expected", "fired", "caught", "cause_rank"} <= facts.keys()
     assert facts["caught"]
     assert re.fullmatch(r"MSK\d+", facts["fired"][0]["code"])
     assert facts["fired"][0]["verdict"] == Verdict.PROVEN
+    assert (
+        json.loads((tmp_path / "stop-masked" / OUTCOME).read_text(encoding="utf-8")).items() <= facts.items()
+    )
+    assert [(row.stage, row.step) for row in RunReader(tmp_path / "stop-masked" / RUN).steps()][-1] == (
+        "grpo",
+        0,
+    )
 
 
 def test_an_unknown_name_is_refused():
     with pytest.raises(RecipeError, match="no such fault"):
         named(["nonesuch"])
+
+
+def test_the_recipe_of_a_fault_without_it_is_run_where_it_is_named():
+    assert named(["without-kl-sign"]) == ["without-kl-sign"]
+    assert "without-kl-sign" not in named([])

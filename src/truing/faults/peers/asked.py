@@ -10,7 +10,7 @@ from truing.errors import TruingError
 from truing.faults.matrix import runs
 from truing.faults.peers import PEERS
 from truing.faults.peers.peer import Answer, ask
-from truing.faults.peers.recorded import Recorded, recorded
+from truing.faults.peers.recorded import recorded
 from truing.faults.run import OUTCOME, RUN
 
 ANSWERS = "answers.json"
@@ -37,10 +37,7 @@ def judged(folder: Path, homes: Mapping[str, Path]) -> Iterator[Judged]:
         )
     for name in kept:
         facts = json.loads((folder / name / OUTCOME).read_text(encoding="utf-8"))
-        run = folder / name / RUN
-        shown = recorded(run) if (run / "steps.jsonl").is_file() else None
-        answers = _answers(folder / name, shown, homes) if shown and shown.updates else {}
-        yield Judged(name, facts, answers)
+        yield Judged(name, facts, _answers(folder / name, homes))
 
 
 def pythons(venvs: Mapping[str, Path]) -> dict[str, Path]:
@@ -51,13 +48,14 @@ def pythons(venvs: Mapping[str, Path]) -> dict[str, Path]:
     return {name: folder / "bin" / "python" for name, folder in venvs.items()}
 
 
-def _answers(place: Path, run: Recorded, homes: Mapping[str, Path]) -> dict[str, Answer]:
+def _answers(place: Path, homes: Mapping[str, Path]) -> dict[str, Answer]:
+    """What every peer says, by what it said before where it was asked; nothing where there is no update."""
     path = place / ANSWERS
     known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    answers = {
-        name: Answer.from_json(known[name]) if name in known else ask(PEERS[name], python, run)
-        for name, python in homes.items()
-    }
-    kept = known | {name: answer.to_json() for name, answer in answers.items()}
-    path.write_text(json.dumps(kept, indent=1), encoding="utf-8")
-    return answers
+    if not homes.keys() <= known.keys():
+        run = recorded(place / RUN) if (place / RUN / "steps.jsonl").is_file() else None
+        if run is None or not run.updates:
+            return {}
+        known |= {name: ask(PEERS[name], homes[name], run).to_json() for name in homes if name not in known}
+        path.write_text(json.dumps(known, indent=1), encoding="utf-8")
+    return {name: Answer.from_json(known[name]) for name in homes}

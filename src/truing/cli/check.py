@@ -32,7 +32,7 @@ def check_target(
         raise RecipeError("a check is printed once", got=" and ".join(f"--{name}" for name in asked))
     form = asked[0] if asked else "text"
     rules = select.split(",") if select else [], ignore.split(",") if ignore else []
-    if (target / "run.json").is_file():
+    if (target / "run.json").is_file() or any(target.glob("*.step.safetensors")):
         found = _run(target, *rules, form)
     elif target.suffix != ".toml":
         found = _foreign(target, *rules, form, overrides or [])

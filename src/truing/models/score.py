@@ -3,7 +3,7 @@
 The hidden state before a token predicts it; ``forward`` computes it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -70,6 +70,28 @@ def score(
         value_N = critic.values(hidden_ND, ids, wanted_2N, recompute=recompute).to(dtype)
     place = (wanted_2N[0].to(device), wanted_2N[1].to(device))
     return Scores(*streams, value=streams[0].new_zeros(batch.token_ids.shape).index_put(place, value_N))
+
+
+@torch.no_grad()
+def distributions(
+    model: nn.Module, batch: Batch, wanted_BT: Tensor
+) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
+    """What tokens were drawn from, some at a time: their rows and places, and log-probabilities [K, V].
+
+    An id that could not come has −∞. All rows are of one contract.
+    """
+    causal = causal_model(model)
+    wanted_2N = wanted_BT.cpu().nonzero().T
+    with autocast(causal.device):
+        hidden_ND = hidden_before(causal, [sample.token_ids for sample in batch.samples], wanted_2N)
+    (contract,) = {sample.contract for sample in batch.samples}
+    replay = _replay(batch.samples, *wanted_2N, contract)
+    rows = max(1, CHUNK_BYTES // (8 * causal.config.get_text_config().vocab_size))
+    head = causal.get_output_embeddings()
+    for start in range(0, len(hidden_ND), rows):
+        part = slice(start, min(start + rows, len(hidden_ND)))
+        logits_KV = replay(head(hidden_ND[part]).float(), part)
+        yield list(zip(*wanted_2N[:, part].tolist(), strict=True)), logits_KV.double().log_softmax(1)
 
 
 def autocast(device: torch.device) -> torch.autocast:

@@ -7,33 +7,35 @@ import torch
 from torch import Tensor
 
 from truing.doctor.oracle.audit import Drawn, increments
-from truing.doctor.oracle.forward import plain_distributions
 from truing.models.lora import training_mode
+from truing.models.score import distributions
 from truing.rng import permutation
+from truing.training.collate import collate
 from truing.training.learner import Learner
-from truing.training.plain import own_logits
 from truing.types import Origin, Sample
 
 AUDITED = 8
 """Attempts of a step whose tokens are bet on."""
 
 
-@torch.no_grad()
 def audit_facts(learner: Learner, drawn: Sequence[Sample], key: tuple[object, ...]) -> dict[str, Any]:
     """Bets on some attempts of a step: which ones is a matter of the key, not of what they earned."""
-    sampled = [row for row in drawn if row.kl_mask.any() or _was_drawn(row).any()]
+    sampled = [row for row in drawn if _was_drawn(row).any()]
     chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED]]
+    if not chosen:
+        return {"tokens": 0, "gains": {}}
+    batch = collate(chosen)
+    wanted_BT = torch.zeros(batch.token_ids.shape, dtype=torch.bool)
+    for b, row in enumerate(chosen):
+        wanted_BT[b, : len(row)] = _was_drawn(row)
     gains: dict[str, list[float]] = {}
-    tokens = 0
     learner.model.eval()
-    for row in chosen:
-        wanted = _was_drawn(row).nonzero()[:, 0].tolist()
-        tokens += len(wanted)
-        for name, each in increments(_bets(learner, row, wanted)).items():
+    for places, logprob_KV in distributions(learner.model, batch, wanted_BT):
+        for name, each in increments(_bets(chosen, places, logprob_KV.cpu())).items():
             before = gains.get(name, [0.0] * len(each))
             gains[name] = [a + b for a, b in zip(before, each, strict=True)]
     training_mode(learner.model)
-    return {"tokens": tokens, "gains": gains}
+    return {"tokens": int(wanted_BT.sum()), "gains": gains}
 
 
 def _was_drawn(row: Sample) -> Tensor:
@@ -41,14 +43,16 @@ def _was_drawn(row: Sample) -> Tensor:
     return (row.origin == Origin.SAMPLED) & ~row.sampler_logprob.isnan()
 
 
-def _bets(learner: Learner, row: Sample, wanted: Sequence[int]) -> Drawn:
-    """The tokens of a row with what they were drawn from and what was said before."""
-    logprob_KV = torch.stack(plain_distributions(own_logits(learner.model), row, wanted)).double().cpu()
-    begun = [next((turn.start for turn in row.turns if turn.start <= t < turn.end), t) for t in wanted]
+def _bets(rows: Sequence[Sample], places: Sequence[tuple[int, int]], logprob_KV: Tensor) -> Drawn:
+    """Tokens with what they were drawn from and what was said before; each place is a row and a token."""
     said_KV = torch.zeros(logprob_KV.shape, dtype=torch.bool)
-    for k, (t, start) in enumerate(zip(wanted, begun, strict=True)):
+    prompt_KV, tokens, indices = torch.zeros_like(said_KV), list[Tensor](), list[int]()
+    for k, (b, t) in enumerate(places):
+        row = rows[b]
+        start = next((turn.start for turn in row.turns if turn.start <= t < turn.end), t)
         said_KV[k, row.token_ids[start:t]] = True
-    prompt_KV = torch.zeros_like(said_KV)
-    prompt_KV[:, row.token_ids[: row.prompt_length]] = True
-    index_K = torch.tensor([t - start for t, start in zip(wanted, begun, strict=True)])
-    return Drawn(logprob_KV, row.token_ids[wanted], index_K, said_KV, prompt_KV, row.contract.stop_ids)
+        prompt_KV[k, row.token_ids[: row.prompt_length]] = True
+        tokens.append(row.token_ids[t])
+        indices.append(t - start)
+    stops = rows[0].contract.stop_ids
+    return Drawn(logprob_KV, torch.stack(tokens), torch.tensor(indices), said_KV, prompt_KV, stops)

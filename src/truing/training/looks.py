@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from truing.models.digest import quick_sum
@@ -16,45 +17,82 @@ from truing.training.step import Look
 from truing.training.witness import Witness
 from truing.types import Sample
 
+SHARES = {"weights": 0.25, "audit": 0.5, "rows": 0.25}
+"""Of the budget: digests and one synced layer; bets on the sampler; rows computed a second time."""
+
+LOOKED_INTO = ("RAT", "SMP", "REF", "KLD", "OPT")
+"""Families of rules whose suspicion is worth a look at the next update, whatever it costs."""
+
+
+@dataclass
+class Part:
+    """One kind of look, and what it has cost."""
+
+    share: float  # of a stage's time
+    spent: float = 0.0  # seconds
+    last: float = 0.0
+
+    def due(self, elapsed: float) -> bool:
+        """Whether another, as long as the last one, is within its share; the first always is."""
+        return self.last == 0 or self.share == 1 or self.spent + self.last <= self.share * elapsed
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """A look of this kind."""
+        since = time.perf_counter()
+        yield
+        self.last = time.perf_counter() - since
+        self.spent += self.last
+
 
 class Looks:
     """When a stage is looked at: at its first update, and then as often as its budget of time allows."""
 
     def __init__(self, budget: float) -> None:
         """``budget`` is the share of a stage's time, in [0, 1]; at 1 every update is looked at."""
-        self.budget, self.began, self.spent, self.last = budget, time.perf_counter(), 0.0, 0.0
+        self.began = time.perf_counter()
+        self.parts = {name: Part(1 if budget == 1 else share * budget) for name, share in SHARES.items()}
+        self.asked = False  # whether somebody wants the next update to be looked at, whatever it costs
         self.base = ""  # a digest of what lies below the adapter
 
     def look(
         self, session: Session, stage: str, turn: int, drawn: Drawn, found: dict[str, Any]
     ) -> Look | None:
         """A look that adds to the facts ``found`` of an update; None where none is due."""
-        if not self.due():
+        elapsed = time.perf_counter() - self.began
+        due = [name for name, part in self.parts.items() if self.asked or part.due(elapsed)]
+        self.asked = False
+        if not due:
             return None
 
         def at(learner: Learner, minibatch: Sequence[Sample]) -> None:
-            with self.timed():
-                found.update(Witness(session, stage, turn)(learner, minibatch))
-                if session.recipe.lora:
-                    digest = quick_sum(base_weights(learner.model))
-                    self.base = self.base or digest
-                    found["frozen"] = {"digest": digest, "declared": self.base}
-                if learner.algorithm.source == "rollouts":
-                    everybody = [*drawn.samples, *drawn.failed]
-                    found["audit"] = audit_facts(learner, everybody, (session.recipe.seed, stage, turn))
-                    found["regraded"] = regraded(drawn.rollouts, session.env.rewards)
+            witness = Witness(session, stage, turn)
+            kinds = {
+                "weights": lambda: self._weights(witness, learner),
+                "audit": lambda: self._draws(session, learner, drawn, (session.recipe.seed, stage, turn)),
+                "rows": lambda: witness.rows(learner, minibatch),
+            }
+            for name in due:
+                with self.parts[name].timed():
+                    found.update(kinds[name]())
 
         return at
 
-    def due(self) -> bool:
-        """Whether another look, as long as the last one, is within the budget."""
-        elapsed = time.perf_counter() - self.began
-        return self.last == 0 or self.budget == 1 or self.spent + self.last <= self.budget * elapsed
+    def _weights(self, witness: Witness, learner: Learner) -> dict[str, Any]:
+        """What must stand still, and what the sampler has."""
+        found = witness.weights(learner)
+        if witness.session.recipe.lora:
+            digest = quick_sum(base_weights(learner.model))
+            self.base = self.base or digest
+            found["frozen"] = {"digest": digest, "declared": self.base}
+        return found
 
-    @contextmanager
-    def timed(self) -> Iterator[None]:
-        """A look."""
-        since = time.perf_counter()
-        yield
-        self.last = time.perf_counter() - since
-        self.spent += self.last
+    def _draws(
+        self, session: Session, learner: Learner, drawn: Drawn, key: tuple[object, ...]
+    ) -> dict[str, Any]:
+        """Bets on what was drawn, and grades given again."""
+        if learner.algorithm.source != "rollouts":
+            return {}
+        everybody = [*drawn.samples, *drawn.failed]
+        again = regraded(drawn.rollouts, session.env.rewards)
+        return {"audit": audit_facts(learner, everybody, key), "regraded": again}

@@ -23,7 +23,7 @@ from truing.training.evaluate import Evaluation
 from truing.training.facts import update_facts, value_facts
 from truing.training.guard import REPORT, good_after, report, trouble
 from truing.training.learner import Learner, open_learner
-from truing.training.looks import Looks
+from truing.training.looks import LOOKED_INTO, Looks
 from truing.training.recording import step_record, tool_names
 from truing.training.result import Result, evaluations_of, midway
 from truing.training.room import Room
@@ -224,6 +224,7 @@ class Loop:
             self.teller.tell("boundary", stage=record.stage, step=record.step, lines=lines)
         for finding in found:
             self.teller.tell("finding", **told(finding))
+            self.looks.asked |= finding.code.startswith(LOOKED_INTO)
         for text in self.doctor.failures():
             self.teller.tell("incident", what="rule", stage=record.stage, step=record.step, text=text)
         if self.declared.doctor.stop:

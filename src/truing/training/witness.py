@@ -40,20 +40,21 @@ class Witness:
     stage: str
     turn: int
 
-    def __call__(self, learner: Learner, minibatch: Sequence[Sample]) -> dict[str, Any]:
-        """The facts that rules need and no record of the update holds."""
+    def rows(self, learner: Learner, minibatch: Sequence[Sample]) -> dict[str, Any]:
+        """Some rows by a plain forward and backward, beside the trainer's own."""
         learner.model.eval()
         try:
-            facts = self._facts(learner, minibatch, _chosen(minibatch))
+            return self._compared(learner, minibatch, _chosen(minibatch))
         finally:
             training_mode(learner.model)
             learner.optimizer.zero_grad(set_to_none=True)
-        return facts
 
-    def _facts(self, learner: Learner, minibatch: Sequence[Sample], rows: Sequence[Sample]) -> dict[str, Any]:
-        facts = self._weights(learner)
+    def _compared(
+        self, learner: Learner, minibatch: Sequence[Sample], rows: Sequence[Sample]
+    ) -> dict[str, Any]:
         if not rows:
-            return facts
+            return {}
+        facts: dict[str, Any] = {}
         together, alone = _scores(learner, [rows]), _scores(learner, [[row] for row in rows])
         apart = [(together[row.sample_id] - alone[row.sample_id])[trained(row)] for row in rows]
         facts["null"] = {"logprob": _largest(apart)}
@@ -62,7 +63,7 @@ class Witness:
             facts["gradient"] = self._gradient(learner, minibatch, rows, together)
         return facts
 
-    def _weights(self, learner: Learner) -> dict[str, Any]:
+    def weights(self, learner: Learner) -> dict[str, Any]:
         """Digests of what stands still, and one layer of the sampler's."""
         facts: dict[str, Any] = {}
         if learner.reference is not None:

@@ -53,7 +53,7 @@ class Drawn:
 
 
 def features(drawn: Drawn) -> dict[str, Tensor]:
-    """The value of each feature for every id that could have come, [K, V] float."""
+    """The value of each feature for every id that could have come, [K, V] float; bool where it is 0 or 1."""
     logp, (count, vocab) = drawn.logprob_KV, drawn.logprob_KV.shape
     sorted_p, order = logp.exp().sort(dim=1, descending=True)
     before = sorted_p.cumsum(1) - sorted_p
@@ -65,7 +65,7 @@ def features(drawn: Drawn) -> dict[str, Tensor]:
         f"top-p {mass:g}": torch.zeros(count, vocab, dtype=torch.bool).scatter(1, order, before >= mass)
         for mass in NUCLEUS
     }
-    found = {
+    return {
         "temperature": logp.clamp(min=LOWEST),
         "forced prefix": logp.clamp(min=LOWEST) * first,
         **outside,
@@ -74,19 +74,23 @@ def features(drawn: Drawn) -> dict[str, Tensor]:
         "ban of stops": stop_V & early,
         "greedy": best,
     }
-    return {name: value.to(logp.dtype) for name, value in found.items()}
 
 
 def increments(drawn: Drawn) -> dict[str, list[float]]:
     """What the log of the wealth gains over the K tokens, nats, by feature and λ; it adds up."""
-    possible = torch.isfinite(drawn.logprob_KV)
     gains = {}
     for name, f_KV in features(drawn).items():
-        f_K = f_KV.gather(1, drawn.token_K[:, None])[:, 0]
-        log_p = drawn.logprob_KV.masked_fill(~possible, -torch.inf)
+        f_K = f_KV.gather(1, drawn.token_K[:, None])[:, 0].double()
+        if f_KV.dtype is torch.bool:
+            mass_K = torch.where(f_KV, drawn.logprob_KV.exp(), 0.0).sum(1).clamp(0.0, 1.0)
+            expected = [torch.log1p(mass_K * math.expm1(strength)) for strength in STRENGTHS[name]]
+        else:
+            expected = [
+                torch.logsumexp(drawn.logprob_KV + strength * f_KV, dim=1) for strength in STRENGTHS[name]
+            ]
         gains[name] = [
-            float((strength * f_K - torch.logsumexp(log_p + strength * f_KV, dim=1)).sum())
-            for strength in STRENGTHS[name]
+            float((strength * f_K - log_K).sum())
+            for strength, log_K in zip(STRENGTHS[name], expected, strict=True)
         ]
     return gains
 

@@ -75,12 +75,18 @@ def measure(step: Step) -> Measured:
 
 
 def normal(step: Step) -> tuple[float | None, float | None]:
-    """On a CPU, nats: the trainer from itself; trainer or sampler from a plain forward. None is not known."""
-    plain = step.facts.get("plain", {})
-    if plain.get("device", "cpu") != "cpu":
+    """On a CPU, nats: the trainer from itself; trainer or sampler from a plain forward. None is not known.
+
+    The first is as it was last measured in the stage, the second of this update.
+    """
+    facts = [*(past.facts for past in step.of_stage), step.facts]
+    looked_at = [each["plain"] for each in facts if "plain" in each]
+    if looked_at and looked_at[-1].get("device", "cpu") != "cpu":
         return None, None
+    plain = step.facts.get("plain", {})
     apart = [plain[name] for name in ("trainer", "sampler") if name in plain]
-    return step.facts.get("null", {}).get("logprob"), max(apart, default=None)
+    nulls = [each["null"]["logprob"] for each in facts if "null" in each]
+    return nulls[-1] if nulls else None, max(apart, default=None)
 
 
 def at_first(step: Step) -> Tensor:

@@ -17,6 +17,7 @@ from truing.bench import generation, ours, scale, shapes
 from truing.bench import limit as limit_module
 from truing.bench.cases import CASES, REPLY, Case, letters
 from truing.bench.compare import BenchError, compare, run_side
+from truing.bench.doctor import cost
 from truing.bench.limit import Rates, Weights, bounds, limit, weights_of
 from truing.cli import app
 from truing.types import Origin
@@ -134,6 +135,16 @@ def test_what_is_done_between_steps_is_in_the_time_of_none():
     taken = ours.run(replace(SMALL, model="tiny"), 3, between=lambda: pauses.append(time.sleep(2)))
     assert len(taken) == len(pauses) == 3
     assert all(step.seconds < 2 for step in taken[1:])
+
+
+def test_the_cost_of_the_doctor_is_a_share_of_steps():
+    def step(doctor, other, **facts):
+        seconds = {"doctor": doctor, "forward": other}
+        return ours.Step(0.0, SimpleNamespace(seconds=seconds, facts=facts))
+
+    found = cost([step(1.0, 1.0, plain={}), step(0.0, 2.0), step(0.5, 2.5, audit={})])
+    assert (found.steps, found.looked_at, found.step_seconds) == (3, 2, 3.0)
+    assert (found.first, found.later, found.whole) == (0.5, pytest.approx(0.1), pytest.approx(1.5 / 7))
 
 
 def test_generation_is_compared_by_medians_over_jobs_with_other_seeds(monkeypatch, tmp_path):

@@ -138,6 +138,26 @@ def scale(
     Console().print(table)
 
 
+@app.command()
+def doctor(
+    case: Annotated[str, typer.Option(help=CASE)] = "short",
+    steps: Annotated[int, typer.Option(min=3, help="steps to run")] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
+) -> None:
+    """What the doctor costs beside a run, as a share of its steps."""
+    from truing.bench.doctor import doctor as measure
+
+    found = measure(_case(case), steps)
+    if as_json:
+        typer.echo(json.dumps(found))
+        return
+    typer.echo(
+        f"{case}: of {steps} steps the doctor takes {found['whole']:.1%}: {found['first']:.1%} of the first,"
+        f" {found['later']:.1%} of the others ({found['step_seconds']:.2f} s each);"
+        f" {found['looked_at']} were looked at beyond the record"
+    )
+
+
 def _case(name: str) -> "Case":
     from truing.bench.cases import CASES
 

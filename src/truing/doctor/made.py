@@ -14,7 +14,9 @@ from truing.doctor.oracle.pulls import expected_pull
 from truing.outcomes import FinishReason
 from truing.types import Excluded, Origin, TurnSpan
 
-STOP = 2
+STOP, OPENING = 2, 9
+"""Ids: what ends a turn, and what a template writes in front of an answer."""
+
 GRPO = Setup(
     algo="grpo",
     mask="sampled",
@@ -147,6 +149,7 @@ def _streams(index: int, prompt: int, length: int) -> dict[str, Tensor]:
     sampled = torch.arange(total) >= prompt
     ids = torch.randint(20, 40, (total,), generator=generator)
     ids[:prompt] = torch.tensor([1, *range(10 + 3 * (index // 4), 9 + 3 * (index // 4) + prompt)])
+    ids[prompt - 1] = OPENING
     ids[-1] = STOP
     logprob = (-2 * torch.rand(total, generator=generator)).masked_fill(~sampled, torch.nan)
     origin = torch.where(sampled, Origin.SAMPLED, Origin.PROMPT)

@@ -28,7 +28,10 @@ from truing.training.session import Session
 from truing.training.source import Drawn
 from truing.training.step import Trace
 from truing.training.tokens import Tokens
-from truing.types import Sample, StepRecord
+from truing.types import Origin, Sample, StepRecord
+
+OPENING = 4
+"""Tokens in front of an answer that are noted: what opens a turn in most templates has three."""
 
 LIBRARIES = ("truing", "torch", "transformers", "peft", "tokenizers")
 
@@ -133,7 +136,19 @@ def step_record(
     samples = tuple(row.sample for row in rows)
     seconds = clock.take()
     metrics["throughput/tokens_per_s"] = sum(map(len, samples)) / sum(seconds.values())
-    return StepRecord(step, stage, metrics, label.label, samples, seconds, found), label, rows
+    opened = {"opening": {"demonstrated": ids}} if (ids := _opening(samples)) else {}
+    return StepRecord(step, stage, metrics, label.label, samples, seconds, {**found, **opened}), label, rows
+
+
+def _opening(samples: Sequence[Sample]) -> list[int]:
+    """The template's last ids in front of a demonstration; none where there is no demonstration."""
+    for sample in samples:
+        start = sample.turns[0].start if sample.turns else 0
+        if start and sample.origin[start] == Origin.DEMO and sample.origin[start - 1] == Origin.TEMPLATE:
+            other = (sample.origin[:start] != Origin.TEMPLATE).nonzero()
+            first = int(other[-1]) + 1 if len(other) else 0
+            return sample.token_ids[max(first, start - OPENING) : start].tolist()
+    return []
 
 
 def _weights(setting: Setting) -> Metrics:

@@ -1,0 +1,104 @@
+"""TPL001: Prompts do not open the policy's turn.
+
+What: Behind the last stop of the prompt there is nothing, or a line break: the template has ended a turn, and
+has not begun that of the policy.
+
+Why it is silent: The policy writes the opening itself, mostly right, and is trained on it: its first tokens
+are template, and carry the advantage of the answer. Sometimes it goes on as the user. Where supervised
+fine-tuning opened the turn, it never learned to.
+
+How it is measured: The last stop id in the prompt of each attempt is looked up, and the tokens behind it are
+counted up to the first turn.
+
+Healthy look-alikes: A prompt without any stop id, as of a model that completes text. A template that opens
+the turn with a single token that is no line break, which is rare: therefore this is only suspected.
+
+Fix: Render prompts with the generation prompt (`add_generation_prompt=True`), in training, sampling and
+evaluation alike.
+
+References: https://huggingface.co/docs/transformers/chat_templating, docs/templates.md
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import STOP, but, made
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+
+SHORT = 1
+"""Tokens behind the last stop that may be a line break."""
+
+HALF = 0.5
+"""Of the attempts."""
+
+
+class Measured(NamedTuple):
+    """Prompts that hold a stop, and those that end with it."""
+
+    prompts: int
+    ended: int
+    row: int  # the first of those
+    start: int  # of its last stop
+    end: int  # of its prompt
+
+
+def measure(step: Step) -> Measured:
+    """How far the last stop of each prompt is from its end."""
+    stop_N = torch.isin(step.tokens["token_ids"], torch.tensor(step.setup.stop_ids or ()))
+    prompts, ended = 0, list[tuple[int, int, int]]()
+    for index, row, part in step.slices():
+        if not row.turns or not (stops := stop_N[part][: row.turns[0].start].nonzero()[:, 0].tolist()):
+            continue
+        prompts += 1
+        if row.turns[0].start - stops[-1] - 1 <= SHORT:
+            ended.append((index, stops[-1], row.turns[0].start))
+    return Measured(prompts, len(ended), *(ended[0] if ended else (0, 0, 0)))
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """One template makes all prompts."""
+    if found.ended and found.ended >= HALF * found.prompts:
+        yield Claim(
+            Verdict.SUSPECT,
+            f"{found.ended} of {found.prompts} prompts end with a stop: the policy's turn is not opened",
+            got="a stop, and at most a line break behind it",
+            expected="what the template writes in front of an answer",
+            row=found.row,
+            start=found.start,
+            end=found.end,
+            likely=2,
+        )
+
+
+def example() -> Step:
+    """Prompts are rendered without the generation prompt."""
+    step = made()
+    ids = step.tokens["token_ids"].clone()
+    ids[step.place == 3] = STOP
+    return but(step, token_ids=ids)
+
+
+def opened() -> Step:
+    """A stop ends the user's turn, and two tokens open the next."""
+    step = made(prompt=6)
+    ids = step.tokens["token_ids"].clone()
+    ids[step.place == 3] = STOP
+    return but(step, token_ids=ids)
+
+
+RULE = Rule(
+    code="TPL001",
+    name="turn-not-opened",
+    kind="S",
+    needs=("token_ids", "row.turns", "setup.stop_ids"),
+    taints=("sft", "policy"),
+    when=lambda step: step.setup.stop_ids != (),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(opened,),
+)

@@ -1,0 +1,147 @@
+"""Every known fault, and what finds it: ``python -m truing.faults.catalogue > docs/coverage.md``."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from truing.doctor.rules import RULES
+from truing.faults.planted import FAULTS
+
+
+@dataclass(frozen=True)
+class Known:
+    """A fault by its number, the rules that find it, and what else does or why nothing can."""
+
+    what: str
+    codes: tuple[str, ...]
+    also: str = ""
+
+
+def _by(what: str, codes: str, also: str = "") -> Known:
+    return Known(what, tuple(codes.split()), also)
+
+
+PROOF = "refused before the first update: Truing's forward is proven to be the model's own"
+CHECK = "`truing check RECIPE`"
+
+CATALOGUE: Mapping[int, Known] = {
+    1: _by("the loss reads the prompt", "MSK001 MSK003 MSK007"),
+    2: _by("the loss reads what tools or the environment said", "MSK001 MSK003"),
+    3: _by("a mask, or logits, one token off", "MSK003 RAT004 SMP005", PROOF),
+    4: _by("a count of pads is used as a position; the answer holds the prompt", "TOK005 MSK003 TOK004"),
+    5: _by("the mask is placed by lengths from the wrong side", "MSK001 MSK002 MSK003"),
+    6: _by("no positions or attention mask with left pads", "SMP005 SMP006", PROOF),
+    7: _by("the stop loses its loss, since pad is eos", "MSK004 MSK002 MSK008"),
+    8: _by("pads behind the stop count as tokens", "MSK005 SMP004"),
+    9: _by("text is encoded again", "TOK001"),
+    10: _by("prompt and answer are cut where they were joined as text", "TOK001 TOK004"),
+    11: _by("BOS doubled or lost", "TOK003 TOK001 SMP005", CHECK),
+    12: _by("SFT and RL have two templates", "TPL002 TPL001", "refused before the first update"),
+    13: _by("KL or loss on an unformatted prompt", "REF004 REF002 SMP005 TOK002"),
+    14: _by(
+        "a template rewrites the past",
+        "",
+        f"no fault in Truing: a new sample begins, and `restarts` says why; {CHECK} lists such turns",
+    ),
+    15: _by(
+        "a prompt is cut in silence", "TOK002", f"{CHECK}: what does not fit is an error, nothing is cut"
+    ),
+    16: _by("cut answers are rewarded as finished", "RWD001 LEN003"),
+    17: _by("a temperature on one side alone", "RAT002 SMP005 SMP004"),
+    18: _by("a temperature on neither side's log-probabilities", "SMP007"),
+    19: _by("top-p, top-k or min-p on one side, or on neither's log-probabilities", "SMP005 RAT002 SMP007"),
+    20: _by("penalties count the prompt", "SMP004 SMP005 RAT002 SMP007"),
+    21: _by("another logits processor in sampling", "SMP004 RAT002 SMP007"),
+    22: _by("stops are banned for a while", "SMP005 RAT002 SMP007"),
+    23: _by("forced tokens are taken for the policy's", "TOK001 SMP004 MSK001"),
+    24: _by("a grammar's choices are scored over the whole vocabulary", "SMP005 RAT002 SMP004"),
+    25: _by("masks by token id, or of a whole action", "MSK002 MSK006"),
+    26: _by("the sampler has older weights", "SMP002 SMP003 SMP004 RAT002"),
+    27: _by("the adapter never reached the sampler", "SMP003 SMP004"),
+    28: _by("an update is lost in the sampler's number format", "SMP003"),
+    29: _by(
+        "an engine's own noise",
+        "RAT002",
+        "no fault: it is the null that others are held against, measured beside the update",
+    ),
+    30: _by("old log-probabilities are zeros", "RAT001"),
+    31: _by("old log-probabilities are made anew before each inner step", "RAT003"),
+    32: _by("the surrogate has no gradient", "MSK003 OPT005 OPT006"),
+    33: _by("old log-probabilities are of other rows", "RAT005 RAT004"),
+    34: _by("noise is added to weights", "OPT002 OPT003"),
+    35: _by("dropout in the loss's forward", "RAT002 SMP005"),
+    36: _by("a ratio of sequences for one of tokens", "MSK003 VAL003"),
+    37: _by(
+        "groups of equal reward", "ADV004", "`truing why` splits them: all right, all wrong, dead verifier"
+    ),
+    38: _by("equal rewards have advantages by rounding", "ADV003"),
+    39: _by("noise is promoted to advantages", "ADV007"),
+    40: _by("groups are mixed", "ADV001 ADV008 ADV009 TOK002"),
+    41: _by("the deviation is of another set", "ADV001 ADV002 ADV009"),
+    42: _by("GAE is whitened inside one attempt", "ADV005"),
+    43: _by("GAE bootstraps where it must not", "ADV006"),
+    44: _by("the verifier is dead", "RWD006 RWD004", f"{CHECK}: demonstrations must earn full, nothing less"),
+    45: _by("rewards are on other rows", "RWD002"),
+    46: _by("the same answer earns another reward", "RWD002", CHECK),
+    47: _by(
+        "the reward is hacked",
+        "",
+        "no data of one run tells progress from it: a second verifier on held-out tasks does",
+    ),
+    48: _by("the KL has the wrong sign, or its two sides are exchanged", "MSK003 KLD001 KLD002"),
+    49: _by(
+        "k3 in the loss has another gradient than the KL",
+        "",
+        "declared, not measured: kl.estimator says which, and MSK003 holds the gradient to it",
+    ),
+    50: _by("the reference follows the policy", "REF001 REF003", "digests at checkpoints and syncs"),
+    51: _by("the reference is another model", "REF002 REF004"),
+    52: _by("the KL is not 0 before the first update", "REF002"),
+    53: _by("the value head is not trained", "VAL001"),
+    54: _by("the entropy bonus has the wrong sign", "OPT006"),
+    55: _by("entropy collapses", "LEN002", "why it does is for an experiment to tell"),
+    56: _by("the loss is divided by another number", "MSK003 MSK007 VAL003"),
+    57: _by(
+        "steps are too large or too small", "OPT003 OPT004 OPT008", "`truing why`: updates are too small"
+    ),
+    58: _by("the optimiser's step is not made", "OPT001 OPT003"),
+    59: _by("the clipped share ignores the advantage's sign", "RAT006"),
+    60: _by("bad attempts are masked whole", "MSK006 MSK002"),
+    61: _by("a tool has two names", "TOL001", CHECK),
+    62: _by("answers of one token", "LEN004 LEN001", "the audit (SMP007) tells a policy from a processor"),
+}
+"""Numbers are those that planted faults name."""
+
+
+def page() -> str:
+    """docs/coverage.md."""
+    planted: dict[int, list[str]] = {number: [] for number in CATALOGUE}
+    for fault in FAULTS.values():
+        for number in fault.numbers:
+            planted[number].append(fault.name)
+    rows = [_row(number, known, planted[number]) for number, known in CATALOGUE.items()]
+    without = sum(not known.codes for known in CATALOGUE.values())
+    untried = sum(not names for names in planted.values())
+    return "\n".join(
+        [
+            "# Which rule finds which fault",
+            "",
+            "<!-- Written by `python -m truing.faults.catalogue > docs/coverage.md`. -->",
+            "",
+            f"{len(CATALOGUE)} faults that people had; {len(CATALOGUE) - without} have rules,"
+            f" {without} have a reason instead. {untried} are planted in no run of the kill matrix.",
+            "",
+            "| | fault | rules | and else | planted as |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _row(number: int, known: Known, planted: list[str]) -> str:
+    codes = ", ".join(f"[{code}](rules/{code}.md) ({RULES[code].kind})" for code in known.codes) or "–"
+    return f"| {number} | {known.what} | {codes} | {known.also} | {', '.join(planted) or '–'} |"
+
+
+if __name__ == "__main__":
+    print(page(), end="")

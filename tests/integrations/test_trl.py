@@ -190,6 +190,26 @@ def test_auditing_changes_nothing(trainer):
     assert all(torch.equal(plain[name], watched[name]) for name in plain)
 
 
+@pytest.mark.parametrize("unfair", [{"top_p": 0.5}, {"top_k": 50}])
+def test_draws_by_other_rules_than_scores_are_told_with_their_odds(trainer, unfair, monkeypatch):
+    monkeypatch.setattr("truing.integrations.grpo.BUDGET", 1)
+    made = trainer(max_steps=8, max_completion_length=40, learning_rate=1e-6, **unfair)
+    found = audit(made)
+    made.train()
+    assert fired(found) == ["SMP007"]
+    (claim,) = {each.claim.verdict for each in found.diagnosis.findings["SMP007"]}
+    assert claim is Verdict.EVIDENCE
+
+
+def test_fair_draws_make_nobody_rich(trainer, monkeypatch):
+    monkeypatch.setattr("truing.integrations.grpo.BUDGET", 1)
+    made = trainer(max_steps=8, max_completion_length=40, temperature=0.8, learning_rate=1e-6)
+    found = audit(made)
+    made.train()
+    assert fired(found) == []
+    assert sum(past.facts["audit"]["tokens"] for past in found.past) > 2000
+
+
 def test_what_was_kept_is_judged_again_as_it_was(trainer, monkeypatch, tmp_path):
     method, wrap, code = PLANTED["half the loss"]
     monkeypatch.setattr(trl.GRPOTrainer, method, wrap(getattr(trl.GRPOTrainer, method)))

@@ -1,5 +1,6 @@
 """An audit of TRL's ``GRPOTrainer``."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -8,13 +9,18 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
+from truing.integrations.draws import drawn_facts
 from truing.integrations.grpo_rows import step_of_rows
 from truing.integrations.micro import Micro
 from truing.integrations.setup import scored_under, setup_of_grpo
 from truing.integrations.watch import Audit
+from truing.training.looks import Part
 
 ROW = "truing_row"
 """Added to the trainer's batch, so that rows are known again after it is shuffled and split."""
+
+BUDGET = 0.02
+"""Of the time since the audit began, for bets on the sampler."""
 
 
 class GrpoAudit(Audit):
@@ -39,6 +45,7 @@ class GrpoAudit(Audit):
         self.window: list[Micro] = []  # micro-batches since the last update
         self.open: list[Micro] = []  # those whose backward pass is still to come
         self.updates = 0  # since the last generation
+        self.bets, self.began = Part(BUDGET), time.perf_counter()
         declared = setup_of_grpo(trainer), scored_under(trainer.args)
         super().__init__(trainer, *declared, stop=stop, out=out, select=select, ignore=ignore)
 
@@ -92,7 +99,20 @@ class GrpoAudit(Audit):
             "version": self.trainer.state.global_step,
         }
         self.updates = 0
+        self._bet()
         return batch | {ROW: torch.arange(count, device=batch["completion_ids"].device)}
+
+    def _bet(self) -> None:
+        """Bets on what was drawn, by the weights that drew it, before any of them moves."""
+        drawn, elapsed = self.generated["drawn"], time.perf_counter() - self.began
+        if drawn is None or not self.bets.due(elapsed):
+            return
+        model = self.trainer.accelerator.unwrap_model(self.trainer.model)
+        key = self.trainer.args.seed, self.trainer.state.global_step
+        model.eval()
+        with self.bets.timed(), self.trainer.accelerator.autocast():
+            self.facts["audit"] = drawn_facts(model, drawn, self.contract, self.setup.stop_ids or (), key)
+        model.train()
 
     def lost(self, real: Any, model: Any, inputs: Any) -> Any:
         """The inputs of a loss."""

@@ -39,7 +39,8 @@ def plain_facts(model: Any, step: Step, contract: SamplingContract) -> dict[str,
             token_ids=step.tokens["token_ids"][part], turns=row.turns, contract=contract, support=None
         )
         plain_K, other_K = (
-            plain_logprobs(_logits(model, behind), sample, wanted)[0].cpu().double() for behind in (0, BEHIND)
+            plain_logprobs(own_logits(model, behind), sample, wanted)[0].cpu().double()
+            for behind in (0, BEHIND)
         )
         said = {"itself": other_K}
         for name, stream in (("trainer", "new_logprob"), ("sampler", "sampler_logprob")):
@@ -70,7 +71,7 @@ def _chosen(step: Step) -> list[tuple[int, list[int]]]:
     return rows
 
 
-def _logits(model: Any, behind: int) -> Logits:
+def own_logits(model: Any, behind: int) -> Logits:
     """The model's own forward of one row; ``behind`` more tokens make it two rows of another length."""
     device = next(model.parameters()).device
 

@@ -29,9 +29,10 @@ def audit_facts(learner: Learner, drawn: Sequence[Sample], key: tuple[object, ..
     for b, row in enumerate(chosen):
         wanted_BT[b, : len(row)] = _was_drawn(row)
     gains: dict[str, list[float]] = {}
+    stops = chosen[0].contract.stop_ids
     learner.model.eval()
     for places, logprob_KV in distributions(learner.model, batch, wanted_BT):
-        for name, each in increments(_bets(chosen, places, logprob_KV.cpu())).items():
+        for name, each in increments(bets(chosen, places, logprob_KV.cpu(), stops)).items():
             before = gains.get(name, [0.0] * len(each))
             gains[name] = [a + b for a, b in zip(before, each, strict=True)]
     training_mode(learner.model)
@@ -43,8 +44,10 @@ def _was_drawn(row: Sample) -> Tensor:
     return (row.origin == Origin.SAMPLED) & ~row.sampler_logprob.isnan()
 
 
-def _bets(rows: Sequence[Sample], places: Sequence[tuple[int, int]], logprob_KV: Tensor) -> Drawn:
-    """Tokens with what they were drawn from and what was said before; each place is a row and a token."""
+def bets(
+    rows: Sequence[Sample], places: Sequence[tuple[int, int]], logprob_KV: Tensor, stops: Sequence[int]
+) -> Drawn:
+    """K tokens with what they were drawn from and what was said before; each place is a row and a token."""
     said_KV = torch.zeros(logprob_KV.shape, dtype=torch.bool)
     prompt_KV, tokens, indices = torch.zeros_like(said_KV), list[Tensor](), list[int]()
     for k, (b, t) in enumerate(places):
@@ -54,5 +57,4 @@ def _bets(rows: Sequence[Sample], places: Sequence[tuple[int, int]], logprob_KV:
         prompt_KV[k, row.token_ids[: row.prompt_length]] = True
         tokens.append(row.token_ids[t])
         indices.append(t - start)
-    stops = rows[0].contract.stop_ids
     return Drawn(logprob_KV, torch.stack(tokens), torch.tensor(indices), said_KV, prompt_KV, stops)

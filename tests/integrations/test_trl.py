@@ -177,6 +177,17 @@ def test_an_optimiser_that_does_nothing_ends_the_run_where_that_is_asked(trainer
         made.train()
 
 
+def test_a_weight_that_the_optimiser_does_not_hold_is_proven_to_stand_still(trainer):
+    made = trainer(max_steps=1)
+    made.create_optimizer()
+    group = made.optimizer.param_groups[0]
+    group["params"] = group["params"][1:]
+    found = audit(made)
+    made.train()
+    assert fired(found) == ["OPT001"]
+    assert "did not move, such as" in found.diagnosis.findings["OPT001"][0].claim.what
+
+
 def test_auditing_changes_nothing(trainer):
     def weights(audited):
         torch.manual_seed(0)

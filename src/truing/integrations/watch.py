@@ -23,8 +23,8 @@ from truing.doctor.live import stop_at
 from truing.doctor.report import lines, with_excerpt
 from truing.doctor.texts import texts
 from truing.integrations.look import plain_facts
-from truing.models.digest import quick_sum
-from truing.training.facts import spot
+from truing.models.digest import sums
+from truing.training.facts import pulled, spot, weight_facts
 
 
 class Audit(ABC):
@@ -123,7 +123,9 @@ class _Watch(TrainerCallback):
     """Digests around the optimiser's step, and the end of it."""
 
     def __init__(self, audit: Audit) -> None:
-        self.audit, self.before = audit, ""
+        self.audit = audit
+        self.before: dict[str, str] = {}
+        self.pulled: list[str] = []
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Just before weights move; gradients were clipped already."""
@@ -133,13 +135,13 @@ class _Watch(TrainerCallback):
         audit.numbers = {"grad/norm": norm, "lr": audit.trainer.optimizer.param_groups[0]["lr"]}
         if audit.pending and not audit.past:
             audit.look(state.global_step)
-        self.before = quick_sum(spot(parameters, state.global_step))
+        self.before = sums(spot(parameters, state.global_step))
+        self.pulled = pulled(parameters, state.global_step)
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Right after weights moved."""
-        parameters, turn = self.audit.parameters, state.global_step
-        after, following = (quick_sum(spot(parameters, n)) for n in (turn, turn + 1))
-        self.audit.facts["weights"] = {"before": self.before, "after": after, "next": following}
+        turn = state.global_step
+        self.audit.facts["weights"] = weight_facts(self.audit.parameters, turn, self.before, self.pulled)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An update is done."""

@@ -30,6 +30,16 @@ def digest(state: Mapping[str, Tensor]) -> str:
     return sha.hexdigest()
 
 
+def sums(state: Mapping[str, Tensor]) -> dict[str, str]:
+    """The quick sum of each tensor by itself."""
+    return {name: quick_sum({name: tensor}) for name, tensor in state.items()}
+
+
+def joined(each: Mapping[str, str]) -> str:
+    """One name for the sums of many tensors."""
+    return hashlib.sha256(repr(sorted(each.items())).encode()).hexdigest()[:16]
+
+
 def quick_sum(state: Mapping[str, Tensor]) -> str:
     """A 64-bit position-weighted sum (hex) over the bits of all tensors, in the order of their names.
 

@@ -1,7 +1,7 @@
 """What is measured beside an update, for the doctor to judge: digests of weights, AdamW's own step."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,7 @@ from truing.algos import Setting
 from truing.clock import phase
 from truing.config.stages import PpoConfig
 from truing.doctor.oracle.pulls import expected_value_pull
-from truing.models.digest import quick_sum
+from truing.models.digest import joined, sums
 from truing.rewards import Rewards, grade
 from truing.rewards.judge import Judge
 from truing.training.learner import Learner
@@ -24,6 +24,9 @@ MOST = 8_000_000
 
 GRADED = 16
 """Attempts that are graded twice."""
+
+PULLED = 1e-6
+"""A gradient beside which AdamW's ε is nothing."""
 
 LOOKED_AT = 4096
 """Weights of an update that are computed a second time."""
@@ -86,18 +89,49 @@ def value_facts(trace: Trace, setting: Setting) -> dict[str, Any]:
 def update_facts(learner: Learner, turn: int) -> Iterator[dict[str, Any]]:
     """Facts of the updates within the block: sums of weights before and after, and one update recomputed.
 
-    ``next`` is the sum of the part whose turn comes next: whoever changes it in between is seen.
+    ``next`` is the sum of the part whose turn comes next: whoever changes it in between is seen. ``still``
+    are weights that a gradient pulled, and that are as they were.
     """
     facts: dict[str, Any] = {}
+    tugged: set[str] = set()
     with phase("doctor"):
-        before = quick_sum(spot(learner.parameters, turn))
-    with _adam_again(learner, facts, turn):
-        yield facts
+        before = sums(spot(learner.parameters, turn))
+    watch = learner.optimizer.register_step_pre_hook(
+        lambda *_: tugged.update(pulled(learner.parameters, turn))
+    )
+    try:
+        with _adam_again(learner, facts, turn):
+            yield facts
+    finally:
+        watch.remove()
     with phase("doctor"):
-        after = quick_sum(spot(learner.parameters, turn))
-        whole = sum(weight.numel() for weight in learner.parameters.values()) <= MOST
-        following = after if whole else quick_sum(spot(learner.parameters, turn + 1))
-    facts["weights"] = {"before": before, "after": after, "next": following}
+        facts["weights"] = weight_facts(learner.parameters, turn, before, tugged)
+
+
+def pulled(parameters: Mapping[str, Tensor], turn: int) -> list[str]:
+    """Weights in float32 whose gradient is large enough for AdamW to move them by its whole rate."""
+    gradients = {
+        name: torch.zeros_like(weight) if weight.grad is None else weight.grad
+        for name, weight in parameters.items()
+    }
+    part = spot(gradients, turn)
+    return [name for name, g in part.items() if g.dtype is torch.float32 and float(g.abs().max()) > PULLED]
+
+
+def weight_facts(
+    parameters: Mapping[str, Tensor], turn: int, before: Mapping[str, str], tugged: Collection[str]
+) -> dict[str, Any]:
+    """Sums of weights after an update, beside those before it."""
+    after = sums(spot(parameters, turn))
+    whole = sum(weight.numel() for weight in parameters.values()) <= MOST
+    following = after if whole else sums(spot(parameters, turn + 1))
+    still = sorted(name for name in tugged if before[name] == after[name])
+    return {
+        "before": joined(before),
+        "after": joined(after),
+        "next": joined(following),
+        "still": still,
+    }
 
 
 @contextmanager

@@ -1,14 +1,15 @@
 """OPT001: The weights did not move, or moved with nothing to move them.
 
 What: An update with a gradient and a learning rate above 0 left every weight bit for bit as it was; or one
-without either changed some.
+without either changed some. Or one weight of many was pulled by its gradient, and stayed.
 
 Why it is silent: Loss, reward and gradient norm are all computed before the weights are touched, and look
 as they always do. A frozen parameter, an optimiser that holds other tensors, a scaler that skips, a rate of
 0: the reward stays flat, and hyper-parameters get the blame.
 
 How it is measured: A digest over the bits of the trained weights before and after the update, against the
-recorded norm of the gradient and the learning rate.
+recorded norm of the gradient and the learning rate; and one over each weight by itself, of those in
+float32 whose gradient is so large that AdamW moves them by its whole rate.
 
 Healthy look-alikes: A learning rate of 0 in warm-up. A step without signal, whose gradient is 0. Weight
 decay moves weights without a gradient, where it is declared. Of a large model another part is summed each
@@ -36,6 +37,7 @@ class Measured(NamedTuple):
     gradient: float
     rate: float
     updates: int | None
+    still: tuple[str, ...]  # weights that were pulled, and did not move
 
 
 def measure(step: Step) -> Measured:
@@ -46,6 +48,7 @@ def measure(step: Step) -> Measured:
         step.numbers["grad/norm"],
         step.numbers["lr"],
         step.setup.inner_steps,
+        tuple(weights.get("still", ())),
     )
 
 
@@ -58,6 +61,15 @@ def judge(found: Measured) -> Iterator[Claim]:
             "the update had a gradient, and changed no weight",
             got=told,
             expected="another digest after the update",
+            likely=3,
+        )
+    elif found.still and found.rate > 0:
+        yield Claim(
+            Verdict.PROVEN,
+            f"{len(found.still)} weights were pulled by their gradient and did not move, such as"
+            f" {found.still[0]}",
+            got=told,
+            expected="every weight with a gradient to move: does the optimiser hold it?",
             likely=3,
         )
     # of several updates in a step the record has the last one's gradient alone

@@ -1,0 +1,26 @@
+"""The optimiser holds a copy of one weight, and not the weight."""
+
+import torch
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def step(optimizer, *args):
+        weight = optimizer.param_groups[0]["params"][3]
+        was = weight.detach().clone()
+        norms = real(optimizer, *args)
+        with torch.no_grad():
+            weight.copy_(was)
+        return norms
+
+    return step
+
+
+FAULT = Fault(
+    name="one-weight-not-held",
+    numbers=(58,),
+    what="one weight of many is not updated",
+    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    expected=("OPT001",),
+)

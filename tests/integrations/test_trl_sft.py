@@ -80,6 +80,7 @@ HEALTHY = {
     "everything": {"completion_only_loss": False},
     "packed": {"packing": True, "max_length": 64},
     "without padding": {"padding_free": True, "max_length": None},
+    "weighed by probability": {"loss_type": "dft", "gradient_accumulation_steps": 2},
 }
 
 
@@ -91,7 +92,7 @@ def test_a_healthy_trainer_is_left_alone_and_its_gradient_is_checked(trainer, na
     assert fired(found) == {}
     clean = {code for code, verdict in results(found).items() if verdict is Verdict.CLEAN}
     assert {"MSK007", "TOK001", "OPT001", "OPT002", "SMP005"} <= clean
-    assert ("MSK001" in clean) == (name not in ("texts", "packed", "without padding"))
+    assert ("MSK001" in clean) == (name != "packed")
 
 
 def changed(change):
@@ -140,6 +141,10 @@ def each_its_own_mean(real):
     return lost
 
 
+def run_on(batch):
+    batch["position_ids"] = torch.arange(batch["position_ids"].shape[1])[None]
+
+
 LOSS = "trl.SFTTrainer.compute_loss"
 
 PLANTED = {
@@ -165,6 +170,24 @@ def test_what_is_planted_is_proven_in_the_first_update_and_named_first(trainer, 
     assert results(found)[code] is Verdict.PROVEN
     assert found.diagnosis.findings[code][0].step == 0
     assert ranked(each[0] for each in found.diagnosis.findings.values())[0].code == code
+
+
+def test_packed_documents_that_see_each_other_are_told_apart(trainer, monkeypatch):
+    target, wrap = changed(run_on)
+    owner, method = target.rsplit(".", 1)
+    owner = pkgutil.resolve_name(owner)
+    monkeypatch.setattr(owner, method, wrap(getattr(owner, method)))
+    made = trainer(max_steps=1, packing=True, max_length=128, per_device_train_batch_size=1)
+    found = audit(made)
+    made.train()
+    assert results(found)["SMP005"] is Verdict.PROVEN
+
+
+def test_noise_that_is_declared_is_not_taken_for_a_fault(trainer):
+    made = trainer(neftune_noise_alpha=5)
+    found = audit(made)
+    made.train()
+    assert fired(found) == {}
 
 
 def test_auditing_changes_nothing(trainer):

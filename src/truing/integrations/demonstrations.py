@@ -1,6 +1,7 @@
 """Which tokens of a demonstration somebody wrote to be learned: rendered and encoded once more, by itself."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -13,8 +14,8 @@ from truing.types import Origin
 WRITTEN = ("prompt", "completion", "messages", "tools", "chat_template_kwargs")
 """Columns of a dataset that examples are rendered from."""
 
-TOLD, ORIGINS = "truing_ids", "truing_origin"
-"""Beside a batch: ids of its examples, −1 behind their end; and an ``Origin`` per id."""
+TOLD, ORIGINS, LENGTHS = "truing_ids", "truing_origin", "truing_lengths"
+"""Beside a batch: ids of its examples, −1 behind their end; an ``Origin`` per id; how long documents are."""
 
 UNKNOWN = 255
 """An origin that cannot be told: the example is no longer what it was rendered from."""
@@ -23,11 +24,11 @@ UNKNOWN = 255
 class Telling:
     """The trainer's collator; it also says which examples a batch was made of."""
 
-    def __init__(self, trainer: Any, tokenizer: Any, unused: Sequence[str]) -> None:
+    def __init__(self, trainer: Any, tokenizer: Any, unused: Collection[str]) -> None:
         """``unused`` are columns that the trainer's own collator is not shown."""
         self.real, self.unused, self.tokenizer = trainer.data_collator, frozenset(unused), tokenizer
         self.template, self.assistant = trainer.chat_template, trainer.args.assistant_only_loss
-        self.completion = trainer.completion_only_loss
+        self.completion, self.field = trainer.completion_only_loss, trainer.args.dataset_text_field
 
     def __call__(self, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The batch, and beside it what it was made of."""
@@ -35,6 +36,7 @@ class Telling:
         ids = [torch.as_tensor(each["input_ids"]) for each in examples]
         origins = [self.origin(each, told) for each, told in zip(examples, ids, strict=True)]
         return dict(batch) | {
+            LENGTHS: torch.tensor([n for each in examples for n in _lengths(each)]),
             TOLD: pad_sequence(ids, batch_first=True, padding_value=-1),
             ORIGINS: pad_sequence(origins, batch_first=True, padding_value=UNKNOWN),
         }
@@ -59,9 +61,8 @@ class Telling:
             pairs = zip(prompt, ids, strict=False)
             shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs))) if self.completion else 0
             return ids, [said and t >= shared for t, said in enumerate(spoken)]
-        if example.get("messages") is not None:
-            return self._encoded(example, example["messages"], ends=True)
-        return None
+        text = example.get("messages") or example.get(self.field)
+        return None if text is None else self._encoded(example, text, ends=True)
 
     def _encoded(self, example: Mapping[str, Any], text: Any, ends: bool) -> tuple[list[int], list[bool]]:
         """Ids of a text or of messages, and which of them an assistant said, where that matters."""
@@ -69,6 +70,7 @@ class Telling:
             ids = self.tokenizer(text)["input_ids"]
             return ids, [True] * len(ids)
         given = example.get("tools")
+        given = json.loads(given) if isinstance(given, str) else given
         out = self.tokenizer.apply_chat_template(
             text,
             tools=given or None,
@@ -82,3 +84,8 @@ class Telling:
         ids = list(out["input_ids"])
         spoken = out["assistant_masks"] if self.assistant and ends else [1] * len(ids)
         return ids, [bool(each) for each in spoken]
+
+
+def _lengths(example: Mapping[str, Any]) -> list[int]:
+    """Of the documents that an example was packed of, or its own."""
+    return list(example.get("seq_lengths") or [len(example["input_ids"])])

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step
 from truing.integrations.draws import drawn_facts
-from truing.integrations.grpo_rows import step_of_rows
+from truing.integrations.grpo_rows import GENERATED, step_of_rows
 from truing.integrations.micro import Micro
 from truing.integrations.setup import scored_under, setup_of_grpo
 from truing.integrations.watch import Audit
@@ -45,6 +45,7 @@ class GrpoAudit(Audit):
         self.window: list[Micro] = []  # micro-batches since the last update
         self.open: list[Micro] = []  # those whose backward pass is still to come
         self.updates = 0  # since the last generation
+        self.generations = 0
         self.bets, self.began = Part(BUDGET), time.perf_counter()
         declared = setup_of_grpo(trainer), scored_under(trainer.args)
         super().__init__(trainer, *declared, stop=stop, out=out, select=select, ignore=ignore)
@@ -56,7 +57,7 @@ class GrpoAudit(Audit):
 
     def step(self, done: int) -> Step:
         """The update that the window comes to."""
-        made = (self.setup, self.window, self.generated, self.updates, self.numbers, self.facts)
+        made = (self.setup, self.window, self.updates, self.numbers, self.facts)
         return step_of_rows(done, *made, tuple(self.past))
 
     def begin(self) -> None:
@@ -78,7 +79,10 @@ class GrpoAudit(Audit):
         if not self.past and self.trainer.model.training and self.trainer.accelerator.num_processes == 1:
             again = self._total(real(*(each[1:] + each[:1] for each in lists))).roll(1)
             pairs = enumerate(zip(self.rewards.tolist(), again.tolist(), strict=True))
-            told = [{"sample_id": str(i), "stored": stored, "again": other} for i, (stored, other) in pairs]
+            told = [
+                {"sample_id": f"{self.generations}.{i}", "stored": stored, "again": other}
+                for i, (stored, other) in pairs
+            ]
             self.facts["regraded"] = told
         return found
 
@@ -92,6 +96,7 @@ class GrpoAudit(Audit):
         if self.rewards is None or len(self.rewards) != count:
             return batch  # other processes have the rest of the rewards
         self.generated = {
+            "number": self.generations,
             "drawn": self.drawn if len(self.drawn) == count and not self.trainer.tools else None,
             "rewards": self.rewards,
             "prompts": [each.get("prompt") for each in inputs],
@@ -99,6 +104,7 @@ class GrpoAudit(Audit):
             "version": self.trainer.state.global_step,
         }
         self.updates = 0
+        self.generations += 1
         self._bet()
         return batch | {ROW: torch.arange(count, device=batch["completion_ids"].device)}
 
@@ -117,7 +123,10 @@ class GrpoAudit(Audit):
     def lost(self, real: Any, model: Any, inputs: Any) -> Any:
         """The inputs of a loss."""
         if ROW in inputs and model.training:
-            self.open.append(Micro({key: x for key, x in inputs.items() if x is not None}))
+            given = {key: x for key, x in inputs.items() if x is not None}
+            self.open.append(
+                Micro(given | {GENERATED: self.generated})
+            )  # an update may hold parts of several
         return real(model, inputs)
 
     def scored(self, real: Any, *args: Any, **kwargs: Any) -> Any:

@@ -14,12 +14,14 @@ from truing.integrations.micro import Micro
 from truing.outcomes import FinishReason
 from truing.types import Origin, TurnSpan
 
+GENERATED = "truing_generated"
+"""Beside a micro-batch: by row of its generation what was drawn, rewards, prompts and completions."""
+
 
 def step_of_rows(
     number: int,
     setup: Setup,
     window: Sequence[Micro],
-    generated: Mapping[str, Any],
     inner_step: int,
     numbers: Mapping[str, float],
     facts: Mapping[str, Any],
@@ -31,7 +33,6 @@ def step_of_rows(
         number: of the update, from 0.
         setup: what is declared.
         window: micro-batches that the optimiser's step added up.
-        generated: by row of the generation: what was drawn, rewards, prompts, completions.
         inner_step: how many updates were made of the same generation before.
         numbers: gradient norm and learning rate.
         facts: digests.
@@ -40,12 +41,12 @@ def step_of_rows(
     rows, streams, equal, total = [], [], 0, 0
     for micro in window:
         for b, row in enumerate(micro.inputs["truing_row"].tolist()):
-            made, stream, agreed = _row(micro, b, row, setup, generated, inner_step)
+            made, stream, agreed = _row(micro, b, row, setup, micro.inputs[GENERATED], inner_step)
             rows.append(made)
             streams.append(stream)
             equal, total = equal + agreed[0], total + agreed[1]
     names = set.intersection(*(set(each) for each in streams))
-    told = dict(numbers) | _numbers(rows) | ({"alignment": equal / total} if total else {})
+    told = dict(numbers) | _numbers(rows, streams) | ({"alignment": equal / total} if total else {})
     return Step(
         stage="grpo",
         step=number,
@@ -59,7 +60,7 @@ def step_of_rows(
     )
 
 
-def _numbers(rows: Sequence[Row]) -> dict[str, float]:
+def _numbers(rows: Sequence[Row], streams: Sequence[Mapping[str, Tensor]]) -> dict[str, float]:
     """Metrics of an update, by the names that Truing has for its own."""
     rewards = torch.tensor([row.reward for row in rows], dtype=torch.float64)
     rewards = rewards[~rewards.isnan()]
@@ -68,6 +69,9 @@ def _numbers(rows: Sequence[Row]) -> dict[str, float]:
         "length/mean": sum(lengths) / len(lengths),
         "truncated/share": sum(row.truncated for row in rows) / len(rows),
     }
+    advantages = [each["advantage"].nan_to_num().abs().max() for each in streams if len(each["advantage"])]
+    if advantages:
+        found["advantage/max_abs"] = float(torch.stack(advantages).max())
     if len(rewards) > 1:
         found |= {"reward/mean": float(rewards.mean()), "reward/std": float(rewards.std())}
     return found
@@ -147,10 +151,11 @@ def _facts(
     prompt = generated["prompts"][row]
     messages = tuple(prompt) if isinstance(prompt, list) else ()
     cut = bool(turns) and turns[-1].finish_reason is FinishReason.LENGTH
+    name = f"{generated['number']}.{row}"
     return Row(
-        sample_id=str(row),
-        rollout_id=str(row),
-        group_id=str(row // (setup.group_size or 1)),
+        sample_id=name,
+        rollout_id=name,
+        group_id=f"{generated['number']}.{row // (setup.group_size or 1)}",
         task_id=digest,
         family="",
         prompt_hash=digest,

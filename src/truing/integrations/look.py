@@ -19,16 +19,17 @@ BEHIND = 8
 
 
 @torch.no_grad()
-def plain_facts(model: Any, step: Step, contract: SamplingContract) -> dict[str, Any]:
+def plain_facts(model: Any, step: Step, contract: SamplingContract, *, noisy: bool) -> dict[str, Any]:
     """The largest difference, nats, at a token under the loss; the weights must not have moved yet.
 
     ``itself`` is how far the plain forward is from itself in another shape: what is normal. It is left out
-    where the trainer drops out, which a plain forward does not.
+    where the trainer adds noise, which a plain forward does not.
 
     Args:
         model: the policy, without the trainer's wrappers.
         step: whose rows, with what the trainer's forward said.
         contract: under which the trainer says that it scores.
+        noisy: whether the trainer's forward is a draw.
     """
     largest: dict[str, float] = {}
     where: dict[str, tuple[str, int]] = {}
@@ -51,7 +52,7 @@ def plain_facts(model: Any, step: Step, contract: SamplingContract) -> dict[str,
             worst = int(apart_K.argmax())
             if float(apart_K[worst]) >= largest.get(name, -1.0):
                 largest[name], where[name] = float(apart_K[worst]), (row.sample_id, wanted[worst])
-    if _drops(model):
+    if noisy:
         del largest["itself"]
     tokens = sum(len(wanted) for _, wanted in rows)
     return {"tokens": tokens, "rows": len(rows), "device": _machine(model), **largest, "where": where}
@@ -82,7 +83,7 @@ def own_logits(model: Any, behind: int) -> Logits:
     return logits
 
 
-def _drops(model: nn.Module) -> bool:
+def drops(model: nn.Module) -> bool:
     """Whether anything is dropped in training."""
     modules: Sequence[Any] = list(model.modules())
     by_layer = any(isinstance(each, nn.Dropout) and each.p > 0 for each in modules)

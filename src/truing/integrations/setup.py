@@ -51,7 +51,7 @@ def setup_of_grpo(trainer: Any) -> Setup:
         advantage=scale if summed and (scale != "batch" or windows[0] <= windows[1]) else None,
         advantage_eps=EPS,
         inner_steps=trainer.num_iterations * max(1, windows[0] // windows[1]),
-        on_policy=one_update and not trainer.use_vllm,
+        on_policy=one_update and not trainer.use_vllm and trainer.rollout_func is None,
         surrogate=surrogate,
         ratio=trainer.importance_sampling_level,
         aggregation=aggregation,
@@ -71,6 +71,7 @@ def setup_of_grpo(trainer: Any) -> Setup:
         bos_id=_bos(trainer),
         max_new_tokens=args.max_completion_length,
         learning_rate=args.learning_rate,
+        max_grad_norm=args.max_grad_norm or None,
     )
 
 
@@ -85,7 +86,9 @@ def setup_of_sft(trainer: Any) -> Setup:
         algo="sft",
         mask="sampled",
         inner_steps=1,
+        surrogate="dft" if args.loss_type == "dft" else None,
         aggregation="token_mean",
+        max_grad_norm=args.max_grad_norm or None,
         reference_moves=False,
         stop_ids=tuple(dict.fromkeys(each for each in stops if each is not None)),
         bos_id=_bos(trainer),

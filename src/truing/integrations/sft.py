@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from truing.contract import RAW
 from truing.doctor.evidence import Step
-from truing.integrations.demonstrations import ORIGINS, TOLD, WRITTEN, Telling
+from truing.integrations.demonstrations import LENGTHS, ORIGINS, TOLD, WRITTEN, Telling
 from truing.integrations.micro import Micro
 from truing.integrations.setup import setup_of_sft
 from truing.integrations.sft_rows import step_of_demonstrations
@@ -32,8 +32,9 @@ class SftAudit(Audit):
         super().__init__(trainer, *declared, stop=stop, out=out, select=select, ignore=ignore)
         trainer._set_signature_columns_if_needed()
         own = tuple(trainer._signature_columns)
-        trainer._signature_columns = [*own, *(name for name in WRITTEN if name not in own)]
-        unused = () if not trainer.args.remove_unused_columns else tuple(set(WRITTEN) - set(own))
+        written = {*WRITTEN, trainer.args.dataset_text_field} - set(own)
+        trainer._signature_columns = [*own, *sorted(written)]
+        unused = written if trainer.args.remove_unused_columns else ()
         trainer.data_collator = Telling(trainer, self.tokenizer, unused)
         trainer.model.register_forward_hook(self.scored)
         self._backbone().register_forward_hook(self.passed)
@@ -54,7 +55,7 @@ class SftAudit(Audit):
 
     def lost(self, real: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """The inputs of a loss, without what the collator told beside them."""
-        told = {name: inputs.pop(name) for name in (TOLD, ORIGINS) if name in inputs}
+        told = {name: inputs.pop(name) for name in (TOLD, ORIGINS, LENGTHS) if name in inputs}
         if model.training and told and "labels" in inputs:
             self.open.append(Micro(dict(inputs) | told))
         return real(model, inputs, *args, **kwargs)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from truing.contract import RAW
 from truing.doctor.evidence import Past, Row, Setup, Step
-from truing.integrations.demonstrations import ORIGINS, TOLD, UNKNOWN
+from truing.integrations.demonstrations import LENGTHS, ORIGINS, TOLD, UNKNOWN
 from truing.integrations.micro import IGNORED, Micro
 from truing.outcomes import FinishReason
 from truing.types import Origin, TurnSpan
@@ -55,14 +55,20 @@ def step_of_demonstrations(
 
 
 def _documents(micro: Micro) -> list[dict[str, Tensor]]:
-    """Streams of each document: a row without its pads, or a part of a row that was packed."""
-    found = []
+    """Streams of each document: a row without its pads, or a part of a row that holds several."""
+    found, origins = list[dict[str, Tensor]](), _origins(micro)
+    before = 0
     for b in range(len(micro.inputs["input_ids"])):
-        streams, real = _streams(micro, b), _real(micro, b)
-        kept = {name: stream[real] for name, stream in streams.items()}
-        places = micro.inputs.get("position_ids")
-        begins = [0] if places is None else (places[b][real] == 0).nonzero()[:, 0].tolist()
-        for start, end in zip(begins, [*begins[1:], int(real.sum())], strict=True):
+        real = _real(micro, b)
+        kept = {name: stream[real] for name, stream in _streams(micro, b).items()}
+        count = int(real.sum())
+        if origins is not None:
+            kept["origin"] = origins[before : before + count]
+        before += count
+        # where rows were laid end to end, the examples say where each ends: positions may be wrong
+        ends = micro.inputs[LENGTHS].cumsum(0).tolist() if "position_ids" in micro.inputs else [count]
+        ends = ends if ends[-1] == count else [count]
+        for start, end in zip([0, *ends[:-1]], ends, strict=True):
             found.append({name: stream[start:end] for name, stream in kept.items()})
     return found
 
@@ -79,21 +85,14 @@ def _streams(micro: Micro, b: int) -> dict[str, Tensor]:
             shifted = torch.cat([torch.zeros(1), table[b].float()]).double()
             shown = learned | (shifted != 0) if name == "pull" else learned
             streams[name] = shifted.masked_fill(~shown, math.nan)
-    origins = _told_origins(micro, b)
-    return streams if origins is None else streams | {"origin": origins}
+    return streams
 
 
-def _told_origins(micro: Micro, b: int) -> Tensor | None:
-    """Where tokens came from, of a row with one example; None where the collator could not tell."""
-    origins, told = micro.inputs.get(ORIGINS), micro.inputs.get(TOLD)
-    if origins is None or told is None or "position_ids" in micro.inputs:
-        return None
-    known = origins[b][told[b] >= 0]
-    if (known == UNKNOWN).any() or len(known) != int(_real(micro, b).sum()):
-        return None
-    whole = torch.full((micro.inputs["input_ids"].shape[1],), Origin.TEMPLATE, dtype=torch.uint8)
-    whole[_real(micro, b)] = known
-    return whole
+def _origins(micro: Micro) -> Tensor | None:
+    """Where the tokens of a batch came from, without pads; None where the collator could not tell."""
+    known = micro.inputs[ORIGINS][micro.inputs[TOLD] >= 0]
+    count = sum(int(_real(micro, b).sum()) for b in range(len(micro.inputs["input_ids"])))
+    return None if len(known) != count or (known == UNKNOWN).any() else known
 
 
 def _real(micro: Micro, b: int) -> Tensor:

@@ -30,6 +30,13 @@ def audit(
         select: codes or families of rules; all where none is given.
         ignore: codes or families to leave out.
     """
+    peft = getattr(getattr(trainer, "model", None), "active_peft_config", None)
+    if peft is not None and peft.is_prompt_learning:
+        raise RecipeError(
+            "a policy with learned prompt tokens cannot be audited",
+            got=type(peft).__name__,
+            expected="a model whose tokens are those of its rows, with or without an adapter",
+        )
     for kind in AUDITS:
         if all(hasattr(trainer, name) for name in kind.needs):
             folder = None if out is None else Path(out)

@@ -8,6 +8,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
@@ -22,9 +23,12 @@ from truing.doctor.kept import Keeper
 from truing.doctor.live import stop_at
 from truing.doctor.report import lines, with_excerpt
 from truing.doctor.texts import texts
-from truing.integrations.look import plain_facts
-from truing.models.digest import sums
+from truing.integrations.look import drops, plain_facts
+from truing.models.digest import quick_sum, sums
+from truing.training.adam import Recomputed, recomputed
 from truing.training.facts import pulled, spot, weight_facts
+
+CLIP = "clip_grad_norm_"
 
 
 class Audit(ABC):
@@ -55,6 +59,9 @@ class Audit(ABC):
         self.told: set[str] = set()
         for name, ours in self.around.items():
             setattr(trainer, name, _around(trainer, name, getattr(self, ours)))
+        self.norm: float | None = None  # of the gradient, before it was clipped
+        accelerator = trainer.accelerator
+        setattr(accelerator, CLIP, _around(accelerator, CLIP, self.clipped))
         trainer.add_callback(_Watch(self))
 
     def __str__(self) -> str:
@@ -77,6 +84,12 @@ class Audit(ABC):
     @abstractmethod
     def begin(self) -> None:
         """Forget what the last update was made of."""
+
+    def clipped(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+        """The norm that the gradient had; the trainer may not clip at all."""
+        norm = real(*args, **kwargs)
+        self.norm = None if norm is None else float(norm)
+        return norm
 
     def judge(self, done: int) -> None:
         """Judge the update that was just made."""
@@ -104,8 +117,14 @@ class Audit(ABC):
         training = model.training
         model.eval()
         with self.trainer.accelerator.autocast():  # as the trainer's own forward was
-            self.facts["plain"] = plain_facts(model, self.step(done), self.contract)
+            step = self.step(done)
+            self.facts["plain"] = plain_facts(model, step, self.contract, noisy=self.noisy or drops(model))
         model.train(training)
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the trainer adds noise to what it trains on."""
+        return bool(self.trainer.args.neftune_noise_alpha)
 
     @property
     def tokenizer(self) -> Any:
@@ -113,10 +132,38 @@ class Audit(ABC):
         return getattr(self.trainer.processing_class, "tokenizer", self.trainer.processing_class)
 
     @property
+    def frozen(self) -> dict[str, Tensor]:
+        """What is not."""
+        named = self.trainer.model.named_parameters()
+        return {name: weight for name, weight in named if not weight.requires_grad}
+
+    @property
     def parameters(self) -> dict[str, Tensor]:
         """What is trained."""
         named = self.trainer.model.named_parameters()
         return {name: weight for name, weight in named if weight.requires_grad}
+
+
+def _recomputed(audit: Audit, turn: int) -> Recomputed | None:
+    """The update of one weight by AdamW's formula; None for another optimiser."""
+    args, optimizer, parameters = audit.trainer.args, audit.trainer.optimizer, audit.parameters
+    optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper has none of its state
+    if not isinstance(optimizer, torch.optim.AdamW):
+        return None
+    names = sorted(parameters)
+    name = names[turn * 7919 % len(names)]
+    weight = parameters[name]
+    if weight.dtype is not torch.float32:
+        return None
+    held = next((g for g in optimizer.param_groups if any(p is weight for p in g["params"])), None)
+    decays = held is not None and held["weight_decay"] > 0  # norms and biases are spared by transformers
+    declared = SimpleNamespace(
+        beta1=args.adam_beta1,
+        beta2=args.adam_beta2,
+        eps=args.adam_epsilon,
+        weight_decay=args.weight_decay if decays else 0.0,
+    )
+    return recomputed(name, weight, optimizer, declared)
 
 
 class _Watch(TrainerCallback):
@@ -126,13 +173,22 @@ class _Watch(TrainerCallback):
         self.audit = audit
         self.before: dict[str, str] = {}
         self.pulled: list[str] = []
+        self.base = ""  # a digest of what is not trained
+        self.made: Recomputed | None = None
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Just before weights move; gradients were clipped already."""
         audit, parameters = self.audit, self.audit.parameters
         gradients = [weight.grad for weight in parameters.values() if weight.grad is not None]
         norm = float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
-        audit.numbers = {"grad/norm": norm, "lr": audit.trainer.optimizer.param_groups[0]["lr"]}
+        found = norm if audit.norm is None else audit.norm
+        audit.numbers = {"grad/norm": found, "lr": audit.trainer.optimizer.param_groups[0]["lr"]}
+        audit.facts["clip"], audit.norm = {"norm": norm}, None
+        if frozen := audit.frozen:
+            digest = quick_sum(spot(frozen, 0))
+            self.base = self.base or digest
+            audit.facts["frozen"] = {"digest": digest, "declared": self.base}
+        self.made = _recomputed(audit, state.global_step)
         if audit.pending and not audit.past:
             audit.look(state.global_step)
         self.before = sums(spot(parameters, state.global_step))
@@ -141,6 +197,8 @@ class _Watch(TrainerCallback):
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Right after weights moved."""
         turn = state.global_step
+        if self.made is not None:
+            self.audit.facts["update"] = self.made.fact()
         self.audit.facts["weights"] = weight_facts(self.audit.parameters, turn, self.before, self.pulled)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

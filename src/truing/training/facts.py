@@ -15,6 +15,7 @@ from truing.doctor.oracle.pulls import expected_value_pull
 from truing.models.digest import joined, sums
 from truing.rewards import Rewards, grade
 from truing.rewards.judge import Judge
+from truing.training.adam import Recomputed, recomputed
 from truing.training.learner import Learner
 from truing.training.step import Trace
 from truing.types import Rollout
@@ -27,9 +28,6 @@ GRADED = 16
 
 PULLED = 1e-6
 """A gradient beside which AdamW's ε is nothing."""
-
-LOOKED_AT = 4096
-"""Weights of an update that are computed a second time."""
 
 
 def spot(parameters: Mapping[str, Tensor], turn: int, most: int = MOST) -> dict[str, Tensor]:
@@ -136,34 +134,21 @@ def weight_facts(
 
 @contextmanager
 def _adam_again(learner: Learner, facts: dict[str, Any], turn: int) -> Iterator[None]:
-    """Compute some weights of the first update a second time, by AdamW's formula in float64."""
+    """Compute some weights of the first update a second time; where it is the only one, up to the end."""
     names = sorted(learner.parameters)
     name = names[turn * 7919 % len(names)]
-    weight, kept = learner.parameters[name], {}
-
+    made: list[Recomputed | None] = []
     small = sum(each.numel() for each in learner.parameters.values()) <= MOST
 
     def keep(*_: object) -> None:
         gradients = [each.grad for each in learner.parameters.values() if each.grad is not None]
         if small and gradients:  # of the last update that was computed, as `grad/norm` is
             facts["clip"] = {"norm": float(torch.nn.utils.get_total_norm(gradients))}
-        if not kept and weight.grad is not None:
-            state = learner.optimizer.state.get(weight, {})
-            kept["was"] = _first(weight)
-            kept["expected"] = _adam(learner, weight, state)
+        made.append(recomputed(name, learner.parameters[name], learner.optimizer, learner.optimizer_cfg))
 
     def compare(*_: object) -> None:
-        if "expected" in kept and "update" not in facts:
-            got, expected, was = _first(weight), kept["expected"], kept["was"]
-            step = float((expected - was).abs().max())
-            # what float32 rounds off a weight is no fault of the formula
-            rounding = float(torch.finfo(weight.dtype).eps * was.abs().max())
-            facts["update"] = {
-                "weight": name,
-                "largest": float((got - expected).abs().max()),
-                "step": step,
-                "rounding": rounding,
-            }
+        if made[0] is not None and len(made) == 1:
+            facts["update"] = made[0].fact()
 
     handles = [
         learner.optimizer.register_step_pre_hook(keep),
@@ -174,22 +159,5 @@ def _adam_again(learner: Learner, facts: dict[str, Any], turn: int) -> Iterator[
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _first(weight: Tensor) -> Tensor:
-    """Some of a weight's entries, float64, on the CPU."""
-    return weight.detach().reshape(-1)[:LOOKED_AT].double().cpu().clone()
-
-
-def _adam(learner: Learner, weight: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-    """θ − lr (m̂ / (√v̂ + ε) + λ θ) by the recipe (https://arxiv.org/abs/1711.05101): [n] float64."""
-    cfg, rate = learner.optimizer_cfg, learner.optimizer.param_groups[0]["lr"]
-    assert weight.grad is not None
-    gradient, was = _first(weight.grad), _first(weight)
-    zero = torch.zeros_like(was)
-    first, second = (_first(state[key]) if key in state else zero for key in ("exp_avg", "exp_avg_sq"))
-    count = (float(state["step"]) if "step" in state else 0.0) + 1
-    first = cfg.beta1 * first + (1 - cfg.beta1) * gradient
-    second = cfg.beta2 * second + (1 - cfg.beta2) * gradient.square()
-    scaled = first / (1 - cfg.beta1**count) / ((second / (1 - cfg.beta2**count)).sqrt() + cfg.eps)
-    return was - rate * (scaled + cfg.weight_decay * was)
+    if len(made) == 1:
+        compare()

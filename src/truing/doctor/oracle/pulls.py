@@ -49,7 +49,12 @@ def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
         pull_N = pull_N + _kl(step, here_N & ~shown_N)
     if demonstrated_N.any():
         weight = step.numbers.get("weight/supervised", 1.0)
-        pull_N = pull_N + weight * demonstrated_N.double() / demonstrated_N.sum()
+        share_N = weight * demonstrated_N.double() / demonstrated_N.sum()
+        if (
+            step.setup.surrogate == "dft"
+        ):  # each token by its own probability: https://arxiv.org/abs/2508.05629
+            share_N = share_N * torch.where(demonstrated_N, _stream(step, "new_logprob").exp(), 0.0)
+        pull_N = pull_N + share_N
     return pull_N
 
 

@@ -53,6 +53,10 @@ def measure(step: Step) -> Measured:
     wanted_N = declared(step)
     missing_N = wanted_N & ~mask_N & ~left_out(step)
     extra_N = mask_N & sampled_N & ~wanted_N
+    if step.setup.truncated == "mask":
+        cut = {row.rollout_id for row in step.rows if row.truncated or row.status == "truncated"}
+        cut_B = torch.tensor([row.rollout_id in cut for row in step.rows], dtype=torch.bool)
+        extra_N |= mask_N & cut_B[step.row]
     looked_at = int(sampled_N.sum())
     found = (places(step, each_N, looked_at) for each_N in (missing_N, extra_N, _unlearned(step)))
     said = step.tokens["excluded"][missing_N].unique().tolist() if "excluded" in step.tokens else []

@@ -46,7 +46,9 @@ class Measured(NamedTuple):
     alone: float  # the trainer, one row at a time
     reference: float  # from a plain forward of its own
     null: float | None  # the trainer from itself, or the plain forward
+    behind: float  # the plain forward from itself, with other tokens behind
     coarse: bool  # not in float32 on a CPU
+    ours: bool  # whether the first update is declared to be by the weights that drew
     row: int | None  # of the token at which the one that is asked for is farthest off
     token: int
 
@@ -70,7 +72,9 @@ def measure(step: Step, of: str = "sampler") -> Measured:
         plain.get("tokens", 0),
         *(plain.get(name, math.nan) for name in ("sampler", "trainer", "alone", "reference")),
         step.facts.get("null", {}).get("logprob", plain.get("itself")),
+        plain.get("itself", 0.0),
         plain.get("device", "cpu") != "cpu",
+        step.setup.on_policy is not False,
         row,
         int(token),
     )
@@ -80,7 +84,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     """One of the two is off, and it is the sampler."""
     if found.sampler > found.bound >= found.trainer:
         yield Claim(
-            Verdict.PROVEN if found.sure else Verdict.SUSPECT,
+            Verdict.PROVEN if found.sure and found.ours else Verdict.SUSPECT,
             f"the sampler is up to {found.sampler:.3g} nats from a plain forward, and the trainer is not",
             got=f"sampler {found.sampler:.3g}, trainer {found.trainer:.3g} over {found.tokens} tokens",
             expected=f"both within {found.bound:.2g}",

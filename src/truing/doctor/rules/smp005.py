@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
 from truing.doctor.rule import Rule
-from truing.doctor.rules.smp004 import Measured, plain
+from truing.doctor.rules.smp004 import APART, Measured, plain
 from truing.doctor.rules.smp004 import measure as measured
 from truing.doctor.verdict import Claim, Verdict
 
@@ -37,7 +37,17 @@ def measure(step: Step) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """The trainer is off: alone, or with the sampler beside it."""
+    """The trainer is off: alone, or with the sampler beside it; or nobody knows where it is."""
+    if found.sure and found.behind > APART:
+        yield Claim(
+            Verdict.PROVEN,
+            f"tokens behind a row change its log-probabilities by up to {found.behind:.3g} nats: the policy's"
+            " attention sees the future",
+            got=f"{found.behind:.3g} over {found.tokens} tokens",
+            expected=f"within {APART:.2g}: nothing behind a token may matter to it",
+            likely=4,
+        )
+        return
     if found.trainer > found.bound:
         both = found.sampler > found.bound
         among = found.alone <= found.bound

@@ -36,6 +36,9 @@ RELATIVE, TIMES = 0.02, 20
 FLOOR = 1e-4
 """Of what pulls: a shorter gradient is of tokens that are certain, and float32 keeps nothing of it."""
 
+NOTHING = 1e-4
+"""Sum of what pulls: below it pulls are themselves the rounding of log-probabilities."""
+
 
 class Measured(NamedTuple):
     """Two gradients of the same rows."""
@@ -60,6 +63,8 @@ def measure(step: Step) -> Measured:
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Two hundredths, or twenty times what the trainer differs from itself."""
+    if found.pulled < NOTHING:
+        return
     scale = max(found.plain, FLOOR * found.pulled)
     if found.difference > max(RELATIVE * scale, TIMES * found.null):
         yield Claim(
@@ -98,6 +103,11 @@ def _compared(**lengths: float) -> Step:
     return but(made(), facts={"gradient": known | {"difference": 2e-6} | lengths})
 
 
+def a_kl_alone_at_the_start() -> Step:
+    """Groups of equal reward, and a reference that is the policy: only rounding pulls."""
+    return _compared(norm=1e-9, trainer=9e-10, difference=4e-10, pulled=3e-8)
+
+
 def example() -> Step:
     """Half the rows are detached."""
     return _compared(trainer=0.35, cosine=0.7, difference=0.36)
@@ -122,5 +132,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(bfloat16, certain),
+    lookalikes=(bfloat16, certain, a_kl_alone_at_the_start),
 )

@@ -26,6 +26,7 @@ def trained(name, tmp_path):
 
 GUILTY = {
     "half-synced": "sampler",
+    "old-shifted": "old",
     "rewards-on-other-rows": "reward",
     "stop-masked": "mask",
     "groups-mixed": "advantage",

@@ -29,6 +29,7 @@ Part = Literal[
     "ids",
     "draws",
     "sampler",
+    "old",
     "reward",
     "mask",
     "reference",
@@ -45,7 +46,8 @@ RULES_OF: Mapping[Part, tuple[str, ...]] = {
     "template": (),
     "ids": ("TOK001", "TOK002", "TOK003", "TOK004"),
     "draws": ("SMP007",),
-    "sampler": ("SMP001", "SMP003", "SMP004", "RAT001", "RAT003", "RAT007"),
+    "sampler": ("SMP001", "SMP003", "SMP004"),
+    "old": ("RAT001", "RAT003", "RAT007"),
     "reward": ("RWD002",),
     "mask": ("MSK001", "MSK002", "MSK004", "MSK005", "MSK008"),
     "reference": ("REF001", "REF002", "REF003", "REF004"),
@@ -156,6 +158,17 @@ def _by_rules(step: Step, codes: Sequence[str]) -> _Verdict:
     return _Verdict("same", f"clean by {', '.join(rule.code for rule in able)}")
 
 
+def swap_old(step: Step) -> Swapped | str:
+    """Old log-probabilities as the sampler recorded them, where the run declares that they are."""
+    if step.setup.on_policy is not True or not step.has("sampler_logprob") or not step.has("old_logprob"):
+        return "where old log-probabilities come from is not declared, or not on record"
+    said_N, old_N = step.tokens["sampler_logprob"].double(), step.tokens["old_logprob"].double()
+    known_N = step.tokens["policy_mask"] & ~said_N.isnan()
+    where = places(step, known_N & (said_N != old_N))
+    after = but(step, old_logprob=torch.where(known_N, said_N, old_N))
+    return Swapped(after, bool(where), str(where) if where else f"{int(known_N.sum())} tokens")
+
+
 def swap_mask(step: Step) -> Swapped | str:
     """Masks by origin, declared policy, and what is declared to be left out."""
     if step.missing(("origin", "policy_mask", "supervised_mask", "setup.mask")):
@@ -226,7 +239,12 @@ def swap_loss(step: Step) -> Swapped | str:
 ROUNDING = 1e-3
 """Of the largest advantage: float32 leaves 1e-6."""
 
-SWAPS: Mapping[Part, Swap] = {"mask": swap_mask, "advantage": swap_advantage, "loss": swap_loss}
+SWAPS: Mapping[Part, Swap] = {
+    "old": swap_old,
+    "mask": swap_mask,
+    "advantage": swap_advantage,
+    "loss": swap_loss,
+}
 """What needs nothing but the record."""
 
 

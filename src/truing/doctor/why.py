@@ -74,7 +74,9 @@ def bugs(story: Story) -> Iterator[Hypothesis]:
     results = story.diagnosis.results()
     clean = [each for each in results if each.verdict is Verdict.CLEAN]
     if clean:
-        families = sorted({each.code[:3] for each in clean})
+        suspected = {each.code[:3] for each in found}
+        families = sorted({each.code[:3] for each in clean} - suspected)
+        clean = [each for each in clean if each.code[:3] in families]
         codes = ", ".join(each.code for each in clean)
         yield Hypothesis(
             f"a bug in {', '.join(families)}",
@@ -133,7 +135,8 @@ def evaluation(story: Story) -> Iterator[Hypothesis]:
     if len(estimates) < 2:
         return
     now = estimates[-1]
-    half = (now["high"] - now["low"]) / 2
+    # where all answers earn the same, an interval has no width, and 3 ÷ n is what may still be true
+    half = (now["high"] - now["low"]) / 2 or 3 / now["tasks"]
     needed = math.ceil(now["tasks"] * (half / 0.04) ** 2)
     unseen = f"a gain below {half * math.sqrt(2):.2f} is not seen"
     told = f"{now['mean']:.3f} ± {half:.3f} over {now['tasks']} tasks: {unseen}"

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -94,10 +94,13 @@ class Replay:
         return Swapped(after, differs=True, told=f"{len(wrong)} of {len(step.rows)} rows: {told}")
 
     def sampler(self, step: Step) -> Swapped | str:
-        """What the sampler said of its draws; the old policy is taken from it where that is declared."""
-        return self._scored(
-            step, ("sampler_logprob", "old_logprob") if step.setup.on_policy else ("sampler_logprob",)
-        )
+        """What the sampler said of its draws; old log-probabilities that were taken from it move with it."""
+        swapped = self._scored(step, ("sampler_logprob",))
+        if isinstance(swapped, str) or not swapped.differs or "old_logprob" not in step.tokens:
+            return swapped
+        said_N, old_N = step.tokens["sampler_logprob"], step.tokens["old_logprob"]
+        now_N = torch.where(said_N == old_N, swapped.step.tokens["sampler_logprob"], old_N.double())
+        return replace(swapped, step=but(swapped.step, old_logprob=now_N))
 
     def forward(self, step: Step) -> Swapped | str:
         """What the trainer's forward said before any weight of the step moved."""

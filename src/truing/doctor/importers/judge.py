@@ -8,6 +8,7 @@ from typing import Any
 from truing.doctor.examine import Diagnosis, chosen
 from truing.doctor.importers.detect import read
 from truing.doctor.importers.steps import Imported, imported
+from truing.errors import RecordError
 
 EXACT = ("E", "C", "M")
 """Kinds of rules that prove things."""
@@ -68,6 +69,13 @@ def judge(
     found = imported(read(target, run))
     for step in found.steps:
         diagnosis.add(step)
+    if not (diagnosis.steps or select or ignore):
+        raise RecordError(
+            f"nothing in {target} could be judged",
+            got=", ".join(found.read.values()) or "no number that is known",
+            expected="numbers that a rule reads, such as reward/mean and length/mean (docs/metrics.md)",
+            remedy="rename columns to the names of docs/metrics.md that are the same quantity",
+        )
     blind = [
         rule
         for rule in diagnosis.rules

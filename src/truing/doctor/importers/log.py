@@ -67,10 +67,17 @@ def number(value: object) -> float | None:
 
 def lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a file of JSON lines, each with its place."""
-    with path.open(encoding="utf-8") as file:
-        for count, line in enumerate(file, 1):
-            if line.strip():
-                yield f"{path}, line {count},", parsed(line, f"{path}, line {count},")
+    for count, line in enumerate(text(path).splitlines(), 1):
+        if line.strip():
+            yield f"{path}, line {count},", parsed(line, f"{path}, line {count},")
+
+
+def text(path: Path) -> str:
+    """What a file says."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path} is no text", got=error, expected="UTF-8") from error
 
 
 def parsed(text: str, where: str) -> dict[str, Any]:

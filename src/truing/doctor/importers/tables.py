@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.importers.log import Log, lines, points
+from truing.doctor.importers.log import Log, lines, points, text
 from truing.errors import RecordError
 
 MERGED = ("__MIN", "__MAX")
@@ -29,8 +29,7 @@ def read_csv(path: Path, run: str | None) -> Log:
         path: of the file.
         run: which of several runs, where it is a chart's export.
     """
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        table = list(csv.reader(file))
+    table = list(csv.reader(text(path).splitlines()))
     if len(table) < 2:
         raise RecordError(
             f"{path} has no row", got=f"{len(table)} lines", expected="a header, and a row per update"

@@ -1,6 +1,7 @@
 """`truing check RUN`, `truing rules` and `truing explain` as a user meets them."""
 
 import json
+import shutil
 from xml.etree import ElementTree
 
 import pytest
@@ -20,6 +21,16 @@ def broken(tmp_path_factory):
     with FAULTS["stop-masked"].plant():
         package.train(table, rewards=[chance], out=out, watch=lambda *_: None)
     return out
+
+
+def test_a_run_that_lost_updates_is_not_judged_clean(broken, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(broken, run)
+    lines = (run / "steps.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "steps.jsonl").write_bytes(b"".join(lines[:4]) + lines[4][:30])
+    told = truing("check", run)
+    assert told.code == 2
+    assert f"{len(lines) - 4} updates have rows and no line" in told.err
 
 
 def test_a_finding_has_its_place_its_tokens_and_what_to_do(broken):

@@ -7,6 +7,7 @@ from command import truing
 from runs import MINI
 
 import truing as package
+from truing.errors import ProvenError
 from truing.faults.planted import FAULTS
 from truing.training.preflight import chance
 
@@ -52,3 +53,11 @@ def test_a_run_without_rewards_has_no_such_question(tmp_path):
     told = truing("why", tmp_path / "run")
     assert told.code == 2
     assert "no update with a reward" in told.err
+
+
+def test_of_a_run_that_was_stopped_before_any_reward_it_names_the_cause(tmp_path):
+    with FAULTS["optimizer-skips"].plant(), pytest.raises(ProvenError):
+        package.train(MINI, out=tmp_path / "run", watch=lambda *_: None)
+    told = truing("why", tmp_path / "run")
+    assert told.code == 2
+    assert "it ended before, by OPT001" in told.err

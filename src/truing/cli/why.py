@@ -16,11 +16,22 @@ def explain_run(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what RUN's reward suffers from: what was found, what is open and its test, what is not it."""
+    from truing.doctor.examine import ranked
     from truing.doctor.postmortem import post_mortem
-    from truing.doctor.story import Story, trend
+    from truing.doctor.story import Story, begun, trend
+    from truing.doctor.verdict import Verdict
     from truing.doctor.why import discard, why
+    from truing.errors import RecordError
 
     diagnosis = post_mortem(run)
+    proven = [each for each in diagnosis.results() if each.verdict is Verdict.PROVEN and not each.suppressed]
+    if proven and not begun(run):
+        first = ranked(found for each in proven for found in each.findings)[0]
+        raise RecordError(
+            f"{run} has no reward to explain: it ended before, by {first.code} {first.name}",
+            got=f"{first.claim.what} ({first.where})",
+            remedy=f"truing explain {first.code}; truing check {run}",
+        )
     story = Story.of(run, diagnosis)
     first, last, chance = trend(story)
     answers, tainted = why(story), discard(diagnosis, story.recipe)

@@ -122,6 +122,7 @@ def step_of(
 def recorded(run: Path) -> Iterator[Step]:
     """Every update of a run directory, each with what is kept of those before."""
     reader = RunReader(run)
+    reader.check_whole()
     facts = reader.run()
     recipe = resolve(facts["recipe"])
     contract = SamplingContract(**facts["contract"] | {"stop_ids": tuple(facts["contract"]["stop_ids"])})

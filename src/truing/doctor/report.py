@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from truing.doctor.evidence import Step
 from truing.doctor.examine import Diagnosis, is_finding, ranked
+from truing.doctor.kept import is_kept
 from truing.doctor.rule import TAINTS
 from truing.doctor.rules import RULES
 from truing.doctor.texts import Decode
@@ -58,9 +60,8 @@ def _finding(found: Finding, updates: int, target: str) -> Iterator[tuple[str, s
     if claim.verdict in FINDINGS:
         tainted = "; ".join(TAINTS[taint] for taint in rule.taints)
         yield f"    {'tainted':<9} from {found.stage} {found.step + 1} on: {tainted}", ""
-    look = (
-        f" · truing tokens {target} --stage {found.stage} --step {found.step + 1}" if found.sample_id else ""
-    )
+    own = found.sample_id and not is_kept(Path(target))  # the x-ray is of Truing's own runs
+    look = f" · truing tokens {target} --stage {found.stage} --step {found.step + 1}" if own else ""
     yield f"    {'more':<9} truing explain {found.code}{look}", "dim"
 
 

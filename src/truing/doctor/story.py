@@ -64,6 +64,13 @@ class Story:
         return math.fsum(values) / len(values) if values else math.nan
 
 
+def begun(run: Path) -> bool:
+    """Whether a run has an update with a reward."""
+    reader = RunReader(run)
+    recipe = resolve(reader.run()["recipe"])
+    return any(isinstance(recipe.stage(row.stage), PolicyStage) for row in reader.steps())
+
+
 def trend(story: Story) -> tuple[float, float, float]:
     """Mean reward of the first and last updates, and the chance of such a slope in noise."""
     rewards = story.series("reward/mean")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 from truing.errors import RecordError
 from truing.record.lines import read_lines
 from truing.record.rows import SampleRow, StepRow
-from truing.record.store import EVENTS, RECIPE, RUN, STEPS, load_rows
+from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, Groups, load_rows
 
 Line = TypeVar("Line")
 
@@ -54,6 +55,17 @@ class RunReader:
     def steps(self) -> list[StepRow]:
         """Every recorded update, in the order that they were made."""
         return self._lines(STEPS, StepRow.from_json)
+
+    def check_whole(self) -> None:
+        """Raise where rows are kept of updates that steps.jsonl has lost."""
+        with closing(Groups(self.run_dir / PARQUET)) as groups:
+            if lost := groups.lost(self.steps()):
+                raise RecordError(
+                    f"{self.run_dir / STEPS} is not whole",
+                    got=f"{lost} updates have rows and no line",
+                    expected="a line for each update",
+                    remedy="restore the file from a copy",
+                )
 
     def events(self) -> list[Event]:
         """Every recorded event, oldest first."""

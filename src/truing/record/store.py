@@ -1,6 +1,7 @@
 """Where the rows of a step lie: in a segment, or, once compacted, in a row group of one Parquet file."""
 
 import json
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -44,6 +45,18 @@ class Groups:
         if not whole:
             raise _damaged_group(self.path, step, "rows of another digest")
         return table
+
+    def lost(self, steps: Sequence[StepRow]) -> int:
+        """How many row groups no step has: their lines are lost. 0 where nothing was compacted yet."""
+        if not self.path.exists():
+            return 0
+        try:
+            self._open()
+        except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            raise RecordError(
+                f"{self.path} cannot be read", got=error, remedy="restore the file from a copy"
+            ) from error
+        return len(self._index.keys() - {step.segment.sha256 for step in steps})
 
     def close(self) -> None:
         """Let the file go."""

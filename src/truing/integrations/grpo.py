@@ -1,10 +1,13 @@
 """An audit of TRL's ``GRPOTrainer``."""
 
+import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,6 +24,16 @@ ROW = "truing_row"
 
 BUDGET = 0.02
 """Of the time since the audit began, for bets on the sampler."""
+
+
+@contextmanager
+def _chance_kept() -> Iterator[None]:
+    """Whoever draws random numbers within, nobody outside notices."""
+    ours, theirs, torchs = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    yield
+    random.setstate(ours)
+    np.random.set_state(theirs)
+    torch.set_rng_state(torchs)
 
 
 class GrpoAudit(Audit):
@@ -77,7 +90,8 @@ class GrpoAudit(Audit):
         found = real(*lists)
         self.rewards = self._total(found)
         if not self.past and self.trainer.model.training and self.trainer.accelerator.num_processes == 1:
-            again = self._total(real(*(each[1:] + each[:1] for each in lists))).roll(1)
+            with _chance_kept():
+                again = self._total(real(*(each[1:] + each[:1] for each in lists))).roll(1)
             pairs = enumerate(zip(self.rewards.tolist(), again.tolist(), strict=True))
             told = [
                 {"sample_id": f"{self.generations}.{i}", "stored": stored, "again": other}

@@ -4,6 +4,7 @@ from typing import Any
 
 from truing.contract import SamplingContract
 from truing.doctor.evidence import Setup
+from truing.integrations.look import drops
 
 EPS = 1e-4
 """What TRL adds to a deviation, reward units."""
@@ -66,7 +67,7 @@ def setup_of_grpo(trainer: Any) -> Setup:
         truncated="mask" if trainer.mask_truncated_completions else "keep",
         plain=not reweighted and not (trainer.beta and by_sequence),
         reference_moves=args.sync_ref_model,
-        dropout=not args.disable_dropout,
+        dropout=drops(trainer.model),
         stop_ids=tuple(trainer.eos_token_ids),
         bos_id=_bos(trainer),
         max_new_tokens=args.max_completion_length,

@@ -33,6 +33,9 @@ from truing.doctor.verdict import Claim, Verdict
 ROUNDING = 1e-4
 """Of the largest advantage: float32 keeps 6e-8 of a number, and a small deviation divides what it lost."""
 
+RESOLVED = 1e-3
+"""Of the largest reward: smaller differences are lost in critics and whitening."""
+
 ROLLOUTS = 4
 
 
@@ -43,6 +46,7 @@ class Measured(NamedTuple):
     centred: int
     deviation: float  # the mean deviation within a rollout
     rewards: float  # the range of their rewards
+    largest: float  # absolute reward
     row: int  # the first of them
     tokens: int
 
@@ -72,6 +76,7 @@ def measure(step: Step) -> Measured:
         len(centred),
         math.fsum(deviations) / max(len(deviations), 1),
         max(earned) - min(earned) if earned else 0.0,
+        max(map(abs, earned), default=0.0),
         row,
         step.lengths[row] if step.lengths else 0,
     )
@@ -79,7 +84,8 @@ def measure(step: Step) -> Measured:
 
 def judge(found: Measured) -> Iterator[Claim]:
     """All of several rollouts, of different reward."""
-    if found.rollouts >= ROLLOUTS and found.centred == found.rollouts and found.rewards > 0:
+    differ = found.rewards > RESOLVED * found.largest  # beside a large offset float32 keeps no difference
+    if found.rollouts >= ROLLOUTS and found.centred == found.rollouts and differ:
         yield Claim(
             Verdict.PROVEN,
             f"the advantages of each of {found.rollouts} rollouts have mean 0, though their rewards differ by"
@@ -105,6 +111,12 @@ def _scored(advantage_T: torch.Tensor) -> torch.Tensor:
     return (advantage_T - known.mean()) / known.std()
 
 
+def beside_an_offset() -> Step:
+    """Rewards of a million and a little: what differs is lost before it is an advantage."""
+    step = example()
+    return but(step, rows={i: {"reward": 1e6 + row.reward} for i, row in enumerate(step.rows)})
+
+
 def varied() -> Step:
     """An advantage of its own for each token, as a critic gives."""
     step = made(setup={"advantage": "gae", "algo": "ppo"})
@@ -122,5 +134,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(varied, made),
+    lookalikes=(varied, made, beside_an_offset),
 )

@@ -71,7 +71,10 @@ RULE = Rule(
     kind="M",
     needs=("facts.plain",),
     taints=("reference", "policy"),
-    when=lambda step: "ref_logprob" in step.tokens,
+    # a look that did not ask the reference says nothing of it
+    when=lambda step: (
+        "ref_logprob" in step.tokens and "reference" in step.facts.get("plain", {"reference": 0})
+    ),
     measure=measure,
     judge=judge,
     example=example,

@@ -144,7 +144,9 @@ def _opening(samples: Sequence[Sample]) -> list[int]:
     """The template's last ids in front of a demonstration; none where there is no demonstration."""
     for sample in samples:
         start = sample.turns[0].start if sample.turns else 0
-        if start and sample.origin[start] == Origin.DEMO and sample.origin[start - 1] == Origin.TEMPLATE:
+        if not 0 < start < len(sample):  # an attempt may have failed before its first word
+            continue
+        if sample.origin[start] == Origin.DEMO and sample.origin[start - 1] == Origin.TEMPLATE:
             other = (sample.origin[:start] != Origin.TEMPLATE).nonzero()
             first = int(other[-1]) + 1 if len(other) else 0
             return sample.token_ids[max(first, start - OPENING) : start].tolist()

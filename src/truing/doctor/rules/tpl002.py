@@ -26,6 +26,7 @@ from truing.doctor.evidence import Row, Step
 from truing.doctor.made import but, made, past
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.rules.msk007 import shown
+from truing.doctor.rules.tok004 import failed_before_its_first_word
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Origin
 
@@ -76,8 +77,9 @@ def _kind(step: Step, index: int, row: Row) -> int:
     """Whose the first turn is; of a later sample of an attempt nobody asks."""
     if not row.turns or ("#" in row.sample_id and not row.sample_id.endswith("#0")):
         return -1
-    at = step.starts[index] + row.turns[0].start
-    return int(step.tokens["origin"][at]) if row.turns[0].start else -1
+    start = row.turns[0].start  # an attempt may have failed before its first word
+    said = 0 < start < step.lengths[index]
+    return int(step.tokens["origin"][step.starts[index] + start]) if said else -1
 
 
 def judge(found: Measured) -> Iterator[Claim]:
@@ -122,5 +124,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(of_one_template, shown),
+    lookalikes=(of_one_template, shown, failed_before_its_first_word),
 )

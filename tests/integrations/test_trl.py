@@ -20,28 +20,18 @@ def chance(completions, **_):
 
 
 @pytest.fixture
-def trainer(folder, tmp_path):
+def trainer(folder, config):
     def made(**changes):
-        config = {
-            "output_dir": str(tmp_path),
-            "max_steps": 2,
+        own = {
             "per_device_train_batch_size": 8,
             "num_generations": 4,
             "max_completion_length": 6,
             "beta": 0.0,
-            "learning_rate": 1e-3,
-            "report_to": [],
-            "save_strategy": "no",
-            "use_cpu": True,
-            "bf16": False,
-            "model_init_kwargs": {"dtype": "float32"},
-            "disable_tqdm": True,
-            "gradient_checkpointing": False,
         }
         asked = [{"prompt": [{"role": "user", "content": f"what is {i}?"}]} for i in range(16)]
         return trl.GRPOTrainer(
             model=str(folder),
-            args=trl.GRPOConfig(**config | changes),
+            args=trl.GRPOConfig(**config | own | changes),
             reward_funcs=[chance],
             train_dataset=datasets.Dataset.from_list(asked),
         )

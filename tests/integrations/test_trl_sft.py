@@ -37,24 +37,12 @@ TEXTS = [{"text": f"{i} and {i} is {2 * i} {'x' * (i % 3)}"} for i in range(24)]
 
 
 @pytest.fixture
-def trainer(folder, tmp_path):
+def trainer(folder, config):
     def made(rows=PAIRS, collator=None, **changes):
-        config = {
-            "output_dir": str(tmp_path / "trl"),
-            "max_steps": 2,
-            "per_device_train_batch_size": 4,
-            "learning_rate": 1e-3,
-            "report_to": [],
-            "save_strategy": "no",
-            "use_cpu": True,
-            "bf16": False,
-            "model_init_kwargs": {"dtype": "float32"},
-            "disable_tqdm": True,
-            "gradient_checkpointing": False,
-        }
+        own = {"per_device_train_batch_size": 4}
         return trl.SFTTrainer(
             model=str(folder),
-            args=trl.SFTConfig(**config | changes),
+            args=trl.SFTConfig(**config | own | changes),
             train_dataset=datasets.Dataset.from_list(rows),
             data_collator=collator,
         )

@@ -1,7 +1,9 @@
 """A run of Truing's own as the doctor sees it: from its record, or from the step just made."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,35 +59,40 @@ def setup_of(
     }
     if not isinstance(cfg, PolicyStage):
         return Setup(**common)
+    return replace(Setup(**common), **_of_policy(recipe, stage, cfg))
+
+
+def _of_policy(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any]:
+    """What a stage with a policy loss declares beside."""
     objective, gates = OBJECTIVES[cfg.objective], recipe.gates
     per_turn = getattr(cfg, "advantage_per", "episode") == "turn"
     shaped = gates.truncated == "penalize" or gates.overlong_tokens > 0
     in_reward = recipe.kl.coef > 0 and recipe.kl.where == "reward"
     given = {"clip_low": cfg.clip_low, "clip_high": cfg.clip_high, "max_ratio": cfg.max_weight}
     bounds = {name: getattr(objective, name) if value is None else value for name, value in given.items()}
-    common["inner_steps"] = cfg.inner_epochs * cfg.minibatches
-    return Setup(
-        **common,
-        **bounds,
-        group_size=cfg.group_size,
+    return bounds | {
+        "inner_steps": cfg.inner_epochs * cfg.minibatches,
+        "group_size": cfg.group_size,
         # where other things than the task's reward are in it, the record of a step does not say how
-        advantage=None if per_turn or shaped or in_reward else ADVANTAGES.get(stage) or cfg.advantage_scale,
-        advantage_eps=EPS,
-        on_policy=recipe.correction.method == "off" and not common["dropout"],
-        surrogate=objective.surrogate,
-        ratio=objective.ratio,
-        aggregation=objective.aggregation,
-        kl_coef=recipe.kl.coef,
-        kl_where=recipe.kl.where,
-        kl_estimator=recipe.kl.estimator,
-        kl_weight="detached",
-        entropy_coef=recipe.entropy.coef,
-        gamma=getattr(cfg, "gamma", None),
-        lam=getattr(cfg, "lam", None),
-        whiten=getattr(cfg, "whiten", None),
-        truncated=gates.truncated,
-        plain=recipe.correction.method == "off" and gates.min_ratio is None and gates.max_ratio is None,
-    )
+        "advantage": None
+        if per_turn or shaped or in_reward
+        else ADVANTAGES.get(stage) or cfg.advantage_scale,
+        "advantage_eps": EPS,
+        "on_policy": recipe.correction.method == "off" and not (recipe.lora and recipe.lora.dropout > 0),
+        "surrogate": objective.surrogate,
+        "ratio": objective.ratio,
+        "aggregation": objective.aggregation,
+        "kl_coef": recipe.kl.coef,
+        "kl_where": recipe.kl.where,
+        "kl_estimator": recipe.kl.estimator,
+        "kl_weight": "detached",
+        "entropy_coef": recipe.entropy.coef,
+        "gamma": getattr(cfg, "gamma", None),
+        "lam": getattr(cfg, "lam", None),
+        "whiten": getattr(cfg, "whiten", None),
+        "truncated": gates.truncated,
+        "plain": recipe.correction.method == "off" and gates.min_ratio is None and gates.max_ratio is None,
+    }
 
 
 def step_of(

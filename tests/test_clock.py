@@ -27,6 +27,17 @@ def test_an_inner_phase_is_not_counted_in_its_outer_one(now):
     assert clock.take() == {"other": 17, "world": 10, "decode": 4}
 
 
+def test_what_the_doctor_has_computed_is_the_doctors(now):
+    clock = Clock()
+    with clock.running(), phase("doctor"):
+        now[0] += 1
+        with phase("forward"):
+            now[0] += 2
+    with clock.running(), phase("forward"):
+        now[0] += 4
+    assert clock.take() == {"other": 0, "doctor": 3, "forward": 4}
+
+
 def test_what_was_taken_is_not_counted_again(now):
     clock = Clock()
     with clock.running(), phase("record"):

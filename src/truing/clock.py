@@ -1,4 +1,7 @@
-"""Where the time of a step goes: seconds by phase, each second in the innermost phase that runs."""
+"""Where the time of a step goes: seconds by phase, each second in the innermost phase that runs.
+
+All that the doctor has computed is the doctor's: its forward passes are no part of the training's.
+"""
 
 import time
 from collections import defaultdict
@@ -22,6 +25,8 @@ PHASES = {
     "other": "all else: templates, masks, advantages",
 }
 """Every phase there is, in the order of a step."""
+
+DOCTOR = "doctor"
 
 
 class Clock:
@@ -48,7 +53,7 @@ class Clock:
     def phase(self, name: str) -> Iterator[None]:
         """Count the block as ``name``, but for phases within it."""
         self._charge()
-        self._open.append(name)
+        self._open.append(DOCTOR if DOCTOR in self._open else name)
         try:
             yield
         finally:

@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 import torch
+import transformers
 
 from truing.doctor.postmortem import post_mortem
 from truing.doctor.report import facts
@@ -17,6 +18,15 @@ datasets = pytest.importorskip("datasets")
 
 def chance(completions, **_):
     return [int(hashlib.md5(str(c).encode()).hexdigest(), 16) % 5 / 4 for c in completions]
+
+
+class Forgetful(transformers.TrainerCallback):
+    """Clears the gradient of a layer."""
+
+    def on_pre_optimizer_step(self, args, state, control, model, **kwargs):
+        for name, weight in model.named_parameters():
+            if ".layers.0." in name:
+                weight.grad.zero_()
 
 
 @pytest.fixture
@@ -83,7 +93,9 @@ def test_a_healthy_trainer_is_left_alone_and_its_gradient_is_checked(trainer, na
     made.train()
     assert fired(found) == []
     clean = {each.code for each in found.diagnosis.results() if each.verdict is Verdict.CLEAN}
-    assert {"MSK001", "MSK003", "ADV001", "OPT001", "TOK001", "RWD002"} <= clean
+    # a bonus on the entropy pulls at no log-probability
+    whole = set() if "entropy_coef" in HEALTHY[name] else {"OPT009"}
+    assert {"MSK001", "MSK003", "ADV001", "OPT001", "TOK001", "RWD002"} | whole <= clean
     assert "not checked: " in str(found)
 
 
@@ -167,6 +179,15 @@ def test_rewards_of_other_rows_are_suspected(trainer, monkeypatch):
     found = audit(made)
     made.train()
     assert "RWD002" in fired(found, strong=False)
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+def test_a_layer_whose_gradient_is_lost_on_its_way_is_proven(trainer, accumulated):
+    made = trainer(gradient_accumulation_steps=accumulated)
+    made.add_callback(Forgetful())
+    found = audit(made)
+    made.train()
+    assert "OPT009" in fired(found)
 
 
 def test_an_optimiser_that_does_nothing_ends_the_run_where_that_is_asked(trainer):

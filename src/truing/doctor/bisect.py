@@ -55,7 +55,7 @@ RULES_OF: Mapping[Part, tuple[str, ...]] = {
     "advantage": ("ADV001", "ADV005", "ADV006", "ADV007", "ADV008"),
     "forward": ("SMP005", "SMP006"),
     "loss": ("MSK003", "MSK007", "OPT006"),
-    "optimizer": ("OPT001", "OPT002", "OPT003", "OPT004", "OPT007", "OPT008"),
+    "optimizer": ("OPT001", "OPT002", "OPT003", "OPT004", "OPT007", "OPT008", "OPT009"),
     "metrics": ("RAT006",),
 }
 """What rules say of a part, where its swap changes nothing or cannot be made."""

@@ -51,6 +51,7 @@ INPUTS: Mapping[str, str] = {
     "facts.null": "how far the trainer is from itself on the same tokens",
     "facts.plain": "a plain forward of the same tokens",
     "facts.gradient": "a plain backward of the same rows",
+    "facts.arrival": "the rows' gradients, added up, beside what the optimiser got",
     "facts.value": "the gradient of the loss per value of the critic",
     "facts.sync": "the sampler's weights beside the trainer's",
     "facts.regraded": "stored answers, graded again",

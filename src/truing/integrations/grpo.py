@@ -16,14 +16,11 @@ from truing.integrations.draws import drawn_facts
 from truing.integrations.grpo_rows import GENERATED, step_of_rows
 from truing.integrations.micro import Micro
 from truing.integrations.setup import scored_under, setup_of_grpo
-from truing.integrations.watch import Audit
+from truing.integrations.watch import BUDGET, Audit
 from truing.training.looks import Part
 
 ROW = "truing_row"
 """Added to the trainer's batch, so that rows are known again after it is shuffled and split."""
-
-BUDGET = 0.02
-"""Of the time since the audit began, for bets on the sampler."""
 
 
 @contextmanager
@@ -59,7 +56,7 @@ class GrpoAudit(Audit):
         self.open: list[Micro] = []  # those whose backward pass is still to come
         self.updates = 0  # since the last generation
         self.generations = 0
-        self.bets, self.began = Part(BUDGET), time.perf_counter()
+        self.bets = Part(BUDGET)
         declared = setup_of_grpo(trainer), scored_under(trainer.args)
         super().__init__(trainer, *declared, stop=stop, out=out, select=select, ignore=ignore)
 
@@ -67,6 +64,16 @@ class GrpoAudit(Audit):
     def pending(self) -> bool:
         """Whether any micro-batch was trained on."""
         return bool(self.window)
+
+    @property
+    def due(self) -> bool:
+        """Only the first update of a generation is by the weights that drew."""
+        return super().due and self.updates == 0
+
+    @property
+    def summed(self) -> bool:
+        """A bonus on the entropy pulls at no log-probability."""
+        return super().summed and not self.trainer._entropy_bonus_enabled
 
     def step(self, done: int) -> Step:
         """The update that the window comes to."""

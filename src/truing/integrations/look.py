@@ -1,6 +1,6 @@
-"""A plain forward of some rows beside what another trainer's own forward said of them."""
+"""A plain forward and backward of rows beside what another trainer's own said of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from truing.contract import SamplingContract
-from truing.doctor.evidence import Step
+from truing.doctor.evidence import Row, Step
 from truing.doctor.oracle.forward import Logits, plain_logprobs
+from truing.training.arrival import beside, flat_gradient
+from truing.training.facts import spot
 
 ROWS, TOKENS = 4, 512
 """Rows are looked at until they have so many tokens; at least one."""
@@ -35,10 +37,7 @@ def plain_facts(model: Any, step: Step, contract: SamplingContract, *, noisy: bo
     where: dict[str, tuple[str, int]] = {}
     rows = _chosen(step)
     for index, wanted in rows:
-        row, part = step.rows[index], slice(step.starts[index], step.starts[index] + step.lengths[index])
-        sample: Any = SimpleNamespace(
-            token_ids=step.tokens["token_ids"][part], turns=row.turns, contract=contract, support=None
-        )
+        row, part, sample = _sample(step, index, contract)
         plain_K, other_K = (
             plain_logprobs(own_logits(model, behind), sample, wanted)[0].cpu().double()
             for behind in (0, BEHIND)
@@ -56,6 +55,55 @@ def plain_facts(model: Any, step: Step, contract: SamplingContract, *, noisy: bo
         del largest["itself"]
     tokens = sum(len(wanted) for _, wanted in rows)
     return {"tokens": tokens, "rows": len(rows), "device": _machine(model), **largest, "where": where}
+
+
+def arrival_facts(
+    model: Any,
+    step: Step,
+    contract: SamplingContract,
+    parameters: Mapping[str, Tensor],
+    turn: int,
+    *,
+    clipped: float,
+) -> dict[str, Any]:
+    """The gradient that the optimiser gets beside the rows' own: each pulled by a plain forward alone.
+
+    Args:
+        model: the policy, without the trainer's wrappers.
+        step: whose rows, with how hard the trainer's own loss pulled at each log-probability.
+        contract: under which the trainer says that it scores.
+        parameters: what is trained, with the gradient that the optimiser gets.
+        turn: which weights are compared, where there are too many.
+        clipped: what the clip made of the gradient's length, in (0, 1].
+    """
+    chosen = [name for name in parameters if name in spot(parameters, turn)]
+    weights = [parameters[name] for name in chosen]
+    total = [torch.zeros_like(weight) for weight in weights]
+    for index in range(len(step.rows)):
+        _, part, sample = _sample(step, index, contract)
+        pull_T = step.tokens["pull"][part].nan_to_num()
+        wanted = pull_T.nonzero()[:, 0].tolist()
+        if wanted:
+            logprob_K = plain_logprobs(own_logits(model, 0), sample, wanted)[0]
+            loss = -(pull_T[wanted].to(logprob_K) * logprob_K).sum()
+            for sum_, own in zip(total, torch.autograd.grad(loss, weights, allow_unused=True), strict=True):
+                if own is not None:
+                    sum_ += own
+    # others keep their place, so that the same part of them is taken
+    added = dict(parameters) | {name: clipped * sum_ for name, sum_ in zip(chosen, total, strict=True)}
+    expected_P = torch.cat([each.detach().reshape(-1).double().cpu() for each in spot(added, turn).values()])
+    return beside(expected_P, flat_gradient(parameters, turn)) | {
+        "rows": len(step.rows),
+        "device": _machine(model),
+        "pulled": clipped * float(step.tokens["pull"].nan_to_num().abs().sum()),
+    }
+
+
+def _sample(step: Step, index: int, contract: SamplingContract) -> tuple[Row, slice, Any]:
+    """A row, where its tokens are, and as much of a sample as a plain forward reads."""
+    row, part = step.rows[index], slice(step.starts[index], step.starts[index] + step.lengths[index])
+    ids = step.tokens["token_ids"][part]
+    return row, part, SimpleNamespace(token_ids=ids, turns=row.turns, contract=contract, support=None)
 
 
 def _chosen(step: Step) -> list[tuple[int, list[int]]]:

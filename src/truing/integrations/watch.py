@@ -5,6 +5,7 @@ graded and trained on is copied as it passes by.
 """
 
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
+from accelerate import DistributedType
 from rich.console import Console
 from torch import Tensor
 from transformers import TrainerCallback
@@ -23,12 +25,16 @@ from truing.doctor.kept import Keeper
 from truing.doctor.live import stop_at
 from truing.doctor.report import lines, with_excerpt
 from truing.doctor.texts import texts
-from truing.integrations.look import drops, plain_facts
+from truing.integrations.look import arrival_facts, drops, plain_facts
 from truing.models.digest import quick_sum, sums
 from truing.training.adam import Recomputed, recomputed
 from truing.training.facts import pulled, spot, weight_facts
+from truing.training.looks import Part
 
 CLIP = "clip_grad_norm_"
+
+BUDGET = 0.01
+"""Of the time since the audit began, for each kind of look; the first is always taken."""
 
 
 class Audit(ABC):
@@ -60,6 +66,7 @@ class Audit(ABC):
         for name, ours in self.around.items():
             setattr(trainer, name, _around(trainer, name, getattr(self, ours)))
         self.norm: float | None = None  # of the gradient, before it was clipped
+        self.looks, self.began = Part(BUDGET), time.perf_counter()
         accelerator = trainer.accelerator
         setattr(accelerator, CLIP, _around(accelerator, CLIP, self.clipped))
         trainer.add_callback(_Watch(self))
@@ -111,20 +118,35 @@ class Audit(ABC):
         if self.stop:
             stop_at(found)
 
-    def look(self, done: int) -> None:
-        """Before the first update: a plain forward of some rows."""
+    def look(self, done: int, clipped: float) -> None:
+        """Before an update: a plain forward of some rows, and the gradient of all, clipped as it was."""
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
-        training = model.training
+        training, noisy = model.training, self.noisy or drops(model)
         model.eval()
-        with self.trainer.accelerator.autocast():  # as the trainer's own forward was
+        with self.looks.timed(), self.trainer.accelerator.autocast():  # as the trainer's own forward was
             step = self.step(done)
-            self.facts["plain"] = plain_facts(model, step, self.contract, noisy=self.noisy or drops(model))
+            self.facts["plain"] = plain_facts(model, step, self.contract, noisy=noisy)
+            if "pull" in step.tokens and not noisy and self.summed:
+                made = model, step, self.contract, self.parameters, done
+                self.facts["arrival"] = arrival_facts(*made, clipped=clipped)
         model.train(training)
+
+    @property
+    def due(self) -> bool:
+        """Whether the update that is about to be made is to be looked at."""
+        return self.pending and self.looks.due(time.perf_counter() - self.began)
 
     @property
     def noisy(self) -> bool:
         """Whether the trainer adds noise to what it trains on."""
         return bool(self.trainer.args.neftune_noise_alpha)
+
+    @property
+    def summed(self) -> bool:
+        """Whether the gradient is the sum of what pulls at this process's log-probabilities, and no more."""
+        accelerator = self.trainer.accelerator
+        alone = accelerator.distributed_type == DistributedType.NO and accelerator.scaler is None
+        return alone and not getattr(self.trainer, "aux_loss_enabled", False)
 
     @property
     def tokenizer(self) -> Any:
@@ -189,8 +211,8 @@ class _Watch(TrainerCallback):
             self.base = self.base or digest
             audit.facts["frozen"] = {"digest": digest, "declared": self.base}
         self.made = _recomputed(audit, state.global_step)
-        if audit.pending and not audit.past:
-            audit.look(state.global_step)
+        if audit.due:
+            audit.look(state.global_step, norm / found if found else 1.0)
         self.before = sums(spot(parameters, state.global_step))
         self.pulled = pulled(parameters, state.global_step)
 

@@ -6,8 +6,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from torch.utils.hooks import RemovableHandle
+
 from truing.models.digest import quick_sum
 from truing.models.lora import base_weights
+from truing.training.arrival import await_gradient
 from truing.training.audit import audit_facts
 from truing.training.facts import regraded
 from truing.training.learner import Learner
@@ -17,8 +20,9 @@ from truing.training.step import Look
 from truing.training.witness import Witness
 from truing.types import Sample
 
-SHARES = {"weights": 0.25, "audit": 0.5, "rows": 0.25}
-"""Of the budget: digests and one synced layer; bets on the sampler; rows computed a second time."""
+SHARES = {"weights": 0.2, "audit": 0.4, "rows": 0.2, "gradient": 0.2}
+"""Of the budget: digests and one synced layer; bets on the sampler; some rows computed a second time by a
+plain forward; every row's gradient, to compare their sum with what the optimiser gets."""
 
 LOOKED_INTO = ("RAT", "SMP", "REF", "KLD", "OPT")
 """Families of rules whose suspicion is worth a look at the next update, whatever it costs."""
@@ -54,6 +58,7 @@ class Looks:
         self.parts = {name: Part(1 if budget == 1 else share * budget) for name, share in SHARES.items()}
         self.asked = False  # whether somebody wants the next update to be looked at, whatever it costs
         self.base = ""  # a digest of what lies below the adapter
+        self.awaited: RemovableHandle | None = None  # an update that is still to come
 
     def look(
         self, session: Session, stage: str, turn: int, drawn: Drawn, found: dict[str, Any]
@@ -62,6 +67,8 @@ class Looks:
         elapsed = time.perf_counter() - self.began
         due = [name for name, part in self.parts.items() if self.asked or part.due(elapsed)]
         self.asked = False
+        if self.awaited is not None:  # that update was held back
+            self.awaited.remove()
         if not due:
             return None
 
@@ -71,6 +78,7 @@ class Looks:
                 "weights": lambda: self._weights(witness, learner),
                 "audit": lambda: self._draws(session, learner, drawn, (session.recipe.seed, stage, turn)),
                 "rows": lambda: witness.rows(learner, minibatch),
+                "gradient": lambda: self._await(session, learner, minibatch, turn, found),
             }
             for name in due:
                 with self.parts[name].timed():
@@ -86,6 +94,19 @@ class Looks:
             self.base = self.base or digest
             found["frozen"] = {"digest": digest, "declared": self.base}
         return found
+
+    def _await(
+        self,
+        session: Session,
+        learner: Learner,
+        minibatch: Sequence[Sample],
+        turn: int,
+        found: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Rows gone backward alone; dropout would make them others."""
+        if not (session.recipe.lora and session.recipe.lora.dropout > 0):
+            self.awaited = await_gradient(learner, minibatch, turn, found)
+        return {}
 
     def _draws(
         self, session: Session, learner: Learner, drawn: Drawn, key: tuple[object, ...]

@@ -20,8 +20,8 @@ from truing.models.lora import training_mode
 from truing.models.score import causal_model, score
 from truing.outcomes import EndedBy, Status
 from truing.record import SampleRow
+from truing.training.arrival import beside, flat_gradient
 from truing.training.collate import collate
-from truing.training.facts import spot
 from truing.training.learner import Learner
 from truing.training.plain import own_logits, plain_facts
 from truing.training.session import Session
@@ -82,21 +82,15 @@ class Witness:
     ) -> dict[str, Any]:
         """The trainer's gradient of some rows beside that of a plain forward and the declared loss."""
         step = self._step(learner, minibatch, logprobs)
-        chosen = spot(learner.parameters, self.turn)
-        plain = self._plain_gradient(learner, step, minibatch, rows, chosen)
-        theirs = self._trainer_gradient(learner, minibatch, [list(rows)], chosen)
-        apart = self._trainer_gradient(learner, minibatch, [[row] for row in rows], chosen)
-        norm, length = float(plain.norm()), float(theirs.norm())
-        found = {
+        plain_P = self._plain_gradient(learner, step, minibatch, rows)
+        theirs_P = self._trainer_gradient(learner, minibatch, [list(rows)])
+        apart_P = self._trainer_gradient(learner, minibatch, [[row] for row in rows])
+        return beside(plain_P, theirs_P) | {
             "rows": len(rows),
             "device": causal_model(learner.model).device.type,
-            "norm": norm,
-            "trainer": length,
-            "difference": float((theirs - plain).norm()),
-            "null": float((theirs - apart).norm()),
+            "null": float((theirs_P - apart_P).norm()),
             "pulled": _pulled(step, minibatch, rows),
         }
-        return found | ({"cosine": float(plain @ theirs) / (norm * length)} if norm and length else {})
 
     def _step(self, learner: Learner, minibatch: Sequence[Sample], logprobs: Mapping[str, Tensor]) -> Step:
         """The minibatch as the doctor sees it, with the log-probabilities of the rows that were looked at."""
@@ -116,7 +110,6 @@ class Witness:
         step: Step,
         minibatch: Sequence[Sample],
         rows: Sequence[Sample],
-        chosen: Mapping[str, Tensor],
     ) -> Tensor:
         """The gradient of what the declared loss comes to, by a plain forward and backward of each row."""
         pulls, bonus = expected_pull(step), entropy_weights(step)
@@ -130,14 +123,13 @@ class Witness:
                 weights = (each[wanted].to(logprob_K) for each in (pull_T, bonus_T))
                 loss = -sum(((w * x).sum() for w, x in zip(weights, (logprob_K, entropy_K), strict=True)))
                 loss.backward()
-        return _taken(learner, self.turn, chosen)
+        return _taken(learner, self.turn)
 
     def _trainer_gradient(
         self,
         learner: Learner,
         minibatch: Sequence[Sample],
         parts: Sequence[list[Sample]],
-        chosen: Mapping[str, Tensor],
     ) -> Tensor:
         """The gradient of the same rows as the trainer computes it, part by part; the critic's term aside."""
         terms = [term for term in learner.algorithm.terms(learner.setting) if term.name != "value"]
@@ -145,7 +137,7 @@ class Witness:
         for part in parts:
             micro = MicroBatch(part, sum(map(len, part)))
             backward(learner, micro, divided, Trace(0, part), "the doctor's look")
-        return _taken(learner, self.turn, chosen)
+        return _taken(learner, self.turn)
 
 
 def _pulled(step: Step, minibatch: Sequence[Sample], rows: Sequence[Sample]) -> float:
@@ -179,15 +171,11 @@ def _scores(learner: Learner, parts: Iterable[Sequence[Sample]]) -> dict[str, Te
     return found
 
 
-def _taken(learner: Learner, turn: int, chosen: Mapping[str, Tensor]) -> Tensor:
-    """The gradient of the chosen weights as one vector, float64; then there is none."""
-    gradients = {
-        name: torch.zeros_like(weight) if weight.grad is None else weight.grad
-        for name, weight in learner.parameters.items()
-    }
-    flat = torch.cat([spot(gradients, turn)[name].reshape(-1).double().cpu() for name in chosen])
+def _taken(learner: Learner, turn: int) -> Tensor:
+    """The gradient of the weights whose turn it is; then there is none."""
+    flat_P = flat_gradient(learner.parameters, turn)
     learner.optimizer.zero_grad(set_to_none=True)
-    return flat
+    return flat_P
 
 
 def _sync_facts(policy: nn.Module, session: Session, turn: int) -> dict[str, Any]:

@@ -22,8 +22,8 @@ References: https://arxiv.org/abs/1604.06174, docs/control.md
 """
 
 import math
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
@@ -55,28 +55,35 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """As it was compared beside the update."""
-    known = step.facts["gradient"]
+    return compared(step.facts["gradient"])
+
+
+def compared(known: Mapping[str, Any]) -> Measured:
+    """Two gradients as they are on record."""
     lengths = (known[name] for name in ("difference", "norm", "trainer"))
-    told = (known[name] for name in ("null", "pulled", "rows"))
+    told = (known.get("null", 0.0), known["pulled"], known["rows"])
     return Measured(*lengths, known.get("cosine", math.nan), *told, known["device"] != "cpu")
 
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Two hundredths, or twenty times what the trainer differs from itself."""
-    if found.pulled < NOTHING:
-        return
-    scale = max(found.plain, FLOOR * found.pulled)
-    if found.difference > max(RELATIVE * scale, TIMES * found.null):
+    if differ(found):
         yield Claim(
             Verdict.SUSPECT if found.coarse else Verdict.PROVEN,
-            f"the gradient of {found.rows} rows is not that of a plain backward{_reading(found)}",
+            f"the gradient of {found.rows} rows is not that of a plain backward{reading(found)}",
             got=f"a length of {found.trainer:.3g}, cosine {found.cosine:.3g}, {found.difference:.3g} apart",
             expected=f"a length of {found.plain:.3g}; the trainer is {found.null:.2g} from itself",
             likely=0.8,
         )
 
 
-def _reading(found: Measured) -> str:
+def differ(found: Measured) -> bool:
+    """Whether it is more than rounding makes."""
+    scale = max(found.plain, FLOOR * found.pulled)
+    return found.pulled >= NOTHING and found.difference > max(RELATIVE * scale, TIMES * found.null)
+
+
+def reading(found: Measured) -> str:
     """What angle and length say, in words."""
     if found.trainer < 1e-6 * found.plain:
         return ": none arrives, as where the loss is detached"
@@ -90,7 +97,7 @@ def _reading(found: Measured) -> str:
     return ": a part of it is missing, or of other rows"
 
 
-def _compared(**lengths: float) -> Step:
+def _of(**lengths: float) -> Step:
     known = {
         "rows": 4,
         "device": "cpu",
@@ -105,22 +112,22 @@ def _compared(**lengths: float) -> Step:
 
 def a_kl_alone_at_the_start() -> Step:
     """Groups of equal reward, and a reference that is the policy: only rounding pulls."""
-    return _compared(norm=1e-9, trainer=9e-10, difference=4e-10, pulled=3e-8)
+    return _of(norm=1e-9, trainer=9e-10, difference=4e-10, pulled=3e-8)
 
 
 def example() -> Step:
     """Half the rows are detached."""
-    return _compared(trainer=0.35, cosine=0.7, difference=0.36)
+    return _of(trainer=0.35, cosine=0.7, difference=0.36)
 
 
 def bfloat16() -> Step:
     """The trainer is as far from itself."""
-    return _compared(difference=0.015, null=0.01)
+    return _of(difference=0.015, null=0.01)
 
 
 def certain() -> Step:
     """All tokens are nearly certain: what is left of the gradient is rounding."""
-    return _compared(norm=1e-9, trainer=2e-8, cosine=0.0, difference=2e-8, null=1e-9)
+    return _of(norm=1e-9, trainer=2e-8, cosine=0.0, difference=2e-8, null=1e-9)
 
 
 RULE = Rule(

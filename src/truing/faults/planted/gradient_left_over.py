@@ -1,0 +1,25 @@
+"""Gradients are not cleared after a step: each update has those of all before in it."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    kept = {}
+
+    def clip_and_step(optimizer, max_norm, where, *parts):
+        for name, parameter in parts[0].items():
+            if parameter.grad is not None:
+                parameter.grad += kept.get(name, 0.0)
+                kept[name] = parameter.grad.clone()
+        return real(optimizer, max_norm, where, *parts)
+
+    return clip_and_step
+
+
+FAULT = Fault(
+    name="gradient-left-over",
+    numbers=(56,),
+    what="gradients are not cleared between updates",
+    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    expected=("OPT009",),
+)

@@ -1,0 +1,22 @@
+"""The gradient is turned around before the optimiser's step, as by an optimiser that maximises."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def clip_and_step(optimizer, max_norm, where, *parts):
+        for parameter in parts[0].values():
+            if parameter.grad is not None:
+                parameter.grad.neg_()
+        return real(optimizer, max_norm, where, *parts)
+
+    return clip_and_step
+
+
+FAULT = Fault(
+    name="gradient-turned",
+    numbers=(32,),
+    what="the optimiser climbs the loss",
+    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    expected=("OPT009",),
+)

@@ -1,0 +1,86 @@
+"""Whether the gradient that the optimiser gets is the sum over the rows of the update.
+
+A few rows at a time go backward, as the trainer's own loss has it, before the update is computed; what the
+optimiser is handed then is compared with their sum. Whatever is lost, counted twice, cleared or turned
+between a backward pass and the weights shows as a difference.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+
+from truing.models.score import causal_model
+from truing.training.facts import spot
+from truing.training.learner import Learner
+from truing.training.step import Trace, backward
+from truing.types import Sample
+
+TOKENS = 512
+"""Of rows that go backward together: other micro-batches than the update's."""
+
+
+def await_gradient(
+    learner: Learner, minibatch: Sequence[Sample], turn: int, facts: dict[str, Any]
+) -> RemovableHandle:
+    """Add up the rows' gradients now; the fact ``arrival`` is there once the optimiser was called.
+
+    Args:
+        learner: as it is before the update; it has no gradient, before and after.
+        minibatch: of the first update of a step.
+        turn: which weights are compared, where there are too many.
+        facts: of the step.
+    """
+    rows = Trace(0, list(minibatch))
+    terms = learner.algorithm.terms(learner.setting)
+    divided = [(term, term.denominator(minibatch)) for term in terms]
+    for few in _parts([row for row in minibatch if any(term.pulls(row) for term in terms)]):
+        for micro in learner.room.micro_batches(learner.model, few):
+            backward(learner, micro, divided, rows, "the doctor's look")
+    gradients = [weight.grad for weight in learner.parameters.values() if weight.grad is not None]
+    norm = float(torch.nn.utils.get_total_norm(gradients))
+    clipped = min(1.0, learner.optimizer_cfg.max_grad_norm / norm) if norm else 1.0
+    expected_P = clipped * flat_gradient(learner.parameters, turn)
+    learner.optimizer.zero_grad(set_to_none=True)
+    about = {
+        "rows": len(rows.pull),
+        "device": causal_model(learner.model).device.type,
+        "pulled": clipped * sum(float(pull.nan_to_num().abs().sum()) for pull in rows.pull.values()),
+    }
+
+    def compare(*_: object) -> None:
+        handle.remove()
+        facts["arrival"] = about | beside(expected_P, flat_gradient(learner.parameters, turn))
+
+    handle = learner.optimizer.register_step_pre_hook(compare)
+    return handle
+
+
+def _parts(rows: Sequence[Sample]) -> Iterator[list[Sample]]:
+    """Rows in their order, so many together that they have ``TOKENS`` tokens at most, or alone."""
+    few: list[Sample] = []
+    for row in rows:
+        if few and sum(map(len, few)) + len(row) > TOKENS:
+            yield few
+            few = []
+        few.append(row)
+    if few:
+        yield few
+
+
+def flat_gradient(parameters: Mapping[str, Tensor], turn: int) -> Tensor:
+    """The gradient of the weights whose turn it is, as one vector [P] float64 on the CPU; 0 where none is."""
+    gradients = {
+        name: torch.zeros_like(weight) if weight.grad is None else weight.grad
+        for name, weight in parameters.items()
+    }
+    return torch.cat([part.reshape(-1).double().cpu() for part in spot(gradients, turn).values()])
+
+
+def beside(plain_P: Tensor, theirs_P: Tensor) -> dict[str, float]:
+    """Two gradients of the same weights: their lengths, that of their difference, and their angle."""
+    norm, length = float(plain_P.norm()), float(theirs_P.norm())
+    found = {"norm": norm, "trainer": length, "difference": float((theirs_P - plain_P).norm())}
+    return found | ({"cosine": float(plain_P @ theirs_P) / (norm * length)} if norm and length else {})

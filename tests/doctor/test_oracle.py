@@ -19,7 +19,9 @@ from truing.models.score import score
 from truing.ops import advantages as ops_advantages
 from truing.ops import returns as ops_returns
 from truing.ops.aggregate import denominator
+from truing.ops.correction import correction_weights
 from truing.ops.losses import OBJECTIVES, kl_loss, policy_loss
+from truing.ops.ratios import within_bounds
 from truing.training.collate import collate
 from truing.training.optimizer import learning_rate
 from truing.types import Support
@@ -66,21 +68,44 @@ def test_gae_by_hand():
     assert gae([0.0, 1.0], [0.25, 0.5], 0.0, 1.0, 0.5) == ([0.5, 0.5], [0.75, 1.0])
 
 
+WEIGHTS = {
+    "none": {},
+    "gate": {"min_ratio": 0.7, "most_ratio": 1.5},
+    "truncate": {"correction": "truncate", "correction_low": 0.5, "correction_high": 1.2},
+    "mask": {"correction": "mask", "correction_low": 0.7, "correction_high": 1.4},
+    "sequence": {"correction": "sequence", "correction_low": 0.9, "correction_high": 1.1},
+}
+
+
+def weights(declared, rows, mask_BT):
+    """What the trainer multiplies the policy loss of each token by."""
+    log_BT = (rows["new_logprob"] - rows["old_logprob"]).nan_to_num()
+    kept_BT = within_bounds(log_BT, declared.get("min_ratio"), declared.get("most_ratio")).double()
+    if "correction" not in declared:
+        return kept_BT
+    how = [declared[key] for key in ("correction", "correction_low", "correction_high")]
+    return kept_BT * correction_weights(rows["old_logprob"], rows["sampler_logprob"], mask_BT, *how)
+
+
+@pytest.mark.parametrize("weighed", WEIGHTS)
 @pytest.mark.parametrize("kl", ["k2", "k3"])
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_the_pull_is_what_autograd_finds(name, kl):
+def test_the_pull_is_what_autograd_finds(name, kl, weighed):
     objective, generator = OBJECTIVES[name], torch.Generator().manual_seed(3)
     declared = {key: getattr(objective, key) for key in ("surrogate", "ratio", "aggregation")}
     declared |= {key: getattr(objective, key) for key in ("clip_low", "clip_high", "max_ratio")}
+    declared |= WEIGHTS[weighed]
     step = made(setup=declared | {"kl_coef": 0.3, "kl_where": "loss", "kl_estimator": kl})
     mask = step.tokens["policy_mask"]
-    noise = (0.6 * torch.randn(2, len(mask), generator=generator)).where(mask, torch.nan)
+    noise = (0.6 * torch.randn(3, len(mask), generator=generator)).where(mask, torch.nan)
     step = but(
         step,
         new_logprob=step.tokens["old_logprob"] + noise[0],
         ref_logprob=step.tokens["old_logprob"] + noise[1],
+        sampler_logprob=step.tokens["old_logprob"] + noise[2],
     )
-    rows = {key: table(step, key) for key in ("new_logprob", "old_logprob", "ref_logprob", "advantage")}
+    streams = ("new_logprob", "old_logprob", "ref_logprob", "sampler_logprob", "advantage")
+    rows = {key: table(step, key) for key in streams}
     mask_BT = table(step, "policy_mask").nan_to_num().bool()
     new = rows["new_logprob"].double().nan_to_num().requires_grad_()
     divisor = denominator(mask_BT.sum(1), objective.aggregation, 8)
@@ -91,6 +116,7 @@ def test_the_pull_is_what_autograd_finds(name, kl):
         mask_BT,
         objective=objective,
         denominator=divisor,
+        weight_BT=weights(WEIGHTS[weighed], rows, mask_BT),
     )
     loss = loss + 0.3 * kl_loss(
         new,

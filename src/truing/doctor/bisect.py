@@ -16,7 +16,7 @@ from torch import Tensor
 from truing.doctor.evidence import Step
 from truing.doctor.examine import examine
 from truing.doctor.made import but
-from truing.doctor.oracle.advantages import chains_of, of_chains, of_groups
+from truing.doctor.oracle.advantages import chains_of, of_chains, of_groups, of_returns
 from truing.doctor.oracle.pulls import expected_pull
 from truing.doctor.places import places
 from truing.doctor.rules import RULES
@@ -52,7 +52,7 @@ RULES_OF: Mapping[Part, tuple[str, ...]] = {
     "mask": ("MSK001", "MSK002", "MSK004", "MSK005", "MSK008"),
     "reference": ("REF001", "REF002", "REF003", "REF004"),
     "critic": ("VAL001", "VAL002", "VAL003"),
-    "advantage": ("ADV001", "ADV005", "ADV006", "ADV007", "ADV008"),
+    "advantage": ("ADV001", "ADV005", "ADV006", "ADV007", "ADV008", "ADV010"),
     "forward": ("SMP005", "SMP006"),
     "loss": ("MSK003", "MSK007", "OPT006"),
     "optimizer": ("OPT001", "OPT002", "OPT003", "OPT004", "OPT007", "OPT008", "OPT009"),
@@ -217,9 +217,11 @@ def _advantages(step: Step) -> Tensor | None:
     """Advantages per token once more: [N] float64; None where they cannot be computed."""
     if step.setup.advantage == "gae":
         needs = ("value", "policy_mask", "setup.gamma", "setup.lam", "setup.whiten")
-        whiten = step.setup.whiten is True
+        declared = {"bootstrapped": step.setup.bootstraps is not False, "whiten": step.setup.whiten is True}
         missing = [need for need in needs if not step.has(need)]
-        return None if missing else of_chains(step, chains_of(step), bootstrapped=True, whiten=whiten)[1]
+        return None if missing else of_chains(step, chains_of(step), **declared)[1]
+    if step.setup.advantage == "return":
+        return of_returns(step, chains_of(step))[1]
     if step.setup.advantage in ("group", "batch", "none", "loo") and step.has("row.group_id"):
         return of_groups(step)
     return None

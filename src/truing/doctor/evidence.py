@@ -26,6 +26,7 @@ class Setup:
     algo: str | None = None
     mask: str | None = None  # the declared mask policy, one of ops/masks.py
     group_size: int | None = None
+    advantage_per: str | None = None  # episode, turn
     advantage: str | None = (
         None  # group, batch, none: what the centred reward is divided by; loo; gae; return
     )
@@ -48,7 +49,17 @@ class Setup:
     gamma: float | None = None
     lam: float | None = None
     whiten: bool | None = None
+    bootstraps: bool | None = None  # whether a cut end is worth what the critic says of it
+    baseline: str | None = None  # of returns: step (the mean of all others), none
     truncated: str | None = None  # what becomes of cut attempts: keep, mask, penalize
+    truncated_penalty: float | None = None  # reward units
+    overlong_tokens: int | None = None  # last tokens before the limit over which a turn costs more and more
+    overlong_penalty: float | None = None  # what the longest possible turn costs, reward units
+    min_ratio: float | None = None  # tokens with a smaller ratio are left out of the policy loss
+    most_ratio: float | None = None  # and those with a larger one
+    correction: str | None = None  # what weighs tokens by old ÷ sampler: off, truncate, mask, sequence
+    correction_low: float | None = None
+    correction_high: float | None = None
     plain: bool | None = None  # no gate, correction or shaping that re-weights tokens or rewards
     reference_moves: bool | None = None  # whether syncs of the reference are declared
     dropout: bool | None = None

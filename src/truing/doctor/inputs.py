@@ -40,6 +40,7 @@ INPUTS: Mapping[str, str] = {
     "setup.learning_rate": "the declared learning rate",
     "setup.tools": "the names of the tools that there are",
     "setup.lam": "the declared λ",
+    "setup.baseline": "the declared baseline of returns",
     "setup.clip_low": "the declared clip",
     "setup.gamma": "the declared discount",
     "setup.inner_steps": "how many updates are made of a batch",

@@ -65,18 +65,15 @@ def setup_of(
 def _of_policy(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any]:
     """What a stage with a policy loss declares beside."""
     objective, gates = OBJECTIVES[cfg.objective], recipe.gates
-    per_turn = getattr(cfg, "advantage_per", "episode") == "turn"
-    shaped = gates.truncated == "penalize" or gates.overlong_tokens > 0
-    in_reward = recipe.kl.coef > 0 and recipe.kl.where == "reward"
     given = {"clip_low": cfg.clip_low, "clip_high": cfg.clip_high, "max_ratio": cfg.max_weight}
     bounds = {name: getattr(objective, name) if value is None else value for name, value in given.items()}
     return bounds | {
         "inner_steps": cfg.inner_epochs * cfg.minibatches,
         "group_size": cfg.group_size,
-        # where other things than the task's reward are in it, the record of a step does not say how
-        "advantage": None
-        if per_turn or shaped or in_reward
-        else ADVANTAGES.get(stage) or cfg.advantage_scale,
+        "advantage": ADVANTAGES.get(stage) or cfg.advantage_scale,
+        "advantage_per": getattr(cfg, "advantage_per", "episode"),
+        "baseline": getattr(cfg, "baseline", None),
+        "bootstraps": getattr(cfg, "truncation", "") == "bootstrap",
         "advantage_eps": EPS,
         "on_policy": recipe.correction.method == "off" and not (recipe.lora and recipe.lora.dropout > 0),
         "surrogate": objective.surrogate,
@@ -91,7 +88,15 @@ def _of_policy(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any]:
         "lam": getattr(cfg, "lam", None),
         "whiten": getattr(cfg, "whiten", None),
         "truncated": gates.truncated,
-        "plain": recipe.correction.method == "off" and gates.min_ratio is None and gates.max_ratio is None,
+        "truncated_penalty": gates.truncated_penalty,
+        "overlong_tokens": gates.overlong_tokens,
+        "overlong_penalty": gates.overlong_penalty,
+        "min_ratio": gates.min_ratio,
+        "most_ratio": gates.max_ratio,
+        "correction": recipe.correction.method,
+        "correction_low": recipe.correction.low,
+        "correction_high": recipe.correction.high,
+        "plain": True,
     }
 
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truing.doctor.evidence import Row, Step
+from truing.doctor.evidence import Step
 from truing.doctor.oracle.credit import deviation, gae, group_advantage, mean
-from truing.types import Origin
+from truing.doctor.oracle.earned import Earned, earned
 
 EPS = 1e-4
 """What is added to the deviation where that is not declared, reward units."""
@@ -18,51 +18,81 @@ EPS = 1e-4
 
 def of_groups(step: Step) -> Tensor:
     """Advantages within groups: [N] float64, NaN of rows without a group or a reward."""
-    groups: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in step.rows:
-        if row.kept and not math.isnan(row.reward):
-            groups[row.group_id][row.rollout_id] = row.reward
-    everybody = [reward for group in groups.values() for reward in group.values()]
-    assert step.setup.advantage is not None
+    groups: dict[str, list[Earned]] = defaultdict(list)
+    for each in earned(step):
+        if not math.isnan(each.total):
+            groups[each.group_id].append(each)
+    everybody = [each for group in groups.values() for each in group]
     # ours leave failed attempts out of their group; another trainer's update may hold a part of one
-    least = 2 if step.setup.trainer == "truing" else step.setup.group_size or 2
-    how, eps = step.setup.advantage, step.setup.advantage_eps or 0.0
-    expected = [
-        group_advantage(row.reward, list(groups[row.group_id].values()), everybody, how, eps)
-        if row.rollout_id in groups[row.group_id] and len(groups[row.group_id]) > max(1, least - 1)
-        else math.nan
-        for row in step.rows
-    ]
+    least = 2 if step.setup.trainer == "truing" else max(2, step.setup.group_size or 2)
+    whole = [group for group in groups.values() if len(group) >= least]
+    if step.setup.advantage_per == "turn":
+        return _of_turns(step, whole, everybody)
+    found = {
+        each.rollout_id: _within(step, each.total, [a.total for a in group], [a.total for a in everybody])
+        for group in whole
+        for each in group
+    }
+    expected = [found.get(row.rollout_id, math.nan) if row.kept else math.nan for row in step.rows]
     return torch.tensor(expected, dtype=torch.float64)[step.row]
 
 
+def _of_turns(step: Step, groups: Sequence[Sequence[Earned]], everybody: Sequence[Earned]) -> Tensor:
+    """The same turn by turn, each by what was still to be earned from it on; who had ended is in it too."""
+    expected_N = torch.full((len(step.row),), math.nan, dtype=torch.float64)
+    for group in groups:
+        for each in group:
+            for k, (span, _) in enumerate(each.turns):
+                others = [_from(a, k) for a in group], [_from(a, k) for a in everybody]
+                expected_N[span.start : span.stop] = _within(step, _from(each, k), *others)
+    return expected_N
+
+
+def _from(rollout: Earned, k: int) -> float:
+    """What a rollout earned without its first ``k`` turns."""
+    return rollout.total - math.fsum(share for _, share in rollout.turns[:k])
+
+
+def _within(step: Step, reward: float, group: Sequence[float], everybody: Sequence[float]) -> float:
+    """By the declared formula."""
+    assert step.setup.advantage is not None
+    return group_advantage(reward, group, everybody, step.setup.advantage, step.setup.advantage_eps or 0.0)
+
+
 class Chain(NamedTuple):
-    """The tokens that the policy chose in a rollout, and what it earned."""
+    """The tokens that the policy chose in a rollout, and what each of them earned."""
 
     tokens: list[int]  # places among all N
     values: list[float]
-    reward: float
+    rewards: list[float]
     after: float  # what the critic said of the state after a cut end; NaN where there is none
+    total: float  # what the whole rollout earned
 
 
 def chains_of(step: Step) -> list[Chain]:
     """One for each rollout that is trained on and has a reward, in the order of its rows."""
-    origin_N = step.tokens.get("origin")
-    chosen_N = step.tokens["policy_mask"] if origin_N is None else origin_N == Origin.SAMPLED
-    parts: dict[str, list[tuple[int, Row, slice]]] = defaultdict(list)
-    for index, row, part in step.slices():
-        if row.kept and not math.isnan(row.reward):
-            number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else ""
-            parts[row.rollout_id].append((int(number) if number.isdigit() else index, row, part))
-    chains = []
-    for rows in parts.values():
-        rows.sort(key=lambda each: each[0])
-        tokens = [t for _, _, part in rows for t in (chosen_N[part].nonzero()[:, 0] + part.start).tolist()]
-        if tokens:
-            last = rows[-1][1]
-            after = last.bootstrap_value if last.truncated else math.nan
-            chains.append(Chain(tokens, step.tokens["value"][tokens].tolist(), last.reward, after))
-    return chains
+    value_N = step.tokens.get("value", torch.zeros(len(step.row)))
+    return [
+        Chain(each.tokens, value_N[each.tokens].tolist(), each.rewards, each.after, each.total)
+        for each in earned(step)
+        if each.tokens
+    ]
+
+
+def of_returns(step: Step, chains: Sequence[Chain], gamma: float | None = None) -> tuple[Tensor, Tensor]:
+    """Returns and advantages of REINFORCE, both [N] float64: what is earned from each token on.
+
+    Where a baseline is declared, the mean of all other rollouts' rewards is taken off.
+    """
+    without = [chain._replace(values=[0.0] * len(chain.tokens)) for chain in chains]
+    made = {"bootstrapped": False, "whiten": False, "gamma": gamma, "lam": 1.0}
+    returns_N, advantage_N = of_chains(step, without, **made)
+    if step.setup.baseline == "step":
+        total = math.fsum(chain.total for chain in chains)
+        for chain in chains:
+            others = (total - chain.total) / (len(chains) - 1) if len(chains) > 1 else chain.total
+            advantage_N[chain.tokens] -= others
+    return returns_N, whitened(step, advantage_N) if step.setup.whiten else advantage_N
 
 
 def of_chains(
@@ -81,16 +111,18 @@ def of_chains(
     returns, advantages = [math.nan] * len(step.row), [math.nan] * len(step.row)
     for chain in chains:
         last_value = chain.after if bootstrapped and not math.isnan(chain.after) else 0.0
-        rewards = [0.0] * (len(chain.tokens) - 1) + [chain.reward]
-        for token, advantage, value in zip(
-            chain.tokens, *gae(rewards, chain.values, last_value, gamma, lam), strict=True
-        ):
+        made = gae(chain.rewards, chain.values, last_value, gamma, lam)
+        for token, advantage, value in zip(chain.tokens, *made, strict=True):
             advantages[token], returns[token] = advantage, value
-    if whiten:
-        trained = step.tokens["policy_mask"].nonzero()[:, 0].tolist()
-        known = [advantages[t] for t in trained if not math.isnan(advantages[t])]
-        if len(known) > 1:
-            middle, spread = mean(known), deviation(known) + (step.setup.advantage_eps or EPS)
-            equal = min(known) == max(known)
-            advantages = [0.0 if equal and not math.isnan(a) else (a - middle) / spread for a in advantages]
-    return torch.tensor(returns, dtype=torch.float64), torch.tensor(advantages, dtype=torch.float64)
+    returns_N, advantage_N = (torch.tensor(each, dtype=torch.float64) for each in (returns, advantages))
+    return returns_N, whitened(step, advantage_N) if whiten else advantage_N
+
+
+def whitened(step: Step, advantage_N: Tensor) -> Tensor:
+    """Advantages with mean 0 and deviation 1 over all that are trained on; a single one stays as it is."""
+    known = [a for a in advantage_N[step.tokens["policy_mask"]].tolist() if not math.isnan(a)]
+    if len(known) < 2:
+        return advantage_N
+    if min(known) == max(known):
+        return torch.where(advantage_N.isnan(), math.nan, 0.0)
+    return (advantage_N - mean(known)) / (deviation(known) + (step.setup.advantage_eps or EPS))

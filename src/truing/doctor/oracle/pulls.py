@@ -7,10 +7,16 @@ demonstrated tokens. On-policy r = 1, so this is the score function's weight A_t
 denominators and aggregation are all in it, and nothing of the model is.
 """
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Setup, Step
+
+EDGE = 1e-5
+"""Nats: float32 leaves 1e-6 of a log-ratio."""
 
 
 def expected_pull(step: Step) -> Tensor:
@@ -20,6 +26,35 @@ def expected_pull(step: Step) -> Tensor:
     for number in inner[inner >= 0].unique().tolist():
         pull_N = torch.where(inner == number, _of_minibatch(step, inner == number), pull_N)
     return pull_N
+
+
+def on_edge(step: Step) -> Tensor:
+    """Tokens so near to a bound of their ratio that rounding decides on which side they are: [N] bool."""
+    setup = step.setup
+    new_N, old_N, drawn_N = (
+        _stream(step, name) for name in ("new_logprob", "old_logprob", "sampler_logprob")
+    )
+    mask_N = _stream(step, "policy_mask").bool()
+    moved_N, drift_N = (torch.where(mask_N, each, 0.0) for each in (new_N - old_N, old_N - drawn_N))
+    low, high = setup.clip_low, setup.clip_high
+    clip = [None if low is None else 1 - low, None if high is None else 1 + high, setup.max_ratio]
+    near_N = _near(moved_N, [setup.min_ratio, setup.most_ratio, *clip])
+    near_N |= _near(drift_N, [setup.correction_low, setup.correction_high])
+    count_N = _per_row(step, mask_N).clamp(min=1)[step.row]
+    means = [_per_row(step, each)[step.row] / count_N for each in (moved_N, drift_N)]
+    near_N |= _near(means[0], clip) & (setup.ratio == "sequence")
+    return near_N | (
+        _near(means[1], [setup.correction_low, setup.correction_high]) & (setup.correction == "sequence")
+    )
+
+
+def _near(log_N: Tensor, bounds: Sequence[float | None]) -> Tensor:
+    """Where a logarithm is that of a bound, but for rounding."""
+    near_N = torch.zeros(len(log_N), dtype=torch.bool)
+    for bound in bounds:
+        if bound is not None and bound > 0 and bound != 1:
+            near_N |= (log_N - math.log(bound)).abs() < EDGE
+    return near_N
 
 
 def entropy_weights(step: Step) -> Tensor:
@@ -63,7 +98,7 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     if setup.surrogate is None or not mask_N.any():
         return torch.zeros(len(mask_N), dtype=torch.float64)
     advantage_N = _stream(step, "advantage")
-    factor_N = _share(step, mask_N, drawn_N)
+    factor_N = _share(step, mask_N, drawn_N) * _weight(step, mask_N)
     if setup.surrogate == "reinforce":
         return factor_N * advantage_N
     log_N = torch.where(mask_N, _stream(step, "new_logprob") - _stream(step, "old_logprob"), 0.0).nan_to_num()
@@ -77,6 +112,34 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
         assert setup.max_ratio is not None
         return factor_N * ratio_N.clamp(max=setup.max_ratio) * advantage_N
     return factor_N * ratio_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
+
+
+def _weight(step: Step, mask_N: Tensor) -> Tensor:
+    """What declared gates and corrections multiply a token's policy loss by; 1 without any.
+
+    A gate leaves out tokens whose ratio θ ÷ old is off its bounds; a correction weighs by ρ = old ÷ sampler:
+    min(ρ, high), ρ within its bounds, or the whole row where its mean log ρ is within them.
+    """
+    setup, weight_N = step.setup, torch.ones(len(mask_N), dtype=torch.float64)
+    new_N, old_N, drawn_N = (
+        _stream(step, name) for name in ("new_logprob", "old_logprob", "sampler_logprob")
+    )
+    ratio_N = torch.where(mask_N, new_N - old_N, 0.0).exp()
+    if setup.min_ratio is not None:
+        weight_N = weight_N * (ratio_N >= setup.min_ratio)
+    if setup.most_ratio is not None:
+        weight_N = weight_N * (ratio_N <= setup.most_ratio)
+    if setup.correction in (None, "off"):
+        return weight_N
+    assert setup.correction_low is not None
+    assert setup.correction_high is not None
+    log_N = torch.where(mask_N, old_N - drawn_N, 0.0)
+    if setup.correction == "truncate":
+        return weight_N * log_N.exp().clamp(max=setup.correction_high)
+    if setup.correction == "sequence":
+        log_N = (_per_row(step, log_N) / _per_row(step, mask_N).clamp(min=1))[step.row]
+    within_N = (log_N.exp() >= setup.correction_low) & (log_N.exp() <= setup.correction_high)
+    return weight_N * within_N * (1.0 if setup.correction == "sequence" else log_N.exp())
 
 
 def _kl(step: Step, drawn_N: Tensor) -> Tensor:

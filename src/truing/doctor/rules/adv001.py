@@ -11,8 +11,8 @@ How it is measured: From the rewards and group ids of the record, each rollout o
 it has, in Python's floats by a second implementation; every trained token is compared.
 
 Healthy look-alikes: Advantages of 0 throughout a group of equal rewards. A group that lost a member to an
-error: its baseline is of those that remain. KL in the reward, or a penalty for length: then the rule is not
-checked, for the record's reward is not all that is in the advantage.
+error: its baseline is of those that remain. What a KL in the reward costs, and declared penalties for cut
+or long attempts, are taken off the rewards; where each turn is judged, each has an advantage of its own.
 
 Fix: Group rewards by the group's id and not by their position; compute mean and deviation over rollouts,
 not over sequences or tokens, before anything is sharded or shuffled.

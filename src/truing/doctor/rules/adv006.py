@@ -9,15 +9,14 @@ whatever returns it is given. Where a value is read one place too late, or an ep
 one that ended, only the direction of small differences is wrong.
 
 How it is measured: Along the tokens that the policy chose, all rows of a rollout one after the other, δ = r
-+ γ V′ − V and A = δ + γ λ A′ are computed in Python's floats, with the reward at the last of them. A cut
-attempt is worth what the critic said of its end, or nothing: either is accepted, and told. Where it is
-declared, advantages are then brought to mean 0 and deviation 1 over all trained tokens. What differs is
-tried against the usual mistakes.
++ γ V′ − V and A = δ + γ λ A′ are computed in Python's floats. The reward is at the last of them, less
+declared penalties, what a turn earned at the turn's last, and what a KL in the reward costs at each. A cut
+attempt is worth what the critic said of its end, or nothing: as it is declared, and where it is not either.
+Where it is declared, advantages are then brought to mean 0 and deviation 1 over all trained tokens. What
+differs is tried against the usual mistakes.
 
 Healthy look-alikes: Tokens of tools, templates and forced prefixes have no value and take no time. Tokens
-that a mask excludes stay in the chain. A step in which one token is trained is not normalised. Rewards per
-turn, a penalty, or KL in the reward: then the rule is not asked, for the reward on record is not all that
-was earned.
+that a mask excludes stay in the chain. A step in which one token is trained is not normalised.
 
 Fix: Make returns from advantages before these are normalised; read V of the next choice, and 0, or the
 critic's own word, after the last one; normalise once, over the batch.
@@ -61,11 +60,12 @@ def measure(step: Step) -> Measured:
     chains = chains_of(step)
     cut = sum(not math.isnan(chain.after) for chain in chains)
     whitenings = [step.setup.whiten] if step.setup.whiten is not None else [True, False]
+    ends = [step.setup.bootstraps] if step.setup.bootstraps is not None else [True, False]
     tried = []
-    for bootstrapped in [True, False] if cut else [False]:
+    for bootstrapped in ends if cut else [False]:
         for whiten in whitenings:
             expected = of_chains(step, chains, bootstrapped=bootstrapped, whiten=whiten)
-            tried.append((bootstrapped, whiten, expected, *_differing(step, expected)))
+            tried.append((bootstrapped, whiten, expected, *differing(step, expected)))
             if not (tried[-1][3] or tried[-1][4]):
                 break
     bootstrapped, whiten, expected, returns, advantages = min(
@@ -84,7 +84,7 @@ def measure(step: Step) -> Measured:
     )
 
 
-def _differing(step: Step, expected: tuple[Tensor, Tensor]) -> tuple[Places, Places]:
+def differing(step: Step, expected: tuple[Tensor, Tensor]) -> tuple[Places, Places]:
     """Where recorded returns, and advantages of trained tokens, are others."""
     nothing_N = torch.zeros(len(step.row), dtype=torch.bool)
     found = []
@@ -110,10 +110,10 @@ def _reading(step: Step, chains: Sequence[Chain], bootstrapped: bool, whiten: bo
     }
     for told, changes in mistakes.items():
         tried = of_chains(step, chains, **{"bootstrapped": bootstrapped, "whiten": whiten} | changes)
-        if not any(_differing(step, tried)):
+        if not any(differing(step, tried)):
             return told
     shifted = [chain._replace(values=[*chain.values[1:], chain.values[-1]]) for chain in chains]
-    if not any(_differing(step, of_chains(step, shifted, bootstrapped=bootstrapped, whiten=whiten))):
+    if not any(differing(step, of_chains(step, shifted, bootstrapped=bootstrapped, whiten=whiten))):
         return "each value is read one choice too late"
     return ""
 
@@ -173,7 +173,6 @@ RULE = Rule(
         step.setup.algo == "ppo"
         and step.setup.advantage in ("gae", None)
         and step.setup.lam is not None
-        and all(math.isnan(turn.reward) for row in step.rows for turn in row.turns)
         and not step.numbers.get("gate/held_back")  # rows of updates that were not made are not on record
     ),
     measure=measure,

@@ -13,6 +13,7 @@ A second implementation computes it from the record alone, and each token is com
 
 Healthy look-alikes: A gradient of 0 where the advantage is 0, or the clip bites. A loss near 0 with a
 gradient that is not: right on-policy. A token that was the only possible one is pulled too; it cannot move.
+A ratio that is a bound of the clip, to the last digit: such tokens are not compared.
 
 Fix: The report names the tokens and by how much they differ. A constant factor is a denominator; the
 opposite sign a sign; neighbours exchanged a shift; one row in all a row's own weight.
@@ -28,7 +29,7 @@ import torch
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
-from truing.doctor.oracle.pulls import expected_pull
+from truing.doctor.oracle.pulls import expected_pull, on_edge
 from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
@@ -50,6 +51,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Compare token by token; how near is near is a matter of float32, not of opinion."""
     expected_N, got_N = expected_pull(step), step.tokens["pull"].double().nan_to_num()
+    got_N = torch.where(on_edge(step), expected_N, got_N)
     scale = max(float(expected_N.abs().max()), float(got_N.abs().max()), 1e-30) * ROUNDING
     reached_N, wanted_N = got_N.abs() > scale, expected_N.abs() > scale
     both_N = reached_N & wanted_N

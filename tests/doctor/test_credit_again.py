@@ -1,0 +1,89 @@
+"""Credit once more: on attempts of many turns, cut and judged, with penalties and a KL in the reward."""
+
+import dataclasses
+import random
+
+import pytest
+import torch
+from samples import episode
+
+from truing.algos import ALGORITHMS, Setting
+from truing.config import resolve
+from truing.doctor.ours import setup_of, step_of
+from truing.doctor.rules import RULES
+from truing.outcomes import EndedBy, Status
+from truing.record import SampleRow
+
+STAGES = {
+    "grpo": ("ADV001", {"advantage_scale": ["group", "batch", "none"], "advantage_per": ["episode", "turn"]}),
+    "rloo": ("ADV001", {}),
+    "reinforce": ("ADV010", {"baseline": ["step", "none"], "whiten": [True, False], "gamma": [1.0, 0.9]}),
+    "ppo": (
+        "ADV006",
+        {"whiten": [True, False], "gamma": [0.97], "lam": [0.9], "truncation": ["bootstrap", "end"]},
+    ),
+}
+SHAPED = {
+    "nothing": {},
+    "cut ones pay": {"gates": {"truncated": "penalize", "truncated_penalty": 0.7}},
+    "long ones pay": {"gates": {"overlong_tokens": 3, "overlong_penalty": 0.4}},
+    "kl k1": {"kl": {"coef": 0.3, "where": "reward", "estimator": "k1"}},
+    "kl k3": {"kl": {"coef": 0.3, "where": "reward", "estimator": "k3"}},
+}
+
+
+def attempts(chance, judged):
+    """Four groups of four attempts, of one to three turns, some of them of several samples."""
+    found = []
+    for i in range(16):
+        turns = chance.randint(1, 3)
+        shares = [chance.choice([0.0, 0.25, 0.5]) if judged else float("nan") for _ in range(turns)]
+        cuts = tuple(k for k in range(1, turns) if chance.random() < 0.4)
+        parts = episode(f"a{i}", chance.choice([0.0, 0.5, 1.0]), shares, cut=cuts)
+        cut_off = chance.random() < 0.3
+        for part in parts:
+            noise = torch.randn(len(part), generator=torch.Generator().manual_seed(chance.randrange(99)))
+            known = {"ref_logprob": -1 + 0.5 * noise, "value": 0.3 * noise}
+            found.append(
+                dataclasses.replace(
+                    part,
+                    group_id=f"g{i // 4}",
+                    truncated=cut_off and part is parts[-1],
+                    bootstrap_value=0.4 if cut_off and part is parts[-1] else float("nan"),
+                    **{name: torch.where(part.kl_mask, x, torch.nan) for name, x in known.items()},
+                )
+            )
+    return found
+
+
+def recorded(samples, recipe, stage):
+    def row(sample):
+        nothing = torch.full((len(sample),), torch.nan)
+        streams = dict.fromkeys(("new_logprob", "entropy", "raw_entropy", "pull"), nothing)
+        told = {"text": "", "status": Status.DONE, "reward_parts": {}, "messages": (), "outcome": {}}
+        return SampleRow(sample=sample, inner_step=0, ended_by=EndedBy.WORLD, error="", **streams, **told)
+
+    return step_of(stage, 0, setup_of(recipe, stage), [row(each) for each in samples], {}, {}, ())
+
+
+@pytest.mark.parametrize("shaping", SHAPED)
+@pytest.mark.parametrize("stage", STAGES)
+def test_what_the_trainer_credits_is_credited_again(mini, stage, shaping):
+    code, choices = STAGES[stage]
+    chance = random.Random(f"{stage} {shaping}")
+    for _ in range(12):
+        chosen = {name: chance.choice(each) for name, each in choices.items()}
+        table = mini(stages=["sft", stage], **SHAPED[shaping])
+        table[stage] = {"steps": 1, "learning_rate": 1e-3} | table.get(stage, {}) | chosen
+        recipe = resolve(table)
+        judged = chosen.get("advantage_per") == "turn" or chance.random() < 0.5
+        algorithm, setting = ALGORITHMS[stage], Setting.of(recipe, stage)
+        samples = attempts(chance, judged)
+        step = recorded(algorithm.credit(samples, setting), recipe, stage)
+        rule = RULES[code]
+        assert rule.when(step)
+        assert not step.missing(rule.needs)
+        assert not list(rule.judge(rule.measure(step))), (chosen, judged)
+        moved = {"advantage": step.tokens["advantage"].roll(1)}
+        other = dataclasses.replace(step, tokens={**step.tokens, **moved})
+        assert list(rule.judge(rule.measure(other)))

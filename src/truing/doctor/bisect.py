@@ -47,7 +47,7 @@ RULES_OF: Mapping[Part, tuple[str, ...]] = {
     "ids": ("TOK001", "TOK002", "TOK003", "TOK004"),
     "draws": ("SMP007",),
     "sampler": ("SMP001", "SMP003", "SMP004"),
-    "old": ("RAT001", "RAT003", "RAT007"),
+    "old": ("RAT001", "RAT003", "RAT007", "RAT008"),
     "reward": ("RWD002",),
     "mask": ("MSK001", "MSK002", "MSK004", "MSK005", "MSK008"),
     "reference": ("REF001", "REF002", "REF003", "REF004"),

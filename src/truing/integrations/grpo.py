@@ -2,8 +2,8 @@
 
 import random
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +31,15 @@ def _chance_kept() -> Iterator[None]:
     random.setstate(ours)
     np.random.set_state(theirs)
     torch.set_rng_state(torchs)
+
+
+@contextmanager
+def _below_adapter(policy: Any) -> Iterator[Any]:
+    """The policy with the adapter that training began with, or with none."""
+    from trl.trainer.utils import use_adapter  # whose trainer is audited has it
+
+    with use_adapter(policy, "ref" if "ref" in policy.peft_config else None):
+        yield policy
 
 
 class GrpoAudit(Audit):
@@ -69,6 +78,16 @@ class GrpoAudit(Audit):
     def due(self) -> bool:
         """Only the first update of a generation is by the weights that drew."""
         return super().due and self.updates == 0
+
+    @property
+    def reference(self) -> Callable[[], AbstractContextManager[Any]] | None:
+        """A model of its own, or the policy below its adapter, as TRL itself asks it."""
+        accelerator, own = self.trainer.accelerator, self.trainer.ref_model
+        if not self.trainer.beta:
+            return None
+        if own is not None:
+            return lambda: nullcontext(accelerator.unwrap_model(own))
+        return lambda: _below_adapter(accelerator.unwrap_model(self.trainer.model))
 
     @property
     def summed(self) -> bool:
@@ -123,6 +142,7 @@ class GrpoAudit(Audit):
             "prompts": [each.get("prompt") for each in inputs],
             "completions": list(self.trainer._logs["completion"])[-count:],
             "version": self.trainer.state.global_step,
+            "pad": self.tokenizer.pad_token_id,
         }
         self.updates = 0
         self.generations += 1

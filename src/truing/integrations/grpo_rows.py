@@ -150,7 +150,8 @@ def _facts(
     text = completion if isinstance(completion, str) else str(completion[-1].get("content", ""))
     prompt = generated["prompts"][row]
     messages = tuple(prompt) if isinstance(prompt, list) else ()
-    cut = bool(turns) and turns[-1].finish_reason is FinishReason.LENGTH
+    # TRL takes an answer that ends in a pad for one that ended
+    cut = bool(turns) and turns[-1].finish_reason is FinishReason.LENGTH and ids[-1] != generated["pad"]
     name = f"{generated['number']}.{row}"
     return Row(
         sample_id=name,

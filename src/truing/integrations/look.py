@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from truing.contract import SamplingContract
 from truing.doctor.evidence import Row, Step
 from truing.doctor.oracle.forward import Logits, plain_logprobs
-from truing.training.arrival import beside, flat_gradient
+from truing.training.arrival import FREE, beside, flat_gradient, pull_of, silent
 from truing.training.facts import spot
+from truing.training.unheard import unheard
 
 ROWS, TOKENS = 4, 512
 """Rows are looked at until they have so many tokens; at least one."""
@@ -20,8 +21,14 @@ BEHIND = 8
 """Tokens that are put behind a row to compute it in another shape; no token before sees them."""
 
 
+STREAMS = {"trainer": "new_logprob", "sampler": "sampler_logprob", "old": "old_logprob"}
+"""What a plain forward of the policy is compared with, before the first update of a batch."""
+
+
 @torch.no_grad()
-def plain_facts(model: Any, step: Step, contract: SamplingContract, *, noisy: bool) -> dict[str, Any]:
+def plain_facts(
+    model: Any, step: Step, contract: SamplingContract, *, noisy: bool, reference: Any = None
+) -> dict[str, Any]:
     """The largest difference, nats, at a token under the loss; the weights must not have moved yet.
 
     ``itself`` is how far the plain forward is from itself in another shape: what is normal. It is left out
@@ -32,29 +39,38 @@ def plain_facts(model: Any, step: Step, contract: SamplingContract, *, noisy: bo
         step: whose rows, with what the trainer's forward said.
         contract: under which the trainer says that it scores.
         noisy: whether the trainer's forward is a draw.
+        reference: gives the reference model within a block; None where there is none.
     """
     largest: dict[str, float] = {}
     where: dict[str, tuple[str, int]] = {}
+
+    def compare(name: str, got_K: Tensor, right_K: Tensor, row: Row, wanted: Sequence[int]) -> None:
+        apart_K = (got_K - right_K).abs().nan_to_num(0.0)
+        worst = int(apart_K.argmax())
+        if float(apart_K[worst]) >= largest.get(name, -1.0):
+            largest[name], where[name] = float(apart_K[worst]), (row.sample_id, wanted[worst])
+
     rows = _chosen(step)
     for index, wanted in rows:
         row, part, sample = _sample(step, index, contract)
-        plain_K, other_K = (
-            plain_logprobs(own_logits(model, behind), sample, wanted)[0].cpu().double()
-            for behind in (0, BEHIND)
-        )
-        said = {"itself": other_K}
-        for name, stream in (("trainer", "new_logprob"), ("sampler", "sampler_logprob")):
+        plain_K, other_K = (_logprobs(model, sample, wanted, behind) for behind in (0, BEHIND))
+        compare("itself", other_K, plain_K, row, wanted)
+        for name, stream in STREAMS.items():
             if stream in step.tokens:
-                said[name] = step.tokens[stream][part][wanted].double()
-        for name, got_K in said.items():
-            apart_K = (got_K - plain_K).abs().nan_to_num(0.0)
-            worst = int(apart_K.argmax())
-            if float(apart_K[worst]) >= largest.get(name, -1.0):
-                largest[name], where[name] = float(apart_K[worst]), (row.sample_id, wanted[worst])
+                compare(name, step.tokens[stream][part][wanted].double(), plain_K, row, wanted)
+        if reference is not None and "ref_logprob" in step.tokens:
+            with reference() as other:
+                theirs_K = _logprobs(other, sample, wanted, 0)
+            compare("reference", step.tokens["ref_logprob"][part][wanted].double(), theirs_K, row, wanted)
     if noisy:
         del largest["itself"]
     tokens = sum(len(wanted) for _, wanted in rows)
     return {"tokens": tokens, "rows": len(rows), "device": _machine(model), **largest, "where": where}
+
+
+def _logprobs(model: Any, sample: Any, wanted: Sequence[int], behind: int) -> Tensor:
+    """Of tokens of a row, by the model's own forward: [K] float64 on the CPU."""
+    return plain_logprobs(own_logits(model, behind), sample, wanted)[0].cpu().double()
 
 
 def arrival_facts(
@@ -89,14 +105,35 @@ def arrival_facts(
             for sum_, own in zip(total, torch.autograd.grad(loss, weights, allow_unused=True), strict=True):
                 if own is not None:
                     sum_ += own
+    idle = [name for name, sum_ in zip(chosen, total, strict=True) if silent(sum_)]
     # others keep their place, so that the same part of them is taken
     added = dict(parameters) | {name: clipped * sum_ for name, sum_ in zip(chosen, total, strict=True)}
     expected_P = torch.cat([each.detach().reshape(-1).double().cpu() for each in spot(added, turn).values()])
-    return beside(expected_P, flat_gradient(parameters, turn)) | {
-        "rows": len(step.rows),
-        "device": _machine(model),
-        "pulled": clipped * float(step.tokens["pull"].nan_to_num().abs().sum()),
-    }
+    about: dict[str, Any] = pull_of(clipped * step.tokens["pull"], step.tokens["new_logprob"])
+    if about["free"] > FREE:
+        about["unheard"] = _unheard(model, step, contract, parameters, idle)
+    counted = {"rows": len(step.rows), "device": _machine(model)}
+    return beside(expected_P, flat_gradient(parameters, turn)) | counted | about
+
+
+def _unheard(
+    model: Any, step: Step, contract: SamplingContract, parameters: Mapping[str, Tensor], idle: Sequence[str]
+) -> dict[str, Any]:
+    """Which weights without a gradient some rows depend on."""
+    asked: list[tuple[Any, list[int]]] = []
+    pulls = [torch.zeros(0, dtype=torch.float64)]
+    for index, _ in _chosen(step):
+        _, part, sample = _sample(step, index, contract)
+        pull_T = step.tokens["pull"][part].double().nan_to_num()
+        wanted = pull_T.nonzero()[:, 0].tolist()
+        if wanted:
+            asked.append((sample, wanted))
+            pulls.append(pull_T[wanted])
+
+    def said() -> Tensor:
+        return torch.cat([_logprobs(model, sample, wanted, 0) for sample, wanted in asked])
+
+    return unheard(parameters, idle, said, torch.cat(pulls))
 
 
 def _sample(step: Step, index: int, contract: SamplingContract) -> tuple[Row, slice, Any]:

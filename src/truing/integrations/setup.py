@@ -67,7 +67,8 @@ def setup_of_grpo(trainer: Any) -> Setup:
         truncated="mask" if trainer.mask_truncated_completions else "keep",
         plain=not reweighted and not (trainer.beta and by_sequence),
         reference_moves=args.sync_ref_model,
-        dropout=drops(trainer.model),
+        # declared off, it is not to be met in a forward
+        dropout=drops(trainer.model) and not args.disable_dropout,
         stop_ids=tuple(trainer.eos_token_ids),
         bos_id=_bos(trainer),
         max_new_tokens=args.max_completion_length,
@@ -90,6 +91,7 @@ def setup_of_sft(trainer: Any) -> Setup:
         surrogate="dft" if args.loss_type == "dft" else None,
         aggregation="token_mean",
         max_grad_norm=args.max_grad_norm or None,
+        dropout=drops(trainer.model),
         reference_moves=False,
         stop_ids=tuple(dict.fromkeys(each for each in stops if each is not None)),
         bos_id=_bos(trainer),

@@ -8,6 +8,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -25,7 +26,7 @@ from truing.doctor.kept import Keeper
 from truing.doctor.live import stop_at
 from truing.doctor.report import lines, with_excerpt
 from truing.doctor.texts import texts
-from truing.integrations.look import arrival_facts, drops, plain_facts
+from truing.integrations.look import arrival_facts, plain_facts
 from truing.models.digest import quick_sum, sums
 from truing.training.adam import Recomputed, recomputed
 from truing.training.facts import pulled, spot, weight_facts
@@ -121,11 +122,12 @@ class Audit(ABC):
     def look(self, done: int, clipped: float) -> None:
         """Before an update: a plain forward of some rows, and the gradient of all, clipped as it was."""
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
-        training, noisy = model.training, self.noisy or drops(model)
+        training, noisy = model.training, self.noisy or bool(self.setup.dropout)
         model.eval()
         with self.looks.timed(), self.trainer.accelerator.autocast():  # as the trainer's own forward was
             step = self.step(done)
-            self.facts["plain"] = plain_facts(model, step, self.contract, noisy=noisy)
+            asked = {"noisy": noisy, "reference": self.reference}
+            self.facts["plain"] = plain_facts(model, step, self.contract, **asked)
             if "pull" in step.tokens and not noisy and self.summed:
                 made = model, step, self.contract, self.parameters, done
                 self.facts["arrival"] = arrival_facts(*made, clipped=clipped)
@@ -135,6 +137,11 @@ class Audit(ABC):
     def due(self) -> bool:
         """Whether the update that is about to be made is to be looked at."""
         return self.pending and self.looks.due(time.perf_counter() - self.began)
+
+    @property
+    def reference(self) -> Callable[[], AbstractContextManager[Any]] | None:
+        """Gives the reference model within a block; None where there is none."""
+        return None
 
     @property
     def noisy(self) -> bool:
@@ -205,7 +212,8 @@ class _Watch(TrainerCallback):
         norm = float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
         found = norm if audit.norm is None else audit.norm
         audit.numbers = {"grad/norm": found, "lr": audit.trainer.optimizer.param_groups[0]["lr"]}
-        audit.facts["clip"], audit.norm = {"norm": norm}, None
+        coarsest = max((torch.finfo(gradient.dtype).eps for gradient in gradients), default=0.0)
+        audit.facts["clip"], audit.norm = {"norm": norm, "eps": coarsest}, None
         if frozen := audit.frozen:
             digest = quick_sum(spot(frozen, 0))
             self.base = self.base or digest

@@ -12,11 +12,17 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from truing.models.score import causal_model
+from truing.models.score import causal_model, score
+from truing.training.collate import collate
 from truing.training.facts import spot
 from truing.training.learner import Learner
-from truing.training.step import Trace, backward
+from truing.training.step import Trace, backward, trained
+from truing.training.unheard import unheard
 from truing.types import Sample
+
+FREE = 1e-3
+"""Sum of what pulls at tokens that are not certain: beside less of it no weight is asked why it has no
+gradient."""
 
 TOKENS = 512
 """Of rows that go backward together: other micro-batches than the update's."""
@@ -36,19 +42,26 @@ def await_gradient(
     rows = Trace(0, list(minibatch))
     terms = learner.algorithm.terms(learner.setting)
     divided = [(term, term.denominator(minibatch)) for term in terms]
-    for few in _parts([row for row in minibatch if any(term.pulls(row) for term in terms)]):
+    parts = list(_parts([row for row in minibatch if any(term.pulls(row) for term in terms)]))
+    for few in parts:
         for micro in learner.room.micro_batches(learner.model, few):
             backward(learner, micro, divided, rows, "the doctor's look")
     gradients = [weight.grad for weight in learner.parameters.values() if weight.grad is not None]
     norm = float(torch.nn.utils.get_total_norm(gradients))
     clipped = min(1.0, learner.optimizer_cfg.max_grad_norm / norm) if norm else 1.0
     expected_P = clipped * flat_gradient(learner.parameters, turn)
+    idle = [name for name, weight in learner.parameters.items() if silent(weight.grad)]
     learner.optimizer.zero_grad(set_to_none=True)
-    about = {
+    nothing = [torch.zeros(0)]
+    pull_N = clipped * torch.cat([*nothing, *rows.pull.values()])
+    logprob_N = torch.cat([*nothing, *(rows.logprob[name] for name in rows.pull)])
+    about: dict[str, Any] = pull_of(pull_N, logprob_N) | {
         "rows": len(rows.pull),
         "device": causal_model(learner.model).device.type,
-        "pulled": clipped * sum(float(pull.nan_to_num().abs().sum()) for pull in rows.pull.values()),
     }
+    if parts and about["free"] > FREE:
+        pull_K = torch.cat([rows.pull[row.sample_id][_pulled(rows, row)] for row in parts[0]])
+        about["unheard"] = unheard(learner.parameters, idle, lambda: _said(learner, parts[0], rows), pull_K)
 
     def compare(*_: object) -> None:
         handle.remove()
@@ -56,6 +69,32 @@ def await_gradient(
 
     handle = learner.optimizer.register_step_pre_hook(compare)
     return handle
+
+
+def _pulled(trace: Trace, row: Sample) -> Tensor:
+    """Tokens of a row that are pulled: [T] bool."""
+    return trained(row) & (trace.pull[row.sample_id].nan_to_num() != 0)
+
+
+@torch.no_grad()
+def _said(learner: Learner, rows: Sequence[Sample], trace: Trace) -> Tensor:
+    """Log-probabilities of the tokens of rows that are pulled: [K]."""
+    batch = collate(rows)
+    logprob_BT = score(learner.model, batch, trained(batch)).logprob.cpu()
+    said = [logprob_BT[b, : len(row)][_pulled(trace, row)] for b, row in enumerate(rows)]
+    return torch.cat(said)
+
+
+def silent(gradient: Tensor | None) -> bool:
+    """Whether there is none, or 0 throughout."""
+    return gradient is None or not bool(gradient.any())
+
+
+def pull_of(pull_N: Tensor, logprob_N: Tensor) -> dict[str, float]:
+    """How hard tokens are pulled altogether, and how hard those that can still move: Σ |pull| (1 − p)."""
+    size_N = pull_N.nan_to_num().abs()
+    free_N = -torch.expm1(logprob_N.nan_to_num().clamp(max=0.0))
+    return {"pulled": float(size_N.sum()), "free": float((size_N * free_N).sum())}
 
 
 def _parts(rows: Sequence[Sample]) -> Iterator[list[Sample]]:

@@ -143,7 +143,8 @@ def _adam_again(learner: Learner, facts: dict[str, Any], turn: int) -> Iterator[
     def keep(*_: object) -> None:
         gradients = [each.grad for each in learner.parameters.values() if each.grad is not None]
         if small and gradients:  # of the last update that was computed, as `grad/norm` is
-            facts["clip"] = {"norm": float(torch.nn.utils.get_total_norm(gradients))}
+            coarsest = max(torch.finfo(gradient.dtype).eps for gradient in gradients)
+            facts["clip"] = {"norm": float(torch.nn.utils.get_total_norm(gradients)), "eps": coarsest}
         made.append(recomputed(name, learner.parameters[name], learner.optimizer, learner.optimizer_cfg))
 
     def compare(*_: object) -> None:

@@ -30,6 +30,8 @@ def plain_facts(
         compared = {"trainer": together[row.sample_id], "alone": alone[row.sample_id]}
         said = {name: (stream[wanted], expected_K) for name, stream in compared.items()}
         said["sampler"] = row.sampler_logprob[wanted], expected_K
+        if row.old_source == "recomputed":
+            said["old"] = row.old_logprob[wanted], expected_K
         if learner.reference is not None:
             theirs_K = _plain_reference(learner.reference, row, wanted.tolist())
             said["reference"] = row.ref_logprob[wanted], theirs_K

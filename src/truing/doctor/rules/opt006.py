@@ -77,10 +77,10 @@ def judge(found: Measured) -> Iterator[Claim]:
         )
 
 
-def differ(found: Measured) -> bool:
+def differ(found: Measured, relative: float = RELATIVE) -> bool:
     """Whether it is more than rounding makes."""
-    scale = max(found.plain, FLOOR * found.pulled)
-    return found.pulled >= NOTHING and found.difference > max(RELATIVE * scale, TIMES * found.null)
+    least = max(relative * found.plain, RELATIVE * FLOOR * found.pulled, TIMES * found.null)
+    return found.pulled >= NOTHING and found.difference > least
 
 
 def reading(found: Measured) -> str:

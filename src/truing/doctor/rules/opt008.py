@@ -11,7 +11,7 @@ How it is measured: The norm over all gradients when the optimiser is called, ag
 norm). Adapters and small models alone: of others it would cost too much.
 
 Healthy look-alikes: A norm below the largest, which is not clipped. A critic's gradient, which is clipped
-by itself.
+by itself. A gradient in bfloat16, of which the clip leaves two or three digits.
 
 Fix: Clip once, after the last micro-batch and before the step, and by the norm over all that is trained.
 
@@ -26,7 +26,8 @@ from truing.doctor.made import but, made
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
-ROUNDING = 1e-3
+ROUNDING, DIGITS = 1e-3, 8
+"""Of the norm; and as many times the last digit that the gradient has."""
 
 
 class Measured(NamedTuple):
@@ -35,18 +36,20 @@ class Measured(NamedTuple):
     found: float
     got: float
     largest: float
+    eps: float  # the last digit of a gradient of 1, in the coarsest type that there is
 
 
 def measure(step: Step) -> Measured:
     """As they were recorded."""
     assert step.setup.max_grad_norm is not None
-    return Measured(step.numbers["grad/norm"], step.facts["clip"]["norm"], step.setup.max_grad_norm)
+    clip = step.facts["clip"]
+    return Measured(step.numbers["grad/norm"], clip["norm"], step.setup.max_grad_norm, clip["eps"])
 
 
 def judge(found: Measured) -> Iterator[Claim]:
     """One norm follows from the other."""
     expected = min(found.found, found.largest)
-    if abs(found.got - expected) > ROUNDING * expected:
+    if abs(found.got - expected) > max(ROUNDING, DIGITS * found.eps) * expected:
         yield Claim(
             Verdict.PROVEN,
             "the gradient was not clipped"
@@ -60,12 +63,17 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """The clip was left out."""
-    return but(made(setup={"max_grad_norm": 0.1}), facts={"clip": {"norm": 1.0}})
+    return but(made(setup={"max_grad_norm": 0.1}), facts={"clip": {"norm": 1.0, "eps": 1e-7}})
 
 
 def small() -> Step:
     """A norm that needs no clip."""
-    return but(made(setup={"max_grad_norm": 2.0}), facts={"clip": {"norm": 1.0}})
+    return but(made(setup={"max_grad_norm": 2.0}), facts={"clip": {"norm": 1.0, "eps": 1e-7}})
+
+
+def bfloat16() -> Step:
+    """A gradient that was clipped in bfloat16 has three digits."""
+    return but(made(setup={"max_grad_norm": 0.5}), facts={"clip": {"norm": 0.4935, "eps": 2**-7}})
 
 
 RULE = Rule(
@@ -77,5 +85,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(small,),
+    lookalikes=(small, bfloat16),
 )

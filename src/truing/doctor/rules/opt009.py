@@ -10,11 +10,13 @@ those of a sound run, and the norm is a number like any other.
 How it is measured: At a look all rows of the update go backward in small parts, before the update is
 computed, and their gradients are added up. Once the optimiser is called, its gradient is compared with the
 sum as a vector: length, angle, and the length of the difference. In TRL the sum is that of a plain forward
-of each row, pulled at each log-probability as the trainer's own loss pulled.
+of each row, pulled at each log-probability as the trainer's own loss pulled. A weight without a gradient is
+moved by a hundredth: if log-probabilities follow, and half as far by half of it, a path is cut.
 
 Healthy look-alikes: Rounding in another order, a few millionths in float32. Tokens that are certain, of
-which only rounding is left. Dropout and noise, which make another gradient each time: there nothing is
-compared. On a GPU the comparison is never proof.
+which only rounding is left. A of an adapter whose B is still 0: it has no gradient, and moves
+nothing. Dropout and noise, which make another gradient each time: there nothing is compared. On a GPU the
+comparison is never proof.
 
 Fix: The angle says where to look: the opposite is a sign; none and another length is a micro-batch that
 counts twice, a wrong number of accumulated micro-batches, or a clip of each; anything else is a part that
@@ -24,34 +26,77 @@ References: https://huggingface.co/blog/gradient_accumulation, docs/control.md
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
 from truing.doctor.rule import Rule
-from truing.doctor.rules.opt006 import Measured, compared, differ, reading
+from truing.doctor.rules.opt006 import Measured as Gradients
+from truing.doctor.rules.opt006 import compared, differ, reading
 from truing.doctor.verdict import Claim, Verdict
+
+RELATIVE = 2e-3
+"""Of the gradient's length."""
+
+FREE = 1e-3
+"""Sum of what pulls at tokens that are not certain: beside it a gradient of exactly 0 is no rounding."""
+
+MOVED = 1e-4
+"""Nats, far beyond rounding: so far log-probabilities move on average, each as it is pulled."""
+
+
+class Measured(NamedTuple):
+    """What the optimiser got, and what it could not have got."""
+
+    gradients: Gradients
+    free: float  # Σ |pull| (1 − p)
+    weight: str  # on which log-probabilities depend, and which gets no gradient; "" where there is none
+    moved: float  # nats per pull, by a nudge of that weight
+    silent: int  # weights without a gradient
 
 
 def measure(step: Step) -> Measured:
     """As the optimiser got it, beside the sum of the rows' own."""
-    return compared(step.facts["arrival"])
+    known = step.facts["arrival"]
+    cut = known.get("unheard") or {"weight": "", "moved": 0.0, "silent": 0}
+    return Measured(compared(known), known["free"], cut["weight"], cut["moved"], cut["silent"])
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Two hundredths: rounding is thousands of times less."""
-    if differ(found):
+    """Two thousandths: rounding is a thousand times less."""
+    gradients = found.gradients
+    verdict = Verdict.SUSPECT if gradients.coarse else Verdict.PROVEN
+    if differ(gradients, RELATIVE):
         yield Claim(
-            Verdict.SUSPECT if found.coarse else Verdict.PROVEN,
-            f"the optimiser's gradient is not the sum of its {found.rows} rows{reading(found)}",
-            got=f"a length of {found.trainer:.3g}, cosine {found.cosine:.3g}, {found.difference:.3g} apart",
-            expected=f"a length of {found.plain:.3g}",
+            verdict,
+            f"the optimiser's gradient is not the sum of its {gradients.rows} rows{reading(gradients)}",
+            got=f"a length of {gradients.trainer:.3g}, cosine {gradients.cosine:.3g},"
+            f" {gradients.difference:.3g} apart",
+            expected=f"a length of {gradients.plain:.3g}",
             likely=1,
+        )
+    elif gradients.plain == gradients.trainer == 0 and found.free > FREE:
+        yield Claim(
+            verdict,
+            f"{gradients.rows} rows pull at their tokens, and no weight that is trained gets any gradient",
+            got="0 at all of them",
+            expected="a gradient: some of what the answers depend on is to be trained",
+            likely=1.5,
+        )
+    if found.moved > MOVED:
+        yield Claim(
+            verdict,
+            f"no gradient comes to {found.weight}, though the answers depend on it: the path is cut",
+            got=f"0 at {found.silent} weights; a change of this one by a hundredth moves log-probabilities by"
+            f" {found.moved:.2g} nats",
+            expected="a gradient of what a weight does",
+            likely=2,
         )
 
 
-def _of(**lengths: float) -> Step:
+def _of(**lengths: object) -> Step:
     known = {"rows": 8, "device": "cpu", "norm": 0.5, "trainer": 0.5, "cosine": 1.0, "pulled": 2.0}
-    return but(made(), facts={"arrival": known | {"difference": 2e-6} | lengths})
+    return but(made(), facts={"arrival": known | {"free": 1.0, "difference": 2e-6} | lengths})
 
 
 def example() -> Step:
@@ -65,7 +110,12 @@ def another_order() -> Step:
 
 
 def certain() -> Step:
-    """All tokens are nearly certain: what is left of the gradient is rounding."""
+    """All tokens are nearly certain: what is left of the gradient is rounding, or nothing."""
+    return _of(norm=0.0, trainer=0.0, difference=0.0, free=1e-7)
+
+
+def of_noise() -> Step:
+    """What is left of the gradient is rounding."""
     return _of(norm=1e-9, trainer=2e-8, cosine=0.0, difference=2e-8)
 
 
@@ -78,5 +128,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(another_order, certain),
+    lookalikes=(another_order, certain, of_noise),
 )

@@ -45,6 +45,7 @@ class Measured(NamedTuple):
     trainer: float
     alone: float  # the trainer, one row at a time
     reference: float  # from a plain forward of its own
+    old: float  # what an update before it moves anything is compared with
     null: float | None  # the trainer from itself, or the plain forward
     behind: float  # the plain forward from itself, with other tokens behind
     coarse: bool  # not in float32 on a CPU
@@ -70,7 +71,7 @@ def measure(step: Step, of: str = "sampler") -> Measured:
     row = next((index for index, row in enumerate(step.rows) if row.sample_id == sample), None)
     return Measured(
         plain.get("tokens", 0),
-        *(plain.get(name, math.nan) for name in ("sampler", "trainer", "alone", "reference")),
+        *(plain.get(name, math.nan) for name in ("sampler", "trainer", "alone", "reference", "old")),
         step.facts.get("null", {}).get("logprob", plain.get("itself")),
         plain.get("itself", 0.0),
         plain.get("device", "cpu") != "cpu",
@@ -98,7 +99,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 def plain(**nats: float) -> Step:
     """A step with a plain forward, and how far each is from it."""
     known = {"tokens": 16, "rows": 4, "device": "cpu", "trainer": 3e-6, "alone": 3e-6, "sampler": 2e-5} | nats
-    known["where"] = dict.fromkeys(("trainer", "alone", "sampler", "reference"), ("s0", 5))
+    known["where"] = dict.fromkeys(("trainer", "alone", "sampler", "reference", "old"), ("s0", 5))
     return but(made(), facts={"plain": known, "null": {"logprob": 4e-5}})
 
 

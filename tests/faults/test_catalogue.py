@@ -20,7 +20,8 @@ def test_what_is_planted_is_in_the_catalogue_and_its_rules_are_among_those_expec
     for fault in FAULTS.values():
         assert set(fault.numbers) <= CATALOGUE.keys(), fault.name
         codes = {code for number in fault.numbers for code in CATALOGUE[number].codes}
-        assert not fault.expected or codes & set(fault.expected), fault.name
+        # some are of no number: what is declared, and not done
+        assert not fault.expected or not fault.numbers or codes & set(fault.expected), fault.name
 
 
 def test_the_page_in_the_docs_is_the_one_that_the_command_writes():

@@ -102,6 +102,35 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {"gates.equal_groups": "drop", "reward": "own", "sft.steps": 40},
     ),
     "masked-cuts": ("cut attempts are masked by declaration", {"gates.truncated": "mask", "sft.steps": 15}),
+    "penalised": (
+        "cut and long attempts pay by declaration",
+        {"gates.truncated": "penalize", "gates.overlong_tokens": 2, "sft.steps": 15},
+    ),
+    "ratio-gated": (
+        "tokens that moved far are left out",
+        {"gates.min_ratio": 0.9, "gates.max_ratio": 1.1, "grpo.inner_epochs": 3, "grpo.learning_rate": 1e-2},
+    ),
+    "corrected": ("old log-probabilities are the trainer's own", {"correction.method": "mask", **LORA}),
+    "kl-in-reward": (
+        "each answer pays for its KL before it is compared with its group",
+        {"kl.coef": 0.1, "kl.where": "reward", "kl.estimator": "k3", "sft.steps": 15},
+    ),
+    "reinforce-whitened": (
+        "discounted returns, whitened, and a KL in the reward",
+        {
+            "stages": ["sft", "reinforce"],
+            "reinforce": {
+                "steps": 3,
+                "prompts_per_step": 16,
+                "learning_rate": 1e-3,
+                "gamma": 0.9,
+                "whiten": True,
+            },
+            "kl.coef": 0.05,
+            "kl.where": "reward",
+            "kl.estimator": "k1",
+        },
+    ),
     "ppo": ("a critic, several updates a step, minibatches", {**PPO, "sft.steps": 20}),
     "ppo-kl-in-reward": (
         "the KL is paid from the reward",

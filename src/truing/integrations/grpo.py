@@ -17,6 +17,7 @@ from truing.integrations.grpo_rows import GENERATED, step_of_rows
 from truing.integrations.micro import Micro
 from truing.integrations.setup import scored_under, setup_of_grpo
 from truing.integrations.watch import BUDGET, Audit
+from truing.rng import permutation
 from truing.training.looks import Part
 
 ROW = "truing_row"
@@ -90,6 +91,12 @@ class GrpoAudit(Audit):
         return lambda: _below_adapter(accelerator.unwrap_model(self.trainer.model))
 
     @property
+    def held(self) -> dict[str, Tensor]:
+        """Of a model of its own, unless syncs are declared."""
+        own, moves = self.trainer.ref_model, self.setup.reference_moves
+        return {} if own is None or moves else dict(own.named_parameters())
+
+    @property
     def summed(self) -> bool:
         """A bonus on the entropy pulls at no log-probability."""
         return super().summed and not self.trainer._entropy_bonus_enabled
@@ -116,8 +123,10 @@ class GrpoAudit(Audit):
         found = real(*lists)
         self.rewards = self._total(found)
         if not self.past and self.trainer.model.training and self.trainer.accelerator.num_processes == 1:
+            order = permutation(len(self.rewards), "graded again")
             with _chance_kept():
-                again = self._total(real(*(each[1:] + each[:1] for each in lists))).roll(1)
+                other = self._total(real(*([each[i] for i in order] for each in lists)))
+            again = torch.empty_like(other).index_copy(0, torch.tensor(order), other)
             pairs = enumerate(zip(self.rewards.tolist(), again.tolist(), strict=True))
             told = [
                 {"sample_id": f"{self.generations}.{i}", "stored": stored, "again": other}

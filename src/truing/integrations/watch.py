@@ -9,6 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -30,7 +31,7 @@ from truing.integrations.look import arrival_facts, plain_facts
 from truing.models.digest import quick_sum, sums
 from truing.training.adam import Recomputed, recomputed
 from truing.training.facts import pulled, spot, weight_facts
-from truing.training.looks import Part
+from truing.training.looks import LOOKED_INTO, Part
 
 CLIP = "clip_grad_norm_"
 
@@ -68,6 +69,7 @@ class Audit(ABC):
             setattr(trainer, name, _around(trainer, name, getattr(self, ours)))
         self.norm: float | None = None  # of the gradient, before it was clipped
         self.looks, self.began = Part(BUDGET), time.perf_counter()
+        self.asked = False  # whether the next update is to be looked at, whatever it costs
         accelerator = trainer.accelerator
         setattr(accelerator, CLIP, _around(accelerator, CLIP, self.clipped))
         trainer.add_callback(_Watch(self))
@@ -105,6 +107,7 @@ class Audit(ABC):
         if self.keeper is not None:
             self.keeper.keep(step)
         found = self.diagnosis.add(step)
+        self.asked = any(each.code.startswith(LOOKED_INTO) for each in found)
         for each in found:
             if each.code not in self.told:
                 self.told.add(each.code)
@@ -136,7 +139,7 @@ class Audit(ABC):
     @property
     def due(self) -> bool:
         """Whether the update that is about to be made is to be looked at."""
-        return self.pending and self.looks.due(time.perf_counter() - self.began)
+        return self.pending and (self.asked or self.looks.due(time.perf_counter() - self.began))
 
     @property
     def reference(self) -> Callable[[], AbstractContextManager[Any]] | None:
@@ -165,6 +168,11 @@ class Audit(ABC):
         """What is not."""
         named = self.trainer.model.named_parameters()
         return {name: weight for name, weight in named if not weight.requires_grad}
+
+    @property
+    def held(self) -> dict[str, Tensor]:
+        """Weights of a reference that is to stand still."""
+        return {}
 
     @property
     def parameters(self) -> dict[str, Tensor]:
@@ -200,10 +208,20 @@ class _Watch(TrainerCallback):
 
     def __init__(self, audit: Audit) -> None:
         self.audit = audit
+        self.own_rate = audit.trainer.lr_scheduler is None  # and nobody's else
         self.before: dict[str, str] = {}
         self.pulled: list[str] = []
-        self.base = ""  # a digest of what is not trained
+        self.stands: dict[str, str] = {}  # digests of what is not trained
         self.made: Recomputed | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Now it is known how many updates there will be, which the learning rate is declared by."""
+        known = {"constant": "constant", "linear": "linear", "cosine": "cosine"}
+        schedule = known.get(str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)))
+        plain = self.own_rate and schedule and not args.lr_scheduler_kwargs
+        if plain and not args.get_warmup_steps(state.max_steps):  # transformers begins a warm-up at 0
+            declared = {"schedule": schedule, "warmup_steps": 0, "steps": state.max_steps}
+            self.audit.setup = replace(self.audit.setup, **declared)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Just before weights move; gradients were clipped already."""
@@ -214,10 +232,10 @@ class _Watch(TrainerCallback):
         audit.numbers = {"grad/norm": found, "lr": audit.trainer.optimizer.param_groups[0]["lr"]}
         coarsest = max((torch.finfo(gradient.dtype).eps for gradient in gradients), default=0.0)
         audit.facts["clip"], audit.norm = {"norm": norm, "eps": coarsest}, None
-        if frozen := audit.frozen:
-            digest = quick_sum(spot(frozen, 0))
-            self.base = self.base or digest
-            audit.facts["frozen"] = {"digest": digest, "declared": self.base}
+        for name, weights in (("frozen", audit.frozen), ("reference", audit.held)):
+            if weights:
+                digest = quick_sum(spot(weights, 0))
+                audit.facts[name] = {"digest": digest, "declared": self.stands.setdefault(name, digest)}
         self.made = _recomputed(audit, state.global_step)
         if audit.due:
             audit.look(state.global_step, norm / found if found else 1.0)

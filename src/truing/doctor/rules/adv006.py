@@ -115,6 +115,9 @@ def _reading(step: Step, chains: Sequence[Chain], bootstrapped: bool, whiten: bo
     shifted = [chain._replace(values=[*chain.values[1:], chain.values[-1]]) for chain in chains]
     if not any(differing(step, of_chains(step, shifted, bootstrapped=bootstrapped, whiten=whiten))):
         return "each value is read one choice too late"
+    free = but(step, setup={"kl_where": "loss", "truncated": "keep", "overlong_tokens": 0})
+    if not any(differing(step, of_chains(free, chains_of(free), bootstrapped=bootstrapped, whiten=whiten))):
+        return "a KL or a penalty that is declared to be in the reward is not"
     return ""
 
 

@@ -29,7 +29,7 @@ from truing.doctor.made import but, made
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 
-APART, TIMES = 1e-2, 20
+APART, TIMES = 2e-3, 20
 """Nats from a plain forward in float32, and multiples of the trainer's distance from itself."""
 
 

@@ -1,0 +1,23 @@
+"""REINFORCE without its declared baseline."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def mean_of_others(rewards_R):
+        return 0 * rewards_R
+
+    return mean_of_others
+
+
+FAULT = Fault(
+    name="baseline-left-out",
+    numbers=(),
+    what="returns have no baseline, though one is declared",
+    plant=lambda: replaced("truing.algos.reinforce:mean_of_others", _wrong),
+    expected=("ADV010",),
+    changes={
+        "stages": ["sft", "reinforce"],
+        "reinforce": {"steps": 3, "prompts_per_step": 16, "learning_rate": 1e-3},
+    },
+)

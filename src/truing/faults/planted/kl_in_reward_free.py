@@ -1,0 +1,29 @@
+"""The KL that is declared to be paid from the reward costs nothing."""
+
+import torch
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def kl_cost(sample, cfg):
+        return torch.zeros_like(real(sample, cfg))
+
+    return kl_cost
+
+
+FAULT = Fault(
+    name="kl-in-reward-free",
+    numbers=(),
+    what="the KL is declared to be paid from the reward, and costs nothing",
+    plant=lambda: replaced("truing.algos.chains:kl_cost", _wrong),
+    expected=("ADV006",),
+    changes={
+        "stages": ["sft", "ppo"],
+        "sft.steps": 20,
+        "ppo": {"steps": 3, "prompts_per_step": 16, "learning_rate": 3e-3},
+        "kl.coef": 0.1,
+        "kl.where": "reward",
+        "kl.estimator": "k1",
+    },
+)

@@ -1,0 +1,20 @@
+"""Attempts that were cut pay nothing, though a penalty is declared."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def shaped_reward(parts, gates):
+        return parts[0].reward
+
+    return shaped_reward
+
+
+FAULT = Fault(
+    name="penalty-left-out",
+    numbers=(),
+    what="the declared penalty for cut attempts is not applied",
+    plant=lambda: replaced("truing.algos.groups:shaped_reward", _wrong),
+    expected=("ADV001",),
+    changes={"gates.truncated": "penalize", "sft.steps": 10},
+)

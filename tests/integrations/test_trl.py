@@ -95,7 +95,7 @@ def test_a_healthy_trainer_is_left_alone_and_its_gradient_is_checked(trainer, na
     clean = {each.code for each in found.diagnosis.results() if each.verdict is Verdict.CLEAN}
     # a bonus on the entropy pulls at no log-probability
     whole = set() if "entropy_coef" in HEALTHY[name] else {"OPT009"}
-    assert {"MSK001", "MSK003", "ADV001", "OPT001", "TOK001", "RWD002"} | whole <= clean
+    assert {"MSK001", "MSK003", "ADV001", "OPT001", "TOK001", "RWD002", "SMP009"} | whole <= clean
     assert "not checked: " in str(found)
 
 
@@ -232,6 +232,45 @@ def test_draws_by_other_rules_than_scores_are_told_with_their_odds(trainer, unfa
     assert fired(found) == ["SMP007"]
     (claim,) = {each.claim.verdict for each in found.diagnosis.findings["SMP007"]}
     assert claim is Verdict.EVIDENCE
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_sampler_with_older_weights_is_proven_by_its_draws(trainer, monkeypatch, every):
+    """``every`` = 2: half of the tensors are synced."""
+    real, kept = trl.GRPOTrainer._generate_single_turn, {}
+
+    def stale(self, *args, **kwargs):
+        now = {name: weight.detach().clone() for name, weight in self.model.named_parameters()}
+        old = kept.setdefault("start", now)
+        with torch.no_grad():
+            for name in list(now)[::every]:
+                self.model.get_parameter(name).copy_(old[name])
+            drawn = real(self, *args, **kwargs)
+            for name, weight in now.items():
+                self.model.get_parameter(name).copy_(weight)
+        return drawn
+
+    monkeypatch.setattr(trl.GRPOTrainer, "_generate_single_turn", stale)
+    made = trainer(max_steps=6, learning_rate=3e-2, max_completion_length=24)
+    found = audit(made)
+    made.train()
+    assert "SMP009" in fired(found)
+    assert set(fired(found)) <= {"SMP007", "SMP009"}
+
+
+def test_a_sampler_with_numbers_of_its_own_is_not_replayed(trainer, monkeypatch):
+    real = trl.GRPOTrainer._generate_single_turn
+
+    def otherwise(self, *args, **kwargs):
+        torch.rand(1)
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(trl.GRPOTrainer, "_generate_single_turn", otherwise)
+    made = trainer()
+    found = audit(made)
+    made.train()
+    assert fired(found) == []
+    assert "SMP009" not in {each.code for each in found.diagnosis.results()}
 
 
 def test_fair_draws_make_nobody_rich(trainer, monkeypatch):

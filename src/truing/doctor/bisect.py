@@ -27,7 +27,6 @@ from truing.types import Origin
 Part = Literal[
     "template",
     "ids",
-    "draws",
     "sampler",
     "old",
     "reward",
@@ -36,16 +35,16 @@ Part = Literal[
     "critic",
     "advantage",
     "forward",
+    "draws",
     "loss",
     "optimizer",
     "metrics",
 ]
-"""Of a trainer, in the order of a token's journey."""
+"""Of a trainer, in the order of a token's journey; draws come behind the forward that replays them."""
 
 RULES_OF: Mapping[Part, tuple[str, ...]] = {
     "template": (),
     "ids": ("TOK001", "TOK002", "TOK003", "TOK004"),
-    "draws": ("SMP007",),
     "sampler": ("SMP001", "SMP003", "SMP004"),
     "old": ("RAT001", "RAT003", "RAT007", "RAT008"),
     "reward": ("RWD002",),
@@ -54,6 +53,7 @@ RULES_OF: Mapping[Part, tuple[str, ...]] = {
     "critic": ("VAL001", "VAL002", "VAL003"),
     "advantage": ("ADV001", "ADV005", "ADV006", "ADV007", "ADV008", "ADV010"),
     "forward": ("SMP005", "SMP006"),
+    "draws": ("SMP007", "SMP009"),
     "loss": ("MSK003", "MSK007", "OPT006"),
     "optimizer": ("OPT001", "OPT002", "OPT003", "OPT004", "OPT007", "OPT008", "OPT009"),
     "metrics": ("RAT006",),

@@ -1,23 +1,41 @@
-"""Bets on what another trainer's sampler drew: was it drawn from what the trainer scores by?"""
+"""What another trainer's sampler drew: was it drawn from what the trainer scores by?
 
-from collections.abc import Sequence
+It is bet on, and where the random numbers are torch's own, the draws are made once more.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from truing.contract import SamplingContract
 from truing.doctor.oracle.audit import increments
 from truing.doctor.oracle.forward import plain_distributions
+from truing.doctor.oracle.replay import EDGE
 from truing.integrations.look import own_logits
 from truing.rng import permutation
 from truing.training.audit import AUDITED, bets
+
+NUMBERS = 200_000_000
+"""Random numbers that are made once more at most; each token takes one for every id there is."""
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What a sampler drew, and the state of torch's random numbers before."""
+
+    drawn: Sequence[tuple[list[int], list[int]]]  # prompt and answer of each row, as the sampler had them
+    chance: Tensor | None  # None where it draws by other numbers, or not from all that is scored
 
 
 @torch.no_grad()
 def drawn_facts(
     model: Any,
-    drawn: Sequence[tuple[list[int], list[int]]],
+    generation: Generation,
     contract: SamplingContract,
     stops: Sequence[int],
     key: tuple[object, ...],
@@ -26,15 +44,15 @@ def drawn_facts(
 
     Args:
         model: the policy that drew them, in evaluation mode.
-        drawn: prompt and answer of each row, as the sampler had them.
+        generation: what was drawn.
         contract: under which the trainer says that it scores.
         stops: ids that end an answer.
         key: of the choice.
     """
     gains: dict[str, list[float]] = {}
-    tokens = 0
-    for i in permutation(len(drawn), *key, "audit")[:AUDITED]:
-        prompt, answer = drawn[i]
+    tables: dict[int, Tensor] = {}
+    for i in permutation(len(generation.drawn), *key, "audit")[:AUDITED]:
+        prompt, answer = generation.drawn[i]
         start, end = len(prompt), len(prompt) + len(answer)
         row: Any = SimpleNamespace(
             token_ids=torch.tensor([*prompt, *answer]),
@@ -46,9 +64,43 @@ def drawn_facts(
         wanted = list(range(start, end))
         if not wanted:
             continue
-        logprob_KV = torch.stack(plain_distributions(own_logits(model, 0), row, wanted)).double().cpu()
-        tokens += len(wanted)
-        for name, each in increments(bets([row], [(0, t) for t in wanted], logprob_KV, stops)).items():
+        tables[i] = torch.stack(plain_distributions(own_logits(model, 0), row, wanted)).double().cpu()
+        for name, each in increments(bets([row], [(0, t) for t in wanted], tables[i], stops)).items():
             before = gains.get(name, [0.0] * len(each))
             gains[name] = [a + b for a, b in zip(before, each, strict=True)]
-    return {"tokens": tokens, "gains": gains}
+    replay = {} if generation.chance is None else _replayed(model, generation, tables, generation.chance)
+    return {"tokens": sum(map(len, tables.values())), "gains": gains} | replay
+
+
+def _replayed(
+    model: Any, generation: Generation, tables: Mapping[int, Tensor], chance: Tensor
+) -> dict[str, Any]:
+    """The rows' draws once more; nothing where they agree no more often than by chance.
+
+    ``torch.multinomial`` draws one id of each row as the first in a race: argmax p_v / q_v, q exponential. So
+    a draw is off by as many nats as the id that was drawn comes behind the first.
+    """
+    if not tables:
+        return {}
+    rows, vocab = len(generation.drawn), next(iter(tables.values())).shape[1]
+    device = next(model.parameters()).device
+    numbers = torch.Generator(device)
+    numbers.set_state(chance)
+    behind: list[tuple[float, int, int]] = []  # nats, row, token of the answer
+    expected = 0.0
+    for t in range(min(max(map(len, tables.values())), max(1, NUMBERS // (rows * vocab)))):
+        race_NV = -torch.empty(rows, vocab, device=device).exponential_(1, generator=numbers).log().cpu()
+        for i, logprob_TV in tables.items():
+            if t < len(logprob_TV):
+                race_V, drawn = logprob_TV[t] + race_NV[i], generation.drawn[i][1][t]
+                behind.append((float(race_V.max() - race_V[drawn]), i, t))
+                expected += float(logprob_TV[t, drawn].exp())
+    count = len(behind)
+    agreed, fair = sum(nats <= EDGE for nats, _, _ in behind), expected / count
+    if agreed <= count * fair + 4 * math.sqrt(count * fair * (1 - fair)) + 1:
+        return {}
+    nats, i, t = max(behind)
+    where = f"{i}", len(generation.drawn[i][0]) + t
+    coarse = device.type if next(model.parameters()).dtype is torch.float32 else "coarse"
+    told = {"tokens": count, "missed": count - agreed, "largest": nats, "instead": ""}
+    return {"replay": told | {"where": where, "device": coarse}}

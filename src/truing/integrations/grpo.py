@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.integrations.draws import drawn_facts
+from truing.integrations.draws import Generation, drawn_facts
 from truing.integrations.grpo_rows import GENERATED, step_of_rows
 from truing.integrations.micro import Micro
 from truing.integrations.setup import scored_under, setup_of_grpo
-from truing.integrations.watch import BUDGET, Audit
+from truing.integrations.watch import BUDGET, GRACE, Audit
 from truing.rng import permutation
 from truing.training.looks import Part
 
@@ -32,6 +32,11 @@ def _chance_kept() -> Iterator[None]:
     random.setstate(ours)
     np.random.set_state(theirs)
     torch.set_rng_state(torchs)
+
+
+def _state(device: torch.device) -> Tensor:
+    """Of torch's random numbers there."""
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 @contextmanager
@@ -60,13 +65,14 @@ class GrpoAudit(Audit):
         self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
     ) -> None:
         self.drawn: list[tuple[list[int], list[int]]] = []  # prompt and answer, as the sampler had them
+        self.chance: Tensor | None = None  # torch's random numbers, before they were drawn
         self.generated: dict[str, Any] = {}
         self.rewards: Tensor | None = None
         self.window: list[Micro] = []  # micro-batches since the last update
         self.open: list[Micro] = []  # those whose backward pass is still to come
         self.updates = 0  # since the last generation
         self.generations = 0
-        self.bets = Part(BUDGET)
+        self.bets = Part(BUDGET, GRACE)
         declared = setup_of_grpo(trainer), scored_under(trainer.args)
         super().__init__(trainer, *declared, stop=stop, out=out, select=select, ignore=ignore)
 
@@ -76,9 +82,18 @@ class GrpoAudit(Audit):
         return bool(self.window)
 
     @property
+    def by_torch(self) -> bool:
+        """Whether transformers draws, from all that is scored, by torch's random numbers."""
+        trainer, args = self.trainer, self.trainer.args
+        elsewhere = trainer.use_vllm or trainer.use_transformers_continuous_batching or trainer.rollout_func
+        truncated = args.top_p < 1 or args.top_k or args.min_p or args.repetition_penalty != 1
+        return not (elsewhere or truncated or args.generation_kwargs)
+
+    @property
     def due(self) -> bool:
-        """Only the first update of a generation is by the weights that drew."""
-        return super().due and self.updates == 0
+        """Only the first update of a generation is by the weights that drew; it may hold parts of two."""
+        now = self.trainer.state.global_step
+        return super().due and all(micro.inputs[GENERATED]["version"] == now for micro in self.window)
 
     @property
     def reference(self) -> Callable[[], AbstractContextManager[Any]] | None:
@@ -113,9 +128,11 @@ class GrpoAudit(Audit):
 
     def drew(self, real: Any, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """The ids that the sampler returned, before anybody touched them."""
+        chance = _state(self.trainer.accelerator.device)
         out = real(prompt_ids, *args, **kwargs)
         if self.trainer.model.training and not self.drawn:
             self.drawn = [(list(p), list(c)) for p, c in zip(prompt_ids, out[0], strict=True)]
+            self.chance = chance if self.by_torch else None
         return out
 
     def graded(self, real: Any, *lists: Any) -> Any:
@@ -167,7 +184,12 @@ class GrpoAudit(Audit):
         key = self.trainer.args.seed, self.trainer.state.global_step
         model.eval()
         with self.bets.timed(), self.trainer.accelerator.autocast():
-            self.facts["audit"] = drawn_facts(model, drawn, self.contract, self.setup.stop_ids or (), key)
+            generation = Generation(drawn, self.chance)
+            found = drawn_facts(model, generation, self.contract, self.setup.stop_ids or (), key)
+            if replay := found.get("replay"):
+                row, token = replay["where"]
+                replay["where"] = f"{self.generated['number']}.{row}", token
+            self.facts["audit"] = found
         model.train()
 
     def lost(self, real: Any, model: Any, inputs: Any) -> Any:

@@ -38,6 +38,9 @@ CLIP = "clip_grad_norm_"
 BUDGET = 0.01
 """Of the time since the audit began, for each kind of look; the first is always taken."""
 
+GRACE = 3.0
+"""Seconds of each kind that a run has in any case: in a short one a hundredth is nothing."""
+
 
 class Audit(ABC):
     """What was found so far; ``str()`` is the report."""
@@ -68,7 +71,7 @@ class Audit(ABC):
         for name, ours in self.around.items():
             setattr(trainer, name, _around(trainer, name, getattr(self, ours)))
         self.norm: float | None = None  # of the gradient, before it was clipped
-        self.looks, self.began = Part(BUDGET), time.perf_counter()
+        self.looks, self.began = Part(BUDGET, GRACE), time.perf_counter()
         self.asked = False  # whether the next update is to be looked at, whatever it costs
         accelerator = trainer.accelerator
         setattr(accelerator, CLIP, _around(accelerator, CLIP, self.clipped))

@@ -1,15 +1,16 @@
 """Bets on tokens that were chosen before any reward was known: were they drawn as it is declared?"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from truing.doctor.oracle.audit import Drawn, increments
+from truing.doctor.oracle.replay import replay_facts
 from truing.models.lora import training_mode
-from truing.models.score import distributions
-from truing.rng import permutation
+from truing.models.score import causal_model, distributions
+from truing.rng import permutation, uniforms
 from truing.training.collate import collate
 from truing.training.learner import Learner
 from truing.types import Origin, Sample
@@ -24,19 +25,61 @@ def audit_facts(learner: Learner, drawn: Sequence[Sample], key: tuple[object, ..
     chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED]]
     if not chosen:
         return {"tokens": 0, "gains": {}}
+    device = causal_model(learner.model).device.type
     batch = collate(chosen)
     wanted_BT = torch.zeros(batch.token_ids.shape, dtype=torch.bool)
     for b, row in enumerate(chosen):
         wanted_BT[b, : len(row)] = _was_drawn(row)
     gains: dict[str, list[float]] = {}
     stops = chosen[0].contract.stop_ids
+    numbers = _numbers(chosen, turns_before(drawn))
+    replays: list[dict[str, Any]] = []
     learner.model.eval()
     for places, logprob_KV in distributions(learner.model, batch, wanted_BT):
-        for name, each in increments(bets(chosen, places, logprob_KV.cpu(), stops)).items():
+        bet = bets(chosen, places, logprob_KV.cpu(), stops)
+        for name, each in increments(bet).items():
             before = gains.get(name, [0.0] * len(each))
             gains[name] = [a + b for a, b in zip(before, each, strict=True)]
+        uniform_K = torch.stack([numbers[place] for place in places])
+        replay = replay_facts(bet.logprob_KV, bet.token_K, uniform_K, bet.said_KV)
+        b, t = places[replay.pop("worst")]
+        replays.append(replay | {"where": (chosen[b].sample_id, t)})
     training_mode(learner.model)
-    return {"tokens": int(wanted_BT.sum()), "gains": gains}
+    return {"tokens": int(wanted_BT.sum()), "gains": gains, "replay": _joined(replays) | {"device": device}}
+
+
+def turns_before(rows: Sequence[Sample]) -> dict[str, int]:
+    """How many turns of its rollout came before each row: a rollout of many turns may be many rows."""
+    parts: dict[str, list[tuple[int, Sample]]] = {}
+    for row in rows:
+        number = row.sample_id.rpartition("#")[2] if "#" in row.sample_id else "0"
+        parts.setdefault(row.rollout_id, []).append((int(number), row))
+    found: dict[str, int] = {}
+    for rows_ in parts.values():
+        count = 0
+        for _, row in sorted(rows_, key=lambda each: each[0]):
+            found[row.sample_id], count = count, count + len(row.turns)
+    return found
+
+
+def _numbers(rows: Sequence[Sample], before: Mapping[str, int]) -> dict[tuple[int, int], Tensor]:
+    """The random number that each token of a turn was drawn by, by row and token.
+
+    Its key is the rollout's own, and from the second turn on the turn's (rollout/seat.py).
+    """
+    found: dict[tuple[int, int], Tensor] = {}
+    for b, row in enumerate(rows):
+        for k, turn in enumerate(row.turns, before[row.sample_id]):
+            key = (*row.rollout_id.split("/"), *([k] if k else []))
+            for i, number in enumerate(uniforms(turn.end - turn.start, *key)):
+                found[b, turn.start + i] = number
+    return found
+
+
+def _joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Replays of several blocks of tokens as one."""
+    worst = max(parts, key=lambda each: each["largest"])
+    return worst | {name: sum(each[name] for each in parts) for name in ("tokens", "missed")}
 
 
 def _was_drawn(row: Sample) -> Tensor:

@@ -33,12 +33,14 @@ class Part:
     """One kind of look, and what it has cost."""
 
     share: float  # of a stage's time
+    grace: float = 0.0  # seconds that it may take in any case
     spent: float = 0.0  # seconds
     last: float = 0.0
 
     def due(self, elapsed: float) -> bool:
         """Whether another, as long as the last one, is within its share; the first always is."""
-        return self.last == 0 or self.share == 1 or self.spent + self.last <= self.share * elapsed
+        most = max(self.grace, self.share * elapsed)
+        return self.last == 0 or self.share == 1 or self.spent + self.last <= most
 
     @contextmanager
     def timed(self) -> Iterator[None]:

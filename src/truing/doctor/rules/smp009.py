@@ -1,0 +1,107 @@
+"""SMP009: Tokens are not those that their random numbers draw.
+
+What: A token was drawn that another one should have been: the number that it was drawn by falls on another
+token of the declared distribution, and by more than rounding.
+
+Why it is silent: Whatever a token was drawn from, its log-probability under the declared distribution is a
+number like any other, and where sampler and trainer report that one every ratio is 1. A temperature, a
+truncation, a penalty, weights that are one update old: all of it hides in the draw alone.
+
+How it is measured: A draw inverts the cumulative distribution at a number that the recipe's seed, the step,
+the task's place and the attempt name. At a look some attempts' distributions are computed by the trainer's
+forward, and each number must lie in the interval of the token that was drawn. What differs is tried against
+other temperatures, truncations and penalties: where one of them draws every token, it is named. In TRL the
+numbers are those of torch's generator, whose state is kept from before a generation: ids run a race, and how
+far the drawn one is behind the first is told in nats. Where draws agree no more often than by chance, the
+sampler has other numbers, and nothing is said.
+
+Healthy look-alikes: A number at the very edge of an interval, which rounding moves: a thousandth of the
+whole is allowed. A sampler with random numbers of its own, as an inference engine has: it is not replayed,
+and its draws are bet on (SMP007). On a GPU the comparison is never proof.
+
+Fix: Draw from what is scored: the same weights, the same temperature, the same truncation and penalties.
+
+References: https://en.wikipedia.org/wiki/Inverse_transform_sampling, docs/notation.md
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made
+from truing.doctor.rule import Rule, drawn
+from truing.doctor.verdict import Claim, Verdict
+
+EDGE, TIMES = 1e-3, 20
+"""Of the whole distribution; and multiples of how far the trainer is from itself, nats."""
+
+
+class Measured(NamedTuple):
+    """Draws made once more."""
+
+    tokens: int
+    missed: int  # of them are off
+    largest: float  # how far a number is from the interval of its token, in [0, 1]; in a race, nats
+    null: float  # the trainer from itself, nats
+    instead: str  # what draws every token; "" where nothing that was tried does
+    coarse: bool  # not in float32 on a CPU
+    row: int | None
+    token: int
+
+
+def measure(step: Step) -> Measured:
+    """As they were replayed beside the update."""
+    replay = step.facts["audit"]["replay"]
+    sample, token = replay["where"]
+    row = next((index for index, row in enumerate(step.rows) if row.sample_id == sample), None)
+    itself = step.facts.get("plain", {}).get("itself", 0.0)
+    null = step.facts.get("null", {}).get("logprob", itself)
+    known = (replay["tokens"], replay["missed"], replay["largest"], null, replay["instead"])
+    return Measured(*known, replay.get("device", "cpu") != "cpu", row, int(token))
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """A number is in an interval, or it is not."""
+    bound = max(EDGE, TIMES * found.null)
+    if found.largest > bound:
+        instead = f": {found.instead} would" if found.instead else ""
+        yield Claim(
+            Verdict.SUSPECT if found.coarse else Verdict.PROVEN,
+            f"{found.missed} of {found.tokens} tokens are not what their random numbers draw from the"
+            f" declared distribution{instead}",
+            got=f"a number that misses the token that was drawn by {found.largest:.2g}",
+            expected=f"by {bound:.2g} at most: rounding",
+            row=found.row,
+            start=found.token,
+            end=found.token + 1,
+            likely=1.5,
+        )
+
+
+def _replayed(**known: object) -> Step:
+    replay = {"tokens": 128, "missed": 0, "largest": 2e-7, "instead": "", "where": ("s0", 5)} | known
+    return but(made(), facts={"audit": {"tokens": 128, "gains": {}, "replay": replay}})
+
+
+def example() -> Step:
+    """The sampler divides by another temperature."""
+    return _replayed(missed=31, largest=0.2, instead="a temperature 1.3 times as high")
+
+
+def at_an_edge() -> Step:
+    """A number between two tokens."""
+    return _replayed(largest=4e-6)
+
+
+RULE = Rule(
+    code="SMP009",
+    name="draws-not-replayed",
+    kind="M",
+    needs=("facts.audit",),
+    taints=("policy",),
+    when=lambda step: drawn(step) and "replay" in step.facts.get("audit", {"replay": {}}),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(at_an_edge,),
+)

@@ -102,7 +102,7 @@ CATALOGUE: Mapping[int, Known] = {
     56: _by("the loss is divided by another number", "MSK003 MSK007 VAL003 OPT009"),
     57: _by(
         "steps are too large or too small",
-        "OPT003 OPT004 OPT008 OPT009",
+        "OPT003 OPT004 OPT008 OPT009 OPT010",
         "`truing why`: updates are too small",
     ),
     58: _by("the optimiser's step is not made", "OPT001 OPT003 OPT009"),
@@ -110,6 +110,12 @@ CATALOGUE: Mapping[int, Known] = {
     60: _by("bad attempts are masked whole", "MSK006 MSK002"),
     61: _by("a tool has two names", "TOL001", CHECK),
     62: _by("answers of one token", "LEN004 LEN001", "the audit (SMP007) tells a policy from a processor"),
+    63: _by("rows, a batch or its tasks are trained on again and again", "OPT011 OPT012 SMP009"),
+    64: _by("attempts are drawn by shared random numbers", "SMP008 OPT012"),
+    65: _by(
+        "tasks of the evaluation are trained on", "RWD007", "an environment whose splits share one is refused"
+    ),
+    66: _by("rejection sampling keeps what earned too little", "RWD008"),
 }
 """Numbers are those that planted faults name."""
 

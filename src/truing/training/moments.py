@@ -64,7 +64,8 @@ def moment_facts(learner: Learner, turn: int, found: dict[str, Any]) -> Iterator
 
     ``changed`` counts steps after the first which did not find what the one before them left.
     """
-    watch = Moments(learner.optimizer, learner.parameters)
+    moved = {f"{n}/{name}": weight for n, part in enumerate(learner.parts()) for name, weight in part.items()}
+    watch = Moments(learner.optimizer, moved)
     watch.begin(turn)
     try:
         yield

@@ -76,7 +76,7 @@ def measure(step: Step) -> Measured:
         ):
             if prompt == other and name in attempts:
                 before.append((ids == was, attempts[name][2]))
-    return Measured(_bets(within), _bets(before), len(step.of_stage) + 1)
+    return Measured(bets(within), bets(before), len(step.of_stage) + 1)
 
 
 def _attempts(step: Step) -> Mapping[str, tuple[Row, tuple[int, ...], float]]:
@@ -96,7 +96,7 @@ def _attempts(step: Step) -> Mapping[str, tuple[Row, tuple[int, ...], float]]:
     return found
 
 
-def _bets(outcomes: list[tuple[bool, float]]) -> Bets:
+def bets(outcomes: list[tuple[bool, float]]) -> Bets:
     """Half of the wealth on each outcome: ½ + ½ · [the same] ÷ p."""
     gains = [math.log10(0.5) + (_log10_one_and(-logprob) if same else 0.0) for same, logprob in outcomes]
     return Bets(len(outcomes), sum(same for same, _ in outcomes), math.fsum(gains))

@@ -34,5 +34,4 @@ def batch_fact(
 
 
 def _digest(ids_T: Tensor) -> str:
-    ids: list[int] = ids_T.tolist()
-    return hashlib.sha256(repr(ids).encode()).hexdigest()[:12]
+    return hashlib.sha256(ids_T.long().contiguous().numpy().tobytes()).hexdigest()[:12]

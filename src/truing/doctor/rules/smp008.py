@@ -1,7 +1,7 @@
 """SMP008: Attempts are the same beyond all chance.
 
 What: Attempts of one group have the same tokens, or those of the batch before once more, although the
-policy was uncertain what to say. The random numbers they were drawn by were shared.
+policy was uncertain what to say. The random numbers they were drawn by were shared, or hardly had a say.
 
 Why it is silent: Each attempt by itself is a fair draw, so ratios, KL and every bet on single tokens are as
 they should be. A group whose attempts are all one has one reward, which looks like a task that is learned
@@ -19,7 +19,8 @@ nothing. Short answers, of which two may agree. Forced tokens, which are no draw
 answers that were chosen by their reward: they are not asked.
 
 Fix: Give each attempt random numbers of its own: look for a seed that is set before each call of the
-sampler, or is handed to each request; a key without the attempt or the step; a cache of answers by prompt.
+sampler, or is handed to each request; a key without the attempt or the step; a cache of answers by prompt. Where
+SMP007 finds draws that are nearly greedy, that is the cause.
 
 References: https://arxiv.org/abs/2210.01948, https://github.com/pytorch/pytorch/issues/5059
 """
@@ -114,16 +115,16 @@ def judge(found: Measured) -> Iterator[Claim]:
         "attempts of one group are the same": found.group,
         "attempts are those of the batch before once more": found.before,
     }
-    for what, bets in told.items():
-        odds = bets.log10 - spent
+    for what, pay in told.items():
+        odds = pay.log10 - spent
         if odds >= ODDS:
             yield Claim(
                 Verdict.EVIDENCE,
-                f"{what}, though the policy was uncertain: their random numbers were shared",
-                got=f"{bets.same} of {bets.compared} with the same tokens; odds of 10^{odds:.1f} : 1",
+                f"{what}, though the policy was uncertain: random numbers are shared, or hardly asked",
+                got=f"{pay.same} of {pay.compared} with the same tokens; odds of 10^{odds:.1f} : 1",
                 expected=f"below 10^{ODDS:.0f} : 1 for draws by themselves",
                 log10_odds=odds,
-                likely=2.5,
+                likely=1.9,  # a bet on single tokens that wins too says what they were drawn by
             )
 
 

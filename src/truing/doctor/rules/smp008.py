@@ -19,8 +19,8 @@ nothing. Short answers, of which two may agree. Forced tokens, which are no draw
 answers that were chosen by their reward: they are not asked.
 
 Fix: Give each attempt random numbers of its own: look for a seed that is set before each call of the
-sampler, or is handed to each request; a key without the attempt or the step; a cache of answers by prompt. Where
-SMP007 finds draws that are nearly greedy, that is the cause.
+sampler, or is handed to each request; a key without the attempt or the step; a cache of answers by prompt.
+Where SMP007 finds draws that are nearly greedy, that is the cause.
 
 References: https://arxiv.org/abs/2210.01948, https://github.com/pytorch/pytorch/issues/5059
 """

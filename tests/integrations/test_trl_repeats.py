@@ -113,7 +113,7 @@ PLANTED = {
         "_generate_and_score_completions",
         first_prompts,
         {},
-        "SMP009",
+        "SMP010",
         Verdict.SUSPECT,
     ),
     "one seed for a group": ("_generate_single_turn", group_alike, {}, "SMP008", Verdict.EVIDENCE),
@@ -177,4 +177,4 @@ def test_one_example_for_ever_is_suspected(folder, config, monkeypatch, chosen):
     )
     found = audit(made)
     made.train()
-    assert ("SMP009" in told(found)) == (chosen == [0])
+    assert ("SMP010" in told(found)) == (chosen == [0])

@@ -110,7 +110,7 @@ CATALOGUE: Mapping[int, Known] = {
     60: _by("bad attempts are masked whole", "MSK006 MSK002"),
     61: _by("a tool has two names", "TOL001", CHECK),
     62: _by("answers of one token", "LEN004 LEN001", "the audit (SMP007) tells a policy from a processor"),
-    63: _by("rows, a batch or its tasks are trained on again and again", "OPT011 OPT012 SMP009"),
+    63: _by("rows, a batch or its tasks are trained on again and again", "OPT011 OPT012 SMP010"),
     64: _by("attempts are drawn by shared random numbers", "SMP008 OPT012"),
     65: _by(
         "tasks of the evaluation are trained on", "RWD007", "an environment whose splits share one is refused"

@@ -12,5 +12,5 @@ FAULT = Fault(
     numbers=(63,),
     what="the tasks of the first update are drawn for ever",
     plant=lambda: replaced("truing.training.session:Session.tasks_of", _wrong),
-    expected=("SMP009",),
+    expected=("SMP010",),
 )

@@ -1,4 +1,4 @@
-"""SMP009: The same tasks again and again.
+"""SMP010: The same tasks again and again.
 
 What: For several updates the same prompts were trained on, though there are others to draw.
 
@@ -103,7 +103,7 @@ def few() -> Step:
 
 
 RULE = Rule(
-    code="SMP009",
+    code="SMP010",
     name="same-tasks",
     kind="S",
     needs=("facts.batch",),

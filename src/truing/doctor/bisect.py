@@ -47,15 +47,15 @@ RULES_OF: Mapping[Part, tuple[str, ...]] = {
     "ids": ("TOK001", "TOK002", "TOK003", "TOK004"),
     "sampler": ("SMP001", "SMP003", "SMP004"),
     "old": ("RAT001", "RAT003", "RAT007", "RAT008"),
-    "reward": ("RWD002",),
+    "reward": ("RWD002", "RWD008"),
     "mask": ("MSK001", "MSK002", "MSK004", "MSK005", "MSK008"),
     "reference": ("REF001", "REF002", "REF003", "REF004"),
     "critic": ("VAL001", "VAL002", "VAL003"),
     "advantage": ("ADV001", "ADV005", "ADV006", "ADV007", "ADV008", "ADV010"),
     "forward": ("SMP005", "SMP006"),
-    "draws": ("SMP007", "SMP009"),
+    "draws": ("SMP007", "SMP008", "SMP009"),
     "loss": ("MSK003", "MSK007", "OPT006"),
-    "optimizer": ("OPT001", "OPT002", "OPT003", "OPT004", "OPT007", "OPT008", "OPT009"),
+    "optimizer": ("OPT001", "OPT002", "OPT003", "OPT004", "OPT007", "OPT008", "OPT009", "OPT010"),
     "metrics": ("RAT006",),
 }
 """What rules say of a part, where its swap changes nothing or cannot be made."""

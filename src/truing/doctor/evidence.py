@@ -27,6 +27,7 @@ class Setup:
     mask: str | None = None  # the declared mask policy, one of ops/masks.py
     group_size: int | None = None
     advantage_per: str | None = None  # episode, turn
+    min_reward: float | None = None  # that rejection sampling keeps an answer for
     advantage: str | None = (
         None  # group, batch, none: what the centred reward is divided by; loo; gae; return
     )

@@ -56,6 +56,7 @@ def setup_of(
         "tools": None if tools is None else tuple(tools),
         "max_new_tokens": recipe.sampling.max_new_tokens,
         "inner_steps": 1,
+        "min_reward": getattr(cfg, "min_reward", None),
     }
     if not isinstance(cfg, PolicyStage):
         return Setup(**common)

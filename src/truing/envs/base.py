@@ -70,10 +70,10 @@ def checked_tasks(env: Env) -> dict[Split, Sequence[Task]]:
         if task.task_id in seen:
             raise DataError("two tasks have one id", got=task.task_id, expected="an id for each task")
         seen.add(task.task_id)
-    trained_on = {_prompt(task): task.task_id for task in splits["train"]}
+    trained_on = {prompt_of(task): task.task_id for task in splits["train"]}
     for task in splits["eval"]:
-        if _prompt(task) in trained_on:
-            twins = f"{trained_on[_prompt(task)]} (train) and {task.task_id} (eval)"
+        if prompt_of(task) in trained_on:
+            twins = f"{trained_on[prompt_of(task)]} (train) and {task.task_id} (eval)"
             raise DataError(
                 "a prompt is trained on and evaluated", got=twins, expected="each prompt in one split"
             )
@@ -109,7 +109,7 @@ def share_of(*key: object) -> float:
     return seed_of(*key) / 2**63
 
 
-def _prompt(task: Task) -> tuple[tuple[tuple[str, str], ...], ...]:
+def prompt_of(task: Task) -> tuple[tuple[tuple[str, str], ...], ...]:
     """The messages of a task as something that can be compared and hashed."""
     return tuple(
         tuple(sorted((key, repr(value)) for key, value in message.items())) for message in task.messages

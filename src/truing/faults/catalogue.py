@@ -48,7 +48,9 @@ CATALOGUE: Mapping[int, Known] = {
     16: _by("cut answers are rewarded as finished", "RWD001 LEN003"),
     17: _by("a temperature on one side alone", "RAT002 SMP005 SMP004"),
     18: _by("a temperature on neither side's log-probabilities", "SMP009 SMP007"),
-    19: _by("top-p, top-k or min-p on one side, or on neither's log-probabilities", "SMP005 RAT002 SMP009 SMP007"),
+    19: _by(
+        "top-p, top-k or min-p on one side, or on neither's log-probabilities", "SMP005 RAT002 SMP009 SMP007"
+    ),
     20: _by("penalties count the prompt", "SMP004 SMP005 RAT002 SMP009 SMP007"),
     21: _by("another logits processor in sampling", "SMP004 RAT002 SMP009 SMP007"),
     22: _by("stops are banned for a while", "SMP005 RAT002 SMP009 SMP007"),
@@ -102,7 +104,7 @@ CATALOGUE: Mapping[int, Known] = {
     56: _by("the loss is divided by another number", "MSK003 MSK007 VAL003 OPT009"),
     57: _by(
         "steps are too large or too small",
-        "OPT003 OPT004 OPT008 OPT009",
+        "OPT003 OPT004 OPT008 OPT009 OPT010",
         "`truing why`: updates are too small",
     ),
     58: _by("the optimiser's step is not made", "OPT001 OPT003 OPT009"),
@@ -110,6 +112,12 @@ CATALOGUE: Mapping[int, Known] = {
     60: _by("bad attempts are masked whole", "MSK006 MSK002"),
     61: _by("a tool has two names", "TOL001", CHECK),
     62: _by("answers of one token", "LEN004 LEN001", "the audit (SMP007) tells a policy from a processor"),
+    63: _by("rows, a batch or its tasks are trained on again and again", "OPT011 OPT012 SMP010"),
+    64: _by("attempts are drawn by shared random numbers", "SMP008 OPT012"),
+    65: _by(
+        "tasks of the evaluation are trained on", "RWD007", "an environment whose splits share one is refused"
+    ),
+    66: _by("rejection sampling keeps what earned too little", "RWD008"),
 }
 """Numbers are those that planted faults name."""
 

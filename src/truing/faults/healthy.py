@@ -77,6 +77,10 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         },
     ),
     "equal-rewards": ("groups without signal: nothing moves, and nothing should", {"reward": "own"}),
+    "one-batch-of-tasks": (
+        "every update has the same tasks, for there are no others",
+        {"env.train": 6, "grpo.prompts_per_step": 6, "grpo.steps": 5},
+    ),
     "warm-up": ("learning rates that rise from almost 0", {"optimizer.warmup_steps": 50}),
     "decay": (
         "weight decay and a falling rate",

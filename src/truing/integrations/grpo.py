@@ -11,17 +11,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from truing.doctor.batch import batch_fact
 from truing.doctor.evidence import Step
 from truing.integrations.draws import Generation, drawn_facts
 from truing.integrations.grpo_rows import GENERATED, step_of_rows
 from truing.integrations.micro import Micro
 from truing.integrations.setup import scored_under, setup_of_grpo
+from truing.integrations.uses import Uses
 from truing.integrations.watch import BUDGET, GRACE, Audit
 from truing.rng import permutation
 from truing.training.looks import Part
 
 ROW = "truing_row"
 """Added to the trainer's batch, so that rows are known again after it is shuffled and split."""
+
+STRIDE = 1 << 32
+"""Between the numbers of two generations' first rows: a row says which generation it is of."""
 
 
 @contextmanager
@@ -67,6 +72,9 @@ class GrpoAudit(Audit):
         self.drawn: list[tuple[list[int], list[int]]] = []  # prompt and answer, as the sampler had them
         self.chance: Tensor | None = None  # torch's random numbers, before they were drawn
         self.generated: dict[str, Any] = {}
+        self.kept: dict[int, dict[str, Any]] = {}  # generations by number, from the last that was used on
+        self.uses = Uses(trainer.args, trainer.num_iterations)
+        self.asked: set[str] = set()  # prompts of evaluations
         self.rewards: Tensor | None = None
         self.window: list[Micro] = []  # micro-batches since the last update
         self.open: list[Micro] = []  # those whose backward pass is still to come
@@ -118,6 +126,8 @@ class GrpoAudit(Audit):
 
     def step(self, done: int) -> Step:
         """The update that the window comes to."""
+        rows = [(micro.inputs[GENERATED]["number"], micro.inputs[ROW]) for micro in self.window]
+        self.facts["uses"] = self.uses.facts(rows)
         made = (self.setup, self.window, self.updates, self.numbers, self.facts)
         return step_of_rows(done, *made, tuple(self.past))
 
@@ -154,7 +164,9 @@ class GrpoAudit(Audit):
 
     def generated_batch(self, real: Any, inputs: Any) -> Any:
         """What a generation came to; rows get numbers."""
+        prompts = [each.get("prompt") for each in inputs]
         if not self.trainer.model.training:
+            self.asked |= set(map(repr, prompts))
             return real(inputs)
         self.drawn, self.generated = [], {}
         batch = real(inputs)
@@ -165,15 +177,40 @@ class GrpoAudit(Audit):
             "number": self.generations,
             "drawn": self.drawn if len(self.drawn) == count and not self.trainer.tools else None,
             "rewards": self.rewards,
-            "prompts": [each.get("prompt") for each in inputs],
+            "prompts": prompts,
             "completions": list(self.trainer._logs["completion"])[-count:],
             "version": self.trainer.state.global_step,
             "pad": self.tokenizer.pad_token_id,
         }
+        self._remember(batch, count)
+        first = self.generations * STRIDE
         self.updates = 0
         self.generations += 1
         self._bet()
-        return batch | {ROW: torch.arange(count, device=batch["completion_ids"].device)}
+        return batch | {ROW: torch.arange(first, first + count, device=batch["completion_ids"].device)}
+
+    def _remember(self, batch: Any, count: int) -> None:
+        """What tells this generation from others, and who asks for it beside."""
+        number, last = self.generations, max(self.uses.used, default=0)
+        self.kept = {each: made for each, made in self.kept.items() if each >= last}
+        self.kept[number] = self.generated
+        self.uses.begin(number, count)
+        ids, masks = (
+            [batch[f"{part}_{kind}"].cpu() for part in ("prompt", "completion")] for kind in ("ids", "mask")
+        )
+        rows = [
+            [part[i][mask[i].bool()] for part, mask in zip(ids, masks, strict=True)] for i in range(count)
+        ]
+        self.facts["batch"] = batch_fact(
+            [(f"{number}.{i}", torch.cat(row), len(row[0])) for i, row in enumerate(rows)],
+            number=number,
+            drawn=count // self.trainer.num_generations,
+            total=self.examples,
+        )
+        if self.asked:
+            both = [f"{number}.{i}" for i, x in enumerate(self.generated["prompts"]) if repr(x) in self.asked]
+            shared = {"trained": both[:3], "count": len(both), "declared": False}
+            self.facts["held_out"] = shared | {"tasks": len(self.asked)}
 
     def _bet(self) -> None:
         """Bets on what was drawn, by the weights that drew it, before any of them moves."""
@@ -196,9 +233,9 @@ class GrpoAudit(Audit):
         """The inputs of a loss."""
         if ROW in inputs and model.training:
             given = {key: x for key, x in inputs.items() if x is not None}
-            self.open.append(
-                Micro(given | {GENERATED: self.generated})
-            )  # an update may hold parts of several
+            made = self.kept.get(int(inputs[ROW][0]) // STRIDE)  # an update may hold parts of several
+            if made is not None:
+                self.open.append(Micro(given | {ROW: inputs[ROW] % STRIDE, GENERATED: made}))
         return real(model, inputs)
 
     def scored(self, real: Any, *args: Any, **kwargs: Any) -> Any:
@@ -210,7 +247,10 @@ class GrpoAudit(Audit):
 
     def stepped(self, real: Any, *args: Any, **kwargs: Any) -> Any:
         """A forward and backward pass; now the gradients are there."""
+        self.open = []  # what a pass that failed had left
         out = real(*args, **kwargs)
+        for each in self.open:
+            self.uses.add(each.inputs[GENERATED]["number"], each.inputs[ROW].tolist())
         self.window += [each.closed() for each in self.open]
         self.open = []
         return out

@@ -1,10 +1,12 @@
 """An audit of TRL's ``SFTTrainer``."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from truing.contract import RAW
+from truing.doctor.batch import batch_fact
 from truing.doctor.evidence import Step
 from truing.integrations.demonstrations import LENGTHS, ORIGINS, TOLD, WRITTEN, Telling
 from truing.integrations.micro import Micro
@@ -47,7 +49,14 @@ class SftAudit(Audit):
     def step(self, done: int) -> Step:
         """The update that the window comes to."""
         made = (self.setup, self.window, self.numbers, self.facts, tuple(self.past))
-        return step_of_demonstrations(done, *made, self.trainer.args.max_length)
+        step = step_of_demonstrations(done, *made, self.trainer.args.max_length)
+        # some examples have no prompt, so the whole of each is what tells it from others
+        rows = [
+            (row.sample_id, step.tokens["token_ids"][where], step.lengths[index])
+            for index, row, where in step.slices()
+        ]
+        self.facts["batch"] = batch_fact(rows, number=done, drawn=len(rows), total=self.examples)
+        return replace(step, facts=dict(self.facts))
 
     def begin(self) -> None:
         """Each update is of other demonstrations."""

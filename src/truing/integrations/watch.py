@@ -7,7 +7,7 @@ graded and trained on is copied as it passes by.
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from truing.models.digest import quick_sum, sums
 from truing.training.adam import Recomputed, recomputed
 from truing.training.facts import pulled, spot, weight_facts
 from truing.training.looks import LOOKED_INTO, Part
+from truing.training.moments import Moments
 
 CLIP = "clip_grad_norm_"
 
@@ -167,6 +168,12 @@ class Audit(ABC):
         return getattr(self.trainer.processing_class, "tokenizer", self.trainer.processing_class)
 
     @property
+    def examples(self) -> int | None:
+        """How many there are to train on; None where nobody can say."""
+        data = self.trainer.train_dataset
+        return len(data) if isinstance(data, Sized) else None
+
+    @property
     def frozen(self) -> dict[str, Tensor]:
         """What is not."""
         named = self.trainer.model.named_parameters()
@@ -216,6 +223,17 @@ class _Watch(TrainerCallback):
         self.pulled: list[str] = []
         self.stands: dict[str, str] = {}  # digests of what is not trained
         self.made: Recomputed | None = None
+        self.moments: Moments | None = None
+
+    def watched(self, turn: int) -> Moments | None:
+        """The optimiser's moments; None where they are not torch's to see."""
+        optimizer = getattr(self.audit.trainer.optimizer, "optimizer", self.audit.trainer.optimizer)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            return None
+        if self.moments is None or self.moments.optimizer is not optimizer:
+            self.moments = Moments(optimizer, self.audit.parameters)
+        self.moments.begin(turn)
+        return self.moments
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Now it is known how many updates there will be, which the learning rate is declared by."""
@@ -240,6 +258,7 @@ class _Watch(TrainerCallback):
                 digest = quick_sum(spot(weights, 0))
                 audit.facts[name] = {"digest": digest, "declared": self.stands.setdefault(name, digest)}
         self.made = _recomputed(audit, state.global_step)
+        self.moments = self.watched(state.global_step)
         if audit.due:
             audit.look(state.global_step, norm / found if found else 1.0)
         self.before = sums(spot(parameters, state.global_step))
@@ -250,6 +269,8 @@ class _Watch(TrainerCallback):
         turn = state.global_step
         if self.made is not None:
             self.audit.facts["update"] = self.made.fact()
+        if self.moments is not None and self.moments.fact:
+            self.audit.facts["moments"] = self.moments.fact
         self.audit.facts["weights"] = weight_facts(self.audit.parameters, turn, self.before, self.pulled)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

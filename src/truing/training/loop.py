@@ -24,6 +24,7 @@ from truing.training.facts import update_facts, value_facts
 from truing.training.guard import REPORT, good_after, report, trouble
 from truing.training.learner import Learner, open_learner
 from truing.training.looks import LOOKED_INTO, Looks
+from truing.training.moments import moment_facts
 from truing.training.recording import step_record, tool_names
 from truing.training.result import Result, evaluations_of, midway
 from truing.training.room import Room
@@ -31,6 +32,7 @@ from truing.training.session import Session
 from truing.training.source import Drawn, source
 from truing.training.step import train_step
 from truing.training.telling import Teller
+from truing.training.uses import use_facts
 from truing.types import StepRecord
 
 IN_WORDS = 2
@@ -192,11 +194,13 @@ class Loop:
         with self.clock.running():
             drawn = self.draw(learner, stage, step)
             turn = self.version(stage, step)
-            with update_facts(learner, turn) as found:
+            with update_facts(learner, turn) as found, moment_facts(learner, turn, found):
                 look = self.looks.look(self.session, stage, turn, drawn, found)
                 traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), look)
                 if traces[0].value_pull:
                     found["value"] = value_facts(traces[0], learner.setting)
+                with phase("doctor"):
+                    found |= use_facts(self.session, learner.setting, step, drawn, traces)
             with phase("record"):
                 record, label, rows = step_record(stage, step, learner, drawn, traces, self.clock, found)
                 self.writer.write_step(record, rows)

@@ -6,6 +6,7 @@ Algorithms do not appear here by name: they are functions in ``Algorithm``. Loss
 computed over the whole minibatch, so any number of micro-batches gives the gradient of one.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,7 @@ class Trace:
     held_back: str = ""  # why no update was made
     head_step: float = 0.0  # how far the update moved the critic's head
     micro_batches: list[MicroBatch] = field(default_factory=list)
+    passes: Counter[str] = field(default_factory=Counter)  # how often each row went forward and backward
 
     @property
     def computed(self) -> int:
@@ -209,6 +211,7 @@ def _keep(trace: Trace, samples: Sequence[Sample], scores: Scores, parts: dict[s
     streams = {name: getattr(scores, name).detach() for name in ("logprob", "entropy", "raw_entropy")}
     pulled = scores.logprob.grad  # None where no term of the loss reads log-probabilities
     streams["pull"] = torch.zeros_like(scores.logprob) if pulled is None else -pulled
+    trace.passes.update(sample.sample_id for sample in samples)
     for name, stream_BT in streams.items():
         for b, sample in enumerate(samples):
             values = stream_BT[b, : len(sample)].cpu()

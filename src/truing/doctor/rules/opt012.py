@@ -1,0 +1,96 @@
+"""OPT012: A batch of an earlier update was trained on again.
+
+What: Rows of this update have the names of rows that an earlier update of the stage was made of. The batch
+was kept where a new one should have been drawn.
+
+Why it is silent: The batch is a right one, and the loss of a batch that is repeated falls beautifully.
+Ratios drift away from 1 as they do in any run with several passes, and the clip hides the rest.
+
+How it is measured: Truing names each row by stage, update, task and attempt; the names of this update's
+first rows against those of every update before.
+
+Healthy look-alikes: An epoch that begins anew: the same tasks, under new names. A stage that was set back
+by a guard makes its updates once more, under their old names; those that were undone are on record no more.
+
+Fix: Look for what keeps a batch: a cache, an iterator that is made once, an early return.
+
+References: https://arxiv.org/abs/2505.24298, docs/control.md
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from truing.doctor.batch import batch_fact
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, past
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+
+
+class Measured(NamedTuple):
+    """Rows that an earlier update had."""
+
+    again: tuple[str, ...]
+    rows: int  # that were compared
+    update: int  # the earlier one, from 0
+
+
+def measure(step: Step) -> Measured:
+    """Names that are in an earlier update's batch."""
+    names = [name for name, *_ in step.facts["batch"]["rows"]]
+    for earlier in step.of_stage:
+        known = {name for name, *_ in earlier.facts.get("batch", {"rows": ()})["rows"]}
+        if again := tuple(name for name in names if name in known):
+            return Measured(again, len(names), earlier.step)
+    return Measured((), len(names), -1)
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """A name is given once."""
+    if found.again:
+        yield Claim(
+            Verdict.PROVEN,
+            f"rows of update {found.update + 1} are trained on again",
+            got=f"{len(found.again)} of {found.rows} rows, such as {found.again[0]}",
+            expected="rows that were drawn for this update",
+            likely=2.7,
+        )
+
+
+def batched(step: Step, number: int, names: str, total: int | None = 24) -> Step:
+    """The step with the fact of a batch whose rows have these names before their index."""
+    rows = [
+        (f"{names}{index}", step.tokens["token_ids"][where], row.prompt_length)
+        for index, row, where in step.slices()
+    ]
+    drawn = len({row.group_id for row in step.rows})
+    renamed = {index: {"sample_id": name, "rollout_id": name} for index, (name, *_) in enumerate(rows)}
+    fact = batch_fact(rows, number=number, drawn=drawn, total=total)
+    return but(step, rows=renamed, facts={"batch": fact})
+
+
+def example() -> Step:
+    """The first update's batch is trained on by the second."""
+    step = batched(made(), 0, "grpo/0/")
+    return but(replace(step, step=1), past=[past(0, facts={"batch": step.facts["batch"]})])
+
+
+def next_epoch() -> Step:
+    """The same tasks, an epoch later."""
+    earlier = batched(made(answers=(5, 4, 4, 5, 3, 5, 5, 4)), 0, "grpo/0/").facts["batch"]
+    return but(replace(batched(made(), 1, "grpo/1/"), step=1), past=[past(0, facts={"batch": earlier})])
+
+
+RULE = Rule(
+    code="OPT012",
+    name="batch-of-an-earlier-update",
+    kind="E",
+    needs=("facts.batch",),
+    taints=("sft", "policy", "critic"),
+    when=lambda step: step.setup.trainer == "truing",
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(next_epoch,),
+)

@@ -1,0 +1,108 @@
+"""RWD008: Rejection sampling keeps answers that earned too little.
+
+What: An answer whose reward is below the declared least one is trained on as a demonstration.
+
+Why it is silent: The loss of supervised fine-tuning on the policy's own answers is small and falls,
+whichever they are. Without rejection the policy learns to be more certain of what it says, right or wrong.
+
+How it is measured: The reward of each row with tokens under a supervised loss, against `min_reward`.
+
+Healthy look-alikes: Answers that earned just the least reward. Answers that were rejected, and stand in the
+record without a token that is trained. Stages that reject nothing: they declare no least reward.
+
+Fix: Look at the comparison and at which answers it is made of: rewards of other rows, a sign, a threshold
+in another unit.
+
+References: https://arxiv.org/abs/2203.14465, https://arxiv.org/abs/2304.06767
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+from truing.types import Excluded, Origin
+
+ROUNDING = 1e-6
+"""Reward units: what a number may lose where it is kept in float32."""
+
+
+class Measured(NamedTuple):
+    """Rows that are trained on: how many, how many of them earned less, and the one that earned least."""
+
+    trained: int
+    below: int
+    row: int
+    reward: float
+    least: float  # the declared one
+
+
+def measure(step: Step) -> Measured:
+    """Rewards of the rows that a supervised loss reads."""
+    least = step.setup.min_reward
+    assert least is not None
+    read = {
+        index: row.reward
+        for index, row, where in step.slices()
+        if bool(step.tokens["supervised_mask"][where].any()) and not math.isnan(row.reward)
+    }
+    worst = min(read, key=lambda index: read[index], default=0)
+    below = sum(reward < least - ROUNDING for reward in read.values())
+    return Measured(len(read), below, worst, read.get(worst, math.nan), least)
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Nothing below what is declared."""
+    if found.below:
+        yield Claim(
+            Verdict.PROVEN,
+            f"{found.below} of {found.trained} answers that are trained on earned less than is declared",
+            got=f"{found.reward:.3g}",
+            expected=f"at least {found.least:.3g}",
+            row=found.row,
+            likely=2.4,
+        )
+
+
+def _kept(rewards: tuple[float, ...]) -> Step:
+    """Answers that earned at least 0.5 as demonstrations; here all of these are kept."""
+    step = made(rewards=rewards, setup={"algo": "rft", "advantage": None, "min_reward": 0.5})
+    shown, none = step.tokens["policy_mask"], torch.zeros_like(step.tokens["policy_mask"])
+    streams = {
+        "origin": step.tokens["origin"].masked_fill(shown, Origin.DEMO),
+        "excluded": torch.full_like(step.tokens["excluded"], Excluded.NOT_SAMPLED),
+        "policy_mask": none,
+        "kl_mask": none,
+        "supervised_mask": shown,
+    }
+    left_out = ["advantage", "pull", "old_logprob", "sampler_logprob"]
+    return replace(but(step, **streams, without=left_out), stage="rft")
+
+
+def example() -> Step:
+    """Everything is kept."""
+    return _kept((1.0, 0.0, 0.5, 0.0, 1.0, 1.0, 0.0, 1.0))
+
+
+def just_enough() -> Step:
+    """Answers that earned the least reward, or more."""
+    return _kept((0.5, 1.0) * 4)
+
+
+RULE = Rule(
+    code="RWD008",
+    name="rejected-answers-kept",
+    kind="C",
+    needs=("setup.min_reward", "supervised_mask", "row.reward"),
+    taints=("sft", "policy"),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(just_enough,),
+)

@@ -1,0 +1,23 @@
+"""Every update trains on the batch of the first."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    kept = {}
+
+    def source(session, algorithm, setting, stage, step):
+        if stage not in kept:
+            kept[stage] = real(session, algorithm, setting, stage, step)
+        return kept[stage]
+
+    return source
+
+
+FAULT = Fault(
+    name="first-batch-for-ever",
+    numbers=(63,),
+    what="the first batch of a stage is trained on for ever",
+    plant=lambda: replaced("truing.training.loop:source", _wrong),
+    expected=("OPT012",),
+)

@@ -1,0 +1,21 @@
+"""Every minibatch of an epoch is the first one."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def minibatches(samples, cfg, key):
+        made = list(real(samples, cfg, key))
+        return iter([made[0]] * len(made))
+
+    return minibatches
+
+
+FAULT = Fault(
+    name="first-minibatch-again",
+    numbers=(63,),
+    what="every minibatch is the first one of its batch",
+    plant=lambda: replaced("truing.training.step:minibatches", _wrong),
+    expected=("OPT011",),
+    changes={"grpo.minibatches": 2},
+)

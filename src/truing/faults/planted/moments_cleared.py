@@ -1,0 +1,20 @@
+"""The optimiser's state is cleared before each step."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def clip_and_step(optimizer, max_norm, where, *parts):
+        optimizer.state.clear()
+        return real(optimizer, max_norm, where, *parts)
+
+    return clip_and_step
+
+
+FAULT = Fault(
+    name="moments-cleared",
+    numbers=(57,),
+    what="the optimiser forgets its moments before each step",
+    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    expected=("OPT010",),
+)

@@ -1,0 +1,16 @@
+"""Every update draws the tasks of the first."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    return lambda self, stage, step, count: real(self, stage, 0, count)
+
+
+FAULT = Fault(
+    name="same-tasks",
+    numbers=(63,),
+    what="the tasks of the first update are drawn for ever",
+    plant=lambda: replaced("truing.training.session:Session.tasks_of", _wrong),
+    expected=("SMP010",),
+)

@@ -1,0 +1,23 @@
+"""Each step draws by the random numbers of the one before, from a data set that is one batch."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def seats(tasks, group_size, scene, key):
+        made = real(sorted(tasks, key=lambda task: task.task_id), group_size, scene, key)
+        for seat in made:
+            seat.key = tuple(0 if place == 2 else part for place, part in enumerate(seat.key))
+        return made
+
+    return seats
+
+
+FAULT = Fault(
+    name="seed-of-step",
+    numbers=(64,),
+    what="each step draws by the random numbers of the one before",
+    plant=lambda: replaced("truing.rollout.collect:_seats", _wrong),
+    expected=("SMP008",),
+    changes={"env.train": 4},
+)

@@ -1,0 +1,74 @@
+"""What an update took of what there was: which rows, how often, of which tasks."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from truing.algos import Setting
+from truing.config import PolicyStage
+from truing.doctor.batch import batch_fact
+from truing.envs.base import prompt_of
+from truing.training.session import Session
+from truing.training.source import Drawn
+from truing.training.step import Trace
+
+
+def use_facts(
+    session: Session, setting: Setting, step: int, drawn: Drawn, traces: Sequence[Trace]
+) -> dict[str, Any]:
+    """Facts of an update: how often its rows were used, what batch it was, and whether it was held out."""
+    samples = [*(sample for trace in traces for sample in trace.samples), *drawn.failed]
+    rows = {
+        sample.sample_id: (sample.sample_id, sample.token_ids, sample.prompt_length) for sample in samples
+    }
+    groups = {sample.group_id for sample in samples}
+    about = {"number": step, "drawn": len(groups), "total": len(session.train_tasks)}
+    epochs = setting.stage.inner_epochs if isinstance(setting.stage, PolicyStage) else 1
+    return {
+        "uses": [row_uses([sample.sample_id for sample in drawn.samples], traces, epochs)],
+        "batch": batch_fact(rows.values(), **about),
+        "held_out": held_out(session, drawn),
+    }
+
+
+def row_uses(names: Sequence[str], traces: Sequence[Trace], allowed: int) -> dict[str, Any]:
+    """How often the rows of a batch were used.
+
+    Args:
+        names: of all rows that were drawn to be trained on.
+        traces: of the inner steps.
+        allowed: inner steps that each row is declared to be in.
+    """
+    counts = Counter(sample.sample_id for trace in traces for sample in trace.samples)
+    twice = [name for trace in traces for name, times in trace.passes.items() if times > 1]
+    return counted(
+        {name: counts[name] for name in names}, twice, allowed, not any(t.held_back for t in traces)
+    )
+
+
+def counted(counts: Mapping[str, int], twice: Sequence[str], allowed: int, whole: bool) -> dict[str, Any]:
+    """The same as a fact.
+
+    Args:
+        counts: updates that each row was in, by its name.
+        twice: names of rows that one update used more than once.
+        allowed: updates that each row is declared to be in.
+        whole: whether all updates of the batch were made.
+    """
+    times = Counter(counts.values())
+    return {
+        "rows": [times[n] for n in range(max(times, default=0) + 1)],  # by how often they were used
+        "most": max(counts, key=lambda name: counts[name], default=""),
+        "least": min(counts, key=lambda name: counts[name], default=""),
+        "twice": sorted(set(twice))[:3],
+        "allowed": allowed,
+        "whole": whole,
+    }
+
+
+def held_out(session: Session, drawn: Drawn) -> dict[str, Any]:
+    """Tasks of a batch that the evaluation asks too, by what they ask."""
+    asked = {prompt_of(task) for task in session.eval_tasks}
+    tasks = {rollout.task.task_id: rollout.task for rollout in drawn.rollouts.values()}
+    both = sorted(name for name, task in tasks.items() if prompt_of(task) in asked)
+    return {"tasks": len(asked), "trained": both[:3], "count": len(both), "declared": True}

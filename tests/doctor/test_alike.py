@@ -1,0 +1,53 @@
+"""Bets on attempts that are the same: fair in expectation, and draws by themselves never win them."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from truing.doctor.made import but, made
+from truing.doctor.rules.smp008 import RULE, bets
+from truing.doctor.verdict import Verdict
+
+
+@pytest.mark.parametrize("p", [1e-9, 0.01, 0.5, 1.0])
+def test_a_bet_pays_one_on_average(p):
+    paid = {same: 10 ** bets([(same, math.log(p))]).log10 for same in (True, False)}
+    assert p * paid[True] + (1 - p) * paid[False] == pytest.approx(1)
+
+
+def test_an_answer_of_a_thousand_nats_is_no_overflow():
+    assert bets([(True, -1e4)]).log10 == pytest.approx(1e4 / math.log(10) - math.log10(2))
+
+
+@pytest.mark.parametrize("sharpness", [0.0, 2.0, 8.0])
+def test_draws_by_themselves_are_no_evidence_however_sure_the_policy(sharpness):
+    step, draws = made(answers=(4,) * 8), torch.Generator().manual_seed(0)
+    logits = (sharpness * torch.randn(20, generator=draws)).log_softmax(0)
+    for _ in range(50):
+        ids = torch.multinomial(logits.exp(), len(step.row), replacement=True, generator=draws)
+        ids[~step.tokens["policy_mask"]] = 1
+        logprob = logits[ids].masked_fill(~step.tokens["policy_mask"], torch.nan)
+        drawn = but(step, token_ids=ids, sampler_logprob=logprob)
+        assert list(RULE.judge(RULE.measure(drawn))) == []
+
+
+def test_the_same_odds_are_less_late_in_a_run():
+    step = RULE.example()
+    (early,) = RULE.judge(RULE.measure(step))
+    late = RULE.measure(step)._replace(update=1000)
+    (then,) = RULE.judge(late)
+    assert early.verdict is Verdict.EVIDENCE
+    assert early.log10_odds - then.log10_odds == pytest.approx(math.log10(1000 * 1001 / 2))
+
+
+def test_attempts_whose_probability_is_not_known_are_not_bet_on():
+    step = RULE.example()
+    assert RULE.measure(step).group.compared == 6
+    unknown = step.tokens["sampler_logprob"].clone()
+    unknown[step.row == 0] = torch.nan
+    assert RULE.measure(but(step, sampler_logprob=unknown)).group.compared == 5
+    later = but(step, rows={i: {"inner_step": 1} for i in range(8)}, without=["sampler_logprob"])
+    assert RULE.measure(later).group.compared == 0
+    assert RULE.measure(replace(later, rows=step.rows)).group.compared == 6

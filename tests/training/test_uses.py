@@ -1,0 +1,86 @@
+"""What is recorded of how rows are used, and of the optimiser's moments, by hand."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+import torch
+from samples import sample
+
+from truing.training import moments
+from truing.training.moments import Moments, moment_facts
+from truing.training.step import Trace
+from truing.training.uses import row_uses
+
+A, B, C, D = (sample([5, 6], [7, 8], name=name) for name in "abcd")
+
+
+def trace(step, *rows, again=()):
+    return Trace(step, list(rows), passes=Counter(row.sample_id for row in (*rows, *again)))
+
+
+@pytest.mark.parametrize(
+    ("traces", "expected"),
+    [
+        ([trace(0, A, B, C, D)], {"rows": [0, 4], "twice": [], "whole": True}),
+        ([trace(0, A, B), trace(1, C, D)], {"rows": [0, 4], "twice": []}),
+        ([trace(0, A, B), trace(1, A, B)], {"rows": [2, 0, 2], "most": "a", "least": "c"}),
+        ([trace(0, A, B, C, D, again=[B])], {"rows": [0, 4], "twice": ["b"]}),
+    ],
+)
+def test_rows_are_counted_by_update_and_by_pass(traces, expected):
+    found = row_uses(["a", "b", "c", "d"], traces, 1)
+    assert {name: found[name] for name in expected} == expected
+
+
+def test_a_batch_of_which_an_update_was_held_back_is_not_whole():
+    held_back = Trace(1, [C, D], held_back="too far")
+    assert not row_uses(["a", "b", "c", "d"], [trace(0, A, B), held_back], 1)["whole"]
+
+
+@pytest.fixture
+def learner():
+    weights = {name: torch.nn.Parameter(torch.arange(4.0) + n) for n, name in enumerate("xy")}
+    optimizer = torch.optim.AdamW(weights.values(), lr=1e-2)
+
+    def step():
+        for weight in weights.values():
+            weight.grad = torch.randn(4)
+        optimizer.step()
+
+    return SimpleNamespace(optimizer=optimizer, parts=lambda: [weights], step=step)
+
+
+def updated(learner, turn, steps=1, between=lambda: None):
+    found = {}
+    with moment_facts(learner, turn, found):
+        for _ in range(steps):
+            between()
+            learner.step()
+    return found["moments"]
+
+
+@pytest.mark.parametrize("most", [10**6, 5])
+def test_an_update_finds_what_the_one_before_left_unless_somebody_forgot_it(learner, monkeypatch, most):
+    monkeypatch.setattr(moments, "MOST", most)  # of 18 numbers: all, or four parts that take turns
+    updated(learner, 0)  # before its first step there was no state
+    first, second, third = (updated(learner, turn, steps=2) for turn in (1, 2, 3))
+    assert (first["next"], second["next"]) == (second["before"], third["before"])
+    assert [each["changed"] for each in (first, second, third)] == [0, 0, 0]
+    learner.optimizer.state.clear()
+    assert updated(learner, 4)["before"] != third["next"]
+
+
+def test_steps_within_an_update_that_forget_are_counted(learner):
+    assert updated(learner, 0, steps=3, between=learner.optimizer.state.clear)["changed"] == 2
+
+
+def test_an_update_without_a_step_says_nothing(learner):
+    found = {}
+    with moment_facts(learner, 0, found):
+        pass
+    assert found == {}
+    watch = Moments(learner.optimizer, {})
+    watch.close()
+    learner.step()
+    assert watch.fact == {}

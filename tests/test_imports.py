@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "messages": "",
     "contract": "errors",
     "outcomes": "",
+    "words": "",
     "types": "errors messages contract outcomes",
     "rng": "",
     "clock": "",
@@ -32,7 +33,7 @@ MAY_IMPORT = {
     "rollout": "errors messages contract outcomes types rng clock config ops chat rewards sample envs",
     "checks": "errors messages contract outcomes types chat rewards sample envs rollout",
     "algos": "errors types config ops rollout",
-    "doctor": "errors contract outcomes types config record ops",
+    "doctor": "errors contract outcomes words types config record ops",
     "trackers": "errors config record",
     "training": (
         "errors contract outcomes types rng clock config record ops chat memory models rewards sample envs"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from truing.doctor.evidence import Step
-from truing.doctor.examine import Diagnosis, chosen, examine
+from truing.doctor.examine import ORDER, Diagnosis, chosen, examine, ranked
 from truing.doctor.kept import is_kept, kept
 from truing.doctor.ours import recorded
 from truing.doctor.report import with_excerpt
@@ -24,13 +24,17 @@ def post_mortem(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = (
     """
     ours = not is_kept(run)
     diagnosis, steps = Diagnosis(chosen(select, ignore), _suppressed(run) if ours else {}), 0
+    shown: dict[str, int] = {}
     for step, decode in updates(run):
         steps += 1
         before = {code: len(found) for code, found in diagnosis.findings.items()}
         diagnosis.add(step)
         for code, found in diagnosis.findings.items():
-            if not before.get(code):  # the first time of each rule is shown with its tokens
-                found[0] = with_excerpt(found[0], step, decode)
+            new = found[before.get(code, 0) :]
+            strength = min((ORDER.index(each.claim.verdict) for each in new), default=len(ORDER))
+            if strength < shown.get(code, len(ORDER)):  # what a report shows of a rule has its tokens
+                shown[code], strongest = strength, ranked(new)[0]
+                found[found.index(strongest)] = with_excerpt(strongest, step, decode)
     if not steps:
         raise RecordError(f"{run} holds no update", expected="at least one", remedy="train first")
     return diagnosis

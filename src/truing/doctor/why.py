@@ -1,17 +1,19 @@
 """Why does the reward not go up? What was found, what is open and its test, and what was ruled out."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from scipy import stats
 
 from truing.config import Recipe
-from truing.doctor.examine import Diagnosis, ranked
+from truing.doctor.examine import Diagnosis
+from truing.doctor.folded import folded
 from truing.doctor.rules import RULES
 from truing.doctor.story import Story, trend
-from truing.doctor.verdict import FINDINGS, Finding, Verdict
+from truing.doctor.verdict import FINDINGS, Verdict
+from truing.words import counted
 
 State = Literal["found", "open", "ruled out"]
 
@@ -36,11 +38,13 @@ def why(story: Story) -> list[Hypothesis]:
 
 def discard(diagnosis: Diagnosis, recipe: Recipe) -> list[str]:
     """What a proven fault taints: checkpoints to discard, stages to run again."""
-    proven = [f for each in diagnosis.findings.values() for f in each if f.claim.verdict is Verdict.PROVEN]
+    every = [found for each in diagnosis.findings.values() for found in each]
     told = []
-    for found in _firsts(proven):
-        taints = RULES[found.code].taints
-        if set(taints) <= {"metrics"}:
+    for each in folded(every, diagnosis.suppressed):
+        if each.shown.claim.verdict is not Verdict.PROVEN:
+            continue
+        found = each.first  # what is proven now was wrong when it was first suspected
+        if set(RULES[found.code].taints) <= {"metrics"}:
             told.append(
                 f"{found.code}: the weights are as they should be; numbers from {found.where} on are not"
             )
@@ -48,30 +52,24 @@ def discard(diagnosis: Diagnosis, recipe: Recipe) -> list[str]:
         stages = list(recipe.stages)
         again = stages[stages.index(found.stage) :]
         told.append(
-            f"{found.code}: discard checkpoints of {found.stage} after {found.step} updates, and all later;"
-            f" run again: {', '.join(again)}"
+            f"{found.code}: discard checkpoints of {found.stage} after {counted(found.step, 'update')},"
+            f" and all later; run again: {', '.join(again)}"
         )
     return told
 
 
-def _firsts(found: Sequence[Finding]) -> list[Finding]:
-    firsts: dict[str, Finding] = {}
-    for each in ranked(found):
-        firsts.setdefault(each.code, each)
-    return list(firsts.values())
-
-
 def bugs(story: Story) -> Iterator[Hypothesis]:
     """What rules found, and what they ruled out."""
-    found = [f for each in story.diagnosis.findings.values() for f in each if f.claim.verdict in FINDINGS]
-    for each in _firsts(found):
-        yield Hypothesis(
-            f"{each.claim.verdict} {each.code} {each.name}",
-            "found",
-            f"{each.claim.what} ({each.where})",
-            f"truing explain {each.code}",
-        )
     results = story.diagnosis.results()
+    found = [f for each in results for f in each.findings if f.claim.verdict in FINDINGS]
+    for each in folded(found, story.diagnosis.suppressed):
+        shown = each.shown
+        yield Hypothesis(
+            f"{shown.claim.verdict} {shown.code} {shown.name}",
+            "found",
+            f"{shown.claim.what} ({shown.where}{each.again})",
+            f"truing explain {shown.code}",
+        )
     clean = [each for each in results if each.verdict is Verdict.CLEAN]
     if clean:
         suspected = {each.code[:3] for each in found}

@@ -50,8 +50,8 @@ MAY_IMPORT = {
     "verify": "errors config record training display api probes scorecard",
     "recipe_page": "config record envs",
     "cli": (
-        "errors types clock config record models checks doctor training api bench probes faults scorecard"
-        " verify"
+        "errors words types clock config record models checks doctor training api bench probes faults"
+        " scorecard verify"
     ),
     "__main__": "cli",
 }

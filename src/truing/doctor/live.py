@@ -20,7 +20,6 @@ class Live:
         self, recipe: Recipe, contract: SamplingContract, bos: int | None, tools: Sequence[str]
     ) -> None:
         self.contract, self.bos, self.tools = contract, bos, tools
-        chosen(select=tuple(recipe.doctor.suppress))  # a code that is no rule's is refused now
         self.diagnosis = Diagnosis(chosen(), recipe.doctor.suppress)
         self.past: list[Past] = []
         self.told: set[tuple[str, str, str]] = set()  # rule, verdict, stage

@@ -82,3 +82,13 @@ def test_while_a_run_goes_on_a_rule_is_told_again_only_where_its_verdict_is_anot
         record = SimpleNamespace(stage="grpo", step=step, metrics={}, facts={})
         told += live.look(record, [], None)[1]
     assert [(each.claim.verdict, each.step) for each in told] == [(Verdict.SUSPECT, 0), (Verdict.PROVEN, 2)]
+
+
+def test_what_was_not_checked_is_a_line_for_each_missing_input_with_every_rule_once():
+    rules = chosen(["REF"])
+    lacking = {"REF001": ["a"], "REF002": ["b", "c"], "REF003": ["c"], "REF004": ["b", "c", "a"]}
+    found = Diagnosis(rules, lacking=lacking)
+    texts = [text for text, _ in lines(found, "RUN") if "not checked: " in text]
+    assert texts == ["not checked: needs c: REF002, REF003, REF004", "not checked: needs a: REF001"]
+    assert "some of these need more; --json has all that each lacks" in [x for x, _ in lines(found, "RUN")]
+    assert facts(found)["not_checked"] == lacking

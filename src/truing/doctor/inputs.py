@@ -41,6 +41,8 @@ INPUTS: Mapping[str, str] = {
     "setup.tools": "the names of the tools that there are",
     "setup.lam": "the declared λ",
     "setup.clip_low": "the declared clip",
+    "setup.clip_high": "the declared clip above",
+    "setup.plain": "whether anything re-weights tokens or rewards",
     "setup.gamma": "the declared discount",
     "setup.inner_steps": "how many updates are made of a batch",
     "facts.weights": "digests of the weights before and after the update",

@@ -1,5 +1,6 @@
 """A diagnosis as a person reads it: what is wrong, with carets under the tokens, and what was ruled out."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -88,8 +89,20 @@ def _summary(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
     )
     if clean:
         yield "clean: " + ", ".join(f"{each.code} ({each.steps})" for each in clean), "dim"
-    for each in unchecked:
-        yield f"not checked: {each.code} {RULES[each.code].name}: needs {'; '.join(each.missing)}", "dim"
+    for need, codes in _by_need(unchecked):
+        yield f"not checked: needs {need}: {', '.join(codes)}", "dim"
+    if any(len(each.missing) > 1 for each in unchecked):
+        yield "some of these need more; --json has all that each lacks", "dim"
+
+
+def _by_need(unchecked: Sequence[Result]) -> Iterator[tuple[str, list[str]]]:
+    """Each rule once, under the input that most of those left lack: few lines name every rule."""
+    left = list(unchecked)
+    while left:
+        lacking = Counter(need for each in left for need in each.missing)
+        ((need, _),) = lacking.most_common(1)
+        yield need, [each.code for each in left if need in each.missing]
+        left = [each for each in left if need not in each.missing]
 
 
 def facts(diagnosis: Diagnosis) -> dict[str, Any]:

@@ -103,7 +103,7 @@ RULE = Rule(
     taints=("policy",),
     when=lambda step: (
         step.setup.advantage in ("group", "batch", "none", "loo", None)
-        and step.setup.algo in ("grpo", "rloo")
+        and step.setup.algo in ("grpo", "rloo", None)
         # rows of updates that were held back are not on record
         and not step.numbers.get("gate/held_back")
     ),

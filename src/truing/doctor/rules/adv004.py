@@ -138,7 +138,9 @@ RULE = Rule(
     ),
     taints=(),
     when=lambda step: (
-        step.setup.algo in ("grpo", "rloo") or (step.setup.algo is None and SHARES[0] in step.numbers)
+        step.setup.algo in ("grpo", "rloo")
+        # rows alone do not tell whether a critic learns from groups of equal reward too
+        or (step.setup.algo is None and (SHARES[0] in step.numbers or not step.rows))
     ),
     measure=measure,
     judge=judge,

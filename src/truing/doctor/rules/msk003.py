@@ -30,7 +30,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
 from truing.doctor.oracle.pulls import expected_pull
 from truing.doctor.places import Places, places
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, has_gradient, rewarded
 from truing.doctor.verdict import Claim, Verdict
 
 ROUNDING = 1e-3
@@ -120,9 +120,10 @@ RULE = Rule(
         "old_logprob",
         "setup.surrogate",
         "setup.aggregation",
+        "setup.plain",
     ),
     taints=("policy",),
-    when=lambda step: bool(step.setup.plain) and "grad/norm" in step.numbers,
+    when=lambda step: rewarded(step) and step.setup.plain is not False and has_gradient(step),
     measure=measure,
     judge=judge,
     example=example,

@@ -32,7 +32,7 @@ from torch import Tensor
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, pulled
 from truing.doctor.places import Places, places
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, referred
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Origin
 
@@ -151,7 +151,7 @@ RULE = Rule(
     kind="E",
     needs=("ref_logprob", "new_logprob"),
     taints=("reference", "policy"),
-    when=lambda step: step.is_first and step.step == 0 and "ref_logprob" in step.tokens,
+    when=lambda step: step.is_first and step.step == 0 and referred(step),
     measure=measure,
     judge=judge,
     example=example,

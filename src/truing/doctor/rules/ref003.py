@@ -30,7 +30,7 @@ import torch
 from truing.doctor.evidence import Past, Step
 from truing.doctor.made import but, made, pulled
 from truing.doctor.places import Places, places
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, referred
 from truing.doctor.rules.ref002 import at_first
 from truing.doctor.rules.smp002 import drawn_by
 from truing.doctor.verdict import Claim, Verdict
@@ -139,7 +139,7 @@ RULE = Rule(
     kind="E",
     needs=("ref_logprob", "new_logprob", "setup.reference_moves"),
     taints=("reference", "policy"),
-    when=lambda step: "ref_logprob" in step.tokens and step.setup.reference_moves is not True,
+    when=lambda step: referred(step) and step.setup.reference_moves is not True,
     measure=measure,
     judge=judge,
     example=example,

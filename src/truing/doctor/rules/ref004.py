@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, referred
 from truing.doctor.rules.smp004 import Measured, plain
 from truing.doctor.rules.smp004 import measure as measured
 from truing.doctor.verdict import Claim, Verdict
@@ -72,9 +72,7 @@ RULE = Rule(
     needs=("facts.plain",),
     taints=("reference", "policy"),
     # a look that did not ask the reference says nothing of it
-    when=lambda step: (
-        "ref_logprob" in step.tokens and "reference" in step.facts.get("plain", {"reference": 0})
-    ),
+    when=lambda step: referred(step) and "reference" in step.facts.get("plain", {"reference": 0}),
     measure=measure,
     judge=judge,
     example=example,

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "rng": "",
     "clock": "",
     "config": "errors contract types",
-    "record": "errors messages contract outcomes types",
+    "record": "errors messages contract outcomes words types",
     "ops": "errors contract types",
     "chat": "errors messages types",
     "memory": "",

@@ -22,8 +22,7 @@ def post_mortem(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = (
         select: codes or families of rules; all where none is given.
         ignore: codes or families to leave out.
     """
-    ours = not is_kept(run)
-    diagnosis, steps = Diagnosis(chosen(select, ignore), _suppressed(run) if ours else {}), 0
+    diagnosis, steps = Diagnosis(chosen(select, ignore), suppressed(run)), 0
     shown: dict[str, int] = {}
     for step, decode in updates(run):
         steps += 1
@@ -65,8 +64,10 @@ def choose(run: Path, stage: str | None, step: int | None) -> Step:
     return last
 
 
-def _suppressed(run: Path) -> dict[str, str]:
-    """What the recipe says is meant, and what it said when the run was resumed."""
+def suppressed(run: Path) -> dict[str, str]:
+    """What the recipe says is meant, and what it said when the run was resumed; a kept audit has none."""
+    if is_kept(run):
+        return {}
     reader = RunReader(run)
     found = dict(reader.run()["recipe"]["doctor"]["suppress"])
     for event in reader.events():

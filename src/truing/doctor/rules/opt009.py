@@ -30,6 +30,7 @@ from truing.doctor.made import but, made
 from truing.doctor.rule import Rule
 from truing.doctor.rules.opt006 import Measured, compared, differ, reading
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
 
 def measure(step: Step) -> Measured:
@@ -42,7 +43,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if differ(found):
         yield Claim(
             Verdict.SUSPECT if found.coarse else Verdict.PROVEN,
-            f"the optimiser's gradient is not the sum of its {found.rows} rows{reading(found)}",
+            f"the optimiser's gradient is not the sum of its {counted(found.rows, 'row')}{reading(found)}",
             got=f"a length of {found.trainer:.3g}, cosine {found.cosine:.3g}, {found.difference:.3g} apart",
             expected=f"a length of {found.plain:.3g}",
             likely=1,

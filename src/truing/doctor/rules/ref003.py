@@ -34,6 +34,7 @@ from truing.doctor.rule import Rule, referred
 from truing.doctor.rules.ref002 import at_first
 from truing.doctor.rules.smp002 import drawn_by
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
 CERTAIN = 1e-3
 """Nats: what has to come has a log-probability of 0, whatever the weights."""
@@ -89,7 +90,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if exact or near:
         yield Claim(
             Verdict.PROVEN if exact else Verdict.SUSPECT,
-            f"after {found.moving} updates that moved weights the reference still gives"
+            f"after {counted(found.moving, 'update')} that moved weights the reference still gives"
             f" {'exactly ' if exact else ''}the policy's log-probabilities",
             got=f"{found.equal} of {found.compared.tokens} are equal bit for bit, the largest difference is"
             f" {found.largest:.2g} nats",

@@ -9,6 +9,8 @@ from pydantic import ValidationError
 import truing
 from truing.algos.policy import objective
 from truing.config import OptimizerConfig, Recipe, dotted_keys, load_recipe, resolve, to_toml
+from truing.config.doctor import rule_codes
+from truing.doctor.rules import RULES
 from truing.errors import ContractError, RecipeError
 
 ROOT = Path(__file__).parents[1]
@@ -259,3 +261,27 @@ def test_values_that_cannot_go_together_are_told_in_a_sentence(toml):
     assert str(told.value) == "reference.sync_every has nothing to sync: set kl.coef or kl.cap"
     with pytest.raises(RecipeError, match=r"unknown recipe key 'guard\.rollback'"):
         load_recipe(toml, ["guard.rollback=2"])
+
+
+@pytest.mark.parametrize(
+    ("line", "what", "remedy"),
+    [
+        ('REF01 = "by hand"', "no such rule", "did you mean REF001?"),
+        ('ref001 = "by hand"', "no such rule", "did you mean REF001?"),
+        ('REF = "by hand"', "no such rule", "did you mean REF001, REF002, REF003, REF004?"),
+        ('QQQQQQ = "by hand"', "no such rule", "`truing rules` lists all"),
+        ('REF001 = ""', "does not say why REF001 is meant", "or take the line out"),
+        ('REF001 = "  "', "does not say why REF001 is meant", "or take the line out"),
+    ],
+)
+def test_what_is_suppressed_is_a_rule_and_has_a_reason(toml, line, what, remedy):
+    with pytest.raises(RecipeError, match=what) as error:
+        load_recipe(toml, [f"doctor.suppress.{line.replace(' = ', '=')}"])
+    assert remedy in error.value.remedy
+    assert "got: " in str(error.value)
+
+
+def test_every_rule_may_be_suppressed(mini):
+    suppress = dict.fromkeys(RULES, "a trial")
+    assert resolve(mini(doctor={"suppress": suppress})).doctor.suppress == suppress
+    assert rule_codes() == sorted(RULES)

@@ -17,11 +17,12 @@ MAY_IMPORT = {
     "messages": "",
     "contract": "errors",
     "outcomes": "",
+    "words": "",
     "types": "errors messages contract outcomes",
     "rng": "",
     "clock": "",
     "config": "errors contract types",
-    "record": "errors messages contract outcomes types",
+    "record": "errors messages contract outcomes words types",
     "ops": "errors contract types",
     "chat": "errors messages types",
     "memory": "",
@@ -32,7 +33,7 @@ MAY_IMPORT = {
     "rollout": "errors messages contract outcomes types rng clock config ops chat rewards sample envs",
     "checks": "errors messages contract outcomes types chat rewards sample envs rollout",
     "algos": "errors types config ops rollout",
-    "doctor": "errors contract outcomes types config record ops",
+    "doctor": "errors contract outcomes words types config record ops",
     "trackers": "errors config record",
     "training": (
         "errors contract outcomes types rng clock config record ops chat memory models rewards sample envs"
@@ -49,8 +50,8 @@ MAY_IMPORT = {
     "verify": "errors config record training display api probes scorecard",
     "recipe_page": "config record envs",
     "cli": (
-        "errors types clock config record models checks doctor training api bench probes faults scorecard"
-        " verify"
+        "errors words types clock config record models checks doctor training api bench probes faults"
+        " scorecard verify"
     ),
     "__main__": "cli",
 }

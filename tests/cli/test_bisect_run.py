@@ -1,12 +1,17 @@
 """`truing bisect` and `truing compare` as a user types them."""
 
+import importlib
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 import truing
 from truing.cli import app
+from truing.doctor.bisect import RULES_OF
+from truing.doctor.guilt import home
 from truing.faults.planted import FAULTS
+from truing.record import RunReader
 from truing.training.preflight import chance
 
 
@@ -22,9 +27,37 @@ def test_a_guilty_part_is_named_in_text_and_json_with_exit_1(mini, tmp_path):
     result = invoke("bisect", str(run))
     assert result.exit_code == 1
     assert "update 1 of grpo" in result.stdout
-    assert "guilty: loss" in result.stdout
+    assert "guilty: loss, which is made in truing.ops.losses:policy_loss" in result.stdout
     told = json.loads(invoke("bisect", str(run), "--json").stdout)
     assert (told["guilty"], told["stage"], told["update"]) == ("loss", "grpo", 1)
+    assert (told["home"], told["unexplained"]) == ("truing.ops.losses:policy_loss", [])
+
+
+def test_what_rules_find_and_no_swap_explains_is_said_with_exit_1(mini, tmp_path):
+    run = truing.train(mini(), out=tmp_path / "run", watch=lambda *_: None).run
+    result = invoke("bisect", str(run), "--stage", "grpo", "--step", "3")  # all attempts are cut
+    assert result.exit_code == 1
+    told = "rules find something, and no part that could be swapped differs: SUSPECT LEN003 (truing check "
+    assert told in result.stdout
+    assert json.loads(invoke("bisect", str(run), "--json").stdout)["unexplained"] == ["LEN003"]
+    clean = invoke("bisect", str(run), "--stage", "sft", "--step", "1")
+    assert clean.exit_code == 0
+    assert "no part differs from its second implementation" in clean.stdout
+
+
+def test_what_is_suppressed_needs_no_guilty_part(mini, tmp_path):
+    table = mini(doctor={"suppress": {"LEN003": "answers are short on purpose"}})
+    run = truing.train(table, out=tmp_path / "run", watch=lambda *_: None).run
+    assert invoke("bisect", str(run)).exit_code == 0
+
+
+@pytest.mark.parametrize("stage", ["sft", "rft", "reinforce", "rloo", "grpo", "ppo"])
+def test_every_part_is_written_where_it_is_said_to_be(stage):
+    for part in RULES_OF:
+        if part == "advantage" and stage in ("sft", "rft"):
+            continue  # there are none
+        module, _, name = home(part, stage).partition(":")
+        assert hasattr(importlib.import_module(module), name), (part, stage)
 
 
 def told_rewards_are_from_python(run):
@@ -61,3 +94,21 @@ def test_later_partings_are_found_where_they_begin(mini, tmp_path):
     assert (told["parting"]["stage"], told["parting"]["step"]) == ("grpo", 0)
     assert told["parting"]["what"] == "weights after the update"
     assert told["same_updates"] == table["sft"]["steps"]
+
+
+def test_runs_of_two_seeds_are_compared_by_what_they_came_to(mini, tmp_path):
+    runs = [
+        truing.train(mini(seed=seed), out=tmp_path / str(seed), watch=lambda *_: None).run for seed in (0, 1)
+    ]
+    told = invoke("compare", *map(str, runs)).stdout
+    assert "recipe  seed: 0 | 1" in told
+    assert "the seeds differ: from the first update on tasks, rows and tokens are drawn otherwise" in told
+    assert "parts: " not in told
+    for name in ("eval after_grpo", "sft loss/supervised", "grpo reward/mean", "finding LEN003"):
+        (line,) = (line for line in told.splitlines() if line.startswith(f"  {name} "))
+        assert " | " in line
+    pairs = json.loads(invoke("compare", *map(str, runs), "--json").stdout)["beside"]
+    losses = next(each for each in pairs if each["name"] == "sft loss/supervised")
+    for run, value in zip(runs, (losses["first"], losses["second"]), strict=True):
+        rows = [row.metrics["loss/supervised"] for row in RunReader(run).steps() if row.stage == "sft"]
+        assert value == pytest.approx(sum(rows) / len(rows), rel=1e-3)

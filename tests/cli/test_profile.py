@@ -43,7 +43,7 @@ def test_seconds_are_means_over_the_steps_of_a_stage_and_memory_is_the_most(run)
 
 def test_the_chart_shows_each_phase_by_its_share(run):
     lines = CliRunner().invoke(app, ["profile", run]).stdout.splitlines()
-    assert lines[0] == "sft: 4.000 s a step, 1 steps"
+    assert lines[0] == "sft: 4.000 s a step, 1 step"
     assert "25.0%" in lines[1]
     assert lines[1].count("█") * 3 == lines[2].count("█") == 18
     assert lines[2].endswith(PHASES["backward"])

@@ -10,6 +10,7 @@ from command import truing as command
 
 import truing
 from truing.config import load_recipe
+from truing.faults.planted import FAULTS
 from truing.record import RunReader
 
 NUMBER = r"-?\d+\.\d+"
@@ -56,6 +57,8 @@ def test_evaluations_are_shown_as_they_end(toml, tmp_path):
 def test_without_json_it_ends_with_the_gains_the_run_and_what_to_type_next(toml, tmp_path):
     outcome = command("train", toml(), "--out", tmp_path / "run")
     shown = " ".join(outcome.out.split())
+    # the model is too small and too new: what is left to it is to be cut
+    assert f"doctor: 6 updates judged, 1 SUSPECT (LEN003): truing check {tmp_path / 'run'}" in shown
     assert shown.count("95 %") == 1
     gain = r"[+-]\d\.\d+ \[[+-]\d\.\d+, [+-]\d\.\d+\]"
     assert re.search(rf"after_grpo .* {NUMBER} \[{NUMBER}, {NUMBER}\] .* {gain}", shown)
@@ -120,3 +123,16 @@ def test_the_device_is_an_option_too(toml, tmp_path):
     wrong = command("train", toml(), "--out", tmp_path / "other", "--device", "tpu")
     assert wrong.code == 2
     assert "model.device" in wrong.err
+
+
+def test_the_last_lines_name_what_the_doctor_found_the_strongest_first(toml, tmp_path):
+    with FAULTS["optimizer-skips"].plant():
+        outcome = command("train", toml(doctor={"stop": False}), "--out", tmp_path / "run")
+    (line,) = (line for line in outcome.out.splitlines() if line.startswith("doctor: "))
+    assert re.match(r"doctor: 6 updates judged, \d PROVEN \(OPT001\b.*\), 1 SUSPECT \(LEN003\): ", line)
+    assert line.endswith(f"truing check {tmp_path / 'run'}")
+
+
+def test_of_a_clean_run_the_last_lines_say_so(toml, tmp_path):
+    outcome = command("train", toml(), 'stages=["sft"]', "sft.steps=1", "--out", tmp_path / "run")
+    assert f"doctor: 1 update judged, no rule found anything: truing check {tmp_path / 'run'}" in outcome.out

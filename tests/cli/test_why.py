@@ -1,12 +1,21 @@
 """`truing why` as a user meets it."""
 
 import json
+import math
+import shlex
+from dataclasses import replace
 
 import pytest
 from command import truing
 from runs import MINI
 
 import truing as package
+from truing.config import load_recipe
+from truing.doctor.costs import again, told, training_minutes
+from truing.doctor.hypotheses import evaluation, lengths, signal, world
+from truing.doctor.postmortem import post_mortem
+from truing.doctor.story import Story
+from truing.doctor.why import why
 from truing.errors import ProvenError
 from truing.faults.planted import FAULTS
 from truing.training.preflight import chance
@@ -17,7 +26,8 @@ def runs(tmp_path_factory):
     """A healthy run, and one whose loss is turned round."""
     folder = tmp_path_factory.mktemp("why")
     table = {**MINI, "sft": {**MINI["sft"], "steps": 12}, "doctor": {"stop": False}}
-    package.train(table, out=folder / "healthy", watch=lambda *_: None)
+    more = {**table, "env": {**MINI["env"], "eval": 24}}  # than it is evaluated on
+    package.train(more, out=folder / "healthy", watch=lambda *_: None)
     with FAULTS["advantage-sign"].plant():
         package.train(table, rewards=[chance], out=folder / "ill", watch=lambda *_: None)
     return folder
@@ -42,8 +52,9 @@ def test_a_proven_bug_comes_first_with_what_to_discard(runs):
 def test_json_has_every_hypothesis(runs):
     told = json.loads(truing("why", runs / "healthy", "--json").out)
     assert {"open", "ruled out"} <= {each["state"] for each in told["hypotheses"]}
-    opened = [each["minutes"] for each in told["hypotheses"] if each["state"] == "open"]
-    assert opened == sorted(opened)
+    opened = [each["minutes"] for each in told["hypotheses"] if each["state"] == "open" and each["test"]]
+    assert opened == sorted(opened, key=lambda minutes: math.inf if minutes is None else minutes)
+    assert any(opened)
     assert told["discard"] == []
     assert told["reward"].keys() == {"first", "last", "chance"}
 
@@ -61,3 +72,66 @@ def test_of_a_run_that_was_stopped_before_any_reward_it_names_the_cause(tmp_path
     told = truing("why", tmp_path / "run")
     assert told.code == 2
     assert "it ended before, by OPT001" in told.err
+
+
+def story(run, **changes):
+    found = Story.of(run, post_mortem(run))
+    metrics = {name: changes.pop(name) for name in list(changes) if "/" in name}
+    steps = [replace(row, metrics=row.metrics | metrics) for row in found.steps]
+    recipe = found.recipe.model_copy(update=changes.pop("recipe", {}))
+    return replace(found, steps=steps, recipe=recipe, **changes)
+
+
+def stories(run):
+    """The run as it is, and with all that could be wrong of its numbers."""
+    hard = {"group/zero_variance_share": 0.9, "group/all_right_share": 0.0, "group/all_wrong_share": 0.95}
+    easy = {"group/zero_variance_share": 0.9, "group/all_right_share": 0.9, "group/all_wrong_share": 0.0}
+    yield story(run)
+    yield story(run, **hard, **{"ended/error": 0.5, "truncated/share": 0.9})
+    yield story(run, **easy)
+
+
+def test_every_command_that_is_suggested_can_be_typed(runs):
+    every = {each.test for ill in ("healthy", "ill") for each in why(story(runs / ill)) if each.test}
+    every |= {each.test for made in stories(runs / "healthy") for each in why(made) if each.test}
+    assert {shlex.split(test)[1] for test in every} >= {"train", "eval", "check", "explain"}
+    for test in every:
+        program, verb, target, *words = shlex.split(test)
+        assert program == "truing"
+        if verb == "train":
+            load_recipe(target, words)  # every key and value can be
+        else:
+            done = truing(verb, target, *words)
+            assert done.code in (0, 1), (test, done.err)
+
+
+def test_more_evaluation_tasks_than_there_are_are_not_asked_for(runs):
+    (few,) = evaluation(story(runs / "ill"))
+    assert few.test == ""
+    assert "would be needed, and env.eval is " in few.because
+    made = story(runs / "healthy")
+    (more,) = evaluation(replace(made, recipe=made.recipe.model_copy(update={"env": {"eval": 10**6}})))
+    needed = int(more.test.rpartition("=")[2])
+    assert needed > made.recipe.eval.tasks
+    assert more.minutes == pytest.approx(made.evaluation_seconds * needed / made.recipe.eval.tasks / 60)
+
+
+def test_minutes_are_those_of_the_run(runs):
+    made = story(runs / "healthy")
+    seconds = {
+        stage: [sum(row.seconds.values()) for row in made.recorded if row.stage == stage]
+        for stage in ("sft", "grpo")
+    }
+    whole = sum(map(sum, seconds.values())) + 3 * made.evaluation_seconds
+    assert training_minutes(made) == pytest.approx(whole / 60)
+    twice = training_minutes(made, {"sft": 2 * len(seconds["sft"])})
+    assert twice == pytest.approx((whole + sum(seconds["sft"])) / 60)
+    assert training_minutes(replace(made, recorded=made.steps)) is None  # nobody knows how long sft takes
+    assert [told(each) for each in (0.3, 12.4, 150)] == ["less than a minute", "about 12 min", "about 2.5 h"]
+
+
+def test_a_recipe_that_names_no_tasks_is_run_again_from_python(runs):
+    made = story(runs / "healthy", recipe={"env": {}})
+    assert again(made, "sft.steps=9") == "truing.train again, with sft.steps=9"
+    for ask in (signal, lengths, world):
+        assert not any(each.test.startswith("truing check") for each in ask(made))

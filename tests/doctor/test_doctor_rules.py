@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from truing.doctor.evidence import Setup, Step
 from truing.doctor.examine import Diagnosis, chosen, examine, ranked
 from truing.doctor.inputs import INPUTS
 from truing.doctor.made import but, made
@@ -118,3 +119,46 @@ def test_what_is_pulled_is_seen_whatever_the_mask_says():
     found, _ = examine(but(step, pull=pull), [RULES["MSK003"]])
     assert [(f.claim.row, f.claim.start, f.claim.end) for f in found] == [(0, 0, 1)]
     assert torch.equal(step.tokens["pull"].isnan(), ~step.tokens["policy_mask"])
+
+
+UNKNOWN = {
+    "ADV001": "which group each sequence is of",
+    "ADV004": "rewards",
+    "ADV006": "the declared λ",
+    "KLD001": "log-probabilities of the reference",
+    "LEN003": "the share of attempts that were cut",
+    "MSK003": "whether anything re-weights tokens or rewards",
+    "RAT003": "old log-probabilities",
+    "RAT006": "the declared clip above",
+    "REF001": "a digest of the reference's weights",
+    "REF002": "log-probabilities of the reference",
+    "REF003": "log-probabilities of the reference",
+    "REF004": "a plain forward of the same tokens",
+    "VAL001": "values per token",
+    "VAL002": "values per token, or their explained variance",
+    "VAL003": "the gradient of the loss per value of the critic",
+}
+
+
+@pytest.mark.parametrize("code", UNKNOWN)
+def test_what_is_not_declared_is_not_checked_and_does_not_vanish(code):
+    bare = Step(stage="train", step=0, setup=Setup(), rows=[], lengths=[], tokens={}, numbers={})
+    _, missing = examine(bare, [RULES[code]])
+    assert UNKNOWN[code] in missing[code]
+
+
+@pytest.mark.parametrize("code", UNKNOWN)
+def test_what_cannot_be_in_supervised_fine_tuning_is_not_asked_there(code):
+    setup = Setup(algo="sft")
+    bare = Step(stage="train", step=0, setup=setup, rows=[], lengths=[], tokens={}, numbers={})
+    assert examine(bare, [RULES[code]]) == ([], {})
+
+
+def test_without_a_declared_kl_no_reference_is_asked_for_and_with_one_it_is():
+    def asked(kl_coef):
+        setup = Setup(algo="grpo", kl_coef=kl_coef)
+        bare = Step(stage="train", step=0, setup=setup, rows=[], lengths=[], tokens={}, numbers={})
+        return {code for code in RULES if code.startswith("REF") and examine(bare, [RULES[code]])[1]}
+
+    assert asked(0.0) == set()
+    assert asked(0.1) == asked(None) == {"REF001", "REF002", "REF003", "REF004"}

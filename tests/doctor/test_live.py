@@ -64,7 +64,7 @@ def test_where_it_may_not_stop_it_tells(mini, tmp_path):
 def test_a_code_that_is_no_rules_is_refused_before_anything_is_trained(mini, tmp_path):
     with pytest.raises(RecipeError, match="no such rule"):
         truing.train(mini(doctor={"suppress": {"ABC123": "why not"}}), out=tmp_path / "run")
-    assert not list((tmp_path / "run").glob("rollouts/*"))
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("changes", [{}, {"lora": {"rank": 4}, "kl": {"coef": 0.05}}])

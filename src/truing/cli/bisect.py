@@ -1,14 +1,21 @@
 """`truing bisect` and `truing compare`: which part of a trainer is guilty, and where two runs part."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from truing.errors import RecipeError
+from truing.words import counted
+
+if TYPE_CHECKING:
+    from truing.doctor.bisect import Trial
+    from truing.doctor.evidence import Step
+    from truing.doctor.verdict import Finding
 
 
 def bisect_run(
@@ -21,34 +28,57 @@ def bisect_run(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Swap each part of a recorded update for a second implementation: exit 1 if one is guilty."""
+    """Swap each part of an update for a second implementation: exit 1 for a guilty part, or any finding."""
     if other is not None:
         if stage is not None or step is not None:
             raise RecipeError("two runs are compared whole", got="--stage or --step", expected="neither")
         compare_runs(run, other, as_json=as_json)
         return
-    from truing.api import bisect
-    from truing.doctor.bisect import guilty, lines
+    if _bisect(run, stage, None if step is None else step - 1, as_json):
+        raise typer.Exit(1)
 
-    seen, trials = bisect(run, stage=stage, step=None if step is None else step - 1)
-    found = guilty(trials)
+
+def _bisect(run: Path, stage: str | None, step: int | None, as_json: bool) -> bool:
+    """Print what each swap came to; whether a part is guilty, or rules find what no swap explains."""
+    from truing.api import bisect
+    from truing.doctor.bisect import guilty
+    from truing.doctor.guilt import home, unexplained
+    from truing.doctor.kept import is_kept
+    from truing.doctor.postmortem import suppressed
+
+    seen, trials = bisect(run, stage=stage, step=step)
+    found, open_ = guilty(trials), unexplained(seen, trials, suppressed(run))
+    place = home(found.part, seen.stage) if found and not is_kept(run) else ""
     if as_json:
         told = {"run": str(run), "stage": seen.stage, "update": seen.step + 1}
-        named = {"guilty": found.part if found else None, "parts": [asdict(each) for each in trials]}
-        print(json.dumps(told | named, ensure_ascii=False))
+        told |= {"guilty": found.part if found else None, "home": place or None}
+        told |= {"unexplained": [each.code for each in open_], "parts": [asdict(each) for each in trials]}
+        print(json.dumps(told, ensure_ascii=False))
     else:
-        console = Console(highlight=False)
-        console.print(
-            f"{run}: update {seen.step + 1} of {seen.stage}, {len(seen.rows)} rows",
-            style="bold",
-            soft_wrap=True,
-        )
-        for text, style in lines(trials):
-            console.print(text, style=style, markup=False, soft_wrap=True)
-        verdict = f"guilty: {found.part}" if found else "no part differs from its second implementation"
-        console.print(verdict, style="bold red" if found else "bold green")
-    if found:
-        raise typer.Exit(1)
+        _show(run, seen, trials, open_, place)
+    return bool(found or open_)
+
+
+def _show(run: Path, seen: "Step", trials: Sequence["Trial"], found: Sequence["Finding"], place: str) -> None:
+    """Each part, then the verdict."""
+    from truing.doctor.bisect import guilty, lines
+
+    console = Console(highlight=False)
+    head = f"{run}: update {seen.step + 1} of {seen.stage}, {counted(len(seen.rows), 'row')}"
+    console.print(head, style="bold", markup=False, soft_wrap=True)
+    for text, style in lines(trials):
+        console.print(text, style=style, markup=False, soft_wrap=True)
+    named, swapped = guilty(trials), any(each.state == "same" for each in trials)
+    if named:
+        told = f"guilty: {named.part}" + (f", which is made in {place}" if place else "")
+    elif found:
+        codes = ", ".join(dict.fromkeys(f"{each.claim.verdict} {each.code}" for each in found))
+        no_part = "no part that could be swapped differs" if swapped else "no part could be swapped"
+        told = f"rules find something, and {no_part}: {codes} (truing check {run})"
+    else:
+        told = "no part differs from its second implementation" if swapped else "no part could be swapped"
+    style = "bold red" if named else "bold yellow" if found or not swapped else "bold green"
+    console.print(told, style=style, markup=False, soft_wrap=True)
 
 
 def compare_runs(

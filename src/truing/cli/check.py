@@ -10,6 +10,7 @@ from rich.console import Console
 
 from truing.config import load_recipe
 from truing.errors import RecipeError
+from truing.words import counted
 
 if TYPE_CHECKING:
     from truing.doctor.examine import Diagnosis
@@ -72,7 +73,7 @@ def _told(kind: str, facts: Mapping[str, Any]) -> None:
     """Where the short run is, and its first tokens in words."""
     console = Console(stderr=True, highlight=False)
     if kind == "stage":
-        console.print(f"{facts['steps']} updates of {facts['stage']} …", markup=False)
+        console.print(f"{counted(facts['steps'], 'update')} of {facts['stage']} …", markup=False)
     if kind == "boundary" and facts["step"] == 0:
         for text, codes in facts["lines"]:
             console.print(f"  {text}  [{codes}]", markup=False, soft_wrap=True, style="dim")

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from truing.words import counted
+
 
 def evaluate_target(
     target: Annotated[Path, typer.Argument(help="A recipe (its model as it starts) or a run directory.")],
@@ -39,4 +41,6 @@ def evaluate_target(
             f"{evaluation.name}: reward {evaluation.estimate()}   {parts}", markup=False, soft_wrap=True
         )
     if gain is not None:
-        console.print(f"difference, paired over {gain.tasks} tasks: {gain}", markup=False, soft_wrap=True)
+        console.print(
+            f"difference, paired over {counted(gain.tasks, 'task')}: {gain}", markup=False, soft_wrap=True
+        )

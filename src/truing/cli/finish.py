@@ -5,11 +5,14 @@ import os
 import shutil
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from truing.record import RunReader
 from truing.training.result import Result
+from truing.words import counted
 
 
 def program() -> str:
@@ -31,6 +34,23 @@ def finished_json(result: Result) -> str:
     )
 
 
+def doctor_line(run: Path, command: str) -> tuple[str, str]:
+    """What the doctor told of while the run went on, strongest first, with its style."""
+    from truing.doctor.verdict import FINDINGS
+
+    reader = RunReader(run)
+    told = [event.payload for event in reader.events() if event.kind == "finding" and "code" in event.payload]
+    parts, named = [], set[str]()
+    for verdict in FINDINGS:
+        codes = {each["code"]: None for each in told if each["verdict"] == verdict}.keys() - named
+        named |= codes
+        if codes:
+            parts.append(f"{len(codes)} {verdict} ({', '.join(sorted(codes))})")
+    judged = counted(len(reader.steps()), "update")
+    found = ", ".join(parts) or "no rule found anything"
+    return f"doctor: {judged} judged, {found}: {command} check {run}", "yellow" if parts else "green"
+
+
 def print_finish(console: Console, result: Result) -> None:
     """The evaluations side by side, where the run is, and what to type next."""
     table = Table(title="reward on the evaluation tasks, with 95 % intervals")
@@ -47,6 +67,8 @@ def print_finish(console: Console, result: Result) -> None:
     console.print(table)
     console.print(f"the run: {result.run}", markup=False, soft_wrap=True)
     command = program()
+    text, style = doctor_line(result.run, command)
+    console.print(text, style=style, markup=False, soft_wrap=True)
     console.print("look at its tokens:   ", f"{command} tokens {result.run}", markup=False, soft_wrap=True)
     console.print("judge its numbers:    ", f"{command} scorecard {result.run}", markup=False, soft_wrap=True)
     console.print("evaluate it again:    ", f"{command} eval {result.run}", markup=False, soft_wrap=True)

@@ -9,6 +9,7 @@ import typer
 
 from truing.clock import PHASES
 from truing.errors import RecordError
+from truing.words import counted
 
 if TYPE_CHECKING:
     from truing.record import StepRow
@@ -64,7 +65,7 @@ def mean_seconds(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def chart(stage: str, found: Mapping[str, Any]) -> Iterator[str]:
     """One stage, line by line."""
     whole, memory = found["step"], found["memory_gb"]
-    yield f"{stage}: {whole:.3f} s a step, {found['steps']} steps"
+    yield f"{stage}: {whole:.3f} s a step, {counted(found['steps'], 'step')}"
     for name, mean in found["seconds"].items():
         bar = "█" * round(mean / whole * WIDTH)
         yield f"  {name:<9}  {mean:9.3f} s  {mean / whole:6.1%}  {bar:<{WIDTH}}  {PHASES.get(name, '')}"

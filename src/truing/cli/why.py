@@ -1,12 +1,18 @@
 """`truing why`: why does the reward not go up."""
 
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from truing.doctor.examine import Diagnosis
+    from truing.doctor.story import Story
+    from truing.doctor.why import Hypothesis
 
 STYLES = {"found": "bold red", "open": "yellow", "ruled out": "green"}
 
@@ -16,22 +22,12 @@ def explain_run(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what RUN's reward suffers from: what was found, what is open and its test, what is not it."""
-    from truing.doctor.examine import ranked
     from truing.doctor.postmortem import post_mortem
-    from truing.doctor.story import Story, begun, trend
-    from truing.doctor.verdict import Verdict
+    from truing.doctor.story import Story, trend
     from truing.doctor.why import discard, why
-    from truing.errors import RecordError
 
     diagnosis = post_mortem(run)
-    proven = [each for each in diagnosis.results() if each.verdict is Verdict.PROVEN and not each.suppressed]
-    if proven and not begun(run):
-        first = ranked(found for each in proven for found in each.findings)[0]
-        raise RecordError(
-            f"{run} has no reward to explain: it ended before, by {first.code} {first.name}",
-            got=f"{first.claim.what} ({first.where})",
-            remedy=f"truing explain {first.code}; truing check {run}",
-        )
+    _refuse_without_reward(run, diagnosis)
     story = Story.of(run, diagnosis)
     first, last, chance = trend(story)
     answers, tainted = why(story), discard(diagnosis, story.recipe)
@@ -40,25 +36,57 @@ def explain_run(
         print(json.dumps(told | {"hypotheses": [asdict(each) for each in answers], "discard": tainted}))
         return
     console = Console(highlight=False)
-    moved = "goes up" if last > first and chance < 0.01 else "does not clearly go up"
-    console.print(
-        f"{story.stage}: the reward {moved}: {first:.3f} in the first updates, {last:.3f} in the last of"
-        f" {len(story.steps)} (chance of such a slope in noise {chance:.2g})",
-        style="bold",
-        soft_wrap=True,
+    for text, style in _lines(story, answers, tainted):
+        console.print(text, style=style or None, markup=False, soft_wrap=True)
+
+
+def _refuse_without_reward(run: Path, diagnosis: "Diagnosis") -> None:
+    """Raise where a run was ended by a proven fault before any update had a reward."""
+    from truing.doctor.examine import ranked
+    from truing.doctor.story import begun
+    from truing.doctor.verdict import Verdict
+    from truing.errors import RecordError
+
+    proven = [each for each in diagnosis.results() if each.verdict is Verdict.PROVEN and not each.suppressed]
+    if not proven or begun(run):
+        return
+    first = ranked(found for each in proven for found in each.findings)[0]
+    raise RecordError(
+        f"{run} has no reward to explain: it ended before, by {first.code} {first.name}",
+        got=f"{first.claim.what} ({first.where})",
+        remedy=f"truing explain {first.code}; truing check {run}",
     )
-    for state in STYLES:
-        for each in (each for each in answers if each.state == state):
-            console.print(f"{state:<9} {each.name}", style=STYLES[state], markup=False, soft_wrap=True)
-            console.print(f"          {each.because}", markup=False, soft_wrap=True)
-            if each.test:
-                minutes = f" (about {each.minutes:g} minutes)" if each.minutes else ""
-                console.print(
-                    f"          next: {each.test}{minutes}", markup=False, soft_wrap=True, style="cyan"
-                )
+
+
+def _lines(
+    story: "Story", answers: Sequence["Hypothesis"], tainted: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """Every line with its style: the reward, each answer, what to discard, the cheapest test."""
+    from truing.doctor.story import trend
+    from truing.doctor.why import nearest
+    from truing.words import counted
+
+    first, last, chance = trend(story)
+    moved = "goes up" if last > first and chance < 0.01 else "does not clearly go up"
+    yield (
+        f"{story.stage}: the reward {moved}: {first:.3f} in the first updates, {last:.3f} in the last of"
+        f" {counted(len(story.steps), 'update')} (chance of such a slope in noise {chance:.2g})",
+        "bold",
+    )
+    for each in answers:
+        yield f"{each.state:<9} {each.name}", STYLES[each.state]
+        yield f"          {each.because}", ""
+        if each.test:
+            yield f"          next: {each.test}{_cost(each)}", "cyan"
     for text in tainted:
-        console.print(text, style="red", markup=False, soft_wrap=True)
-    nearest = next((each for each in answers if each.state == "open"), None)
-    if nearest is not None:
-        told = f"the cheapest test that is left: {nearest.test} (about {nearest.minutes:g} minutes)"
-        console.print(told, style="bold", markup=False, soft_wrap=True)
+        yield text, "red"
+    cheapest = nearest(answers)
+    if cheapest is not None:
+        yield f"the cheapest test that is left: {cheapest.test}{_cost(cheapest)}", "bold"
+
+
+def _cost(each: "Hypothesis") -> str:
+    """What its test takes, where that is known and worth a word."""
+    from truing.doctor.costs import told
+
+    return f"  ({told(each.minutes)})" if each.minutes else ""

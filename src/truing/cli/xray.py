@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from truing.types import Excluded, Origin
+from truing.words import counted
 
 COLOURS = {
     Origin.PROMPT: "blue",
@@ -86,7 +87,7 @@ def _add_context(table: Table, tokens: Sequence[Token]) -> None:
     """One row for a stretch of context; the text above the table has its words."""
     place = f"{tokens[0]['index']}–{tokens[-1]['index']}"
     origins = "+".join(dict.fromkeys(token["origin"] for token in tokens))
-    table.add_row(place, "", f"({len(tokens)} tokens)", origins)
+    table.add_row(place, "", f"({counted(len(tokens), 'token')})", origins)
 
 
 def inert(text: str) -> str:

@@ -11,6 +11,7 @@ import tomli_w
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from truing.config.doctor import check_suppressed
 from truing.config.overrides import apply_override, unknown_key
 from truing.config.recipe import Recipe
 from truing.config.reports import KEYS
@@ -49,6 +50,7 @@ def resolve(table: Mapping[str, Any]) -> Recipe:
     try:
         recipe = Recipe.model_validate(table)
         _check_stages(recipe)
+        check_suppressed(recipe.doctor.suppress)
         for stage in recipe.stages:
             if recipe.guard:  # what cannot be is refused now, not on the day it is needed
                 safer(recipe, stage, recipe.guard.rollbacks)

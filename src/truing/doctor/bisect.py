@@ -23,6 +23,7 @@ from truing.doctor.rules import RULES
 from truing.doctor.rules.msk002 import declared, left_out
 from truing.doctor.verdict import STRONG
 from truing.types import Origin
+from truing.words import counted
 
 Part = Literal[
     "template",
@@ -166,7 +167,7 @@ def swap_old(step: Step) -> Swapped | str:
     known_N = step.tokens["policy_mask"] & ~said_N.isnan()
     where = places(step, known_N & (said_N != old_N))
     after = but(step, old_logprob=torch.where(known_N, said_N, old_N))
-    return Swapped(after, bool(where), str(where) if where else f"{int(known_N.sum())} tokens")
+    return Swapped(after, bool(where), str(where) if where else counted(int(known_N.sum()), "token"))
 
 
 def swap_mask(step: Step) -> Swapped | str:
@@ -191,7 +192,7 @@ def swap_mask(step: Step) -> Swapped | str:
         got_N = step.tokens["advantage"].double()
         after = but(after, advantage=torch.where(got_N.isnan(), advantage_N, got_N))
     where = places(step, wrong_N, looked_at)
-    return Swapped(after, bool(where), str(where) if where else f"{looked_at} tokens under a loss")
+    return Swapped(after, bool(where), str(where) if where else f"{counted(looked_at, 'token')} under a loss")
 
 
 def swap_advantage(step: Step) -> Swapped | str:
@@ -209,7 +210,7 @@ def swap_advantage(step: Step) -> Swapped | str:
     worst = float(apart_N[known_N].nan_to_num(0.0).max()) if known_N.any() else 0.0
     after = but(step, advantage=torch.where(known_N, expected_N, got_N))
     where = places(step, wrong_N)
-    told = str(where) if where else f"{int(known_N.sum())} tokens"
+    told = str(where) if where else counted(int(known_N.sum()), "token")
     return Swapped(after, bool(where), f"{told}, at most {worst:.2g} apart")
 
 
@@ -235,7 +236,7 @@ def swap_loss(step: Step) -> Swapped | str:
     found = rule.measure(step)
     told = "; ".join(claim.what for claim in rule.judge(found))
     after = but(step, pull=expected_pull(step))
-    return Swapped(after, bool(told), told or f"{found.other.looked_at} tokens")
+    return Swapped(after, bool(told), told or counted(found.other.looked_at, "token"))
 
 
 ROUNDING = 1e-3

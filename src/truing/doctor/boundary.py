@@ -9,6 +9,7 @@ import torch
 from truing.doctor.evidence import Row, Step
 from truing.doctor.texts import Decode
 from truing.types import Origin
+from truing.words import counted
 
 SHOWN = 8
 """Tokens at each edge."""
@@ -39,10 +40,11 @@ def _row(step: Step, row: Row, part: slice, decode: Decode) -> list[tuple[str, s
     stops = [sum(i in (step.setup.stop_ids or ()) for i in each) for each in (prompt, said)]
     ended = f"{stops[1]} in the first answer, which ended by {first.finish_reason}"
     turns = f" of {len(row.turns)} turns" if len(row.turns) > 1 else ""
+    opening = counted(len(prompt), "prompt token ends", "prompt tokens end")
     lines = [
-        (f"{row.sample_id}: {len(prompt)} prompt tokens end in {_text(prompt[-SHOWN:], decode)}", "TOK002"),
-        (f"the first answer{turns}: {len(said)} tokens, {_edges(said, decode)}", "TOK004"),
-        (f"trained: {int(trained.sum())} of {in_turns} tokens of turns", "MSK001, MSK002"),
+        (f"{row.sample_id}: {opening} in {_text(prompt[-SHOWN:], decode)}", "TOK002"),
+        (f"the first answer{turns}: {counted(len(said), 'token')}, {_edges(said, decode)}", "TOK004"),
+        (f"trained: {int(trained.sum())} of {counted(in_turns, 'token')} of turns", "MSK001, MSK002"),
         (f"stop ids: {stops[0]} in the prompt, {ended}", "MSK004, MSK005"),
     ]
     if last.finish_reason != first.finish_reason:
@@ -64,7 +66,7 @@ def _of_all(step: Step) -> list[tuple[str, str]]:
     lines = []
     for family, each in lengths.items():
         average = sum(each) / len(each)
-        told = f"{family}: answers of {min(each)} to {max(each)} tokens, {average:.1f} on average"
+        told = f"{family}: answers of {min(each)} to {counted(max(each), 'token')}, {average:.1f} on average"
         if entropies[family]:
             told += f"; entropy {math.fsum(entropies[family]) / len(entropies[family]):.3g} nats per token"
         lines.append((told, "LEN001, LEN002"))

@@ -4,6 +4,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from truing.doctor.examine import Diagnosis
+from truing.doctor.folded import Folded, folded
 from truing.doctor.rules import RULES
 from truing.doctor.verdict import FINDINGS, Verdict
 
@@ -19,19 +20,19 @@ def sarif(diagnosis: Diagnosis, uri: str) -> dict[str, Any]:
     """
     results = [
         {
-            "ruleId": found.code,
-            "level": LEVELS.get(found.claim.verdict, "note"),
-            "message": {"text": f"{found.claim.verdict}: {found.claim.what} ({found.where})"},
+            "ruleId": each.shown.code,
+            "level": LEVELS.get(each.shown.claim.verdict, "note"),
+            "message": {"text": _text(each)},
+            "occurrenceCount": each.updates,
             "locations": [
                 {
                     "physicalLocation": {"artifactLocation": {"uri": uri}},
-                    "logicalLocations": [{"fullyQualifiedName": found.where}],
+                    "logicalLocations": [{"fullyQualifiedName": each.shown.where}],
                 }
             ],
-            **_suppressions(each.suppressed),
+            **_suppressions(diagnosis.suppressed.get(each.shown.code, "")),
         }
-        for each in diagnosis.results()
-        for found in each.findings
+        for each in folded(found for result in diagnosis.results() for found in result.findings)
     ]
     rules = [
         {
@@ -47,6 +48,10 @@ def sarif(diagnosis: Diagnosis, uri: str) -> dict[str, Any]:
         "version": "2.1.0",
         "runs": [{"tool": {"driver": {"name": "truing", "rules": rules}}, "results": results}],
     }
+
+
+def _text(each: Folded) -> str:
+    return f"{each.shown.claim.verdict}: {each.shown.claim.what} ({each.shown.where}{each.again})"
 
 
 def _suppressions(reason: str) -> dict[str, Any]:
@@ -65,8 +70,7 @@ def junit(diagnosis: Diagnosis, target: str) -> str:
         )
         if each.verdict in FINDINGS and not each.suppressed:
             failures += 1
-            told = [f"{found.claim.verdict}: {found.claim.what} ({found.where})" for found in each.findings]
-            ElementTree.SubElement(case, "failure", message=told[0]).text = "\n".join(told)
+            ElementTree.SubElement(case, "failure", message=_text(folded(each.findings)[0]))
         elif each.verdict is Verdict.NOT_CHECKED or each.suppressed:
             ElementTree.SubElement(case, "skipped", message=each.suppressed or "; ".join(each.missing))
     suite.set("failures", str(failures))

@@ -42,6 +42,8 @@ INPUTS: Mapping[str, str] = {
     "setup.lam": "the declared λ",
     "setup.baseline": "the declared baseline of returns",
     "setup.clip_low": "the declared clip",
+    "setup.clip_high": "the declared clip above",
+    "setup.plain": "whether anything re-weights tokens or rewards",
     "setup.gamma": "the declared discount",
     "setup.inner_steps": "how many updates are made of a batch",
     "setup.min_reward": "the declared least reward of a demonstration",

@@ -20,10 +20,9 @@ class Live:
         self, recipe: Recipe, contract: SamplingContract, bos: int | None, tools: Sequence[str]
     ) -> None:
         self.contract, self.bos, self.tools = contract, bos, tools
-        chosen(select=tuple(recipe.doctor.suppress))  # a code that is no rule's is refused now
         self.diagnosis = Diagnosis(chosen(), recipe.doctor.suppress)
         self.past: list[Past] = []
-        self.told: set[tuple[str, str]] = set()
+        self.told: set[tuple[str, str, str]] = set()  # rule, verdict, stage
 
     def remember(self, rows: Sequence[StepRow]) -> None:
         """Begin with what is on record, as a resumed or rolled-back run does."""
@@ -32,24 +31,26 @@ class Live:
     def look(
         self, record: StepRecord, rows: Sequence[SampleRow], recipe: Recipe
     ) -> tuple[Step, list[Finding]]:
-        """Judge an update; what is found for the first time in its stage, the likeliest cause first."""
+        """Judge an update; what is found for the first time in its stage, the likeliest cause first.
+
+        A rule that suspected something, and now proves it, has found something new.
+        """
         setup = setup_of(recipe, record.stage, self.contract, self.bos, self.tools)
         where = (record.stage, record.step)
         step = step_of(*where, setup, rows, record.metrics, record.facts, tuple(self.past))
         found = self.diagnosis.add(step)
         self.past.append(Past(*where, record.metrics, record.facts))
         firsts = {each.code: each for each in reversed(found)}  # of a rule, what names its cause best
-        new = [
-            each for each in found if firsts[each.code] is each and (each.code, record.stage) not in self.told
-        ]
-        self.told |= {(each.code, record.stage) for each in new}
+        places = {code: (code, str(each.claim.verdict), record.stage) for code, each in firsts.items()}
+        new = [each for each in found if firsts[each.code] is each and places[each.code] not in self.told]
+        self.told |= set(places.values())
         return step, new
 
     def failures(self) -> list[str]:
         """Rules that failed themselves, and how; each is told of once."""
         broken = self.diagnosis.broken
-        new = [code for code in broken if (code, "") not in self.told]
-        self.told |= {(code, "") for code in new}
+        new = [code for code in broken if (code, "", "") not in self.told]
+        self.told |= {(code, "", "") for code in new}
         return [f"{code} could not look: {broken[code]}; it is left out from here on" for code in new]
 
 

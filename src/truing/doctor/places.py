@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
+from truing.words import counted
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Places:
         return self.tokens > 0
 
     def __str__(self) -> str:
-        count = f"{self.tokens} token{'s' * (self.tokens != 1)} of {self.rows} row{'s' * (self.rows != 1)}"
+        count = f"{counted(self.tokens, 'token')} of {counted(self.rows, 'row')}"
         return f"{count}, the first at row {self.row}, token {self.start}"
 
 

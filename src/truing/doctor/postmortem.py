@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from truing.doctor.evidence import Step
-from truing.doctor.examine import Diagnosis, chosen, examine
+from truing.doctor.examine import ORDER, Diagnosis, chosen, examine, ranked
 from truing.doctor.kept import is_kept, kept
 from truing.doctor.ours import recorded
 from truing.doctor.report import with_excerpt
@@ -22,15 +22,18 @@ def post_mortem(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = (
         select: codes or families of rules; all where none is given.
         ignore: codes or families to leave out.
     """
-    ours = not is_kept(run)
-    diagnosis, steps = Diagnosis(chosen(select, ignore), _suppressed(run) if ours else {}), 0
+    diagnosis, steps = Diagnosis(chosen(select, ignore), suppressed(run)), 0
+    shown: dict[str, int] = {}
     for step, decode in updates(run):
         steps += 1
         before = {code: len(found) for code, found in diagnosis.findings.items()}
         diagnosis.add(step)
         for code, found in diagnosis.findings.items():
-            if not before.get(code):  # the first time of each rule is shown with its tokens
-                found[0] = with_excerpt(found[0], step, decode)
+            new = found[before.get(code, 0) :]
+            strength = min((ORDER.index(each.claim.verdict) for each in new), default=len(ORDER))
+            if strength < shown.get(code, len(ORDER)):  # what a report shows of a rule has its tokens
+                shown[code], strongest = strength, ranked(new)[0]
+                found[found.index(strongest)] = with_excerpt(strongest, step, decode)
     if not steps:
         raise RecordError(f"{run} holds no update", expected="at least one", remedy="train first")
     return diagnosis
@@ -61,8 +64,10 @@ def choose(run: Path, stage: str | None, step: int | None) -> Step:
     return last
 
 
-def _suppressed(run: Path) -> dict[str, str]:
-    """What the recipe says is meant, and what it said when the run was resumed."""
+def suppressed(run: Path) -> dict[str, str]:
+    """What the recipe says is meant, and what it said when the run was resumed; a kept audit has none."""
+    if is_kept(run):
+        return {}
     reader = RunReader(run)
     found = dict(reader.run()["recipe"]["doctor"]["suppress"])
     for event in reader.events():

@@ -1,17 +1,20 @@
 """A diagnosis as a person reads it: what is wrong, with carets under the tokens, and what was ruled out."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from truing.doctor.evidence import Step
-from truing.doctor.examine import Diagnosis, is_finding, ranked
+from truing.doctor.examine import Diagnosis, is_finding
+from truing.doctor.folded import Folded, folded, place
 from truing.doctor.kept import is_kept
 from truing.doctor.rule import TAINTS
 from truing.doctor.rules import RULES
 from truing.doctor.texts import Decode
 from truing.doctor.verdict import FINDINGS, Finding, Result, Verdict
+from truing.words import counted
 
 AROUND = 6
 """Tokens that are shown on each side of what is meant, and of what is meant at most twice as many."""
@@ -33,24 +36,25 @@ def with_excerpt(finding: Finding, step: Step, decode: Decode) -> Finding:
 def lines(diagnosis: Diagnosis, target: str) -> Iterator[tuple[str, str]]:
     """Every line with its style, findings first."""
     results = diagnosis.results()
-    firsts = ranked(each.findings[0] for each in results if each.findings and not each.suppressed)
-    for found in firsts:
-        yield from _finding(found, len(diagnosis.findings[found.code]), target)
+    every = [found for each in results for found in each.findings]
+    for each in folded(every, diagnosis.suppressed):
+        yield from _finding(each, target)
         yield "", ""
     for each in results:
         if each.findings and each.suppressed:
-            yield f"suppressed {each.code} ({len(each.findings)} updates): {each.suppressed}", "dim"
+            updates = counted(len(set(map(place, each.findings))), "update")
+            yield f"suppressed {each.code} ({updates}): {each.suppressed}", "dim"
     yield from _summary(results)
 
 
-def _finding(found: Finding, updates: int, target: str) -> Iterator[tuple[str, str]]:
+def _finding(each: Folded, target: str) -> Iterator[tuple[str, str]]:
+    found = each.shown
     claim, rule = found.claim, RULES[found.code]
     strength = f" 10^{claim.log10_odds:.0f} : 1" if claim.log10_odds is not None else ""
     style = {"PROVEN": "bold red", "EVIDENCE": "bold red", "SUSPECT": "yellow"}.get(
         str(claim.verdict), "cyan"
     )
-    again = f", and {updates - 1} more times" if updates > 1 else ""
-    yield f"{claim.verdict}{strength} {found.code} {found.name}  at {found.where}{again}", style
+    yield f"{claim.verdict}{strength} {found.code} {found.name}  at {found.where}{each.again}", style
     yield f"  {claim.what}", ""
     for name, text in (("got", claim.got), ("expected", claim.expected)):
         if text:
@@ -59,7 +63,7 @@ def _finding(found: Finding, updates: int, target: str) -> Iterator[tuple[str, s
     yield f"    {'fix':<9} {claim.remedy or rule.section('Fix')}", ""
     if claim.verdict in FINDINGS:
         tainted = "; ".join(TAINTS[taint] for taint in rule.taints)
-        yield f"    {'tainted':<9} from {found.stage} {found.step + 1} on: {tainted}", ""
+        yield f"    {'tainted':<9} from {each.first.stage} {each.first.step + 1} on: {tainted}", ""
     own = found.sample_id and not is_kept(Path(target))  # the x-ray is of Truing's own runs
     look = f" · truing tokens {target} --stage {found.stage} --step {found.step + 1}" if own else ""
     yield f"    {'more':<9} truing explain {found.code}{look}", "dim"
@@ -79,35 +83,51 @@ def _summary(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
     unchecked = [each for each in results if each.verdict is Verdict.NOT_CHECKED]
     found = sum(is_finding(each) for each in results)
     yield (
-        f"{found} rules found something, {len(clean)} are clean, {len(unchecked)} were not checked",
+        f"{counted(found, 'rule')} found something, {counted(len(clean), 'is', 'are')} clean,"
+        f" {counted(len(unchecked), 'was', 'were')} not checked",
         "bold red" if found else "bold green",
     )
     if clean:
         yield "clean: " + ", ".join(f"{each.code} ({each.steps})" for each in clean), "dim"
-    for each in unchecked:
-        yield f"not checked: {each.code} {RULES[each.code].name}: needs {'; '.join(each.missing)}", "dim"
+    for need, codes in _by_need(unchecked):
+        yield f"not checked: needs {need}: {', '.join(codes)}", "dim"
+    if any(len(each.missing) > 1 for each in unchecked):
+        yield "some of these need more; --json has all that each lacks", "dim"
+
+
+def _by_need(unchecked: Sequence[Result]) -> Iterator[tuple[str, list[str]]]:
+    """Each rule once, under the input that most of those left lack: few lines name every rule."""
+    left = list(unchecked)
+    while left:
+        lacking = Counter(need for each in left for need in each.missing)
+        ((need, _),) = lacking.most_common(1)
+        yield need, [each.code for each in left if need in each.missing]
+        left = [each for each in left if need not in each.missing]
 
 
 def facts(diagnosis: Diagnosis) -> dict[str, Any]:
     """A diagnosis as JSON has it."""
     results = diagnosis.results()
-    every = ranked(found for each in results for found in each.findings)
+    every = [found for each in results for found in each.findings]
     return {
-        "findings": [finding_facts(found, diagnosis.suppressed) for found in every],
+        "findings": [finding_facts(each, diagnosis.suppressed) for each in folded(every)],
         "clean": {each.code: each.steps for each in results if each.verdict is Verdict.CLEAN},
         "not_checked": {each.code: list(each.missing) for each in results if each.missing},
     }
 
 
-def finding_facts(found: Finding, suppressed: Mapping[str, str] = {}) -> dict[str, Any]:
-    """A finding as JSON has it; ``update`` counts from 1, as the progress does."""
-    claim = asdict(found.claim)
+def finding_facts(each: Folded, suppressed: Mapping[str, str] = {}) -> dict[str, Any]:
+    """A rule's findings as JSON has them: the strongest, since when and how often; updates count from 1."""
+    found, claim = each.shown, asdict(each.shown.claim)
     del claim["row"], claim["likely"]
     return {
         "code": found.code,
         "name": found.name,
         "stage": found.stage,
         "update": found.step + 1,
+        "first_stage": each.first.stage,
+        "first_update": each.first.step + 1,
+        "updates": each.updates,
         "sample_id": found.sample_id,
         **claim,
         "remedy": found.claim.remedy or RULES[found.code].section("Fix"),

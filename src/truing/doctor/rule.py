@@ -46,6 +46,28 @@ def grouped(step: Step) -> bool:
     return known and step.setup.algo in ("grpo", "rloo", None)
 
 
+def rewarded(step: Step) -> bool:
+    """Whether there is a policy loss, as far as is known."""
+    return step.setup.algo not in ("sft", "rft")
+
+
+def referred(step: Step) -> bool:
+    """Whether a reference is scored, as far as is known."""
+    return "ref_logprob" in step.tokens or (rewarded(step) and step.setup.kl_coef != 0)
+
+
+def has_critic(step: Step) -> bool:
+    """Whether a critic was trained, as far as is known: an update that was not made has no norm."""
+    if "value" in step.tokens:
+        return "grad/norm" in step.numbers
+    return step.setup.algo in ("ppo", None)
+
+
+def has_gradient(step: Step) -> bool:
+    """Whether there was a gradient, as far as is known: an update that was not made has no norm."""
+    return "pull" not in step.tokens or "grad/norm" in step.numbers
+
+
 def always(step: Step) -> bool:
     """Whatever the stage."""
     return True

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from scipy import stats
 from truing.config import PolicyStage, Recipe, resolve
 from truing.doctor.examine import Diagnosis
 from truing.errors import RecordError
-from truing.record import RunReader, SampleRow, StepRow
+from truing.record import Event, RunReader, SampleRow, StepRow
 
 LAST = 10
 """Updates at the end of a stage that are looked at closely."""
@@ -25,16 +26,17 @@ class Story:
     recipe: Recipe
     stage: str
     steps: Sequence[StepRow]  # of that stage
-    supervised: Sequence[StepRow]  # of the stage before it
+    recorded: Sequence[StepRow]  # of all stages
     rows: Sequence[SampleRow]  # of its last updates
     evaluations: Sequence[Mapping[str, Any]]
+    evaluation_seconds: float  # of one, at most; NaN where there was none
     diagnosis: Diagnosis
 
     @classmethod
     def of(cls, run: Path, diagnosis: Diagnosis) -> "Story":
         """Read a run that was judged already."""
         reader = RunReader(run)
-        recipe, recorded = resolve(reader.run()["recipe"]), reader.steps()
+        recipe, recorded, events = resolve(reader.run()["recipe"]), reader.steps(), reader.events()
         stages = [row.stage for row in recorded if isinstance(recipe.stage(row.stage), PolicyStage)]
         if not stages:
             raise RecordError(
@@ -48,9 +50,10 @@ class Story:
             recipe,
             stages[-1],
             steps,
-            [row for row in recorded if row.stage == "sft"],
+            recorded,
             [row for step in steps[-LAST:] for row in reader.samples(step.stage, step.step)],
-            [event.payload for event in reader.events() if event.kind == "eval"],
+            [event.payload for event in events if event.kind == "eval"],
+            _evaluation_seconds(events),
             diagnosis,
         )
 
@@ -62,6 +65,12 @@ class Story:
         """Its mean over the last updates; NaN where it is not known."""
         values = self.series(name)[-LAST:]
         return math.fsum(values) / len(values) if values else math.nan
+
+
+def _evaluation_seconds(events: Sequence[Event]) -> float:
+    """The shortest time between what is told of an evaluation and the event before it."""
+    passed = (now.time - before.time for before, now in pairwise(events) if now.kind == "eval")
+    return min(passed, default=math.nan)
 
 
 def begun(run: Path) -> bool:

@@ -9,9 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.record.beside import Pair, beside
+from truing.record.beside import lines as beside_lines
 from truing.record.reader import RunReader
 from truing.record.rows import TRAINER_NUMBERS, SampleRow, StepRow
 from truing.types import MASKS
+from truing.words import counted
 
 STREAMS = (
     "token_ids",
@@ -62,6 +65,12 @@ class Comparison:
     facts: tuple[Delta, ...]
     same_updates: int  # before the first that differs
     parting: Parting | None
+    beside: tuple[Pair, ...] = ()  # what each came to, where they part
+
+    @property
+    def drawn_otherwise(self) -> bool:
+        """Whether the runs have two seeds, so that no draw of the one is to be found in the other."""
+        return any(each.key == "seed" for each in self.recipe)
 
     @property
     def parted(self) -> bool:
@@ -76,7 +85,8 @@ def compare(run: Path, other: Path) -> Comparison:
     recipes = [flat(each.pop("recipe")) for each in told]
     facts = [{key: x for key, x in flat(each).items() if key.startswith(FACTS)} for each in told]
     same, parting = _first_parting(*readers)
-    return Comparison(_deltas(*recipes), _deltas(*facts), same, parting)
+    pairs = () if parting is None else beside(*readers)
+    return Comparison(_deltas(*recipes), _deltas(*facts), same, parting, pairs)
 
 
 def _first_parting(first: RunReader, second: RunReader) -> tuple[int, Parting | None]:
@@ -160,17 +170,39 @@ def _deltas(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Delta,
     )
 
 
+OTHER_SEED = (
+    "the seeds differ: from the first update on tasks, rows and tokens are drawn otherwise, so nothing can be"
+    " the same token by token; to find a change, compare runs of one seed"
+)
+"""Why the first difference of such runs is none to look at."""
+
+
 def lines(found: Comparison) -> Iterator[tuple[str, str]]:
     """Every line with its style."""
     for name, deltas in (("recipe", found.recipe), ("run", found.facts)):
         for each in deltas:
             yield f"{name:<7} {each.key}: {each.first!r} | {each.second!r}", "yellow"
     if found.parting is None:
-        yield f"all {found.same_updates} updates are the same, token by token", "green"
+        same = counted(found.same_updates, "update is", "updates are")
+        yield f"all {same} the same, token by token", "green"
         return
-    each = found.parting
-    yield f"the first {found.same_updates} updates are the same, token by token", "green"
+    if found.drawn_otherwise:
+        yield OTHER_SEED, "bold yellow"
+    else:
+        yield from _parting_lines(found.parting, found.same_updates)
+    yield from beside_lines(found.beside)
+
+
+def _parting_lines(each: Parting, same: int) -> Iterator[tuple[str, str]]:
+    """Where the first difference is."""
+    if same:
+        are = "update is" if same == 1 else f"{same} updates are"
+        yield f"the first {are} the same, token by token", "green"
     place = f" of sample {each.sample_id}" if each.sample_id else ""
-    token = f" at token {each.token} ({each.tokens} tokens of that row)" if each.token is not None else ""
+    token = (
+        f" at token {each.token} ({counted(each.tokens, 'token')} of that row)"
+        if each.token is not None
+        else ""
+    )
     yield f"update {each.step + 1} of {each.stage} parts: {each.what}{place}{token}", "bold red"
     yield f"  {each.first!r} | {each.second!r}", ""

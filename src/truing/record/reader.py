@@ -11,6 +11,7 @@ from truing.errors import RecordError
 from truing.record.lines import read_lines
 from truing.record.rows import SampleRow, StepRow
 from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, Groups, load_rows
+from truing.words import counted
 
 Line = TypeVar("Line")
 
@@ -62,7 +63,7 @@ class RunReader:
             if lost := groups.lost(self.steps()):
                 raise RecordError(
                     f"{self.run_dir / STEPS} is not whole",
-                    got=f"{lost} updates have rows and no line",
+                    got=counted(lost, "update has rows and no line", "updates have rows and no line"),
                     expected="a line for each update",
                     remedy="restore the file from a copy",
                 )

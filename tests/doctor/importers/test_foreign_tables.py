@@ -156,3 +156,28 @@ def test_the_state_of_a_trainer_may_hold_nan(tmp_path):
     path = trainer_state(tmp_path, logs)
     assert "NaN" in next(path.rglob("*.json")).read_text()
     assert json.dumps(imported(read(path)).steps[1].numbers["grad/norm"]) == "NaN"
+
+
+def test_a_name_that_is_nearly_one_of_ours_is_asked_about(tmp_path):
+    head, rows = "step,length/mean,rewards_mean,entropy_drawn,colour", ("1,8,0.5,1.2,3", "2,8,0.5,1.2,3")
+    run = imported(read(csv(tmp_path / "a.csv", head, *rows)))
+    assert run.near == {"rewards_mean": "reward/mean", "entropy_drawn": "entropy/drawn"}
+    judged = judge(tmp_path / "a.csv")
+    hint = "did you mean reward/mean by rewards_mean, entropy/drawn by entropy_drawn? Rename what is the same"
+    assert any(text.startswith(hint) for text, _ in judged.lines())
+    assert judged.facts()["near"] == dict(run.near)
+
+
+def test_where_no_name_is_known_the_error_asks_what_was_meant(tmp_path):
+    with pytest.raises(RecordError) as error:
+        imported(read(csv(tmp_path / "a.csv", "step,Reward_Mean", "1,0.5")))
+    assert "did you mean reward/mean by Reward_Mean?" in error.value.remedy
+
+
+def test_what_is_read_already_and_what_is_another_trainers_gets_no_hint(tmp_path):
+    path = csv(tmp_path / "a.csv", "step,reward/mean,rewardmean", "1,0.5,0.5")
+    assert imported(read(path)).near == {}
+    assert (
+        imported(read(trainer_state(tmp_path, [each | {"reward_std": 1.0} for each in healthy(0)]))).near
+        == {}
+    )

@@ -7,8 +7,9 @@ from typing import Any
 
 from truing.doctor.examine import Diagnosis, chosen
 from truing.doctor.importers.detect import read
-from truing.doctor.importers.steps import Imported, imported
+from truing.doctor.importers.steps import Imported, imported, meant
 from truing.errors import RecordError
+from truing.words import counted
 
 EXACT = ("E", "C", "M")
 """Kinds of rules that prove things."""
@@ -29,8 +30,9 @@ class Judged:
         """Each with its style, for below a diagnosis."""
         run = self.run
         kind = "scalars and answers" if run.texts else "scalars only"
-        yield f"{kind}: {self.exact_not_checked} exact rules not checked", "bold yellow"
-        updates = f"{len(run.steps)} updates, {run.steps[0].step + 1} to {run.steps[-1].step + 1}"
+        yield f"{kind}: {counted(self.exact_not_checked, 'exact rule')} not checked", "bold yellow"
+        updates = counted(len(run.steps), "update")
+        updates += f", {run.steps[0].step + 1} to {run.steps[-1].step + 1}"
         read = ", ".join(f"{theirs} = {ours}" for theirs, ours in run.read.items())
         yield f"read from {run.form} ({run.trainer}): {updates}; metrics ({len(run.read)}): {read}", "dim"
         for name, why in run.left_out.items():
@@ -39,6 +41,8 @@ class Judged:
             more = ", …" if len(run.unread) > SHOWN else ""
             names = ", ".join(run.unread[:SHOWN])
             yield f"not understood, so not judged ({len(run.unread)}): {names}{more}", "yellow"
+        if hint := meant(run.near):
+            yield hint, "yellow"
 
     def facts(self) -> dict[str, Any]:
         """The same as JSON has it."""
@@ -51,6 +55,7 @@ class Judged:
             "read": dict(self.run.read),
             "left_out": dict(self.run.left_out),
             "not_understood": list(self.run.unread),
+            "near": dict(self.run.near),
         }
 
 
@@ -74,7 +79,8 @@ def judge(
             f"nothing in {target} could be judged",
             got=", ".join(found.read.values()) or "no number that is known",
             expected="numbers that a rule reads, such as reward/mean and length/mean (docs/metrics.md)",
-            remedy="rename columns to the names of docs/metrics.md that are the same quantity",
+            remedy=meant(found.near)
+            or "rename columns to the names of docs/metrics.md that are the same quantity",
         )
     blind = [
         rule

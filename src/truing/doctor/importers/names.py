@@ -19,10 +19,11 @@ OpenRLHF (0.11, openrlhf/trainer/ppo_trainer.py, openrlhf/trainer/ray/ppo_actor.
     attempt. ``values``: after the update. ``group_reward_std``: a mean of deviations.
 """
 
-from collections.abc import Mapping, Set
+import difflib
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from truing.record.keys import is_known
+from truing.record.keys import METRICS, is_known
 
 
 @dataclass(frozen=True)
@@ -124,3 +125,24 @@ def trainer_of(names: Set[str]) -> Trainer:
 def ours_of(trainer: Trainer, name: str) -> str | None:
     """What we call a number of theirs; None where we have no such number."""
     return trainer.names.get(name) or (name if is_known(name) else None)
+
+
+CLOSE = 0.85
+"""Of two spellings of one name; `rewards/mean` and `reward/mean` share 0.96, `reward/max` and it 0.76."""
+
+
+def near(unread: Sequence[str], read: Mapping[str, str]) -> dict[str, str]:
+    """Names of a plain table that nobody understood, and what of ours each may be a spelling of.
+
+    Args:
+        unread: names that are no metric.
+        read: theirs → ours; what is read already is meant by no other name.
+    """
+    spelt = {_letters(metric.name): metric.name for metric in METRICS if metric.name not in read.values()}
+    found = {name: difflib.get_close_matches(_letters(name), spelt, n=1, cutoff=CLOSE) for name in unread}
+    return {name: spelt[matches[0]] for name, matches in found.items() if matches}
+
+
+def _letters(name: str) -> str:
+    """A name without its separators."""
+    return "".join(letter for letter in bare(name).lower() if letter.isalnum())

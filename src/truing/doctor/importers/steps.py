@@ -9,7 +9,16 @@ from truing.doctor.evidence import Past, Setup, Step
 from truing.doctor.importers.declared import left_out, renamed, setup_of
 from truing.doctor.importers.dumps import told_by
 from truing.doctor.importers.log import Log, Point
-from truing.doctor.importers.names import COUNTERS, TRAINERS, Trainer, bare, ours_of, trainer_of
+from truing.doctor.importers.names import (
+    COUNTERS,
+    PLAIN,
+    TRAINERS,
+    Trainer,
+    bare,
+    near,
+    ours_of,
+    trainer_of,
+)
 from truing.errors import RecordError
 
 STAGE = "train"
@@ -26,6 +35,7 @@ class Imported:
     read: Mapping[str, str]  # theirs → ours
     unread: Sequence[str]  # names that nobody judged
     left_out: Mapping[str, str]  # theirs → what it means in this run
+    near: Mapping[str, str]  # of those that nobody judged, what they may be a spelling of
 
     @property
     def texts(self) -> bool:
@@ -44,19 +54,28 @@ def imported(log: Log) -> Imported:
             f"no metric of {log.form} is known",
             got=", ".join(names[:6]) or "none at all",
             expected=f"metrics of {', '.join(each.name for each in TRAINERS)}, or those of docs/metrics.md",
-            remedy="rename the columns to the names in docs/metrics.md that are the same quantity",
+            remedy=meant(near(names, {}))
+            or "rename the columns to the names in docs/metrics.md that are the same quantity",
         )
     numbers = {step: _ours(theirs, read, trainer) for step, theirs in _by_step(log.points, set(read)).items()}
     for step, rows in log.rows.items():
         numbers[step] = told_by(rows) | numbers.get(step, {})
+    unread = [name for name in names if name not in read and name not in other and name not in COUNTERS]
     return Imported(
         log.form,
         trainer.name,
         _steps(numbers, log, setup_of(trainer, log.config, names)),
         read,
-        [name for name in names if name not in read and name not in other and name not in COUNTERS],
+        unread,
         {name: why for name, why in other.items() if name in names},
+        near(unread, read) if trainer is PLAIN else {},  # another trainer's names are what they are
     )
+
+
+def meant(near: Mapping[str, str]) -> str:
+    """A question for each name that is close to one of ours."""
+    told = ", ".join(f"{ours} by {theirs}" for theirs, ours in near.items())
+    return f"did you mean {told}? Rename what is the same quantity (docs/metrics.md)" if told else ""
 
 
 def _largest(points: Sequence[Point]) -> dict[str, float]:

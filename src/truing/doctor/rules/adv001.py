@@ -1,14 +1,14 @@
 """ADV001: Advantages are not what the rewards of their groups come to.
 
-What: The advantage of a rollout differs from the one computed anew from its reward and those of its group,
-by the declared formula.
+What: The advantage of a rollout, computed once more by the declared formula from its reward and those of its
+group, is not the advantage that its tokens were trained with.
 
 Why it is silent: Any numbers of about the right size will train something. Rewards of other groups, a
 shuffled order, a missing baseline or another denominator change which answers are reinforced, and no scalar
 shows it.
 
 How it is measured: From the rewards and group ids of the record, each rollout once however many sequences
-it has, in Python's floats by a second implementation; every trained token is compared.
+it was cut into, by a second implementation in Python's floats; every trained token is compared.
 
 Healthy look-alikes: Advantages of 0 throughout a group of equal rewards. A group that lost a member to an
 error: its baseline is of those that remain. What a KL in the reward costs, and declared penalties for cut
@@ -32,6 +32,7 @@ from truing.doctor.oracle.advantages import of_groups
 from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
 ROUNDING = 1e-4
 """Advantages are of the order of 1, and float32 keeps 1e-7 of them."""
@@ -65,8 +66,8 @@ def judge(found: Measured) -> Iterator[Claim]:
         turned = f", {found.opposite:.0%} of them with the other sign" if found.opposite else ""
         yield Claim(
             Verdict.PROVEN,
-            f"{found.wrong.tokens} tokens of {found.wrong.rows} rows have another advantage than their"
-            f" rewards come to{turned}",
+            f"{counted(found.wrong.tokens, 'token')} of {counted(found.wrong.rows, 'row')} with another"
+            f" advantage than their rewards come to{turned}",
             got=f"{found.got:.5g} at row {found.wrong.row}",
             expected=f"{found.expected:.5g}",
             row=found.wrong.row,
@@ -103,7 +104,7 @@ RULE = Rule(
     taints=("policy",),
     when=lambda step: (
         step.setup.advantage in ("group", "batch", "none", "loo", None)
-        and step.setup.algo in ("grpo", "rloo")
+        and step.setup.algo in ("grpo", "rloo", None)
         # rows of updates that were held back are not on record
         and not step.numbers.get("gate/held_back")
     ),

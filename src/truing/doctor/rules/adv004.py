@@ -34,6 +34,7 @@ from truing.doctor.rule import Rule
 from truing.doctor.rules.len001 import Ends, ends, history
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Origin
+from truing.words import counted
 
 STEPS = 5
 
@@ -106,7 +107,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         lost = f"; {found.tokens:.0%} of this step's tokens were drawn for nothing"
         yield Claim(
             Verdict.CANNOT_TELL if solved else Verdict.SUSPECT,
-            f"{found.equal:.0%} of the groups of the last {found.steps} steps are of equal reward:"
+            f"{found.equal:.0%} of the groups of the last {counted(found.steps, 'step')} are of equal reward:"
             + (" the tasks are learned, or too easy" if solved else " nothing is learned from them"),
             got=told + ("" if math.isnan(found.tokens) else lost),
             expected="groups in which some attempts are better than others",
@@ -138,7 +139,9 @@ RULE = Rule(
     ),
     taints=(),
     when=lambda step: (
-        step.setup.algo in ("grpo", "rloo") or (step.setup.algo is None and SHARES[0] in step.numbers)
+        step.setup.algo in ("grpo", "rloo")
+        # rows alone do not tell whether a critic learns from groups of equal reward too
+        or (step.setup.algo is None and (SHARES[0] in step.numbers or not step.rows))
     ),
     measure=measure,
     judge=judge,

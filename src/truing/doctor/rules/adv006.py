@@ -170,12 +170,19 @@ RULE = Rule(
     code="ADV006",
     name="gae-recomputed",
     kind="M",
-    needs=("value", "advantage", "policy_mask", "row.reward", "setup.gamma", "setup.advantage"),
+    needs=(
+        "value",
+        "advantage",
+        "policy_mask",
+        "row.reward",
+        "setup.gamma",
+        "setup.lam",
+        "setup.advantage",
+    ),
     taints=("policy", "critic"),
     when=lambda step: (
-        step.setup.algo == "ppo"
+        step.setup.algo in ("ppo", None)
         and step.setup.advantage in ("gae", None)
-        and step.setup.lam is not None
         and not step.numbers.get("gate/held_back")  # rows of updates that were not made are not on record
     ),
     measure=measure,

@@ -126,7 +126,7 @@ RULE = Rule(
     needs=("advantage", "policy_mask", "row.reward", "setup.gamma", "setup.advantage", "setup.baseline"),
     taints=("policy",),
     when=lambda step: (
-        step.setup.algo == "reinforce"
+        step.setup.algo in ("reinforce", None)
         and step.setup.advantage in ("return", None)
         and not step.numbers.get("gate/held_back")  # rows of updates that were not made are not on record
     ),

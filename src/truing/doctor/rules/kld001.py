@@ -31,7 +31,7 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, pulled
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, referred
 from truing.doctor.rules.ref002 import compared
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Origin
@@ -145,7 +145,7 @@ RULE = Rule(
     kind="E",
     needs=("ref_logprob", "new_logprob", "policy_mask", "numbers.kl_all/k3"),
     taints=("metrics",),
-    when=lambda step: "ref_logprob" in step.tokens,
+    when=referred,
     measure=measure,
     judge=judge,
     example=example,

@@ -32,6 +32,7 @@ from truing.doctor.made import but, made
 from truing.doctor.oracle.credit import deviation, mean
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
 STEPS = 12
 ERRORS = -6.0
@@ -87,7 +88,8 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.steps >= STEPS and found.mean < ERRORS * found.error:
         yield Claim(
             Verdict.SUSPECT,
-            f"the mean KL of {found.steps} steps is {found.mean:.3g} nats per token, and cannot be below 0",
+            f"the mean KL of {counted(found.steps, 'step')} is {found.mean:.3g} nats per token, and cannot be"
+            " below 0",
             got=f"{found.mean:.3g} ± {found.error:.2g}",
             expected="at least 0, to a few standard errors",
             likely=1,

@@ -27,6 +27,7 @@ from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Origin
+from truing.words import counted
 
 
 class Measured(NamedTuple):
@@ -53,7 +54,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         if where:
             yield Claim(
                 Verdict.PROVEN,
-                f"the {loss} loss reads {where.tokens} tokens that came from {found.origins}",
+                f"the {loss} loss reads {counted(where.tokens, 'token')} that came from {found.origins}",
                 got=str(where),
                 expected="SAMPLED tokens alone" if loss == "policy" else "DEMO tokens alone",
                 row=where.row,

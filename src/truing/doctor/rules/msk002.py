@@ -35,6 +35,7 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.outcomes import FinishReason
 from truing.types import Excluded, Origin, TurnSpan
+from truing.words import counted
 
 
 class Measured(NamedTuple):
@@ -68,14 +69,15 @@ def judge(found: Measured) -> Iterator[Claim]:
     """The declared policy says of each token whether it is trained."""
     told = f" (the record says {found.reasons})" if found.reasons else ""
     for where, what in (
-        (found.missing, f"{found.missing.tokens} tokens are not under the policy loss, and should be{told}"),
-        (found.extra, f"{found.extra.tokens} tokens are under the policy loss, and should not be"),
-        (found.unlearned, f"{found.unlearned.tokens} tokens of demonstrations are not under their loss"),
+        (found.missing, f"not under the policy loss, and should be{told}"),
+        (found.extra, "under the policy loss, and should not be"),
+        (found.unlearned, "of demonstrations, and not under their loss"),
     ):
         if where:
             yield Claim(
                 Verdict.PROVEN,
-                f"{what}: the declared mask is {found.policy!r}",
+                f"{counted(where.tokens, 'token is', 'tokens are')} {what}: the declared mask is"
+                f" {found.policy!r}",
                 got=str(where),
                 expected=f"the mask {found.policy!r} at all {where.looked_at} sampled tokens",
                 row=where.row,

@@ -31,8 +31,9 @@ from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
 from truing.doctor.oracle.pulls import expected_pull, on_edge
 from truing.doctor.places import Places, places
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, has_gradient, rewarded
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
 ROUNDING = 1e-3
 """Of the largest expected pull: float32 leaves 1e-6."""
@@ -69,10 +70,10 @@ def measure(step: Step) -> Measured:
 def judge(found: Measured) -> Iterator[Claim]:
     """Any difference beyond rounding is a fault, and its pattern says which."""
     if found.extra:
-        what = f"the loss pulls at {found.extra.tokens} tokens that the declared loss leaves alone"
+        what = f"the loss pulls at {counted(found.extra.tokens, 'token')} that the declared loss leaves alone"
         yield _claim(what, found.extra, likely=2)
     if found.missed:
-        what = f"{found.missed.tokens} tokens should be pulled, and no gradient reaches them"
+        what = f"no gradient reaches {counted(found.missed.tokens, 'token')} that should be pulled"
         yield _claim(what, found.missed, likely=2)
     if found.other:
         if found.spread < ROUNDING and not found.extra and not found.missed:
@@ -85,7 +86,9 @@ def judge(found: Measured) -> Iterator[Claim]:
             yield _claim(what, found.other, likely=2.5)
         else:
             yield _claim(
-                f"{found.other.tokens} tokens are pulled otherwise than declared", found.other, likely=1
+                f"{counted(found.other.tokens, 'token is', 'tokens are')} pulled otherwise than declared",
+                found.other,
+                likely=1,
             )
 
 
@@ -122,9 +125,10 @@ RULE = Rule(
         "old_logprob",
         "setup.surrogate",
         "setup.aggregation",
+        "setup.plain",
     ),
     taints=("policy",),
-    when=lambda step: bool(step.setup.plain) and "grad/norm" in step.numbers,
+    when=lambda step: rewarded(step) and step.setup.plain is not False and has_gradient(step),
     measure=measure,
     judge=judge,
     example=example,

@@ -30,6 +30,7 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.outcomes import FinishReason
 from truing.types import Excluded, Origin, TurnSpan
+from truing.words import counted
 
 OTHERS = torch.tensor([Origin.PROMPT, Origin.TEMPLATE, Origin.TOOL])
 """Who speaks between two turns."""
@@ -79,7 +80,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         if where:
             yield Claim(
                 verdict,
-                f"the {loss} loss reads {where.tokens} tokens behind the stop of their turn{told}",
+                f"the {loss} loss reads {counted(where.tokens, 'token')} behind the stop of their turn{told}",
                 got=str(where),
                 expected="nothing behind the first stop of a turn",
                 row=where.row,

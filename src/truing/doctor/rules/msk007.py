@@ -26,7 +26,7 @@ import torch
 from truing.doctor.evidence import Setup, Step
 from truing.doctor.made import GRPO, but, made
 from truing.doctor.oracle.pulls import expected_pull
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, has_gradient
 from truing.doctor.rules.msk003 import judge, measure
 from truing.outcomes import FinishReason
 from truing.types import Excluded, Origin, TurnSpan
@@ -115,7 +115,7 @@ RULE = Rule(
     when=lambda step: (
         step.setup.algo in ("sft", "rft")
         and step.setup.aggregation in ("token_mean", None)
-        and "grad/norm" in step.numbers
+        and has_gradient(step)
     ),
     measure=measure,
     judge=judge,

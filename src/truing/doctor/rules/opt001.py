@@ -28,6 +28,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
 
 class Measured(NamedTuple):
@@ -66,8 +67,8 @@ def judge(found: Measured) -> Iterator[Claim]:
     elif found.still and found.rate > 0:
         yield Claim(
             Verdict.PROVEN,
-            f"{len(found.still)} weights were pulled by their gradient and did not move, such as"
-            f" {found.still[0]}",
+            f"{counted(len(found.still), 'weight was', 'weights were')} pulled by the gradient and did not"
+            f" move, such as {found.still[0]}",
             got=told,
             expected="every weight with a gradient to move: does the optimiser hold it?",
             likely=3,

@@ -29,6 +29,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
 RELATIVE, TIMES = 0.02, 20
 """Of the gradient's length; and multiples of how far the trainer is from itself."""
@@ -70,7 +71,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if differ(found):
         yield Claim(
             Verdict.SUSPECT if found.coarse else Verdict.PROVEN,
-            f"the gradient of {found.rows} rows is not that of a plain backward{reading(found)}",
+            f"the gradient of {counted(found.rows, 'row')} is not that of a plain backward{reading(found)}",
             got=f"a length of {found.trainer:.3g}, cosine {found.cosine:.3g}, {found.difference:.3g} apart",
             expected=f"a length of {found.plain:.3g}; the trainer is {found.null:.2g} from itself",
             likely=0.8,

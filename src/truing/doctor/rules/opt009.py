@@ -34,6 +34,7 @@ from truing.doctor.rule import Rule
 from truing.doctor.rules.opt006 import Measured as Gradients
 from truing.doctor.rules.opt006 import compared, differ, reading
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
 RELATIVE = 2e-3
 """Of the gradient's length."""
@@ -69,7 +70,8 @@ def judge(found: Measured) -> Iterator[Claim]:
     if differ(gradients, RELATIVE):
         yield Claim(
             verdict,
-            f"the optimiser's gradient is not the sum of its {gradients.rows} rows{reading(gradients)}",
+            f"the optimiser's gradient is not the sum of its {counted(gradients.rows, 'row')}"
+            f"{reading(gradients)}",
             got=f"a length of {gradients.trainer:.3g}, cosine {gradients.cosine:.3g},"
             f" {gradients.difference:.3g} apart",
             expected=f"a length of {gradients.plain:.3g}",

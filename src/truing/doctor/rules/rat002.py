@@ -1,25 +1,29 @@
 """RAT002: Before the first update the trainer's log-probabilities are not those that the sampler recorded.
 
-What: On-policy, at the first inner step, trainer and sampler have the same weights and the same tokens, and
-still give them different probabilities. The ratio that should be 1 is something else.
+What: The sampler draws tokens and records the log-probability of each. Before the first update of a batch
+the trainer has the same weights, and scores the same tokens; so both should say the same, and the ratio
+exp(trainer − sampler) should be 1 at every token. Here it is not.
 
 Why it is silent: A ratio that is off looks like a policy that has moved. The clip cuts tokens that nobody
-moved, the baseline no longer cancels, and the reward still rises a little, so the learning rate gets the
-blame.
+moved, advantages are weighted as if they had, and the reward still rises a little, so the learning rate gets
+the blame.
 
-How it is measured: Sampler and trainer are compared at each sampled token of rows whose numbers are those
-of the first update. What is normal is how far the trainer is from itself on the same tokens. Where that was
-not measured, only a median difference or a mean k3 far above what engines in bfloat16 show counts. How the
-difference lies, over rows, over tokens and by size, says where it comes from. It is proven where a plain
-forward in float32 finds one of the two wrong, or where most tokens differ; never on a GPU.
+How it is measured: Both log-probabilities are compared at each sampled token, of rows whose numbers are
+those of the first update of their batch. Two forwards never agree to the last digit: how far the trainer is
+from itself, on the same tokens in another batch, is what counts as normal. Where that was not measured, a
+difference counts only where its median, or k3 (an estimate of the KL between the two), is far above what
+engines in bfloat16 show. Whether few rows differ or all, always in one direction, or as if shifted by a
+token, says where it comes from. It is proven where a plain forward in float32 finds one of the two wrong,
+or where most tokens differ; never on a GPU.
 
-Healthy look-alikes: Ratios of exactly 1: on-policy that is right, and the gradient is there all the same.
-Differences of 5e-5 nats in float32, or with a standard deviation of 0.05 in bfloat16. A second inner step,
-whose weights have moved. A declared correction, or dropout: then the rule is not asked.
+Healthy look-alikes: Ratios of exactly 1: that is right, and there is a gradient all the same. Differences
+of 5e-5 nats in float32, or with a standard deviation of 0.05 in bfloat16. A second update of the same
+batch, whose weights have moved. A declared correction, or dropout: then the rule is not asked.
 
-Fix: Divide logits, and not log-probabilities, by the temperature, on both sides; normalise over the ids
-that could be drawn; score the very ids that were drawn, with positions and attention mask of the row alone.
-SMP004 and SMP005 tell which side is wrong.
+Fix: SMP004 and SMP005 tell which of the two is wrong. Then look for what differs between them: divide
+logits, and not log-probabilities, by the temperature, on both sides; normalise over the ids that could be
+drawn (top-k, top-p); score the very ids that were drawn, not their text encoded anew, with the positions and
+the attention mask of that row alone.
 
 References: https://github.com/huggingface/trl/issues/6789, https://github.com/huggingface/trl/issues/4159,
 https://arxiv.org/abs/2510.26788
@@ -39,6 +43,7 @@ from truing.doctor.rule import Rule, drawn
 from truing.doctor.rules.ref002 import normal
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Origin
+from truing.words import counted
 
 MEDIAN, K3 = 0.05, 0.01
 """Nats, more than an engine in bfloat16 shows: its median is 0.03 and its k3 0.001."""
@@ -149,7 +154,9 @@ def judge(found: Measured) -> Iterator[Claim]:
             Verdict.PROVEN if sure else Verdict.SUSPECT,
             f"before the first update trainer and sampler differ by up to {found.largest:.3g} nats"
             f" (k3 {found.k3:.2g}){_pattern(found)}",
-            got=f"median {found.median:.2g} nats over {found.tokens} tokens" if found.tokens else "",
+            got=f"median {found.median:.2g} nats over {counted(found.tokens, 'token')}"
+            if found.tokens
+            else "",
             expected=expected,
             row=found.worst.row if found.worst else None,
             start=found.worst.start,

@@ -33,7 +33,7 @@ import torch
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, past, pulled
 from truing.doctor.places import Places, places
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, rewarded
 from truing.doctor.verdict import Claim, Verdict
 
 CERTAIN = 1e-3
@@ -141,7 +141,10 @@ RULE = Rule(
     kind="E",
     needs=("new_logprob", "old_logprob", "advantage", "policy_mask"),
     taints=("policy",),
-    when=lambda step: any(row.kept and row.inner_step > 0 for row in step.rows),
+    when=lambda step: (
+        any(row.kept and row.inner_step > 0 for row in step.rows)
+        or (not step.rows and rewarded(step) and step.setup.inner_steps != 1)
+    ),
     measure=measure,
     judge=judge,
     example=example,

@@ -30,6 +30,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, pulled
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
 NEAR, DIFFERENT = 1e-3, 1e-2
 """Nats: what counts as the same number, and as another."""
@@ -93,7 +94,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.exchanged >= 2:
         yield Claim(
             Verdict.PROVEN,
-            f"old log-probabilities of {found.exchanged} rows are those of other rows",
+            f"old log-probabilities of {counted(found.exchanged, 'row')} are those of other rows",
             got=f"those of row {found.row} are the new ones of row {found.other}, at every token",
             expected=f"each row's own, in all {found.compared} rows",
             row=found.row,

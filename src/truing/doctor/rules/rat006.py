@@ -29,7 +29,7 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, pulled
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, rewarded
 from truing.doctor.verdict import Claim, Verdict
 
 ROUNDING = 1e-6
@@ -123,11 +123,18 @@ RULE = Rule(
     code="RAT006",
     name="clip-share-recomputed",
     kind="E",
-    needs=("numbers.clip/clipped_share", "new_logprob", "old_logprob", "advantage", "policy_mask"),
-    taints=("metrics",),
-    when=lambda step: (
-        step.setup.surrogate == "clip" and None not in (step.setup.clip_low, step.setup.clip_high)
+    needs=(
+        "numbers.clip/clipped_share",
+        "new_logprob",
+        "old_logprob",
+        "advantage",
+        "policy_mask",
+        "setup.surrogate",
+        "setup.clip_low",
+        "setup.clip_high",
     ),
+    taints=("metrics",),
+    when=lambda step: rewarded(step) and step.setup.surrogate in ("clip", None),
     measure=measure,
     judge=judge,
     example=example,

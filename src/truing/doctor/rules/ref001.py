@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, past
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, referred
 from truing.doctor.verdict import Claim, Verdict
 
 
@@ -83,7 +83,7 @@ RULE = Rule(
     kind="E",
     needs=("facts.reference",),
     taints=("reference", "policy"),
-    when=lambda step: "ref_logprob" in step.tokens or "reference" in step.facts,
+    when=lambda step: referred(step) or "reference" in step.facts,
     measure=measure,
     judge=judge,
     example=example,

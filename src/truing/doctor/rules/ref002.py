@@ -32,9 +32,10 @@ from torch import Tensor
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, pulled
 from truing.doctor.places import Places, places
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, referred
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Origin
+from truing.words import counted
 
 MEDIAN, K3 = 0.05, 0.01
 """Nats, more than two forwards in bfloat16 show: their median is 0.03 and their k3 0.001."""
@@ -115,7 +116,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             Verdict.PROVEN if sure else Verdict.SUSPECT,
             "before the first update the reference is not the policy: they differ by up to"
             f" {found.largest:.3g} nats",
-            got=f"median {found.median:.2g} nats over {found.tokens} tokens, k3 {found.k3:.2g}",
+            got=f"median {found.median:.2g} nats over {counted(found.tokens, 'token')}, k3 {found.k3:.2g}",
             expected="0 to rounding"
             + ("" if found.null is None else f": the trainer is {found.null:.2g} from itself"),
             row=found.worst.row if found.worst else None,
@@ -151,7 +152,7 @@ RULE = Rule(
     kind="E",
     needs=("ref_logprob", "new_logprob"),
     taints=("reference", "policy"),
-    when=lambda step: step.is_first and step.step == 0 and "ref_logprob" in step.tokens,
+    when=lambda step: step.is_first and step.step == 0 and referred(step),
     measure=measure,
     judge=judge,
     example=example,

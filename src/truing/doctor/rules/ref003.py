@@ -30,10 +30,11 @@ import torch
 from truing.doctor.evidence import Past, Step
 from truing.doctor.made import but, made, pulled
 from truing.doctor.places import Places, places
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, referred
 from truing.doctor.rules.ref002 import at_first
 from truing.doctor.rules.smp002 import drawn_by
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
 CERTAIN = 1e-3
 """Nats: what has to come has a log-probability of 0, whatever the weights."""
@@ -89,7 +90,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if exact or near:
         yield Claim(
             Verdict.PROVEN if exact else Verdict.SUSPECT,
-            f"after {found.moving} updates that moved weights the reference still gives"
+            f"after {counted(found.moving, 'update')} that moved weights the reference still gives"
             f" {'exactly ' if exact else ''}the policy's log-probabilities",
             got=f"{found.equal} of {found.compared.tokens} are equal bit for bit, the largest difference is"
             f" {found.largest:.2g} nats",
@@ -139,7 +140,7 @@ RULE = Rule(
     kind="E",
     needs=("ref_logprob", "new_logprob", "setup.reference_moves"),
     taints=("reference", "policy"),
-    when=lambda step: "ref_logprob" in step.tokens and step.setup.reference_moves is not True,
+    when=lambda step: referred(step) and step.setup.reference_moves is not True,
     measure=measure,
     judge=judge,
     example=example,

@@ -23,10 +23,11 @@ from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, referred
 from truing.doctor.rules.smp004 import Measured, plain
 from truing.doctor.rules.smp004 import measure as measured
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
 
 def measure(step: Step) -> Measured:
@@ -41,7 +42,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             Verdict.PROVEN if found.sure else Verdict.SUSPECT,
             f"what the update took for the reference is up to {found.reference:.3g} nats from a plain forward"
             " of the reference",
-            got=f"{found.reference:.3g} over {found.tokens} tokens",
+            got=f"{found.reference:.3g} over {counted(found.tokens, 'token')}",
             expected=f"within {found.bound:.2g}",
             row=found.row,
             start=found.token,
@@ -72,9 +73,7 @@ RULE = Rule(
     needs=("facts.plain",),
     taints=("reference", "policy"),
     # a look that did not ask the reference says nothing of it
-    when=lambda step: (
-        "ref_logprob" in step.tokens and "reference" in step.facts.get("plain", {"reference": 0})
-    ),
+    when=lambda step: referred(step) and "reference" in step.facts.get("plain", {"reference": 0}),
     measure=measure,
     judge=judge,
     example=example,

@@ -31,6 +31,7 @@ from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Excluded, Origin
+from truing.words import counted
 
 ABOVE = 1e-6
 """Nats above 0 that rounding explains."""
@@ -74,15 +75,15 @@ def judge(found: Measured) -> Iterator[Claim]:
         what = f"{found.above.tokens} recorded log-probabilities are above 0"
         yield _claim(Verdict.PROVEN, what, found.above, f"up to {found.largest:.3g}", "at most 0")
     if found.never:
-        what = f"{found.never.tokens} tokens were drawn with a probability of 0"
+        what = f"{counted(found.never.tokens, 'token was', 'tokens were')} drawn with a probability of 0"
         yield _claim(Verdict.PROVEN, what, found.never, "minus infinity", "a finite number")
     if found.missing:
-        what = f"{found.missing.tokens} tokens were drawn, and no log-probability was recorded of them"
+        tokens = counted(found.missing.tokens, "token was", "tokens were")
+        what = f"{tokens} drawn, and no log-probability was recorded"
         yield _claim(Verdict.SUSPECT, what, found.missing, "NaN", "a number at every sampled token")
     if found.elsewhere:
-        what = (
-            f"{found.elsewhere.tokens} tokens of {found.origins} have a log-probability, and nobody drew them"
-        )
+        tokens = counted(found.elsewhere.tokens, "token")
+        what = f"{tokens} of {found.origins} with a log-probability, and nobody drew any"
         got = "exactly 0" if found.filled else "numbers"
         yield _claim(Verdict.SUSPECT, what, found.elsewhere, got, "none")
 

@@ -28,6 +28,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
 APART, TIMES = 2e-3, 20
 """Nats from a plain forward in float32, and multiples of the trainer's distance from itself."""
@@ -87,7 +88,8 @@ def judge(found: Measured) -> Iterator[Claim]:
         yield Claim(
             Verdict.PROVEN if found.sure and found.ours else Verdict.SUSPECT,
             f"the sampler is up to {found.sampler:.3g} nats from a plain forward, and the trainer is not",
-            got=f"sampler {found.sampler:.3g}, trainer {found.trainer:.3g} over {found.tokens} tokens",
+            got=f"sampler {found.sampler:.3g}, trainer {found.trainer:.3g} over"
+            f" {counted(found.tokens, 'token')}",
             expected=f"both within {found.bound:.2g}",
             row=found.row,
             start=found.token,

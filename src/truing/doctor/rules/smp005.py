@@ -29,6 +29,7 @@ from truing.doctor.rule import Rule
 from truing.doctor.rules.smp004 import APART, Measured, plain
 from truing.doctor.rules.smp004 import measure as measured
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
 
 def measure(step: Step) -> Measured:
@@ -43,7 +44,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             Verdict.PROVEN,
             f"tokens behind a row change its log-probabilities by up to {found.behind:.3g} nats: the policy's"
             " attention sees the future",
-            got=f"{found.behind:.3g} over {found.tokens} tokens",
+            got=f"{found.behind:.3g} over {counted(found.tokens, 'token')}",
             expected=f"within {APART:.2g}: nothing behind a token may matter to it",
             likely=4,
         )
@@ -58,7 +59,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         yield Claim(
             Verdict.PROVEN if found.sure else Verdict.SUSPECT,
             f"the trainer is up to {found.trainer:.3g} nats from a plain forward{other}",
-            got=f"{found.trainer:.3g} over {found.tokens} tokens",
+            got=f"{found.trainer:.3g} over {counted(found.tokens, 'token')}",
             expected=f"within {found.bound:.2g}",
             row=found.row,
             start=found.token,

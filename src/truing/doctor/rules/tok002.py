@@ -27,6 +27,7 @@ from truing.doctor.rule import Rule
 from truing.doctor.rules.msk002 import some_begun
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Origin
+from truing.words import counted
 
 
 class Prompt(NamedTuple):
@@ -104,7 +105,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if where.rows:
         yield Claim(
             Verdict.PROVEN,
-            f"{where.rows} rows were not shown the prompt of the first row {name}",
+            f"{counted(where.rows, 'row was', 'rows were')} not shown the prompt of the first row {name}",
             got=f"row {where.row} differs from token {where.at} on",
             expected="one prompt, id for id, but for what was forced",
             row=where.row,
@@ -115,7 +116,8 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.named:
         yield Claim(
             Verdict.SUSPECT,
-            f"{found.named} rows have the prompt ids of their group, and another prompt hash",
+            f"{counted(found.named, 'row has', 'rows have')} the prompt ids of the group, and another hash of"
+            " them",
             expected="one hash to a prompt",
         )
 

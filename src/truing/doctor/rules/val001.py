@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, has_critic
 from truing.doctor.rules.adv006 import valued
 from truing.doctor.verdict import Claim, Verdict
 
@@ -97,7 +97,7 @@ RULE = Rule(
     needs=("value", "returns", "numbers.value/head_step"),
     taints=("critic", "policy"),
     # where no update was made, nothing could move it
-    when=lambda step: "value" in step.tokens and "grad/norm" in step.numbers,
+    when=has_critic,
     measure=measure,
     judge=judge,
     example=example,

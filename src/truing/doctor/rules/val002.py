@@ -31,7 +31,7 @@ import torch
 
 from truing.doctor.evidence import Past, Step
 from truing.doctor.made import but
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, has_critic
 from truing.doctor.rules.adv006 import valued
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Origin
@@ -148,7 +148,8 @@ RULE = Rule(
     ),
     taints=("metrics",),
     when=lambda step: (
-        CENTRED in step.numbers or ("value" in step.tokens and "value/explained_variance" in step.numbers)
+        CENTRED in step.numbers
+        or ("value/explained_variance" in step.numbers if "value" in step.tokens else has_critic(step))
     ),
     measure=measure,
     judge=judge,

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but
-from truing.doctor.rule import Rule
+from truing.doctor.rule import Rule, has_critic
 from truing.doctor.rules.adv006 import valued
 from truing.doctor.verdict import Claim, Verdict
 
@@ -93,7 +93,7 @@ RULE = Rule(
     kind="M",
     needs=("facts.value",),
     taints=("critic", "policy"),
-    when=lambda step: "value" in step.tokens and "grad/norm" in step.numbers,
+    when=has_critic,
     measure=measure,
     judge=judge,
     example=example,

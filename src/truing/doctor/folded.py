@@ -1,0 +1,50 @@
+"""What a rule says update after update, told once: where it is plainest, since when, and how often."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from truing.doctor.examine import ranked
+from truing.doctor.verdict import FINDINGS, Finding
+from truing.words import counted
+
+
+@dataclass(frozen=True)
+class Folded:
+    """All findings of one rule."""
+
+    shown: Finding  # the strongest, of equals the earliest
+    first: Finding  # the earliest, be it only suspected: from there on nothing is known to be right
+    updates: int  # that it was found in
+
+    @property
+    def again(self) -> str:
+        """Since when and how often, where that is more than the place that is shown."""
+        moved = place(self.first) != place(self.shown)
+        since = f", first {self.first.claim.verdict} at {self.first.where}" if moved else ""
+        return since + (f", in {counted(self.updates, 'update')}" if self.updates > 1 else "")
+
+
+def folded(findings: Iterable[Finding], suppressed: Mapping[str, str] = {}) -> list[Folded]:
+    """One for each rule that is not suppressed, the strongest verdict first.
+
+    Args:
+        findings: of a run, those of a rule in the order of its updates.
+        suppressed: rules that are meant.
+    """
+    by_code: dict[str, list[Finding]] = {}
+    for each in findings:
+        if each.code not in suppressed:
+            by_code.setdefault(each.code, []).append(each)
+    shown = ranked(ranked(found)[0] for found in by_code.values())
+    return [_fold(each, by_code[each.code]) for each in shown]
+
+
+def _fold(shown: Finding, found: list[Finding]) -> Folded:
+    # what CANNOT TELL begins no taint: it fits health as well
+    counts = [each for each in found if each.claim.verdict in FINDINGS] or found
+    return Folded(shown, counts[0], len({place(each) for each in counts}))
+
+
+def place(found: Finding) -> tuple[str, int]:
+    """Of which update a finding is."""
+    return found.stage, found.step

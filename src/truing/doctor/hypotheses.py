@@ -1,0 +1,250 @@
+"""What may keep a reward down, one question each: found, open with its test, or ruled out."""
+
+import math
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import ValidationError
+from scipy import stats
+
+from truing.config import Recipe
+from truing.doctor.costs import again, check_minutes, command, evaluation_minutes, training_minutes
+from truing.doctor.folded import folded
+from truing.doctor.story import Story, trend
+from truing.doctor.verdict import FINDINGS, Verdict
+from truing.words import counted
+
+State = Literal["found", "open", "ruled out"]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One answer to the question, and where it stands."""
+
+    name: str
+    state: State
+    because: str  # with numbers
+    test: str = ""  # what would settle it, as a command where there is one
+    minutes: float | None = None  # what that takes, by the seconds on record; None is not known
+
+
+def bugs(story: Story) -> Iterator[Hypothesis]:
+    """What rules found, and what they ruled out."""
+    results = story.diagnosis.results()
+    found = [f for each in results for f in each.findings if f.claim.verdict in FINDINGS]
+    for each in folded(found, story.diagnosis.suppressed):
+        shown = each.shown
+        yield Hypothesis(
+            f"{shown.claim.verdict} {shown.code} {shown.name}",
+            "found",
+            f"{shown.claim.what} ({shown.where}{each.again})",
+            f"truing explain {shown.code}",
+        )
+    clean = [each for each in results if each.verdict is Verdict.CLEAN]
+    if clean:
+        suspected = {each.code[:3] for each in found}
+        families = sorted({each.code[:3] for each in clean} - suspected)
+        clean = [each for each in clean if each.code[:3] in families]
+        codes = ", ".join(each.code for each in clean)
+        yield Hypothesis(
+            f"a bug in {', '.join(families)}",
+            "ruled out",
+            f"{counted(len(clean), 'rule is', 'rules are')} clean over up to"
+            f" {counted(max(each.steps for each in clean), 'update')}: {codes}",
+        )
+    unchecked = [each for each in results if each.verdict is Verdict.NOT_CHECKED]
+    if unchecked:
+        needs = "; ".join(sorted({need for each in unchecked for need in each.missing}))
+        codes = ", ".join(each.code for each in unchecked)
+        yield Hypothesis(
+            "a bug that no rule could look for",
+            "open",
+            f"{codes} {'lacks' if len(unchecked) == 1 else 'lack'} {needs}",
+            command(story, "check"),
+            check_minutes(story),
+        )
+
+
+def signal(story: Story) -> Iterator[Hypothesis]:
+    """Groups of equal reward teach nothing; what they cost."""
+    share = story.last("group/zero_variance_share")
+    if math.isnan(share):
+        return
+    right, wrong = story.last("group/all_right_share"), story.last("group/all_wrong_share")
+    seconds = sum(
+        sum(row.seconds.values()) * row.metrics.get("group/zero_variance_share", 0.0) for row in story.steps
+    )
+    tokens = sum(
+        row.metrics.get("tokens/sampled", 0.0) * row.metrics.get("group/zero_variance_share", 0.0)
+        for row in story.steps
+    )
+    told = f"{share:.0%} of groups earn the same ({right:.0%} all right, {wrong:.0%} all wrong)"
+    cost = f"; so far they cost {seconds / 60:.1f} minutes and {tokens:.0f} sampled tokens"
+    if share < 0.5:
+        yield Hypothesis("groups have no signal", "ruled out", told + cost)
+    elif wrong > 0.9:
+        yield Hypothesis(
+            "tasks are too hard, or the verifier is dead",
+            "open",
+            f"{told}{cost}; a check says whether demonstrations earn the full reward",
+            command(story, "check", "--static"),
+            0.0,  # trains nothing
+        )
+    else:
+        state: State = "found" if share >= 0.8 else "open"
+        advice = "tasks are too easy" if right > wrong else "tasks are too hard"
+        resampled = _may_resample(story)
+        yield Hypothesis(
+            f"groups have no signal: {advice}",
+            state,
+            f"{told}{cost}; other tasks help{', or to draw other groups in their place' * resampled}",
+            again(story, "gates.equal_groups=resample") if resampled else "",
+        )
+
+
+def _may_resample(story: Story) -> bool:
+    """Whether the recipe may leave out groups of equal reward, and does not yet."""
+    try:
+        gates = story.recipe.gates.model_copy(update={"equal_groups": "resample"})
+        Recipe.model_validate(story.recipe.model_copy(update={"gates": gates}).model_dump())
+    except ValidationError:
+        return False
+    return story.recipe.gates.equal_groups != "resample"
+
+
+def evaluation(story: Story) -> Iterator[Hypothesis]:
+    """Whether the evaluation could see a gain at all."""
+    estimates = [each["estimate"] for each in story.evaluations if each.get("estimate")]
+    if len(estimates) < 2:
+        return
+    now = estimates[-1]
+    # where all answers earn the same, an interval has no width, and 3 ÷ n is what may still be true
+    half = (now["high"] - now["low"]) / 2 or 3 / now["tasks"]
+    needed = math.ceil(now["tasks"] * (half / 0.04) ** 2)
+    unseen = f"a gain below {half * math.sqrt(2):.2f} is not seen"
+    told = f"{now['mean']:.3f} ± {half:.3f} over {counted(now['tasks'], 'task')}: {unseen}"
+    if half <= 0.04:
+        yield Hypothesis("the evaluation is too small", "ruled out", told)
+        return
+    # an environment may have no more tasks, and what it has is only known where the recipe says so
+    given = story.recipe.env.get("eval")
+    there = min(needed, given) if isinstance(given, int) else 0
+    more = "" if there == needed else f"; about {needed} would be needed"
+    more += f", and env.eval is {there}" if more and there else ""
+    larger = there > story.recipe.eval.tasks
+    yield Hypothesis(
+        "the evaluation is too small",
+        "open",
+        told + more,
+        shlex.join(["truing", "eval", str(story.run), f"eval.tasks={there}"]) if larger else "",
+        evaluation_minutes(story, there) if larger else None,
+    )
+
+
+def lengths(story: Story) -> Iterator[Hypothesis]:
+    """Whether the reward favours short answers, and whether many are cut."""
+    graded = {row.sample.rollout_id: row for row in story.rows if not math.isnan(row.sample.reward)}
+    pairs = [(sum(t.end - t.start for t in row.sample.turns), row.sample.reward) for row in graded.values()]
+    if len({length for length, _ in pairs}) > 1 and len({reward for _, reward in pairs}) > 1:
+        rank = stats.spearmanr([length for length, _ in pairs], [reward for _, reward in pairs])
+        rho, chance = float(rank.statistic), float(rank.pvalue)
+        told = (
+            f"rank correlation of length and reward {rho:+.2f}, {counted(len(pairs), 'attempt')}"
+            f" (chance {chance:.1g})"
+        )
+        favours = rho < -0.3 and chance < 1e-3
+        yield Hypothesis(
+            "the reward favours short answers",
+            "open" if favours else "ruled out",
+            told + "; are short answers as good?" * favours,
+            shlex.join(["truing", "tokens", str(story.run)]) if favours else "",
+            0.0 if favours else None,  # trains nothing
+        )
+    cut, limit = story.last("truncated/share"), story.recipe.sampling.max_new_tokens
+    if not math.isnan(cut):
+        yield Hypothesis(
+            "answers are cut",
+            "found" if cut > 0.3 else "ruled out",
+            f"{cut:.0%} of attempts are cut at {counted(limit, 'token')}",
+            again(story, f"sampling.max_new_tokens={2 * limit}") if cut > 0.3 else "",
+        )
+    banned = story.recipe.sampling.min_new_tokens
+    yield Hypothesis(
+        "the stop token is banned",
+        "open" if banned else "ruled out",
+        f"sampling.min_new_tokens = {banned}",
+        again(story, "sampling.min_new_tokens=0") if banned else "",
+        training_minutes(story) if banned else None,
+    )
+
+
+def supervised(story: Story) -> Iterator[Hypothesis]:
+    """Whether supervised fine-tuning ended too early."""
+    rows = [row for row in story.recorded if row.stage == "sft"]
+    losses = [row.metrics["loss/supervised"] for row in rows if "loss/supervised" in row.metrics]
+    if len(losses) < 8:
+        return
+    quarter = len(losses) // 4
+    before, after = (sum(part) / quarter for part in (losses[-2 * quarter : -quarter], losses[-quarter:]))
+    falling = after < 0.9 * before
+    yield Hypothesis(
+        "supervised fine-tuning was too short",
+        "open" if falling else "ruled out",
+        f"its loss was {before:.3g}, and {after:.3g} over the last quarter of {len(losses)} updates",
+        again(story, f"sft.steps={2 * len(rows)}") if falling else "",
+        training_minutes(story, {"sft": 2 * len(rows)}) if falling else None,
+    )
+
+
+def families(story: Story) -> Iterator[Hypothesis]:
+    """Whether all kinds of tasks are in the batch."""
+    count: dict[str, int] = {}
+    for row in story.rows:
+        if not math.isnan(row.sample.reward):
+            count[row.sample.family] = count.get(row.sample.family, 0) + 1
+    if len(count) < 2:
+        return
+    total = sum(count.values())
+    told = ", ".join(f"{name} {number / total:.0%}" for name, number in sorted(count.items()))
+    rare = min(count.values()) / total < 0.1
+    yield Hypothesis("a kind of task is missing", "found" if rare else "ruled out", told)
+
+
+def world(story: Story) -> Iterator[Hypothesis]:
+    """Whether worlds, judges and tools are alive."""
+    failed = story.last("ended/error")
+    if not math.isnan(failed):
+        yield Hypothesis(
+            "the judge or the environment fails",
+            "found" if failed > 0.1 else "ruled out",
+            f"{failed:.0%} of attempts failed",
+            command(story, "check", "--static") if failed > 0.1 else "",
+        )
+    valid = story.last("tools/valid_share")
+    if not math.isnan(valid):
+        yield Hypothesis(
+            "tools are called wrongly",
+            "found" if valid < 0.5 else "ruled out",
+            f"{valid:.0%} of calls are valid",
+        )
+
+
+def size(story: Story) -> Iterator[Hypothesis]:
+    """Whether updates are too small to be seen, or so large that they undo each other."""
+    first, last, chance = trend(story)
+    if last > first and chance < 0.01:
+        yield Hypothesis(
+            "updates are too small", "ruled out", f"the reward rose from {first:.3f} to {last:.3f}"
+        )
+        return
+    rate, steps = story.recipe.stage(story.stage).learning_rate, min(20, len(story.steps))
+    yield Hypothesis(
+        "updates are too small",
+        "open",
+        f"learning rate {rate:g} over {counted(len(story.steps), 'update')}, reward from {first:.3f} to"
+        f" {last:.3f}",
+        again(story, f"{story.stage}.learning_rate={10 * rate:g}", f"{story.stage}.steps={steps}"),
+        training_minutes(story, {story.stage: steps}),
+    )

@@ -1,0 +1,86 @@
+"""What two runs came to, side by side: where their draws differ, this is what can be compared."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from truing.record.reader import RunReader
+
+LAST = 10
+"""Updates at the end of a stage that are averaged."""
+
+SHOWN = (
+    "loss/supervised",
+    "reward/mean",
+    "group/zero_variance_share",
+    "length/mean",
+    "truncated/share",
+    "entropy/drawn",
+    "grad/norm",
+    "kl_all/k3",
+)
+"""Metrics that say how a run goes, whatever it drew."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A name, and what each run has of it; None where it has none."""
+
+    name: str
+    first: Any
+    second: Any
+
+
+def beside(first: RunReader, second: RunReader) -> tuple[Pair, ...]:
+    """Evaluations, then metrics at the end of each stage, then what rules found while the runs went on."""
+    told = [_evaluations(each) | _metrics(each) | _findings(each) for each in (first, second)]
+    names = dict.fromkeys([*told[0], *told[1]])
+    return tuple(Pair(name, told[0].get(name), told[1].get(name)) for name in names)
+
+
+def _evaluations(run: RunReader) -> dict[str, Any]:
+    """Each with its interval, in the order of the run."""
+    found: dict[str, Any] = {}
+    for event in run.events():
+        if event.kind == "eval" and (each := event.payload.get("estimate")):
+            found[f"eval {event.payload['name']}"] = _interval(each)
+    return found
+
+
+def _interval(estimate: Mapping[str, float]) -> str:
+    return f"{estimate['mean']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"
+
+
+def _metrics(run: RunReader) -> dict[str, Any]:
+    """Means over the last updates of each stage."""
+    by_stage: dict[str, list[Mapping[str, float]]] = {}
+    for row in run.steps():
+        by_stage.setdefault(row.stage, []).append(row.metrics)
+    found: dict[str, Any] = {}
+    for stage, rows in by_stage.items():
+        for name in SHOWN:
+            values = [row[name] for row in rows[-LAST:] if name in row]
+            if values:
+                found[f"{stage} {name}"] = float(f"{math.fsum(values) / len(values):.4g}")
+    return found
+
+
+def _findings(run: RunReader) -> dict[str, Any]:
+    """Each rule that found something, and where it did first."""
+    found: dict[str, Any] = {}
+    for event in run.events():
+        if event.kind == "finding" and "code" in event.payload:
+            each = event.payload
+            place = f"{each['verdict']} at {each['stage']} {each['step'] + 1}"
+            found.setdefault(f"finding {each['code']}", place)
+    return found
+
+
+def lines(pairs: tuple[Pair, ...]) -> Iterator[tuple[str, str]]:
+    """Every line with its style."""
+    if pairs:
+        yield f"what each came to (metrics: means over the last {LAST} updates of a stage):", "bold"
+    for each in pairs:
+        values = ("–" if value is None else str(value) for value in (each.first, each.second))
+        yield f"  {each.name:<32} {' | '.join(values)}", ""

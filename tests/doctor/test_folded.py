@@ -1,0 +1,94 @@
+"""A finding that comes back in every update is told once: the strongest, since when, and how often."""
+
+import json
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import pytest
+
+from truing.doctor.examine import Diagnosis, chosen
+from truing.doctor.folded import folded
+from truing.doctor.formats import junit, sarif
+from truing.doctor.live import Live
+from truing.doctor.report import facts, lines
+from truing.doctor.verdict import Claim, Finding, Verdict
+from truing.doctor.why import discard
+
+RECIPE = SimpleNamespace(stages=("sft", "grpo"))
+
+
+def finding(verdict, step, code="REF003", stage="grpo"):
+    return Finding(code, "a-name", stage, step, Claim(verdict, f"what of {step}"))
+
+
+@pytest.fixture
+def diagnosis():
+    """Suspected at update 3, seen again at 5, proven at 9 and 10."""
+    found = [finding(Verdict.SUSPECT, 2), finding(Verdict.SUSPECT, 4)]
+    found += [finding(Verdict.PROVEN, 8), finding(Verdict.PROVEN, 9), finding(Verdict.PROVEN, 9)]
+    return Diagnosis(chosen(["REF003"]), findings={"REF003": found}, steps={"REF003": 10})
+
+
+def test_taint_begins_where_a_fault_was_first_suspected_not_where_it_was_proven(diagnosis):
+    (told,) = discard(diagnosis, RECIPE)
+    assert told.startswith("REF003: discard checkpoints of grpo after 2 updates, and all later")
+    assert any("from grpo 3 on" in text for text, _ in lines(diagnosis, "RUN"))
+
+
+def test_what_may_be_health_begins_no_taint():
+    found = [finding(Verdict.CANNOT_TELL, 0), finding(Verdict.PROVEN, 8)]
+    (told,) = discard(Diagnosis(chosen(["REF003"]), findings={"REF003": found}), RECIPE)
+    assert "after 8 updates" in told
+
+
+def test_what_is_suppressed_taints_nothing(diagnosis):
+    diagnosis.suppressed = {"REF003": "we sync it by hand"}
+    assert discard(diagnosis, RECIPE) == []
+
+
+def test_a_finding_is_told_once_in_every_form(diagnosis):
+    texts = [text for text, _ in lines(diagnosis, "RUN")]
+    heads = [text for text in texts if "REF003 a-name" in text]
+    assert heads == ["PROVEN REF003 a-name  at grpo 9, first SUSPECT at grpo 3, in 4 updates"]
+    (told,) = facts(diagnosis)["findings"]
+    assert (told["update"], told["first_stage"], told["first_update"], told["updates"]) == (9, "grpo", 3, 4)
+    (result,) = json.loads(json.dumps(sarif(diagnosis, "x")))["runs"][0]["results"]
+    assert (result["level"], result["occurrenceCount"]) == ("error", 4)
+    (case,) = ElementTree.fromstring(junit(diagnosis, "x"))
+    assert case.find("failure").get("message").endswith("(grpo 9, first SUSPECT at grpo 3, in 4 updates)")
+
+
+def test_a_finding_of_one_update_says_no_more_than_its_place():
+    (each,) = folded([finding(Verdict.PROVEN, 3)])
+    assert (each.again, each.updates) == ("", 1)
+
+
+def test_a_report_counts_one_as_one():
+    one = Diagnosis(chosen(["REF"]), findings={"REF003": [finding(Verdict.PROVEN, 3)]}, steps={"REF003": 1})
+    one.lacking = {"REF001": ["a digest"]}
+    assert "1 rule found something, 0 are clean, 1 was not checked" in [text for text, _ in lines(one, "RUN")]
+    one.suppressed = {"REF003": "by hand"}
+    assert "suppressed REF003 (1 update): by hand" in [text for text, _ in lines(one, "RUN")]
+
+
+def test_while_a_run_goes_on_a_rule_is_told_again_only_where_its_verdict_is_another(monkeypatch):
+    live = Live.__new__(Live)
+    live.told, live.past, live.contract, live.bos, live.tools = set(), [], None, None, ()
+    monkeypatch.setattr("truing.doctor.live.setup_of", lambda *_: None)
+    monkeypatch.setattr("truing.doctor.live.step_of", lambda *_: None)
+    told = []
+    for step, verdict in enumerate([Verdict.SUSPECT, Verdict.SUSPECT, Verdict.PROVEN, Verdict.PROVEN]):
+        live.diagnosis = SimpleNamespace(add=lambda _, each=(verdict, step): [finding(*each)])
+        record = SimpleNamespace(stage="grpo", step=step, metrics={}, facts={})
+        told += live.look(record, [], None)[1]
+    assert [(each.claim.verdict, each.step) for each in told] == [(Verdict.SUSPECT, 0), (Verdict.PROVEN, 2)]
+
+
+def test_what_was_not_checked_is_a_line_for_each_missing_input_with_every_rule_once():
+    rules = chosen(["REF"])
+    lacking = {"REF001": ["a"], "REF002": ["b", "c"], "REF003": ["c"], "REF004": ["b", "c", "a"]}
+    found = Diagnosis(rules, lacking=lacking)
+    texts = [text for text, _ in lines(found, "RUN") if "not checked: " in text]
+    assert texts == ["not checked: needs c: REF002, REF003, REF004", "not checked: needs a: REF001"]
+    assert "some of these need more; --json has all that each lacks" in [x for x, _ in lines(found, "RUN")]
+    assert facts(found)["not_checked"] == lacking

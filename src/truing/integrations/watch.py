@@ -27,6 +27,7 @@ from truing.doctor.kept import Keeper
 from truing.doctor.live import stop_at
 from truing.doctor.report import lines, with_excerpt
 from truing.doctor.texts import texts
+from truing.doctor.verdict import Verdict
 from truing.integrations.look import arrival_facts, plain_facts
 from truing.models.digest import quick_sum, sums
 from truing.training.adam import Recomputed, recomputed
@@ -68,12 +69,12 @@ class Audit(ABC):
         self.past: list[Past] = []
         self.facts: dict[str, Any] = {}
         self.numbers: dict[str, float] = {}
-        self.told: set[str] = set()
+        self.told: set[tuple[str, Verdict]] = set()
         for name, ours in self.around.items():
             setattr(trainer, name, _around(trainer, name, getattr(self, ours)))
         self.norm: float | None = None  # of the gradient, before it was clipped
         self.looks, self.began = Part(BUDGET, GRACE), time.perf_counter()
-        self.asked = False  # whether the next update is to be looked at, whatever it costs
+        self.curious = False  # whether the next update is to be looked at, whatever it costs
         accelerator = trainer.accelerator
         setattr(accelerator, CLIP, _around(accelerator, CLIP, self.clipped))
         trainer.add_callback(_Watch(self))
@@ -111,11 +112,12 @@ class Audit(ABC):
         if self.keeper is not None:
             self.keeper.keep(step)
         found = self.diagnosis.add(step)
-        self.asked = any(each.code.startswith(LOOKED_INTO) for each in found)
+        self.curious = any(each.code.startswith(LOOKED_INTO) for each in found)
         for each in found:
-            if each.code not in self.told:
-                self.told.add(each.code)
-                self.diagnosis.findings[each.code][0] = with_excerpt(each, step, texts(self.tokenizer))
+            if (each.code, each.claim.verdict) not in self.told:
+                self.told.add((each.code, each.claim.verdict))
+                of_rule = self.diagnosis.findings[each.code]
+                of_rule[of_rule.index(each)] = with_excerpt(each, step, texts(self.tokenizer))
                 print(
                     f"truing: {each.claim.verdict} {each.code}: {each.claim.what} ({each.where})",
                     file=sys.stderr,
@@ -143,7 +145,7 @@ class Audit(ABC):
     @property
     def due(self) -> bool:
         """Whether the update that is about to be made is to be looked at."""
-        return self.pending and (self.asked or self.looks.due(time.perf_counter() - self.began))
+        return self.pending and (self.curious or self.looks.due(time.perf_counter() - self.began))
 
     @property
     def reference(self) -> Callable[[], AbstractContextManager[Any]] | None:

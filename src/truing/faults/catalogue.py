@@ -70,7 +70,7 @@ CATALOGUE: Mapping[int, Known] = {
     32: _by("the surrogate has no gradient", "MSK003 OPT005 OPT006 OPT009"),
     33: _by("old log-probabilities are of other rows", "RAT005 RAT004 RAT008"),
     34: _by("noise is added to weights", "OPT002 OPT003"),
-    35: _by("dropout in the loss's forward", "RAT002 RAT008 SMP005"),
+    35: _by("dropout in the loss's forward", "RAT002 RAT008 SMP005 OPT009"),
     36: _by("a ratio of sequences for one of tokens", "MSK003 VAL003"),
     37: _by(
         "groups of equal reward", "ADV004", "`truing why` splits them: all right, all wrong, dead verifier"

@@ -24,8 +24,8 @@ FREE = 1e-3
 """Sum of what pulls at tokens that are not certain: beside less of it no weight is asked why it has no
 gradient."""
 
-TOKENS = 512
-"""Of rows that go backward together: other micro-batches than the update's."""
+TOKENS, ROWS = 512, 4
+"""Of rows that go backward together, in other micro-batches; and rows that weights are asked by."""
 
 
 def await_gradient(
@@ -42,8 +42,7 @@ def await_gradient(
     rows = Trace(0, list(minibatch))
     terms = learner.algorithm.terms(learner.setting)
     divided = [(term, term.denominator(minibatch)) for term in terms]
-    parts = list(_parts([row for row in minibatch if any(term.pulls(row) for term in terms)]))
-    for few in parts:
+    for few in _parts([row for row in minibatch if any(term.pulls(row) for term in terms)]):
         for micro in learner.room.micro_batches(learner.model, few):
             backward(learner, micro, divided, rows, "the doctor's look")
     gradients = [weight.grad for weight in learner.parameters.values() if weight.grad is not None]
@@ -59,9 +58,10 @@ def await_gradient(
         "rows": len(rows.pull),
         "device": causal_model(learner.model).device.type,
     }
-    if parts and about["free"] > FREE:
-        pull_K = torch.cat([rows.pull[row.sample_id][_pulled(rows, row)] for row in parts[0]])
-        about["unheard"] = unheard(learner.parameters, idle, lambda: _said(learner, parts[0], rows), pull_K)
+    asked = [row for row in minibatch if row.sample_id in rows.pull][:ROWS]
+    if asked and about["free"] > FREE:
+        pull_K = torch.cat([rows.pull[row.sample_id][_pulled(rows, row)] for row in asked])
+        about["unheard"] = unheard(learner.parameters, idle, lambda: _said(learner, asked, rows), pull_K)
 
     def compare(*_: object) -> None:
         handle.remove()

@@ -95,7 +95,7 @@ def reading(found: Measured) -> str:
         return ": it points the other way, as with a wrong sign"
     if abs(found.cosine) < 0.1:
         return ": they have nothing in common, as of other rows"
-    return ": a part of it is missing, or of other rows"
+    return ": a part of it is missing, or of other rows, or of chance as with dropout"
 
 
 def _of(**lengths: float) -> Step:

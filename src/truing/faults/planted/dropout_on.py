@@ -15,6 +15,6 @@ FAULT = Fault(
     numbers=(35,),
     what="the adapter has dropout that the recipe does not know of",
     plant=lambda: replaced("truing.training.restore:add_lora", _wrong),
-    expected=("RAT002",),
+    expected=("RAT002", "OPT009"),
     changes={"lora.rank": 4, "sft.steps": 10, "sft.learning_rate": 0.03},
 )

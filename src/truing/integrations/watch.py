@@ -264,7 +264,7 @@ class _Watch(TrainerCallback):
         if audit.due:
             audit.look(state.global_step, norm / found if found else 1.0)
         self.before = sums(spot(parameters, state.global_step))
-        self.pulled = pulled(parameters, state.global_step)
+        self.pulled = pulled(parameters, state.global_step, audit.numbers["lr"])
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Right after weights moved."""

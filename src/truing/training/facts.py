@@ -29,6 +29,9 @@ GRADED = 16
 PULLED = 1e-6
 """A gradient beside which AdamW's ε is nothing."""
 
+SHARE = 0.1
+"""Of the rate: so much at least AdamW moves some entry of a weight by."""
+
 
 def spot(parameters: Mapping[str, Tensor], turn: int, most: int = MOST) -> dict[str, Tensor]:
     """All weights, or where there are more, so many of them: the part whose turn it is.
@@ -95,7 +98,7 @@ def update_facts(learner: Learner, turn: int) -> Iterator[dict[str, Any]]:
     with phase("doctor"):
         before = sums(spot(learner.parameters, turn))
     watch = learner.optimizer.register_step_pre_hook(
-        lambda *_: tugged.update(pulled(learner.parameters, turn))
+        lambda *_: tugged.update(pulled(learner.parameters, turn, learner.optimizer.param_groups[0]["lr"]))
     )
     try:
         with _adam_again(learner, facts, turn):
@@ -106,14 +109,23 @@ def update_facts(learner: Learner, turn: int) -> Iterator[dict[str, Any]]:
         facts["weights"] = weight_facts(learner.parameters, turn, before, tugged)
 
 
-def pulled(parameters: Mapping[str, Tensor], turn: int) -> list[str]:
-    """Weights in float32 whose gradient is large enough for AdamW to move them by its whole rate."""
+def pulled(parameters: Mapping[str, Tensor], turn: int, rate: float) -> list[str]:
+    """Weights in float32 whose gradient is large enough for AdamW to move them by its whole rate.
+
+    A tenth of it must be more than the last digit of what it is added to: at the end of a schedule, or at the
+    start of a warm-up, it often is not, and rounding takes it all.
+    """
     gradients = {
         name: torch.zeros_like(weight) if weight.grad is None else weight.grad
         for name, weight in parameters.items()
     }
-    part = spot(gradients, turn)
-    return [name for name, g in part.items() if g.dtype is torch.float32 and float(g.abs().max()) > PULLED]
+    part, found = spot(parameters, turn), list[str]()
+    for name, gradient in spot(gradients, turn).items():
+        if gradient.dtype is torch.float32:
+            digit = torch.finfo(torch.float32).eps * part[name].detach().abs()
+            if bool(((gradient.abs() > PULLED) & (SHARE * rate > digit)).any()):
+                found.append(name)
+    return found
 
 
 def weight_facts(

@@ -18,5 +18,5 @@ FAULT = Fault(
     numbers=(64,),
     what="all attempts of a group are drawn by the same random numbers",
     plant=lambda: replaced("truing.rollout.collect:_seats", _wrong),
-    expected=("SMP008",),
+    expected=("SMP008", "SMP009"),
 )

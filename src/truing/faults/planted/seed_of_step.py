@@ -18,6 +18,6 @@ FAULT = Fault(
     numbers=(64,),
     what="each step draws by the random numbers of the one before",
     plant=lambda: replaced("truing.rollout.collect:_seats", _wrong),
-    expected=("SMP008",),
+    expected=("SMP008", "SMP009"),
     changes={"env.train": 4},
 )

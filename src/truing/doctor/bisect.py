@@ -50,7 +50,7 @@ RULES_OF: Mapping[Part, tuple[str, ...]] = {
     "old": ("RAT001", "RAT003", "RAT007", "RAT008"),
     "reward": ("RWD002", "RWD008"),
     "mask": ("MSK001", "MSK002", "MSK004", "MSK005", "MSK008"),
-    "reference": ("REF001", "REF002", "REF003", "REF004"),
+    "reference": ("REF001", "REF002", "REF003", "REF004", "REF005"),
     "critic": ("VAL001", "VAL002", "VAL003"),
     "advantage": ("ADV001", "ADV005", "ADV006", "ADV007", "ADV008", "ADV010"),
     "forward": ("SMP005", "SMP006"),

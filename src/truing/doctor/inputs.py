@@ -61,6 +61,7 @@ INPUTS: Mapping[str, str] = {
     "facts.gradient": "a plain backward of the same rows",
     "facts.arrival": "the rows' gradients, added up, beside what the optimiser got",
     "facts.value": "the gradient of the loss per value of the critic",
+    "facts.follow": "one weight of the reference around a sync, computed a second time",
     "facts.sync": "the sampler's weights beside the trainer's",
     "facts.regraded": "stored answers, graded again",
     "facts.frozen": "a digest of the weights that are not trained",

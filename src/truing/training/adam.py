@@ -32,7 +32,7 @@ class Recomputed:
         """How far the weight is from there; asked after the update."""
         return {
             "weight": self.name,
-            "largest": float((_first(self.weight) - self.expected).abs().max()),
+            "largest": float((first_entries(self.weight) - self.expected).abs().max()),
             "step": float((self.expected - self.was).abs().max()),
             # what float32 rounds off a weight is no fault of the formula
             "rounding": float(torch.finfo(self.weight.dtype).eps * self.was.abs().max()),
@@ -55,9 +55,9 @@ def recomputed(
     groups = optimizer.param_groups
     rate = next((g["lr"] for g in groups if any(p is weight for p in g["params"])), groups[0]["lr"])
     state = optimizer.state.get(weight, {})
-    gradient, was = _first(weight.grad), _first(weight)
+    gradient, was = first_entries(weight.grad), first_entries(weight)
     zero = torch.zeros_like(was)
-    first, second = (_first(state[key]) if key in state else zero for key in ("exp_avg", "exp_avg_sq"))
+    first, second = (first_entries(state[key]) if key in state else zero for key in ("exp_avg", "exp_avg_sq"))
     count = (float(state["step"]) if "step" in state else 0.0) + 1
     first = declared.beta1 * first + (1 - declared.beta1) * gradient
     second = declared.beta2 * second + (1 - declared.beta2) * gradient.square()
@@ -66,6 +66,6 @@ def recomputed(
     return Recomputed(name, weight, was, was - rate * (scaled + declared.weight_decay * was))
 
 
-def _first(weight: Tensor) -> Tensor:
+def first_entries(weight: Tensor) -> Tensor:
     """Some of a weight's entries, float64, on the CPU."""
     return weight.detach().reshape(-1)[:LOOKED_AT].double().cpu().clone()

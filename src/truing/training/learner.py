@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -59,6 +60,13 @@ class Learner:
             return False
         self.reference.sync(self.parameters, self.reference_cfg.keep)
         return True
+
+    def compared(self) -> dict[str, Any]:
+        """What a sync left: the reference's digest, and how many of its weights are not the policy's."""
+        assert self.reference is not None
+        held = self.reference.moving()
+        differing = sum(not torch.equal(held[name], weight) for name, weight in self.parameters.items())
+        return {"digest": self.reference.digest, "differing": differing, "keep": self.reference_cfg.keep}
 
     def set_rates(self, step: int) -> None:
         """The learning rates of update ``step`` of the stage."""

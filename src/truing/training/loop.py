@@ -21,6 +21,7 @@ from truing.training import checkpoint
 from truing.training.control import Control
 from truing.training.evaluate import Evaluation
 from truing.training.facts import update_facts, value_facts
+from truing.training.follow import follow_fact
 from truing.training.guard import REPORT, good_after, report, trouble
 from truing.training.learner import Learner, open_learner
 from truing.training.looks import LOOKED_INTO, Looks
@@ -54,6 +55,7 @@ class Loop:
         bos = session.loaded.tokenizer.bos_token_id
         self.doctor = Live(self.declared, session.contract, bos, tool_names(session))
         self.looks = Looks(self.declared.doctor.budget)
+        self.between: dict[str, Any] = {}  # facts of what was done since the last update
         self.rollbacks = 0  # of the stage
         self.history: list[Mapping[str, float]] = []  # metrics of the stage's steps
 
@@ -91,8 +93,9 @@ class Loop:
                 step = self.roll_back(learner, stage, step, why)
                 continue
             step += 1
-            if learner.sync_reference(step):
-                self.teller.tell("reference", stage=stage, step=step - 1, **self.compared(learner))
+            with follow_fact(learner, step, self.between):
+                if learner.sync_reference(step):
+                    self.teller.tell("reference", stage=stage, step=step - 1, **learner.compared())
             # before the checkpoint: a run that is cut between the two repeats the step, and the evaluation
             if step < steps and self.recipe.eval.every and step % self.recipe.eval.every == 0:
                 self.evaluate(midway(stage, step), self.version(stage, step))
@@ -108,7 +111,7 @@ class Loop:
         recorded = RunReader(self.out).steps()
         self.history = [row.metrics for row in recorded if row.stage == stage]
         self.doctor.remember(recorded)
-        self.looks = Looks(self.declared.doctor.budget)
+        self.looks, self.between = Looks(self.declared.doctor.budget), {}
         learner = open_learner(self.session, stage, self.room, kept if kept.exists() else None)
         if self.recipe.guard and not kept.exists():
             self.save(learner, stage, 0)
@@ -152,6 +155,7 @@ class Loop:
         self.doctor.remember(RunReader(self.out).steps())
         self.evaluations = evaluations_of(RunReader(self.out).events())
         learner.restore(self.checkpoints / state.name)
+        self.between = {}
         self.clock.take()  # what was done in vain is no part of the next step
         return to
 
@@ -195,6 +199,7 @@ class Loop:
             drawn = self.draw(learner, stage, step)
             turn = self.version(stage, step)
             with update_facts(learner, turn) as found, moment_facts(learner, turn, found):
+                found |= self.between
                 look = self.looks.look(self.session, stage, turn, drawn, found)
                 traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), look)
                 if traces[0].value_pull:
@@ -286,14 +291,6 @@ class Loop:
         suppress = self.declared.doctor.suppress
         self.teller.tell("resumed", stage=state.stage, step=state.step, suppress=suppress)
         return state.stage, state.step
-
-    def compared(self, learner: Learner) -> dict[str, Any]:
-        """What a sync left: the reference's digest, and how many of its weights are not the policy's."""
-        assert learner.reference is not None
-        held = learner.reference.moving()
-        differing = sum(not torch.equal(held[name], weight) for name, weight in learner.parameters.items())
-        keep = learner.reference_cfg.keep
-        return {"digest": learner.reference.digest, "differing": differing, "keep": keep}
 
     def version(self, stage: str, step: int) -> int:
         """Updates done so far, over all stages."""

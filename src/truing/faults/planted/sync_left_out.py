@@ -1,0 +1,20 @@
+"""The reference is declared to follow the policy, and stays where it was."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def sync(self, parameters, keep):
+        self.note_digest()
+
+    return sync
+
+
+FAULT = Fault(
+    name="sync-left-out",
+    numbers=(),
+    what="declared syncs of the reference are not made",
+    plant=lambda: replaced("truing.models.reference:Reference.sync", _wrong),
+    expected=("REF005",),
+    changes={"kl.coef": 0.05, "reference.sync_every": 1},
+)

@@ -71,13 +71,11 @@ def measure(step: Step) -> Measured:
     bootstrapped, whiten, expected, returns, advantages = min(
         tried, key=lambda each: each[3].tokens + each[4].tokens
     )
-    name, wrong = ("returns", returns) if returns else ("advantage", advantages)
-    token = step.starts[wrong.row] + wrong.start if wrong else 0
+    wrong = bool(returns or advantages)
     return Measured(
         returns,
         advantages,
-        float(step.tokens[name][token]) if wrong else 0.0,
-        float(expected[returns is not wrong][token]) if wrong else 0.0,
+        *at_first(step, expected, returns, advantages),
         cut,
         bootstrapped,
         _reading(step, chains, bootstrapped, whiten) if wrong else "",
@@ -95,6 +93,20 @@ def differing(step: Step, expected: tuple[Tensor, Tensor]) -> tuple[Places, Plac
         wrong_N = compared_N & ~((got_N - expected_N).abs() <= ROUNDING * max(scale, ROUNDING))
         found.append(places(step, wrong_N, int(compared_N.sum())))
     return found[0], found[1]
+
+
+def at_first(
+    step: Step, expected: tuple[Tensor, Tensor], returns: Places, advantages: Places
+) -> tuple[float, float]:
+    """What stands at the first place that differs, and what should; 0 and 0 where none does."""
+    returns_N, advantage_N = expected
+    name, where, right_N = (
+        ("returns", returns, returns_N) if returns else ("advantage", advantages, advantage_N)
+    )
+    if not where:
+        return 0.0, 0.0
+    token = step.starts[where.row] + where.start
+    return float(step.tokens[name][token]), float(right_N[token])
 
 
 def _reading(step: Step, chains: Sequence[Chain], bootstrapped: bool, whiten: bool) -> str:

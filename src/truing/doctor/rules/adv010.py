@@ -28,7 +28,7 @@ from truing.doctor.made import but, made, pulled
 from truing.doctor.oracle.advantages import chains_of, of_returns
 from truing.doctor.places import Places
 from truing.doctor.rule import Rule
-from truing.doctor.rules.adv006 import differing
+from truing.doctor.rules.adv006 import at_first, differing
 from truing.doctor.verdict import Claim, Verdict
 
 
@@ -47,13 +47,11 @@ def measure(step: Step) -> Measured:
     chains = chains_of(step)
     expected = of_returns(step, chains)
     returns, advantages = differing(step, expected)
-    name, wrong = ("returns", returns) if returns else ("advantage", advantages)
-    token = step.starts[wrong.row] + wrong.start if wrong else 0
+    wrong = bool(returns or advantages)
     return Measured(
         returns,
         advantages,
-        float(step.tokens[name][token]) if wrong else 0.0,
-        float(expected[returns is not wrong][token]) if wrong else 0.0,
+        *at_first(step, expected, returns, advantages),
         _reading(step) if wrong else "",
     )
 

@@ -29,11 +29,12 @@ from typing import NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
+from truing.doctor.oracle.replay import EDGE
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 
-EDGE, TIMES = 1e-3, 20
-"""Of the whole distribution; and multiples of how far the trainer is from itself, nats."""
+TIMES = 20
+"""Multiples of how far the trainer is from itself, nats."""
 
 
 class Measured(NamedTuple):

@@ -67,7 +67,11 @@ RULE = Rule(
     needs=("facts.plain", "old_logprob"),
     taints=("policy",),
     # where the sampler's are the old ones, or rows are of a later update, a look does not ask
-    when=lambda step: step.setup.correction != "off" and "old" in step.facts.get("plain", {"old": 0}),
+    when=lambda step: (
+        step.setup.algo not in ("sft", "rft")
+        and step.setup.correction != "off"
+        and "old" in step.facts.get("plain", {"old": 0})
+    ),
     measure=measure,
     judge=judge,
     example=example,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from truing.config import load_recipe
+from truing.config import load_recipe, names_embedded
 from truing.errors import RecipeError
 from truing.words import counted
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_target(
-    target: Annotated[Path, typer.Argument(help="A TOML recipe, a run directory, or another trainer's log.")],
+    target: Annotated[Path, typer.Argument(help="A recipe, a run directory, or another trainer's log.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in env.train=100")] = None,
     select: Annotated[str, typer.Option(help="Rules or families, such as MSK,RAT001.")] = "",
     ignore: Annotated[str, typer.Option(help="Rules or families to leave out.")] = "",
@@ -35,7 +35,7 @@ def check_target(
     rules = select.split(",") if select else [], ignore.split(",") if ignore else []
     if (target / "run.json").is_file() or any(target.glob("*.step.safetensors")):
         found = _run(target, *rules, form)
-    elif target.suffix != ".toml":
+    elif target.suffix != ".toml" and not names_embedded(target):
         found = _foreign(target, *rules, form, overrides or [])
     elif form in ("sarif", "junit"):
         raise RecipeError(f"--{form} is of a run", got=target, expected="a run directory, or a log")

@@ -13,7 +13,7 @@ from truing.config import load_recipe
 
 
 def verify_recipe(
-    recipe: Annotated[Path, typer.Argument(help="A TOML recipe.")],
+    recipe: Annotated[Path, typer.Argument(help="A TOML file, or the name of an embedded recipe.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in grpo.steps=20")] = None,
     steps: Annotated[int, typer.Option(min=10, help="Updates of the stage that is judged.")] = 100,
     out: Annotated[Path | None, typer.Option(help="Run directory; by default a new one under runs/.")] = None,

@@ -9,6 +9,7 @@ from truing.config.control import (
     KlConfig,
     ReferenceConfig,
 )
+from truing.config.embedded import embedded_recipes, names_embedded, recipe_path
 from truing.config.following import AlertsConfig
 from truing.config.overrides import dotted_keys
 from truing.config.parts import EpisodeConfig, OptimizerConfig, Part, Positive, Rate
@@ -49,7 +50,10 @@ __all__ = [
     "SftConfig",
     "Stage",
     "dotted_keys",
+    "embedded_recipes",
     "load_recipe",
+    "names_embedded",
+    "recipe_path",
     "resolve",
     "safer",
     "to_toml",

@@ -2,13 +2,22 @@
 
 import difflib
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
 from truing.config.recipe import Recipe
 from truing.errors import RecipeError
+
+
+def overridden(table: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """A copy of the table with overrides applied in their order."""
+    changed = deepcopy(dict(table))
+    for override in overrides:
+        apply_override(changed, override)
+    return changed
 
 
 def apply_override(table: dict[str, Any], override: str) -> None:

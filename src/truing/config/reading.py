@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from truing.config.doctor import check_suppressed
-from truing.config.overrides import apply_override, unknown_key
+from truing.config.embedded import recipe_path
+from truing.config.overrides import overridden, unknown_key
 from truing.config.recipe import Recipe
 from truing.config.reports import KEYS
 from truing.config.safer import safer
@@ -30,19 +31,26 @@ KINDS = {
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
-    """Read a TOML recipe and apply ``key=value`` overrides, which are TOML values at dotted keys."""
-    path = Path(path)
+    """Read a recipe and apply ``key=value`` overrides, which are TOML values at dotted keys.
+
+    Args:
+        path: a TOML file, or the name of an embedded recipe.
+        overrides: in their order; a later one wins.
+    """
+    return resolve(overridden(read_table(path), overrides))
+
+
+def read_table(path: str | Path) -> dict[str, Any]:
+    """A recipe as its file has it; the path may be the name of an embedded one."""
+    path = recipe_path(path)
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError("the recipe cannot be read", got=error, expected="a TOML file") from error
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(
             f"{path} is not TOML", got=error, remedy="see docs/recipes.md for an example"
         ) from error
-    for override in overrides:
-        apply_override(table, override)
-    return resolve(table)
 
 
 def resolve(table: Mapping[str, Any]) -> Recipe:

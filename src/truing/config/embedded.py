@@ -1,0 +1,38 @@
+"""Recipes that come along: a bare name stands for one, from any folder and in an installed package."""
+
+import difflib
+from pathlib import Path
+
+from truing.errors import RecipeError
+
+FOLDER = Path(__file__).parents[1] / "recipes"
+
+
+def embedded_recipes() -> list[str]:
+    """The names of the recipes that come along."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def names_embedded(target: str | Path) -> bool:
+    """Whether a word on the command line is an embedded recipe: what lies in the way of it wins."""
+    return str(target) in embedded_recipes() and not Path(target).exists()
+
+
+def recipe_path(name_or_path: str | Path) -> Path:
+    """The file that is meant: the path as it is, or the embedded recipe where it is a bare name of none.
+
+    Raises:
+        RecipeError: A bare name, and neither a file nor an embedded recipe is called so.
+    """
+    path = Path(name_or_path)
+    if path.exists() or path.suffix or len(path.parts) != 1:
+        return path
+    if not names_embedded(path):
+        near = difflib.get_close_matches(str(path), embedded_recipes(), n=1)
+        raise RecipeError(
+            f"there is no recipe {str(path)!r}",
+            got="a name without a suffix, and no such file here",
+            expected=f"a TOML file, or one of {', '.join(embedded_recipes())}",
+            remedy=f"did you mean {near[0]}?" if near else "give the path of the file, with its .toml",
+        )
+    return FOLDER / f"{path}.toml"

@@ -1,0 +1,56 @@
+"""Recipes by name: found from any folder, and a file or folder of that name wins."""
+
+from pathlib import Path
+
+import pytest
+
+from truing.config import embedded_recipes, load_recipe, names_embedded, recipe_path
+from truing.errors import RecipeError
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", embedded_recipes())
+def test_a_name_is_the_recipe_that_recipes_holds(name, tmp_path, monkeypatch):
+    documented = load_recipe(ROOT / "recipes" / f"{name}.toml")
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe(name) == load_recipe(Path(name)) == documented
+    assert documented.name == name
+
+
+def test_the_documented_paths_are_links_that_hold_wherever_the_project_is():
+    links = {path.stem: path.readlink() for path in (ROOT / "recipes").iterdir() if path.is_symlink()}
+    assert sorted(links) == embedded_recipes()
+    assert not any(link.is_absolute() for link in links.values())
+
+
+def test_overrides_apply_to_a_name_too():
+    assert load_recipe("tiny", ["seed=5"]).seed == 5
+
+
+def test_a_file_or_folder_of_that_name_wins(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert names_embedded("tiny")
+    (tmp_path / "tiny").mkdir()
+    assert recipe_path("tiny") == Path("tiny")
+    assert not names_embedded(Path("tiny"))
+    with pytest.raises(RecipeError, match="cannot be read"):
+        load_recipe("tiny")
+
+
+@pytest.mark.parametrize("path", ["nowhere.toml", "runs/tiny", "./sub/tiny", "/tiny"])
+def test_what_has_a_suffix_or_a_folder_is_a_path(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert recipe_path(path) == Path(path)
+    with pytest.raises(RecipeError, match="cannot be read"):
+        load_recipe(path)
+
+
+def test_an_unknown_name_lists_those_there_are():
+    with pytest.raises(RecipeError, match="no recipe 'musiqe'") as error:
+        load_recipe("musiqe")
+    assert all(name in error.value.expected for name in embedded_recipes())
+    assert error.value.remedy == "did you mean musique?"
+    with pytest.raises(RecipeError, match="no recipe 'xyzzy'") as error:
+        load_recipe("xyzzy")
+    assert ".toml" in error.value.remedy

@@ -36,8 +36,8 @@ MAY_IMPORT = {
     "doctor": "errors contract outcomes words types config record ops",
     "trackers": "errors config record",
     "training": (
-        "errors contract outcomes types rng clock config record ops chat memory models rewards sample envs"
-        " rollout checks algos doctor trackers"
+        "errors messages contract outcomes words types rng clock config record ops chat memory models rewards"
+        " sample envs rollout checks algos doctor trackers"
     ),
     "display": "types",
     "api": "errors types config record chat models rewards envs rollout checks doctor training display",

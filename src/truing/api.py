@@ -30,6 +30,7 @@ from truing.rewards import RewardFn, Rewards
 from truing.rollout.collect import Scene
 from truing.training.evaluate import Evaluation
 from truing.training.preflight import chance, short
+from truing.training.prompt_limit import limited
 from truing.training.recording import check_judged
 from truing.training.replay import replay
 from truing.training.restore import restore_weights
@@ -54,7 +55,7 @@ def train(
     """Run a recipe.
 
     Args:
-        recipe: a TOML file, a table like one, or a resolved recipe.
+        recipe: a TOML file, the name of an embedded one, a table like one, or a resolved recipe.
         rewards: functions ``(rollout, task) -> float`` in place of the environment's own: a list, each
             with weight 1, or name → (function, weight).
         tools: made with ``truing.tool``; the policy may call them before it answers.
@@ -84,6 +85,7 @@ def check(
     loaded = load(model.name, revision=model.revision, chat_template=model.chat_template, device="cpu")
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     contract = recipe.sampling.contract(loaded.stop_ids)
+    env = limited(env, chat, recipe.episode.max_prompt_tokens)
     return check_scene(Scene(chat, env, contract, recipe.episode, loaded.context_length))
 
 
@@ -146,7 +148,7 @@ def evaluate(
     """Evaluate a recipe's model as it starts, or a run at a checkpoint (the newest), on its fixed tasks.
 
     Args:
-        target: a TOML file or a run directory.
+        target: a recipe's file or name, or a run directory; a folder of that name wins.
         overrides: ``key=value``, as on the command line.
         checkpoint: such as ``grpo-000040``.
         rewards: what the run was trained with, where that came from Python.

@@ -7,7 +7,8 @@ from typing import Any
 Message = Mapping[str, Any]
 """One chat message: ``role``, ``content`` and whatever else the chat template reads.
 
-Truing adds ``lost_chars`` to a tool's message whose content was cut, and templates ignore it.
+Truing adds ``lost_chars`` to a tool's message whose end was cut, ``cut_chars`` to a prompt's whose
+beginning was, and templates ignore both.
 """
 
 

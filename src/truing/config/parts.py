@@ -91,6 +91,8 @@ class EpisodeConfig(Part):
     """Turns of the policy; an attempt that needs more is cut, and counts as truncated."""
     max_reply_chars: Positive = 4000
     """Longer answers of the world are cut, the model is told so, and the record counts what was lost."""
+    max_prompt_tokens: Positive | None = None
+    """Longer prompts are cut, from the front of the longest message but the system's; not given, none is."""
     timeout: Rate = 30.0
     """Seconds that a tool or an environment may take to answer; then the attempt is an error."""
     time_limit: Annotated[float, Field(ge=0)] = 0.0

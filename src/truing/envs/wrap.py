@@ -1,7 +1,8 @@
-"""An environment with something of it replaced: its rewards, or its tools."""
+"""An environment with something of it replaced: its rewards, its tools, or how its tasks are put."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from truing.envs.base import Agentic, Env, Episode, Split
 from truing.envs.tools import Tool, ToolEpisode
@@ -54,9 +55,52 @@ class _Equipped(_Judged):
         return ToolEpisode(self.tools)
 
 
+@dataclass(frozen=True)
+class _Reworded(_Judged):
+    """An environment's tasks, each put otherwise; they are changed once."""
+
+    change: Callable[[Task], Task]
+
+    @property
+    def idle(self) -> Sequence[str]:
+        """As the environment names them."""
+        return getattr(self.env, "idle", ())
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """As they are put here."""
+        return self._changed[split]
+
+    @cached_property
+    def _changed(self) -> Mapping[Split, Sequence[Task]]:
+        splits: tuple[Split, ...] = ("train", "eval")
+        return {split: [self.change(task) for task in self.env.tasks(split)] for split in splits}
+
+
+@dataclass(frozen=True)
+class _RewordedAgent(_Reworded):
+    """The same, where tasks take several turns: worlds are opened for the tasks as they were."""
+
+    env: Agentic
+
+    def open(self, task: Task) -> Episode:
+        """As the environment opens its own task."""
+        return self.env.open(self._own[task.task_id])
+
+    @cached_property
+    def _own(self) -> Mapping[str, Task]:
+        splits: tuple[Split, ...] = ("train", "eval")
+        return {task.task_id: task for split in splits for task in self.env.tasks(split)}
+
+
 def judged(env: Env, rewards: Rewards) -> Env:
     """The environment, judged by other functions; it stays agentic where it was."""
     return _JudgedAgent(env, rewards) if isinstance(env, Agentic) else _Judged(env, rewards)
+
+
+def reworded(env: Env, change: Callable[[Task], Task]) -> Env:
+    """The environment with each task's messages changed; it stays agentic where it was."""
+    kind = _RewordedAgent if isinstance(env, Agentic) else _Reworded
+    return kind(env, env.rewards, change)
 
 
 def equipped(env: Env, tools: Sequence[Tool]) -> Agentic:

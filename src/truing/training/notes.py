@@ -7,6 +7,7 @@ from truing.config import Recipe
 from truing.config.reports import ENVIRONMENT
 from truing.models.forward import no_tree
 from truing.models.score import causal_model
+from truing.training.prompt_limit import cut_notes
 from truing.training.session import Session
 
 
@@ -14,6 +15,9 @@ def notes(session: Session) -> Iterator[str]:
     """A sentence each."""
     yield from _slower(session)
     yield from _unbounded(session.recipe)
+    if (limit := session.recipe.episode.max_prompt_tokens) is not None:
+        yield from cut_notes(session.train_tasks, "training", limit)
+        yield from cut_notes(session.eval_tasks, "evaluation", limit)
     yield from (f"{name} is set: {answer}" for name, answer in ENVIRONMENT.items() if name in os.environ)
 
 

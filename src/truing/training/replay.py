@@ -23,6 +23,7 @@ from truing.record import RunReader, SampleRow
 from truing.rewards import grade
 from truing.training.checkpoint import State
 from truing.training.plain import own_logits
+from truing.training.prompt_limit import limited
 from truing.training.restore import open_policy, restore_weights
 from truing.training.step import trained
 from truing.types import Origin, Rollout, Sample, Task, Turn
@@ -194,6 +195,7 @@ def replay(run: Path, recipe: Recipe, env: Env, stage: str, step: int) -> Replay
     name = weights_before(run, recipe, stage, step)
     if name:
         restore_weights(run, loaded, trainable_parameters(policy), name)
+    env = limited(env, chat, recipe.episode.max_prompt_tokens)
     weights = reader.run()["judged"]["rewards"]
     return Replay(reader.samples(stage, step), chat, env, weights, None if name is None else policy.eval())
 

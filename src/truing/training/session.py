@@ -25,6 +25,7 @@ from truing.rollout.voices import Policy, Script, forced_ids
 from truing.sample.hf import HFSampler
 from truing.sample.sync import sampler_copy, sync
 from truing.training.evaluate import Evaluation, evaluate
+from truing.training.prompt_limit import limited
 from truing.training.proof import prove_forward, prove_sampler
 from truing.training.restore import open_policy
 from truing.types import RolloutGroup, Task
@@ -107,7 +108,7 @@ class Session:
 
 def open_session(recipe: Recipe, env: Env) -> Session:
     """Load the model, add the adapter, and prove that the environment's tasks can be used."""
-    splits = checked_tasks(env)
+    splits = checked_tasks(env)  # before a model is loaded
     wanted = recipe.eval.tasks
     if len(splits["eval"]) < wanted:
         raise DataError(
@@ -123,6 +124,9 @@ def open_session(recipe: Recipe, env: Env) -> Session:
     loaded, policy = open_policy(recipe)
     prove_forward(policy)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
+    if (limit := recipe.episode.max_prompt_tokens) is not None:
+        env = limited(env, chat, limit)
+        splits = checked_tasks(env)  # what is left of two prompts may be the same
     sampler = HFSampler(
         sampler_copy(policy), context_length=loaded.context_length, cuda_graphs=recipe.model.cuda_graphs
     )

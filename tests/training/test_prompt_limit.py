@@ -1,0 +1,223 @@
+"""Prompts that are held to a length: cut in one place, told to the model and the user, the same for all."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from runs import Interrupt, assert_same_run, crash_at, rows_of
+
+import truing
+from truing.api import check
+from truing.chat import render_prompt
+from truing.config import resolve
+from truing.envs.wrap import reworded
+from truing.errors import DataError
+from truing.messages import ToolSpec
+from truing.record import RunReader
+from truing.training.prompt_limit import cut_notes, limited, shortened
+from truing.training.replay import replay
+from truing.types import Task
+
+LIMIT = 120
+SYSTEM = {"role": "system", "content": "Answer. " * 5}
+
+
+def task(*contents, roles=("user",), name="a", system=True, **more):
+    said = ({"role": role, "content": text} for role, text in zip(roles, contents, strict=True))
+    return Task(name, "f", (*((SYSTEM,) if system else ()), *said), answer="x", demonstration="x", **more)
+
+
+def length(chat, made):
+    return len(render_prompt(chat, made).token_ids)
+
+
+class Long:
+    """Questions behind a paragraph of growing length."""
+
+    notes = ()
+    idle = ("eval0",)
+
+    def __init__(self):
+        self.rewards = {"exact": (lambda rollout, task: float(rollout.text == task.answer), 1.0)}
+
+    def tasks(self, split):
+        texts = [f"{'word ' * 20 * i}Say {split}{i}" for i in range(6)]
+        return [task(text, system=False, name=f"{split}{i}") for i, text in enumerate(texts)]
+
+
+class LongWorlds(Long):
+    def open(self, task):
+        self.opened = [*getattr(self, "opened", []), task]
+        return self
+
+    def reply(self, said):
+        return ()
+
+    def outcome(self):
+        return {}
+
+
+def test_what_fits_is_left_as_it_is(chat):
+    made = task("word " * 10)
+    assert shortened(chat, length(chat, made), made) is made
+
+
+@pytest.mark.parametrize("limit", [95, 96, LIMIT, 200, 303])
+def test_no_more_is_cut_than_has_to_be(chat, limit):
+    made = task("".join(chr(ord("a") + i % 26) for i in range(300)))
+    cut = shortened(chat, limit, made)
+    content, whole = cut.messages[1]["content"], made.messages[1]["content"]
+    mark, _, kept = content.partition("\n")
+    lost = cut.messages[1]["cut_chars"]
+    assert mark == f"[… {lost} characters cut]"
+    assert whole == whole[:lost] + kept
+    assert length(chat, cut) <= limit
+    longer = f"[… {lost - 1} characters cut]\n{whole[lost - 1 :]}"
+    assert length(chat, task(longer)) > limit
+    assert cut.messages[0] == SYSTEM
+    assert replace(cut, messages=()) == replace(made, messages=())
+
+
+def test_the_longest_message_but_the_systems_is_cut(chat):
+    system = {"role": "system", "content": "s" * 200}
+    made = task("a" * 50, "b" * 90, "c" * 60, roles=("user", "assistant", "user"), system=False)
+    made = replace(made, messages=(system, *made.messages))
+    cut = shortened(chat, length(chat, made) - 10, made)
+    assert [after == before for after, before in zip(cut.messages, made.messages, strict=True)] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+
+
+def test_tools_count_and_are_never_cut(chat):
+    tool = ToolSpec("look", "Looks a word up." * 4, {"type": "object", "properties": {}})
+    made = task("word " * 100, tools=(tool,))
+    cut = shortened(chat, length(chat, made) - 100, made)
+    assert length(chat, cut) <= length(chat, made) - 100
+    assert cut.tools == made.tools
+
+
+@pytest.mark.parametrize(
+    "made", [task("word"), task("word", roles=("system",)), task("a" * 99, "b" * 98, roles=("user", "user"))]
+)
+def test_what_cannot_fit_is_an_error(chat, made):
+    with pytest.raises(DataError, match="prompt of task a cannot be cut") as error:
+        shortened(chat, 60, made)
+    assert error.value.expected == "≤ 60"
+
+
+def test_notes_count_prompts_and_split_what_they_lost_by_role(chat):
+    tasks = [task("word"), task("a" * 300), task("a" * 20, "b" * 300, roles=("user", "assistant"))]
+    cut = [shortened(chat, 150, each) for each in tasks]
+    lost = [sum(message.get("cut_chars", 0) for message in each.messages) for each in cut]
+    assert lost[0] == 0 < lost[1] != lost[2] > 0
+    assert list(cut_notes(cut, "training", 150)) == [
+        f"2 of 3 training prompts are cut to 150 tokens: user messages lost {lost[1]} characters,"
+        f" assistant messages lost {lost[2]} characters"
+    ]
+    (one,) = cut_notes(cut[:2], "training", 150)
+    assert one.startswith("1 of 2 training prompts is cut to 150 tokens")
+    assert list(cut_notes(tasks, "training", 150)) == []
+
+
+def test_an_environment_is_the_same_but_for_its_prompts(chat):
+    env, worlds = Long(), LongWorlds()
+    held = limited(env, chat, LIMIT)
+    assert limited(env, chat, None) is env
+    assert [each.task_id for each in held.tasks("train")] == [each.task_id for each in env.tasks("train")]
+    assert (held.rewards, held.notes, held.idle) == (env.rewards, env.notes, env.idle)
+    assert held.tasks("eval") is held.tasks("eval")  # rendered once
+    assert not hasattr(held, "open")
+    agentic = limited(worlds, chat, LIMIT)
+    agentic.open(agentic.tasks("train")[5])
+    assert worlds.opened == [worlds.tasks("train")[5]]  # a world knows its task as it was
+    assert reworded(object_without_idle(), lambda each: each).idle == ()
+
+
+def object_without_idle():
+    class Plain:
+        notes, rewards = (), {}
+
+        def tasks(self, split):
+            return []
+
+    return Plain()
+
+
+@pytest.fixture
+def table(mini):
+    made = mini(episode={"max_prompt_tokens": LIMIT}, eval={"tasks": 6}, checkpoint_every=1)
+    del made["env"]
+    return made
+
+
+def test_all_stages_and_evaluations_see_the_same_shortened_prompts(table, tmp_path):
+    told = []
+
+    def watch(kind, facts):
+        told.extend([facts["text"]] if kind == "note" else [])
+
+    run = truing.train(table, env=Long(), out=tmp_path / "run", watch=watch).run
+    (train, held) = [text for text in told if "are cut" in text]
+    assert train.startswith(f"5 of 6 training prompts are cut to {LIMIT} tokens: user messages lost ")
+    assert held.startswith(f"5 of 6 evaluation prompts are cut to {LIMIT} tokens")
+    shown = {}
+    for row in (row for rows in rows_of(run).values() for row in rows):
+        assert row.sample.prompt_length <= LIMIT
+        shown.setdefault(row.sample.task_id, set()).add(row.sample.prompt_hash)
+    assert len(shown) == 6
+    assert all(len(hashes) == 1 for hashes in shown.values())
+
+
+def test_a_resumed_run_is_the_same(table, tmp_path):
+    whole = truing.train(table, env=Long(), out=tmp_path / "whole", watch=lambda *_: None).run
+    with pytest.raises(Interrupt):
+        truing.train(table, env=Long(), out=tmp_path / "parts", watch=crash_at("grpo", 1))
+    parts = truing.train(table, env=Long(), out=tmp_path / "parts", resume=True, watch=lambda *_: None).run
+    assert_same_run(whole, parts)
+
+
+def test_a_replay_renders_the_prompts_that_the_run_had(table, tmp_path):
+    run = truing.train(table, env=Long(), out=tmp_path / "run", watch=lambda *_: None).run
+    again = replay(run, resolve(table), Long(), "sft", 0)
+    tasks = {each.task_id: each for each in again.env.tasks("train")}
+    for row in again.rows:
+        assert render_prompt(again.chat, tasks[row.sample.task_id]).hash == row.sample.prompt_hash
+
+
+def test_prompts_that_are_one_once_they_are_cut_are_refused(table, tmp_path):
+    class Tails(Long):
+        def tasks(self, split):
+            return [task(f"{split:5} {i} " + "w" * 300, system=False, name=f"{split}{i}") for i in range(6)]
+
+    truing.train({**table, "episode": {}}, env=Tails(), out=tmp_path / "whole", watch=lambda *_: None)
+    with pytest.raises(DataError, match="trained on and evaluated"):
+        truing.train(table, env=Tails(), out=tmp_path / "cut", watch=lambda *_: None)
+
+
+def test_without_the_key_a_prompt_that_does_not_fit_is_an_error_as_ever(table, tmp_path):
+    class Huge(Long):
+        def tasks(self, split):
+            return [task("w" * 3000 + f"{split}{i}", system=False, name=f"{split}{i}") for i in range(6)]
+
+    with pytest.raises(DataError, match="longer than the context"):
+        truing.train({**table, "episode": {}}, env=Huge(), out=tmp_path / "run", watch=lambda *_: None)
+
+
+def test_check_looks_at_the_prompts_that_would_be_trained_on(table):
+    def longest(**episode):
+        (note,) = check({**table, "episode": episode}, env=Long())["prompts fit the context"].notes
+        return int(note.split()[4])
+
+    assert longest(max_prompt_tokens=LIMIT) == LIMIT
+    assert longest() > 500
+
+
+def test_a_cut_is_on_record(table, tmp_path):
+    run = truing.train(table, env=Long(), out=tmp_path / "run", watch=lambda *_: None).run
+    (row, *_) = (row for rows in rows_of(run).values() for row in rows if row.sample.task_id == "train5")
+    assert row.messages[0]["cut_chars"] > 0
+    assert json.loads(json.dumps(row.messages[0]))["content"].startswith("[… ")
+    assert RunReader(run).run()["judged"]["tasks_hash"]

@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "types": "errors messages contract outcomes",
     "rng": "",
     "clock": "",
-    "config": "errors contract types",
+    "config": "errors contract words types",
     "record": "errors messages contract outcomes words types",
     "ops": "errors contract types",
     "chat": "errors messages types",

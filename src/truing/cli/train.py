@@ -6,22 +6,67 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from truing.config import load_recipe
+from truing.config import Aliases, load_recipe, read_table, translate
+
+OTHERS = "Names of other trainers (docs/aliases.md)"
 
 
-def train(
-    recipe: Annotated[Path, typer.Argument(help="A TOML recipe.")],
+def _other(help: str, **limits: int) -> typer.models.OptionInfo:
+    """An option of other trainers; a key=value that says the same wins."""
+    return typer.Option(help=help, rich_help_panel=OTHERS, **limits)
+
+
+def train(  # noqa: PLR0913 — typer takes each option as an argument
+    recipe: Annotated[Path, typer.Argument(help="A TOML file, or the name of an embedded recipe: musique.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, as in grpo.steps=20")] = None,
-    out: Annotated[Path | None, typer.Option(help="Run directory; by default a new one under runs/.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "--output-dir", help="Run directory; by default a new one under runs/."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda, as model.device; by default CUDA where there is one.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
+    datasets: Annotated[
+        list[str] | None, _other("env.data: a spec, or several with ';' between two; may be repeated.")
+    ] = None,
+    batch_size: Annotated[
+        int | None, _other("Answers an update: prompts × --num-generations.", min=1)
+    ] = None,
+    num_generations: Annotated[int | None, _other("group_size of the last policy stage.", min=1)] = None,
+    max_steps: Annotated[int | None, _other("steps of the last policy stage.", min=1)] = None,
+    learning_rate: Annotated[float | None, _other("learning_rate of the last policy stage.")] = None,
+    logging_steps: Annotated[int | None, _other("1: every update is recorded.")] = None,
+    scale_rewards: Annotated[
+        str | None, _other("grpo.advantage_scale: true (group), false (none), group, batch, none.")
+    ] = None,
+    kl_beta: Annotated[float | None, _other("kl.coef; 0 has no KL term.")] = None,
+    no_peft: Annotated[
+        bool, typer.Option("--no-peft", help="lora=false: all weights are trained.", rich_help_panel=OTHERS)
+    ] = False,
+    max_prompt_length: Annotated[
+        int | None, _other("episode.max_prompt_tokens: longer prompts are cut.", min=1)
+    ] = None,
 ) -> None:
     """Train what RECIPE says: SFT, RFT, REINFORCE, RLOO, GRPO, PPO, with an evaluation around each stage."""
-    chosen = [f"model.device={device}"] if device else []
-    resolved = load_recipe(recipe, [*(overrides or ()), *chosen])
+    named = Aliases(
+        datasets=datasets or (),
+        batch_size=batch_size,
+        num_generations=num_generations,
+        max_steps=max_steps,
+        learning_rate=learning_rate,
+        logging_steps=logging_steps,
+        scale_rewards=scale_rewards,
+        kl_beta=kl_beta,
+        no_peft=no_peft,
+        max_prompt_length=max_prompt_length,
+    )
+    typed = [*(overrides or ()), *([f"model.device={device}"] if device else ())]
+    said = translate(named, read_table(recipe), typed)
+    resolved = load_recipe(recipe, [*said.overrides, *typed])
+    for note in said.notes:
+        Console(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
     from truing.api import train as run_recipe
     from truing.cli.finish import finished_json, print_finish
 

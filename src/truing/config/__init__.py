@@ -1,5 +1,6 @@
 """Recipes: validated TOML."""
 
+from truing.config.aliases import Aliases, Translated, translate
 from truing.config.control import (
     BootstrapConfig,
     CorrectionConfig,
@@ -11,9 +12,9 @@ from truing.config.control import (
 )
 from truing.config.embedded import embedded_recipes, names_embedded, recipe_path
 from truing.config.following import AlertsConfig
-from truing.config.overrides import dotted_keys
+from truing.config.overrides import dotted_keys, overridden
 from truing.config.parts import EpisodeConfig, OptimizerConfig, Part, Positive, Rate
-from truing.config.reading import load_recipe, resolve, to_toml
+from truing.config.reading import load_recipe, read_table, resolve, to_toml
 from truing.config.recipe import Recipe, Stage
 from truing.config.safer import safer
 from truing.config.stages import (
@@ -28,6 +29,7 @@ from truing.config.stages import (
 
 __all__ = [
     "AlertsConfig",
+    "Aliases",
     "BootstrapConfig",
     "CorrectionConfig",
     "EntropyConfig",
@@ -49,12 +51,16 @@ __all__ = [
     "RlooConfig",
     "SftConfig",
     "Stage",
+    "Translated",
     "dotted_keys",
     "embedded_recipes",
     "load_recipe",
     "names_embedded",
+    "overridden",
+    "read_table",
     "recipe_path",
     "resolve",
     "safer",
     "to_toml",
+    "translate",
 ]

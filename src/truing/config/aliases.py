@@ -1,0 +1,205 @@
+"""Options of other trainers as recipe keys; docs/aliases.md says how their conventions differ."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from truing.config.overrides import overridden
+from truing.config.recipe import Recipe
+from truing.config.stages import PolicyStage
+from truing.errors import RecipeError
+from truing.words import counted
+
+POLICY: Mapping[str, type[PolicyStage]] = {
+    name: kind
+    for name, item in Recipe.model_fields.items()
+    for kind in get_args(item.annotation)
+    if isinstance(kind, type) and issubclass(kind, PolicyStage)
+}
+"""The stages with a policy loss: those that options of other trainers speak of."""
+
+SCALES = {"true": "group", "false": "none", "group": "group", "batch": "batch", "none": "none"}
+"""What ``--scale-rewards`` takes, as ``grpo.advantage_scale``."""
+
+FEW = 4
+"""Prompts an update below which it is told how little such an update sees."""
+
+Table = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Aliases:
+    """Options as they were given; None (or nothing) where one was not."""
+
+    datasets: Sequence[str] = ()
+    batch_size: int | None = None
+    num_generations: int | None = None
+    max_steps: int | None = None
+    learning_rate: float | None = None
+    logging_steps: int | None = None
+    scale_rewards: str | None = None
+    kl_beta: float | None = None
+    no_peft: bool = False
+    max_prompt_length: int | None = None
+
+
+@dataclass(frozen=True)
+class Translated:
+    """``key=value`` overrides, to come before those that were typed, and what there is to say of them."""
+
+    overrides: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def translate(given: Aliases, recipe: Table, typed: Sequence[str] = ()) -> Translated:
+    """Options of other trainers as overrides of a recipe.
+
+    Args:
+        given: the options.
+        recipe: its table, as its file has it.
+        typed: overrides beside them. They win, and stages and groups are counted as they make them.
+
+    Raises:
+        RecipeError: The recipe has no place for an option, or an option has a value that cannot be.
+    """
+    anywhere = tuple(_anywhere(given))
+    staged = _staged(given, recipe, typed)
+    overrides = (*anywhere, *staged.overrides)
+    final = overridden(recipe, [*overrides, *typed])
+    return Translated(overrides, (*staged.notes, *(_full_weights(recipe, final) if given.no_peft else ())))
+
+
+def _anywhere(given: Aliases) -> Iterator[str]:
+    """Overrides that are the same in every recipe."""
+    if given.logging_steps not in (None, 1):
+        raise RecipeError(
+            "every update is recorded and judged: there are no other logging steps",
+            got=f"--logging-steps {given.logging_steps}",
+            expected="--logging-steps 1",
+            remedy="leave it out",
+        )
+    if given.datasets:
+        specs = _specs(given.datasets)
+        yield f"env.data={json.dumps(specs if len(specs) > 1 else specs[0], ensure_ascii=False)}"
+    if given.kl_beta is not None:
+        yield f"kl.coef={given.kl_beta}"
+    if given.no_peft:
+        yield "lora=false"
+    if given.max_prompt_length is not None:
+        yield f"episode.max_prompt_tokens={given.max_prompt_length}"
+
+
+def _specs(datasets: Sequence[str]) -> list[str]:
+    """Data specs, each option split at semicolons: a spec itself holds commas."""
+    specs = [spec.strip() for each in datasets for spec in each.split(";")]
+    if not all(specs):
+        raise RecipeError(
+            "--datasets holds an empty spec",
+            got=list(datasets),
+            expected='specs with a semicolon between two: "hub/id,config,split;rows.jsonl[:100]"',
+        )
+    return specs
+
+
+def _staged(given: Aliases, recipe: Table, typed: Sequence[str]) -> Translated:
+    """Overrides of the last policy stage, with notes on what they come to."""
+    options = {
+        "--batch-size": given.batch_size,
+        "--num-generations": given.num_generations,
+        "--max-steps": given.max_steps,
+        "--learning-rate": given.learning_rate,
+        "--scale-rewards": given.scale_rewards,
+    }
+    asked = ", ".join(name for name, value in options.items() if value is not None)
+    if not asked:
+        return Translated()
+    stages = _stages(overridden(recipe, typed))
+    stage = _policy_stage(stages, asked)
+    keys = {
+        "steps": given.max_steps,
+        "learning_rate": given.learning_rate,
+        "group_size": given.num_generations,
+    }
+    overrides = [f"{stage}.{key}={value}" for key, value in keys.items() if value is not None]
+    notes = []
+    if given.batch_size is not None:
+        group = _key(overridden(recipe, [*overrides, *typed]), stage, "group_size")
+        prompts, note = _prompts(given.batch_size, group)
+        overrides.append(f"{stage}.prompts_per_step={prompts}")
+        notes.append(note)
+    if given.scale_rewards is not None:
+        overrides.append(f"grpo.advantage_scale={_scale(given.scale_rewards, stage)}")
+    if others := ", ".join(str(name) for name in stages if name != stage):
+        notes.append(f"{asked}: of stage {stage} alone, {others} as the recipe says")
+    return Translated(tuple(overrides), tuple(notes))
+
+
+def _policy_stage(stages: Sequence[str], asked: str) -> str:
+    """The last stage of a recipe that has a policy loss."""
+    found = [name for name in stages if name in POLICY]
+    if not found:
+        raise RecipeError(
+            f"the recipe has no stage with a policy loss, and {asked} would be of one",
+            got=f"stages = {list(stages)}",
+            expected=f"one of {', '.join(POLICY)}",
+            remedy="set the keys of its stages themselves, as in sft.steps=50",
+        )
+    return found[-1]
+
+
+def _prompts(batch_size: int, group: object) -> tuple[int, str]:
+    """Prompts an update from answers an update, and what that comes to."""
+    if not isinstance(group, int) or group < 1 or batch_size % group:
+        raise RecipeError(
+            "--batch-size counts answers, and they are drawn in whole groups",
+            got=f"--batch-size {batch_size} in groups of {group}",
+            expected="a multiple of --num-generations",
+            remedy="give both: --batch-size 64 --num-generations 8 is 8 prompts an update",
+        )
+    prompts = batch_size // group
+    note = f"--batch-size {batch_size} counts answers: {counted(prompts, 'prompt')} of {group} an update"
+    if prompts < FEW:
+        note += "; so few see only large changes: `truing lab plan` says how many it takes to see a given one"
+    return prompts, note
+
+
+def _scale(scale_rewards: str, stage: str) -> str:
+    """What the centred rewards of a group are divided by."""
+    if stage != "grpo":
+        raise RecipeError(
+            f"--scale-rewards is of grpo: stage {stage} divides by no deviation of a group",
+            got=f"--scale-rewards {scale_rewards}",
+            remedy="leave it out",
+        )
+    if scale_rewards.lower() not in SCALES:
+        raise RecipeError(
+            "--scale-rewards has a value that cannot be", got=scale_rewards, expected=", ".join(SCALES)
+        )
+    return SCALES[scale_rewards.lower()]
+
+
+def _full_weights(recipe: Table, final: Table) -> Iterator[str]:
+    """Advice where a learning rate that was chosen for an adapter now moves every weight."""
+    rates = {stage: _key(final, stage, "learning_rate") for stage in _stages(final)}
+    kept = [
+        f"{stage}.learning_rate = {rate}"
+        for stage, rate in rates.items()
+        if rate is not None and rate == _key(recipe, stage, "learning_rate")
+    ]
+    if recipe.get("lora") and kept:
+        verb = "was" if len(kept) == 1 else "were"
+        yield f"--no-peft: {', '.join(kept)} {verb} chosen for an adapter; all weights want about a tenth"
+
+
+def _stages(table: Table) -> list[Any]:
+    """The stages of a recipe that is not validated yet."""
+    return table["stages"] if isinstance(table.get("stages"), list) else []
+
+
+def _key(table: Table, stage: str, key: str) -> Any:
+    """A key of a stage, its default where the table has none; None where there is neither."""
+    part = table.get(stage)
+    if isinstance(part, Mapping) and key in part:
+        return part[key]
+    return POLICY[stage].model_fields[key].get_default() if stage in POLICY else None

@@ -151,6 +151,7 @@ def test_the_clip_is_read_with_the_sign_of_the_advantage():
         "ratio/mean_positive_advantage": 3.0 / 3,
         "ratio/mean_negative_advantage": 2.0 / 2,
         "advantage/mean": 2 / 6,
+        "advantage/mean_abs": 6 / 6,
         "advantage/max_abs": 2.0,
     }
     assert {name: metrics[name] for name in expected} == pytest.approx(expected, abs=1e-6)
@@ -166,7 +167,7 @@ def test_tokens_that_are_not_trained_do_not_count():
     )
     metrics = policy_metrics(Tokens([masked]), GRPO)
     assert metrics["ratio/max"] == 1.0
-    assert metrics["advantage/max_abs"] == 1.0
+    assert metrics["advantage/mean_abs"] == metrics["advantage/max_abs"] == 1.0
     assert "ratio/std" not in metrics
     assert "ratio/mean_negative_advantage" not in metrics
 
@@ -229,7 +230,7 @@ def test_what_has_no_input_is_left_out_and_never_nan():
     metrics = step_metrics(Tokens([row(reward=NAN)]), GRPO, first_inner=True)
     assert not any(math.isnan(value) for value in metrics.values())
     families = {name.split("/")[0] for name in metrics}
-    assert families == {"tokens", "length", "ended", "turns", "tools", "masked"}
+    assert families == {"tokens", "length", "context", "ended", "turns", "tools", "masked"}
 
 
 def test_mismatch_is_for_the_first_inner_step_alone():

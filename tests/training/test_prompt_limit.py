@@ -169,6 +169,19 @@ def test_all_stages_and_evaluations_see_the_same_shortened_prompts(table, tmp_pa
         shown.setdefault(row.sample.task_id, set()).add(row.sample.prompt_hash)
     assert len(shown) == 6
     assert all(len(hashes) == 1 for hashes in shown.values())
+    for step in RunReader(run).steps():
+        assert step.metrics["context/max"] <= LIMIT
+        names = [row.sample.task_id for row in RunReader(run).samples(step.stage, step.step)]
+        whole = names.count("train0") / len(names)  # the one that fits
+        assert step.metrics["context/cut_share"] == pytest.approx(1 - whole)
+        assert (step.metrics["context_lost/user"] > 0) == (whole < 1)
+        assert step.metrics["tools/lost_chars"] == 0
+
+
+def test_where_no_limit_is_set_no_share_is_told(table, tmp_path):
+    run = truing.train({**table, "episode": {}}, env=Long(), out=tmp_path / "run", watch=lambda *_: None).run
+    assert not any("context/cut_share" in step.metrics for step in RunReader(run).steps())
+    assert all(step.metrics["context_lost/user"] == 0 for step in RunReader(run).steps())
 
 
 def test_a_resumed_run_is_the_same(table, tmp_path):

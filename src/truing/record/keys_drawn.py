@@ -54,6 +54,33 @@ DRAWN = (
     ),
     Metric("length/max", "tokens/sample", "The largest such number.", ""),
     Metric(
+        "context/mean",
+        "tokens/sample",
+        "Mean number of tokens of a sample in front of the first that was sampled or demonstrated.",
+        "",
+    ),
+    Metric("context/max", "tokens/sample", "The largest such number.", ""),
+    Metric(
+        "context/cut_share",
+        "share",
+        "Rollouts whose prompt was cut to episode.max_prompt_tokens ÷ all rollouts.",
+        "episode.max_prompt_tokens is not set",
+    ),
+    Metric(
+        "context_chars/<role>",
+        "characters",
+        "Mean characters, over rollouts, of the messages of one role (system, user, assistant, tool), in the "
+        "prompt and after it, as they are left by cuts; tool calls do not count.",
+        "no message has that role",
+    ),
+    Metric(
+        "context_lost/<role>",
+        "characters",
+        "Mean characters, over rollouts, that messages of one role lost: to episode.max_prompt_tokens at the "
+        "front of a prompt's, to episode.max_reply_chars at the end of a world's.",
+        "no message has that role",
+    ),
+    Metric(
         "truncated/share", "share", "Rollouts with a reward that were cut off ÷ those with one.", NO_REWARD
     ),
     *(

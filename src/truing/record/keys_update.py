@@ -149,6 +149,12 @@ UPDATE = (
         "Standard deviation (n − 1) of the advantage over policy tokens.",
         "fewer than two",
     ),
+    Metric(
+        "advantage/mean_abs",
+        "",
+        "Mean |A| over policy tokens: how hard they are pulled at, whichever way.",
+        NO_POLICY,
+    ),
     Metric("advantage/max_abs", "", "Largest |A| of a policy token.", NO_POLICY),
     Metric(
         "value/mean",

@@ -9,6 +9,7 @@ from torch import Tensor
 from truing.envs.tools import is_error
 from truing.outcomes import EndedBy, Status
 from truing.record.rows import SampleRow
+from truing.training.context_metrics import characters_lost
 from truing.types import Excluded, Origin
 
 CUT_BY = (EndedBy.LENGTH, EndedBy.TURNS, EndedBy.CONTEXT, EndedBy.TIME)
@@ -33,12 +34,11 @@ def _talk(rows: Sequence[SampleRow], rollouts: Mapping[str, SampleRow]) -> dict[
     calls = sum(len(message["tool_calls"]) for message in messages if "tool_calls" in message)
     answers = [message["content"] for message in messages if message["role"] == "tool"]
     accepted = [not is_error(answer) for answer in answers]
-    lost = sum(message["lost_chars"] for message in messages if "lost_chars" in message)
     return {
         "turns/mean": sum(len(row.sample.turns) for row in rows) / len(rollouts),
         "turns/restarts_mean": len(rows) / len(rollouts) - 1,
         "tools/calls_mean": calls / len(rollouts),
-        "tools/lost_chars": float(lost),
+        "tools/lost_chars": float(characters_lost(messages, "lost_chars")),
         **({"tools/valid_share": sum(accepted) / len(accepted)} if accepted else {}),
     }
 

@@ -32,12 +32,9 @@ from truing.training.room import Room
 from truing.training.session import Session
 from truing.training.source import Drawn, source
 from truing.training.step import train_step
-from truing.training.telling import Teller
+from truing.training.telling import Teller, in_words
 from truing.training.uses import use_facts
 from truing.types import StepRecord
-
-IN_WORDS = 2
-"""Updates of a stage whose first tokens are told in words."""
 
 
 class Loop:
@@ -228,9 +225,9 @@ class Loop:
         """Have the doctor look at an update that is on record; a fault that is proven ends the run."""
         with self.clock.running(), phase("doctor"):
             seen, found = self.doctor.look(record, rows, self.recipe)
-        if record.step < IN_WORDS:
+        if in_words(self.declared.seed, record.stage, record.step):
             lines = boundary(seen, texts(self.session.loaded.tokenizer))
-            self.teller.tell("boundary", stage=record.stage, step=record.step, lines=lines)
+            self.teller.boundary(record.stage, record.step, lines)
         for finding in found:
             self.teller.tell("finding", **told(finding))
             self.looks.asked |= finding.code.startswith(LOOKED_INTO)

@@ -18,6 +18,7 @@ from truing.ops.ratios import clip_mask
 from truing.ops.returns import explained_variance
 from truing.outcomes import Status
 from truing.record.rows import SampleRow
+from truing.training.context_metrics import context_metrics
 from truing.training.episode_metrics import episode_metrics
 from truing.training.tokens import Tokens, known
 from truing.types import Origin, Sample
@@ -36,7 +37,7 @@ def step_metrics(tokens: Tokens, objective: Objective | None, *, first_inner: bo
     metrics = (
         reward_metrics(tokens.rows) | token_metrics(tokens) | kl_metrics(tokens) | entropy_metrics(tokens)
     )
-    metrics |= episode_metrics(tokens.rows) | value_metrics(tokens)
+    metrics |= episode_metrics(tokens.rows) | context_metrics(tokens.rows) | value_metrics(tokens)
     if objective is not None:
         metrics |= policy_metrics(tokens, objective)
     if first_inner:
@@ -93,6 +94,7 @@ def policy_metrics(tokens: Tokens, objective: Objective) -> Metrics:
     (credited_N,) = known(advantage_N)
     metrics = _mean_std("advantage", credited_N)
     if len(credited_N):
+        metrics["advantage/mean_abs"] = float(credited_N.abs().mean())
         metrics["advantage/max_abs"] = float(credited_N.abs().max())
     ratio_N = tokens.ratio(objective.ratio)[tokens.policy]
     metrics |= _ratio_metrics(*known(ratio_N, advantage_N))

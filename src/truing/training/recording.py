@@ -20,6 +20,7 @@ from truing.models.score import causal_model
 from truing.outcomes import FinishReason
 from truing.record import SampleRow
 from truing.rollout.flatten import sample_turns
+from truing.training.context_metrics import cut_share
 from truing.training.gates import gate_metrics
 from truing.training.learner import Learner
 from truing.training.loss_label import LossLabel, loss_label
@@ -129,6 +130,7 @@ def step_record(
     if isinstance(learner.setting.stage, PolicyStage):
         metrics |= correction_metrics(tokens, learner.setting.correction)
     metrics |= _weights(learner.setting) | _memory(learner, traces)
+    metrics |= cut_share(rows) if drawn.limited else {}
     if made:
         label = loss_label(of_last, objective, loss=total, grad_norm=made[-1].grad_norms[0])
     else:

@@ -18,7 +18,8 @@ class Drawn:
     """The samples of a step, with the tasks and rollouts they come from.
 
     ``failed`` are samples of rollouts that have no reward, or no other to be compared with, or whose group
-    was left out: on record only. ``equal_groups`` counts groups that were left out.
+    was left out: on record only. ``equal_groups`` counts groups that were left out. ``limited`` says
+    whether prompts are held to a length, so that some may have been cut.
     """
 
     samples: list[Sample]
@@ -26,6 +27,7 @@ class Drawn:
     tasks: Mapping[str, Task]
     rollouts: Mapping[str, Rollout]
     equal_groups: int = 0
+    limited: bool = False
 
 
 def source(session: Session, algorithm: Algorithm, setting: Setting, stage: str, step: int) -> Drawn:
@@ -45,7 +47,8 @@ def source(session: Session, algorithm: Algorithm, setting: Setting, stage: str,
     samples = _gated(algorithm.to_samples(usable, cfg, limits.mask), rollouts, setting)
     failed = [untrained(sample) for name in left_out for sample in flatten(rollouts[name], limits.mask)]
     tasks = {group.task.task_id: group.task for group in everything}
-    drawn = Drawn(samples, failed, tasks, rollouts, len(equal))
+    limited = session.recipe.episode.max_prompt_tokens is not None
+    drawn = Drawn(samples, failed, tasks, rollouts, len(equal), limited)
     if isinstance(cfg, PolicyStage) and setting.bootstrap.steps:
         drawn = _with_demonstrations(drawn, session, setting.bootstrap.batch_size, stage, step)
     _check_lengths(drawn, session.loaded.context_length)

@@ -6,13 +6,25 @@ from typing import Any
 from truing.config import Recipe
 from truing.memory import GB
 from truing.record import RunWriter
+from truing.rng import seed_of
 from truing.trackers import Followers
 from truing.training.incidents import ONCE, incidents
 from truing.training.loss_label import LossLabel
 from truing.types import Rollout, StepRecord
 
+IN_WORDS = 2
+"""Updates of a stage whose first tokens are told in words as they are made."""
+
+DUMPED = 50
+"""Of so many later updates, one has its first tokens in words on record."""
+
 Watch = Callable[[str, Mapping[str, Any]], None]
 """Told of each thing as it happens: a kind (`start`, `stage`, `step`, `eval`, `note`) and its facts."""
+
+
+def in_words(seed: int, stage: str, step: int) -> bool:
+    """Whether an update has its first tokens told in words: the first ones, and later some by chance."""
+    return step < IN_WORDS or seed_of(seed, "boundary", stage, step) % DUMPED == 0
 
 
 class Teller:
@@ -43,6 +55,11 @@ class Teller:
             facts = {"what": name, "text": text}
             self.writer.event("incident", **facts)
             self.watcher("incident", facts)
+
+    def boundary(self, stage: str, step: int, lines: Sequence[tuple[str, str]]) -> None:
+        """First tokens in words: of the first updates of a stage to everybody, of others to the record."""
+        say = self.tell if step < IN_WORDS else self.writer.event
+        say("boundary", stage=stage, step=step, lines=lines)
 
     def rollouts(self, rollouts: Mapping[str, Rollout], stage: str, step: int) -> None:
         """Tell of failed attempts, and the first time of what stays as it is."""

@@ -1,0 +1,89 @@
+"""What the policy was shown, in numbers worked by hand."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from samples import sample
+
+from truing.outcomes import EndedBy, Status
+from truing.record import SampleRow
+from truing.record.keys import check_known
+from truing.record.rows import TRAINER_NUMBERS
+from truing.training.context_metrics import characters_lost, context_metrics, cut_share
+from truing.training.episode_metrics import episode_metrics
+
+
+def message(role, content, **more):
+    return {"role": role, "content": content, **more}
+
+
+def row(name, prompt, *messages):
+    """A row of a prompt of so many tokens and one sampled token."""
+    made = sample([1] * prompt, [5], name=name)
+    nothing = {key: torch.full((prompt + 1,), torch.nan) for key in TRAINER_NUMBERS}
+    return SampleRow(
+        sample=made,
+        inner_step=0,
+        text="",
+        status=Status.DONE,
+        reward_parts={},
+        messages=messages,
+        outcome={},
+        ended_by=EndedBy.WORLD,
+        error="",
+        **nothing,
+    )
+
+
+FIRST = row(
+    "a",
+    4,
+    message("system", "abc"),
+    message("user", "12345", cut_chars=30),
+    message("assistant", "", tool_calls=[{}]),
+    message("tool", "1234567", lost_chars=8),
+    message("tool", "1", lost_chars=2),
+)
+SECOND = row("b", 8, message("user", "123"))
+LATER = row("b", 9, *SECOND.messages)  # the same attempt, once its past was written anew
+AGAIN = replace(LATER, sample=replace(LATER.sample, sample_id="b#1"))
+
+
+def test_contexts_are_of_samples_and_characters_of_rollouts():
+    metrics = context_metrics([FIRST, SECOND, AGAIN])
+    assert metrics == pytest.approx(
+        {
+            "context/mean": 7.0,  # 4, 8 and 9 tokens
+            "context/max": 9.0,
+            "context_chars/system": 1.5,  # over two rollouts
+            "context_lost/system": 0.0,
+            "context_chars/user": 4.0,
+            "context_lost/user": 15.0,
+            "context_chars/assistant": 0.0,
+            "context_lost/assistant": 0.0,
+            "context_chars/tool": 4.0,
+            "context_lost/tool": 5.0,
+        }
+    )
+    check_known(metrics)
+
+
+def test_a_role_that_nobody_has_is_absent():
+    assert set(context_metrics([SECOND])) == {
+        *("context/mean", "context/max"),
+        *("context_chars/user", "context_lost/user"),
+    }
+    check_known(context_metrics([row("a", 1, message("a/b", "x"))]))
+
+
+def test_the_share_of_cut_prompts_is_of_rollouts():
+    assert cut_share([FIRST, SECOND, AGAIN]) == {"context/cut_share": 0.5}
+    assert cut_share([SECOND]) == {"context/cut_share": 0.0}
+    check_known(cut_share([SECOND]))
+
+
+def test_what_answers_lost_is_not_what_prompts_lost():
+    assert characters_lost(FIRST.messages, "lost_chars") == 10
+    assert characters_lost(FIRST.messages, "cut_chars", "lost_chars") == 40
+    assert episode_metrics([FIRST, SECOND])["tools/lost_chars"] == 10.0

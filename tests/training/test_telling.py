@@ -1,0 +1,53 @@
+"""Which updates have their first tokens in words, and who is told of them."""
+
+import pytest
+from runs import Interrupt, crash_at
+
+import truing
+from truing.record import RunReader
+from truing.training.telling import DUMPED, IN_WORDS, in_words
+
+
+def dumps(run):
+    events = [event.payload for event in RunReader(run).events() if event.kind == "boundary"]
+    return {(told["stage"], told["step"]): told["lines"] for told in events}
+
+
+def test_the_first_updates_are_told_and_of_the_others_one_in_fifty():
+    for seed in range(5):
+        assert all(in_words(seed, "grpo", step) for step in range(IN_WORDS))
+    later = [in_words(seed, "grpo", step) for seed in range(20) for step in range(IN_WORDS, 502)]
+    assert sum(later) / len(later) == pytest.approx(1 / DUMPED, rel=0.3)
+
+
+def test_the_choice_goes_by_seed_and_stage():
+    chosen = {
+        (seed, stage): [step for step in range(IN_WORDS, 2000) if in_words(seed, stage, step)]
+        for seed in (0, 1)
+        for stage in ("sft", "grpo")
+    }
+    assert len({tuple(steps) for steps in chosen.values()}) == 4
+
+
+def test_a_later_dump_is_on_record_and_shown_to_nobody(mini, tmp_path, monkeypatch):
+    monkeypatch.setattr("truing.training.telling.DUMPED", 1)
+    shown = []
+
+    def watch(kind, facts):
+        shown.extend([(facts["stage"], facts["step"])] if kind == "boundary" else [])
+
+    run = truing.train(mini(), out=tmp_path / "run", watch=watch).run
+    assert list(dumps(run)) == [(stage, step) for stage in ("sft", "grpo") for step in range(3)]
+    assert shown == [(stage, step) for stage in ("sft", "grpo") for step in range(IN_WORDS)]
+    assert any("prompt tokens end in" in text for text, _ in dumps(run)["grpo", 2])
+
+
+def test_a_resumed_run_dumps_the_same(mini, tmp_path, monkeypatch):
+    monkeypatch.setattr("truing.training.telling.DUMPED", 2)
+    table = mini(checkpoint_every=1, grpo={"steps": 8})
+    whole = truing.train(table, out=tmp_path / "whole", watch=lambda *_: None).run
+    with pytest.raises(Interrupt):
+        truing.train(table, out=tmp_path / "parts", watch=crash_at("grpo", 3))
+    parts = truing.train(table, out=tmp_path / "parts", resume=True, watch=lambda *_: None).run
+    assert dumps(whole) == dumps(parts)
+    assert any(step >= IN_WORDS for _, step in dumps(whole))

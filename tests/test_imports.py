@@ -48,10 +48,11 @@ MAY_IMPORT = {
     "faults": "errors types rng config record ops models rewards rollout doctor training api",
     "scorecard": "config",
     "verify": "errors config record training display api probes scorecard",
+    "lab": "errors words types rng config record doctor training display api",
     "recipe_page": "config record envs",
     "cli": (
         "errors words types clock config record models checks doctor training api bench probes faults"
-        " scorecard verify"
+        " scorecard verify lab"
     ),
     "__main__": "cli",
 }

@@ -14,6 +14,7 @@ TruingError                     exit code 2; the message says what, got, expecte
 ├── GateError                   a bound of the recipe at which the run is to end
 ├── GuardError                  rollbacks that did not help
 ├── ProvenError                 an update of which a rule proved that it is wrong
+├── LabError                    a lab's folder, a hypothesis, an experiment that cannot decide
 └── RecordError                 a run directory, a segment, a checkpoint, a full disk
 """
 
@@ -71,6 +72,10 @@ class GuardError(TruingError):
 
 class ProvenError(TruingError):
     """Raised after an update of which a rule proved that it is wrong; no checkpoint has it."""
+
+
+class LabError(TruingError):
+    """Raised where a lab cannot go on: a header that says too little, arms or seeds that lack."""
 
 
 class RecordError(TruingError):

@@ -16,6 +16,7 @@ from truing.cli.check import check_target
 from truing.cli.eval import evaluate_target
 from truing.cli.export import export
 from truing.cli.faults import faults
+from truing.cli.lab import app as lab
 from truing.cli.models import app as models
 from truing.cli.probes import probes
 from truing.cli.profile import profile
@@ -51,6 +52,7 @@ app.command("compare")(compare_runs)
 app.command()(export)
 app.add_typer(models, name="models")
 app.add_typer(bench, name="bench")
+app.add_typer(lab, name="lab")
 
 
 def main() -> None:

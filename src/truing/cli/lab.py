@@ -1,0 +1,77 @@
+"""`truing lab`: hypotheses, experiments, verdicts."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from truing.cli.lab_run import AsJson, Where, promote, reproduce, run, verdict, work
+from truing.cli.lab_write import init, new
+
+app = typer.Typer(
+    help="Hypotheses, experiments, verdicts: find out why the reward does not go up, and keep how you know.",
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def plan(
+    lab: Where = Path(),
+    jobs: Annotated[int, typer.Option(min=1, help="Runs side by side, for the minutes.")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """What to do next: most information per minute first, and whether it can decide anything at all."""
+    from truing.lab.folder import open_lab
+    from truing.lab.lines import step_lines
+    from truing.lab.plan import plan as make
+
+    steps = make(open_lab(lab), jobs)
+    if as_json:
+        print(json.dumps({"steps": [step.facts() for step in steps]}, ensure_ascii=False))
+        return
+    console = Console(highlight=False)
+    for text, style in step_lines(steps):
+        console.print(text, style=style or None, markup=False, soft_wrap=True)
+    if not steps:
+        console.print("nothing is open: truing lab suggest RUN, or truing lab new TITLE")
+
+
+@app.command()
+def status(lab: Where = Path(), as_json: AsJson = False) -> None:
+    """Every hypothesis and where it stands; keeps the README's table up to date."""
+    from truing.lab.folder import open_lab
+    from truing.lab.lines import verdict_lines
+    from truing.lab.report import write_report
+    from truing.lab.verdict import judge
+
+    opened = open_lab(lab)
+    verdicts = [judge(opened, each) for each in opened.hypotheses.values()]
+    write_report(opened)
+    if as_json:
+        print(json.dumps({"hypotheses": [each.facts() for each in verdicts]}, ensure_ascii=False))
+        return
+    console = Console(highlight=False)
+    for each in verdicts:
+        for text, style in list(verdict_lines(each))[:2]:
+            console.print(text, style=style or None, markup=False, soft_wrap=True)
+
+
+@app.command()
+def report(lab: Where = Path()) -> None:
+    """Write everything that is derived anew: README, log, results, fixes, report.md and report.html."""
+    from truing.lab.folder import open_lab
+    from truing.lab.report import write_report
+
+    for path in write_report(open_lab(lab)):
+        print(path)
+
+
+app.command()(init)
+app.command()(new)
+app.command()(run)
+app.command()(verdict)
+app.command()(promote)
+app.command()(reproduce)
+app.command(hidden=True)(work)

@@ -1,0 +1,139 @@
+"""`truing lab run`, `verdict`, `promote`, `reproduce`: from a hypothesis to a fix."""
+
+import json
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+Where = Annotated[Path, typer.Option("--lab", help="The lab's folder, or one inside it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
+Named = Annotated[str, typer.Argument(help="A hypothesis, such as h03.")]
+Beside = Annotated[str | None, typer.Option("--with", help="Another hypothesis: the 2 × 2 of both.")]
+
+
+def run(
+    hypothesis: Named,
+    lab: Where = Path(),
+    beside: Beside = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs side by side; as many as fit.")] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="Run the arms even where the check has settled the claim.")
+    ] = False,
+    underpowered: Annotated[
+        bool, typer.Option("--underpowered", help="Begin also what may not be able to decide.")
+    ] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Run once more what failed.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Settle a hypothesis: its exact check, then its arms, pair by pair; goes on where it was."""
+    from truing.lab.crew import Crew, places_for
+    from truing.lab.design import BASELINE, baseline_changes, resolve_arm
+    from truing.lab.display import LabDisplay
+    from truing.lab.experiment import run_hypothesis, run_together
+    from truing.lab.folder import open_lab
+    from truing.lab.ledger import Ledger
+    from truing.lab.report import write_report
+
+    opened = open_lab(lab)
+    chosen = opened.hypothesis(hypothesis)
+    places, cuda = places_for(resolve_arm(opened, BASELINE, baseline_changes(opened)).recipe)
+    crew = Crew(opened.runs_folder, jobs or places, cuda, opened.history.peak_bytes())
+    ledger = Ledger(opened.ledger_folder)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with LabDisplay(chosen, crew.places) as shown, crew:
+            if beside is not None:
+                opened = run_together(opened, chosen, opened.hypothesis(beside), crew, ledger, shown)
+            else:
+                opened = run_hypothesis(
+                    opened, chosen, crew, ledger, shown, underpowered=underpowered, train=train, retry=retry
+                )
+    except KeyboardInterrupt:
+        told = f"stopped; nothing is lost: truing lab run {chosen.id} goes on where it was"
+        Console(stderr=True, highlight=False).print(told, markup=False, soft_wrap=True)
+        raise typer.Exit(130) from None
+    finally:
+        ledger.close()
+    write_report(opened)
+    verdict(hypothesis, lab, beside, as_json)
+
+
+def verdict(hypothesis: Named, lab: Where = Path(), beside: Beside = None, as_json: AsJson = False) -> None:
+    """Say what is known of a hypothesis: the effect, its bounds, what was declared and what of it is met."""
+    from truing.lab.folder import open_lab
+    from truing.lab.interaction import contrasts
+    from truing.lab.lines import contrast_lines, verdict_lines
+    from truing.lab.verdict import judge
+
+    opened = open_lab(lab)
+    chosen = opened.hypothesis(hypothesis)
+    console = Console(highlight=False)
+    if beside is not None:
+        found = contrasts(opened, chosen, opened.hypothesis(beside))
+        if as_json:
+            print(json.dumps({"contrasts": [each.facts() for each in found]}))
+        for text in () if as_json else contrast_lines(found, chosen.header.metric):
+            console.print(text, markup=False, soft_wrap=True)
+        return
+    judged = judge(opened, chosen)
+    if as_json:
+        print(json.dumps(judged.facts(), ensure_ascii=False))
+        return
+    for text, style in verdict_lines(judged):
+        console.print(text, style=style or None, markup=False, soft_wrap=True)
+
+
+def promote(
+    hypothesis: Named,
+    lab: Where = Path(),
+    arm: Annotated[str | None, typer.Option(help="Which arm; the one whose effect is told.")] = None,
+) -> None:
+    """Make a validated arm part of the baseline, and keep it under fixes/."""
+    from truing.lab.fixes import promoted
+    from truing.lab.folder import open_lab
+    from truing.lab.ledger import Ledger
+    from truing.lab.report import write_report
+
+    opened = open_lab(lab)
+    ledger = Ledger(opened.ledger_folder)
+    try:
+        after, path = promoted(opened, opened.hypothesis(hypothesis), arm, ledger)
+    finally:
+        ledger.close()
+    write_report(after)
+    print(path)
+
+
+def reproduce(
+    hypothesis: Named,
+    run: Annotated[Path, typer.Argument(help="The run of full scale with the fix.")],
+    against: Annotated[Path, typer.Argument(help="The same run without it.")],
+    lab: Where = Path(),
+) -> None:
+    """Record how a promoted fix did on a run of full scale, task by task."""
+    from truing.lab.fixes import reproduced
+    from truing.lab.folder import open_lab
+    from truing.lab.ledger import Ledger
+    from truing.lab.report import write_report
+
+    opened = open_lab(lab)
+    ledger = Ledger(opened.ledger_folder)
+    try:
+        after, told = reproduced(opened, opened.hypothesis(hypothesis), run, against, ledger)
+    finally:
+        ledger.close()
+    write_report(after)
+    print(told)
+
+
+def work(folder: Path) -> None:
+    """A run of a crew, in a process of its own; `truing lab run` starts it."""
+    from contextlib import nullcontext
+
+    from truing.faults.planted import FAULTS
+    from truing.lab.work import work as do
+
+    do(folder, lambda name: FAULTS[name].plant() if name else nullcontext())

@@ -1,0 +1,192 @@
+"""Running an experiment: pairs in the order of their seeds, until nothing more is to be learnt from them."""
+
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from truing.config import to_toml
+from truing.errors import LabError
+from truing.lab.crew import Crew, Running
+from truing.lab.design import BASELINE, Arm, Job, arms_of, baseline_changes, code
+from truing.lab.folder import Lab
+from truing.lab.header import Header, Hypothesis
+from truing.lab.ledger import Begun, Checked, Ledger, Run
+from truing.lab.measure import measure
+from truing.lab.pairs import broken, whole
+from truing.lab.plan import experiment
+from truing.lab.verdict import by_pairs, live_arms
+
+PAUSE = 0.2
+"""Seconds between two looks at the crew."""
+
+Tell = Callable[[str, Mapping[str, Any]], None]
+"""Told of what happens: a kind, and its facts."""
+
+Wanted = Callable[[Lab], Sequence[Job]]
+"""The runs that a lab still needs, first things first; none once all is settled."""
+
+
+def checked(lab: Lab, hypothesis: Hypothesis, crew: Crew, ledger: Ledger, tell: Tell) -> Lab:
+    """Make the exact check of a hypothesis on the baseline."""
+    check = hypothesis.header.check
+    assert check
+    base = arms_of(lab, hypothesis, None)[BASELINE]
+    spec = {
+        "task": "check",
+        "rules": check.rules,
+        "measures": [each.metric for each in check.measures],
+        **_spec(lab, base.job(0)),
+    }
+    began = time.monotonic()
+    tell("checking", {"rules": check.rules})
+    running = crew.start(f"check-{hypothesis.id}", spec)
+    while not crew.ended():
+        time.sleep(PAUSE)
+    found = running.outcome()
+    if found.pop("outcome") != "finished":
+        raise LabError(
+            f"the check of {hypothesis.id} failed",
+            got=found["error"],
+            remedy=f"see {running.folder / 'log.txt'}; a baseline that cannot be run comes first",
+        )
+    found.pop("error")
+    seconds = time.monotonic() - began
+    entry = ledger.write(Checked(hypothesis.id, base.digest, **found, seconds=seconds))
+    return lab.and_also(entry)
+
+
+def begin(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: bool) -> Lab:
+    """Declare an experiment, or go on with one: refuse what cannot decide, and what has changed since."""
+    begun = next(iter(lab.history.of(Begun, hypothesis.id)), None)
+    if begun is not None:
+        if Header.model_validate(begun.header) != hypothesis.header:
+            raise LabError(
+                f"{hypothesis.path} is not what {hypothesis.id} began with",
+                expected="the header of the first run: criteria are written before the numbers are seen",
+                remedy="restore it; another claim or criterion is another hypothesis: truing lab new",
+            )
+        return lab
+    step = experiment(lab, hypothesis, 1)
+    if step.refused and not underpowered:
+        raise LabError(
+            f"{hypothesis.id} cannot decide: {step.refused}",
+            expected=step.would,
+            remedy="change the header or the recipe, or say --underpowered and take what comes",
+        )
+    arms = {label: arm.digest for label, arm in arms_of(lab, hypothesis, None).items()}
+    entry = Begun(
+        hypothesis.id,
+        hypothesis.title,
+        hypothesis.header.model_dump(mode="json"),
+        baseline_changes(lab),
+        arms,
+        lab.error(hypothesis),
+        underpowered=bool(step.refused),
+    )
+    return lab.and_also(ledger.write(entry))
+
+
+def wanted(hypothesis: Hypothesis) -> Wanted:
+    """The runs of an experiment that is not settled, seed by seed."""
+
+    def missing(lab: Lab) -> list[Job]:
+        if by_pairs(lab, hypothesis).verdict != "TESTING":
+            return []
+        begun = lab.history.of(Begun, hypothesis.id)[0]
+        arms, header = arms_of(lab, hypothesis, begun), hypothesis.header
+        live = live_arms(header, broken(lab.history, begun.arms))
+        return missing_jobs(lab, arms[BASELINE], [arms[name] for name in live], header.seeds)
+
+    return missing
+
+
+def missing_jobs(lab: Lab, base: Arm, arms: Sequence[Arm], seeds: int) -> list[Job]:
+    """Runs without which pairs are not whole."""
+    done = {run.key for run in lab.history.runs().values() if run.outcome == "finished"}
+    found: dict[str, Job] = {}
+    for seed in range(seeds):
+        for arm in arms:
+            if seed not in whole(lab.history, base.digest, arm.digest):
+                found |= {job.key: job for job in (base.job(seed), arm.job(seed)) if job.key not in done}
+    return list(found.values())
+
+
+def failed_jobs(lab: Lab, hypothesis: Hypothesis) -> Wanted:
+    """Runs that failed, each to be tried once more."""
+    begun = next(iter(lab.history.of(Begun, hypothesis.id)), None)
+    arms = arms_of(lab, hypothesis, begun) if begun else {}
+    by_digest = {arm.digest: arm for arm in arms.values()}
+    failed = broken(lab.history, begun.arms if begun else {})
+    jobs = [by_digest[run.arm].job(run.seed) for run in failed]
+    before = len(lab.history.entries)
+
+    def missing(lab: Lab) -> list[Job]:
+        tried = {entry.key for entry in lab.history.entries[before:] if isinstance(entry, Run)}
+        return [job for job in jobs if job.key not in tried]
+
+    return missing
+
+
+def conduct(lab: Lab, name: str, wanted: Wanted, crew: Crew, ledger: Ledger, tell: Tell) -> Lab:
+    """Make runs until none is wanted; what each came to is in the ledger before the next is begun.
+
+    Args:
+        lab: as it is.
+        name: of the hypothesis that the runs are for.
+        wanted: what the lab, as it then is, still needs.
+        crew: the processes.
+        ledger: where results go.
+        tell: told of each result, and of how far the runs are.
+    """
+    jobs: dict[str, Job] = {}
+    todo = wanted(lab)
+    while todo:
+        for job in todo:
+            if not crew.has(job.key) and crew.has_room():
+                jobs[job.key] = job
+                crew.start(job.key, {"task": "train", **_spec(lab, job)})
+        ended = crew.ended()
+        for running in ended:
+            entry = ledger.write(_result(running, jobs[running.name], name))
+            lab = lab.and_also(entry)
+            tell("run", {"run": entry, "lab": lab})
+        if ended:
+            todo = wanted(lab)
+        tell("progress", {"running": [(jobs[each.name], each) for each in crew.running], "left": len(todo)})
+        time.sleep(PAUSE)
+    return lab
+
+
+def _spec(lab: Lab, job: Job) -> dict[str, Any]:
+    """What a process is told of a run."""
+    return {
+        "root": str(lab.root),
+        "recipe": to_toml(job.recipe),
+        "fault": job.arm.fault,
+        "keep_checkpoints": lab.config.keep_checkpoints,
+    }
+
+
+def _result(running: Running, job: Job, hypothesis: str) -> Run:
+    """What a run came to."""
+    found = running.outcome()
+    metrics, tasks, curve = ({}, {}, [])
+    if found["outcome"] == "finished":
+        metrics, tasks, curve = measure(running.folder / "run")
+    return Run(
+        running.name,
+        job.arm.digest,
+        code(),
+        hypothesis,
+        job.arm.label,
+        job.seed,
+        found["outcome"],
+        found["error"],
+        metrics,
+        tasks,
+        curve,
+        None if running.resumed else time.monotonic() - running.began,
+        running.peak_bytes,
+        platform.node(),
+    )

@@ -1,0 +1,161 @@
+"""Runs side by side, each in a process of its own, as many as cores and memory allow."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from truing.config import Recipe
+from truing.errors import RecordError
+from truing.record.files import disk_errors, write_atomically
+from truing.record.lines import dump_json
+
+PATIENCE = 120
+"""Seconds that a run may take to write its checkpoint when it is stopped."""
+
+ROOM = 1.2
+"""A run is begun where so many times the memory of another one is free."""
+
+OUTCOME = "outcome.json"
+"""What a process leaves where it ended by itself: an outcome, an error in words, and what it was asked."""
+
+
+@dataclass
+class Running:
+    """A process at work."""
+
+    name: str
+    spec: Mapping[str, Any]
+    folder: Path
+    place: int
+    process: subprocess.Popen[bytes]
+    resumed: bool
+    began: float = field(default_factory=time.monotonic)
+    peak_bytes: int = 0
+
+    def look(self) -> None:
+        """Note the most memory that it held."""
+        try:
+            self.peak_bytes = max(self.peak_bytes, psutil.Process(self.process.pid).memory_info().rss)
+        except psutil.NoSuchProcess:
+            return  # it ended a moment ago
+
+    @property
+    def updates(self) -> int:
+        """Updates that are on record."""
+        steps = self.folder / "run" / "steps.jsonl"
+        return steps.read_bytes().count(b"\n") if steps.exists() else 0
+
+    def outcome(self) -> dict[str, Any]:
+        """What it left; an error where it was stopped from outside, for then it says nothing of its arm."""
+        path = self.folder / OUTCOME
+        found = json.loads(path.read_bytes()) if path.exists() else {}
+        if found.get("outcome", "stopped") == "stopped":
+            code = self.process.returncode
+            signalled = f"it was ended by signal {-code}" if code and code < 0 else self._last_words()
+            raise RecordError(
+                f"{self.name} was stopped",
+                got=found.get("error") or signalled,
+                expected="a run that ends by itself",
+                remedy="free what it lacked (disk, memory); truing lab run then goes on where it was",
+            )
+        return found
+
+    def _last_words(self) -> str:
+        log = self.folder / "log.txt"
+        lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
+        return lines[-1] if lines else "nothing was said"
+
+
+class Crew:
+    """The processes that are at work; leaving it stops them, and each can be gone on with."""
+
+    def __init__(self, folder: Path, places: int, cuda: bool = False, known_peak: int = 0) -> None:
+        self.folder, self.places, self.cuda = folder, places, cuda
+        self.running: list[Running] = []
+        self.peak = known_peak
+
+    def __enter__(self) -> "Crew":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop what is running as Ctrl-C does, so that it writes a checkpoint."""
+        for each in self.running:
+            each.process.send_signal(signal.SIGINT)
+        for each in self.running:
+            try:
+                each.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                each.process.kill()
+        self.running = []
+
+    def has(self, name: str) -> bool:
+        """Whether a process of this name is at work."""
+        return any(each.name == name for each in self.running)
+
+    def has_room(self) -> bool:
+        """Whether one more can be started: a place is free, and as much memory as another one took."""
+        if len(self.running) >= self.places:
+            return False
+        if not self.running:
+            return True
+        grown = [each.peak_bytes for each in self.running if each.updates]
+        self.peak = max([self.peak, *grown])
+        return bool(self.peak) and psutil.virtual_memory().available > ROOM * self.peak
+
+    def start(self, name: str, spec: Mapping[str, Any]) -> Running:
+        """Begin a run, or go on with it."""
+        folder = self.folder / name
+        resumed = (folder / "run" / "run.json").exists()
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / OUTCOME).unlink(missing_ok=True)
+        write_atomically(folder / "spec.json", dump_json(spec))
+        place = min(set(range(self.places)) - {each.place for each in self.running})
+        with disk_errors(folder), (folder / "log.txt").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "truing", "lab", "work", str(folder)],
+                stdout=log,
+                stderr=log,
+                env=self._environment(place),
+                start_new_session=True,  # Ctrl-C is for the lab, which passes it on once
+            )
+        self.running.append(Running(name, spec, folder, place, process, resumed))
+        return self.running[-1]
+
+    def ended(self) -> list[Running]:
+        """Those that have ended since the last time."""
+        for each in self.running:
+            each.look()
+        found = [each for each in self.running if each.process.poll() is not None]
+        self.running = [each for each in self.running if each not in found]
+        return found
+
+    def _environment(self, place: int) -> dict[str, str]:
+        """A GPU, or a share of the cores, for each place."""
+        if self.cuda:
+            return {**os.environ, "CUDA_VISIBLE_DEVICES": str(place)}
+        return {**os.environ, "OMP_NUM_THREADS": str(max(1, cores() // self.places))}
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def places_for(recipe: Recipe) -> tuple[int, bool]:
+    """How many runs of a recipe go side by side, and whether they are on GPUs."""
+    if recipe.model.device != "cpu":
+        import torch
+
+        if torch.cuda.is_available():
+            return torch.cuda.device_count(), True
+    return max(1, cores() // (recipe.model.threads or 1)), False

@@ -1,0 +1,74 @@
+"""Whether the pairs meet a criterion that was written before them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from truing.lab import betting
+from truing.lab.header import Criterion
+from truing.lab.pairs import Pair
+
+State = Literal["met", "contradicted", "open"]
+Pairs = Mapping[str, Sequence[Pair]]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A criterion, and what the pairs say of it."""
+
+    text: str
+    state: State
+    confirms: bool  # or refutes
+
+
+def met(criterion: Criterion, pairs: Pairs, error: float, *, confirms: bool) -> bool:
+    """Whether it is proven, but for a chance of ``error``.
+
+    Of a criterion that names no arm, any arm may confirm, so that each has its share of the error; and all
+    arms must refute, each at the whole of it.
+    """
+    arms = _arms(criterion, pairs)
+    sides = [_beyond(criterion, pairs[arm], error / len(arms) if confirms else error) for arm in arms]
+    return any(sides) if confirms else all(sides)
+
+
+def contradicted(criterion: Criterion, pairs: Pairs, error: float, *, confirms: bool) -> bool:
+    """Whether the opposite is proven."""
+    arms = _arms(criterion, pairs)
+    sides = [_short(criterion, pairs[arm], error if confirms else error / len(arms)) for arm in arms]
+    return all(sides) if confirms else any(sides)
+
+
+def state(criterion: Criterion, pairs: Pairs, error: float, *, confirms: bool) -> Judged:
+    """The criterion with its state."""
+    if met(criterion, pairs, error, confirms=confirms):
+        found: State = "met"
+    else:
+        found = "contradicted" if contradicted(criterion, pairs, error, confirms=confirms) else "open"
+    return Judged(str(criterion), found, confirms)
+
+
+def hopeless(criterion: Criterion, pairs: Pairs, seeds: int, error: float) -> bool:
+    """Whether no pair that is still to come can settle it."""
+    return all(
+        betting.hopeless(_differences(criterion, pairs[arm]), criterion.bound, seeds, error)
+        for arm in _arms(criterion, pairs)
+    )
+
+
+def _arms(criterion: Criterion, pairs: Pairs) -> Sequence[str]:
+    return [criterion.arm] if criterion.arm else list(pairs)
+
+
+def _differences(criterion: Criterion, pairs: Sequence[Pair]) -> list[float]:
+    return [pair.difference(criterion.metric) for pair in pairs]
+
+
+def _beyond(criterion: Criterion, pairs: Sequence[Pair], error: float) -> bool:
+    side = betting.above if criterion.above is not None else betting.below
+    return side(_differences(criterion, pairs), criterion.bound, error)
+
+
+def _short(criterion: Criterion, pairs: Sequence[Pair], error: float) -> bool:
+    side = betting.below if criterion.above is not None else betting.above
+    return side(_differences(criterion, pairs), criterion.bound, error)

@@ -1,0 +1,122 @@
+"""What is to be run: the baseline and each arm as resolved recipes, one change apart, seed by seed."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import truing
+from truing.config import Recipe, load_recipe, to_toml
+from truing.errors import LabError
+from truing.lab.folder import Lab
+from truing.lab.header import Hypothesis
+from truing.lab.ledger import Begun, Promoted
+
+BASELINE = "baseline"
+FAULT = "fault="
+"""``fault=NAME`` among changes plants a fault of the kill matrix; ``fault=`` takes it out again."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A side of a comparison, less its seed."""
+
+    label: str
+    changes: tuple[str, ...]  # of the baseline
+    recipe: Recipe
+    fault: str = ""  # planted on purpose, to try the lab itself
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of everything that decides its runs but their seeds and the code."""
+        unseeded = self.recipe.model_copy(update={"seed": 0})
+        return hashlib.sha256(f"{to_toml(unseeded)}\n{self.fault}".encode()).hexdigest()
+
+    def job(self, seed: int) -> "Job":
+        """A run of it; seeds count from the recipe's own."""
+        return Job(self, seed, self.recipe.model_copy(update={"seed": self.recipe.seed + seed}))
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run that is to be made."""
+
+    arm: Arm
+    seed: int
+    recipe: Recipe
+
+    @property
+    def key(self) -> str:
+        """The name of its run directory."""
+        return f"{self.arm.digest[:10]}-{code()[:6]}-s{self.seed}"
+
+    def __str__(self) -> str:
+        return f"{self.arm.label}, seed {self.seed}"
+
+
+def baseline_changes(lab: Lab) -> tuple[str, ...]:
+    """What is changed in the lab's recipe by now: its own changes, then each fix as it was promoted."""
+    return (*lab.config.changes, *(change for fix in lab.history.of(Promoted) for change in fix.changes))
+
+
+def resolve_arm(lab: Lab, label: str, base: Sequence[str], changes: Sequence[str] = ()) -> Arm:
+    """An arm with its recipe."""
+    every = [*base, *changes]
+    faults = [change.removeprefix(FAULT) for change in every if change.startswith(FAULT)]
+    path = lab.root / lab.config.recipe
+    recipe = load_recipe(path, [change for change in every if not change.startswith(FAULT)])
+    return Arm(label, tuple(changes), recipe, faults[-1] if faults else "")
+
+
+def arms_of(lab: Lab, hypothesis: Hypothesis, begun: Begun | None) -> dict[str, Arm]:
+    """The baseline, and each arm, by label; where the experiment has begun, as it began."""
+    base = begun.baseline if begun else baseline_changes(lab)
+    found = {BASELINE: resolve_arm(lab, BASELINE, base)}
+    for label, changes in hypothesis.header.arms.items():
+        found[label] = distinct(resolve_arm(lab, label, base, changes), found[BASELINE], hypothesis.id)
+    if begun and found[BASELINE].digest != begun.arms[BASELINE]:
+        raise LabError(
+            f"the baseline is not the one that {hypothesis.id} began with",
+            expected=f"{lab.config.recipe} as it was, with {', '.join(begun.baseline) or 'no changes'}",
+            remedy="restore the recipe; with another baseline it is another hypothesis: truing lab new",
+        )
+    return found
+
+
+def distinct(arm: Arm, baseline: Arm, hypothesis: str) -> Arm:
+    """The arm, unless it is the baseline by another name."""
+    if arm.digest == baseline.digest:
+        raise LabError(
+            f"arm {arm.label} of {hypothesis} is the baseline",
+            got=", ".join(arm.changes),
+            expected="a change of at least one key",
+            remedy="the baseline has these values already: truing lab status shows what was promoted into it",
+        )
+    return arm
+
+
+def together(
+    lab: Lab, hypothesis: Hypothesis, other: Hypothesis, base: Sequence[str] | None = None
+) -> Mapping[str, Arm]:
+    """The 2 × 2: baseline, each first arm alone, and both; as things are now where no baseline is given."""
+    base = baseline_changes(lab) if base is None else base
+    first, second = (next(iter(each.header.arms.items()), None) for each in (hypothesis, other))
+    if first is None or second is None:
+        raise LabError(f"{hypothesis.id} and {other.id} need an arm each to be run together")
+    names = [f"{hypothesis.id}:{first[0]}", f"{other.id}:{second[0]}"]
+    changes = [first[1], second[1], (*first[1], *second[1])]
+    labels = [*names, " + ".join(names)]
+    found = {BASELINE: resolve_arm(lab, BASELINE, base)}
+    for label, change in zip(labels, changes, strict=True):
+        found[label] = distinct(resolve_arm(lab, label, base, change), found[BASELINE], hypothesis.id)
+    return found
+
+
+@cache
+def code() -> str:
+    """SHA-256 of Truing's own source: runs of two versions are no pair."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(truing.__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

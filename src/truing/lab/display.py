@@ -1,0 +1,104 @@
+"""What a person sees of an experiment while it goes on."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from truing.lab.crew import Running
+from truing.lab.design import Job
+from truing.lab.folder import Lab
+from truing.lab.header import Hypothesis
+from truing.lab.ledger import Run
+from truing.lab.numbers import effect_text, minutes_text
+from truing.lab.verdict import judge
+
+SECONDS_BETWEEN_LINES = 30.0
+"""Where there is no terminal to redraw, how often it is said how far the runs are."""
+
+
+class LabDisplay:
+    """Follows an experiment: a bar for each run on a terminal, lines elsewhere."""
+
+    def __init__(self, hypothesis: Hypothesis, places: int) -> None:
+        self.hypothesis, self.places = hypothesis, places
+        self.console = Console(stderr=True, highlight=False)
+        self.progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[facts]}"),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.bars: dict[str, TaskID] = {}
+        self.said = time.monotonic()
+        self.seconds: list[float] = []  # of runs that ended
+
+    def __enter__(self) -> "LabDisplay":
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Show what happened."""
+        getattr(self, f"on_{kind}")(**facts)
+
+    def on_checking(self, rules: Sequence[str]) -> None:
+        """The exact check begins."""
+        told = f"{self.hypothesis.id}: checking {', '.join(rules) or 'what is measured'} on two updates …"
+        self.console.print(told, markup=False, soft_wrap=True)
+
+    def on_run(self, run: Run, lab: Lab) -> None:
+        """A run ended."""
+        metric = self.hypothesis.header.metric
+        value = run.metrics.get(metric, math.nan)
+        said = f"{metric} {value:.3f}" if run.outcome == "finished" else f"{run.outcome}: {run.error}"
+        verdict = judge(lab, self.hypothesis)
+        shown = (
+            f"; {verdict.arm} − baseline {effect_text(verdict.effect, verdict.low, verdict.high)}"
+            if verdict.pairs
+            else ""
+        )
+        told = f"  {run.label}, seed {run.seed}: {said}   {verdict.pairs} of {verdict.seeds} pairs{shown}"
+        style = None if run.outcome == "finished" else "bold red"
+        self.console.print(told, markup=False, soft_wrap=True, style=style)
+        if run.seconds is not None:
+            self.seconds.append(run.seconds)
+
+    def on_progress(self, running: Sequence[tuple[Job, Running]], left: int) -> None:
+        """How far the runs are, and how long those that are left may take, at most."""
+        names = {each.name for _, each in running}
+        for name in [name for name in self.bars if name not in names]:
+            self.progress.remove_task(self.bars.pop(name))
+        for job, each in running:
+            if each.name not in self.bars:
+                self.bars[each.name] = self.progress.add_task(str(job), total=_updates(job), facts="")
+            facts = f"update {each.updates} of {_updates(job)}"
+            self.progress.update(self.bars[each.name], completed=each.updates, facts=facts)
+        now = time.monotonic()
+        if now - self.said > SECONDS_BETWEEN_LINES:
+            self.said = now
+            at = "; ".join(f"{job}: {each.updates} of {_updates(job)}" for job, each in running)
+            told = f"  {at}; {left} runs are left{self._time_left(running, left)}"
+            self.console.print(told, markup=False, soft_wrap=True, style="dim")
+
+    def _time_left(self, running: Sequence[tuple[Job, Running]], left: int) -> str:
+        """By the runs that ended; before, by the updates of those that go on."""
+        now = time.monotonic()
+        one = self.seconds or [
+            (now - each.began) * _updates(job) / each.updates for job, each in running if each.updates
+        ]
+        if not one:
+            return ""
+        spent = sum(now - each.began for _, each in running)
+        seconds = max(0.0, math.fsum(one) / len(one) * left - spent) / max(1, self.places)
+        return f", at most {minutes_text(seconds / 60)}"
+
+
+def _updates(job: Job) -> int:
+    return sum(job.recipe.stage(stage).steps for stage in job.recipe.stages)

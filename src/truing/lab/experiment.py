@@ -1,0 +1,67 @@
+"""A hypothesis from its check to its verdict: what is exact comes first, training is the last resort."""
+
+from truing.errors import LabError
+from truing.lab.conduct import Tell, begin, checked, conduct, failed_jobs, wanted
+from truing.lab.crew import Crew
+from truing.lab.folder import Lab
+from truing.lab.header import Hypothesis
+from truing.lab.interaction import both, declared, wanted_together
+from truing.lab.ledger import Begun, Checked, Ledger
+from truing.lab.verdict import judge
+
+
+def run_hypothesis(
+    lab: Lab,
+    hypothesis: Hypothesis,
+    crew: Crew,
+    ledger: Ledger,
+    tell: Tell,
+    *,
+    underpowered: bool = False,
+    train: bool = False,
+    retry: bool = False,
+) -> Lab:
+    """Do what is still to be done for a verdict; the lab with what came of it.
+
+    Args:
+        lab: as it is.
+        hypothesis: to settle.
+        crew: the processes that runs are made by.
+        ledger: where results go.
+        tell: told of what happens.
+        underpowered: begin also what may not be able to decide.
+        train: run the arms even where the check has settled the claim.
+        retry: run once more what failed.
+    """
+    _after_prerequisites(lab, hypothesis)
+    if hypothesis.header.check and not lab.history.of(Checked, hypothesis.id):
+        lab = checked(lab, hypothesis, crew, ledger, tell)
+    by_check = judge(lab, hypothesis).by == "proof"
+    if not hypothesis.header.arms or (by_check and not train):
+        return lab
+    if retry:
+        lab = conduct(lab, hypothesis.id, failed_jobs(lab, hypothesis), crew, ledger, tell)
+    lab = begin(lab, hypothesis, ledger, underpowered=underpowered)
+    return conduct(lab, hypothesis.id, wanted(hypothesis), crew, ledger, tell)
+
+
+def run_together(
+    lab: Lab, hypothesis: Hypothesis, other: Hypothesis, crew: Crew, ledger: Ledger, tell: Tell
+) -> Lab:
+    """The 2 × 2 of two hypotheses."""
+    lab = declared(lab, hypothesis, other, ledger)
+    wanted_runs = wanted_together(hypothesis, other)
+    return conduct(lab, both(hypothesis, other), wanted_runs, crew, ledger, tell)
+
+
+def _after_prerequisites(lab: Lab, hypothesis: Hypothesis) -> None:
+    """Refuse to begin before what the header says must be settled first."""
+    if lab.history.of(Begun, hypothesis.id):
+        return
+    open_ = [name for name in hypothesis.header.prerequisites if not judge(lab, lab.hypotheses[name]).settled]
+    if open_:
+        raise LabError(
+            f"{hypothesis.id} comes after {', '.join(open_)}",
+            expected="its prerequisites settled: what they find may change the baseline",
+            remedy=f"truing lab run {open_[0]}; or take it out of the header's prerequisites",
+        )

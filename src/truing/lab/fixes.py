@@ -1,0 +1,92 @@
+"""From a verdict to a fix: promoted into the baseline, then tracked until a run of full scale has it too."""
+
+import math
+from pathlib import Path
+
+from truing.errors import LabError
+from truing.lab.folder import FIXES, Lab
+from truing.lab.header import Header, Hypothesis
+from truing.lab.ledger import Begun, Ledger, Promoted, Reproduced
+from truing.lab.numbers import effect_text
+from truing.lab.verdict import judge
+from truing.record import RunReader
+from truing.training.result import evaluations_of
+
+
+def promoted(lab: Lab, hypothesis: Hypothesis, arm: str | None, ledger: Ledger) -> tuple[Lab, Path]:
+    """Promote a validated arm; the lab with it, and the file that it will be in."""
+    verdict = judge(lab, hypothesis)
+    if verdict.verdict not in ("VALIDATED", "PARTIALLY VALIDATED") or verdict.by != "experiment":
+        raise LabError(
+            f"{hypothesis.id} has no validated arm",
+            got=f"{verdict.verdict}{f' by {verdict.by}' if verdict.by else ''}: {verdict.because}",
+            expected="an experiment that validated it",
+            remedy=f"truing lab run {hypothesis.id} --train runs its arms",
+        )
+    chosen = arm or verdict.arm
+    if chosen not in hypothesis.header.arms:
+        raise LabError(f"{hypothesis.id} has no arm {chosen}", expected=", ".join(hypothesis.header.arms))
+    if lab.history.of(Promoted, hypothesis.id):
+        raise LabError(f"{hypothesis.id} is part of the baseline already")
+    begun = lab.history.of(Begun, hypothesis.id)[0]
+    changes = Header.model_validate(begun.header).arms[chosen]
+    known = (
+        (verdict.effect, verdict.low, verdict.high)
+        if chosen == verdict.arm
+        else (math.nan, -math.inf, math.inf)
+    )
+    entry = ledger.write(Promoted(hypothesis.id, chosen, changes, *known))
+    return lab.and_also(entry), lab.root / FIXES / fix_name(hypothesis)
+
+
+def fix_name(hypothesis: Hypothesis) -> str:
+    """The file of a fix."""
+    return f"{hypothesis.path.stem}.toml"
+
+
+def fix_text(lab: Lab, hypothesis: Hypothesis, fix: Promoted) -> str:
+    """A fix as a file: what to change, why, and how far that is known."""
+    base = "".join(f"# {line}\n" for line in _story(lab, hypothesis, fix))
+    changes = ", ".join(f"'{change}'" for change in fix.changes)
+    return f"{base}\nhypothesis = '{hypothesis.id}'\narm = '{fix.arm}'\nchanges = [{changes}]\n"
+
+
+def _story(lab: Lab, hypothesis: Hypothesis, fix: Promoted) -> list[str]:
+    told = [
+        f"{hypothesis.title}: {hypothesis.header.claim}",
+        f"Effect on {hypothesis.header.metric}: {effect_text(fix.effect, fix.low, fix.high)}.",
+        scale_text(lab, hypothesis),
+    ]
+    return [*told, "Written by `truing lab report` from the ledger."]
+
+
+def scale_text(lab: Lab, hypothesis: Hypothesis) -> str:
+    """Whether a run of full scale has shown the same."""
+    found = lab.history.of(Reproduced, hypothesis.id)
+    if not found:
+        fix = lab.history.of(Promoted, hypothesis.id)[0]
+        recipe = lab.config.full_scale or "RECIPE"
+        command = " ".join(["truing", "train", recipe, *(f"'{change}'" for change in fix.changes)])
+        return f"Full scale: not yet. {command}; then truing lab reproduce {hypothesis.id} RUN AGAINST."
+    last = found[-1]
+    said = "reproduced" if last.low > 0 else "not reproduced"
+    gain = effect_text(last.gain, last.low, last.high)
+    return f"Full scale: {said}, {gain} over {last.tasks} tasks ({last.run})."
+
+
+def reproduced(lab: Lab, hypothesis: Hypothesis, run: Path, against: Path, ledger: Ledger) -> tuple[Lab, str]:
+    """Compare two runs of full scale, task by task, and keep what that says."""
+    if not lab.history.of(Promoted, hypothesis.id):
+        raise LabError(
+            f"{hypothesis.id} is no fix yet",
+            expected="one that was promoted",
+            remedy=f"truing lab promote {hypothesis.id}",
+        )
+    last = [list(evaluations_of(RunReader(each).events()).values()) for each in (run, against)]
+    for each, found in zip((run, against), last, strict=True):
+        if not found:
+            raise LabError(f"{each} has no evaluation", expected="a run that was evaluated")
+    gain = last[0][-1].gain_over(last[1][-1])
+    entry = Reproduced(hypothesis.id, str(run), str(against), gain.mean, gain.low, gain.high, gain.tasks)
+    lab = lab.and_also(ledger.write(entry))
+    return lab, scale_text(lab, hypothesis)

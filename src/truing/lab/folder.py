@@ -1,0 +1,125 @@
+"""A lab on disk: its settings, its hypotheses, its ledger."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from truing.config import Part
+from truing.errors import LabError
+from truing.lab.header import Hypothesis, read_hypothesis
+from truing.lab.ledger import Entry, History, read_ledger
+
+CONFIG, README, PROBLEM, LOG = "lab.toml", "README.md", "00-problem-statement.md", "01-experiments-log.md"
+HYPOTHESES, RESULTS, FIXES = "hypotheses", "experimental-results", "fixes"
+
+
+class LabConfig(Part):
+    """What all experiments of a lab share."""
+
+    name: str
+    """What the lab is called."""
+    recipe: str = "recipe.toml"
+    """The baseline's recipe: a file in the lab's folder. Paths in it begin there too."""
+    changes: tuple[str, ...] = ()
+    """What is changed in it for the experiments: `key=value`, as on the command line."""
+    error: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    """The chance that the whole lab validates anything that is not so."""
+    family: Annotated[int, Field(ge=1)] = 6
+    """Hypotheses that share it evenly: h01 to this; each one beyond gets half of what the one before got."""
+    keep_checkpoints: bool = False
+    """Whether the weights of runs are kept; any run can be made again, bit for bit on the same CPU."""
+    full_scale: str | None = None
+    """The recipe of the run that all this is for, as one would name it to `truing train`."""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Everything that is known; what is shown is a function of this."""
+
+    root: Path
+    config: LabConfig
+    hypotheses: Mapping[str, Hypothesis]  # by id
+    history: History
+
+    def hypothesis(self, name: str) -> Hypothesis:
+        """One by its id, as typed: h03, H3."""
+        wanted = f"h{int(name[1:]):02d}" if name[:1] in "hH" and name[1:].isdigit() else name
+        if wanted not in self.hypotheses:
+            raise LabError(
+                f"the lab has no hypothesis {name}",
+                expected=", ".join(self.hypotheses) or "a file in hypotheses/",
+                remedy="truing lab new TITLE writes one",
+            )
+        return self.hypotheses[wanted]
+
+    def error(self, hypothesis: Hypothesis) -> float:
+        """What a hypothesis may get wrong, such that all together, however many, keep the lab's error."""
+        family, beyond = self.config.family, max(0, hypothesis.number - self.config.family)
+        return self.config.error / (family + 1) / 2**beyond
+
+    @property
+    def ledger_folder(self) -> Path:
+        """Where commands add their files."""
+        return self.root / RESULTS / "ledger"
+
+    @property
+    def runs_folder(self) -> Path:
+        """Run directories; they stay on the machine that made them."""
+        return self.root / RESULTS / "runs"
+
+    def and_also(self, entry: Entry) -> "Lab":
+        """The lab once an entry is in its ledger."""
+        return replace(self, history=self.history.and_also(entry))
+
+
+def find_lab(start: Path) -> Path:
+    """The folder, or the nearest one above it, that holds a lab."""
+    for folder in (start.resolve(), *start.resolve().parents):
+        if (folder / CONFIG).is_file():
+            return folder
+    raise LabError(
+        f"there is no lab in {start} or above it",
+        expected=f"a folder with {CONFIG}",
+        remedy="truing lab init DIR makes one; --lab DIR names another",
+    )
+
+
+def open_lab(start: Path) -> Lab:
+    """Read a lab."""
+    root = find_lab(start)
+    found = [read_hypothesis(path) for path in sorted((root / HYPOTHESES).glob("*.md"))]
+    by_id: dict[str, Hypothesis] = {}
+    for each in found:
+        if each.id in by_id:
+            raise LabError(
+                f"two hypotheses are {each.id}",
+                got=f"{by_id[each.id].path.name}, {each.path.name}",
+                remedy="give the younger one the next number that is free",
+            )
+        by_id[each.id] = each
+    for each in found:
+        if unknown := [name for name in each.header.prerequisites if name not in by_id or name == each.id]:
+            raise LabError(
+                f"{each.path} has a prerequisite that is no other hypothesis",
+                got=", ".join(unknown),
+                expected=", ".join(by_id),
+            )
+    return Lab(root, _config(root / CONFIG), by_id, read_ledger(root / RESULTS / "ledger"))
+
+
+def _config(path: Path) -> LabConfig:
+    try:
+        return LabConfig.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except tomllib.TOMLDecodeError as error:
+        raise LabError(f"{path} is not TOML", got=error) from error
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise LabError(
+            f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}",
+            got=problem["input"],
+            expected=", ".join(LabConfig.model_fields),
+        ) from error

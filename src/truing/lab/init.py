@@ -1,0 +1,93 @@
+"""A new lab: folders, a problem statement, a baseline, and hypotheses from a template."""
+
+import re
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from string import Template
+
+from truing.config import load_recipe, recipe_path
+from truing.errors import LabError
+from truing.lab.folder import CONFIG, FIXES, HYPOTHESES, PROBLEM, README, RESULTS, Lab, open_lab
+from truing.lab.report import write_report
+from truing.record.files import disk_errors
+
+BASELINES = {"musique": "musique", "dual": "dual", "tools": "workspace", "tiny": "tiny", "blank": "tiny"}
+"""The recipe of each template, where no other is given."""
+
+RECIPE = "recipe.toml"
+
+ATTRIBUTES = """\
+# written by `truing lab report`, which mends what two branches join here
+README.md merge=union
+01-experiments-log.md merge=union
+hypotheses/*.md merge=union
+experimental-results/report.md merge=union
+fixes/*.toml merge=union
+"""
+
+IGNORED = f"{RESULTS}/runs/\n{RESULTS}/report.html\n"
+
+
+def init(folder: Path, template: str, recipe: str | None) -> list[Path]:
+    """Make a lab; the files that were written.
+
+    Args:
+        folder: new, or empty.
+        template: where hypotheses, problem statement and baseline come from.
+        recipe: a baseline of one's own, as a file or by name.
+    """
+    if template not in BASELINES:
+        raise LabError("there is no such template", got=template, expected=", ".join(BASELINES))
+    if folder.exists() and any(folder.iterdir()):
+        raise LabError(f"{folder} is not empty", expected="a new folder", remedy="name another")
+    source, name = files("truing.lab") / "templates", folder.resolve().name
+    settings = Template((source / template / CONFIG).read_text(encoding="utf-8")).substitute(name=name)
+    written = {
+        CONFIG: settings,
+        RECIPE: _baseline(recipe or BASELINES[template]),
+        ".gitattributes": ATTRIBUTES,
+        ".gitignore": IGNORED,
+        README: Template((source / README).read_text(encoding="utf-8")).substitute(name=name),
+        PROBLEM: (source / PROBLEM).read_text(encoding="utf-8"),
+        **{
+            f"{HYPOTHESES}/{each.name}": each.read_text(encoding="utf-8")
+            for each in _hypotheses(source / template)
+        },
+    }
+    with disk_errors(folder):
+        for place in (HYPOTHESES, RESULTS, FIXES):
+            (folder / place).mkdir(parents=True, exist_ok=True)
+        for path, text in written.items():
+            (folder / path).write_text(text, encoding="utf-8")
+    derived = [
+        path
+        for path in write_report(open_lab(folder))
+        if path.relative_to(folder.resolve()).as_posix() not in written
+    ]
+    return [*(folder / path for path in written), *derived]
+
+
+def _hypotheses(template: Traversable) -> list[Traversable]:
+    return sorted(
+        (each for each in template.iterdir() if each.name.endswith(".md")), key=lambda each: each.name
+    )
+
+
+def _baseline(recipe: str) -> str:
+    """The recipe's own text, comments and all."""
+    load_recipe(recipe)  # a wrong one is refused before anything is written
+    return recipe_path(recipe).read_text(encoding="utf-8")
+
+
+def next_path(lab: Lab, title: str) -> Path:
+    """Where the next hypothesis goes."""
+    number = max((each.number for each in lab.hypotheses.values()), default=0) + 1
+    slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "untitled"
+    return lab.root / HYPOTHESES / f"h{number:02d}-{slug}.md"
+
+
+def blank(title: str, number: int) -> str:
+    """A hypothesis to fill in."""
+    text = (files("truing.lab") / "templates" / "hypothesis.md").read_text(encoding="utf-8")
+    return Template(text).substitute(title=title, number=f"{number:02d}")

@@ -1,0 +1,100 @@
+"""Two hypotheses together: does one's arm still help where the other's is in place?"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from truing.lab import betting
+from truing.lab.conduct import Wanted, missing_jobs
+from truing.lab.design import Arm, Job, baseline_changes, together
+from truing.lab.folder import Lab
+from truing.lab.header import Hypothesis
+from truing.lab.ledger import Begun, Ledger
+from truing.lab.numbers import finite
+from truing.lab.pairs import broken, pairs_of
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """An effect in the 2 × 2, with bounds that hold for all five at once."""
+
+    name: str
+    effect: float
+    low: float
+    high: float
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON has it: null for what is not known."""
+        return finite(asdict(self))
+
+
+def declared(lab: Lab, hypothesis: Hypothesis, other: Hypothesis, ledger: Ledger) -> Lab:
+    """Declare the four arms, unless that was done."""
+    name = both(hypothesis, other)
+    if lab.history.of(Begun, name):
+        return lab
+    arms = {label: arm.digest for label, arm in together(lab, hypothesis, other).items()}
+    header = hypothesis.header.model_dump(mode="json")
+    title = f"{hypothesis.title} × {other.title}"
+    entry = Begun(name, title, header, baseline_changes(lab), arms, lab.error(hypothesis))
+    return lab.and_also(ledger.write(entry))
+
+
+def both(hypothesis: Hypothesis, other: Hypothesis) -> str:
+    """What the ledger calls the two."""
+    return f"{hypothesis.id}+{other.id}"
+
+
+def wanted_together(hypothesis: Hypothesis, other: Hypothesis) -> Wanted:
+    """The runs of the 2 × 2, until the interaction is told apart from none, or seeds are spent."""
+
+    def missing(lab: Lab) -> list[Job]:
+        begun = lab.history.of(Begun, both(hypothesis, other))[0]
+        last = contrasts(lab, hypothesis, other)[-1]
+        if last.low > 0 or last.high < 0 or broken(lab.history, begun.arms):
+            return []
+        base, *arms = _arms(lab, hypothesis, other).values()
+        return missing_jobs(lab, base, arms, hypothesis.header.seeds)
+
+    return missing
+
+
+def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contrast]:
+    """Each arm alone, each beside the other, and how far that differs: the interaction comes last."""
+    first, second, joint = _differences(lab, hypothesis, other)
+    named = {
+        f"{hypothesis.id} alone": first,
+        f"{other.id} alone": second,
+        f"{hypothesis.id}, with {other.id} in place": joint - second,
+        f"{other.id}, with {hypothesis.id} in place": joint - first,
+        f"interaction of {hypothesis.id} and {other.id}": joint - first - second,
+    }
+    error = lab.error(hypothesis) / len(named)
+    return [
+        Contrast(
+            name,
+            float(data.mean()) if len(data) else math.nan,
+            betting.low(data, error),
+            betting.high(data, error),
+        )
+        for name, data in named.items()
+    ]
+
+
+def _differences(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Sequence[np.ndarray]:
+    """Of each of three arms to the baseline, for the seeds that all of them have."""
+    base, *arms = (arm.digest for arm in _arms(lab, hypothesis, other).values())
+    pairs = [pairs_of(lab.history, base, arm) for arm in arms]
+    shared = min(map(len, pairs))
+    metric = hypothesis.header.metric
+    return [np.asarray([pair.difference(metric) for pair in each[:shared]]) for each in pairs]
+
+
+def _arms(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Mapping[str, Arm]:
+    """As they were declared."""
+    begun = next(iter(lab.history.of(Begun, both(hypothesis, other))), None)
+    base = begun.baseline if begun else None
+    return together(lab, hypothesis, other, base)

@@ -1,0 +1,191 @@
+"""What was done, line by line: files of JSON lines that are only ever added to, one per command.
+
+A command writes a file of its own, named by time and chance. So what two people did apart is the union of
+their files, and git has nothing to merge. All that a lab shows derives from these lines and the hypotheses.
+"""
+
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from truing.errors import LabError
+from truing.record.files import disk_errors
+from truing.record.lines import LineLog, floats_from_json, read_lines
+
+Outcome = Literal["finished", "proven", "crashed"]
+"""How a run ended: as its recipe says, by a rule of the doctor, or by any other error."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run of an arm with a seed."""
+
+    key: str  # names everything that decides it
+    arm: str  # SHA-256 of what the arm is, less its seed
+    code: str  # SHA-256 of the source it ran with
+    hypothesis: str  # for which it was made; others may share it
+    label: str  # of the arm
+    seed: int
+    outcome: Outcome
+    error: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict[str, float])
+    tasks: Mapping[str, float] = field(
+        default_factory=dict[str, float]
+    )  # reward of the last evaluation, by task
+    curve: Sequence[float] = ()  # reward of each update; NaN where it has none
+    seconds: float | None = None  # None where it was gone on with, so that nobody knows
+    peak_bytes: int = 0
+    machine: str = ""
+    time: float = 0.0
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What was declared before the first run: by this it is judged, whatever its file says later."""
+
+    hypothesis: str
+    title: str
+    header: Mapping[str, Any]
+    baseline: Sequence[str]  # changes of the lab's recipe that it was compared with
+    arms: Mapping[str, str]  # SHA-256 of each arm, the baseline's too
+    error: float  # the hypothesis's share of what a lab may get wrong
+    underpowered: bool = False
+    time: float = 0.0
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the exact check said."""
+
+    hypothesis: str
+    recipe: str  # SHA-256 of what was checked
+    proven: Sequence[str]  # what was found, in words, each beginning with its rule's code
+    clean: Sequence[str]  # codes
+    unsettled: Sequence[str]  # codes, and what they suspect or lacked
+    measures: Mapping[str, float]
+    seconds: float
+    time: float = 0.0
+
+
+@dataclass(frozen=True)
+class Promoted:
+    """A validated arm that became part of the baseline."""
+
+    hypothesis: str
+    arm: str
+    changes: Sequence[str]
+    effect: float
+    low: float
+    high: float
+    time: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """A fix on a run of full scale."""
+
+    hypothesis: str
+    run: str
+    against: str
+    gain: float
+    low: float
+    high: float
+    tasks: int
+    time: float = 0.0
+
+
+Entry = Run | Begun | Checked | Promoted | Reproduced
+KINDS: Mapping[str, type[Entry]] = {
+    "run": Run,
+    "begun": Begun,
+    "checked": Checked,
+    "promoted": Promoted,
+    "reproduced": Reproduced,
+}
+T = TypeVar("T", bound=Entry)
+
+
+@dataclass(frozen=True)
+class History:
+    """Everything that a ledger says, oldest first."""
+
+    entries: Sequence[Entry] = ()
+
+    def of(self, kind: type[T], hypothesis: str | None = None) -> list[T]:
+        """Entries of a kind, of one hypothesis or all."""
+        found = [entry for entry in self.entries if isinstance(entry, kind)]
+        return [entry for entry in found if hypothesis in (None, entry.hypothesis)]
+
+    def runs(self) -> dict[str, Run]:
+        """By key: the first that finished, else the last that was tried."""
+        found: dict[str, Run] = {}
+        for run in self.of(Run):
+            if run.key not in found or found[run.key].outcome == "crashed":
+                found[run.key] = run
+        return found
+
+    def peak_bytes(self) -> int:
+        """The most memory that a run held; 0 where nobody looked yet."""
+        return max((run.peak_bytes for run in self.of(Run)), default=0)
+
+    def and_also(self, entry: Entry) -> "History":
+        """The same with one more entry."""
+        return History((*self.entries, entry))
+
+
+def read_ledger(folder: Path) -> History:
+    """Every line of every file, by time."""
+    found: list[Entry] = []
+    for path in sorted(folder.glob("*.jsonl")):
+        found += [_entry(path, line) for line in read_lines(path)]
+    return History(sorted(found, key=lambda entry: entry.time))
+
+
+def _entry(path: Path, line: Mapping[str, Any]) -> Entry:
+    kind = KINDS.get(line.get("kind", ""))
+    if kind is None:
+        raise LabError(
+            f"{path} has a line of an unknown kind",
+            got=line.get("kind"),
+            expected=", ".join(KINDS),
+            remedy="a newer truing may have written it: update",
+        )
+    names = {item.name for item in fields(kind)}
+    facts = {name: value for name, value in line.items() if name in names}
+    for name in ("metrics", "tasks", "measures"):
+        if name in facts:
+            facts[name] = floats_from_json(facts[name])
+    if "curve" in facts:
+        facts["curve"] = list(floats_from_json(dict(enumerate(facts["curve"]))).values())
+    for name in ("low", "high"):
+        if name in facts:
+            facts[name] = float(facts[name])
+    return kind(**facts)
+
+
+class Ledger:
+    """Where this command's lines go; the file comes into being with the first of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._log: LineLog | None = None
+
+    def write(self, entry: T) -> T:
+        """Add an entry; it is on disk when this returns, or nothing was added. The entry, with its time."""
+        kind = next(name for name, made in KINDS.items() if isinstance(entry, made))
+        facts = asdict(entry) | {"time": time.time()}
+        if self._log is None:
+            with disk_errors(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+            name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}.jsonl"
+            self._log = LineLog(self.folder / name)
+        self._log.append({"kind": kind, **facts})
+        return type(entry)(**facts)
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._log is not None:
+            self._log.close()

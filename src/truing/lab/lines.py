@@ -1,0 +1,65 @@
+"""What is said of a verdict, line by line."""
+
+from collections.abc import Iterator, Sequence
+
+from truing.lab.interaction import Contrast
+from truing.lab.numbers import effect_text, minutes_text, number_text
+from truing.lab.plan import Step
+from truing.lab.verdict import Verdict
+
+STYLES = {
+    "VALIDATED": "bold green",
+    "PARTIALLY VALIDATED": "green",
+    "INVALIDATED": "bold red",
+    "INCONCLUSIVE": "yellow",
+    "TESTING": "cyan",
+    "PENDING": "",
+}
+MARKS = {"met": "✓", "contradicted": "✗", "open": "·"}
+
+
+def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    """Every line with its style."""
+    by = {"proof": " by an exact check", "prior": " as told before"}.get(verdict.by, "")
+    yield f"{verdict.hypothesis} {verdict.title}: {verdict.verdict}{by}", STYLES[verdict.verdict]
+    yield f"  {verdict.because}", ""
+    if verdict.pairs:
+        effect = effect_text(verdict.effect, verdict.low, verdict.high)
+        sure = f"each bound is wrong with a chance of at most {verdict.error:.2g}, whenever one looks"
+        yield f"  {verdict.metric}, {verdict.arm} − baseline: {effect}, {verdict.pairs} pairs ({sure})", ""
+    if verdict.criteria:
+        seen = f"with {verdict.seeds} pairs it sees {number_text(verdict.mde)} or more"
+        yield f"  {seen}; {verdict.smallest_effect:g} is the smallest effect that matters", ""
+    for each in verdict.criteria:
+        side = "confirms" if each.confirms else "refutes"
+        yield f"  {MARKS[each.state]} {side}: {each.text}: {each.state}", ""
+    if verdict.quality != "–":
+        yield f"  evidence: {verdict.quality} ({verdict.quality_because})", ""
+    for note in verdict.notes:
+        yield f"  note: {note}", "dim"
+
+
+def contrast_lines(found: Sequence[Contrast], metric: str) -> Iterator[str]:
+    """A 2 × 2."""
+    yield f"effect on {metric}, all bounds at once:"
+    for each in found:
+        yield f"  {each.name}: {effect_text(each.effect, each.low, each.high)}"
+
+
+def step_lines(steps: Sequence[Step]) -> Iterator[tuple[str, str]]:
+    """The plan, best first."""
+    for place, step in enumerate(steps, 1):
+        worth = f"probability {step.probability:.2f} × {step.information:.2f} bits"
+        cost = f"{minutes_text(step.minutes)}" + (f", {step.runs} runs" if step.kind == "experiment" else "")
+        waits = f", after {', '.join(step.waits_for)}" if step.waits_for else ""
+        name = f"{step.hypothesis.id} {step.hypothesis.title}"
+        yield f"{place}. {name}: {step.kind} ({worth}; {cost}{waits})", "bold"
+        if step.refused:
+            yield f"   cannot decide: {step.refused}", "yellow"
+            yield f"   what would: {step.would}", "yellow"
+        elif step.noise is not None:
+            yield f"   sees {number_text(step.mde)} or more: {step.noise.source}", ""
+        elif step.hypothesis.header.check:
+            asked = step.hypothesis.header.check
+            told = ", ".join([*asked.rules, *(each.metric for each in asked.measures)])
+            yield f"   {told}{': settles it' if asked.settles else ': narrows it'}", ""

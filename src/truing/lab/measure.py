@@ -1,0 +1,40 @@
+"""What a finished run says, as a ledger keeps it: enough to judge it without its directory."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from truing.config import resolve
+from truing.errors import LabError
+from truing.record import RunReader, StepRow
+from truing.training.evaluate import Evaluation
+from truing.training.result import evaluations_of
+
+LAST = 4
+"""Metrics of a run are means over its last stage's last quarter."""
+
+
+def measure(run: Path) -> tuple[dict[str, float], dict[str, float], list[float]]:
+    """Metrics by name, the reward of each task of the last evaluation, and the reward of each update."""
+    reader = RunReader(run)
+    recipe = resolve(reader.run()["recipe"])
+    stage = recipe.stages[-1]
+    evaluation = evaluations_of(reader.events()).get(f"after_{stage}")
+    if evaluation is None:
+        raise LabError(f"{run} has no evaluation after {stage}", expected="a run that finished")
+    steps = [row for row in reader.steps() if row.stage == stage]
+    curve = [row.metrics.get("reward/mean", math.nan) for row in steps]
+    return {**_recorded(steps), **_evaluated(evaluation)}, dict(evaluation.reward), curve
+
+
+def _evaluated(evaluation: Evaluation) -> Mapping[str, float]:
+    parts = {f"eval/{name}": value for name, value in evaluation.parts.items() if name != "reward"}
+    return {**parts, "eval/reward": evaluation.estimate().mean}
+
+
+def _recorded(steps: Sequence[StepRow]) -> Mapping[str, float]:
+    """The mean of each metric over the last quarter, of the updates that have it."""
+    last = steps[-max(1, len(steps) // LAST) :]
+    names = {name for row in last for name in row.metrics}
+    found = {name: [row.metrics[name] for row in last if name in row.metrics] for name in sorted(names)}
+    return {name: math.fsum(values) / len(values) for name, values in found.items()}

@@ -1,0 +1,80 @@
+"""How far paired differences scatter: measured where a lab has pairs, else what chance alone would do."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from truing.config import PolicyStage, Recipe
+from truing.lab.design import BASELINE, baseline_changes, resolve_arm
+from truing.lab.folder import Lab
+from truing.lab.header import EVALUATED, Header
+from truing.lab.ledger import Begun
+from truing.lab.measure import LAST
+from truing.lab.pairs import Pair, pairs_of
+from truing.lab.power import evaluation_noise, training_noise
+
+FEW = 3
+"""Pairs from which a deviation is taken rather than guessed."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The standard deviation of a paired difference over seeds; NaN where nobody can tell yet."""
+
+    deviation: float
+    source: str
+    measured: bool
+
+
+def noise_of(lab: Lab, hypothesis: str, header: Header) -> Noise:
+    """Of a hypothesis's metric: by its own pairs, by others of the lab, or by a guess."""
+    own = _differences(lab, header.metric, lab.history.of(Begun, hypothesis))
+    if len(own) >= FEW:
+        return Noise(_deviation(own), f"{len(own)} pairs of {hypothesis}", True)
+    others = _differences(lab, header.metric, lab.history.of(Begun))
+    if len(others) >= FEW:
+        return Noise(_deviation(others), f"{len(others)} pairs of the lab", True)
+    return assumed(resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe, header.metric)
+
+
+def _differences(lab: Lab, metric: str, begun: Iterable[Begun]) -> list[float]:
+    """Differences less the mean of their arm, so that effects are no noise."""
+    found: list[float] = []
+    for each in begun:
+        for label, arm in each.arms.items():
+            pairs = [] if label == BASELINE else pairs_of(lab.history, each.arms[BASELINE], arm)
+            found += _centred(pairs, metric)
+    return found
+
+
+def _centred(pairs: list[Pair], metric: str) -> list[float]:
+    """Scaled such that their mean square is the unbiased variance."""
+    if len(pairs) < 2 or any(metric not in run.metrics for pair in pairs for run in (pair.base, pair.arm)):
+        return []
+    data = np.asarray([pair.difference(metric) for pair in pairs])
+    return ((data - data.mean()) * math.sqrt(len(data) / (len(data) - 1))).tolist()
+
+
+def _deviation(centred: list[float]) -> float:
+    return float(np.sqrt(np.mean(np.square(centred))))
+
+
+def assumed(recipe: Recipe, metric: str) -> Noise:
+    """What prompts and answers make of it: at best, for training differs from seed to seed too."""
+    if EVALUATED.fullmatch(metric):
+        cfg = recipe.eval
+        told = f"{cfg.tasks} evaluation tasks × {cfg.samples}"
+        return Noise(
+            evaluation_noise(cfg.tasks, cfg.samples), f"at best, by {told}; nothing was measured yet", False
+        )
+    stage = recipe.stage(recipe.stages[-1])
+    if metric == "reward/mean" and isinstance(stage, PolicyStage):
+        steps = max(1, stage.steps // LAST)
+        told = (
+            f"{stage.prompts_per_step} prompts × {stage.group_size} × the last {steps} of {stage.steps} steps"
+        )
+        deviation = training_noise(stage.prompts_per_step, stage.group_size, steps)
+        return Noise(deviation, f"at best, by {told}; nothing was measured yet", False)
+    return Noise(math.nan, f"nobody knows the noise of {metric} before {FEW} pairs", False)

@@ -1,0 +1,144 @@
+"""The report as one page that needs nothing else: no network, no other file."""
+
+import html
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from plotly import io
+from plotly.offline import get_plotlyjs
+
+from truing.lab.design import BASELINE
+from truing.lab.folder import Lab
+from truing.lab.ledger import Begun, Run
+from truing.lab.lines import verdict_lines
+from truing.lab.verdict import Verdict
+
+COLOURS = ("#7f7f7f", "#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e")
+"""The baseline's is grey."""
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+pre { white-space: pre-wrap; background: #f6f6f6; padding: .8rem; border-radius: 4px }
+h2 { border-top: 1px solid #ddd; padding-top: 1rem }
+"""
+
+Figure = dict[str, Any]
+
+
+def page(lab: Lab, verdicts: Mapping[str, Verdict]) -> str:
+    """The whole page."""
+    name = html.escape(lab.config.name)
+    parts = [f"<h1>{name}</h1>", _shown(effects(verdicts), "effects")]
+    for each in verdicts.values():
+        said = html.escape("\n".join(text for text, _ in verdict_lines(each)))
+        claim = html.escape(lab.hypotheses[each.hypothesis].header.claim)
+        parts.append(f"<h2>{each.hypothesis}: {html.escape(each.title)}</h2><p>{claim}</p><pre>{said}</pre>")
+        parts += [_shown(figure, f"{each.hypothesis}-{i}") for i, figure in enumerate(figures(lab, each))]
+    head = (
+        f'<meta charset="utf-8"><title>{name}</title><style>{STYLE}</style><script>{get_plotlyjs()}</script>'
+    )
+    return f"<!doctype html><html><head>{head}</head><body>{''.join(parts)}</body></html>\n"
+
+
+def _shown(figure: Figure, name: str) -> str:
+    return (
+        io.to_html(figure, include_plotlyjs=False, full_html=False, div_id=name, validate=False)
+        if figure
+        else ""
+    )
+
+
+def effects(verdicts: Mapping[str, Verdict]) -> Figure:
+    """Every effect with its bounds, against the smallest that matters."""
+    shown = [each for each in verdicts.values() if math.isfinite(each.effect)]
+    if not shown:
+        return {}
+    names = [f"{each.hypothesis} ({each.metric})" for each in shown]
+    bounded = [each if math.isfinite(each.low + each.high) else None for each in shown]
+    trace = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "effect",
+        "x": [each.effect for each in shown],
+        "y": names,
+        "error_x": {
+            "array": [each.high - each.effect if each else 0 for each in bounded],
+            "arrayminus": [each.effect - each.low if each else 0 for each in bounded],
+        },
+        "text": [each.verdict for each in shown],
+    }
+    matters = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "smallest that matters",
+        "x": [each.smallest_effect for each in shown],
+        "y": names,
+        "marker": {"symbol": "line-ns-open", "size": 16},
+    }
+    layout = {
+        "title": {"text": "Effects: arm − baseline"},
+        "height": 160 + 40 * len(shown),
+        "shapes": [_zero()],
+    }
+    return {
+        "data": [trace, matters],
+        "layout": layout | {"yaxis": {"autorange": "reversed", "automargin": True}},
+    }
+
+
+def _zero() -> dict[str, Any]:
+    """A line where an arm does nothing."""
+    return {"type": "line", "x0": 0, "x1": 0, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dot"}}
+
+
+def figures(lab: Lab, verdict: Verdict) -> Iterator[Figure]:
+    """Curves of all arms, and the value of each seed."""
+    begun = next(iter(lab.history.of(Begun, verdict.hypothesis)), None)
+    if begun is None:
+        return
+    runs = {label: _finished(lab, arm) for label, arm in begun.arms.items()}
+    if not runs[BASELINE]:
+        return
+    title = {"text": "Reward by update: each seed, and the mean of each arm"}
+    yield {"data": list(_curves(runs)), "layout": {"title": title, "xaxis": {"title": {"text": "update"}}}}
+    title = {"text": f"{verdict.metric} by seed: the arms of a pair stand above each other"}
+    axis = {"title": {"text": "seed"}, "dtick": 1}
+    yield {"data": list(_points(runs, verdict.metric)), "layout": {"title": title, "xaxis": axis}}
+
+
+def _finished(lab: Lab, arm: str) -> list[Run]:
+    found = [run for run in lab.history.runs().values() if run.arm == arm and run.outcome == "finished"]
+    return sorted(found, key=lambda run: run.seed)
+
+
+def _curves(runs: Mapping[str, Sequence[Run]]) -> Iterator[Figure]:
+    """A thin line for each run, a thick one for the mean of an arm."""
+    for colour, (label, found) in zip(COLOURS * len(runs), runs.items(), strict=False):
+        for run in found:
+            yield _line(list(run.curve), f"{label}, seed {run.seed}", colour, 0.6) | {"showlegend": False}
+        curves = [run.curve for run in found if run.curve]
+        if curves:
+            steps = min(map(len, curves))
+            mean = np.mean([curve[:steps] for curve in curves], axis=0)
+            yield _line(mean.tolist(), label, colour, 3.0)
+
+
+def _line(values: Sequence[float], name: str, colour: str, width: float) -> Figure:
+    known = [value if math.isfinite(value) else None for value in values]
+    style = {"color": colour, "width": width}
+    return {"type": "scatter", "mode": "lines", "y": known, "name": name, "line": style}
+
+
+def _points(runs: Mapping[str, Sequence[Run]], metric: str) -> Iterator[Figure]:
+    for colour, (label, found) in zip(COLOURS * len(runs), runs.items(), strict=False):
+        have = [run for run in found if metric in run.metrics]
+        yield {
+            "type": "scatter",
+            "mode": "markers",
+            "x": [run.seed for run in have],
+            "y": [run.metrics[metric] for run in have],
+            "name": label,
+            "marker": {"color": colour, "size": 9},
+        }

@@ -1,0 +1,153 @@
+"""What to do next: the step that is expected to say most per minute, and whether it can say anything."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from truing.lab.betting import fewest
+from truing.lab.design import arms_of
+from truing.lab.folder import Lab
+from truing.lab.header import Header, Hypothesis
+from truing.lab.ledger import Begun, Checked, Run
+from truing.lab.noise import Noise, noise_of
+from truing.lab.power import ENOUGH, detectable, information, power, seeds_needed
+from truing.lab.verdict import judge
+
+CHECK_MINUTES = 1.0
+"""What a check takes, before any was made: two updates of each stage, and loading the model."""
+
+NARROWS = 0.5
+"""The chance that a check which cannot settle a claim sees what is behind it."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A check or an experiment that is open."""
+
+    hypothesis: Hypothesis
+    kind: str  # check, experiment
+    probability: float
+    information: float  # bits
+    minutes: float  # NaN where nobody knows yet
+    runs: int  # that are still to be made
+    mde: float = math.nan
+    noise: Noise | None = None
+    refused: str = ""  # why it cannot decide
+    would: str = ""  # what would
+    waits_for: tuple[str, ...] = ()
+
+    @property
+    def score(self) -> float:
+        """Probability × information per minute; where minutes are unknown, per run."""
+        spent = self.minutes if math.isfinite(self.minutes) else self.runs
+        return self.probability * self.information / max(spent, 1e-3)
+
+
+def plan(lab: Lab, jobs: int = 1) -> list[Step]:
+    """Every open step, best first, none before what it waits for; what cannot decide comes last."""
+    verdicts = {name: judge(lab, each) for name, each in lab.hypotheses.items()}
+    settled = {name for name, verdict in verdicts.items() if verdict.settled}
+    open_ = [each for name, each in lab.hypotheses.items() if name not in settled]
+    found = [step for each in open_ for step in steps_of(lab, each, jobs)]
+    return list(_ordered(found, settled))
+
+
+def _ordered(steps: Sequence[Step], settled: set[str]) -> Iterator[Step]:
+    """The best of those that wait for nothing, again and again."""
+    left, done = list(steps), set(settled)
+    while left:
+        free = [step for step in left if set(step.hypothesis.header.prerequisites) <= done]
+        best = max(free or left, key=lambda step: (not step.refused, step.score))
+        left.remove(best)
+        yield best
+        if not any(step.hypothesis.id == best.hypothesis.id for step in left):
+            done.add(best.hypothesis.id)
+
+
+def steps_of(lab: Lab, hypothesis: Hypothesis, jobs: int) -> Iterator[Step]:
+    """The check that was not made yet, and the experiment."""
+    header = hypothesis.header
+    waits = tuple(name for name in header.prerequisites if not judge(lab, lab.hypotheses[name]).settled)
+    if header.check and not lab.history.of(Checked, hypothesis.id):
+        sees = 1.0 if header.check.settles else NARROWS
+        bits = information(header.probability, sees, 0.0)
+        yield Step(hypothesis, "check", header.probability, bits, check_minutes(lab), 1, waits_for=waits)
+        if header.check.settles:
+            return  # whether anything is left to run is seen once it was made
+    if header.arms:
+        yield experiment(lab, hypothesis, jobs, waits)
+
+
+def experiment(lab: Lab, hypothesis: Hypothesis, jobs: int, waits: tuple[str, ...] = ()) -> Step:
+    """The experiment of a hypothesis, and what it can see."""
+    header, error = hypothesis.header, lab.error(hypothesis)
+    begun = next(iter(lab.history.of(Begun, hypothesis.id)), None)
+    noise = noise_of(lab, hypothesis.id, header)
+    mde = detectable(noise.deviation, header.seeds, error)
+    seen = (
+        power(header.smallest_effect, noise.deviation, header.seeds, error) if math.isfinite(mde) else ENOUGH
+    )
+    runs = missing_runs(lab, hypothesis, begun)
+    refused, would = decides(header, noise, mde, error)
+    return Step(
+        hypothesis,
+        "experiment",
+        header.probability,
+        information(header.probability, seen, error),
+        runs * run_minutes(lab) / jobs,
+        runs,
+        mde,
+        noise,
+        refused,
+        would,
+        waits,
+    )
+
+
+def decides(header: Header, noise: Noise, mde: float, error: float) -> tuple[str, str]:
+    """Why an experiment cannot decide, and what would; two empty texts where it can."""
+    needed = fewest(error)
+    if header.seeds < needed:
+        refused = f"{header.seeds} pairs prove nothing at an error of {error:.2g}, however clear they are"
+        return refused, f"seeds = {needed} or more"
+    if math.isnan(mde) or mde <= header.smallest_effect:
+        return "", ""
+    refused = (
+        f"with {header.seeds} pairs it sees {mde:.2g} or more ({noise.source}), and"
+        f" {header.smallest_effect:g} is what matters"
+    )
+    seeds = seeds_needed(header.smallest_effect, noise.deviation, error)
+    more = [f"seeds = {seeds}"] if seeds else []
+    if not noise.measured:
+        factor = math.ceil((mde / header.smallest_effect) ** 2)
+        more.append(
+            f"{factor} × the evaluation tasks" if "eval" in header.metric else f"{factor} × the prompts"
+        )
+    more.append(f"smallest_effect = {_upward(mde):g}")
+    return refused, ", or ".join(more)
+
+
+def _upward(value: float) -> float:
+    """Two digits, never less."""
+    unit = 10 ** (math.floor(math.log10(value)) - 1)
+    return round(math.ceil(value / unit) * unit, 10)
+
+
+def missing_runs(lab: Lab, hypothesis: Hypothesis, begun: Begun | None) -> int:
+    """Runs that all seeds of an experiment still need."""
+    arms = {label: arm.digest for label, arm in arms_of(lab, hypothesis, begun).items()}
+    runs = [run for run in lab.history.runs().values() if run.outcome == "finished"]
+    have = {(run.arm, run.seed) for run in runs}
+    return sum((arm, seed) not in have for arm in arms.values() for seed in range(hypothesis.header.seeds))
+
+
+def run_minutes(lab: Lab) -> float:
+    """A run of this lab, on average; NaN before the first."""
+    seconds = [run.seconds for run in lab.history.of(Run) if run.seconds is not None]
+    return math.fsum(seconds) / len(seconds) / 60 if seconds else math.nan
+
+
+def check_minutes(lab: Lab) -> float:
+    """A check of this lab, on average."""
+    seconds = [each.seconds for each in lab.history.of(Checked)]
+    return math.fsum(seconds) / len(seconds) / 60 if seconds else CHECK_MINUTES

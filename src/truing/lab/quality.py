@@ -1,0 +1,49 @@
+"""How far a verdict can be trusted, by rules that are stated."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from truing.lab.header import EVALUATED, Header
+from truing.lab.pairs import Pair, by_task
+from truing.training.evaluate import bootstrap
+from truing.words import counted
+
+Quality = Literal["high", "medium", "low", "–"]
+
+MANY = 8
+"""Pairs from which evidence may be high."""
+
+
+def quality_of(
+    header: Header, verdict: str, pairs: Sequence[Pair], mde: float, failed: int
+) -> tuple[Quality, str]:
+    """The quality of an experiment's verdict, and why.
+
+    High: eight pairs or more, no run failed, the experiment could see the smallest effect that matters, and
+    by the tasks alone the effect is on the same side. Medium: one of these lacks. Low: more of them, or
+    nothing is decided. An exact check is always high; what was only told is always low.
+    """
+    if verdict == "TESTING":
+        return "–", "it goes on"
+    if verdict == "INCONCLUSIVE":
+        return "low", "nothing is decided"
+    lacking = []
+    if len(pairs) < MANY:
+        lacking.append(f"{counted(len(pairs), 'pair')}, fewer than {MANY}")
+    if failed:
+        lacking.append(counted(failed, "run") + " failed")
+    if not mde <= header.smallest_effect:
+        lacking.append("it could miss the smallest effect that matters")
+    if EVALUATED.fullmatch(header.metric) and not _holds_on_other_tasks(header, verdict, pairs):
+        lacking.append("on other tasks of the kind it could be otherwise")
+    told = "; ".join(lacking) or f"{len(pairs)} pairs, no failure, enough power, the same on other tasks"
+    found: Quality = "high" if not lacking else "medium" if len(lacking) == 1 else "low"
+    return found, told
+
+
+def _holds_on_other_tasks(header: Header, verdict: str, pairs: Sequence[Pair]) -> bool:
+    """Whether the 95 % bootstrap interval over tasks is on the side that the verdict says."""
+    found = bootstrap(by_task(pairs), "lab")
+    if verdict == "INVALIDATED":
+        return found.high < header.smallest_effect
+    return found.low > 0 or found.high < 0

@@ -1,0 +1,142 @@
+"""What a lab shows, made anew from hypotheses and ledger: nothing here is the only copy of anything."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from truing.lab.fixes import fix_name, fix_text, scale_text
+from truing.lab.folder import FIXES, LOG, README, RESULTS, Lab
+from truing.lab.header import Hypothesis
+from truing.lab.ledger import Begun, Promoted, Run
+from truing.lab.lines import step_lines, verdict_lines
+from truing.lab.log import cell, log_text
+from truing.lab.numbers import effect_text, number_text
+from truing.lab.page import page
+from truing.lab.plan import plan
+from truing.lab.verdict import Verdict, judge
+from truing.record.files import write_atomically
+
+BEGIN, END = "<!-- truing lab: below is written by `truing lab report` -->", "<!-- truing lab: end -->"
+"""What lies between belongs to the report; all else in a file is the team's own."""
+
+SIGNS = {
+    "VALIDATED": "✅",
+    "PARTIALLY VALIDATED": "✅",
+    "INVALIDATED": "❌",
+    "TESTING": "🧪",
+    "PENDING": "⏳",
+    "INCONCLUSIVE": "🤔",
+}
+
+
+def write_report(lab: Lab) -> list[Path]:
+    """Write every derived file; their paths."""
+    verdicts = {name: judge(lab, each) for name, each in lab.hypotheses.items()}
+    results = lab.root / RESULTS
+    written = {
+        lab.root / README: _within(lab.root / README, f"# {lab.config.name}", status_text(lab, verdicts)),
+        lab.root / LOG: _within(lab.root / LOG, "# Experiments", log_text(lab)),
+        results / "report.md": report_text(lab, verdicts),
+        results / "report.html": page(lab, verdicts),
+    }
+    for each, verdict in zip(lab.hypotheses.values(), verdicts.values(), strict=True):
+        written[each.path] = _within(each.path, f"# {each.title}", result_text(verdict))
+    for fix in lab.history.of(Promoted):
+        each = lab.hypotheses[fix.hypothesis]
+        written[lab.root / FIXES / fix_name(each)] = fix_text(lab, each, fix)
+    for path, text in written.items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, text.encode())
+    return list(written)
+
+
+def _within(path: Path, title: str, text: str) -> str:
+    """The file with its block replaced; what git joined of two lies between first and last mark."""
+    whole = path.read_text(encoding="utf-8") if path.exists() else f"{title}\n\n"
+    block = f"{BEGIN}\n\n{text.strip()}\n\n{END}"
+    if BEGIN not in whole or END not in whole:
+        return f"{whole.rstrip()}\n\n{block}\n"
+    return whole[: whole.index(BEGIN)] + block + whole[whole.rindex(END) + len(END) :]
+
+
+def status_text(lab: Lab, verdicts: Mapping[str, Verdict]) -> str:
+    """The status table and the roadmap."""
+    rows = [
+        "## Status",
+        "",
+        "| Hypothesis | Priority | Status | Evidence | Effect | Notes |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, each in lab.hypotheses.items():
+        verdict = verdicts[name]
+        rows.append(
+            f"| [{name.upper()}: {each.title}]({each.path.relative_to(lab.root).as_posix()}) |"
+            f" {each.header.priority.upper()} | {SIGNS[verdict.verdict]} {verdict.verdict.capitalize()} |"
+            f" {verdict.quality} | {effect_text(verdict.effect, verdict.low, verdict.high)} |"
+            f" {cell(notes_of(lab, each, verdict))} |"
+        )
+    steps = [text for text, _ in step_lines(plan(lab))]
+    return "\n".join([*rows, "", "## Roadmap", "", *(_listed(steps) or ["Nothing is open."])])
+
+
+def _listed(lines: Sequence[str]) -> list[str]:
+    """Numbered lines as they are, what belongs to them below as text of the item."""
+    return (
+        lines and [line if not line.startswith("   ") else f"   - {line.strip()}" for line in lines]
+    ) or []
+
+
+def notes_of(lab: Lab, hypothesis: Hypothesis, verdict: Verdict) -> str:
+    """What a table has room for."""
+    fixed = [scale_text(lab, hypothesis)] if lab.history.of(Promoted, hypothesis.id) else []
+    least = f"it sees {number_text(verdict.mde)} or more" if verdict.verdict == "INCONCLUSIVE" else ""
+    return "; ".join(filter(None, [verdict.because, least, *fixed]))
+
+
+def result_text(verdict: Verdict) -> str:
+    """What is known, for the hypothesis's own file."""
+    return "\n".join(["## Result", "", *(f"{_bullet(text)}" for text, _ in verdict_lines(verdict))])
+
+
+def _bullet(text: str) -> str:
+    return f"- {text.strip()}" if text.startswith("  ") else f"**{text}**\n"
+
+
+def report_text(lab: Lab, verdicts: Mapping[str, Verdict]) -> str:
+    """Everything on one page of Markdown."""
+    parts = [
+        f"# {lab.config.name}: report",
+        "Written by `truing lab report` from the ledger.",
+        status_text(lab, verdicts),
+    ]
+    for name, verdict in verdicts.items():
+        parts.append(f"## {name.upper()}: {verdict.title}\n\n{lab.hypotheses[name].header.claim}")
+        parts.append("\n".join(_bullet(text) for text, _ in verdict_lines(verdict)))
+        table = pair_table(lab, lab.hypotheses[name], verdict)
+        parts += [table] if table else []
+    return "\n\n".join(parts) + "\n"
+
+
+def pair_table(lab: Lab, hypothesis: Hypothesis, verdict: Verdict) -> str:
+    """Each arm's metric by seed; "" before the first run."""
+    begun = next(iter(lab.history.of(Begun, hypothesis.id)), None)
+    if begun is None:
+        return ""
+    runs = {label: _by_seed(lab, arm) for label, arm in begun.arms.items()}
+    seeds = sorted({seed for found in runs.values() for seed in found})
+    rows = [f"| seed | {' | '.join(runs)} |", "|---" * (len(runs) + 1) + "|"]
+    for seed in seeds:
+        cells = [_value(found.get(seed), verdict.metric) for found in runs.values()]
+        rows.append(f"| {seed} | {' | '.join(cells)} |")
+    return "\n".join(rows) if seeds else ""
+
+
+def _by_seed(lab: Lab, arm: str) -> dict[int, Run]:
+    return {run.seed: run for run in lab.history.runs().values() if run.arm == arm}
+
+
+def _value(run: Run | None, metric: str) -> str:
+    if run is None:
+        return "–"
+    return f"{run.metrics.get(metric, math.nan):.4f}" if run.outcome == "finished" else run.outcome

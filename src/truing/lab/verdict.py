@@ -1,0 +1,223 @@
+"""What checks and pairs say of a claim, by the criteria that were written before them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from truing.lab import betting
+from truing.lab.criteria import Judged, Pairs, hopeless, met, state
+from truing.lab.design import BASELINE
+from truing.lab.folder import Lab
+from truing.lab.header import Header, Hypothesis
+from truing.lab.ledger import Begun, Checked, Run
+from truing.lab.noise import noise_of
+from truing.lab.numbers import finite
+from truing.lab.pairs import broken, pairs_of
+from truing.lab.power import detectable
+from truing.lab.quality import Quality, quality_of
+
+Name = Literal["PENDING", "TESTING", "VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
+Basis = Literal["proof", "experiment", "prior", ""]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Everything that there is to say of a hypothesis; NaN, or an infinite bound, where pairs lack."""
+
+    hypothesis: str
+    title: str
+    verdict: Name
+    because: str
+    by: Basis
+    metric: str
+    arm: str  # that the effect is of
+    error: float  # the chance that either bound is wrong
+    mde: float  # the smallest effect that all its seeds see with a power of 0.8
+    smallest_effect: float
+    seeds: int
+    effect: float = math.nan
+    low: float = -math.inf
+    high: float = math.inf
+    pairs: int = 0
+    criteria: tuple[Judged, ...] = ()
+    quality: Quality = "–"
+    quality_because: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def criteria_met(self) -> bool | None:
+        """Whether all that was to confirm the claim is proven; None while that is open."""
+        states = [each.state for each in self.criteria if each.confirms]
+        if "contradicted" in states:
+            return False
+        return None if not states or "open" in states else True
+
+    @property
+    def settled(self) -> bool:
+        """Whether no run is needed any more."""
+        return self.verdict not in ("PENDING", "TESTING") and self.by != "prior"
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON has it: null for what is not known."""
+        return finite(asdict(self) | {"criteria_met": self.criteria_met})
+
+
+def judge(lab: Lab, hypothesis: Hypothesis) -> Verdict:
+    """The verdict on a hypothesis: what a check proved, else what the pairs say."""
+    tried = by_pairs(lab, hypothesis)
+    checks = lab.history.of(Checked, hypothesis.id)
+    return _with_check(_declared(lab, hypothesis)[0], checks[-1], tried) if checks else tried
+
+
+def by_pairs(lab: Lab, hypothesis: Hypothesis) -> Verdict:
+    """The verdict by the experiment alone, or what was said before there was one."""
+    header, begun = _declared(lab, hypothesis)
+    error = begun.error if begun else lab.error(hypothesis)
+    noise = noise_of(lab, hypothesis.id, header)
+    blank = Verdict(
+        hypothesis.id,
+        hypothesis.title,
+        "PENDING",
+        "nothing was run",
+        "",
+        header.metric,
+        next(iter(header.arms), ""),
+        error,
+        detectable(noise.deviation, header.seeds, error),
+        header.smallest_effect,
+        header.seeds,
+        criteria=tuple(
+            Judged(str(c), "open", c in header.confirm) for c in (*header.confirm, *header.refute)
+        ),
+    )
+    if begun is None:
+        return _told(header, blank)
+    made = _by_experiment(lab, header, begun, blank)
+    note = "its file says something else by now; it is judged by what was declared before the first run"
+    return made if header == hypothesis.header else replace(made, notes=(*made.notes, note))
+
+
+def _declared(lab: Lab, hypothesis: Hypothesis) -> tuple[Header, Begun | None]:
+    """The header as it was before the first run, and when that was declared."""
+    begun = next(iter(lab.history.of(Begun, hypothesis.id)), None)
+    return Header.model_validate(begun.header) if begun else hypothesis.header, begun
+
+
+def _told(header: Header, blank: Verdict) -> Verdict:
+    """What was said before anything was run here."""
+    if header.prior is None:
+        return blank
+    because = f"{header.prior.note} ({header.prior.source})"
+    told = "told, not measured in this lab"
+    return replace(
+        blank, verdict=header.prior.verdict, because=because, by="prior", quality="low", quality_because=told
+    )
+
+
+def proof(header: Header, checked: Checked) -> tuple[Name, str] | None:
+    """What an exact check settles by itself."""
+    if checked.proven:
+        return "VALIDATED", "; ".join(checked.proven)
+    check = header.check
+    if check is None or not check.settles or checked.unsettled:
+        return None
+    if any(checked.measures.get(each.metric, math.inf) >= each.below for each in check.measures):
+        return None
+    return "INVALIDATED", _clean(checked)
+
+
+def _clean(checked: Checked) -> str:
+    """What was looked at and found to be in order."""
+    rules = [f"{', '.join(checked.clean)} found nothing"] if checked.clean else []
+    return "; ".join([*rules, *(f"{name} is {value:g}" for name, value in checked.measures.items())])
+
+
+def _with_check(header: Header, checked: Checked, tried: Verdict) -> Verdict:
+    """A check decides where it can and no experiment has; else it is a note."""
+    settled = proof(header, checked)
+    if settled is None or (tried.by == "experiment" and tried.verdict not in ("TESTING", "INCONCLUSIVE")):
+        lacked = f"; not settled: {', '.join(checked.unsettled)}" if checked.unsettled else ""
+        said = settled[1] if settled else _clean(checked)
+        return replace(tried, notes=(*tried.notes, f"the check: {said}{lacked}"))
+    verdict, because = settled
+    return replace(
+        tried, verdict=verdict, because=because, by="proof", quality="high", quality_because="an exact check"
+    )
+
+
+def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Verdict:
+    """From the pairs, in the order of their seeds."""
+    base = begun.arms[BASELINE]
+    pairs: Pairs = {arm: pairs_of(lab.history, base, begun.arms[arm])[: header.seeds] for arm in header.arms}
+    failed = broken(lab.history, begun.arms)
+    verdict, because, criteria = _decide(header, pairs, begun.error, failed)
+    data = [pair.difference(header.metric) for pair in pairs[blank.arm]]
+    made = replace(
+        blank,
+        verdict=verdict,
+        because=because,
+        by="experiment",
+        criteria=criteria,
+        pairs=len(data),
+        effect=float(np.mean(data)) if data else math.nan,
+        low=betting.low(data, begun.error),
+        high=betting.high(data, begun.error),
+        notes=tuple(f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in failed),
+    )
+    quality, told = quality_of(header, verdict, pairs[blank.arm], blank.mde, len(failed))
+    return replace(made, quality=quality, quality_because=told)
+
+
+def _decide(
+    header: Header, pairs: Pairs, error: float, failed: Sequence[Run]
+) -> tuple[Name, str, tuple[Judged, ...]]:
+    """The verdict, why, and each criterion."""
+    confirm = [state(each, pairs, error, confirms=True) for each in header.confirm]
+    refute = [state(each, pairs, error / len(header.refute), confirms=False) for each in header.refute]
+    every = (*confirm, *refute)
+    proven = "proven: " + "; ".join(each.text for each in every if each.state == "met")
+    if any(each.state == "met" for each in refute):
+        return "INVALIDATED", proven, every
+    if all(each.state == "met" for each in confirm):
+        return "VALIDATED", proven, every
+    # one of several that would do: each has its share of the error
+    share = error / len(confirm)
+    some = [each for each in header.confirm if met(each, pairs, share, confirms=True)]
+    rest = [each for each in confirm if each.state == "open"]
+    part = f"only in part: {'; '.join(map(str, some))}"
+    if some and not rest:
+        return "PARTIALLY VALIDATED", part, every
+    ended = _ended(header, pairs, error, failed)
+    if not ended:
+        return "TESTING", f"{_least(pairs)} of {header.seeds} pairs", every
+    return ("PARTIALLY VALIDATED", part, every) if some else ("INCONCLUSIVE", ended, every)
+
+
+def _ended(header: Header, pairs: Pairs, error: float, failed: Sequence[Run]) -> str:
+    """Why no pair that is still to come would help; "" where one may."""
+    live = live_arms(header, failed)
+    left = {arm: pairs[arm] for arm in live if len(pairs[arm]) < header.seeds}
+    criteria = (*header.confirm, *header.refute)
+    about = [each for each in criteria if each.arm is None or each.arm in left]
+    if left and not all(hopeless(each, pairs, header.seeds, error) for each in about):
+        return ""
+    if failed:
+        first = failed[0]
+        return f"{first.label}, seed {first.seed}, {first.outcome}: {first.error}"
+    if not left:
+        return f"{header.seeds} pairs settle no criterion"
+    return f"after {_least(pairs)} pairs, those that are left can settle no criterion"
+
+
+def live_arms(header: Header, failed: Sequence[Run]) -> list[str]:
+    """Arms that go on: without a baseline none does."""
+    labels = {run.label for run in failed}
+    return [] if BASELINE in labels else [arm for arm in header.arms if arm not in labels]
+
+
+def _least(pairs: Mapping[str, Any]) -> int:
+    """Pairs that every arm has."""
+    return min(len(each) for each in pairs.values())

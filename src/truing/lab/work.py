@@ -1,0 +1,102 @@
+"""A process of a crew: trains one recipe, or checks it, and leaves word of how that ended."""
+
+import json
+import os
+import shutil
+import tomllib
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from truing.api import preflight, train
+from truing.config import resolve
+from truing.display import Display
+from truing.doctor.examine import Result
+from truing.doctor.verdict import Verdict
+from truing.errors import ProvenError, RecordError, TruingError
+from truing.lab.crew import OUTCOME
+from truing.record.files import write_atomically
+from truing.record.lines import dump_json
+
+Plant = Callable[[str], AbstractContextManager[None]]
+"""Plants a fault by its name, "" being none."""
+
+
+def work(folder: Path, plant: Plant) -> None:
+    """Do what ``spec.json`` says, and write ``outcome.json``."""
+    spec = json.loads((folder / "spec.json").read_bytes())
+    os.chdir(spec["root"])
+    task = check if spec["task"] == "check" else run
+    try:
+        with plant(spec["fault"]):
+            found = {"outcome": "finished", "error": "", **task(folder, spec)}
+    except KeyboardInterrupt:
+        found = {"outcome": "stopped", "error": "interrupted"}
+    except ProvenError as error:
+        found = {"outcome": "proven", "error": error.what}
+    except RecordError as error:  # of the disk, and not of the arm
+        found = {"outcome": "stopped", "error": str(error)}
+    except Exception as error:  # noqa: BLE001 - whatever ends an arm is what the ledger is to say of it
+        traceback.print_exc()
+        found = {"outcome": "crashed", "error": told(error)}
+    write_atomically(folder / OUTCOME, dump_json(found))
+
+
+def told(error: Exception) -> str:
+    """An error in a line."""
+    return error.what if isinstance(error, TruingError) else f"{type(error).__name__}: {error}"
+
+
+def run(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Train, from the start or from where it was stopped."""
+    out, parent = folder / "run", os.getppid()
+    resume = (out / "run.json").exists()
+    if out.exists() and not resume:  # cut before anything was recorded
+        shutil.rmtree(out)
+    with Display() as shown:
+
+        def watch(kind: str, facts: Mapping[str, Any]) -> None:
+            if os.getppid() != parent:  # nobody is left to read what this comes to
+                raise KeyboardInterrupt
+            shown(kind, facts)
+
+        train(resolve(tomllib.loads(spec["recipe"])), out=out, resume=resume, watch=watch)
+    if not spec["keep_checkpoints"]:
+        shutil.rmtree(out / "checkpoints", ignore_errors=True)
+    return {}
+
+
+def check(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Two updates of each stage, judged by the rules that are asked for, and the numbers that are."""
+    numbers: dict[str, list[float]] = {}
+
+    def watch(kind: str, facts: Mapping[str, Any]) -> None:
+        if kind == "step":
+            for name, value in facts["record"].metrics.items():
+                numbers.setdefault(name, []).append(value)
+
+    results = preflight(resolve(tomllib.loads(spec["recipe"])), watch=watch).results()
+    asked = [each for each in results if each.code.startswith(tuple(spec["rules"]))]
+    silent = {rule for rule in spec["rules"] if not any(each.code.startswith(rule) for each in asked)}
+    doubtful = [each for each in asked if each.verdict not in (Verdict.PROVEN, Verdict.CLEAN)]
+    absent = [f"{name} (not measured)" for name in spec["measures"] if name not in numbers]
+    return {
+        "proven": [
+            f"{each.code}: {each.findings[0].claim.what}" for each in asked if each.verdict is Verdict.PROVEN
+        ],
+        "clean": [each.code for each in asked if each.verdict is Verdict.CLEAN],
+        "unsettled": [
+            *map(_doubt, doubtful),
+            *absent,
+            *(f"{rule} (no update that it is of)" for rule in sorted(silent)),
+        ],
+        "measures": {name: max(numbers[name]) for name in spec["measures"] if name in numbers},
+    }
+
+
+def _doubt(result: Result) -> str:
+    """Why a rule neither proves nor rules out."""
+    said = result.findings[0].claim.what if result.findings else "; ".join(result.missing)
+    return f"{result.code} ({result.verdict}: {said})"

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from truing.cli.lab_run import AsJson, Where, promote, reproduce, run, verdict, work
-from truing.cli.lab_write import init, new
+from truing.cli.lab_write import init, new, suggest
 
 app = typer.Typer(
     help="Hypotheses, experiments, verdicts: find out why the reward does not go up, and keep how you know.",
@@ -24,14 +24,18 @@ def plan(
 ) -> None:
     """What to do next: most information per minute first, and whether it can decide anything at all."""
     from truing.lab.folder import open_lab
-    from truing.lab.lines import step_lines
+    from truing.lab.lines import power_lines, step_lines
     from truing.lab.plan import plan as make
+    from truing.lab.plan import powers
 
-    steps = make(open_lab(lab), jobs)
+    opened = open_lab(lab)
+    steps = make(opened, jobs)
     if as_json:
         print(json.dumps({"steps": [step.facts() for step in steps]}, ensure_ascii=False))
         return
     console = Console(highlight=False)
+    for text in power_lines(powers(opened)):
+        console.print(text, style="dim", markup=False, soft_wrap=True)
     for text, style in step_lines(steps):
         console.print(text, style=style or None, markup=False, soft_wrap=True)
     if not steps:
@@ -74,4 +78,5 @@ app.command()(run)
 app.command()(verdict)
 app.command()(promote)
 app.command()(reproduce)
+app.command()(suggest)
 app.command(hidden=True)(work)

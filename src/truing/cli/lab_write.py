@@ -1,9 +1,11 @@
 """`truing lab init`, `new`, `suggest`: what is to be found out."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 Where = Annotated[Path, typer.Option("--lab", help="The lab's folder, or one inside it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
@@ -38,3 +40,28 @@ def new(
     path = next_path(opened, title)
     write_atomically(path, blank(title, int(path.name[1:3])).encode())
     print(path)
+
+
+def suggest(
+    run: Annotated[Path, typer.Argument(help="A run directory; the run may go on.")],
+    write: Annotated[bool, typer.Option("--write", help="Write them as hypotheses of the lab.")] = False,
+    lab: Where = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """What RUN's findings and curves leave open, as hypotheses: most information per minute first."""
+    from truing.doctor.postmortem import post_mortem
+    from truing.doctor.story import Story
+    from truing.lab.folder import open_lab
+    from truing.lab.init import written
+    from truing.lab.lines import suggestion_lines
+    from truing.lab.suggest import suggest as make
+
+    found = make(Story.of(run, post_mortem(run)))
+    if as_json:
+        print(json.dumps({"suggestions": [each.facts() for each in found]}, ensure_ascii=False))
+    else:
+        console = Console(highlight=False)
+        for text, style in suggestion_lines(found):
+            console.print(text, style=style or None, markup=False, soft_wrap=True)
+    for each in found if write else ():
+        print(written(open_lab(lab), each))

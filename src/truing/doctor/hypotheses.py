@@ -28,6 +28,8 @@ class Hypothesis:
     because: str  # with numbers
     test: str = ""  # what would settle it, as a command where there is one
     minutes: float | None = None  # what that takes, by the seconds on record; None is not known
+    changes: tuple[str, ...] = ()  # of the recipe, where the test is to train with them
+    code: str = ""  # of the rule that found it
 
 
 def bugs(story: Story) -> Iterator[Hypothesis]:
@@ -41,6 +43,7 @@ def bugs(story: Story) -> Iterator[Hypothesis]:
             "found",
             f"{shown.claim.what} ({shown.where}{each.again})",
             f"truing explain {shown.code}",
+            code=shown.code,
         )
     clean = [each for each in results if each.verdict is Verdict.CLEAN]
     if clean:
@@ -101,6 +104,7 @@ def signal(story: Story) -> Iterator[Hypothesis]:
             state,
             f"{told}{cost}; other tasks help{', or to draw other groups in their place' * resampled}",
             again(story, "gates.equal_groups=resample") if resampled else "",
+            changes=("gates.equal_groups=resample",) * resampled,
         )
 
 
@@ -164,11 +168,13 @@ def lengths(story: Story) -> Iterator[Hypothesis]:
         )
     cut, limit = story.last("truncated/share"), story.recipe.sampling.max_new_tokens
     if not math.isnan(cut):
+        longer = f"sampling.max_new_tokens={2 * limit}"
         yield Hypothesis(
             "answers are cut",
             "found" if cut > 0.3 else "ruled out",
             f"{cut:.0%} of attempts are cut at {counted(limit, 'token')}",
-            again(story, f"sampling.max_new_tokens={2 * limit}") if cut > 0.3 else "",
+            again(story, longer) if cut > 0.3 else "",
+            changes=(longer,) if cut > 0.3 else (),
         )
     banned = story.recipe.sampling.min_new_tokens
     yield Hypothesis(
@@ -177,6 +183,7 @@ def lengths(story: Story) -> Iterator[Hypothesis]:
         f"sampling.min_new_tokens = {banned}",
         again(story, "sampling.min_new_tokens=0") if banned else "",
         training_minutes(story) if banned else None,
+        ("sampling.min_new_tokens=0",) if banned else (),
     )
 
 
@@ -195,6 +202,7 @@ def supervised(story: Story) -> Iterator[Hypothesis]:
         f"its loss was {before:.3g}, and {after:.3g} over the last quarter of {len(losses)} updates",
         again(story, f"sft.steps={2 * len(rows)}") if falling else "",
         training_minutes(story, {"sft": 2 * len(rows)}) if falling else None,
+        (f"sft.steps={2 * len(rows)}",) if falling else (),
     )
 
 
@@ -247,4 +255,5 @@ def size(story: Story) -> Iterator[Hypothesis]:
         f" {last:.3f}",
         again(story, f"{story.stage}.learning_rate={10 * rate:g}", f"{story.stage}.steps={steps}"),
         training_minutes(story, {story.stage: steps}),
+        (f"{story.stage}.learning_rate={10 * rate:g}",),
     )

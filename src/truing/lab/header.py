@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from truing.config import Part
+from truing.doctor.rules import RULES
 from truing.errors import LabError
 from truing.record.keys import METRICS, is_known
 
@@ -78,6 +79,16 @@ class Check(Part):
     """Numbers that rule the claim out where all of them, and all rules, are clean."""
     settles: bool = False
     """Whether clean rules and measures refute the claim; else what is left of it is for the arms to say."""
+
+    @model_validator(mode="after")
+    def _known(self) -> "Check":
+        """Refuse rules that nobody knows, and a check of nothing."""
+        unknown = [rule for rule in self.rules if not any(code.startswith(rule) for code in RULES)]
+        if unknown:
+            raise ValueError(f"truing rules lists no {', '.join(unknown)}")
+        if not self.rules and not self.measures:
+            raise ValueError("a check asks for rules, or for measures")
+        return self
 
 
 class Prior(Part):

@@ -10,7 +10,8 @@ from truing.config import load_recipe, recipe_path
 from truing.errors import LabError
 from truing.lab.folder import CONFIG, FIXES, HYPOTHESES, PROBLEM, README, RESULTS, Lab, open_lab
 from truing.lab.report import write_report
-from truing.record.files import disk_errors
+from truing.lab.suggest import Suggestion, header_text
+from truing.record.files import disk_errors, write_atomically
 
 BASELINES = {"musique": "musique", "dual": "dual", "tools": "workspace", "tiny": "tiny", "blank": "tiny"}
 """The recipe of each template, where no other is given."""
@@ -83,7 +84,7 @@ def _baseline(recipe: str) -> str:
 def next_path(lab: Lab, title: str) -> Path:
     """Where the next hypothesis goes."""
     number = max((each.number for each in lab.hypotheses.values()), default=0) + 1
-    slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "untitled"
+    slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].rstrip("-") or "untitled"
     return lab.root / HYPOTHESES / f"h{number:02d}-{slug}.md"
 
 
@@ -91,3 +92,14 @@ def blank(title: str, number: int) -> str:
     """A hypothesis to fill in."""
     text = (files("truing.lab") / "templates" / "hypothesis.md").read_text(encoding="utf-8")
     return Template(text).substitute(title=title, number=f"{number:02d}")
+
+
+def written(lab: Lab, suggestion: Suggestion) -> Path:
+    """A suggestion as the lab's next hypothesis."""
+    path = next_path(lab, suggestion.title)
+    number = path.name[1:].partition("-")[0]
+    header = header_text(suggestion)
+    below = "## What is claimed\n\n## What was found"
+    text = f"# H{number}: {suggestion.title}\n\n```toml\n{header}\n```\n\n{below}\n"
+    write_atomically(path, text.encode())
+    return path

@@ -1,10 +1,12 @@
 """What is said of a verdict, line by line."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from truing.lab.interaction import Contrast
+from truing.lab.noise import Noise
 from truing.lab.numbers import effect_text, minutes_text, number_text
 from truing.lab.plan import Step
+from truing.lab.suggest import Suggestion
 from truing.lab.verdict import Verdict
 
 STYLES = {
@@ -46,6 +48,12 @@ def contrast_lines(found: Sequence[Contrast], metric: str) -> Iterator[str]:
         yield f"  {each.name}: {effect_text(each.effect, each.low, each.high)}"
 
 
+def power_lines(found: Iterable[tuple[str, float, Noise]]) -> Iterator[str]:
+    """What the baseline's numbers can show at all."""
+    for metric, seen, noise in found:
+        yield f"{metric} can show {number_text(seen)} or more, {noise.source}"
+
+
 def step_lines(steps: Sequence[Step]) -> Iterator[tuple[str, str]]:
     """The plan, best first."""
     for place, step in enumerate(steps, 1):
@@ -63,3 +71,14 @@ def step_lines(steps: Sequence[Step]) -> Iterator[tuple[str, str]]:
             asked = step.hypothesis.header.check
             told = ", ".join([*asked.rules, *(each.metric for each in asked.measures)])
             yield f"   {told}{': settles it' if asked.settles else ': narrows it'}", ""
+
+
+def suggestion_lines(found: Sequence[Suggestion]) -> Iterator[tuple[str, str]]:
+    """Suggestions, best first."""
+    if not found:
+        yield "the run suggests nothing: what truing why asks is ruled out", ""
+    for place, each in enumerate(found, 1):
+        worth = f"probability {each.probability:.2f} × {each.information:.2f} bits"
+        yield f"{place}. {each.title} ({worth}; {minutes_text(each.minutes)})", "bold"
+        yield f"   why: {each.because}", ""
+        yield f"   test: {each.test}", "cyan"

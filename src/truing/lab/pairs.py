@@ -1,11 +1,10 @@
 """Runs of two arms, seed by seed: what a comparison is made of."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from truing.errors import LabError
 from truing.lab.ledger import History, Run
 
 
@@ -19,15 +18,19 @@ class Pair:
 
     def difference(self, metric: str) -> float:
         """Arm − baseline."""
-        missing = [run.label for run in (self.base, self.arm) if metric not in run.metrics]
-        if missing:
-            raise LabError(
-                f"{metric} was not measured",
-                got=f"none in {', '.join(missing)}, seed {self.seed}",
-                expected="the metric in both runs of a pair",
-                remedy="the experiment stands; a criterion about another metric is another hypothesis",
-            )
         return self.arm.metrics[metric] - self.base.metrics[metric]
+
+    def unfit(self, metrics: Iterable[str]) -> str:
+        """Why its runs cannot be compared; "" where they can."""
+        if self.base.tasks.keys() != self.arm.tasks.keys():
+            apart = len(self.base.tasks.keys() ^ self.arm.tasks.keys())
+            told = f"{self.arm.label} was evaluated on other tasks than the baseline ({apart} apart)"
+            return f"seed {self.seed}: {told}; an arm must leave the evaluation as it is"
+        for metric in metrics:
+            for run in (self.base, self.arm):
+                if metric not in run.metrics:
+                    return f"seed {self.seed}: {metric} was not measured in {run.label}"
+        return ""
 
 
 def pairs_of(history: History, base: str, arm: str) -> list[Pair]:
@@ -54,7 +57,7 @@ def whole(history: History, base: str, arm: str) -> dict[int, Pair]:
         runs = [(sides[0][seed][version], sides[1][seed][version]) for version in shared]
         done = next((pair for pair in runs if all(run.outcome == "finished" for run in pair)), None)
         if done is not None:
-            found[seed] = _same_tasks(Pair(seed, *done))
+            found[seed] = Pair(seed, *done)
     return found
 
 
@@ -85,20 +88,10 @@ def _by_seed(history: History, arm: str) -> dict[int, dict[str, Run]]:
     return found
 
 
-def _same_tasks(pair: Pair) -> Pair:
-    """The pair, unless its runs were evaluated on different tasks."""
-    if pair.base.tasks.keys() != pair.arm.tasks.keys():
-        apart = sorted(pair.base.tasks.keys() ^ pair.arm.tasks.keys())
-        raise LabError(
-            f"baseline and {pair.arm.label} were evaluated on different tasks, seed {pair.seed}",
-            got=f"{len(apart)} that only one of them has, {apart[0]} among them",
-            expected="the same tasks, to compare one by one",
-            remedy="an arm must leave the evaluation as it is",
-        )
-    return pair
-
-
 def by_task(pairs: Sequence[Pair]) -> list[float]:
-    """Arm − baseline for each evaluation task, averaged over the seeds; seeds that lack a task count not."""
-    tasks = sorted(set.intersection(*(set(pair.base.tasks) for pair in pairs))) if pairs else []
-    return [float(np.mean([pair.arm.tasks[t] - pair.base.tasks[t] for pair in pairs])) for t in tasks]
+    """Arm − baseline for each evaluation task, averaged over the seeds that have it."""
+    found: dict[str, list[float]] = {}
+    for pair in pairs:
+        for task, reward in pair.arm.tasks.items():
+            found.setdefault(task, []).append(reward - pair.base.tasks[task])
+    return [float(np.mean(found[task])) for task in sorted(found)]

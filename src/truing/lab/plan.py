@@ -3,14 +3,16 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from truing.lab.betting import fewest
-from truing.lab.design import arms_of
+from truing.lab.design import BASELINE, arms_of, baseline_changes, resolve_arm
 from truing.lab.folder import Lab
-from truing.lab.header import Header, Hypothesis
+from truing.lab.header import Hypothesis
 from truing.lab.ledger import Begun, Checked, Run
-from truing.lab.noise import Noise, noise_of
-from truing.lab.power import ENOUGH, detectable, information, power, seeds_needed
+from truing.lab.noise import Noise, assumed, noise_of
+from truing.lab.numbers import finite
+from truing.lab.power import detectable, information
+from truing.lab.sight import chance_to_see, decides, smallest_seen
 from truing.lab.verdict import judge
 
 CHECK_MINUTES = 1.0
@@ -36,6 +38,12 @@ class Step:
     would: str = ""  # what would
     waits_for: tuple[str, ...] = ()
 
+    def facts(self) -> dict[str, Any]:
+        """As JSON has it: null for what is not known."""
+        told = {name: value for name, value in vars(self).items() if name not in ("hypothesis", "noise")}
+        noise = {"noise": self.noise.source} if self.noise else {}
+        return finite({"hypothesis": self.hypothesis.id, "score": self.score} | told | noise)
+
     @property
     def score(self) -> float:
         """Probability × information per minute; where minutes are unknown, per run."""
@@ -50,6 +58,17 @@ def plan(lab: Lab, jobs: int = 1) -> list[Step]:
     open_ = [each for name, each in lab.hypotheses.items() if name not in settled]
     found = [step for each in open_ for step in steps_of(lab, each, jobs)]
     return list(_ordered(found, settled))
+
+
+def powers(lab: Lab) -> Iterator[tuple[str, float, Noise]]:
+    """What the baseline's evaluation, and its last rewards, can see with as many pairs as hypotheses have."""
+    first = next((each for each in lab.hypotheses.values() if each.header.arms), None)
+    if first is None:
+        return
+    recipe = resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe
+    for metric in ("eval/reward", "reward/mean"):
+        noise = assumed(recipe, metric)
+        yield metric, detectable(noise.deviation, first.header.seeds, lab.error(first)), noise
 
 
 def _ordered(steps: Sequence[Step], settled: set[str]) -> Iterator[Step]:
@@ -83,54 +102,21 @@ def experiment(lab: Lab, hypothesis: Hypothesis, jobs: int, waits: tuple[str, ..
     header, error = hypothesis.header, lab.error(hypothesis)
     begun = next(iter(lab.history.of(Begun, hypothesis.id)), None)
     noise = noise_of(lab, hypothesis.id, header)
-    mde = detectable(noise.deviation, header.seeds, error)
-    seen = (
-        power(header.smallest_effect, noise.deviation, header.seeds, error) if math.isfinite(mde) else ENOUGH
-    )
     runs = missing_runs(lab, hypothesis, begun)
-    refused, would = decides(header, noise, mde, error)
+    refused, would = decides(header, noise, error)
     return Step(
         hypothesis,
         "experiment",
         header.probability,
-        information(header.probability, seen, error),
+        information(header.probability, chance_to_see(header, noise, error), error),
         runs * run_minutes(lab) / jobs,
         runs,
-        mde,
+        smallest_seen(header, noise, error),
         noise,
         refused,
         would,
         waits,
     )
-
-
-def decides(header: Header, noise: Noise, mde: float, error: float) -> tuple[str, str]:
-    """Why an experiment cannot decide, and what would; two empty texts where it can."""
-    needed = fewest(error)
-    if header.seeds < needed:
-        refused = f"{header.seeds} pairs prove nothing at an error of {error:.2g}, however clear they are"
-        return refused, f"seeds = {needed} or more"
-    if math.isnan(mde) or mde <= header.smallest_effect:
-        return "", ""
-    refused = (
-        f"with {header.seeds} pairs it sees {mde:.2g} or more ({noise.source}), and"
-        f" {header.smallest_effect:g} is what matters"
-    )
-    seeds = seeds_needed(header.smallest_effect, noise.deviation, error)
-    more = [f"seeds = {seeds}"] if seeds else []
-    if not noise.measured:
-        factor = math.ceil((mde / header.smallest_effect) ** 2)
-        more.append(
-            f"{factor} × the evaluation tasks" if "eval" in header.metric else f"{factor} × the prompts"
-        )
-    more.append(f"smallest_effect = {_upward(mde):g}")
-    return refused, ", or ".join(more)
-
-
-def _upward(value: float) -> float:
-    """Two digits, never less."""
-    unit = 10 ** (math.floor(math.log10(value)) - 1)
-    return round(math.ceil(value / unit) * unit, 10)
 
 
 def missing_runs(lab: Lab, hypothesis: Hypothesis, begun: Begun | None) -> int:

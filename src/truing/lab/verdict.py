@@ -16,8 +16,8 @@ from truing.lab.ledger import Begun, Checked, Run
 from truing.lab.noise import noise_of
 from truing.lab.numbers import finite
 from truing.lab.pairs import broken, pairs_of
-from truing.lab.power import detectable
 from truing.lab.quality import Quality, quality_of
+from truing.lab.sight import smallest_seen
 
 Name = Literal["PENDING", "TESTING", "VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
 Basis = Literal["proof", "experiment", "prior", ""]
@@ -86,7 +86,7 @@ def by_pairs(lab: Lab, hypothesis: Hypothesis) -> Verdict:
         header.metric,
         next(iter(header.arms), ""),
         error,
-        detectable(noise.deviation, header.seeds, error),
+        smallest_seen(header, noise, error),
         header.smallest_effect,
         header.seeds,
         criteria=tuple(
@@ -152,6 +152,8 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
     """From the pairs, in the order of their seeds."""
     base = begun.arms[BASELINE]
     pairs: Pairs = {arm: pairs_of(lab.history, base, begun.arms[arm])[: header.seeds] for arm in header.arms}
+    if unfit := _unfit(header, pairs):
+        return replace(blank, verdict="INCONCLUSIVE", because=unfit, by="experiment", quality="low")
     failed = broken(lab.history, begun.arms)
     verdict, because, criteria = _decide(header, pairs, begun.error, failed)
     data = [pair.difference(header.metric) for pair in pairs[blank.arm]]
@@ -194,6 +196,13 @@ def _decide(
     if not ended:
         return "TESTING", f"{_least(pairs)} of {header.seeds} pairs", every
     return ("PARTIALLY VALIDATED", part, every) if some else ("INCONCLUSIVE", ended, every)
+
+
+def _unfit(header: Header, pairs: Pairs) -> str:
+    """Why pairs cannot be compared by what the header asks for; "" where they can."""
+    asked = {header.metric, *(each.metric for each in (*header.confirm, *header.refute))}
+    told = (pair.unfit(sorted(asked)) for each in pairs.values() for pair in each)
+    return next(filter(None, told), "")
 
 
 def _ended(header: Header, pairs: Pairs, error: float, failed: Sequence[Run]) -> str:

@@ -137,7 +137,10 @@ def prompts_fit(trial: Trial) -> Checked:
     """The longest prompt leaves room for an answer."""
     lengths = {play.task.task_id: len(play.rollout.turns[0].context_ids) for play in trial.prompted}
     notes = [f"the longest prompt has {max(lengths.values())} tokens"] if lengths else []
-    remedy = "shorten the prompts, lower sampling.max_new_tokens, or take a model with a longer context"
+    remedy = (
+        "set episode.max_prompt_tokens, shorten the prompts, lower sampling.max_new_tokens, or take a model"
+        " with a longer context"
+    )
     return checked(
         len(lengths),
         _too_long(lengths, _room(trial), "prompts leave no room for an answer", remedy),

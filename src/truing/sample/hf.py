@@ -63,7 +63,8 @@ class HFSampler:
                     "a prompt is longer than the context allows",
                     got=f"{len(request.prompt_ids)} tokens",
                     expected=f"≤ {room} (context {self.context_length} − max_new_tokens)",
-                    remedy="shorten the prompt or lower sampling.max_new_tokens; nothing is cut in silence",
+                    remedy="set episode.max_prompt_tokens, shorten it, or lower sampling.max_new_tokens;"
+                    " nothing is cut in silence",
                 )
         self.model.eval()
         engine = self._engine(requests, contract)

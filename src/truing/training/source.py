@@ -125,5 +125,5 @@ def _check_lengths(drawn: Drawn, context_length: int) -> None:
                 f"the demonstration of task {sample.task_id} is longer than the context",
                 got=f"{len(sample)} tokens with its prompt",
                 expected=f"≤ {context_length}",
-                remedy="shorten or drop the task; nothing is cut in silence",
+                remedy="set episode.max_prompt_tokens, or shorten the task; nothing is cut in silence",
             )

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from truing.config import PolicyStage, Recipe
+from truing.lab.betting import above, below
 from truing.lab.design import BASELINE, baseline_changes, resolve_arm
 from truing.lab.folder import Lab
 from truing.lab.header import EVALUATED, Header
 from truing.lab.ledger import Begun
 from truing.lab.measure import LAST
-from truing.lab.pairs import Pair, pairs_of
+from truing.lab.pairs import pairs_of
 from truing.lab.power import evaluation_noise, training_noise
 
 FEW = 3
@@ -33,27 +34,31 @@ def noise_of(lab: Lab, hypothesis: str, header: Header) -> Noise:
     own = _differences(lab, header.metric, lab.history.of(Begun, hypothesis))
     if len(own) >= FEW:
         return Noise(_deviation(own), f"{len(own)} pairs of {hypothesis}", True)
-    others = _differences(lab, header.metric, lab.history.of(Begun))
+    others = _differences(lab, header.metric, lab.history.of(Begun), idle=True)
     if len(others) >= FEW:
-        return Noise(_deviation(others), f"{len(others)} pairs of the lab", True)
+        return Noise(_deviation(others), f"{len(others)} pairs of arms that do nothing", True)
     return assumed(resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe, header.metric)
 
 
-def _differences(lab: Lab, metric: str, begun: Iterable[Begun]) -> list[float]:
-    """Differences less the mean of their arm, so that effects are no noise."""
+def _differences(lab: Lab, metric: str, begun: Iterable[Begun], idle: bool = False) -> list[float]:
+    """Differences less the mean of their arm; of ``idle`` arms alone, those without a proven effect.
+
+    What an arm does differs from seed to seed, too: that is no noise of another arm.
+    """
     found: list[float] = []
     for each in begun:
         for label, arm in each.arms.items():
             pairs = [] if label == BASELINE else pairs_of(lab.history, each.arms[BASELINE], arm)
-            found += _centred(pairs, metric)
+            data = (
+                [] if any(pair.unfit([metric]) for pair in pairs) else [p.difference(metric) for p in pairs]
+            )
+            if len(data) > 1 and not (idle and (above(data, 0, each.error) or below(data, 0, each.error))):
+                found += _centred(np.asarray(data))
     return found
 
 
-def _centred(pairs: list[Pair], metric: str) -> list[float]:
+def _centred(data: np.ndarray) -> list[float]:
     """Scaled such that their mean square is the unbiased variance."""
-    if len(pairs) < 2 or any(metric not in run.metrics for pair in pairs for run in (pair.base, pair.arm)):
-        return []
-    data = np.asarray([pair.difference(metric) for pair in pairs])
     return ((data - data.mean()) * math.sqrt(len(data) / (len(data) - 1))).tolist()
 
 

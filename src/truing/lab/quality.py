@@ -15,13 +15,13 @@ MANY = 8
 
 
 def quality_of(
-    header: Header, verdict: str, pairs: Sequence[Pair], mde: float, failed: int
+    header: Header, verdict: str, pairs: Sequence[Pair], bounds: tuple[float, float], failed: int
 ) -> tuple[Quality, str]:
     """The quality of an experiment's verdict, and why.
 
-    High: eight pairs or more, no run failed, the experiment could see the smallest effect that matters, and
-    by the tasks alone the effect is on the same side. Medium: one of these lacks. Low: more of them, or
-    nothing is decided. An exact check is always high; what was only told is always low.
+    High: eight pairs or more, no run failed, what is validated is proven to be large enough to matter, and by
+    the tasks alone the effect is on the same side. Medium: one of these lacks. Low: more of them, or nothing
+    is decided. An exact check is always high; what was only told is always low.
     """
     if verdict == "TESTING":
         return "–", "it goes on"
@@ -32,11 +32,13 @@ def quality_of(
         lacking.append(f"{counted(len(pairs), 'pair')}, fewer than {MANY}")
     if failed:
         lacking.append(counted(failed, "run") + " failed")
-    if not mde <= header.smallest_effect:
-        lacking.append("it could miss the smallest effect that matters")
+    low, high = bounds
+    matters = low >= header.smallest_effect or high <= -header.smallest_effect
+    if verdict != "INVALIDATED" and not matters:
+        lacking.append("the effect may be too small to matter")
     if EVALUATED.fullmatch(header.metric) and not _holds_on_other_tasks(header, verdict, pairs):
         lacking.append("on other tasks of the kind it could be otherwise")
-    told = "; ".join(lacking) or f"{len(pairs)} pairs, no failure, enough power, the same on other tasks"
+    told = "; ".join(lacking) or f"{len(pairs)} pairs, none failed, the same on other tasks"
     found: Quality = "high" if not lacking else "medium" if len(lacking) == 1 else "low"
     return found, told
 

@@ -157,7 +157,9 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
     failed = broken(lab.history, begun.arms)
     verdict, because, criteria = _decide(header, pairs, begun.error, failed)
     data = [pair.difference(header.metric) for pair in pairs[blank.arm]]
-    made = replace(
+    bounds = betting.low(data, begun.error), betting.high(data, begun.error)
+    quality, told = quality_of(header, verdict, pairs[blank.arm], bounds, len(failed))
+    return replace(
         blank,
         verdict=verdict,
         because=because,
@@ -165,12 +167,12 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
         criteria=criteria,
         pairs=len(data),
         effect=float(np.mean(data)) if data else math.nan,
-        low=betting.low(data, begun.error),
-        high=betting.high(data, begun.error),
+        low=bounds[0],
+        high=bounds[1],
+        quality=quality,
+        quality_because=told,
         notes=tuple(f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in failed),
     )
-    quality, told = quality_of(header, verdict, pairs[blank.arm], blank.mde, len(failed))
-    return replace(made, quality=quality, quality_because=told)
 
 
 def _decide(

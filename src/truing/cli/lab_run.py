@@ -86,11 +86,7 @@ def verdict(hypothesis: Named, lab: Where = Path(), beside: Beside = None, as_js
         console.print(text, style=style or None, markup=False, soft_wrap=True)
 
 
-def promote(
-    hypothesis: Named,
-    lab: Where = Path(),
-    arm: Annotated[str | None, typer.Option(help="Which arm; the one whose effect is told.")] = None,
-) -> None:
+def promote(hypothesis: Named, lab: Where = Path()) -> None:
     """Make a validated arm part of the baseline, and keep it under fixes/."""
     from truing.lab.fixes import promoted
     from truing.lab.folder import open_lab
@@ -100,7 +96,7 @@ def promote(
     opened = open_lab(lab)
     ledger = Ledger(opened.ledger_folder)
     try:
-        after, path = promoted(opened, opened.hypothesis(hypothesis), arm, ledger)
+        after, path = promoted(opened, opened.hypothesis(hypothesis), ledger)
     finally:
         ledger.close()
     write_report(after)

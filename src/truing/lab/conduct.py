@@ -1,5 +1,6 @@
 """Running an experiment: pairs in the order of their seeds, until nothing more is to be learnt from them."""
 
+import math
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +68,7 @@ def begin(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: boo
                 remedy="restore it; another claim or criterion is another hypothesis: truing lab new",
             )
         return lab
+    _within_error(lab, hypothesis)
     step = experiment(lab, hypothesis, 1)
     if step.refused and not underpowered:
         raise LabError(
@@ -85,6 +87,19 @@ def begin(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: boo
         underpowered=bool(step.refused),
     )
     return lab.and_also(ledger.write(entry))
+
+
+def _within_error(lab: Lab, hypothesis: Hypothesis) -> None:
+    """Refuse what the lab's error has no share for, as when lab.toml was changed."""
+    spent = math.fsum(each.error for each in lab.history.of(Begun) if each.hypothesis in lab.hypotheses)
+    share = lab.error(hypothesis)
+    if spent + share > lab.config.error * (1 + 1e-9):
+        raise LabError(
+            f"the lab's error is spent: {hypothesis.id} has no share of it left",
+            got=f"{spent:.3g} of {lab.config.error:g} by what has begun, and {share:.3g} for this one",
+            expected="error and family in lab.toml as they were when the first experiment began",
+            remedy="restore them, or begin another lab",
+        )
 
 
 def wanted(hypothesis: Hypothesis) -> Wanted:
@@ -155,6 +170,7 @@ def conduct(lab: Lab, name: str, wanted: Wanted, crew: Crew, ledger: Ledger, tel
             todo = wanted(lab)
         tell("progress", {"running": [(jobs[each.name], each) for each in crew.running], "left": len(todo)})
         time.sleep(PAUSE)
+    crew.stop()  # what is still under way is of a pair that is not needed any more
     return lab
 
 

@@ -87,6 +87,9 @@ class Crew:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
         """Stop what is running as Ctrl-C does, so that it writes a checkpoint."""
         for each in self.running:
             each.process.send_signal(signal.SIGINT)

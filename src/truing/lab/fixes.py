@@ -1,9 +1,10 @@
 """From a verdict to a fix: promoted into the baseline, then tracked until a run of full scale has it too."""
 
-import math
+import shlex
 from pathlib import Path
 
 from truing.errors import LabError
+from truing.lab.design import FAULT
 from truing.lab.folder import FIXES, Lab
 from truing.lab.header import Header, Hypothesis
 from truing.lab.ledger import Begun, Ledger, Promoted, Reproduced
@@ -13,8 +14,8 @@ from truing.record import RunReader
 from truing.training.result import evaluations_of
 
 
-def promoted(lab: Lab, hypothesis: Hypothesis, arm: str | None, ledger: Ledger) -> tuple[Lab, Path]:
-    """Promote a validated arm; the lab with it, and the file that it will be in."""
+def promoted(lab: Lab, hypothesis: Hypothesis, ledger: Ledger) -> tuple[Lab, Path]:
+    """Promote the arm that was validated; the lab with it, and the file that it will be in."""
     verdict = judge(lab, hypothesis)
     if verdict.verdict not in ("VALIDATED", "PARTIALLY VALIDATED") or verdict.by != "experiment":
         raise LabError(
@@ -23,19 +24,12 @@ def promoted(lab: Lab, hypothesis: Hypothesis, arm: str | None, ledger: Ledger) 
             expected="an experiment that validated it",
             remedy=f"truing lab run {hypothesis.id} --train runs its arms",
         )
-    chosen = arm or verdict.arm
-    if chosen not in hypothesis.header.arms:
-        raise LabError(f"{hypothesis.id} has no arm {chosen}", expected=", ".join(hypothesis.header.arms))
     if lab.history.of(Promoted, hypothesis.id):
         raise LabError(f"{hypothesis.id} is part of the baseline already")
     begun = lab.history.of(Begun, hypothesis.id)[0]
-    changes = Header.model_validate(begun.header).arms[chosen]
-    known = (
-        (verdict.effect, verdict.low, verdict.high)
-        if chosen == verdict.arm
-        else (math.nan, -math.inf, math.inf)
-    )
-    entry = ledger.write(Promoted(hypothesis.id, chosen, changes, *known))
+    changes = Header.model_validate(begun.header).arms[verdict.arm]
+    effect = verdict.effect, verdict.low, verdict.high
+    entry = ledger.write(Promoted(hypothesis.id, verdict.arm, changes, *effect))
     return lab.and_also(entry), lab.root / FIXES / fix_name(hypothesis)
 
 
@@ -66,7 +60,9 @@ def scale_text(lab: Lab, hypothesis: Hypothesis) -> str:
     if not found:
         fix = lab.history.of(Promoted, hypothesis.id)[0]
         recipe = lab.config.full_scale or "RECIPE"
-        command = " ".join(["truing", "train", recipe, *(f"'{change}'" for change in fix.changes)])
+        command = shlex.join(
+            ["truing", "train", recipe, *(c for c in fix.changes if not c.startswith(FAULT))]
+        )
         return f"Full scale: not yet. {command}; then truing lab reproduce {hypothesis.id} RUN AGAINST."
     last = found[-1]
     said = "reproduced" if last.low > 0 else "not reproduced"

@@ -17,7 +17,7 @@ from truing.lab.noise import noise_of
 from truing.lab.numbers import finite
 from truing.lab.pairs import broken, pairs_of
 from truing.lab.quality import Quality, quality_of
-from truing.lab.sight import smallest_seen
+from truing.lab.sight import error_of_an_arm, smallest_seen
 
 Name = Literal["PENDING", "TESTING", "VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
 Basis = Literal["proof", "experiment", "prior", ""]
@@ -156,15 +156,18 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
         return replace(blank, verdict="INCONCLUSIVE", because=unfit, by="experiment", quality="low")
     failed = broken(lab.history, begun.arms)
     verdict, because, criteria = _decide(header, pairs, begun.error, failed)
-    data = [pair.difference(header.metric) for pair in pairs[blank.arm]]
-    bounds = betting.low(data, begun.error), betting.high(data, begun.error)
-    quality, told = quality_of(header, verdict, pairs[blank.arm], bounds, len(failed))
+    arm, error = shown_arm(header, pairs), error_of_an_arm(header, begun.error)
+    data = [pair.difference(header.metric) for pair in pairs[arm]]
+    bounds = betting.low(data, error), betting.high(data, error)
+    quality, told = quality_of(header, verdict, pairs[arm], bounds, len(failed))
     return replace(
         blank,
         verdict=verdict,
         because=because,
         by="experiment",
         criteria=criteria,
+        arm=arm,
+        error=error,
         pairs=len(data),
         effect=float(np.mean(data)) if data else math.nan,
         low=bounds[0],
@@ -173,6 +176,16 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
         quality_because=told,
         notes=tuple(f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in failed),
     )
+
+
+def shown_arm(header: Header, pairs: Pairs) -> str:
+    """The arm that the effect is told of: where any may confirm, the one that does best."""
+    arms = [arm for arm in header.arms if pairs[arm]]
+    named = [each for each in header.confirm if each.metric == header.metric]
+    if not arms or not named or named[0].arm is not None:
+        return (named[0].arm if named else None) or next(iter(header.arms))
+    sign = 1 if named[0].above is not None else -1
+    return max(arms, key=lambda arm: sign * np.mean([pair.difference(header.metric) for pair in pairs[arm]]))
 
 
 def _decide(

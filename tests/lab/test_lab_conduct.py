@@ -1,0 +1,337 @@
+"""Runs are made seed by seed until nothing more is to be learnt, and whatever ends them, nothing is lost."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labs import HEADER, declared, lab_in, run_of
+
+from truing.errors import LabError, RecordError
+from truing.lab import conduct as room
+from truing.lab.conduct import begin, conduct, failed_jobs, wanted
+from truing.lab.experiment import run_hypothesis
+from truing.lab.folder import open_lab
+from truing.lab.ledger import Begun, Checked, Ledger, Promoted, Run
+from truing.lab.verdict import judge
+
+
+@dataclass
+class Done:
+    """A run that ended as it was told to."""
+
+    name: str
+    spec: dict[str, Any]
+    folder: Path
+    found: dict[str, Any]
+    resumed: bool = False
+    began: float = 0.0
+    peak_bytes: int = 7
+
+    def outcome(self):
+        if self.found["outcome"] == "stopped":
+            raise RecordError(f"{self.name} was stopped", got=self.found["error"])
+        return dict(self.found)
+
+
+@dataclass
+class FakeCrew:
+    """Ends each run at once; ``ends`` says how, by arm and seed."""
+
+    folder: Path
+    ends: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    places: int = 2
+    running: list[Done] = field(default_factory=list)
+    started: list[str] = field(default_factory=list)
+
+    def has(self, name):
+        return any(each.name == name for each in self.running)
+
+    def has_room(self):
+        return len(self.running) < self.places
+
+    def start(self, name, spec):
+        self.started.append(name)
+        found = self.ends.get(name, {"outcome": "finished", "error": ""})
+        self.running.append(Done(name, spec, self.folder / name, found))
+        return self.running[-1]
+
+    def stop(self):
+        self.running = []
+
+    def ended(self):
+        found, self.running = self.running[:1], self.running[1:]
+        return found
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return lab_in(tmp_path)
+
+
+@pytest.fixture
+def ledger(lab):
+    made = Ledger(lab.ledger_folder)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def values(monkeypatch):
+    """What each run comes to: a function of its name, the baseline's 0 where none is given."""
+    found: dict[str, float] = {}
+
+    def measure(run):
+        value = found.get(run.parent.name, 0.0)
+        return {"eval/reward": value}, {"a": value, "b": value}, [value]
+
+    monkeypatch.setattr(room, "measure", measure)
+    monkeypatch.setattr(room, "PAUSE", 0.0)
+    return found
+
+
+def keys(lab, label, seeds):
+    begun = lab.history.of(Begun, "h01")
+    arms = room.arms_of(lab, lab.hypotheses["h01"], begun[0] if begun else None)
+    return [arms[label].job(seed).key for seed in range(seeds)]
+
+
+def quiet(kind, facts):
+    pass
+
+
+def test_a_clear_effect_ends_early_and_runs_are_made_seed_by_seed(lab, ledger, values):
+    values |= dict.fromkeys(keys(lab, "changed", 10), 1.0)
+    crew = FakeCrew(lab.runs_folder)
+    after = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
+    verdict = judge(after, lab.hypotheses["h01"])
+    assert (verdict.verdict, verdict.pairs) == ("VALIDATED", 6)
+    # at an error of 1/40 six pairs are the fewest; of the seventh no more than what was under way
+    pairs = [
+        key for both in zip(keys(lab, "baseline", 10), keys(lab, "changed", 10), strict=True) for key in both
+    ]
+    assert crew.started == pairs[: len(crew.started)]
+    assert len(crew.started) <= 14
+
+
+def test_a_clear_null_ends_early_too(lab, ledger, values):
+    after = run_hypothesis(lab, lab.hypotheses["h01"], FakeCrew(lab.runs_folder), ledger, quiet)
+    verdict = judge(after, lab.hypotheses["h01"])
+    assert (verdict.verdict, verdict.pairs) == ("INVALIDATED", 6)
+
+
+def test_what_the_ledger_has_is_not_run_again(lab, ledger, values):
+    values |= dict.fromkeys(keys(lab, "changed", 10), 1.0)
+    hypothesis = lab.hypotheses["h01"]
+    lab = begin(lab, hypothesis, ledger, underpowered=False)
+    for seed in range(4):
+        for label, value in (("baseline", 0.0), ("changed", 1.0)):
+            lab = lab.and_also(ledger.write(run_of(lab, hypothesis, label, seed, value)))
+    crew = FakeCrew(lab.runs_folder)
+    conduct(open_lab(lab.root), "h01", wanted(hypothesis), crew, ledger, quiet)
+    assert not set(crew.started) & set(keys(lab, "baseline", 4) + keys(lab, "changed", 4))
+    assert crew.started[:2] == [keys(lab, "baseline", 5)[4], keys(lab, "changed", 5)[4]]
+
+
+def test_a_baseline_is_shared_between_hypotheses(tmp_path, values):
+    other = HEADER.replace("2e-3", "3e-3")
+    lab = lab_in(tmp_path, {"h01": HEADER, "h02": other}, "family = 2")
+    ledger, crew = Ledger(lab.ledger_folder), FakeCrew(lab.runs_folder)
+    lab = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
+    done, before = set(lab.history.runs()), len(crew.started)
+    run_hypothesis(lab, lab.hypotheses["h02"], crew, ledger, quiet)
+    ledger.close()
+    assert set(keys(lab, "baseline", 6)) <= done
+    assert crew.started[before:]
+    assert not set(crew.started[before:]) & done
+
+
+def test_what_was_promoted_is_the_baseline_of_the_next(tmp_path, values):
+    other = HEADER.replace('["grpo.learning_rate=2e-3"]', '["grpo.group_size=8"]')
+    lab = lab_in(tmp_path, {"h01": HEADER, "h02": other}, "family = 2")
+    ledger, crew = Ledger(lab.ledger_folder), FakeCrew(lab.runs_folder)
+    values |= dict.fromkeys(keys(lab, "changed", 10), 1.0)
+    lab = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
+    fix = Promoted("h01", "changed", ("grpo.learning_rate=2e-3",), 1.0, 0.9, 1.1)
+    lab = lab.and_also(ledger.write(fix))
+    before = len(crew.started)
+    lab = run_hypothesis(lab, lab.hypotheses["h02"], crew, ledger, quiet)
+    ledger.close()
+    assert not set(keys(lab, "changed", 6)) & set(crew.started[before:]), (
+        "the arm's runs are the baseline's now"
+    )
+    assert tuple(lab.history.of(Begun, "h02")[0].baseline) == ("grpo.learning_rate=2e-3",)
+    assert judge(lab, lab.hypotheses["h01"]).verdict == "VALIDATED", (
+        "the first is judged by what it began with"
+    )
+
+
+def test_a_crashed_arm_is_told_and_never_averaged_away(lab, ledger, values):
+    values |= dict.fromkeys(keys(lab, "changed", 10), 1.0)
+    broken = keys(lab, "changed", 10)[2]
+    crew = FakeCrew(lab.runs_folder, {broken: {"outcome": "crashed", "error": "loss is NaN"}})
+    after = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
+    verdict = judge(after, lab.hypotheses["h01"])
+    assert (verdict.verdict, verdict.pairs) == ("INCONCLUSIVE", 2)
+    assert "changed, seed 2, crashed: loss is NaN" in verdict.because
+    assert len(crew.started) < 10, "without that pair nothing can be decided, so nothing more is run"
+
+    crew = FakeCrew(lab.runs_folder)
+    after = run_hypothesis(open_lab(lab.root), lab.hypotheses["h01"], crew, ledger, quiet, retry=True)
+    assert crew.started[0] == broken
+    assert judge(after, lab.hypotheses["h01"]).verdict == "VALIDATED"
+
+
+def test_a_crash_of_one_arm_leaves_the_others(tmp_path, values):
+    two = HEADER.replace(', arm = "changed"', "") + 'other = ["grpo.learning_rate=4e-3"]\n'
+    lab = lab_in(tmp_path, {"h01": two})
+    ledger = Ledger(lab.ledger_folder)
+    values |= dict.fromkeys(keys(lab, "other", 10), 1.0)
+    ends = {keys(lab, "changed", 1)[0]: {"outcome": "crashed", "error": "no memory"}}
+    after = run_hypothesis(lab, lab.hypotheses["h01"], FakeCrew(lab.runs_folder, ends), ledger, quiet)
+    ledger.close()
+    verdict = judge(after, lab.hypotheses["h01"])
+    assert verdict.verdict == "VALIDATED"
+    assert "no memory" in " ".join(verdict.notes)
+
+
+def test_a_run_that_was_stopped_is_no_crash_and_ends_the_command(lab, ledger, values):
+    first = keys(lab, "baseline", 1)[0]
+    crew = FakeCrew(lab.runs_folder, {first: {"outcome": "stopped", "error": "No space left on device"}})
+    with pytest.raises(RecordError, match="No space left"):
+        run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
+    assert not open_lab(lab.root).history.of(Run)
+    after = run_hypothesis(
+        open_lab(lab.root), lab.hypotheses["h01"], FakeCrew(lab.runs_folder), ledger, quiet
+    )
+    assert judge(after, lab.hypotheses["h01"]).verdict == "INVALIDATED"
+
+
+def test_a_full_disk_loses_no_line_of_the_ledger(lab, ledger, values, monkeypatch):
+    hypothesis = lab.hypotheses["h01"]
+    lab = begin(lab, hypothesis, ledger, underpowered=False)
+    written = []
+
+    def fail(value):
+        raise RecordError("cannot write", got="No space left on device")
+
+    crew = FakeCrew(lab.runs_folder)
+    real = ledger.write
+    monkeypatch.setattr(ledger, "write", lambda entry: real(entry) if len(written) < 3 else fail(entry))
+    monkeypatch.setattr(
+        room,
+        "_result",
+        lambda *given: written.append(1) or run_of(lab, hypothesis, "baseline", len(written), 0.0),
+    )
+    with pytest.raises(RecordError, match="No space"):
+        conduct(lab, "h01", wanted(hypothesis), crew, ledger, quiet)
+    assert len(open_lab(lab.root).history.of(Run)) == 2
+
+
+def test_criteria_cannot_change_once_numbers_are_seen(lab, ledger):
+    hypothesis = lab.hypotheses["h01"]
+    begin(lab, hypothesis, ledger, underpowered=False)
+    text = hypothesis.path.read_text().replace("below = 0.5", "below = 0.1")
+    hypothesis.path.write_text(text)
+    changed = open_lab(lab.root)
+    with pytest.raises(LabError, match="is not what h01 began with"):
+        begin(changed, changed.hypotheses["h01"], ledger, underpowered=False)
+
+
+def test_a_baseline_cannot_change_either(lab, ledger):
+    begin(lab, lab.hypotheses["h01"], ledger, underpowered=False)
+    recipe = lab.root / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace("steps = 2", "steps = 3"))
+    changed = open_lab(lab.root)
+    with pytest.raises(LabError, match="the baseline is not the one"):
+        wanted(changed.hypotheses["h01"])(changed)
+
+
+def test_what_cannot_decide_is_refused_unless_one_insists(tmp_path):
+    lab = lab_in(tmp_path, {"h01": HEADER.replace("seeds = 10", "seeds = 4")})
+    ledger = Ledger(lab.ledger_folder)
+    with pytest.raises(LabError, match="4 pairs prove nothing") as refused:
+        begin(lab, lab.hypotheses["h01"], ledger, underpowered=False)
+    assert "seeds = 6 or more" in str(refused.value)
+    lab = begin(lab, lab.hypotheses["h01"], ledger, underpowered=True)
+    ledger.close()
+    assert lab.history.of(Begun, "h01")[0].underpowered
+
+
+def test_the_error_of_a_lab_cannot_be_spent_twice(tmp_path):
+    lab = lab_in(tmp_path, {"h01": HEADER, "h02": HEADER.replace("2e-3", "3e-3")})
+    declared(lab, lab.hypotheses["h01"])
+    (tmp_path / "lab.toml").write_text('name = "small"\nfamily = 1\nerror = 0.03\n')
+    changed = open_lab(tmp_path)
+    ledger = Ledger(changed.ledger_folder)
+    with pytest.raises(LabError, match="error is spent"):
+        begin(changed, changed.hypotheses["h02"], ledger, underpowered=True)
+    ledger.close()
+
+
+def test_prerequisites_come_first(tmp_path, values):
+    lab = lab_in(
+        tmp_path, {"h01": HEADER, "h02": 'prerequisites = ["h01"]\n' + HEADER.replace("2e-3", "3e-3")}
+    )
+    ledger = Ledger(lab.ledger_folder)
+    with pytest.raises(LabError, match="h02 comes after h01"):
+        run_hypothesis(lab, lab.hypotheses["h02"], FakeCrew(lab.runs_folder), ledger, quiet)
+    ledger.close()
+
+
+CHECKED = HEADER + '\n[check]\nrules = ["MSK003"]\nsettles = true\n'
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict", "trained"),
+    [
+        ({"proven": ["MSK003: wrong sign"], "clean": [], "unsettled": []}, "VALIDATED", False),
+        ({"proven": [], "clean": ["MSK003"], "unsettled": []}, "INVALIDATED", False),
+        ({"proven": [], "clean": [], "unsettled": ["MSK003 (NOT CHECKED: pull)"]}, "INVALIDATED", True),
+    ],
+)
+def test_an_exact_check_comes_first_and_what_it_settles_is_not_trained(
+    tmp_path, values, said, verdict, trained
+):
+    lab = lab_in(tmp_path, {"h01": CHECKED})
+    ledger = Ledger(lab.ledger_folder)
+    crew = FakeCrew(
+        lab.runs_folder, {"check-h01": {"outcome": "finished", "error": "", "measures": {}, **said}}
+    )
+    after = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
+    assert judge(after, lab.hypotheses["h01"]).verdict == verdict
+    assert (judge(after, lab.hypotheses["h01"]).by == "experiment") == trained
+    assert (len(crew.started) > 1) == trained
+    if not trained:  # who insists gets an effect as well
+        after = run_hypothesis(after, lab.hypotheses["h01"], crew, ledger, quiet, train=True)
+        assert judge(after, lab.hypotheses["h01"]).by == "experiment"
+    ledger.close()
+    assert len(after.history.of(Checked)) == 1
+
+
+def test_a_check_that_fails_is_an_error(tmp_path, values):
+    lab = lab_in(tmp_path, {"h01": CHECKED})
+    ledger = Ledger(lab.ledger_folder)
+    crew = FakeCrew(lab.runs_folder, {"check-h01": {"outcome": "crashed", "error": "no such model"}})
+    with pytest.raises(LabError, match="the check of h01 failed"):
+        run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
+    ledger.close()
+
+
+def test_runs_that_failed_are_tried_once_more_and_not_for_ever(lab, ledger, values):
+    broken = keys(lab, "changed", 1)[0]
+    ends = {broken: {"outcome": "crashed", "error": "loss is NaN"}}
+    lab = run_hypothesis(lab, lab.hypotheses["h01"], FakeCrew(lab.runs_folder, ends), ledger, quiet)
+    again = FakeCrew(lab.runs_folder, ends)
+    lab = conduct(lab, "h01", failed_jobs(lab, lab.hypotheses["h01"]), again, ledger, quiet)
+    assert again.started == [broken]
+    assert [run.outcome for run in lab.history.of(Run) if run.key == broken] == ["crashed", "crashed"]
+
+
+def test_entries_are_json_lines_that_anybody_can_read(lab, ledger, values):
+    run_hypothesis(lab, lab.hypotheses["h01"], FakeCrew(lab.runs_folder), ledger, quiet)
+    (path,) = lab.ledger_folder.glob("*.jsonl")
+    kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
+    assert kinds[0] == "begun"
+    assert set(kinds[1:]) == {"run"}

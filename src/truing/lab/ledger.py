@@ -155,9 +155,8 @@ def _entry(path: Path, line: Mapping[str, Any]) -> Entry:
         )
     names = {item.name for item in fields(kind)}
     facts = {name: value for name, value in line.items() if name in names}
-    for name in ("metrics", "tasks", "measures"):
-        if name in facts:
-            facts[name] = floats_from_json(facts[name])
+    numbers = {name: value for name, value in facts.items() if name in ("metrics", "tasks", "measures")}
+    facts |= {name: floats_from_json(value) for name, value in numbers.items() if isinstance(value, Mapping)}
     if "curve" in facts:
         facts["curve"] = list(floats_from_json(dict(enumerate(facts["curve"]))).values())
     for name in ("low", "high"):

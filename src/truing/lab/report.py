@@ -42,7 +42,9 @@ def write_report(lab: Lab) -> list[Path]:
     for each, verdict in zip(lab.hypotheses.values(), verdicts.values(), strict=True):
         written[each.path] = _within(each.path, f"# {each.title}", result_text(verdict))
     for fix in lab.history.of(Promoted):
-        each = lab.hypotheses[fix.hypothesis]
+        each = lab.hypotheses.get(fix.hypothesis)
+        if each is None:
+            continue  # its file is gone: what is left of it is in the log
         written[lab.root / FIXES / fix_name(each)] = fix_text(lab, each, fix)
     for path, text in written.items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:

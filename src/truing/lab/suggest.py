@@ -3,6 +3,9 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
+
+import tomli_w
 
 from truing.config import PolicyStage
 from truing.doctor.costs import check_minutes, training_minutes
@@ -20,6 +23,9 @@ FOUND, OPEN = 0.5, 0.2
 
 ERROR = 0.05 / 7
 """What one of six hypotheses may get wrong: it sets the fewest pairs, and so the cost."""
+
+MATTERS = 0.05
+"""The smallest effect that matters, until somebody says otherwise."""
 
 REMEDIES: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "ADV007": {"unscaled": ("grpo.advantage_scale=none",)},
@@ -139,31 +145,18 @@ def _arm(
 def header_text(suggestion: Suggestion) -> str:
     """The header of a hypothesis that was suggested."""
     minutes = f"about {suggestion.minutes:.0f} min" if math.isfinite(suggestion.minutes) else "unknown"
-    lines = [
-        f"claim = {_quoted(suggestion.claim)}",
-        f"why = {_quoted(suggestion.because)}",
-        'priority = "medium"',
-        f"probability = {suggestion.probability}",
-        f"cost = {_quoted(minutes)}",
-        "smallest_effect = 0.05",
-    ]
+    table: dict[str, Any] = {
+        "claim": suggestion.claim,
+        "why": suggestion.because,
+        "priority": "medium",
+        "probability": suggestion.probability,
+        "cost": minutes,
+        "smallest_effect": MATTERS,
+    }
     if suggestion.rules:
-        lines += ["", "[check]", f"rules = {list(suggestion.rules)}".replace("'", '"'), "settles = true"]
+        table["check"] = {"rules": list(suggestion.rules), "settles": True}
     if suggestion.arm:
-        about = f'metric = "eval/reward", arm = "{suggestion.arm}"'
-        lines += [
-            f"confirm = [{{ {about}, above = 0.0 }}]",
-            f"refute = [{{ {about}, below = 0.05 }}]",
-            "",
-            "[arms]",
-            f"{suggestion.arm} = {_listed(suggestion.changes)}",
-        ]
-    return "\n".join(lines)
-
-
-def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _listed(changes: Sequence[str]) -> str:
-    return f"[{', '.join(map(_quoted, changes))}]"
+        about = {"metric": "eval/reward", "arm": suggestion.arm}
+        table |= {"confirm": [about | {"above": 0.0}], "refute": [about | {"below": MATTERS}]}
+        table["arms"] = {suggestion.arm: list(suggestion.changes)}
+    return tomli_w.dumps(table).strip()

@@ -1,0 +1,101 @@
+"""Templates are labs that can be run; new hypotheses are hypotheses."""
+
+import pytest
+from command import truing
+from labs import lab_in
+
+from truing.errors import LabError, RecipeError
+from truing.lab.design import BASELINE, arms_of
+from truing.lab.folder import open_lab
+from truing.lab.init import BASELINES, init, written
+from truing.lab.plan import plan
+from truing.lab.suggest import Suggestion
+
+
+@pytest.fixture(params=sorted(BASELINES))
+def made(request, tmp_path):
+    folder = tmp_path / "lab"
+    paths = init(folder, request.param, None)
+    assert all(path.exists() for path in paths)
+    return open_lab(folder)
+
+
+def test_every_arm_of_a_template_is_a_recipe_that_differs(made):
+    assert made.hypotheses
+    for hypothesis in made.hypotheses.values():
+        arms = arms_of(made, hypothesis, None)
+        assert len({arm.digest for arm in arms.values()}) == len(arms) == 1 + len(hypothesis.header.arms)
+        assert arms[BASELINE].recipe.name
+
+
+def test_every_template_has_a_plan_of_which_nothing_is_refused(made):
+    steps = plan(made)
+    assert {step.hypothesis.id for step in steps} == set(made.hypotheses)
+    assert [step.refused for step in steps if step.refused] == []
+
+
+def test_the_report_of_the_field_is_a_template(tmp_path):
+    init(tmp_path / "lab", "musique", None)
+    lab = open_lab(tmp_path / "lab")
+    assert list(lab.hypotheses) == ["h01", "h02", "h03", "h04", "h05", "h06"]
+    arms = {name: each.header.arms for name, each in lab.hypotheses.items()}
+    assert arms["h01"]["unscaled"] == ("grpo.advantage_scale=none",)
+    assert arms["h03"]["no-kl"] == ("kl.coef=0",)
+    assert "kl.estimator=k2" in arms["h03"]["right-estimator"]
+    assert arms["h04"]["longer"][0].startswith("episode.max_prompt_tokens=")
+    assert len(arms["h05"]) == 2
+    assert "lora=false" in arms["h06"]["full"]
+    assert any("learning_rate" in change for change in arms["h06"]["full"]), "at a rate of its own"
+    assert all(each.header.check for each in lab.hypotheses.values()), "each begins with an exact check"
+    prior = lab.hypotheses["h03"].header.prior
+    assert prior is not None
+    assert prior.verdict == "PARTIALLY VALIDATED"
+
+
+def test_a_lab_is_never_made_over_something(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(LabError, match="is not empty"):
+        init(tmp_path, "blank", None)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_template_or_recipe_that_is_not_there_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(LabError, match="no such template"):
+        init(tmp_path / "lab", "musik", None)
+    with pytest.raises(RecipeError):
+        init(tmp_path / "lab", "blank", "nowhere.toml")
+    assert not (tmp_path / "lab").exists()
+
+
+def test_a_recipe_of_ones_own_is_the_baseline(tmp_path):
+    other = lab_in(tmp_path / "other")
+    init(tmp_path / "lab", "blank", str(other.root / "recipe.toml"))
+    assert (tmp_path / "lab" / "recipe.toml").read_text() == (other.root / "recipe.toml").read_text()
+
+
+def test_a_new_hypothesis_is_one_that_can_be_read(tmp_path):
+    lab = lab_in(tmp_path)
+    done = truing("lab", "new", "Prompts are (far) too short!", "--lab", tmp_path)
+    assert done.code == 0
+    assert done.out.strip() == str(lab.root / "hypotheses" / "h02-prompts-are-far-too-short.md")
+    again = open_lab(tmp_path)
+    assert again.hypotheses["h02"].title == "Prompts are (far) too short!"
+    assert arms_of(again, again.hypotheses["h02"], None)
+
+
+@pytest.mark.parametrize(
+    "suggestion",
+    [
+        Suggestion(
+            "A 'quoted' \"title\"", 'with "x" \\ it is', "a\nb", 0.2, arm="slower", changes=("grpo.steps=3",)
+        ),
+        Suggestion("MSK003: wrong", "wrong", "seen", 0.99, rules=("MSK003",), minutes=0.1),
+    ],
+)
+def test_a_suggestion_becomes_a_hypothesis(tmp_path, suggestion):
+    lab = lab_in(tmp_path)
+    path = written(lab, suggestion)
+    found = open_lab(tmp_path).hypotheses["h02"]
+    assert found.path == path
+    assert found.header.claim == suggestion.claim
+    assert found.header.arms == ({"slower": ("grpo.steps=3",)} if suggestion.arm else {})

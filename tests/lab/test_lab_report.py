@@ -1,0 +1,195 @@
+"""What a lab shows derives from hypotheses and ledger, and the work of two people joins without conflict."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from labs import HEADER, declared, lab_in, run_of, with_runs
+
+from truing.errors import LabError
+from truing.lab.design import BASELINE
+from truing.lab.fixes import promoted, reproduced
+from truing.lab.folder import open_lab
+from truing.lab.init import init
+from truing.lab.ledger import Ledger, Promoted, Reproduced
+from truing.lab.report import BEGIN, END, write_report
+from truing.record.lines import dump_json
+
+
+def on_disk(lab, hypothesis, values):
+    """The lab with runs that are in its ledger, too."""
+    lab = declared(lab, hypothesis)
+    ledger = Ledger(lab.ledger_folder)
+    most = max(map(len, values.values()))
+    for label, found in ({BASELINE: [0.0] * most} | values).items():
+        for seed, value in enumerate(found):
+            lab = lab.and_also(ledger.write(run_of(lab, hypothesis, label, seed, value)))
+    ledger.close()
+    return lab
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """One validated, one promoted, one that nobody has begun."""
+    lab = lab_in(tmp_path / "lab", {"h01": HEADER, "h02": HEADER.replace("2e-3", "5e-3")}, "family = 2")
+    lab = on_disk(lab, lab.hypotheses["h01"], {"changed": [0.9, 1.0, 0.8, 1.1, 0.9, 1.0, 1.2, 0.9]})
+    ledger = Ledger(lab.ledger_folder)
+    lab, _ = promoted(lab, lab.hypotheses["h01"], ledger)
+    ledger.close()
+    return lab
+
+
+def test_a_derived_file_that_was_deleted_comes_back_as_it_was(lab):
+    written = write_report(lab)
+    before = {path: path.read_bytes() for path in written}
+    derived = [path for path in written if path.parent.name != "hypotheses"]
+    assert {path.name for path in derived} == {
+        *("README.md", "01-experiments-log.md", "report.md", "report.html", "h01-some.toml")
+    }
+    for path in derived:
+        path.unlink()
+    write_report(open_lab(lab.root))
+    assert {path: path.read_bytes() for path in written} == before
+
+
+def test_what_people_wrote_stays(lab):
+    write_report(lab)
+    readme, log = lab.root / "README.md", lab.root / "01-experiments-log.md"
+    readme.write_text("our own words\n\n" + readme.read_text() + "\nand more\n")
+    (lab.root / "hypotheses" / "h02-some.md").open("a").write("\nwe think so because …\n")
+    log.write_text(log.read_text().replace("| h01 |", "| torn |"))
+    write_report(open_lab(lab.root))
+    assert readme.read_text().startswith("our own words")
+    assert readme.read_text().endswith("and more\n")
+    assert "we think so because" in (lab.root / "hypotheses" / "h02-some.md").read_text()
+    assert "torn" not in log.read_text(), "what lies between the marks is the ledger's"
+
+
+def test_a_report_that_is_made_twice_writes_nothing(lab):
+    write_report(lab)
+    times = {path: path.stat().st_mtime_ns for path in write_report(lab)}
+    assert {path: path.stat().st_mtime_ns for path in write_report(lab)} == times
+
+
+def test_the_status_says_what_is_known(lab):
+    write_report(lab)
+    text = (lab.root / "README.md").read_text()
+    first, second = (line for line in text.splitlines() if line.startswith("| [H0"))
+    assert "✅ Validated | high | +0.975 [" in first
+    assert "Full scale: not yet. truing train RECIPE grpo.learning_rate=2e-3" in first
+    assert "⏳ Pending" in second
+    assert "1. h02 Some: experiment" in text
+
+
+def test_a_page_needs_nothing_from_elsewhere(lab):
+    write_report(lab)
+    page = (lab.root / "experimental-results" / "report.html").read_text()
+    assert not re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=", page)
+    own = page[page.index("</script>") :]
+    assert own.count("Plotly.newPlot") == 3, "effects, curves and seeds"
+    assert "changed, seed 3" in own
+    assert "seed 3" in own
+
+
+def test_a_page_shows_text_as_text(tmp_path):
+    lab = lab_in(tmp_path, {"h01": HEADER.replace("the arm helps", "<script>alert(1)</script>")})
+    write_report(lab)
+    assert "<script>alert" not in (tmp_path / "experimental-results" / "report.html").read_text()
+
+
+def test_a_fix_is_a_file_and_is_made_once(lab):
+    write_report(lab)
+    text = (lab.root / "fixes" / "h01-some.toml").read_text()
+    assert "changes = ['grpo.learning_rate=2e-3']" in text
+    assert "+0.975" in text
+    ledger = Ledger(lab.ledger_folder)
+    with pytest.raises(LabError, match="part of the baseline already"):
+        promoted(lab, lab.hypotheses["h01"], ledger)
+    with pytest.raises(LabError, match="h02 has no validated arm"):
+        promoted(lab, lab.hypotheses["h02"], ledger)
+    ledger.close()
+
+
+def evaluated(folder: Path, value: float) -> Path:
+    """A run directory with an evaluation of ten tasks."""
+    folder.mkdir()
+    reward = {f"t{i}": value + 0.01 * (i % 3) for i in range(10)}
+    payload = {"name": "after_grpo", "reward": reward, "parts": {}, "answers": {}, "failed": {}}
+    (folder / "events.jsonl").write_bytes(
+        dump_json({"time": 0.0, "kind": "eval", "payload": payload}) + b"\n"
+    )
+    return folder
+
+
+@pytest.mark.parametrize(("value", "said"), [(0.8, "reproduced"), (0.5, "not reproduced")])
+def test_full_scale_is_tracked(lab, tmp_path, value, said):
+    runs = evaluated(tmp_path / "with", value), evaluated(tmp_path / "without", 0.5)
+    ledger = Ledger(lab.ledger_folder)
+    lab, told = reproduced(lab, lab.hypotheses["h01"], *runs, ledger)
+    with pytest.raises(LabError, match="h02 is no fix yet"):
+        reproduced(lab, lab.hypotheses["h02"], *runs, ledger)
+    ledger.close()
+    assert told.startswith(f"Full scale: {said}, +{value - 0.5:.3f}")
+    assert open_lab(lab.root).history.of(Reproduced)
+    write_report(lab)
+    assert told in (lab.root / "README.md").read_text()
+
+
+GIT = pytest.mark.skipif(shutil.which("git") is None, reason="NEEDS git: merging of ledgers was not tested")
+
+
+def git(folder, *words):
+    names = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", *names, *words], cwd=folder, check=True, capture_output=True, text=True)
+
+
+@GIT
+def test_two_people_work_apart_and_git_joins_it(tmp_path):
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    init(ours, "blank", None)
+    for path in (ours / "hypotheses").iterdir():
+        path.unlink()
+    lab_in(ours, {"h01": HEADER, "h02": HEADER.replace("2e-3", "5e-3")}, "family = 2")
+    write_report(open_lab(ours))
+    git(ours, "init", "-q", "-b", "main", ".")
+    git(ours, "add", "-A")
+    git(ours, "commit", "-qm", "a lab")
+    git(tmp_path, "clone", "-q", str(ours), str(theirs))
+    for folder, name, values in ((ours, "h01", [1.0] * 7), (theirs, "h02", [0.0] * 8)):
+        lab = open_lab(folder)
+        write_report(on_disk(lab, lab.hypotheses[name], {"changed": values}))
+        git(folder, "add", "-A")
+        git(folder, "commit", "-qm", name)
+    git(theirs, "pull", "-q", "--no-rebase", "--no-edit", str(ours), "main")
+    write_report(open_lab(theirs))
+    text = (theirs / "README.md").read_text()
+    assert text.count(BEGIN) == text.count(END) == 1
+    rows = [line for line in text.splitlines() if line.startswith("| [H0")]
+    assert len(rows) == 2
+    assert "Validated" in rows[0]
+    assert "Invalidated" in rows[1]
+    assert len(list((theirs / "experimental-results" / "ledger").iterdir())) == 4
+
+
+def test_entries_of_a_hypothesis_whose_file_is_gone_are_still_told(lab):
+    (lab.root / "hypotheses" / "h01-some.md").unlink()
+    lab = open_lab(lab.root)
+    write_report(lab)
+    assert "| h01 | promoted changed |" in (lab.root / "01-experiments-log.md").read_text()
+
+
+def test_a_lab_without_runs_has_a_report_too(tmp_path):
+    lab = lab_in(tmp_path)
+    write_report(lab)
+    assert (
+        "Plotly.newPlot("
+        not in (tmp_path / "experimental-results" / "report.html").read_text().split("</script>")[-1]
+    )
+    assert (
+        with_runs(declared(lab, lab.hypotheses["h01"]), lab.hypotheses["h01"], {"changed": [1.0]}).history.of(
+            Promoted
+        )
+        == []
+    )

@@ -110,6 +110,12 @@ def together(
     found = {BASELINE: resolve_arm(lab, BASELINE, base)}
     for label, change in zip(labels, changes, strict=True):
         found[label] = distinct(resolve_arm(lab, label, base, change), found[BASELINE], hypothesis.id)
+    if len({arm.digest for arm in found.values()}) < len(found):
+        raise LabError(
+            f"the arms of {hypothesis.id} and {other.id} cannot be in place at once",
+            got=" · ".join(f"{label}: {' '.join(arm.changes)}" for label, arm in found.items()),
+            expected="arms that change different keys",
+        )
     return found
 
 

@@ -29,7 +29,7 @@ def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
         effect = effect_text(verdict.effect, verdict.low, verdict.high)
         sure = f"each bound is wrong with a chance of at most {verdict.error:.2g}, whenever one looks"
         yield f"  {verdict.metric}, {verdict.arm} − baseline: {effect}, {verdict.pairs} pairs ({sure})", ""
-    if verdict.criteria:
+    if verdict.criteria and verdict.verdict != "VALIDATED":
         seen = f"with {verdict.seeds} pairs it sees {number_text(verdict.mde)} or more"
         yield f"  {seen}; {verdict.smallest_effect:g} is the smallest effect that matters", ""
     for each in verdict.criteria:

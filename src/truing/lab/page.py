@@ -101,11 +101,22 @@ def figures(lab: Lab, verdict: Verdict) -> Iterator[Figure]:
     runs = {label: _finished(lab, arm) for label, arm in begun.arms.items()}
     if not runs[BASELINE]:
         return
-    title = {"text": "Reward by update: each seed, and the mean of each arm"}
-    yield {"data": list(_curves(runs)), "layout": {"title": title, "xaxis": {"title": {"text": "update"}}}}
-    title = {"text": f"{verdict.metric} by seed: the arms of a pair stand above each other"}
-    axis = {"title": {"text": "seed"}, "dtick": 1}
-    yield {"data": list(_points(runs, verdict.metric)), "layout": {"title": title, "xaxis": axis}}
+    yield {
+        "data": list(_curves(runs)),
+        "layout": {
+            "title": {"text": "Reward by update: each seed, and the mean of each arm"},
+            "xaxis": {"title": {"text": "update of the last stage"}},
+            "yaxis": {"title": {"text": "mean reward"}},
+        },
+    }
+    yield {
+        "data": list(_points(runs, verdict.metric)),
+        "layout": {
+            "title": {"text": "By seed: the arms of a pair stand above each other"},
+            "xaxis": {"title": {"text": "seed"}, "dtick": 1},
+            "yaxis": {"title": {"text": verdict.metric}},
+        },
+    }
 
 
 def _finished(lab: Lab, arm: str) -> list[Run]:

@@ -155,7 +155,7 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
     if unfit := _unfit(header, pairs):
         return replace(blank, verdict="INCONCLUSIVE", because=unfit, by="experiment", quality="low")
     failed = broken(lab.history, begun.arms)
-    verdict, because, criteria = _decide(header, pairs, begun.error, failed)
+    verdict, because, criteria = _decide(header, pairs, begun, failed)
     arm, error = shown_arm(header, pairs), error_of_an_arm(header, begun.error)
     data = [pair.difference(header.metric) for pair in pairs[arm]]
     bounds = betting.low(data, error), betting.high(data, error)
@@ -189,9 +189,10 @@ def shown_arm(header: Header, pairs: Pairs) -> str:
 
 
 def _decide(
-    header: Header, pairs: Pairs, error: float, failed: Sequence[Run]
+    header: Header, pairs: Pairs, begun: Begun, failed: Sequence[Run]
 ) -> tuple[Name, str, tuple[Judged, ...]]:
     """The verdict, why, and each criterion."""
+    error = begun.error
     confirm = [state(each, pairs, error, confirms=True) for each in header.confirm]
     refute = [state(each, pairs, error / len(header.refute), confirms=False) for each in header.refute]
     every = (*confirm, *refute)
@@ -207,7 +208,7 @@ def _decide(
     part = f"only in part: {'; '.join(map(str, some))}"
     if some and not rest:
         return "PARTIALLY VALIDATED", part, every
-    ended = _ended(header, pairs, error, failed)
+    ended = _ended(header, pairs, begun, failed)
     if not ended:
         return "TESTING", f"{_least(pairs)} of {header.seeds} pairs", every
     return ("PARTIALLY VALIDATED", part, every) if some else ("INCONCLUSIVE", ended, every)
@@ -220,13 +221,15 @@ def _unfit(header: Header, pairs: Pairs) -> str:
     return next(filter(None, told), "")
 
 
-def _ended(header: Header, pairs: Pairs, error: float, failed: Sequence[Run]) -> str:
+def _ended(header: Header, pairs: Pairs, begun: Begun, failed: Sequence[Run]) -> str:
     """Why no pair that is still to come would help; "" where one may."""
     live = live_arms(header, failed)
     left = {arm: pairs[arm] for arm in live if len(pairs[arm]) < header.seeds}
     criteria = (*header.confirm, *header.refute)
     about = [each for each in criteria if each.arm is None or each.arm in left]
-    if left and not all(hopeless(each, pairs, header.seeds, error) for each in about):
+    # who began what may not decide wants its numbers all the same
+    spent = not begun.underpowered and all(hopeless(each, pairs, header.seeds, begun.error) for each in about)
+    if left and not spent:
         return ""
     if failed:
         first = failed[0]

@@ -26,6 +26,7 @@ from truing.training.guard import REPORT, good_after, report, trouble
 from truing.training.learner import Learner, open_learner
 from truing.training.looks import LOOKED_INTO, Looks
 from truing.training.moments import moment_facts
+from truing.training.patience import Patience
 from truing.training.recording import step_record, tool_names
 from truing.training.result import Result, evaluations_of, midway
 from truing.training.room import Room
@@ -53,6 +54,7 @@ class Loop:
         self.doctor = Live(self.declared, session.contract, bos, tool_names(session))
         self.looks = Looks(self.declared.doctor.budget)
         self.between: dict[str, Any] = {}  # facts of what was done since the last update
+        self.patience = Patience()
         self.rollbacks = 0  # of the stage
         self.history: list[Mapping[str, float]] = []  # metrics of the stage's steps
 
@@ -96,8 +98,10 @@ class Loop:
             # before the checkpoint: a run that is cut between the two repeats the step, and the evaluation
             if step < steps and self.recipe.eval.every and step % self.recipe.eval.every == 0:
                 self.evaluate(midway(stage, step), self.version(stage, step))
-            if step == steps or (self.recipe.checkpoint_every and step % self.recipe.checkpoint_every == 0):
+            due = self.recipe.checkpoint_every and step % self.recipe.checkpoint_every == 0
+            if step == steps or due or self.patience.asked:
                 self.save(learner, stage, step)
+            self.patience.leave()
 
     def open_stage(self, stage: str, step: int) -> Learner:
         """What a stage begins or goes on with; its reference is the policy as it was at its start."""
@@ -118,9 +122,9 @@ class Loop:
         """Make an update; why a guard is to undo it, "" where none is."""
         guard, setting = self.recipe.guard, self.control.setting(self.recipe, stage, step)
         try:
-            record = self.step(
-                replace(learner, setting=setting, optimizer_cfg=self.recipe.optimizer), stage, step
-            )
+            now = replace(learner, setting=setting, optimizer_cfg=self.recipe.optimizer)
+            with self.patience:
+                record = self.step(now, stage, step)
         except Unstable as error:
             if not guard:
                 raise
@@ -241,7 +245,8 @@ class Loop:
         try:
             if learner.algorithm.source == "rollouts":
                 self.session.sync_sampler(self.version(stage, step))
-            return source(self.session, learner.algorithm, learner.setting, stage, step)
+            with self.patience.at_once():
+                return source(self.session, learner.algorithm, learner.setting, stage, step)
         except Unstable:  # a policy that cannot be drawn from is nothing to go on with
             raise
         except BaseException:  # whatever else it is: the parameters are whole here

@@ -1,0 +1,46 @@
+"""Ctrl-C in the middle of an update waits until the update is whole, so that none is lost."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+
+class Patience:
+    """Within it, the first Ctrl-C is noted and the second ends everything at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._at_once = False
+        self._before: Any = None
+
+    def __enter__(self) -> "Patience":
+        if threading.current_thread() is threading.main_thread():  # no other may take signals
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            self._before = None
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """What can be left at any time, such as drawing."""
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
+
+    def leave(self) -> None:
+        """End here, if somebody asked to."""
+        if self.asked:
+            raise KeyboardInterrupt
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._at_once or self.asked:
+            raise KeyboardInterrupt
+        self.asked = True

@@ -1,0 +1,177 @@
+"""A lab as a user runs it: real processes, real runs, real interruptions."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from command import truing
+from labs import HEADER, RECIPE, lab_in
+
+from truing.errors import RecordError
+from truing.lab.crew import Crew, Running, cores, places_for
+from truing.lab.design import resolve_arm
+from truing.lab.folder import open_lab
+from truing.lab.ledger import Run
+
+SHORT = HEADER.replace("seeds = 10", "seeds = 2")
+
+
+def lab_command(*words):
+    return [sys.executable, "-m", "truing", "lab", *map(str, words)]
+
+
+def until(condition, seconds=120):
+    """Wait for something that a process does."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.1)
+
+
+def test_from_plan_to_verdict(tmp_path):
+    lab_in(tmp_path, {"h01": SHORT})
+    planned = truing("lab", "plan", "--lab", tmp_path)
+    assert "cannot decide: 2 pairs prove nothing" in planned.out
+    refused = truing("lab", "run", "h01", "--lab", tmp_path)
+    assert refused.code == 2
+    assert "h01 cannot decide" in refused.err
+    done = truing("lab", "run", "H1", "--underpowered", "--lab", tmp_path, "--json")
+    assert done.code == 0, done.err
+    verdict = json.loads(done.out)
+    assert (verdict["verdict"], verdict["pairs"], verdict["low"]) == ("INCONCLUSIVE", 2, None)
+    assert verdict["criteria_met"] is None
+    assert verdict["mde"] is None, "with two pairs nothing is ever seen"
+    assert -1 <= verdict["effect"] <= 1
+    runs = open_lab(tmp_path).history.of(Run)
+    assert len(runs) == 4
+    for run in runs:
+        assert len(run.curve) == 2
+        assert len(run.tasks) == 4
+        assert run.peak_bytes > 50e6
+        assert {"reward/mean", "eval/reward", "advantage/mean_abs"} <= run.metrics.keys()
+    assert not list(tmp_path.glob("experimental-results/runs/*/run/checkpoints")), "weights are not kept"
+    assert "Inconclusive" in (tmp_path / "README.md").read_text()
+
+    again = truing("lab", "run", "h01", "--lab", tmp_path)
+    assert again.code == 0
+    assert len(open_lab(tmp_path).history.of(Run)) == 4, "what was run is not run again"
+    told = truing("lab", "verdict", "h01", "--lab", tmp_path)
+    assert "h01 Some: INCONCLUSIVE" in told.out
+    status = truing("lab", "status", "--lab", tmp_path, "--json")
+    assert json.loads(status.out)["hypotheses"][0]["verdict"] == "INCONCLUSIVE"
+
+    together = SHORT.replace("2e-3", "3e-3")
+    (tmp_path / "hypotheses" / "h02-more.md").write_text(f"# More\n\n```toml\n{together}\n```\n")
+    refused = truing("lab", "run", "h01", "--with", "h02", "--lab", tmp_path)
+    assert "cannot be in place at once" in refused.err
+    together = SHORT.replace("learning_rate=2e-3", "group_size=2")
+    (tmp_path / "hypotheses" / "h02-more.md").write_text(f"# More\n\n```toml\n{together}\n```\n")
+    both = truing("lab", "run", "h01", "--with", "h02", "--lab", tmp_path, "--json")
+    assert both.code == 0, both.err
+    names = [each["name"] for each in json.loads(both.out)["contrasts"]]
+    assert names[-1] == "interaction of h01 and h02"
+    assert len(open_lab(tmp_path).history.of(Run)) == 8, "two arms more, and the others were there"
+
+
+def test_ctrl_c_loses_nothing_and_the_same_command_goes_on(tmp_path):
+    lab = lab_in(tmp_path, {"h01": SHORT}, 'family = 1\nchanges = ["grpo.steps=400"]')
+    command = lab_command("run", "h01", "--underpowered", "--jobs", 1, "--lab", tmp_path)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    steps = f"{lab.runs_folder.relative_to(tmp_path)}/*-s0/run/steps.jsonl"
+
+    def updates():
+        return sum(path.read_bytes().count(b"\n") for path in tmp_path.glob(steps))
+
+    until(lambda: updates() >= 5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "nothing is lost: truing lab run h01 goes on where it was" in err
+    before = updates()
+    assert before >= 5
+    (checkpoint,) = tmp_path.glob("experimental-results/runs/*-s0/run/checkpoints/grpo-*")
+    done = int(checkpoint.name.rpartition("-")[2])
+
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until(lambda: updates() > before)
+    process.send_signal(signal.SIGTERM)  # as a machine that shuts down does
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    (events,) = tmp_path.glob("experimental-results/runs/*-s0/run/events.jsonl")
+    resumed = [json.loads(line) for line in events.read_text().splitlines() if '"resumed"' in line]
+    assert resumed[0]["payload"]["step"] == done > 0
+
+
+def test_a_process_that_is_killed_is_no_verdict_on_its_arm(tmp_path):
+    lab_in(tmp_path, {"h01": SHORT}, 'family = 1\nchanges = ["grpo.steps=400"]')
+    command = lab_command("run", "h01", "--underpowered", "--jobs", 1, "--lab", tmp_path)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until(lambda: list(tmp_path.glob("experimental-results/runs/*-s0/run/steps.jsonl")))
+    found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True)
+    os.kill(int(found.stdout.split()[0]), signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "it was ended by signal 9" in err
+    assert not open_lab(tmp_path).history.of(Run)
+
+
+def test_a_crash_is_in_the_ledger_with_its_error(tmp_path):
+    lab_in(tmp_path, {"h01": SHORT.replace("grpo.learning_rate=2e-3", "sampling.max_new_tokens=100000")})
+    done = truing("lab", "run", "h01", "--underpowered", "--lab", tmp_path, "--json")
+    assert done.code == 0, done.err
+    verdict = json.loads(done.out)
+    assert verdict["verdict"] == "INCONCLUSIVE"
+    assert "changed, seed 0, crashed" in verdict["because"]
+    failed = [run for run in open_lab(tmp_path).history.of(Run) if run.outcome == "crashed"]
+    assert failed
+    assert failed[0].error
+
+
+def test_a_planted_fault_is_proven_by_its_check(tmp_path):
+    header = HEADER + '\n[check]\nrules = ["MSK003"]\nsettles = true\n'
+    lab_in(tmp_path, {"h01": header}, 'family = 1\nchanges = ["fault=advantage-sign"]')
+    done = truing("lab", "run", "h01", "--lab", tmp_path, "--json")
+    verdict = json.loads(done.out)
+    assert (verdict["verdict"], verdict["by"], verdict["quality"]) == ("VALIDATED", "proof", "high")
+    assert verdict["because"].startswith("MSK003")
+    assert not open_lab(tmp_path).history.of(Run), "nothing is trained where a proof will do"
+
+
+def test_places_are_cores_by_threads(tmp_path):
+    lab = lab_in(tmp_path)
+    recipe = resolve_arm(lab, "baseline", ()).recipe
+    assert places_for(recipe) == (cores(), False)
+    greedy = recipe.model_copy(update={"model": recipe.model.model_copy(update={"threads": 10**6})})
+    assert places_for(greedy) == (1, False)
+    assert RECIPE
+
+
+def test_another_run_is_begun_where_there_is_memory_for_it(tmp_path, monkeypatch):
+    crew = Crew(tmp_path, 3)
+    assert crew.has_room()
+    (tmp_path / "a" / "run").mkdir(parents=True)
+    crew.running.append(Running("a", {}, tmp_path / "a", 0, None, False))
+    assert not crew.has_room(), "nobody knows yet what one takes"
+    crew.running[0].peak_bytes = 10**9
+    (tmp_path / "a" / "run" / "steps.jsonl").write_text("{}\n")
+    free = {"bytes": 10**10}
+    monkeypatch.setattr(
+        "truing.lab.crew.psutil.virtual_memory", lambda: type("M", (), {"available": free["bytes"]})
+    )
+    assert crew.has_room()
+    free["bytes"] = 10**9
+    assert not crew.has_room()
+    crew.running.clear()
+
+
+def test_a_disk_that_is_full_is_told_as_such(tmp_path, monkeypatch):
+    def full(*given, **named):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("truing.lab.crew.Path.mkdir", full)
+    with pytest.raises(RecordError, match="No space left on device"):
+        Crew(tmp_path, 1).start("a", {})

@@ -1,0 +1,57 @@
+"""Ctrl-C waits until an update is whole, and not while answers are drawn."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from truing.training.patience import Patience
+
+
+def ctrl_c():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_first_waits_and_the_second_does_not():
+    patience = Patience()
+    with patience:
+        ctrl_c()
+        assert patience.asked
+        with pytest.raises(KeyboardInterrupt):
+            ctrl_c()
+    with pytest.raises(KeyboardInterrupt):
+        patience.leave()
+
+
+def test_what_can_be_left_is_left_at_once():
+    patience = Patience()
+    with patience, pytest.raises(KeyboardInterrupt), patience.at_once():
+        ctrl_c()
+    assert not patience.asked
+    patience.leave()
+
+
+def test_outside_it_everything_is_as_it_was():
+    before = signal.getsignal(signal.SIGINT)
+    with Patience():
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+    with pytest.raises(KeyboardInterrupt):
+        ctrl_c()
+
+
+def test_another_thread_takes_no_signals():
+    failed = []
+
+    def work():
+        try:
+            with Patience():
+                pass
+        except ValueError as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert not failed

@@ -3,10 +3,11 @@
     python bench/labs.py FOLDER [--labs 400] [--hypotheses 6] [--seeds 12] [--effect 0] [--jobs 2]
 
 Each lab has as many hypotheses as it says, which share a baseline; each is run, seed by seed, until the lab
-itself says that it is settled, by the code that judges real runs. Outcomes are drawn: a baseline of each seed,
-and an arm that is another draw of the same kind, moved by the effect. Kinds take turns: normal; collapsed or
-not; skewed; with tails of Cauchy's. With no effect the share of labs that validate anything is what the lab's
-error bounds; with one, the share of hypotheses that are validated is the power, which the plan says beforehand.
+itself says that it is settled, by the code that judges real runs. Outcomes are drawn: a baseline of each
+seed, and an arm that is another draw of the same kind, moved by the effect. Kinds take turns: normal;
+collapsed or not; skewed; with tails of Cauchy's. With no effect the share of labs that validate anything is
+what the lab's error bounds; with one, the share of hypotheses that are validated is the power, which the
+plan says beforehand.
 """
 
 import argparse

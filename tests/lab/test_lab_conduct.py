@@ -97,6 +97,10 @@ def keys(lab, label, seeds):
     return [arms[label].job(seed).key for seed in range(seeds)]
 
 
+def check_name(lab):
+    return f"check-{keys(lab, 'baseline', 1)[0].partition('-')[0]}"
+
+
 def quiet(kind, facts):
     pass
 
@@ -286,9 +290,9 @@ CHECKED = HEADER + '\n[check]\nrules = ["MSK003"]\nsettles = true\n'
 @pytest.mark.parametrize(
     ("said", "verdict", "trained"),
     [
-        ({"proven": ["MSK003: wrong sign"], "clean": [], "unsettled": []}, "VALIDATED", False),
-        ({"proven": [], "clean": ["MSK003"], "unsettled": []}, "INVALIDATED", False),
-        ({"proven": [], "clean": [], "unsettled": ["MSK003 (NOT CHECKED: pull)"]}, "INVALIDATED", True),
+        ("PROVEN", "VALIDATED", False),
+        ("CLEAN", "INVALIDATED", False),
+        ("NOT CHECKED", "INVALIDATED", True),
     ],
 )
 def test_an_exact_check_comes_first_and_what_it_settles_is_not_trained(
@@ -296,9 +300,8 @@ def test_an_exact_check_comes_first_and_what_it_settles_is_not_trained(
 ):
     lab = lab_in(tmp_path, {"h01": CHECKED})
     ledger = Ledger(lab.ledger_folder)
-    crew = FakeCrew(
-        lab.runs_folder, {"check-h01": {"outcome": "finished", "error": "", "measures": {}, **said}}
-    )
+    found = {"outcome": "finished", "error": "", "results": {"MSK003": [said, "so"]}, "measures": {}}
+    crew = FakeCrew(lab.runs_folder, {check_name(lab): found})
     after = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
     assert judge(after, lab.hypotheses["h01"]).verdict == verdict
     assert (judge(after, lab.hypotheses["h01"]).by == "experiment") == trained
@@ -313,7 +316,7 @@ def test_an_exact_check_comes_first_and_what_it_settles_is_not_trained(
 def test_a_check_that_fails_is_an_error(tmp_path, values):
     lab = lab_in(tmp_path, {"h01": CHECKED})
     ledger = Ledger(lab.ledger_folder)
-    crew = FakeCrew(lab.runs_folder, {"check-h01": {"outcome": "crashed", "error": "no such model"}})
+    crew = FakeCrew(lab.runs_folder, {check_name(lab): {"outcome": "crashed", "error": "no such model"}})
     with pytest.raises(LabError, match="the check of h01 failed"):
         run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
     ledger.close()
@@ -335,3 +338,18 @@ def test_entries_are_json_lines_that_anybody_can_read(lab, ledger, values):
     kinds = [json.loads(line)["kind"] for line in path.read_text().splitlines()]
     assert kinds[0] == "begun"
     assert set(kinds[1:]) == {"run"}
+
+
+def test_a_check_that_another_hypothesis_asked_for_is_not_made_again(tmp_path, values):
+    lab = lab_in(
+        tmp_path, {"h01": CHECKED, "h02": CHECKED.replace("2e-3", "3e-3").replace("MSK003", "TOK001")}
+    )
+    found = {"results": {"MSK003": ["CLEAN", ""], "TOK001": ["PROVEN", "other ids"]}, "measures": {}}
+    crew = FakeCrew(lab.runs_folder, {check_name(lab): {"outcome": "finished", "error": "", **found}})
+    ledger = Ledger(lab.ledger_folder)
+    for name in ("h01", "h02"):
+        lab = run_hypothesis(lab, lab.hypotheses[name], crew, ledger, quiet)
+    ledger.close()
+    assert crew.started == [check_name(lab)]
+    assert judge(lab, lab.hypotheses["h02"]).because == "TOK001: other ids"
+    assert judge(open_lab(tmp_path), lab.hypotheses["h01"]).verdict == "INVALIDATED"

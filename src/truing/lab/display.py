@@ -48,9 +48,9 @@ class LabDisplay:
         """Show what happened."""
         getattr(self, f"on_{kind}")(**facts)
 
-    def on_checking(self, rules: Sequence[str]) -> None:
+    def on_checking(self) -> None:
         """The exact check begins."""
-        told = f"{self.hypothesis.id}: checking {', '.join(rules) or 'what is measured'} on two updates …"
+        told = f"{self.hypothesis.id}: checking the baseline, two updates of each stage …"
         self.console.print(told, markup=False, soft_wrap=True)
 
     def on_run(self, run: Run, lab: Lab) -> None:

@@ -58,15 +58,14 @@ class Begun:
 
 @dataclass(frozen=True)
 class Checked:
-    """What the exact check said."""
+    """What the exact check of a baseline said: of every rule, so that others need not ask again."""
 
     hypothesis: str
-    recipe: str  # SHA-256 of what was checked
-    proven: Sequence[str]  # what was found, in words, each beginning with its rule's code
-    clean: Sequence[str]  # codes
-    unsettled: Sequence[str]  # codes, and what they suspect or lacked
-    measures: Mapping[str, float]
-    seconds: float
+    arm: str  # SHA-256 of what was checked, less its seed
+    code: str
+    results: Mapping[str, Sequence[str]]  # rule → how strong its verdict is, and what it says
+    measures: Mapping[str, float]  # the most that each metric came to
+    seconds: float | None  # None where another hypothesis had asked before
     time: float = 0.0
 
 

@@ -6,6 +6,7 @@ import time
 from truing.lab.folder import Lab
 from truing.lab.ledger import Begun, Checked, Entry, Promoted, Reproduced, Run
 from truing.lab.numbers import effect_text
+from truing.words import counted
 
 
 def log_text(lab: Lab) -> str:
@@ -34,8 +35,11 @@ def told(lab: Lab, entry: Entry) -> tuple[str, str]:
             weak = ", underpowered" if entry.underpowered else ""
             return "declared", f"{', '.join(entry.arms)}; error {entry.error:.2g}{weak}"
         case Checked():
-            clean = [f"clean: {', '.join(entry.clean)}"] if entry.clean else []
-            return "check", "; ".join([*entry.proven, *clean, *entry.unsettled])
+            loud = [
+                f"{code} {strength}" for code, (strength, _) in entry.results.items() if strength != "CLEAN"
+            ]
+            told = f"{counted(len(entry.results) - len(loud), 'rule')} clean"
+            return "check of the baseline", "; ".join([told, *loud])
         case Promoted():
             return f"promoted {entry.arm}", ", ".join(entry.changes)
         case Reproduced():

@@ -135,5 +135,5 @@ def run_minutes(lab: Lab) -> float:
 
 def check_minutes(lab: Lab) -> float:
     """A check of this lab, on average."""
-    seconds = [each.seconds for each in lab.history.of(Checked)]
+    seconds = [each.seconds for each in lab.history.of(Checked) if each.seconds is not None]
     return math.fsum(seconds) / len(seconds) / 60 if seconds else CHECK_MINUTES

@@ -16,6 +16,7 @@ from truing.lab.ledger import Begun, Checked, Run
 from truing.lab.noise import noise_of
 from truing.lab.numbers import finite
 from truing.lab.pairs import broken, pairs_of
+from truing.lab.proof import clean, proven, ruled_out, unsettled
 from truing.lab.quality import Quality, quality_of
 from truing.lab.sight import error_of_an_arm, smallest_seen
 
@@ -119,33 +120,32 @@ def _told(header: Header, blank: Verdict) -> Verdict:
 
 def proof(header: Header, checked: Checked) -> tuple[Name, str] | None:
     """What an exact check settles by itself."""
-    if checked.proven:
-        return "VALIDATED", "; ".join(checked.proven)
-    check = header.check
-    if check is None or not check.settles or checked.unsettled:
+    if header.check is None:
         return None
-    if any(checked.measures.get(each.metric, math.inf) >= each.below for each in check.measures):
-        return None
-    return "INVALIDATED", _clean(checked)
-
-
-def _clean(checked: Checked) -> str:
-    """What was looked at and found to be in order."""
-    rules = [f"{', '.join(checked.clean)} found nothing"] if checked.clean else []
-    return "; ".join([*rules, *(f"{name} is {value:g}" for name, value in checked.measures.items())])
+    if found := proven(header.check, checked):
+        return "VALIDATED", "; ".join(found)
+    if header.check.settles and ruled_out(header.check, checked):
+        return "INVALIDATED", clean(header.check, checked)
+    return None
 
 
 def _with_check(header: Header, checked: Checked, tried: Verdict) -> Verdict:
     """A check decides where it can and no experiment has; else it is a note."""
     settled = proof(header, checked)
     if settled is None or (tried.by == "experiment" and tried.verdict not in ("TESTING", "INCONCLUSIVE")):
-        lacked = f"; not settled: {', '.join(checked.unsettled)}" if checked.unsettled else ""
-        said = settled[1] if settled else _clean(checked)
-        return replace(tried, notes=(*tried.notes, f"the check: {said}{lacked}"))
+        said = settled[1] if settled else _narrowed(header, checked)
+        return replace(tried, notes=(*tried.notes, f"the check: {said}"))
     verdict, because = settled
     return replace(
         tried, verdict=verdict, because=because, by="proof", quality="high", quality_because="an exact check"
     )
+
+
+def _narrowed(header: Header, checked: Checked) -> str:
+    """What a check found where it settles nothing."""
+    if header.check is None:
+        return "the header asks for none any more"
+    return "; ".join(filter(None, [clean(header.check, checked), *unsettled(header.check, checked)]))
 
 
 def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Verdict:

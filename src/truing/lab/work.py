@@ -14,7 +14,6 @@ from truing.api import preflight, train
 from truing.config import resolve
 from truing.display import Display
 from truing.doctor.examine import Result
-from truing.doctor.verdict import Verdict
 from truing.errors import ProvenError, RecordError, TruingError
 from truing.lab.crew import OUTCOME
 from truing.record.files import write_atomically
@@ -69,34 +68,18 @@ def run(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def check(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Two updates of each stage, judged by the rules that are asked for, and the numbers that are."""
-    numbers: dict[str, list[float]] = {}
+    """Two updates of each stage: what every rule says of them, and the most that each metric came to."""
+    most: dict[str, float] = {}
 
     def watch(kind: str, facts: Mapping[str, Any]) -> None:
         if kind == "step":
             for name, value in facts["record"].metrics.items():
-                numbers.setdefault(name, []).append(value)
+                most[name] = max(value, most.get(name, value))
 
     results = preflight(resolve(tomllib.loads(spec["recipe"])), watch=watch).results()
-    asked = [each for each in results if each.code.startswith(tuple(spec["rules"]))]
-    silent = {rule for rule in spec["rules"] if not any(each.code.startswith(rule) for each in asked)}
-    doubtful = [each for each in asked if each.verdict not in (Verdict.PROVEN, Verdict.CLEAN)]
-    absent = [f"{name} (not measured)" for name in spec["measures"] if name not in numbers]
-    return {
-        "proven": [
-            f"{each.code}: {each.findings[0].claim.what}" for each in asked if each.verdict is Verdict.PROVEN
-        ],
-        "clean": [each.code for each in asked if each.verdict is Verdict.CLEAN],
-        "unsettled": [
-            *map(_doubt, doubtful),
-            *absent,
-            *(f"{rule} (no update that it is of)" for rule in sorted(silent)),
-        ],
-        "measures": {name: max(numbers[name]) for name in spec["measures"] if name in numbers},
-    }
+    return {"results": {each.code: [each.verdict, _said(each)] for each in results}, "measures": most}
 
 
-def _doubt(result: Result) -> str:
-    """Why a rule neither proves nor rules out."""
-    said = result.findings[0].claim.what if result.findings else "; ".join(result.missing)
-    return f"{result.code} ({result.verdict}: {said})"
+def _said(result: Result) -> str:
+    """What a rule found, or lacked."""
+    return result.findings[0].claim.what if result.findings else "; ".join(result.missing)

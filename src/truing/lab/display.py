@@ -15,6 +15,7 @@ from truing.lab.header import Hypothesis
 from truing.lab.ledger import Run
 from truing.lab.numbers import effect_text, minutes_text
 from truing.lab.verdict import judge
+from truing.words import counted
 
 SECONDS_BETWEEN_LINES = 30.0
 """Where there is no terminal to redraw, how often it is said how far the runs are."""
@@ -33,6 +34,7 @@ class LabDisplay:
             console=self.console,
             disable=not self.console.is_terminal,
         )
+        self.total = self.progress.add_task(f"{hypothesis.id}: left are", total=None, facts="")
         self.bars: dict[str, TaskID] = {}
         self.said = time.monotonic()
         self.seconds: list[float] = []  # of runs that ended
@@ -72,20 +74,19 @@ class LabDisplay:
 
     def on_progress(self, running: Sequence[tuple[Job, Running]], left: int) -> None:
         """How far the runs are, and how long those that are left may take, at most."""
-        names = {each.name for _, each in running}
-        for name in [name for name in self.bars if name not in names]:
+        for name in self.bars.keys() - {each.name for _, each in running}:
             self.progress.remove_task(self.bars.pop(name))
         for job, each in running:
             if each.name not in self.bars:
                 self.bars[each.name] = self.progress.add_task(str(job), total=_updates(job), facts="")
-            facts = f"update {each.updates} of {_updates(job)}"
-            self.progress.update(self.bars[each.name], completed=each.updates, facts=facts)
-        now = time.monotonic()
-        if now - self.said > SECONDS_BETWEEN_LINES:
-            self.said = now
-            at = "; ".join(f"{job}: {each.updates} of {_updates(job)}" for job, each in running)
-            told = f"  {at}; {left} runs are left{self._time_left(running, left)}"
-            self.console.print(told, markup=False, soft_wrap=True, style="dim")
+            self.progress.update(self.bars[each.name], completed=each.updates, facts=_at(job, each))
+        told = f"at most {counted(left, 'run')}{self._time_left(running, left)}"
+        if self.console.is_terminal:
+            self.progress.update(self.total, facts=told)
+        elif time.monotonic() - self.said > SECONDS_BETWEEN_LINES:
+            self.said = time.monotonic()
+            at = "; ".join(f"{job}: {_at(job, each)}" for job, each in running)
+            self.console.print(f"  {at}; left are {told}", markup=False, soft_wrap=True, style="dim")
 
     def _time_left(self, running: Sequence[tuple[Job, Running]], left: int) -> str:
         """By the runs that ended; before, by the updates of those that go on."""
@@ -97,8 +98,16 @@ class LabDisplay:
             return ""
         spent = sum(now - each.began for _, each in running)
         seconds = max(0.0, math.fsum(one) / len(one) * left - spent) / max(1, self.places)
-        return f", at most {minutes_text(seconds / 60)}"
+        return f", {minutes_text(seconds / 60)}"
 
 
 def _updates(job: Job) -> int:
     return sum(job.recipe.stage(stage).steps for stage in job.recipe.stages)
+
+
+def _at(job: Job, running: Running) -> str:
+    """Where a run is."""
+    total = _updates(job)
+    if running.updates in (0, total):
+        return "evaluating" if running.updates else "loading"
+    return f"update {running.updates} of {total}"

@@ -1,0 +1,23 @@
+"""The page of the lab is true to its code."""
+
+from pathlib import Path
+
+from truing.lab.folder import LabConfig
+from truing.lab.header import Check, Criterion, Header, Measure, Prior
+
+PAGE = (Path(__file__).parents[2] / "docs" / "lab.md").read_text()
+
+
+def test_every_key_is_told():
+    for part in (LabConfig, Header, Check, Criterion, Measure, Prior):
+        for name in part.model_fields:
+            told = (f"`{name}`", f"`[{name}]`", f"{name},", f"{name} }}", f" {name} ", f"{name} = ")
+            assert any(form in PAGE for form in told), f"{part.__name__}.{name} is not in docs/lab.md"
+
+
+def test_every_command_is_told():
+    from truing.cli.lab import app
+
+    names = [command.name or command.callback.__name__ for command in app.registered_commands]
+    for name in set(names) - {"work"}:
+        assert f"truing lab {name}" in PAGE

@@ -1,5 +1,6 @@
 """Runs of two arms, seed by seed: what a comparison is made of."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,8 @@ class Pair:
             for run in (self.base, self.arm):
                 if metric not in run.metrics:
                     return f"seed {self.seed}: {metric} was not measured in {run.label}"
+                if not math.isfinite(run.metrics[metric]):
+                    return f"seed {self.seed}: {metric} is {run.metrics[metric]} in {run.label}"
         return ""
 
 

@@ -114,7 +114,7 @@ def test_noise_of_training_by_hand():
 def test_noise_without_shared_prompts():
     """One prompt a step: what W39 ran; eight: what it should have."""
     assert 0.24 <= unpaired_noise(1, 8, 25) * 2.8 <= 0.32
-    assert unpaired_noise(8, 8, 25) * 2.8 == pytest.approx(0.10, abs=0.005)
+    assert unpaired_noise(8, 8, 25) * 2.8 == pytest.approx(0.10, abs=0.01)
     assert unpaired_noise(2, 4, 1) == pytest.approx(math.sqrt(2 * (0.13 + 0.10 / 4) / 2))
 
 

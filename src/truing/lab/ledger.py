@@ -120,10 +120,11 @@ class History:
         return [entry for entry in found if hypothesis in (None, entry.hypothesis)]
 
     def runs(self) -> dict[str, Run]:
-        """By key: the first that finished, else the last that was tried."""
+        """By key: the first that finished, else the last that was tried; in the order in which they ended."""
         found: dict[str, Run] = {}
         for run in self.of(Run):
             if run.key not in found or found[run.key].outcome != "finished":
+                found.pop(run.key, None)
                 found[run.key] = run
         return found
 

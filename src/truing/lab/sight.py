@@ -13,7 +13,7 @@ def smallest_seen(header: Header, noise: Noise, error: float) -> float:
 
     NaN where nobody knows the noise yet, ∞ with too few pairs.
     """
-    seen = _bound(header) + detectable(noise.deviation, header.seeds, _error_of_an_arm(header, error))
+    seen = _bound(header) + detectable(noise.deviation, header.seeds, error_of_an_arm(header, error))
     return seen if math.isnan(seen) else max(0.0, seen)
 
 
@@ -22,12 +22,12 @@ def chance_to_see(header: Header, noise: Noise, error: float) -> float:
     if math.isnan(noise.deviation):
         return ENOUGH
     beyond = header.smallest_effect - _bound(header)
-    return power(beyond, noise.deviation, header.seeds, _error_of_an_arm(header, error))
+    return power(beyond, noise.deviation, header.seeds, error_of_an_arm(header, error))
 
 
 def decides(header: Header, noise: Noise, error: float) -> tuple[str, str]:
     """Why an experiment cannot decide, and what would; two empty texts where it can."""
-    error, bound = _error_of_an_arm(header, error), _bound(header)
+    error, bound = error_of_an_arm(header, error), _bound(header)
     needed = fewest(error)
     if header.seeds < needed:
         refused = f"{header.seeds} pairs prove nothing at an error of {error:.2g}, however clear they are"
@@ -61,7 +61,7 @@ def _bound(header: Header) -> float:
     return max((each.bound if each.above is not None else -each.bound for each in own), default=0.0)
 
 
-def _error_of_an_arm(header: Header, error: float) -> float:
+def error_of_an_arm(header: Header, error: float) -> float:
     """Arms of which any may confirm share the error."""
     shared = any(each.arm is None for each in header.confirm)
     return error / len(header.arms) if shared and header.arms else error

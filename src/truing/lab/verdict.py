@@ -17,7 +17,7 @@ from truing.lab.noise import noise_of
 from truing.lab.numbers import finite
 from truing.lab.pairs import broken, pairs_of
 from truing.lab.quality import Quality, quality_of
-from truing.lab.sight import smallest_seen
+from truing.lab.sight import error_of_an_arm, smallest_seen
 
 Name = Literal["PENDING", "TESTING", "VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
 Basis = Literal["proof", "experiment", "prior", ""]
@@ -124,8 +124,8 @@ def proof(header: Header, checked: Checked) -> tuple[Name, str] | None:
     check = header.check
     if check is None or not check.settles or checked.unsettled:
         return None
-    if any(checked.measures.get(each.metric, math.inf) >= each.below for each in check.measures):
-        return None
+    if not all(checked.measures.get(each.metric, math.inf) < each.below for each in check.measures):
+        return None  # as where one is NaN
     return "INVALIDATED", _clean(checked)
 
 
@@ -156,14 +156,17 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
         return replace(blank, verdict="INCONCLUSIVE", because=unfit, by="experiment", quality="low")
     failed = broken(lab.history, begun.arms)
     verdict, because, criteria = _decide(header, pairs, begun.error, failed)
-    data = [pair.difference(header.metric) for pair in pairs[blank.arm]]
-    bounds = betting.low(data, begun.error), betting.high(data, begun.error)
-    quality, told = quality_of(header, verdict, pairs[blank.arm], bounds, len(failed))
+    arm = _shown(header, verdict, pairs, begun.error)
+    data = [pair.difference(header.metric) for pair in pairs[arm]]
+    share = error_of_an_arm(header, begun.error)
+    bounds = betting.low(data, share), betting.high(data, share)
+    quality, told = quality_of(header, verdict, pairs[arm], bounds, len(failed))
     return replace(
         blank,
         verdict=verdict,
         because=because,
         by="experiment",
+        arm=arm,
         criteria=criteria,
         pairs=len(data),
         effect=float(np.mean(data)) if data else math.nan,
@@ -173,6 +176,18 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
         quality_because=told,
         notes=tuple(f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in failed),
     )
+
+
+def _shown(header: Header, verdict: Name, pairs: Pairs, error: float) -> str:
+    """The arm that the effect is of: the first that confirms, else the first that has pairs."""
+    share = error if verdict == "VALIDATED" else error / len(header.confirm)
+    for each in header.confirm:
+        arms = [each.arm] if each.arm else list(header.arms)
+        own = (each.model_copy(update={"arm": arm}) for arm in arms)
+        for one in own:
+            if one.arm and met(one, pairs, share / len(arms), confirms=True):
+                return one.arm
+    return next((arm for arm in header.arms if pairs[arm]), next(iter(header.arms)))
 
 
 def _decide(

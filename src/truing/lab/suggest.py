@@ -1,5 +1,6 @@
 """From a run to hypotheses: what its findings and curves leave open, and the cheapest test of each."""
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -162,7 +163,8 @@ def header_text(suggestion: Suggestion) -> str:
 
 
 def _quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """As TOML quotes it: as JSON does, but for one character."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _listed(changes: Sequence[str]) -> str:

@@ -13,7 +13,9 @@ from truing.lab.ledger import Begun, Promoted
 
 @pytest.fixture
 def lab(tmp_path):
-    return lab_in(tmp_path, {"h01": HEADER, "h02": HEADER.replace("learning_rate=2e-3", "steps=3")}, "family = 2")
+    return lab_in(
+        tmp_path, {"h01": HEADER, "h02": HEADER.replace("learning_rate=2e-3", "steps=3")}, "family = 2"
+    )
 
 
 def promote(lab, *changes, hypothesis="h09"):
@@ -128,6 +130,13 @@ def test_an_arm_that_is_the_baseline_is_refused(lab):
 def test_a_change_that_changes_nothing_is_the_baseline(tmp_path, change):
     lab = lab_in(tmp_path, {"h01": HEADER.replace("grpo.learning_rate=2e-3", change)})
     with pytest.raises(LabError, match="is the baseline"):
+        arms(lab)
+
+
+def test_two_arms_that_are_one_are_refused(tmp_path):
+    """Else what failed in one would be made again for the other, for ever."""
+    lab = lab_in(tmp_path, {"h01": HEADER + 'again = ["grpo.learning_rate=0.002"]\n'})
+    with pytest.raises(LabError, match="arm again of h01 is arm changed"):
         arms(lab)
 
 

@@ -29,8 +29,26 @@ def pairs(**arms):
         made[arm] = [
             Pair(
                 seed,
-                Run("b", "B", "v", "h01", "baseline", seed, "finished", metrics={"eval/reward": 1.0, "eval/f1": 0.0}),
-                Run("a", "A", "v", "h01", arm, seed, "finished", metrics={"eval/reward": 1.0 + d, "eval/f1": -d}),
+                Run(
+                    "b",
+                    "B",
+                    "v",
+                    "h01",
+                    "baseline",
+                    seed,
+                    "finished",
+                    metrics={"eval/reward": 1.0, "eval/f1": 0.0},
+                ),
+                Run(
+                    "a",
+                    "A",
+                    "v",
+                    "h01",
+                    arm,
+                    seed,
+                    "finished",
+                    metrics={"eval/reward": 1.0 + d, "eval/f1": -d},
+                ),
             )
             for seed, d in enumerate(differences)
         ]
@@ -57,7 +75,9 @@ def test_what_other_arms_do_is_nothing_to_it():
 
 def test_it_is_of_its_own_metric():
     other = Criterion(metric="eval/f1", arm="a", below=-0.5)
-    assert met(other, pairs(a=[1.0] * ENOUGH), ERROR, confirms=True) == betting.below([-1.0] * ENOUGH, -0.5, ERROR)
+    assert met(other, pairs(a=[1.0] * ENOUGH), ERROR, confirms=True) == betting.below(
+        [-1.0] * ENOUGH, -0.5, ERROR
+    )
     assert met(other, pairs(a=[1.0] * ENOUGH), ERROR, confirms=True)
     assert not met(other, pairs(a=[-1.0] * 12), ERROR, confirms=True)
 
@@ -118,7 +138,8 @@ def test_hopeless_where_no_arm_can():
 def test_it_is_hopeless_by_the_bets_of_each_arm(first, second):
     made = pairs(a=first, b=second)
     each = [
-        betting.hopeless([pair.difference("eval/reward") for pair in made[arm]], 0.5, 10, ERROR) for arm in "ab"
+        betting.hopeless([pair.difference("eval/reward") for pair in made[arm]], 0.5, 10, ERROR)
+        for arm in "ab"
     ]
     assert hopeless(ANY_ABOVE, made, 10, ERROR) == all(each)
 

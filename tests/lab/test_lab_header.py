@@ -96,7 +96,9 @@ def test_metrics_of_runs_are_known():
 # What can be wrong with the file.
 
 
-@pytest.mark.parametrize("name", ["short.md", "h7-short.md", "h07.md", "h07-Short.md", "x07-short.md", "h07-a.txt"])
+@pytest.mark.parametrize(
+    "name", ["short.md", "h7-short.md", "h07.md", "h07-Short.md", "x07-short.md", "h07-a.txt"]
+)
 def test_a_wrong_file_name(tmp_path, name):
     told = refused(tmp_path, name=name)
     assert f"got: {name}" in told
@@ -105,7 +107,7 @@ def test_a_wrong_file_name(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["h00-none.md", "h007-bond.md", "h0012-twice.md"])
 def test_a_number_is_written_in_one_way(tmp_path, name):
-    """h007 would be a second hypothesis of number 7, and h00 a seventh of six: more error than the lab has."""
+    """h007 would be a second number 7, and h00 a seventh of six: more error than the lab has."""
     assert "a name such as" in refused(tmp_path, name=name)
 
 
@@ -267,14 +269,19 @@ def test_a_bound_that_is_no_number(tmp_path, bound):
 def test_a_criterion_about_an_arm_that_is_not_there(tmp_path):
     told = refused(tmp_path, HEADER.replace('arm = "changed", below', 'arm = "chnged", below'))
     assert "about arm 'chnged', and there is changed" in told
-    told = refused(tmp_path, SETTLED.replace("[check]", 'confirm = [{ metric = "eval/reward", arm = "a", above = 0 }]\n[check]'))
+    told = refused(
+        tmp_path,
+        SETTLED.replace("[check]", 'confirm = [{ metric = "eval/reward", arm = "a", above = 0 }]\n[check]'),
+    )
     assert "about arm 'a', and there is none" in told
 
 
 def test_nothing_to_compare_and_nothing_that_settles(tmp_path):
     bare = HEADER[: HEADER.index("[arms]")]
     assert "nothing can be compared" in refused(tmp_path, bare)
-    assert "nothing can be compared" in refused(tmp_path, SETTLED.replace("settles = true", "settles = false"))
+    assert "nothing can be compared" in refused(
+        tmp_path, SETTLED.replace("settles = true", "settles = false")
+    )
 
 
 @pytest.mark.parametrize("key", ["confirm", "refute"])

@@ -47,8 +47,12 @@ ENTRIES = {
         peak_bytes=2**40,
         machine="höst",
     ),
-    "begun": Begun("h01", "T", {"claim": "c", "arms": {"a": ["x=1"]}}, ["kl.coef=0"], {"a": "1"}, 0.025, True),
-    "checked": Checked("h01", "r", ["LEN001: x"], ["LEN002"], ["X (y)"], {"a": math.nan, "b": -math.inf}, 1.5),
+    "begun": Begun(
+        "h01", "T", {"claim": "c", "arms": {"a": ["x=1"]}}, ["kl.coef=0"], {"a": "1"}, 0.025, True
+    ),
+    "checked": Checked(
+        "h01", "r", ["LEN001: x"], ["LEN002"], ["X (y)"], {"a": math.nan, "b": -math.inf}, 1.5
+    ),
     "promoted": Promoted("h01", "a", ["x=1"], math.nan, -math.inf, math.inf),
     "reproduced": Reproduced("h01", "runs/a", "runs/b", math.nan, math.nan, math.inf, 12),
 }

@@ -185,8 +185,12 @@ def test_other_tasks_are_no_comparison():
 
 def test_a_metric_that_one_side_lacks():
     lacks = replace(run("A", 3), metrics={})
-    assert pair(run("B", 3), lacks).unfit(["eval/reward"]) == "seed 3: eval/reward was not measured in changed"
-    assert "kl/k3 was not measured in baseline" in pair(run("B", 3), run("A", 3)).unfit(["eval/reward", "kl/k3"])
+    assert (
+        pair(run("B", 3), lacks).unfit(["eval/reward"]) == "seed 3: eval/reward was not measured in changed"
+    )
+    assert "kl/k3 was not measured in baseline" in pair(run("B", 3), run("A", 3)).unfit(
+        ["eval/reward", "kl/k3"]
+    )
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

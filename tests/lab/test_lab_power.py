@@ -124,7 +124,7 @@ def test_sharing_prompts_never_hurts(prompts, group, steps):
 
 
 def test_noise_as_it_was_drawn():
-    """Rewards of tasks with means of their own, answered by two policies: the difference scatters as stated."""
+    """Tasks with means of their own, answered by two policies: the difference scatters as stated."""
     r, tasks, samples = np.random.default_rng(4), 16, 4
     chance = r.beta(1.15, 0.62, (4000, tasks))  # mean 0.65; variance of an answer about it: 0.146
     own = float((chance * (1 - chance)).mean())

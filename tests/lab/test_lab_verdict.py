@@ -182,7 +182,9 @@ def test_any_refutation_is_enough_at_its_share(made):
     enough = fewest(ERROR / 2)
     lab, hypothesis = made(two)
     assert verdict(lab, hypothesis, a=[0.4, -0.4] * 3, b=[-1.0] * (enough - 1)).verdict == "TESTING"
-    assert verdict(lab, hypothesis, a=[0.4, -0.4, *[0.4, -0.4] * 3], b=[-1.0] * enough).verdict == "INVALIDATED"
+    assert (
+        verdict(lab, hypothesis, a=[0.4, -0.4, *[0.4, -0.4] * 3], b=[-1.0] * enough).verdict == "INVALIDATED"
+    )
 
 
 def test_inconclusive_after_all_seeds(made):
@@ -198,7 +200,9 @@ def test_inconclusive_after_all_seeds(made):
 def test_inconclusive_as_soon_as_it_is_hopeless(made):
     values = [1.5, -0.5, 1.5, -0.5, 1.5, -0.5, 1.5, -0.5, 1.5]
     lab, hypothesis = made()
-    stopped = next(n for n in range(1, 10) if verdict(lab, hypothesis, changed=values[:n]).verdict == "INCONCLUSIVE")
+    stopped = next(
+        n for n in range(1, 10) if verdict(lab, hypothesis, changed=values[:n]).verdict == "INCONCLUSIVE"
+    )
     found = verdict(lab, hypothesis, changed=values[:stopped])
     assert stopped < 10
     assert found.because == f"after {stopped} pairs, those that are left can settle no criterion"
@@ -242,7 +246,7 @@ def test_an_arm_goes_on_where_another_failed(made):
 
 
 def test_the_effect_is_of_the_arm_that_confirms(made):
-    """Its bounds have the share of an arm, for it was chosen by what it came to; and it is what is promoted."""
+    """Its bounds have the share of an arm, for results chose it; and it is what is promoted."""
     any_arm = header(crit("", above=0), crit("", below=-3), ARMS)
     values = [1.0, 1.3, 0.8, 1.2, 1.1, 0.9, 1.0, 1.4]
     found = verdict(*made(any_arm), a=[-1.0] * 8, b=values)
@@ -451,7 +455,11 @@ def test_a_check_decides_where_pairs_do_not(made):
 @pytest.mark.parametrize("values", [None, [], [1.0], [1.0] * 8, [math.nan]])
 def test_facts_are_json(made, values):
     lab, hypothesis = made()
-    found = judge(lab, hypothesis) if values is None else judge(with_runs(lab, hypothesis, {"changed": values}), hypothesis)
+    found = (
+        judge(lab, hypothesis)
+        if values is None
+        else judge(with_runs(lab, hypothesis, {"changed": values}), hypothesis)
+    )
     told = json.loads(json.dumps(found.facts(), allow_nan=False))
     assert {"verdict", "effect", "low", "high", "mde", "criteria_met"} <= told.keys()
     assert told["verdict"] == found.verdict
@@ -471,7 +479,9 @@ def test_a_lab_of_arms_that_do_nothing_validates_seldom(made):
     lab, hypothesis = made(asked, "family = 1\nerror = 0.4")
     assert lab.history.of(Begun)[0].error == 0.2
     lab = with_runs(lab, hypothesis, {"changed": [0.0] * 8})
-    others = [entry for entry in lab.history.entries if not (isinstance(entry, Run) and entry.label != BASELINE)]
+    others = [
+        entry for entry in lab.history.entries if not (isinstance(entry, Run) and entry.label != BASELINE)
+    ]
     arms = [entry for entry in lab.history.of(Run) if entry.label != BASELINE]
     r, labs, wrong = np.random.default_rng(3), 250, 0
     for _ in range(labs):

@@ -74,7 +74,10 @@ def arms_of(lab: Lab, hypothesis: Hypothesis, begun: Begun | None) -> dict[str, 
     base = begun.baseline if begun else baseline_changes(lab)
     found = {BASELINE: resolve_arm(lab, BASELINE, base)}
     for label, changes in hypothesis.header.arms.items():
-        found[label] = distinct(resolve_arm(lab, label, base, changes), found[BASELINE], hypothesis.id)
+        arm = resolve_arm(lab, label, base, changes)
+        for other in found.values():
+            distinct(arm, other, hypothesis.id)
+        found[label] = arm
     if begun and found[BASELINE].digest != begun.arms[BASELINE]:
         raise LabError(
             f"the baseline is not the one that {hypothesis.id} began with",
@@ -84,14 +87,15 @@ def arms_of(lab: Lab, hypothesis: Hypothesis, begun: Begun | None) -> dict[str, 
     return found
 
 
-def distinct(arm: Arm, baseline: Arm, hypothesis: str) -> Arm:
-    """The arm, unless it is the baseline by another name."""
-    if arm.digest == baseline.digest:
+def distinct(arm: Arm, other: Arm, hypothesis: str) -> Arm:
+    """The arm, unless it is the baseline, or another arm, by another name."""
+    if arm.digest == other.digest:
+        named = "the baseline" if other.label == BASELINE else f"arm {other.label}"
         raise LabError(
-            f"arm {arm.label} of {hypothesis} is the baseline",
+            f"arm {arm.label} of {hypothesis} is {named}",
             got=", ".join(arm.changes),
             expected="a change of at least one key",
-            remedy="the baseline has these values already: truing lab status shows what was promoted into it",
+            remedy=f"{named} has these values already: truing lab status shows what was promoted",
         )
     return arm
 

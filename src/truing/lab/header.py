@@ -19,7 +19,8 @@ EVALUATED = re.compile(r"eval/[^/]+")
 """Metrics of the last evaluation: ``eval/reward``, or a part of the reward such as ``eval/f1``."""
 
 BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NAME = re.compile(r"(h\d{2,})-[a-z0-9-]+\.md")
+NAME = re.compile(r"(h(?:0[1-9]|[1-9]\d+))-[a-z0-9-]+\.md")
+"""A number in one way alone: h007 and h07 would each get the error that is number 7's."""
 
 Chance = Annotated[float, Field(gt=0, lt=1)]
 Stated = Literal["VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
@@ -178,9 +179,13 @@ def read_hypothesis(path: Path) -> Hypothesis:
         raise LabError(
             f"{path} is no hypothesis", got=path.name, expected="a name such as h07-short-prompts.md"
         )
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise LabError(f"{path} is no text", got=error, expected="UTF-8") from error
     block = BLOCK.search(text)
-    title = re.search(r"^# (.+)$", text, re.MULTILINE)
+    above = text[: block.start()] if block else text  # a comment of the header is no title
+    title = re.search(r"^# (.+)$", above, re.MULTILINE)
     if not block or not title:
         raise LabError(
             f"{path} lacks its {'header' if title else 'title'}",

@@ -119,10 +119,11 @@ class History:
         return [entry for entry in found if hypothesis in (None, entry.hypothesis)]
 
     def runs(self) -> dict[str, Run]:
-        """By key: the first that finished, else the last that was tried."""
+        """By key: the first that finished, else the last that was tried; in the order in which they ended."""
         found: dict[str, Run] = {}
         for run in self.of(Run):
-            if run.key not in found or found[run.key].outcome == "crashed":
+            if run.key not in found or found[run.key].outcome != "finished":
+                found.pop(run.key, None)
                 found[run.key] = run
         return found
 
@@ -143,25 +144,33 @@ def read_ledger(folder: Path) -> History:
     return History(sorted(found, key=lambda entry: entry.time))
 
 
-def _entry(path: Path, line: Mapping[str, Any]) -> Entry:
-    kind = KINDS.get(line.get("kind", ""))
+def _entry(path: Path, line: Any) -> Entry:
+    kind = KINDS.get(line.get("kind", "")) if isinstance(line, dict) else None
     if kind is None:
         raise LabError(
             f"{path} has a line of an unknown kind",
-            got=line.get("kind"),
+            got=line.get("kind") if isinstance(line, dict) else line,
             expected=", ".join(KINDS),
             remedy="a newer truing may have written it: update",
         )
     names = {item.name for item in fields(kind)}
-    facts = {name: value for name, value in line.items() if name in names}
-    numbers = {name: value for name, value in facts.items() if name in ("metrics", "tasks", "measures")}
-    facts |= {name: floats_from_json(value) for name, value in numbers.items() if isinstance(value, Mapping)}
-    if "curve" in facts:
-        facts["curve"] = list(floats_from_json(dict(enumerate(facts["curve"]))).values())
-    for name in ("low", "high"):
-        if name in facts:
-            facts[name] = float(facts[name])
-    return kind(**facts)
+    try:
+        return kind(**{name: _restored(name, value) for name, value in line.items() if name in names})
+    except TypeError as error:
+        raise LabError(
+            f"{path} has a line that says too little", got=error, remedy="restore the file from a copy"
+        ) from error
+
+
+def _restored(name: str, value: Any) -> Any:
+    """A field as it was before JSON, which has neither NaN nor infinity."""
+    if isinstance(value, dict) and name in ("metrics", "tasks", "measures"):
+        return floats_from_json(value)
+    if name == "curve":
+        return list(floats_from_json(dict(enumerate(value))).values())
+    if name in ("effect", "gain", "low", "high"):
+        return floats_from_json({name: value})[name]
+    return value
 
 
 class Ledger:

@@ -1,7 +1,8 @@
 """Runs of two arms, seed by seed: what a comparison is made of."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +31,8 @@ class Pair:
             for run in (self.base, self.arm):
                 if metric not in run.metrics:
                     return f"seed {self.seed}: {metric} was not measured in {run.label}"
+                if not math.isfinite(run.metrics[metric]):
+                    return f"seed {self.seed}: {metric} is {run.metrics[metric]} in {run.label}"
         return ""
 
 
@@ -62,20 +65,24 @@ def whole(history: History, base: str, arm: str) -> dict[int, Pair]:
 
 
 def broken(history: History, arms: Mapping[str, str]) -> list[Run]:
-    """Runs that failed and whose pairs are still wanting, first seed first.
+    """Runs that failed and whose pairs are still wanting, first seed first, each by its label here.
+
+    What has since finished with other code failed no more: then it is its partner that is wanting.
 
     Args:
         history: all runs.
         arms: digests by label; the baseline is what the others are paired with.
     """
     base, *others = arms.values()
+    labels = {digest: label for label, digest in arms.items()}  # it may be another hypothesis's run
+    last = {(run.arm, run.seed): run for run in history.runs().values() if run.arm in labels}
     found = []
-    for run in history.runs().values():
-        if run.outcome == "finished" or run.arm not in arms.values():
+    for run in last.values():
+        if run.outcome == "finished":
             continue
         partners = others if run.arm == base else [run.arm]
         if not all(run.seed in whole(history, base, arm) for arm in partners):
-            found.append(run)
+            found.append(replace(run, label=labels[run.arm]))
     return sorted(found, key=lambda run: (run.seed, run.label))
 
 

@@ -13,9 +13,8 @@ def smallest_seen(header: Header, noise: Noise, error: float) -> float:
 
     NaN where nobody knows the noise yet, ∞ with too few pairs.
     """
-    return max(
-        0.0, _bound(header) + detectable(noise.deviation, header.seeds, error_of_an_arm(header, error))
-    )
+    seen = _bound(header) + detectable(noise.deviation, header.seeds, error_of_an_arm(header, error))
+    return seen if math.isnan(seen) else max(0.0, seen)
 
 
 def chance_to_see(header: Header, noise: Noise, error: float) -> float:

@@ -156,7 +156,8 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
         return replace(blank, verdict="INCONCLUSIVE", because=unfit, by="experiment", quality="low")
     failed = broken(lab.history, begun.arms)
     verdict, because, criteria = _decide(header, pairs, begun, failed)
-    arm, error = shown_arm(header, pairs), error_of_an_arm(header, begun.error)
+    arm = _shown(header, verdict, pairs, begun.error)
+    error = error_of_an_arm(header, begun.error)
     data = [pair.difference(header.metric) for pair in pairs[arm]]
     bounds = betting.low(data, error), betting.high(data, error)
     quality, told = quality_of(header, verdict, pairs[arm], bounds, len(failed))
@@ -165,8 +166,8 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
         verdict=verdict,
         because=because,
         by="experiment",
-        criteria=criteria,
         arm=arm,
+        criteria=criteria,
         error=error,
         pairs=len(data),
         effect=float(np.mean(data)) if data else math.nan,
@@ -178,14 +179,16 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
     )
 
 
-def shown_arm(header: Header, pairs: Pairs) -> str:
-    """The arm that the effect is told of: where any may confirm, the one that does best."""
-    arms = [arm for arm in header.arms if pairs[arm]]
-    named = [each for each in header.confirm if each.metric == header.metric]
-    if not arms or not named or named[0].arm is not None:
-        return (named[0].arm if named else None) or next(iter(header.arms))
-    sign = 1 if named[0].above is not None else -1
-    return max(arms, key=lambda arm: sign * np.mean([pair.difference(header.metric) for pair in pairs[arm]]))
+def _shown(header: Header, verdict: Name, pairs: Pairs, error: float) -> str:
+    """The arm that the effect is of: the first that confirms, else the first that has pairs."""
+    share = error if verdict == "VALIDATED" else error / len(header.confirm)
+    for each in header.confirm:
+        arms = [each.arm] if each.arm else list(header.arms)
+        own = (each.model_copy(update={"arm": arm}) for arm in arms)
+        for one in own:
+            if one.arm and met(one, pairs, share / len(arms), confirms=True):
+                return one.arm
+    return next((arm for arm in header.arms if pairs[arm]), next(iter(header.arms)))
 
 
 def _decide(

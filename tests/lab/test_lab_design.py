@@ -1,0 +1,180 @@
+"""Arms as recipes: one change apart, named by what decides them, seed by seed."""
+
+from dataclasses import replace
+
+import pytest
+from labs import HEADER, RECIPE, declared, lab_in
+
+from truing.errors import LabError, RecipeError
+from truing.lab.design import BASELINE, arms_of, baseline_changes, code, resolve_arm, together
+from truing.lab.folder import open_lab
+from truing.lab.ledger import Begun, Promoted
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return lab_in(
+        tmp_path, {"h01": HEADER, "h02": HEADER.replace("learning_rate=2e-3", "steps=3")}, "family = 2"
+    )
+
+
+def promote(lab, *changes, hypothesis="h09"):
+    return lab.and_also(Promoted(hypothesis, "a", list(changes), 1.0, 0.5, 1.5))
+
+
+def arms(lab, name="h01"):
+    begun = next(iter(lab.history.of(Begun, name)), None)
+    return arms_of(lab, lab.hypothesis(name), begun)
+
+
+def test_an_arm_is_the_baseline_with_its_changes(lab):
+    found = arms(lab)
+    assert list(found) == [BASELINE, "changed"]
+    base, arm = found[BASELINE].recipe, found["changed"].recipe
+    assert (base.grpo.learning_rate, arm.grpo.learning_rate) == (1e-3, 2e-3)
+    assert arm.model_copy(update={"grpo": base.grpo}) == base
+    assert found["changed"].changes == ("grpo.learning_rate=2e-3",)
+
+
+def test_a_digest_says_what_an_arm_is(lab):
+    one = resolve_arm(lab, "x", (), ["grpo.steps=3"])
+    assert one.digest == resolve_arm(lab, "another", ["grpo.steps=3"]).digest
+    assert one.digest != resolve_arm(lab, "x", (), ["grpo.steps=4"]).digest
+    assert one.digest == resolve_arm(lab, "x", (), ["grpo.steps=3", "seed=7"]).digest
+    assert one.digest != resolve_arm(lab, "x", (), ["grpo.steps=3", "fault=sign"]).digest
+
+
+def test_later_changes_win(lab):
+    assert resolve_arm(lab, "x", ["grpo.steps=3"], ["grpo.steps=5"]).recipe.grpo.steps == 5
+
+
+def test_a_fault_is_planted_and_taken_out(lab):
+    assert resolve_arm(lab, "x", ["fault=sign"]).fault == "sign"
+    assert resolve_arm(lab, "x", ["fault=sign"], ["fault="]).fault == ""
+    assert resolve_arm(lab, "x", ()).fault == ""
+
+
+def test_seeds_count_from_the_recipe_s_own(lab):
+    arm = resolve_arm(lab, "x", ["seed=40"])
+    jobs = [arm.job(seed) for seed in range(3)]
+    assert [job.recipe.seed for job in jobs] == [40, 41, 42]
+    assert [job.seed for job in jobs] == [0, 1, 2]
+    assert len({job.key for job in jobs}) == 3
+    assert str(jobs[1]) == "x, seed 1"
+
+
+def test_a_key_names_arm_code_and_seed(lab):
+    found = arms(lab)
+    key = found["changed"].job(4).key
+    assert key == f"{found['changed'].digest[:10]}-{code()[:6]}-s4"
+    assert key != found[BASELINE].job(4).key
+
+
+def test_the_code_is_digested_in_the_same_way_again():
+    first = code()
+    code.cache_clear()
+    assert code() == first
+    assert len(first) == 64
+
+
+def test_another_source_is_another_code(tmp_path, monkeypatch):
+    import truing
+
+    (tmp_path / "__init__.py").write_text("x = 1\n")
+    monkeypatch.setattr(truing, "__file__", str(tmp_path / "__init__.py"))
+    found = []
+    try:
+        for text in ("x = 1\n", "x = 2\n"):
+            (tmp_path / "__init__.py").write_text(text)
+            code.cache_clear()
+            found.append(code())
+    finally:
+        monkeypatch.undo()
+        code.cache_clear()
+    assert found[0] != found[1]
+    assert code() not in found
+
+
+def test_the_baseline_has_the_lab_s_changes_and_what_was_promoted(tmp_path):
+    lab = lab_in(tmp_path, settings='family = 1\nchanges = ["grpo.steps=3"]')
+    assert baseline_changes(lab) == ("grpo.steps=3",)
+    lab = promote(promote(lab, "kl.coef=0"), "grpo.steps=5", "seed=2", hypothesis="h08")
+    assert baseline_changes(lab) == ("grpo.steps=3", "kl.coef=0", "grpo.steps=5", "seed=2")
+    assert arms(lab)[BASELINE].recipe.grpo.steps == 5
+
+
+def test_what_has_begun_keeps_its_baseline(lab):
+    begun = declared(lab, lab.hypothesis("h01"))
+    later = promote(begun, "grpo.steps=7")
+    assert arms(later)[BASELINE].digest == arms(lab)[BASELINE].digest
+    assert arms(later, "h02")[BASELINE].recipe.grpo.steps == 7
+
+
+def test_another_recipe_under_what_has_begun_is_refused(lab):
+    begun = declared(lab, lab.hypothesis("h01"))
+    (lab.root / "recipe.toml").write_text(RECIPE.replace("max_new_tokens = 4", "max_new_tokens = 5"))
+    with pytest.raises(LabError, match="not the one that h01 began with") as caught:
+        arms(begun)
+    assert "recipe.toml as it was, with no changes" in str(caught.value)
+    assert "restore the recipe" in caught.value.remedy
+    assert arms(begun, "h02")
+
+
+def test_an_arm_that_is_the_baseline_is_refused(lab):
+    with pytest.raises(LabError, match="arm changed of h01 is the baseline") as caught:
+        arms(promote(lab, "grpo.learning_rate=0.002"))
+    assert "grpo.learning_rate=2e-3" in str(caught.value)
+
+
+@pytest.mark.parametrize("change", ["seed=5", "grpo.learning_rate=0.001"])
+def test_a_change_that_changes_nothing_is_the_baseline(tmp_path, change):
+    lab = lab_in(tmp_path, {"h01": HEADER.replace("grpo.learning_rate=2e-3", change)})
+    with pytest.raises(LabError, match="is the baseline"):
+        arms(lab)
+
+
+def test_two_arms_that_are_one_are_refused(tmp_path):
+    """Else what failed in one would be made again for the other, for ever."""
+    lab = lab_in(tmp_path, {"h01": HEADER + 'again = ["grpo.learning_rate=0.002"]\n'})
+    with pytest.raises(LabError, match="arm again of h01 is arm changed"):
+        arms(lab)
+
+
+def test_a_change_that_no_recipe_has(tmp_path):
+    lab = lab_in(tmp_path, {"h01": HEADER.replace("grpo.learning_rate=2e-3", "grpo.lerning_rate=1")})
+    with pytest.raises(RecipeError, match="lerning_rate"):
+        arms(lab)
+
+
+# Two together.
+
+
+def test_the_two_by_two(lab):
+    found = together(lab, lab.hypothesis("h01"), lab.hypothesis("h02"))
+    assert list(found) == [BASELINE, "h01:changed", "h02:changed", "h01:changed + h02:changed"]
+    table = [(each.recipe.grpo.learning_rate, each.recipe.grpo.steps) for each in found.values()]
+    assert table == [(1e-3, 2), (2e-3, 2), (1e-3, 3), (2e-3, 3)]
+    assert found["h01:changed"].digest == arms(lab)["changed"].digest
+
+
+def test_the_two_by_two_on_a_given_baseline(lab):
+    found = together(promote(lab, "grpo.steps=9"), lab.hypothesis("h01"), lab.hypothesis("h02"), ())
+    assert found[BASELINE].recipe.grpo.steps == 2
+
+
+def test_the_two_by_two_needs_two_arms(tmp_path):
+    bare = HEADER[: HEADER.index("confirm")] + '[check]\nrules = ["LEN"]\nsettles = true\n'
+    lab = lab_in(tmp_path, {"h01": HEADER, "h02": bare})
+    with pytest.raises(LabError, match="need an arm each"):
+        together(lab, lab.hypothesis("h01"), lab.hypothesis("h02"))
+
+
+def test_the_two_by_two_of_one_and_itself(lab):
+    """Nothing is gained by the second time: both is the first."""
+    twice = replace(lab.hypothesis("h01"), id="h03")
+    found = together(lab, lab.hypothesis("h01"), twice)
+    assert found["h01:changed + h03:changed"].digest == found["h01:changed"].digest
+
+
+def test_a_lab_that_is_read_again_has_the_same_arms(lab):
+    assert arms(open_lab(lab.root))["changed"].digest == arms(lab)["changed"].digest

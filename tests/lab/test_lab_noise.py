@@ -1,0 +1,113 @@
+"""The scatter of pairs: measured where it can be, guessed where not, and never from what an arm does."""
+
+import math
+
+import numpy as np
+import pytest
+from labs import HEADER, declared, lab_in, with_runs
+
+from truing.lab.design import BASELINE, resolve_arm
+from truing.lab.noise import assumed, noise_of
+from truing.lab.power import evaluation_noise, training_noise
+
+OTHER = HEADER.replace("2e-3", "3e-3")
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return lab_in(tmp_path, {"h01": HEADER, "h02": OTHER}, "family = 2")
+
+
+def begun(lab, name, values):
+    hypothesis = lab.hypothesis(name)
+    return with_runs(declared(lab, hypothesis), hypothesis, {"changed": values})
+
+
+def noise(lab, name):
+    hypothesis = lab.hypothesis(name)
+    return noise_of(lab, name, hypothesis.header)
+
+
+def test_guessed_before_anything_was_run(lab):
+    found = noise(lab, "h01")
+    assert found.deviation == evaluation_noise(4, 1)
+    assert "4 evaluation tasks × 1" in found.source
+    assert not found.measured
+
+
+def test_measured_by_its_own_pairs(lab):
+    values = [0.1, 0.4, -0.2, 0.9]
+    found = noise(begun(lab, "h01", values), "h01")
+    assert found.deviation == pytest.approx(np.std(values, ddof=1))
+    assert found.source == "4 pairs of h01"
+    assert found.measured
+
+
+def test_two_pairs_are_too_few(lab):
+    assert not noise(begun(lab, "h01", [0.1, 0.4]), "h01").measured
+
+
+def test_measured_by_pairs_of_an_arm_that_does_nothing(lab):
+    values = [0.1, -0.4, 0.2, 0.3, -0.1]
+    found = noise(begun(lab, "h01", values), "h02")
+    assert found.deviation == pytest.approx(np.std(values, ddof=1))
+    assert found.source == "5 pairs of arms that do nothing"
+    assert found.measured
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_an_arm_does_is_no_noise_of_another(lab, sign):
+    """Eight pairs that prove an effect at an error of 0.05 ÷ 3 tell nothing of another arm's noise."""
+    proven = begun(lab, "h01", [sign * (1.0 + 0.1 * i) for i in range(8)])
+    assert not noise(proven, "h02").measured
+    assert noise(proven, "h01").measured
+
+
+def test_its_own_pairs_count_whatever_they_show(lab):
+    found = noise(begun(lab, "h01", [5.0] * 8), "h01")
+    assert found.deviation == 0
+    assert found.measured
+
+
+def test_arms_are_centred_each_about_its_own_mean(tmp_path):
+    both = HEADER + 'second = ["grpo.learning_rate=4e-3"]\n'
+    lab = lab_in(tmp_path, {"h01": both})
+    hypothesis = lab.hypothesis("h01")
+    first, second = [0.0, 0.2, 0.4], [9.0, 9.4, 9.2]
+    lab = with_runs(declared(lab, hypothesis), hypothesis, {"changed": first, "second": second})
+    pooled = math.sqrt((np.var(first, ddof=1) + np.var(second, ddof=1)) / 2)
+    found = noise(lab, "h01")
+    assert found.deviation == pytest.approx(pooled)
+    assert found.source == "6 pairs of h01"
+
+
+def test_pairs_that_lack_the_metric_or_have_no_number_tell_nothing(lab):
+    for value in (math.nan, math.inf):
+        found = noise(begun(lab, "h01", [0.1, 0.2, value, 0.3]), "h01")
+        assert found.deviation == evaluation_noise(4, 1)
+        assert not found.measured
+
+
+def test_unbiased_on_average():
+    """The mean square of what is pooled is the variance of the draws, however few pairs an arm has."""
+    from truing.lab.noise import _centred
+
+    r = np.random.default_rng(2)
+    squares = [np.mean(np.square(_centred(r.normal(7, 2, 3)))) for _ in range(4000)]
+    assert np.mean(squares) == pytest.approx(4, rel=0.06)
+
+
+def test_the_reward_of_training_is_guessed_by_its_last_quarter(lab):
+    recipe = resolve_arm(lab, BASELINE, (), ["grpo.steps=40"]).recipe
+    found = assumed(recipe, "reward/mean")
+    assert found.deviation == training_noise(4, 4, 10)
+    assert "the last 10 of 40 steps" in found.source
+    short = assumed(resolve_arm(lab, BASELINE, ()).recipe, "reward/mean")
+    assert short.deviation == training_noise(4, 4, 1)
+
+
+def test_nobody_guesses_other_metrics(lab):
+    recipe = resolve_arm(lab, BASELINE, ()).recipe
+    found = assumed(recipe, "length/mean")
+    assert math.isnan(found.deviation)
+    assert "nobody knows the noise of length/mean" in found.source

@@ -1,0 +1,176 @@
+"""Power as stated is power in fresh draws; figures of WORLD that they are to come to; bits of a test."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from truing.lab.betting import fewest, most
+from truing.lab.power import (
+    DRAWS,
+    ENOUGH,
+    detectable,
+    detectable_deviations,
+    evaluation_noise,
+    information,
+    power,
+    seeds_needed,
+    training_noise,
+    unpaired_noise,
+)
+
+chances = st.floats(0.01, 0.99)
+
+
+@pytest.mark.parametrize(("effect", "seeds", "error"), [(0.8, 12, 0.05), (1.2, 12, 0.0125), (1.5, 8, 0.05)])
+def test_stated_power_is_power_in_fresh_draws(effect, seeds, error):
+    """By numpy's own generator, 20,000 experiments: both are estimates."""
+    fresh = np.random.Generator(np.random.MT19937(77)).normal(effect, 1.0, (20_000, seeds))
+    seen = float((most(fresh) * error >= 1).mean())
+    spread = math.sqrt(seen * (1 - seen) * (1 / DRAWS + 1 / 20_000))
+    assert abs(power(effect, 1.0, seeds, error) - seen) <= 4 * spread
+    assert 0.2 < seen < 0.99  # or the comparison says nothing
+
+
+@pytest.mark.parametrize(("seeds", "error"), [(8, 0.05), (12, 0.0125)])
+def test_the_detectable_effect_is_seen_with_the_power_that_is_stated(seeds, error):
+    effect = detectable(0.3, seeds, error)
+    fresh = np.random.Generator(np.random.MT19937(78)).normal(effect, 0.3, (20_000, seeds))
+    seen = float((most(fresh) * error >= 1).mean())
+    assert abs(seen - ENOUGH) <= 4 * math.sqrt(ENOUGH * (1 - ENOUGH) * (1 / DRAWS + 1 / 20_000)) + 2e-3
+
+
+@given(st.floats(-2, 3), st.floats(0, 1), st.integers(2, 12))
+def test_power_rises_with_the_effect(effect, more, seeds):
+    assert power(effect + more, 1.0, seeds, 0.05) >= power(effect, 1.0, seeds, 0.05)
+
+
+@given(st.floats(0.1, 3), st.floats(0.01, 100), st.integers(4, 12))
+def test_power_knows_no_unit(effect, unit, seeds):
+    assert power(effect * unit, unit, seeds, 0.05) == pytest.approx(power(effect, 1.0, seeds, 0.05), abs=0.01)
+
+
+def test_power_rises_with_seeds_and_error():
+    assert power(1.0, 1.0, 16, 0.05) > power(1.0, 1.0, 8, 0.05) + 0.1
+    assert power(1.0, 1.0, 12, 0.05) > power(1.0, 1.0, 12, 0.01) + 0.1
+
+
+def test_power_where_nothing_is_there_is_no_more_than_the_error():
+    assert 0 < power(0.0, 1.0, 12, 0.05) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS)
+    assert power(-1.0, 1.0, 12, 0.05) < 0.01
+
+
+def test_power_without_noise_is_all_or_nothing():
+    enough = fewest(0.05)
+    assert power(0.1, 0.0, enough, 0.05) == 1
+    assert power(0.1, 0.0, enough - 1, 0.05) == 0
+    assert power(0.0, 0.0, 12, 0.05) == 0
+    assert power(-0.1, 0.0, 12, 0.05) == 0
+
+
+def test_too_few_pairs_see_nothing():
+    assert detectable_deviations(fewest(0.05) - 1, 0.05) == math.inf
+    assert detectable(1.0, fewest(0.05) - 1, 0.05) == math.inf
+    assert detectable(0.0, fewest(0.05) - 1, 0.05) == math.inf  # ∞ × 0 is no number
+    assert detectable(0.0, 12, 0.05) == 0
+    assert math.isnan(detectable(math.nan, 12, 0.05))
+
+
+def test_what_is_detectable_shrinks_with_seeds():
+    found = [detectable_deviations(seeds, 0.05) for seeds in (5, 6, 8, 12, 24)]
+    assert found == sorted(found, reverse=True)
+    assert found[0] > 2 * found[-1]
+
+
+def test_the_fewest_seeds_that_are_needed():
+    needed = seeds_needed(1.0, 1.0, 0.05)
+    assert needed is not None
+    assert power(1.0, 1.0, needed, 0.05) >= ENOUGH
+    assert power(1.0, 1.0, needed - 2, 0.05) < ENOUGH
+    assert seeds_needed(100.0, 1.0, 0.05) == fewest(0.05)
+    assert seeds_needed(1.0, 0.0, 0.05) == fewest(0.05)
+    assert seeds_needed(0.01, 1.0, 0.05) is None
+    assert seeds_needed(1.0, 1.0, 0.05, most_seeds=fewest(0.05) - 1) is None
+    assert seeds_needed(0.0, 1.0, 0.05) is None
+    assert seeds_needed(1.0, math.nan, 0.05) is None
+
+
+# Noise by hand.
+
+
+def test_noise_of_an_evaluation_by_hand():
+    """Two policies, each with a variance of 0.10 ÷ 1024 about the tasks' means."""
+    assert evaluation_noise(256, 4) == pytest.approx(math.sqrt(0.2 / 1024))
+    assert evaluation_noise(256, 4) * 2.8 == pytest.approx(0.04, abs=0.002)
+
+
+def test_noise_of_training_by_hand():
+    assert training_noise(4, 8, 25) == pytest.approx(math.sqrt(0.2 / 800))
+    assert training_noise(4, 8, 25) == evaluation_noise(4 * 25, 8)
+
+
+def test_noise_without_shared_prompts():
+    """One prompt a step: what W39 ran; eight: what it should have."""
+    assert 0.24 <= unpaired_noise(1, 8, 25) * 2.8 <= 0.32
+    assert unpaired_noise(8, 8, 25) * 2.8 == pytest.approx(0.10, abs=0.01)
+    assert unpaired_noise(2, 4, 1) == pytest.approx(math.sqrt(2 * (0.13 + 0.10 / 4) / 2))
+
+
+@given(st.integers(1, 64), st.integers(1, 64), st.integers(1, 500))
+def test_sharing_prompts_never_hurts(prompts, group, steps):
+    assert training_noise(prompts, group, steps) < unpaired_noise(prompts, group, steps)
+
+
+def test_noise_as_it_was_drawn():
+    """Tasks with means of their own, answered by two policies: the difference scatters as stated."""
+    r, tasks, samples = np.random.default_rng(4), 16, 4
+    chance = r.beta(1.15, 0.62, (4000, tasks))  # mean 0.65; variance of an answer about it: 0.146
+    own = float((chance * (1 - chance)).mean())
+    one, other = (r.binomial(samples, chance).mean(axis=1) / samples for _ in range(2))
+    stated = evaluation_noise(tasks, samples) * math.sqrt(own / 0.10)
+    assert (one - other).std() == pytest.approx(stated, rel=0.05)
+
+
+# Information.
+
+
+def entropy(p):
+    return -p * math.log2(p) - (1 - p) * math.log2(1 - p)
+
+
+@given(chances)
+def test_a_perfect_test_says_all_there_is(probability):
+    assert information(probability, 1.0, 0.0) == pytest.approx(entropy(probability))
+
+
+@given(chances, chances)
+def test_a_useless_test_says_nothing(probability, says):
+    assert information(probability, says, says) == pytest.approx(0, abs=1e-12)
+
+
+@given(chances, chances, chances)
+def test_information_is_that_of_the_table_of_both(probability, seen, error):
+    """Mutual information cell by cell, a second way."""
+    table = [
+        [probability * seen, probability * (1 - seen)],
+        [(1 - probability) * error, (1 - probability) * (1 - error)],
+    ]
+    rows, columns = [sum(row) for row in table], [sum(column) for column in zip(*table, strict=True)]
+    found = sum(
+        p * math.log2(p / (rows[i] * columns[j])) for i, row in enumerate(table) for j, p in enumerate(row)
+    )
+    assert information(probability, seen, error) == pytest.approx(found, abs=1e-9)
+    assert -1e-12 <= information(probability, seen, error) <= entropy(probability) + 1e-12
+
+
+@given(chances, st.floats(0.1, 0.8), st.floats(0.01, 0.2))
+def test_more_power_says_more(probability, seen, more):
+    assert information(probability, seen + more, 0.05) > information(probability, seen, 0.05) - 1e-12
+
+
+def test_information_by_hand():
+    """A coin, seen always or by chance in half of the cases: 0.311 bits."""
+    assert information(0.5, 1.0, 0.5) == pytest.approx(entropy(0.75) - 0.5)
+    assert information(0.5, 1.0, 0.0) == 1

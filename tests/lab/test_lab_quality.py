@@ -1,0 +1,101 @@
+"""Quality by rules that are stated: what lacks is told, one lack is medium, two are low."""
+
+import math
+import tomllib
+
+import pytest
+from labs import HEADER
+
+from truing.lab.header import Header
+from truing.lab.ledger import Run
+from truing.lab.pairs import Pair
+from truing.lab.quality import MANY, quality_of
+
+TASKS = 12
+
+
+def header(**facts):
+    return Header.model_validate(tomllib.loads(HEADER) | facts)
+
+
+def pairs(count, gains=(1.0,) * TASKS):
+    """Pairs whose tasks gained so much."""
+    zero, won = ({f"t{i}": value for i, value in enumerate(each)} for each in ([0.0] * TASKS, gains))
+    return [
+        Pair(
+            seed,
+            Run("b", "B", "v", "h01", "baseline", seed, "finished", tasks=zero),
+            Run("a", "A", "v", "h01", "changed", seed, "finished", tasks=won),
+        )
+        for seed in range(count)
+    ]
+
+
+LARGE, SMALL = (0.6, 1.2), (0.1, 0.4)
+TURNED = (5.0, -4.0) * (TASKS // 2)
+
+
+def quality(verdict="VALIDATED", found=None, bounds=LARGE, failed=0, **facts):
+    return quality_of(header(**facts), verdict, pairs(MANY) if found is None else found, bounds, failed)
+
+
+def test_high():
+    assert quality() == ("high", "8 pairs, none failed, the same on other tasks")
+
+
+def test_what_goes_on_or_is_not_decided():
+    assert quality("TESTING") == ("–", "it goes on")
+    assert quality("INCONCLUSIVE") == ("low", "nothing is decided")
+    assert quality("TESTING", []) == ("–", "it goes on")
+
+
+def test_fewer_pairs():
+    assert quality(found=pairs(MANY - 1)) == ("medium", "7 pairs, fewer than 8")
+
+
+@pytest.mark.parametrize(("failed", "told"), [(1, "1 run failed"), (3, "3 runs failed")])
+def test_runs_that_failed(failed, told):
+    assert quality(failed=failed) == ("medium", told)
+
+
+@pytest.mark.parametrize("verdict", ["VALIDATED", "PARTIALLY VALIDATED"])
+def test_an_effect_that_may_be_too_small(verdict):
+    assert quality(verdict, bounds=(0.49, 1.0)) == ("medium", "the effect may be too small to matter")
+    assert quality(verdict, bounds=(0.5, 1.0))[0] == "high"
+    assert quality(verdict, bounds=(-math.inf, math.inf))[0] == "medium"
+
+
+def test_an_effect_that_is_large_the_other_way():
+    assert quality(bounds=(-2.0, -0.5), found=pairs(MANY, (-1.0,) * TASKS))[0] == "high"
+
+
+def test_what_is_refuted_need_not_be_large():
+    assert quality("INVALIDATED", pairs(MANY, (0.1,) * TASKS), SMALL)[0] == "high"
+
+
+def test_on_other_tasks_it_could_be_otherwise():
+    """Half of the tasks gain and half lose: the mean is above 0 for these, and for others nobody knows."""
+    found = quality(found=pairs(MANY, TURNED))
+    assert found == ("medium", "on other tasks of the kind it could be otherwise")
+
+
+def test_a_refutation_holds_on_other_tasks_where_none_gains_what_matters():
+    assert quality("INVALIDATED", pairs(MANY, (0.4,) * TASKS), SMALL)[0] == "high"
+    told = quality("INVALIDATED", pairs(MANY, TURNED), SMALL)
+    assert told == ("medium", "on other tasks of the kind it could be otherwise")
+
+
+def test_tasks_say_nothing_of_what_is_not_evaluated():
+    assert quality(found=pairs(MANY, TURNED), metric="reward/mean")[0] == "high"
+
+
+def test_two_that_lack_are_low():
+    found, told = quality(found=pairs(5), failed=1)
+    assert found == "low"
+    assert told == "5 pairs, fewer than 8; 1 run failed"
+    assert quality(found=pairs(1, TURNED), failed=1, bounds=SMALL)[1].count(";") == 3
+
+
+def test_the_same_pairs_give_the_same_quality():
+    gains = tuple(math.sin(i) + 0.5 for i in range(TASKS))
+    assert quality(found=pairs(MANY, gains)) == quality(found=pairs(MANY, gains))

@@ -1,0 +1,225 @@
+"""What a run suggests: hypotheses from its answers and curves, best first, as headers that can be read."""
+
+import json
+import math
+import tomllib
+from types import SimpleNamespace
+
+import pytest
+from runs import MINI
+
+from truing.config import resolve
+from truing.config.overrides import overridden
+from truing.doctor.hypotheses import Hypothesis as Answer
+from truing.doctor.rules import RULES
+from truing.lab import suggest as module
+from truing.lab.betting import fewest
+from truing.lab.header import Header
+from truing.lab.power import ENOUGH, information
+from truing.lab.suggest import ERROR, FOUND, OPEN, REMEDIES, Suggestion, header_text, suggest
+
+STEPS = 40
+
+
+class Told(SimpleNamespace):
+    """What `suggest` asks of a story."""
+
+    def series(self, name):
+        return self.metrics.get(name, [])
+
+    def last(self, name):
+        values = self.series(name)[-10:]
+        return sum(values) / len(values) if values else math.nan
+
+
+@pytest.fixture
+def suggested(monkeypatch):
+    """Suggestions of a run with such answers and curves, a minute a training and half of one a check."""
+    monkeypatch.setattr(module, "check_minutes", lambda story: story.check)
+    monkeypatch.setattr(module, "training_minutes", lambda story: story.training)
+
+    def make(*answers, curve=(), std=0.5, kl=None, coef=0.0, training=1.0, check=0.5):
+        monkeypatch.setattr(module, "why", lambda story: list(answers))
+        metrics = {
+            "reward/mean": list(curve),
+            "reward/std": [std],
+            **({"kl_all/k3": [kl]} if kl is not None else {}),
+        }
+        recipe = resolve(MINI | {"kl": {"coef": coef}})
+        return suggest(Told(recipe=recipe, stage="grpo", metrics=metrics, training=training, check=check))  # type: ignore[arg-type]
+
+    return make
+
+
+def answer(name="length", state="open", because="seen", changes=("kl.coef=0.1",), code=""):
+    return Answer(name, state, because, changes=changes, code=code)
+
+
+def test_nothing_is_suggested_where_nothing_is_open(suggested):
+    assert suggested() == []
+    assert suggested(answer(state="ruled out"), answer(changes=())) == []
+
+
+def test_an_answer_with_changes_is_an_arm(suggested):
+    (found,) = suggested(answer("groups have no signal: too easy", changes=("grpo.steps=9", "kl.coef=0.1")))
+    assert found.title == "Too easy"
+    assert found.changes == ("grpo.steps=9", "kl.coef=0.1")
+    assert found.claim == "with grpo.steps=9 kl.coef=0.1 the reward is higher"
+    assert (found.arm, found.because, found.probability) == ("changed", "seen", OPEN)
+    assert found.minutes == 2 * fewest(ERROR)
+    assert found.test == f"{fewest(ERROR)} pairs or more with grpo.steps=9 kl.coef=0.1"
+
+
+def test_what_was_found_is_likelier_than_what_is_open(suggested):
+    found = suggested(answer("one", "open"), answer("two", "found"))
+    assert [(each.title, each.probability) for each in found] == [("Two", FOUND), ("One", OPEN)]
+
+
+def exact():
+    return next(rule for rule in RULES.values() if rule.kind in "ECM" and rule.code not in REMEDIES)
+
+
+def test_an_exact_rule_is_settled_by_a_check(suggested):
+    rule = exact()
+    (found,) = suggested(answer(f"PROVEN {rule.code} x", "found", changes=(), code=rule.code))
+    assert (found.rules, found.changes, found.arm) == ((rule.code,), (), "")
+    assert (found.probability, found.minutes) == (0.99, 0.5)
+    assert found.title.startswith(f"{rule.code}: ")
+    assert found.test == f"check {rule.code} on two updates"
+    (suspected,) = suggested(answer(f"SUSPECTED {rule.code} x", "found", changes=(), code=rule.code))
+    assert suspected.probability == FOUND
+
+
+@pytest.mark.parametrize("code", REMEDIES)
+def test_a_statistic_has_the_arms_of_its_remedies(suggested, code):
+    found = suggested(answer(f"SUSPECTED {code} x", "found", changes=(), code=code))
+    assert {each.arm: each.changes for each in found if each.arm} == REMEDIES[code]
+    assert all(each.title.endswith(f": {each.arm}") for each in found if each.arm)
+
+
+def test_remedies_are_of_rules_and_recipes_that_there_are():
+    """A remedy that no recipe takes is worth nothing."""
+    for code, arms in REMEDIES.items():
+        assert code in RULES
+        for changes in arms.values():
+            assert resolve(overridden(MINI, changes)) != resolve(MINI)
+
+
+# Curves.
+
+
+def test_a_reward_that_falls_again(suggested):
+    curve = [0.2] * 10 + [0.8] * 10 + [0.6] * 10 + [0.3] * 10
+    (found,) = suggested(curve=curve, std=0.5)
+    assert found.title == "Updates undo what was learnt"
+    assert found.because == "the reward was 0.800 over 10 updates, and 0.300 over the last 10"
+    rate = resolve(MINI).grpo.learning_rate / 3
+    assert found.changes == (f"grpo.learning_rate={rate:g}",)
+    assert found.probability == FOUND
+
+
+def test_a_fall_within_the_noise_is_none(suggested):
+    """Twelve rollouts an update, ten updates: 4 × 0.5 ÷ √120 is 0.183."""
+    assert suggested(curve=[0.8] * 30 + [0.8 - 0.182] * 10, std=0.5) == []
+    assert len(suggested(curve=[0.8] * 30 + [0.8 - 0.184] * 10, std=0.5)) == 1
+
+
+def test_a_reward_that_rises_suggests_nothing(suggested):
+    assert suggested(curve=[i / STEPS for i in range(STEPS)]) == []
+    assert suggested(curve=[0.9, 0.5, 0.1]) == []  # too short for a quarter
+
+
+def test_a_policy_that_is_held(suggested):
+    (found,) = suggested(kl=5e-4, coef=0.1)
+    assert found.changes == ("kl.coef=0",)
+    assert "0.0005 nats a token" in found.because
+    assert suggested(kl=5e-3, coef=0.1) == []
+    assert suggested(kl=5e-4, coef=0.0) == []
+    assert suggested(coef=0.1) == []  # not recorded
+
+
+# Order, bits and cost.
+
+
+def test_most_bits_per_minute_first(suggested):
+    rule = exact()
+    check = answer(f"SUSPECTED {rule.code} x", "open", changes=(), code=rule.code)
+    found = suggested(answer("arm", "found"), check)
+    assert [bool(each.rules) for each in found] == [True, False]
+    assert found[0].score > found[1].score > 0
+    assert found[1].score == pytest.approx(FOUND * information(FOUND, ENOUGH, ERROR) / (2 * fewest(ERROR)))
+    assert found[0].score == pytest.approx(OPEN * information(OPEN, 1, 0) / 0.5)
+
+
+def test_what_nobody_can_time_comes_last(suggested):
+    rule = exact()
+    check = answer(f"SUSPECTED {rule.code} x", "open", changes=(), code=rule.code)
+    found = suggested(answer("arm", "found"), check, check=None)
+    assert [bool(each.rules) for each in found] == [False, True]
+    assert math.isnan(found[1].minutes)
+    assert found[1].score == 0
+
+
+def test_one_suggestion_of_a_title(suggested):
+    first, second = answer("same", because="first"), answer("same", because="second")
+    (found,) = suggested(first, second)
+    assert found.because == "first"
+
+
+# Headers.
+
+
+def of_arm(**facts):
+    given = {"title": "T", "claim": "it helps", "because": "seen", "probability": 0.2}
+    return Suggestion(**given | {"arm": "no-kl", "changes": ("kl.coef=0",), "minutes": 16.0} | facts)
+
+
+def read(suggestion):
+    return Header.model_validate(tomllib.loads(header_text(suggestion)))
+
+
+def test_a_header_of_an_arm():
+    found = read(of_arm())
+    assert found.arms == {"no-kl": ("kl.coef=0",)}
+    assert (found.claim, found.why, found.probability, found.cost) == (
+        "it helps",
+        "seen",
+        0.2,
+        "about 16 min",
+    )
+    assert [str(each) for each in (*found.confirm, *found.refute)] == [
+        "eval/reward, no-kl − baseline > 0",
+        "eval/reward, no-kl − baseline < 0.05",
+    ]
+    assert found.check is None
+
+
+def test_a_header_of_a_check():
+    found = read(of_arm(arm="", changes=(), rules=("LEN001",), minutes=math.nan))
+    assert found.check
+    assert (found.check.rules, found.check.settles, found.arms) == (("LEN001",), True, {})
+    assert found.cost == "unknown"
+
+
+@pytest.mark.parametrize(
+    "text", ['it said "no"', "C:\\new", "two\nlines", "tab\tand\rreturn", "ende – ∞ 🙂", "\x00\x1f\x7f"]
+)
+def test_a_header_holds_any_text(text):
+    found = read(of_arm(claim=text, because=text, changes=(f"env.path={text}",)))
+    assert (found.claim, found.why) == (text, text)
+    assert found.arms["no-kl"] == (f"env.path={text}",)
+
+
+@pytest.mark.parametrize("code", REMEDIES)
+def test_each_remedy_makes_a_header(suggested, code):
+    for each in suggested(answer(f"SUSPECTED {code} x", "found", changes=(), code=code)):
+        assert read(each).claim == each.claim
+
+
+def test_facts_are_json(suggested):
+    for each in (of_arm(), of_arm(minutes=math.nan)):
+        told = json.loads(json.dumps(each.facts(), allow_nan=False))
+        assert told["score"] == each.score
+        assert told["information"] == each.information
+        assert told["test"] == each.test
+    assert of_arm(minutes=math.nan).facts()["minutes"] is None

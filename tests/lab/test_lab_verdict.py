@@ -1,0 +1,492 @@
+"""Verdicts: each name, by pairs, by a check and by what was told; and facts that are JSON."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from labs import HEADER, declared, lab_in, run_of, with_runs
+
+from truing.lab import betting
+from truing.lab.betting import fewest
+from truing.lab.design import BASELINE
+from truing.lab.folder import Lab
+from truing.lab.header import Hypothesis
+from truing.lab.ledger import Begun, Checked, History, Run
+from truing.lab.noise import noise_of
+from truing.lab.sight import smallest_seen
+from truing.lab.verdict import judge, proof
+
+ERROR = 0.025  # family = 1
+ENOUGH = fewest(ERROR)
+CHECK = """
+[check]
+rules = ["LEN"]
+settles = true
+"""
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A declared lab of one hypothesis, by its header."""
+
+    def make(header: str = HEADER, settings: str = "family = 1") -> tuple[Lab, Hypothesis]:
+        lab = lab_in(tmp_path, {"h01": header}, settings)
+        return declared(lab, lab.hypothesis("h01")), lab.hypothesis("h01")
+
+    return make
+
+
+def verdict(lab, hypothesis, **values):
+    return judge(with_runs(lab, hypothesis, values), hypothesis)
+
+
+def header(confirm, refute, arms=('changed = ["grpo.learning_rate=2e-3"]',), **facts):
+    lines = [line for line in HEADER.splitlines() if not line.startswith(("confirm", "refute", *facts))]
+    lines = lines[: lines.index("[arms]")]
+    extra = [f"{name} = {value}" for name, value in facts.items()]
+    return "\n".join([*lines, *extra, f"confirm = [{confirm}]", f"refute = [{refute}]", "[arms]", *arms])
+
+
+def crit(arm, **bound):
+    ((name, value),) = bound.items()
+    about = f'arm = "{arm}", ' if arm else ""
+    return f'{{ metric = "eval/reward", {about}{name} = {value} }}'
+
+
+ARMS = ('a = ["grpo.learning_rate=2e-3"]', 'b = ["grpo.learning_rate=3e-3"]')
+
+
+# By pairs.
+
+
+def test_pending(tmp_path):
+    lab = lab_in(tmp_path)
+    found = judge(lab, lab.hypothesis("h01"))
+    assert (found.verdict, found.because, found.by) == ("PENDING", "nothing was run", "")
+    assert (found.pairs, found.low, found.high) == (0, -math.inf, math.inf)
+    assert math.isnan(found.effect)
+    assert [each.state for each in found.criteria] == ["open", "open"]
+    assert [each.confirms for each in found.criteria] == [True, False]
+    assert found.criteria_met is None
+    assert not found.settled
+    assert found.error == ERROR
+    assert found.arm == "changed"
+
+
+def test_testing(made):
+    found = verdict(*made(), changed=[1.0, 1.1])
+    assert (found.verdict, found.because, found.by) == ("TESTING", "2 of 10 pairs", "experiment")
+    assert found.effect == pytest.approx(1.05)
+    assert (found.low, found.high) == (-math.inf, math.inf)
+    assert not found.settled
+    assert (found.quality, found.quality_because) == ("–", "it goes on")
+
+
+def test_testing_where_only_the_baseline_ran(made):
+    lab, hypothesis = made()
+    found = judge(lab.and_also(run_of(lab, hypothesis, BASELINE, 0, 0.0)), hypothesis)
+    assert (found.verdict, found.because) == ("TESTING", "0 of 10 pairs")
+
+
+def test_validated(made):
+    values = [1.0, 1.2, 0.9, 1.1, 1.0, 1.05, 0.95][:ENOUGH]
+    found = verdict(*made(), changed=values)
+    assert found.verdict == "VALIDATED"
+    assert found.because == "proven: eval/reward, changed − baseline > 0"
+    assert [each.state for each in found.criteria] == ["met", "contradicted"]
+    assert found.criteria_met is True
+    assert found.settled
+    assert found.effect == pytest.approx(np.mean(values))
+    assert found.low == betting.low(values, ERROR) > 0
+    assert found.high == betting.high(values, ERROR)
+    assert found.pairs == ENOUGH
+    assert found.notes == ()
+
+
+def test_one_pair_fewer_is_not_enough(made):
+    assert verdict(*made(), changed=[1.0] * (ENOUGH - 1)).verdict == "TESTING"
+
+
+def test_invalidated(made):
+    found = verdict(*made(), changed=[0.1, -0.1, 0.0, 0.05, -0.05, 0.02, 0.01, -0.02])
+    assert found.verdict == "INVALIDATED"
+    assert found.because == "proven: eval/reward, changed − baseline < 0.5"
+    assert found.settled
+
+
+def test_what_harms_is_invalidated_and_its_criterion_contradicted(made):
+    found = verdict(*made(), changed=[-1.0 - 0.1 * (i % 3) for i in range(8)])
+    assert found.verdict == "INVALIDATED"
+    assert found.criteria_met is False
+
+
+def test_refute_wins_over_confirm(made):
+    """An effect that is there, and proven to be too small to matter."""
+    found = verdict(*made(), changed=[0.2, 0.21, 0.19, 0.2, 0.22, 0.18, 0.2, 0.2])
+    assert [each.state for each in found.criteria] == ["met", "met"]
+    assert found.verdict == "INVALIDATED"
+    assert found.criteria_met is True
+
+
+def test_a_verdict_is_not_taken_back_by_its_own_criterion(made):
+    """Pairs that were in flight when it was proven."""
+    won = [1.0] * ENOUGH
+    assert verdict(*made(), changed=won).verdict == "VALIDATED"
+    assert verdict(*made(), changed=[*won, -2.0, -2.0]).verdict == "VALIDATED"
+
+
+def test_pairs_beyond_the_seeds_that_were_declared_do_not_count(made):
+    values = [0.1, 1.0, -0.2, 0.9, 0.3, 0.6, -0.1, 0.8, 0.2, 0.7]
+    found = verdict(*made(), changed=[*values, *[50.0] * 20])
+    assert found.pairs == 10
+    assert found.verdict == "INCONCLUSIVE"
+
+
+def test_validated_in_part(made):
+    """a is proven to help, b to harm."""
+    both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
+    enough = fewest(ERROR / 2)
+    found = verdict(*made(both), a=[1.0] * enough, b=[-1.0] * enough)
+    assert found.verdict == "PARTIALLY VALIDATED"
+    assert found.because == "only in part: eval/reward, a − baseline > 0"
+    assert [each.state for each in found.criteria][:2] == ["met", "contradicted"]
+    assert found.criteria_met is False
+    assert found.settled
+
+
+def test_a_part_needs_its_share_of_the_error(made):
+    """Of two, either would do: at the whole error a is met, at half of it not yet."""
+    both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
+    assert fewest(ERROR / 2) > ENOUGH
+    found = verdict(*made(both), a=[1.0] * ENOUGH, b=[-1.0] * ENOUGH)
+    assert [each.state for each in found.criteria][:2] == ["met", "contradicted"]
+    assert found.verdict == "TESTING"
+
+
+def test_validated_in_part_where_the_rest_stays_open(made):
+    both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
+    found = verdict(*made(both), a=[1.0] * 10, b=[1.0, -1.0] * 5)
+    assert found.verdict == "PARTIALLY VALIDATED"
+    assert found.criteria_met is None
+
+
+def test_all_that_confirms_must_be_met(made):
+    both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
+    assert verdict(*made(both), a=[1.0] * ENOUGH, b=[1.0] * ENOUGH).verdict == "VALIDATED"
+
+
+def test_any_refutation_is_enough_at_its_share(made):
+    two = header(crit("a", above=0), crit("a", below=0.5) + ", " + crit("b", below=0.5), ARMS)
+    enough = fewest(ERROR / 2)
+    lab, hypothesis = made(two)
+    assert verdict(lab, hypothesis, a=[0.4, -0.4] * 3, b=[-1.0] * (enough - 1)).verdict == "TESTING"
+    assert (
+        verdict(lab, hypothesis, a=[0.4, -0.4, *[0.4, -0.4] * 3], b=[-1.0] * enough).verdict == "INVALIDATED"
+    )
+
+
+def test_inconclusive_after_all_seeds(made):
+    """Near enough to the last pair that it is not hopeless before."""
+    values = [0.25, 0.9, -0.3, 1.0, 0.25, 0.6, 0.1, 0.9, -0.2, 0.3]
+    found = verdict(*made(), changed=values)
+    assert (found.verdict, found.because) == ("INCONCLUSIVE", "10 pairs settle no criterion")
+    assert (found.quality, found.quality_because) == ("low", "nothing is decided")
+    assert found.settled
+    assert found.criteria_met is None
+
+
+def test_inconclusive_as_soon_as_it_is_hopeless(made):
+    values = [1.5, -0.5, 1.5, -0.5, 1.5, -0.5, 1.5, -0.5, 1.5]
+    lab, hypothesis = made()
+    stopped = next(
+        n for n in range(1, 10) if verdict(lab, hypothesis, changed=values[:n]).verdict == "INCONCLUSIVE"
+    )
+    found = verdict(lab, hypothesis, changed=values[:stopped])
+    assert stopped < 10
+    assert found.because == f"after {stopped} pairs, those that are left can settle no criterion"
+    for bound in (0.0, 0.5):
+        assert betting.hopeless(values[:stopped], bound, 10, ERROR)
+    assert not all(betting.hopeless(values[: stopped - 1], bound, 10, ERROR) for bound in (0.0, 0.5))
+
+
+@pytest.mark.parametrize("outcome", ["crashed", "proven"])
+@pytest.mark.parametrize("label", [BASELINE, "changed"])
+def test_inconclusive_after_a_run_that_failed(made, label, outcome):
+    lab, hypothesis = made()
+    lab = with_runs(lab, hypothesis, {"changed": [1.0] * 3})
+    lab = lab.and_also(run_of(lab, hypothesis, label, 3, 0.0, outcome=outcome, error="out of memory"))
+    found = judge(lab, hypothesis)
+    assert (found.verdict, found.pairs) == ("INCONCLUSIVE", 3)
+    assert found.because == f"{label}, seed 3, {outcome}: out of memory"
+    assert found.notes == (found.because,)
+    again = lab.and_also(run_of(lab, hypothesis, label, 3, 0.0 if label == BASELINE else 1.0))
+    assert judge(again, hypothesis).verdict == "TESTING"
+
+
+def test_what_is_proven_before_a_crash_stays_proven_with_a_lower_quality(made):
+    lab, hypothesis = made()
+    lab = with_runs(lab, hypothesis, {"changed": [1.0] * 8})
+    lab = lab.and_also(run_of(lab, hypothesis, "changed", 8, 0.0, outcome="crashed", error="x"))
+    found = judge(lab, hypothesis)
+    assert found.verdict == "VALIDATED"
+    assert "1 run failed" in found.quality_because
+    assert found.notes == ("changed, seed 8, crashed: x",)
+
+
+def test_an_arm_goes_on_where_another_failed(made):
+    any_arm = header(crit("", above=0), crit("", below=0.5), ARMS)
+    lab, hypothesis = made(any_arm)
+    lab = with_runs(lab, hypothesis, {"b": [1.0, 1.0]})
+    lab = lab.and_also(run_of(lab, hypothesis, "a", 0, 0.0, outcome="crashed", error="x"))
+    assert judge(lab, hypothesis).verdict == "TESTING"
+    found = verdict(lab, hypothesis, b=[1.0] * fewest(ERROR / 2))
+    assert (found.verdict, found.arm, found.pairs) == ("VALIDATED", "b", fewest(ERROR / 2))
+
+
+def test_the_effect_is_of_the_arm_that_confirms(made):
+    """Its bounds have the share of an arm, for results chose it; and it is what is promoted."""
+    any_arm = header(crit("", above=0), crit("", below=-3), ARMS)
+    values = [1.0, 1.3, 0.8, 1.2, 1.1, 0.9, 1.0, 1.4]
+    found = verdict(*made(any_arm), a=[-1.0] * 8, b=values)
+    assert (found.verdict, found.arm) == ("VALIDATED", "b")
+    assert found.effect == pytest.approx(np.mean(values))
+    assert found.low == betting.low(values, ERROR / 2) > 0
+
+
+def test_the_effect_is_of_the_arm_that_confirms_in_part(made):
+    both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
+    found = verdict(*made(both), a=[-1.0] * 8, b=[1.0] * 8)
+    assert (found.verdict, found.arm, found.effect) == ("PARTIALLY VALIDATED", "b", 1.0)
+
+
+def test_the_effect_is_of_the_first_arm_while_none_confirms(made):
+    any_arm = header(crit("", above=0), crit("", below=-3), ARMS)
+    assert verdict(*made(any_arm), a=[0.1, 0.2], b=[1.0, 1.0]).arm == "a"
+
+
+def test_what_another_hypothesis_called_its_arm_is_nothing_to_this_one(tmp_path):
+    """h02's `changed` is what crashed for h01 as `other`; its `other` is sound."""
+    two = ('changed = ["grpo.learning_rate=2e-3"]', 'other = ["grpo.learning_rate=3e-3"]')
+    turned = ('changed = ["grpo.learning_rate=3e-3"]', 'other = ["grpo.learning_rate=2e-3"]')
+    headers = {
+        name: header(crit("", above=0), crit("", below=0.5), arms)
+        for name, arms in (("h01", two), ("h02", turned))
+    }
+    lab = lab_in(tmp_path, headers, "family = 2")
+    first, second = lab.hypothesis("h01"), lab.hypothesis("h02")
+    lab = declared(lab, first)
+    lab = lab.and_also(run_of(lab, first, BASELINE, 0, 0.0))
+    lab = lab.and_also(run_of(lab, first, "other", 0, 0.0, outcome="crashed", error="x"))
+    lab = declared(lab, second)
+    assert judge(lab, second).notes == ("changed, seed 0, crashed: x",)
+    lab = with_runs(lab, second, {"other": [1.0] * fewest(0.05 / 3 / 2)})
+    assert judge(lab, second).verdict == "VALIDATED"
+
+
+def test_inconclusive_where_pairs_cannot_be_compared(made):
+    lab, hypothesis = made()
+    lab = with_runs(lab, hypothesis, {"changed": [1.0] * 8})
+    lab = lab.and_also(run_of(lab, hypothesis, BASELINE, 8, 0.0))
+    lab = lab.and_also(run_of(lab, hypothesis, "changed", 8, 1.0, tasks={"other": 1.0}))
+    found = judge(lab, hypothesis)
+    assert found.verdict == "INCONCLUSIVE"
+    assert "changed was evaluated on other tasks" in found.because
+    assert found.quality == "low"
+    assert math.isnan(found.effect)
+
+
+def test_inconclusive_where_a_metric_of_a_criterion_lacks(made):
+    asked = header('{ metric = "length/mean", arm = "changed", below = 0 }', crit("changed", below=0.5))
+    found = verdict(*made(asked), changed=[1.0])
+    assert found.verdict == "INCONCLUSIVE"
+    assert "length/mean was not measured" in found.because
+
+
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_inconclusive_where_a_result_is_no_number(made, value):
+    found = verdict(*made(), changed=[1.0] * 7 + [value])
+    assert found.verdict == "INCONCLUSIVE"
+    assert f"seed 7: eval/reward is {value} in changed" in found.because
+
+
+def test_judged_by_what_was_declared(tmp_path):
+    """Its file says otherwise after the first run: that is noted, and changes nothing else."""
+    lab = lab_in(tmp_path)
+    lab = declared(lab, lab.hypothesis("h01"))
+    lenient = HEADER.replace("above = 0.0", "above = -9.0").replace("seeds = 10", "seeds = 40")
+    changed = replace(lab_in(tmp_path, {"h01": lenient}), history=lab.history)
+    hypothesis = lab.hypothesis("h01")
+    values = {"changed": [-1.0, 0.9, -0.8, 0.9, -1.0, 1.0]}
+    before = judge(with_runs(lab, hypothesis, values), hypothesis)
+    after = judge(with_runs(changed, hypothesis, values), changed.hypothesis("h01"))
+    assert before.notes == ()
+    assert "judged by what was declared before the first run" in after.notes[0]
+    assert replace(after, notes=()) == before
+    assert after.seeds == 10
+
+
+def test_the_error_is_the_one_that_was_declared(made, tmp_path):
+    lab, hypothesis = made()
+    lenient = replace(lab_in(tmp_path, settings="family = 1\nerror = 0.4"), history=lab.history)
+    assert judge(lenient, hypothesis).error == ERROR
+    assert verdict(lenient, hypothesis, changed=[1.0] * (ENOUGH - 1)).verdict == "TESTING"
+
+
+def test_the_smallest_effect_that_is_seen(made):
+    lab, hypothesis = made()
+    found = judge(lab, hypothesis)
+    assert found.mde == smallest_seen(hypothesis.header, noise_of(lab, "h01", hypothesis.header), ERROR) > 0
+
+
+# What was told.
+
+
+PRIOR = '\n[prior]\nverdict = "VALIDATED"\nnote = "it helped"\nsource = "a notebook"\n'
+
+
+def test_what_was_told_is_not_settled(tmp_path):
+    lab = lab_in(tmp_path, {"h01": HEADER + PRIOR})
+    found = judge(lab, lab.hypothesis("h01"))
+    assert (found.verdict, found.by, found.quality) == ("VALIDATED", "prior", "low")
+    assert found.because == "it helped (a notebook)"
+    assert not found.settled
+
+
+def test_what_was_told_ends_with_the_first_run(made):
+    assert verdict(*made(HEADER + PRIOR), changed=[1.0]).verdict == "TESTING"
+
+
+# By a check.
+
+
+def checked(proven=(), clean=("LEN001",), unsettled=(), measures=None, **facts):
+    return Checked("h01", "r", list(proven), list(clean), list(unsettled), measures or {}, 1.0, **facts)
+
+
+def by_check(tmp_path, entry, check=CHECK):
+    lab = lab_in(tmp_path, {"h01": HEADER + check}).and_also(entry)
+    return judge(lab, lab.hypothesis("h01"))
+
+
+def test_proven_by_a_check(tmp_path):
+    for check in (CHECK, CHECK.replace("true", "false")):
+        found = by_check(tmp_path, checked(["LEN001: wrong", "LEN002: too"], unsettled=["X"]), check)
+        assert (found.verdict, found.by, found.quality) == ("VALIDATED", "proof", "high")
+        assert found.because == "LEN001: wrong; LEN002: too"
+        assert found.settled
+
+
+def test_clean_and_that_settles_it(tmp_path):
+    found = by_check(tmp_path, checked(clean=["LEN001", "LEN002"]))
+    assert (found.verdict, found.by) == ("INVALIDATED", "proof")
+    assert found.because == "LEN001, LEN002 found nothing"
+
+
+def test_clean_and_that_only_narrows_it(tmp_path):
+    found = by_check(tmp_path, checked(), CHECK.replace("true", "false"))
+    assert found.verdict == "PENDING"
+    assert found.notes == ("the check: LEN001 found nothing",)
+
+
+def test_what_is_not_settled_does_not_refute(tmp_path):
+    found = by_check(tmp_path, checked(unsettled=["LEN002 (suspected: x)"]))
+    assert found.verdict == "PENDING"
+    assert found.notes == ("the check: LEN001 found nothing; not settled: LEN002 (suspected: x)",)
+
+
+MEASURES = """
+[check]
+measures = [{ metric = "length/mean", below = 3.0 }, { metric = "kl_all/k3", below = 0.1 }]
+settles = true
+"""
+
+
+@pytest.mark.parametrize(
+    ("measures", "settled"),
+    [
+        ({"length/mean": 2.9, "kl_all/k3": 0.05}, True),
+        ({"length/mean": 3.0, "kl_all/k3": 0.05}, False),
+        ({"length/mean": 9.0, "kl_all/k3": 0.05}, False),
+        ({"length/mean": 2.9}, False),
+        ({"length/mean": 2.9, "kl_all/k3": math.nan}, False),
+        ({"length/mean": 2.9, "kl_all/k3": math.inf}, False),
+    ],
+)
+def test_measures_rule_it_out_where_all_are_below(tmp_path, measures, settled):
+    """One that lacks, or is no number, rules nothing out."""
+    found = by_check(tmp_path, checked(clean=(), measures=measures), MEASURES)
+    assert found.verdict == ("INVALIDATED" if settled else "PENDING")
+    if settled:
+        assert found.because == "length/mean is 2.9; kl_all/k3 is 0.05"
+
+
+def test_a_check_of_a_header_that_has_none_by_now(tmp_path):
+    lab = lab_in(tmp_path)
+    header = lab.hypothesis("h01").header
+    assert proof(header, checked()) is None
+    assert proof(header, checked(["LEN001: x"])) == ("VALIDATED", "LEN001: x")
+
+
+def test_the_last_check_counts(tmp_path):
+    lab = lab_in(tmp_path, {"h01": HEADER + CHECK}).and_also(checked()).and_also(checked(["LEN001: x"]))
+    assert judge(lab, lab.hypothesis("h01")).verdict == "VALIDATED"
+
+
+def test_pairs_that_decide_are_above_a_check(made):
+    """A clean check would refute; pairs that prove an effect say otherwise, and both are told."""
+    lab, hypothesis = made(HEADER + CHECK)
+    found = verdict(lab.and_also(checked()), hypothesis, changed=[1.0] * 8)
+    assert (found.verdict, found.by) == ("VALIDATED", "experiment")
+    assert found.notes == ("the check: LEN001 found nothing",)
+
+
+def test_a_check_decides_where_pairs_do_not(made):
+    lab, hypothesis = made(HEADER + CHECK)
+    found = verdict(lab.and_also(checked()), hypothesis, changed=[1.5, -0.5] * 5)
+    assert (found.verdict, found.by, found.pairs) == ("INVALIDATED", "proof", 10)
+    assert found.quality_because == "an exact check"
+
+
+# Facts.
+
+
+@pytest.mark.parametrize("values", [None, [], [1.0], [1.0] * 8, [math.nan]])
+def test_facts_are_json(made, values):
+    lab, hypothesis = made()
+    found = (
+        judge(lab, hypothesis)
+        if values is None
+        else judge(with_runs(lab, hypothesis, {"changed": values}), hypothesis)
+    )
+    told = json.loads(json.dumps(found.facts(), allow_nan=False))
+    assert {"verdict", "effect", "low", "high", "mde", "criteria_met"} <= told.keys()
+    assert told["verdict"] == found.verdict
+    for name in ("effect", "low", "high", "mde"):
+        value = getattr(found, name)
+        assert told[name] == (value if math.isfinite(value) else None)
+    assert told["criteria_met"] is found.criteria_met
+    assert [each["state"] for each in told["criteria"]] == [each.state for each in found.criteria]
+
+
+# The whole lab, under the null.
+
+
+def test_a_lab_of_arms_that_do_nothing_validates_seldom(made):
+    """Through `judge`, with pairs of a shape that nobody would call normal; what was ever proven stays so."""
+    asked = HEADER.replace("seeds = 10", "seeds = 8").replace("below = 0.5", "below = -99")
+    lab, hypothesis = made(asked, "family = 1\nerror = 0.4")
+    assert lab.history.of(Begun)[0].error == 0.2
+    lab = with_runs(lab, hypothesis, {"changed": [0.0] * 8})
+    others = [
+        entry for entry in lab.history.entries if not (isinstance(entry, Run) and entry.label != BASELINE)
+    ]
+    arms = [entry for entry in lab.history.of(Run) if entry.label != BASELINE]
+    r, labs, wrong = np.random.default_rng(3), 250, 0
+    for _ in range(labs):
+        values = np.round(r.lognormal(0, 1, 8) - r.lognormal(0, 1, 8), 1)
+        ran = [replace(run, metrics={"eval/reward": value}) for run, value in zip(arms, values, strict=True)]
+        found = judge(replace(lab, history=History((*others, *ran))), hypothesis)
+        wrong += found.verdict == "VALIDATED"
+    assert 0.05 < wrong / labs <= 0.2 + 3 * math.sqrt(0.16 / labs)

@@ -107,6 +107,7 @@ def drawn(hypothesis: Hypothesis, kind: str, key: tuple[int, str, int], arm: str
         f"{arm[:10]}-{key[2]}",
         arm,
         "",
+        "",
         hypothesis.id,
         key[1],
         key[2],

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from truing.lab.conduct import begin
-from truing.lab.design import BASELINE, arms_of, code
+from truing.lab.design import BASELINE, arms_of, code, machine
 from truing.lab.folder import Lab, open_lab
 from truing.lab.header import Hypothesis
 from truing.lab.ledger import Begun, Ledger, Run
@@ -82,7 +82,7 @@ def run_of(lab: Lab, hypothesis: Hypothesis, label: str, seed: int, value: float
         **facts,
     }
     outcome = given.pop("outcome", "finished")
-    return Run(arm.job(seed).key, arm.digest, code(), hypothesis.id, label, seed, outcome, **given)  # type: ignore[arg-type]
+    return Run(arm.job(seed).key, arm.digest, code(), machine(), hypothesis.id, label, seed, outcome, **given)  # type: ignore[arg-type]
 
 
 def with_runs(lab: Lab, hypothesis: Hypothesis, values: Mapping[str, Sequence[float]]) -> Lab:

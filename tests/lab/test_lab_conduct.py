@@ -84,7 +84,7 @@ def values(monkeypatch):
 
     def measure(run):
         value = found.get(run.parent.name, 0.0)
-        return {"eval/reward": value}, {"a": value, "b": value}, [value]
+        return {"metrics": {"eval/reward": value}, "tasks": {"a": value, "b": value}, "curve": [value]}
 
     monkeypatch.setattr(room, "measure", measure)
     monkeypatch.setattr(room, "PAUSE", 0.0)
@@ -353,3 +353,20 @@ def test_a_check_that_another_hypothesis_asked_for_is_not_made_again(tmp_path, v
     assert crew.started == [check_name(lab)]
     assert judge(lab, lab.hypotheses["h02"]).because == "TOK001: other ids"
     assert judge(open_lab(tmp_path), lab.hypotheses["h01"]).verdict == "INVALIDATED"
+
+
+def test_criteria_about_numbers_that_are_known_are_refused(tmp_path, values):
+    """Nobody chooses the metric by which an old run looks best; fresh seeds are another matter."""
+    asked = HEADER.replace(
+        'metric = "eval/reward", arm = "changed", above', 'metric = "reward/mean", arm = "changed", above'
+    )
+    lab = lab_in(tmp_path, {"h01": HEADER, "h02": asked, "h03": "first_seed = 20\n" + HEADER}, "family = 3")
+    ledger, crew = Ledger(lab.ledger_folder), FakeCrew(lab.runs_folder)
+    lab = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
+    with pytest.raises(LabError, match="arm changed of h02 was run before") as refused:
+        begin(lab, lab.hypotheses["h02"], ledger, underpowered=True)
+    assert "first_seed = " in str(refused.value)
+    lab = run_hypothesis(lab, lab.hypotheses["h03"], crew, ledger, quiet)
+    ledger.close()
+    assert judge(lab, lab.hypotheses["h03"]).verdict == "INVALIDATED"
+    assert {run.seed for run in lab.history.of(Run) if run.hypothesis == "h03"} <= set(range(20, 30))

@@ -6,7 +6,7 @@ import pytest
 from labs import HEADER, RECIPE, declared, lab_in
 
 from truing.errors import LabError, RecipeError
-from truing.lab.design import BASELINE, arms_of, baseline_changes, code, resolve_arm, together
+from truing.lab.design import BASELINE, arms_of, baseline_changes, code, resolve_arm, setup, together
 from truing.lab.folder import open_lab
 from truing.lab.ledger import Begun, Promoted
 
@@ -40,7 +40,8 @@ def test_a_digest_says_what_an_arm_is(lab):
     one = resolve_arm(lab, "x", (), ["grpo.steps=3"])
     assert one.digest == resolve_arm(lab, "another", ["grpo.steps=3"]).digest
     assert one.digest != resolve_arm(lab, "x", (), ["grpo.steps=4"]).digest
-    assert one.digest == resolve_arm(lab, "x", (), ["grpo.steps=3", "seed=7"]).digest
+    assert one.digest != resolve_arm(lab, "x", (), ["grpo.steps=3", "seed=7"]).digest
+    assert one.job(1).arm.digest == one.digest, "seeds of pairs are no part of it"
     assert one.digest != resolve_arm(lab, "x", (), ["grpo.steps=3", "fault=sign"]).digest
 
 
@@ -66,7 +67,7 @@ def test_seeds_count_from_the_recipe_s_own(lab):
 def test_a_key_names_arm_code_and_seed(lab):
     found = arms(lab)
     key = found["changed"].job(4).key
-    assert key == f"{found['changed'].digest[:10]}-{code()[:6]}-s4"
+    assert key == f"{found['changed'].digest[:10]}-{setup()[:6]}-s4"
     assert key != found[BASELINE].job(4).key
 
 
@@ -126,10 +127,13 @@ def test_an_arm_that_is_the_baseline_is_refused(lab):
     assert "grpo.learning_rate=2e-3" in str(caught.value)
 
 
-@pytest.mark.parametrize("change", ["seed=5", "grpo.learning_rate=0.001"])
-def test_a_change_that_changes_nothing_is_the_baseline(tmp_path, change):
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [("grpo.learning_rate=0.001", "is the baseline"), ("seed=5", "changes the seed")],
+)
+def test_an_arm_that_is_no_comparison_is_refused(tmp_path, change, said):
     lab = lab_in(tmp_path, {"h01": HEADER.replace("grpo.learning_rate=2e-3", change)})
-    with pytest.raises(LabError, match="is the baseline"):
+    with pytest.raises(LabError, match=said):
         arms(lab)
 
 
@@ -170,10 +174,10 @@ def test_the_two_by_two_needs_two_arms(tmp_path):
 
 
 def test_the_two_by_two_of_one_and_itself(lab):
-    """Nothing is gained by the second time: both is the first."""
+    """Both is the first: there is nothing to be seen."""
     twice = replace(lab.hypothesis("h01"), id="h03")
-    found = together(lab, lab.hypothesis("h01"), twice)
-    assert found["h01:changed + h03:changed"].digest == found["h01:changed"].digest
+    with pytest.raises(LabError, match="cannot be in place at once"):
+        together(lab, lab.hypothesis("h01"), twice)
 
 
 def test_a_lab_that_is_read_again_has_the_same_arms(lab):

@@ -22,7 +22,7 @@ def test_a_lab_is_read(tmp_path):
 def test_its_ledger_is_read(tmp_path):
     lab = lab_in(tmp_path)
     ledger = Ledger(lab.ledger_folder)
-    ledger.write(Run("k", "a", "c", "h01", "x", 0, "finished"))
+    ledger.write(Run("k", "a", "c", "m", "h01", "x", 0, "finished"))
     ledger.close()
     assert [entry.key for entry in open_lab(tmp_path).history.of(Run)] == ["k"]
     assert lab.runs_folder.parent == lab.ledger_folder.parent
@@ -95,7 +95,7 @@ def test_a_lab_without_a_name(tmp_path):
 
 def test_one_more_entry_leaves_the_lab_as_it_was(tmp_path):
     lab = lab_in(tmp_path)
-    run = Run("k", "a", "c", "h01", "x", 0, "finished")
+    run = Run("k", "a", "c", "m", "h01", "x", 0, "finished")
     assert lab.and_also(run).history.entries[-1] == run
     assert lab.history.entries == []
 

@@ -22,7 +22,7 @@ from truing.lab.ledger import (
     read_ledger,
 )
 
-RUN = Run("k-s0", "arm", "code", "h01", "changed", 0, "finished")
+RUN = Run("k-s0", "arm", "code", "machine", "h01", "changed", 0, "finished")
 
 
 def same(one, other):
@@ -50,9 +50,7 @@ ENTRIES = {
     "begun": Begun(
         "h01", "T", {"claim": "c", "arms": {"a": ["x=1"]}}, ["kl.coef=0"], {"a": "1"}, 0.025, True
     ),
-    "checked": Checked(
-        "h01", "r", ["LEN001: x"], ["LEN002"], ["X (y)"], {"a": math.nan, "b": -math.inf}, 1.5
-    ),
+    "checked": Checked("h01", "r", "c", {"LEN001": ["PROVEN", "x"]}, {"a": math.nan, "b": -math.inf}, 1.5),
     "promoted": Promoted("h01", "a", ["x=1"], math.nan, -math.inf, math.inf),
     "reproduced": Reproduced("h01", "runs/a", "runs/b", math.nan, math.nan, math.inf, 12),
 }

@@ -11,14 +11,27 @@ from hypothesis import strategies as st
 from truing.lab.ledger import History, Run
 from truing.lab.pairs import Pair, broken, by_task, pairs_of, whole
 
+SEEDS = range(100)
 ARMS = {"baseline": "B", "changed": "A"}
 
 
-def run(arm, seed, value=0.0, *, code="v1", outcome="finished", label="", hypothesis="h01", tasks=None):
+def run(
+    arm,
+    seed,
+    value=0.0,
+    *,
+    code="v1",
+    machine="m",
+    outcome="finished",
+    label="",
+    hypothesis="h01",
+    tasks=None,
+):
     return Run(
-        f"{arm}-{code}-s{seed}",
+        f"{arm}-{code}-{machine}-s{seed}",
         arm,
         code,
+        machine,
         hypothesis,
         label or {"B": "baseline", "A": "changed"}.get(arm, arm),
         seed,
@@ -38,11 +51,11 @@ def both(*seeds, value=1.0, **facts):
 
 
 def seeds_of(*runs):
-    return [pair.seed for pair in pairs_of(history(*runs), "B", "A")]
+    return [pair.seed for pair in pairs_of(history(*runs), "B", "A", SEEDS)]
 
 
 def test_a_difference_is_the_arm_less_the_baseline():
-    (pair,) = pairs_of(history(run("B", 0, 0.25), run("A", 0, 1.0)), "B", "A")
+    (pair,) = pairs_of(history(run("B", 0, 0.25), run("A", 0, 1.0)), "B", "A", SEEDS)
     assert pair.difference("eval/reward") == 0.75
 
 
@@ -81,7 +94,7 @@ def test_each_pair_is_of_one_version_where_there_are_two():
         *both(1, code="v1"),
     ]
     for order in permutations(runs):
-        found = pairs_of(history(*order), "B", "A")
+        found = pairs_of(history(*order), "B", "A", SEEDS)
         assert [pair.seed for pair in found] == [0, 1]
         assert all(pair.base.code == pair.arm.code for pair in found)
         assert found[0].difference("eval/reward") == 1.0
@@ -89,7 +102,7 @@ def test_each_pair_is_of_one_version_where_there_are_two():
 
 def test_a_pair_that_is_whole_is_not_replaced_by_a_later_version():
     first, later = both(0, value=1.0, code="v1"), both(0, value=9.0, code="v2")
-    assert pairs_of(history(*first, *later), "B", "A")[0].difference("eval/reward") == 1
+    assert pairs_of(history(*first, *later), "B", "A", SEEDS)[0].difference("eval/reward") == 1
 
 
 @pytest.mark.parametrize("outcome", ["crashed", "proven"])
@@ -206,3 +219,21 @@ def test_by_task_is_the_mean_over_the_seeds_that_have_it():
     ]
     assert by_task(pairs) == [0.25, 1.0]
     assert by_task([]) == []
+
+
+def test_runs_of_two_kinds_of_machine_are_no_pair():
+    assert seeds_of(run("B", 0, machine="m1"), run("A", 0, machine="m2")) == []
+    assert seeds_of(run("B", 0, machine="m1"), run("A", 0, machine="m2"), run("B", 0, machine="m2")) == [0]
+
+
+def test_pairs_begin_where_they_are_asked_to():
+    runs = both(3, 4, 6)
+    assert [pair.seed for pair in pairs_of(history(*runs), "B", "A", range(3, 9))] == [3, 4]
+    assert pairs_of(history(*runs), "B", "A", range(9)) == []
+
+
+def test_other_prompts_are_told_where_the_arm_is_not_about_them():
+    base, arm = (replace(each, prompts=text) for each, text in zip(both(0), ("p", "q"), strict=True))
+    pair = Pair(0, base, arm)
+    assert "other prompts than the baseline" in pair.unfit(["eval/reward"], same_prompts=True)
+    assert pair.unfit(["eval/reward"]) == ""

@@ -2,6 +2,7 @@
 
 import math
 import tomllib
+from dataclasses import replace
 
 import pytest
 from labs import HEADER
@@ -24,8 +25,30 @@ def pairs(count, gains=(1.0,) * TASKS):
     return [
         Pair(
             seed,
-            Run("b", "B", "v", "h01", "baseline", seed, "finished", tasks=zero),
-            Run("a", "A", "v", "h01", "changed", seed, "finished", tasks=won),
+            Run(
+                "b",
+                "B",
+                "v",
+                "m",
+                "h01",
+                "baseline",
+                seed,
+                "finished",
+                metrics={"eval/reward": 0.0, "reward/mean": 0.0},
+                tasks=zero,
+            ),
+            Run(
+                "a",
+                "A",
+                "v",
+                "m",
+                "h01",
+                "changed",
+                seed,
+                "finished",
+                metrics={"eval/reward": 1.0, "reward/mean": 1.0},
+                tasks=won,
+            ),
         )
         for seed in range(count)
     ]
@@ -99,3 +122,14 @@ def test_two_that_lack_are_low():
 def test_the_same_pairs_give_the_same_quality():
     gains = tuple(math.sin(i) + 0.5 for i in range(TASKS))
     assert quality(found=pairs(MANY, gains)) == quality(found=pairs(MANY, gains))
+
+
+def test_a_pair_that_says_the_opposite_is_told():
+    """Many small gains and a rare collapse: signs are for it, and nobody should be at ease."""
+    found = pairs(MANY)
+    bad = replace(found[3].arm, metrics={"eval/reward": -4.0})
+    found[3] = replace(found[3], arm=bad)
+    assert quality(found=found) == ("medium", "one pair says the opposite, -4.000")
+    mild = replace(bad, metrics={"eval/reward": -0.1})
+    found[3] = replace(found[3], arm=mild)
+    assert quality(found=found)[0] == "high"

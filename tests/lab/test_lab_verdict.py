@@ -276,10 +276,9 @@ def test_what_another_hypothesis_called_its_arm_is_nothing_to_this_one(tmp_path)
     }
     lab = lab_in(tmp_path, headers, "family = 2")
     first, second = lab.hypothesis("h01"), lab.hypothesis("h02")
-    lab = declared(lab, first)
+    lab = declared(declared(lab, first), second)
     lab = lab.and_also(run_of(lab, first, BASELINE, 0, 0.0))
     lab = lab.and_also(run_of(lab, first, "other", 0, 0.0, outcome="crashed", error="x"))
-    lab = declared(lab, second)
     assert judge(lab, second).notes == ("changed, seed 0, crashed: x",)
     lab = with_runs(lab, second, {"other": [1.0] * fewest(0.05 / 3 / 2)})
     assert judge(lab, second).verdict == "VALIDATED"
@@ -361,8 +360,10 @@ def test_what_was_told_ends_with_the_first_run(made):
 # By a check.
 
 
-def checked(proven=(), clean=("LEN001",), unsettled=(), measures=None, **facts):
-    return Checked("h01", "r", list(proven), list(clean), list(unsettled), measures or {}, 1.0, **facts)
+def checked(proven=(), clean=("LEN001",), suspected=(), measures=None, **facts):
+    said = [("PROVEN", proven), ("CLEAN", clean), ("SUSPECT", suspected)]
+    results = {code: [strength, "x"] for strength, codes in said for code in codes}
+    return Checked("h01", "r", "c", results, measures or {}, 1.0, **facts)
 
 
 def by_check(tmp_path, entry, check=CHECK):
@@ -372,9 +373,9 @@ def by_check(tmp_path, entry, check=CHECK):
 
 def test_proven_by_a_check(tmp_path):
     for check in (CHECK, CHECK.replace("true", "false")):
-        found = by_check(tmp_path, checked(["LEN001: wrong", "LEN002: too"], unsettled=["X"]), check)
+        found = by_check(tmp_path, checked(["LEN001", "LEN002"], (), ["LEN003"]), check)
         assert (found.verdict, found.by, found.quality) == ("VALIDATED", "proof", "high")
-        assert found.because == "LEN001: wrong; LEN002: too"
+        assert found.because == "LEN001: x; LEN002: x"
         assert found.settled
 
 
@@ -391,9 +392,9 @@ def test_clean_and_that_only_narrows_it(tmp_path):
 
 
 def test_what_is_not_settled_does_not_refute(tmp_path):
-    found = by_check(tmp_path, checked(unsettled=["LEN002 (suspected: x)"]))
+    found = by_check(tmp_path, checked(suspected=["LEN002"]))
     assert found.verdict == "PENDING"
-    assert found.notes == ("the check: LEN001 found nothing; not settled: LEN002 (suspected: x)",)
+    assert found.notes == ("the check: LEN001 found nothing; LEN002 (SUSPECT: x)",)
 
 
 MEASURES = """
@@ -423,14 +424,16 @@ def test_measures_rule_it_out_where_all_are_below(tmp_path, measures, settled):
 
 
 def test_a_check_of_a_header_that_has_none_by_now(tmp_path):
+    """Results are kept of every rule, and judged by what the header asks for now."""
     lab = lab_in(tmp_path)
     header = lab.hypothesis("h01").header
-    assert proof(header, checked()) is None
-    assert proof(header, checked(["LEN001: x"])) == ("VALIDATED", "LEN001: x")
+    assert proof(header, checked(["LEN001"], ())) is None
+    found = by_check(tmp_path / "asked", checked(["LEN001"], ["MSK003"]), CHECK.replace("LEN", "MSK003"))
+    assert found.verdict == "INVALIDATED"
 
 
 def test_the_last_check_counts(tmp_path):
-    lab = lab_in(tmp_path, {"h01": HEADER + CHECK}).and_also(checked()).and_also(checked(["LEN001: x"]))
+    lab = lab_in(tmp_path, {"h01": HEADER + CHECK}).and_also(checked()).and_also(checked(["LEN001"], ()))
     assert judge(lab, lab.hypothesis("h01")).verdict == "VALIDATED"
 
 

@@ -1,7 +1,6 @@
 """Running an experiment: pairs in the order of their seeds, until nothing more is to be learnt from them."""
 
 import math
-import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,12 +9,12 @@ from typing import Any
 from truing.config import to_toml
 from truing.errors import LabError
 from truing.lab.crew import Crew, Running
-from truing.lab.design import BASELINE, Arm, Job, arms_of, baseline_changes, code
+from truing.lab.design import BASELINE, Arm, Job, arms_of, baseline_changes, code, machine, missing_jobs
 from truing.lab.folder import Lab
 from truing.lab.header import Header, Hypothesis
 from truing.lab.ledger import Begun, Checked, Ledger, Run
 from truing.lab.measure import measure
-from truing.lab.pairs import broken, whole
+from truing.lab.pairs import broken
 from truing.lab.plan import experiment
 from truing.lab.verdict import by_pairs, live_arms
 
@@ -78,6 +77,7 @@ def begin(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: boo
             remedy="change the header or the recipe, or say --underpowered and take what comes",
         )
     arms = {label: arm.digest for label, arm in arms_of(lab, hypothesis, None).items()}
+    _unseen(lab, hypothesis, arms)
     entry = Begun(
         hypothesis.id,
         hypothesis.title,
@@ -88,6 +88,20 @@ def begin(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: boo
         underpowered=bool(step.refused),
     )
     return lab.and_also(ledger.write(entry))
+
+
+def _unseen(lab: Lab, hypothesis: Hypothesis, arms: Mapping[str, str]) -> None:
+    """Refuse an arm whose numbers are known: a criterion that is chosen after them proves nothing."""
+    seeds = hypothesis.header.seed_range
+    for label, arm in arms.items():
+        seen = [run for run in lab.history.of(Run) if run.arm == arm and run.seed in seeds]
+        if seen and label != BASELINE:
+            raise LabError(
+                f"arm {label} of {hypothesis.id} was run before",
+                got=f"{len(seen)} runs, the first for {seen[0].hypothesis} with seed {seen[0].seed}",
+                expected="numbers that nobody has seen when criteria are written",
+                remedy=f"first_seed = {max(run.seed for run in seen) + 1} in the header takes fresh seeds",
+            )
 
 
 def _within_error(lab: Lab, hypothesis: Hypothesis) -> None:
@@ -112,20 +126,9 @@ def wanted(hypothesis: Hypothesis) -> Wanted:
         begun = lab.history.of(Begun, hypothesis.id)[0]
         arms, header = arms_of(lab, hypothesis, begun), hypothesis.header
         live = live_arms(header, broken(lab.history, begun.arms))
-        return missing_jobs(lab, arms[BASELINE], [arms[name] for name in live], header.seeds)
+        return missing_jobs(lab, arms[BASELINE], [arms[name] for name in live], header.seed_range)
 
     return missing
-
-
-def missing_jobs(lab: Lab, base: Arm, arms: Sequence[Arm], seeds: int) -> list[Job]:
-    """Runs without which pairs are not whole."""
-    done = {run.key for run in lab.history.runs().values() if run.outcome == "finished"}
-    found: dict[str, Job] = {}
-    for seed in range(seeds):
-        for arm in arms:
-            if seed not in whole(lab.history, base.digest, arm.digest):
-                found |= {job.key: job for job in (base.job(seed), arm.job(seed)) if job.key not in done}
-    return list(found.values())
 
 
 def failed_jobs(lab: Lab, hypothesis: Hypothesis) -> Wanted:
@@ -188,22 +191,18 @@ def _spec(lab: Lab, job: Job) -> dict[str, Any]:
 def _result(running: Running, job: Job, hypothesis: str) -> Run:
     """What a run came to."""
     found = running.outcome()
-    metrics, tasks, curve = ({}, {}, [])
-    if found["outcome"] == "finished":
-        metrics, tasks, curve = measure(running.folder / "run")
+    measured = measure(running.folder / "run") if found["outcome"] == "finished" else {}
     return Run(
         running.name,
         job.arm.digest,
         code(),
+        machine(),
         hypothesis,
         job.arm.label,
         job.seed,
         found["outcome"],
         found["error"],
-        metrics,
-        tasks,
-        curve,
-        None if running.resumed else time.monotonic() - running.began,
-        running.peak_bytes,
-        platform.node(),
+        **measured,
+        seconds=None if running.resumed else time.monotonic() - running.began,
+        peak_bytes=running.peak_bytes,
     )

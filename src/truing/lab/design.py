@@ -1,10 +1,14 @@
 """What is to be run: the baseline and each arm as resolved recipes, one change apart, seed by seed."""
 
 import hashlib
+import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+import torch
 
 import truing
 from truing.config import Recipe, load_recipe, to_toml
@@ -12,6 +16,7 @@ from truing.errors import LabError
 from truing.lab.folder import Lab
 from truing.lab.header import Hypothesis
 from truing.lab.ledger import Begun, Promoted
+from truing.lab.pairs import whole
 
 BASELINE = "baseline"
 FAULT = "fault="
@@ -29,9 +34,8 @@ class Arm:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of everything that decides its runs but their seeds and the code."""
-        unseeded = self.recipe.model_copy(update={"seed": 0})
-        return hashlib.sha256(f"{to_toml(unseeded)}\n{self.fault}".encode()).hexdigest()
+        """SHA-256 of everything that decides its runs but the seeds of pairs, the code and the machine."""
+        return hashlib.sha256(f"{to_toml(self.recipe)}\n{self.fault}".encode()).hexdigest()
 
     def job(self, seed: int) -> "Job":
         """A run of it; seeds count from the recipe's own."""
@@ -49,7 +53,7 @@ class Job:
     @property
     def key(self) -> str:
         """The name of its run directory."""
-        return f"{self.arm.digest[:10]}-{code()[:6]}-s{self.seed}"
+        return f"{self.arm.digest[:10]}-{setup()[:6]}-s{self.seed}"
 
     def __str__(self) -> str:
         return f"{self.arm.label}, seed {self.seed}"
@@ -97,6 +101,12 @@ def distinct(arm: Arm, other: Arm, hypothesis: str) -> Arm:
             expected="a change of at least one key",
             remedy=f"{named} has these values already: truing lab status shows what was promoted",
         )
+    if arm.recipe.seed != other.recipe.seed:
+        raise LabError(
+            f"arm {arm.label} of {hypothesis} changes the seed",
+            expected="the seeds of the baseline: they are what pairs are made by",
+            remedy="first_seed in the header takes other seeds for all arms",
+        )
     return arm
 
 
@@ -123,6 +133,17 @@ def together(
     return found
 
 
+def missing_jobs(lab: Lab, base: Arm, arms: Sequence[Arm], seeds: range) -> list[Job]:
+    """Runs without which pairs are not whole, seed by seed."""
+    done = {run.key for run in lab.history.runs().values() if run.outcome == "finished"}
+    found: dict[str, Job] = {}
+    for seed in seeds:
+        for arm in arms:
+            if seed not in whole(lab.history, base.digest, arm.digest):
+                found |= {job.key: job for job in (base.job(seed), arm.job(seed)) if job.key not in done}
+    return list(found.values())
+
+
 @cache
 def code() -> str:
     """SHA-256 of Truing's own source: runs of two versions are no pair."""
@@ -130,3 +151,20 @@ def code() -> str:
     for path in sorted(Path(truing.__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+@cache
+def machine() -> str:
+    """The kind of machine, and of torch: another one rounds otherwise, so its runs are no pair either."""
+    model = re.search(r"model name\s*: (.+)", _text(Path("/proc/cpuinfo")))
+    graphics = [torch.cuda.get_device_name(0)] if torch.cuda.is_available() else []
+    return ", ".join([model[1] if model else platform.machine(), *graphics, f"torch {torch.__version__}"])
+
+
+def setup() -> str:
+    """SHA-256 of code and machine."""
+    return hashlib.sha256(f"{code()}\n{machine()}".encode()).hexdigest()
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""

@@ -124,6 +124,8 @@ class Header(Part):
     """The smallest difference that matters, in the metric's unit; the experiment must be able to see it."""
     seeds: Annotated[int, Field(ge=2)] = 12
     """Pairs of runs, at most; a clear effect and a clear null stop earlier."""
+    first_seed: Annotated[int, Field(ge=0)] = 0
+    """The first of them, counted from the recipe's; others than those that an arm was seen with."""
     confirm: tuple[Criterion, ...] = ()
     """All of these, and the claim is validated; some, and it is in part."""
     refute: tuple[Criterion, ...] = ()
@@ -134,6 +136,11 @@ class Header(Part):
     """The exact check that comes first, where there is one."""
     prior: Prior | None = None
     """What was known before."""
+
+    @property
+    def seed_range(self) -> range:
+        """The seeds of its pairs, in the order in which they count."""
+        return range(self.first_seed, self.first_seed + self.seeds)
 
     @model_validator(mode="after")
     def _decides(self) -> "Header":

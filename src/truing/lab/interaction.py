@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from truing.lab import betting
-from truing.lab.conduct import Wanted, missing_jobs
-from truing.lab.design import Arm, Job, baseline_changes, together
+from truing.lab.conduct import Wanted
+from truing.lab.design import Arm, Job, baseline_changes, missing_jobs, together
 from truing.lab.folder import Lab
 from truing.lab.header import Hypothesis
 from truing.lab.ledger import Begun, Ledger
@@ -57,7 +57,7 @@ def wanted_together(hypothesis: Hypothesis, other: Hypothesis) -> Wanted:
         if last.low > 0 or last.high < 0 or broken(lab.history, begun.arms):
             return []
         base, *arms = _arms(lab, hypothesis, other).values()
-        return missing_jobs(lab, base, arms, hypothesis.header.seeds)
+        return missing_jobs(lab, base, arms, hypothesis.header.seed_range)
 
     return missing
 
@@ -87,7 +87,7 @@ def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contr
 def _differences(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Sequence[np.ndarray]:
     """Of each of three arms to the baseline, for the seeds that all of them have."""
     base, *arms = (arm.digest for arm in _arms(lab, hypothesis, other).values())
-    pairs = [pairs_of(lab.history, base, arm) for arm in arms]
+    pairs = [pairs_of(lab.history, base, arm, hypothesis.header.seed_range) for arm in arms]
     shared = min(map(len, pairs))
     metric = hypothesis.header.metric
     return [np.asarray([pair.difference(metric) for pair in each[:shared]]) for each in pairs]

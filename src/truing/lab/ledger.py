@@ -26,6 +26,7 @@ class Run:
     key: str  # names everything that decides it
     arm: str  # SHA-256 of what the arm is, less its seed
     code: str  # SHA-256 of the source it ran with
+    machine: str  # the kind of machine
     hypothesis: str  # for which it was made; others may share it
     label: str  # of the arm
     seed: int
@@ -35,10 +36,10 @@ class Run:
     tasks: Mapping[str, float] = field(
         default_factory=dict[str, float]
     )  # reward of the last evaluation, by task
+    prompts: str = ""  # SHA-256 of the training tasks
     curve: Sequence[float] = ()  # reward of each update; NaN where it has none
     seconds: float | None = None  # None where it was gone on with, so that nobody knows
     peak_bytes: int = 0
-    machine: str = ""
     time: float = 0.0
 
 

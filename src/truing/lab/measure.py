@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from truing.config import resolve
 from truing.errors import LabError
@@ -14,17 +15,23 @@ LAST = 4
 """Metrics of a run are means over its last stage's last quarter."""
 
 
-def measure(run: Path) -> tuple[dict[str, float], dict[str, float], list[float]]:
-    """Metrics by name, the reward of each task of the last evaluation, and the reward of each update."""
+def measure(run: Path) -> dict[str, Any]:
+    """Metrics by name, rewards of the last evaluation by task and of each update, what was trained on."""
     reader = RunReader(run)
-    recipe = resolve(reader.run()["recipe"])
+    facts = reader.run()
+    recipe = resolve(facts["recipe"])
     stage = recipe.stages[-1]
     evaluation = evaluations_of(reader.events()).get(f"after_{stage}")
     if evaluation is None:
         raise LabError(f"{run} has no evaluation after {stage}", expected="a run that finished")
     steps = [row for row in reader.steps() if row.stage == stage]
     curve = [row.metrics.get("reward/mean", math.nan) for row in steps]
-    return {**_recorded(steps), **_evaluated(evaluation)}, dict(evaluation.reward), curve
+    return {
+        "metrics": {**_recorded(steps), **_evaluated(evaluation)},
+        "tasks": dict(evaluation.reward),
+        "curve": curve,
+        "prompts": facts["judged"]["tasks_hash"],
+    }
 
 
 def _evaluated(evaluation: Evaluation) -> Mapping[str, float]:

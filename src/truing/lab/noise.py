@@ -47,8 +47,9 @@ def _differences(lab: Lab, metric: str, begun: Iterable[Begun], idle: bool = Fal
     """
     found: list[float] = []
     for each in begun:
+        seeds = Header.model_validate(each.header).seed_range
         for label, arm in each.arms.items():
-            pairs = [] if label == BASELINE else pairs_of(lab.history, each.arms[BASELINE], arm)
+            pairs = [] if label == BASELINE else pairs_of(lab.history, each.arms[BASELINE], arm, seeds)
             data = (
                 [] if any(pair.unfit([metric]) for pair in pairs) else [p.difference(metric) for p in pairs]
             )

@@ -11,7 +11,7 @@ from truing.lab.ledger import History, Run
 
 @dataclass(frozen=True)
 class Pair:
-    """The baseline's run and the arm's, of one seed and one version of the code."""
+    """The baseline's run and the arm's, of one seed, one version of the code, one kind of machine."""
 
     seed: int
     base: Run
@@ -21,8 +21,10 @@ class Pair:
         """Arm − baseline."""
         return self.arm.metrics[metric] - self.base.metrics[metric]
 
-    def unfit(self, metrics: Iterable[str]) -> str:
+    def unfit(self, metrics: Iterable[str], *, same_prompts: bool = False) -> str:
         """Why its runs cannot be compared; "" where they can."""
+        if same_prompts and self.base.prompts != self.arm.prompts:
+            return f"seed {self.seed}: {self.arm.label} was trained on other prompts than the baseline"
         if self.base.tasks.keys() != self.arm.tasks.keys():
             apart = len(self.base.tasks.keys() ^ self.arm.tasks.keys())
             told = f"{self.arm.label} was evaluated on other tasks than the baseline ({apart} apart)"
@@ -36,15 +38,15 @@ class Pair:
         return ""
 
 
-def pairs_of(history: History, base: str, arm: str) -> list[Pair]:
-    """The pairs of two arms by seed, up to the first that is missing or did not finish.
+def pairs_of(history: History, base: str, arm: str, seeds: Iterable[int]) -> list[Pair]:
+    """The pairs of two arms in the order of their seeds, up to the first that is missing or did not finish.
 
     Those beyond a gap do not count yet: which runs end early may depend on how they go, and the bets are
     valid for pairs in an order that was fixed before.
     """
     found = whole(history, base, arm)
     made = []
-    for seed in range(len(found)):
+    for seed in seeds:
         if seed not in found:
             break
         made.append(found[seed])
@@ -86,12 +88,12 @@ def broken(history: History, arms: Mapping[str, str]) -> list[Run]:
     return sorted(found, key=lambda run: (run.seed, run.label))
 
 
-def _by_seed(history: History, arm: str) -> dict[int, dict[str, Run]]:
-    """Runs of an arm, by seed and version of the code."""
-    found: dict[int, dict[str, Run]] = {}
+def _by_seed(history: History, arm: str) -> dict[int, dict[tuple[str, str], Run]]:
+    """Runs of an arm, by seed, and by code and machine."""
+    found: dict[int, dict[tuple[str, str], Run]] = {}
     for run in history.runs().values():
         if run.arm == arm:
-            found.setdefault(run.seed, {})[run.code] = run
+            found.setdefault(run.seed, {})[run.code, run.machine] = run
     return found
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from truing.lab.design import BASELINE, arms_of, baseline_changes, resolve_arm
+from truing.lab.design import BASELINE, arms_of, baseline_changes, missing_jobs, resolve_arm
 from truing.lab.folder import Lab
 from truing.lab.header import Hypothesis
 from truing.lab.ledger import Begun, Checked, Run
@@ -121,10 +121,8 @@ def experiment(lab: Lab, hypothesis: Hypothesis, jobs: int, waits: tuple[str, ..
 
 def missing_runs(lab: Lab, hypothesis: Hypothesis, begun: Begun | None) -> int:
     """Runs that all seeds of an experiment still need."""
-    arms = {label: arm.digest for label, arm in arms_of(lab, hypothesis, begun).items()}
-    runs = [run for run in lab.history.runs().values() if run.outcome == "finished"]
-    have = {(run.arm, run.seed) for run in runs}
-    return sum((arm, seed) not in have for arm in arms.values() for seed in range(hypothesis.header.seeds))
+    base, *arms = arms_of(lab, hypothesis, begun).values()
+    return len(missing_jobs(lab, base, arms, hypothesis.header.seed_range))
 
 
 def run_minutes(lab: Lab) -> float:

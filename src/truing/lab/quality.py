@@ -1,5 +1,6 @@
 """How far a verdict can be trusted, by rules that are stated."""
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -19,9 +20,10 @@ def quality_of(
 ) -> tuple[Quality, str]:
     """The quality of an experiment's verdict, and why.
 
-    High: eight pairs or more, no run failed, what is validated is proven to be large enough to matter, and by
-    the tasks alone the effect is on the same side. Medium: one of these lacks. Low: more of them, or nothing
-    is decided. An exact check is always high; what was only told is always low.
+    High: eight pairs or more, no run failed, what is validated is proven to be large enough to matter, no
+    pair says the opposite by more than the effect, and by the tasks alone the effect is on the same side.
+    Medium: one of these lacks. Low: more of them, or nothing is decided. An exact check is always high; what
+    was only told is always low.
     """
     if verdict == "TESTING":
         return "–", "it goes on"
@@ -36,6 +38,8 @@ def quality_of(
     matters = low >= header.smallest_effect or high <= -header.smallest_effect
     if verdict != "INVALIDATED" and not matters:
         lacking.append("the effect may be too small to matter")
+    if verdict != "INVALIDATED" and (opposite := _opposite(header, pairs)):
+        lacking.append(f"one pair says the opposite, {opposite:+.3f}")
     if EVALUATED.fullmatch(header.metric) and not _holds_on_other_tasks(header, verdict, pairs):
         lacking.append("on other tasks of the kind it could be otherwise")
     told = "; ".join(lacking) or f"{len(pairs)} pairs, none failed, the same on other tasks"
@@ -49,3 +53,13 @@ def _holds_on_other_tasks(header: Header, verdict: str, pairs: Sequence[Pair]) -
     if verdict == "INVALIDATED":
         return found.high < header.smallest_effect
     return found.low > 0 or found.high < 0
+
+
+def _opposite(header: Header, pairs: Sequence[Pair]) -> float:
+    """The pair that goes farthest the other way, where it goes farther than the effect; else 0."""
+    data = [pair.difference(header.metric) for pair in pairs]
+    if not data:
+        return 0.0
+    effect = math.fsum(data) / len(data)
+    worst = min(data) if effect > 0 else max(data)
+    return worst if worst * effect < 0 and abs(worst) > abs(effect) else 0.0

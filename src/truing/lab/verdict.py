@@ -151,7 +151,8 @@ def _narrowed(header: Header, checked: Checked) -> str:
 def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Verdict:
     """From the pairs, in the order of their seeds."""
     base = begun.arms[BASELINE]
-    pairs: Pairs = {arm: pairs_of(lab.history, base, begun.arms[arm])[: header.seeds] for arm in header.arms}
+    seeds = header.seed_range
+    pairs: Pairs = {arm: pairs_of(lab.history, base, begun.arms[arm], seeds) for arm in header.arms}
     if unfit := _unfit(header, pairs):
         return replace(blank, verdict="INCONCLUSIVE", because=unfit, by="experiment", quality="low")
     failed = broken(lab.history, begun.arms)
@@ -160,7 +161,7 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
     error = error_of_an_arm(header, begun.error)
     data = [pair.difference(header.metric) for pair in pairs[arm]]
     bounds = betting.low(data, error), betting.high(data, error)
-    quality, told = quality_of(header, verdict, pairs[arm], bounds, len(failed))
+    quality, told = quality_of(header, verdict, pairs[arm], bounds, _failures(lab, begun))
     return replace(
         blank,
         verdict=verdict,
@@ -217,11 +218,26 @@ def _decide(
     return ("PARTIALLY VALIDATED", part, every) if some else ("INCONCLUSIVE", ended, every)
 
 
+def _failures(lab: Lab, begun: Begun) -> int:
+    """Runs that did not finish, also those that were run again: why they failed may be what they came to."""
+    runs = lab.history.of(Run)
+    return sum(run.arm in begun.arms.values() and run.outcome != "finished" for run in runs)
+
+
 def _unfit(header: Header, pairs: Pairs) -> str:
     """Why pairs cannot be compared by what the header asks for; "" where they can."""
     asked = {header.metric, *(each.metric for each in (*header.confirm, *header.refute))}
-    told = (pair.unfit(sorted(asked)) for each in pairs.values() for pair in each)
+    told = (
+        pair.unfit(sorted(asked), same_prompts=not _changes_prompts(header.arms[arm]))
+        for arm, each in pairs.items()
+        for pair in each
+    )
     return next(filter(None, told), "")
+
+
+def _changes_prompts(changes: Sequence[str]) -> bool:
+    """Whether an arm is about what is asked, so that its prompts are others on purpose."""
+    return any(change.startswith(("env.", "env=", "episode.", "episode=")) for change in changes)
 
 
 def _ended(header: Header, pairs: Pairs, begun: Begun, failed: Sequence[Run]) -> str:

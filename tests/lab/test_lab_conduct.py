@@ -370,3 +370,21 @@ def test_criteria_about_numbers_that_are_known_are_refused(tmp_path, values):
     ledger.close()
     assert judge(lab, lab.hypotheses["h03"]).verdict == "INVALIDATED"
     assert {run.seed for run in lab.history.of(Run) if run.hypothesis == "h03"} <= set(range(20, 30))
+
+
+def test_a_baseline_that_has_changed_is_checked_anew(tmp_path, values):
+    lab = lab_in(tmp_path, {"h01": HEADER, "h02": CHECKED.replace("2e-3", "3e-3")}, "family = 2")
+    ledger = Ledger(lab.ledger_folder)
+    found = {"outcome": "finished", "error": "", "results": {"MSK003": ["PROVEN", "sign"]}, "measures": {}}
+    crew = FakeCrew(lab.runs_folder, {check_name(lab): found})
+    lab = run_hypothesis(lab, lab.hypotheses["h02"], crew, ledger, quiet)
+    assert judge(lab, lab.hypotheses["h02"]).notes == ()
+    lab = lab.and_also(ledger.write(Promoted("h01", "changed", ("grpo.learning_rate=2e-3",), 1.0, 0.9, 1.1)))
+    before = judge(lab, lab.hypotheses["h02"])
+    assert before.verdict == "VALIDATED"
+    assert "earlier baseline" in before.notes[-1]
+    now = room.arms_of(lab, lab.hypotheses["h02"], None)["baseline"].digest
+    crew.ends = {f"check-{now[:10]}": found | {"results": {"MSK003": ["CLEAN", ""]}}}
+    lab = run_hypothesis(lab, lab.hypotheses["h02"], crew, ledger, quiet)
+    ledger.close()
+    assert judge(lab, lab.hypotheses["h02"]).verdict == "INVALIDATED"

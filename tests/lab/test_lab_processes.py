@@ -24,6 +24,17 @@ def lab_command(*words):
     return [sys.executable, "-m", "truing", "lab", *map(str, words)]
 
 
+def started(folder):
+    """A lab at work. Where tests run behind a script they ignore Ctrl-C; it does not."""
+    return subprocess.Popen(
+        lab_command("run", "h01", "--underpowered", "--jobs", 1, "--lab", folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
 def until(condition, seconds=120):
     """Wait for something that a process does."""
     end = time.monotonic() + seconds
@@ -79,8 +90,7 @@ def test_from_plan_to_verdict(tmp_path):
 
 def test_ctrl_c_loses_nothing_and_the_same_command_goes_on(tmp_path):
     lab = lab_in(tmp_path, {"h01": SHORT}, 'family = 1\nchanges = ["grpo.steps=400"]')
-    command = lab_command("run", "h01", "--underpowered", "--jobs", 1, "--lab", tmp_path)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = started(tmp_path)
     steps = f"{lab.runs_folder.relative_to(tmp_path)}/*-s0/run/steps.jsonl"
 
     def updates():
@@ -96,7 +106,7 @@ def test_ctrl_c_loses_nothing_and_the_same_command_goes_on(tmp_path):
     (checkpoint,) = tmp_path.glob("experimental-results/runs/*-s0/run/checkpoints/grpo-*")
     done = int(checkpoint.name.rpartition("-")[2])
 
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = started(tmp_path)
     until(lambda: updates() > before)
     process.send_signal(signal.SIGTERM)  # as a machine that shuts down does
     process.communicate(timeout=60)
@@ -108,8 +118,7 @@ def test_ctrl_c_loses_nothing_and_the_same_command_goes_on(tmp_path):
 
 def test_a_process_that_is_killed_is_no_verdict_on_its_arm(tmp_path):
     lab_in(tmp_path, {"h01": SHORT}, 'family = 1\nchanges = ["grpo.steps=400"]')
-    command = lab_command("run", "h01", "--underpowered", "--jobs", 1, "--lab", tmp_path)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = started(tmp_path)
     until(lambda: list(tmp_path.glob("experimental-results/runs/*-s0/run/steps.jsonl")))
     found = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True)
     os.kill(int(found.stdout.split()[0]), signal.SIGKILL)

@@ -388,13 +388,13 @@ def test_clean_and_that_settles_it(tmp_path):
 def test_clean_and_that_only_narrows_it(tmp_path):
     found = by_check(tmp_path, checked(), CHECK.replace("true", "false"))
     assert found.verdict == "PENDING"
-    assert found.notes == ("the check: LEN001 found nothing",)
+    assert found.notes[0] == "the check: LEN001 found nothing"
 
 
 def test_what_is_not_settled_does_not_refute(tmp_path):
     found = by_check(tmp_path, checked(suspected=["LEN002"]))
     assert found.verdict == "PENDING"
-    assert found.notes == ("the check: LEN001 found nothing; LEN002 (SUSPECT: x)",)
+    assert found.notes[0] == "the check: LEN001 found nothing; LEN002 (SUSPECT: x)"
 
 
 MEASURES = """
@@ -442,7 +442,7 @@ def test_pairs_that_decide_are_above_a_check(made):
     lab, hypothesis = made(HEADER + CHECK)
     found = verdict(lab.and_also(checked()), hypothesis, changed=[1.0] * 8)
     assert (found.verdict, found.by) == ("VALIDATED", "experiment")
-    assert found.notes == ("the check: LEN001 found nothing",)
+    assert found.notes[0] == "the check: LEN001 found nothing"
 
 
 def test_a_check_decides_where_pairs_do_not(made):

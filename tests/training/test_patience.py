@@ -41,6 +41,17 @@ def test_outside_it_everything_is_as_it_was():
         ctrl_c()
 
 
+def test_what_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        patience = Patience()
+        with patience:
+            ctrl_c()
+        patience.leave()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_another_thread_takes_no_signals():
     failed = []
 

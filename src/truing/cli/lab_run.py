@@ -127,6 +127,8 @@ def reproduce(
 
 def work(folder: Path) -> None:
     """A run of a crew, in a process of its own; `truing lab run` starts it."""
+    # a lab that a script started behind itself ignores Ctrl-C, and so would this, which is stopped by it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     from contextlib import nullcontext
 
     from truing.faults.planted import FAULTS

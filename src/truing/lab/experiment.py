@@ -3,6 +3,7 @@
 from truing.errors import LabError
 from truing.lab.conduct import Tell, begin, checked, conduct, failed_jobs, wanted
 from truing.lab.crew import Crew
+from truing.lab.design import BASELINE, baseline_changes, resolve_arm
 from truing.lab.folder import Lab
 from truing.lab.header import Hypothesis
 from truing.lab.interaction import both, declared, wanted_together
@@ -34,7 +35,7 @@ def run_hypothesis(
         retry: run once more what failed.
     """
     _after_prerequisites(lab, hypothesis)
-    if hypothesis.header.check and not lab.history.of(Checked, hypothesis.id):
+    if hypothesis.header.check and not _is_checked(lab, hypothesis):
         lab = checked(lab, hypothesis, crew, ledger, tell)
     by_check = judge(lab, hypothesis).by == "proof"
     if not hypothesis.header.arms or (by_check and not train):
@@ -43,6 +44,13 @@ def run_hypothesis(
         lab = conduct(lab, hypothesis.id, failed_jobs(lab, hypothesis), crew, ledger, tell)
     lab = begin(lab, hypothesis, ledger, underpowered=underpowered)
     return conduct(lab, hypothesis.id, wanted(hypothesis), crew, ledger, tell)
+
+
+def _is_checked(lab: Lab, hypothesis: Hypothesis) -> bool:
+    """Whether the baseline that its arms are, or would be, compared with was checked for it."""
+    begun = next(iter(lab.history.of(Begun, hypothesis.id)), None)
+    base = begun.arms[BASELINE] if begun else resolve_arm(lab, BASELINE, baseline_changes(lab)).digest
+    return any(each.arm == base for each in lab.history.of(Checked, hypothesis.id))
 
 
 def run_together(

@@ -9,7 +9,7 @@ import numpy as np
 
 from truing.lab import betting
 from truing.lab.criteria import Judged, Pairs, hopeless, met, state
-from truing.lab.design import BASELINE
+from truing.lab.design import BASELINE, baseline_changes, resolve_arm
 from truing.lab.folder import Lab
 from truing.lab.header import Header, Hypothesis
 from truing.lab.ledger import Begun, Checked, Run
@@ -70,7 +70,12 @@ def judge(lab: Lab, hypothesis: Hypothesis) -> Verdict:
     """The verdict on a hypothesis: what a check proved, else what the pairs say."""
     tried = by_pairs(lab, hypothesis)
     checks = lab.history.of(Checked, hypothesis.id)
-    return _with_check(_declared(lab, hypothesis)[0], checks[-1], tried) if checks else tried
+    if not checks:
+        return tried
+    header, begun = _declared(lab, hypothesis)
+    made = _with_check(header, checks[-1], tried)
+    note = "the check is of an earlier baseline: truing lab run makes it anew"
+    return replace(made, notes=(*made.notes, note)) if _of_earlier_baseline(lab, begun, checks[-1]) else made
 
 
 def by_pairs(lab: Lab, hypothesis: Hypothesis) -> Verdict:
@@ -139,6 +144,12 @@ def _with_check(header: Header, checked: Checked, tried: Verdict) -> Verdict:
     return replace(
         tried, verdict=verdict, because=because, by="proof", quality="high", quality_because="an exact check"
     )
+
+
+def _of_earlier_baseline(lab: Lab, begun: Begun | None, checked: Checked) -> bool:
+    """Whether something was promoted since, so that the check is of what the baseline was then."""
+    now = begun.arms[BASELINE] if begun else resolve_arm(lab, BASELINE, baseline_changes(lab)).digest
+    return checked.arm != now
 
 
 def _narrowed(header: Header, checked: Checked) -> str:

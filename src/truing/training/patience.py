@@ -17,7 +17,8 @@ class Patience:
         self._before: Any = None
 
     def __enter__(self) -> "Patience":
-        if threading.current_thread() is threading.main_thread():  # no other may take signals
+        ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+        if threading.current_thread() is threading.main_thread() and not ignored:  # no other may take signals
             self._before = signal.signal(signal.SIGINT, self._note)
         return self
 

@@ -9,6 +9,14 @@ import pytest
 from truing.training.patience import Patience
 
 
+@pytest.fixture(autouse=True)
+def listening():
+    """As at a terminal: behind a script Ctrl-C is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def ctrl_c():
     os.kill(os.getpid(), signal.SIGINT)
 

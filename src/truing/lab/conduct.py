@@ -9,6 +9,7 @@ from typing import Any
 from truing.config import to_toml
 from truing.errors import LabError
 from truing.lab.crew import Crew, Running
+from truing.lab.decide import live_arms
 from truing.lab.design import BASELINE, Arm, Job, arms_of, baseline_changes, code, machine, missing_jobs
 from truing.lab.folder import Lab
 from truing.lab.header import Header, Hypothesis
@@ -16,7 +17,7 @@ from truing.lab.ledger import Begun, Checked, Ledger, Run
 from truing.lab.measure import measure
 from truing.lab.pairs import broken
 from truing.lab.plan import experiment
-from truing.lab.verdict import by_pairs, live_arms
+from truing.lab.verdict import by_pairs
 
 PAUSE = 0.2
 """Seconds between two looks at the crew."""

@@ -1,14 +1,14 @@
 """What checks and pairs say of a claim, by the criteria that were written before them."""
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from truing.lab import betting
-from truing.lab.criteria import Judged, Pairs, hopeless, met, state
+from truing.lab.criteria import Judged, Pairs
+from truing.lab.decide import Name, decide, shown_arm, unfit
 from truing.lab.design import BASELINE, baseline_changes, resolve_arm
 from truing.lab.folder import Lab
 from truing.lab.header import Header, Hypothesis
@@ -20,7 +20,6 @@ from truing.lab.proof import clean, proven, ruled_out, unsettled
 from truing.lab.quality import Quality, quality_of
 from truing.lab.sight import error_of_an_arm, smallest_seen
 
-Name = Literal["PENDING", "TESTING", "VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
 Basis = Literal["proof", "experiment", "prior", ""]
 
 
@@ -164,11 +163,11 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
     base = begun.arms[BASELINE]
     seeds = header.seed_range
     pairs: Pairs = {arm: pairs_of(lab.history, base, begun.arms[arm], seeds) for arm in header.arms}
-    if unfit := _unfit(header, pairs):
-        return replace(blank, verdict="INCONCLUSIVE", because=unfit, by="experiment", quality="low")
+    if why_not := unfit(header, pairs):
+        return replace(blank, verdict="INCONCLUSIVE", because=why_not, by="experiment", quality="low")
     failed = broken(lab.history, begun.arms)
-    verdict, because, criteria = _decide(header, pairs, begun, failed)
-    arm = _shown(header, verdict, pairs, begun.error)
+    verdict, because, criteria = decide(header, pairs, begun, failed)
+    arm = shown_arm(header, verdict, pairs, begun.error)
     error = error_of_an_arm(header, begun.error)
     data = [pair.difference(header.metric) for pair in pairs[arm]]
     bounds = betting.low(data, error), betting.high(data, error)
@@ -191,90 +190,7 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
     )
 
 
-def _shown(header: Header, verdict: Name, pairs: Pairs, error: float) -> str:
-    """The arm that the effect is of: the first that confirms, else the first that has pairs."""
-    share = error if verdict == "VALIDATED" else error / len(header.confirm)
-    for each in header.confirm:
-        arms = [each.arm] if each.arm else list(header.arms)
-        own = (each.model_copy(update={"arm": arm}) for arm in arms)
-        for one in own:
-            if one.arm and met(one, pairs, share / len(arms), confirms=True):
-                return one.arm
-    return next((arm for arm in header.arms if pairs[arm]), next(iter(header.arms)))
-
-
-def _decide(
-    header: Header, pairs: Pairs, begun: Begun, failed: Sequence[Run]
-) -> tuple[Name, str, tuple[Judged, ...]]:
-    """The verdict, why, and each criterion."""
-    error = begun.error
-    confirm = [state(each, pairs, error, confirms=True) for each in header.confirm]
-    refute = [state(each, pairs, error / len(header.refute), confirms=False) for each in header.refute]
-    every = (*confirm, *refute)
-    proven = "proven: " + "; ".join(each.text for each in every if each.state == "met")
-    if any(each.state == "met" for each in refute):
-        return "INVALIDATED", proven, every
-    if all(each.state == "met" for each in confirm):
-        return "VALIDATED", proven, every
-    # one of several that would do: each has its share of the error
-    share = error / len(confirm)
-    some = [each for each in header.confirm if met(each, pairs, share, confirms=True)]
-    rest = [each for each in confirm if each.state == "open"]
-    part = f"only in part: {'; '.join(map(str, some))}"
-    if some and not rest:
-        return "PARTIALLY VALIDATED", part, every
-    ended = _ended(header, pairs, begun, failed)
-    if not ended:
-        return "TESTING", f"{_least(pairs)} of {header.seeds} pairs", every
-    return ("PARTIALLY VALIDATED", part, every) if some else ("INCONCLUSIVE", ended, every)
-
-
 def _failures(lab: Lab, begun: Begun) -> int:
     """Runs that did not finish, also those that were run again: why they failed may be what they came to."""
     runs = lab.history.of(Run)
     return sum(run.arm in begun.arms.values() and run.outcome != "finished" for run in runs)
-
-
-def _unfit(header: Header, pairs: Pairs) -> str:
-    """Why pairs cannot be compared by what the header asks for; "" where they can."""
-    asked = {header.metric, *(each.metric for each in (*header.confirm, *header.refute))}
-    told = (
-        pair.unfit(sorted(asked), same_prompts=not _changes_prompts(header.arms[arm]))
-        for arm, each in pairs.items()
-        for pair in each
-    )
-    return next(filter(None, told), "")
-
-
-def _changes_prompts(changes: Sequence[str]) -> bool:
-    """Whether an arm is about what is asked, so that its prompts are others on purpose."""
-    return any(change.startswith(("env.", "env=", "episode.", "episode=")) for change in changes)
-
-
-def _ended(header: Header, pairs: Pairs, begun: Begun, failed: Sequence[Run]) -> str:
-    """Why no pair that is still to come would help; "" where one may."""
-    live = live_arms(header, failed)
-    left = {arm: pairs[arm] for arm in live if len(pairs[arm]) < header.seeds}
-    criteria = (*header.confirm, *header.refute)
-    about = [each for each in criteria if each.arm is None or each.arm in left]
-    # who began what may not decide wants its numbers all the same
-    spent = not begun.underpowered and all(hopeless(each, pairs, header.seeds, begun.error) for each in about)
-    if left and not spent:
-        return ""
-    if failed:
-        first = failed[0]
-        return f"{first.label}, seed {first.seed}, {first.outcome}: {first.error}"
-    if not left:
-        return f"{header.seeds} pairs settle no criterion"
-    return f"after {_least(pairs)} pairs, those that are left can settle no criterion"
-
-
-def live_arms(header: Header, failed: Sequence[Run]) -> list[str]:
-    """Arms that go on: without a baseline none does."""
-    labels = {run.label for run in failed}
-    return [] if BASELINE in labels else [arm for arm in header.arms if arm not in labels]
-
-
-def _least(pairs: Mapping[str, Any]) -> int:
-    """Pairs that every arm has."""
-    return min(len(each) for each in pairs.values())

@@ -1,0 +1,94 @@
+"""From criteria to a verdict: what is proven, what is contradicted, and whether more pairs would help."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from truing.lab.criteria import Judged, Pairs, hopeless, met, state
+from truing.lab.design import BASELINE
+from truing.lab.header import Header
+from truing.lab.ledger import Begun, Run
+
+Name = Literal["PENDING", "TESTING", "VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
+
+
+def shown_arm(header: Header, verdict: Name, pairs: Pairs, error: float) -> str:
+    """The arm that the effect is of: the first that confirms, else the first that has pairs."""
+    share = error if verdict == "VALIDATED" else error / len(header.confirm)
+    for each in header.confirm:
+        arms = [each.arm] if each.arm else list(header.arms)
+        own = (each.model_copy(update={"arm": arm}) for arm in arms)
+        for one in own:
+            if one.arm and met(one, pairs, share / len(arms), confirms=True):
+                return one.arm
+    return next((arm for arm in header.arms if pairs[arm]), next(iter(header.arms)))
+
+
+def decide(
+    header: Header, pairs: Pairs, begun: Begun, failed: Sequence[Run]
+) -> tuple[Name, str, tuple[Judged, ...]]:
+    """The verdict, why, and each criterion."""
+    error = begun.error
+    confirm = [state(each, pairs, error, confirms=True) for each in header.confirm]
+    refute = [state(each, pairs, error / len(header.refute), confirms=False) for each in header.refute]
+    every = (*confirm, *refute)
+    said = "proven: " + "; ".join(each.text for each in every if each.state == "met")
+    if any(each.state == "met" for each in refute):
+        return "INVALIDATED", said, every
+    if all(each.state == "met" for each in confirm):
+        return "VALIDATED", said, every
+    # one of several that would do: each has its share of the error
+    share = error / len(confirm)
+    some = [each for each in header.confirm if met(each, pairs, share, confirms=True)]
+    rest = [each for each in confirm if each.state == "open"]
+    part = f"only in part: {'; '.join(map(str, some))}"
+    if some and not rest:
+        return "PARTIALLY VALIDATED", part, every
+    ended = _ended(header, pairs, begun, failed)
+    if not ended:
+        return "TESTING", f"{_least(pairs)} of {header.seeds} pairs", every
+    return ("PARTIALLY VALIDATED", part, every) if some else ("INCONCLUSIVE", ended, every)
+
+
+def unfit(header: Header, pairs: Pairs) -> str:
+    """Why pairs cannot be compared by what the header asks for; "" where they can."""
+    asked = {header.metric, *(each.metric for each in (*header.confirm, *header.refute))}
+    told = (
+        pair.unfit(sorted(asked), same_prompts=not _changes_prompts(header.arms[arm]))
+        for arm, each in pairs.items()
+        for pair in each
+    )
+    return next(filter(None, told), "")
+
+
+def _changes_prompts(changes: Sequence[str]) -> bool:
+    """Whether an arm is about what is asked, so that its prompts are others on purpose."""
+    return any(change.startswith(("env.", "env=", "episode.", "episode=")) for change in changes)
+
+
+def _ended(header: Header, pairs: Pairs, begun: Begun, failed: Sequence[Run]) -> str:
+    """Why no pair that is still to come would help; "" where one may."""
+    live = live_arms(header, failed)
+    left = {arm: pairs[arm] for arm in live if len(pairs[arm]) < header.seeds}
+    criteria = (*header.confirm, *header.refute)
+    about = [each for each in criteria if each.arm is None or each.arm in left]
+    # who began what may not decide wants its numbers all the same
+    spent = not begun.underpowered and all(hopeless(each, pairs, header.seeds, begun.error) for each in about)
+    if left and not spent:
+        return ""
+    if failed:
+        first = failed[0]
+        return f"{first.label}, seed {first.seed}, {first.outcome}: {first.error}"
+    if not left:
+        return f"{header.seeds} pairs settle no criterion"
+    return f"after {_least(pairs)} pairs, those that are left can settle no criterion"
+
+
+def live_arms(header: Header, failed: Sequence[Run]) -> list[str]:
+    """Arms that go on: without a baseline none does."""
+    labels = {run.label for run in failed}
+    return [] if BASELINE in labels else [arm for arm in header.arms if arm not in labels]
+
+
+def _least(pairs: Mapping[str, Any]) -> int:
+    """Pairs that every arm has."""
+    return min(len(each) for each in pairs.values())

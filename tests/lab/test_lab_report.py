@@ -54,6 +54,16 @@ def test_a_derived_file_that_was_deleted_comes_back_as_it_was(lab):
     assert {path: path.read_bytes() for path in written} == before
 
 
+def test_the_readme_of_a_new_lab_comes_back_whole(tmp_path):
+    init(tmp_path / "lab", "tiny", None)
+    readme = tmp_path / "lab" / "README.md"
+    before = readme.read_bytes()
+    readme.unlink()
+    write_report(open_lab(tmp_path / "lab"))
+    assert readme.read_bytes() == before
+    assert b"Before each experiment" in before
+
+
 def test_what_people_wrote_stays(lab):
     write_report(lab)
     readme, log = lab.root / "README.md", lab.root / "01-experiments-log.md"

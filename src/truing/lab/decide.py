@@ -11,18 +11,6 @@ from truing.lab.ledger import Begun, Run
 Name = Literal["PENDING", "TESTING", "VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
 
 
-def shown_arm(header: Header, verdict: Name, pairs: Pairs, error: float) -> str:
-    """The arm that the effect is of: the first that confirms, else the first that has pairs."""
-    share = error if verdict == "VALIDATED" else error / len(header.confirm)
-    for each in header.confirm:
-        arms = [each.arm] if each.arm else list(header.arms)
-        own = (each.model_copy(update={"arm": arm}) for arm in arms)
-        for one in own:
-            if one.arm and met(one, pairs, share / len(arms), confirms=True):
-                return one.arm
-    return next((arm for arm in header.arms if pairs[arm]), next(iter(header.arms)))
-
-
 def decide(
     header: Header, pairs: Pairs, begun: Begun, failed: Sequence[Run]
 ) -> tuple[Name, str, tuple[Judged, ...]]:
@@ -47,22 +35,6 @@ def decide(
     if not ended:
         return "TESTING", f"{_least(pairs)} of {header.seeds} pairs", every
     return ("PARTIALLY VALIDATED", part, every) if some else ("INCONCLUSIVE", ended, every)
-
-
-def unfit(header: Header, pairs: Pairs) -> str:
-    """Why pairs cannot be compared by what the header asks for; "" where they can."""
-    asked = {header.metric, *(each.metric for each in (*header.confirm, *header.refute))}
-    told = (
-        pair.unfit(sorted(asked), same_prompts=not _changes_prompts(header.arms[arm]))
-        for arm, each in pairs.items()
-        for pair in each
-    )
-    return next(filter(None, told), "")
-
-
-def _changes_prompts(changes: Sequence[str]) -> bool:
-    """Whether an arm is about what is asked, so that its prompts are others on purpose."""
-    return any(change.startswith(("env.", "env=", "episode.", "episode=")) for change in changes)
 
 
 def _ended(header: Header, pairs: Pairs, begun: Begun, failed: Sequence[Run]) -> str:
@@ -92,3 +64,31 @@ def live_arms(header: Header, failed: Sequence[Run]) -> list[str]:
 def _least(pairs: Mapping[str, Any]) -> int:
     """Pairs that every arm has."""
     return min(len(each) for each in pairs.values())
+
+
+def shown_arm(header: Header, verdict: Name, pairs: Pairs, error: float) -> str:
+    """The arm that the effect is of: the first that confirms, else the first that has pairs."""
+    share = error if verdict == "VALIDATED" else error / len(header.confirm)
+    for each in header.confirm:
+        arms = [each.arm] if each.arm else list(header.arms)
+        own = (each.model_copy(update={"arm": arm}) for arm in arms)
+        for one in own:
+            if one.arm and met(one, pairs, share / len(arms), confirms=True):
+                return one.arm
+    return next((arm for arm in header.arms if pairs[arm]), next(iter(header.arms)))
+
+
+def unfit(header: Header, pairs: Pairs) -> str:
+    """Why pairs cannot be compared by what the header asks for; "" where they can."""
+    asked = {header.metric, *(each.metric for each in (*header.confirm, *header.refute))}
+    told = (
+        pair.unfit(sorted(asked), same_prompts=not _changes_prompts(header.arms[arm]))
+        for arm, each in pairs.items()
+        for pair in each
+    )
+    return next(filter(None, told), "")
+
+
+def _changes_prompts(changes: Sequence[str]) -> bool:
+    """Whether an arm is about what is asked, so that its prompts are others on purpose."""
+    return any(change.startswith(("env.", "env=", "episode.", "episode=")) for change in changes)

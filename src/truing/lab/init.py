@@ -9,7 +9,7 @@ from string import Template
 from truing.config import load_recipe, recipe_path
 from truing.errors import LabError
 from truing.lab.folder import CONFIG, FIXES, HYPOTHESES, PROBLEM, README, RESULTS, Lab, open_lab
-from truing.lab.report import write_report
+from truing.lab.report import readme, write_report
 from truing.lab.suggest import Suggestion, header_text
 from truing.record.files import disk_errors, write_atomically
 
@@ -49,7 +49,7 @@ def init(folder: Path, template: str, recipe: str | None) -> list[Path]:
         RECIPE: _baseline(recipe or BASELINES[template]),
         ".gitattributes": ATTRIBUTES,
         ".gitignore": IGNORED,
-        README: Template((source / README).read_text(encoding="utf-8")).substitute(name=name),
+        README: readme(name),
         PROBLEM: (source / PROBLEM).read_text(encoding="utf-8"),
         **{
             f"{HYPOTHESES}/{each.name}": each.read_text(encoding="utf-8")

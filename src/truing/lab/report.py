@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 
 from truing.lab.fixes import fix_name, fix_text, scale_text
 from truing.lab.folder import FIXES, LOG, README, RESULTS, Lab
@@ -34,13 +36,13 @@ def write_report(lab: Lab) -> list[Path]:
     verdicts = {name: judge(lab, each) for name, each in lab.hypotheses.items()}
     results = lab.root / RESULTS
     written = {
-        lab.root / README: _within(lab.root / README, f"# {lab.config.name}", status_text(lab, verdicts)),
-        lab.root / LOG: _within(lab.root / LOG, "# Experiments", log_text(lab)),
+        lab.root / README: _within(lab.root / README, readme(lab.config.name), status_text(lab, verdicts)),
+        lab.root / LOG: _within(lab.root / LOG, "# Experiments\n", log_text(lab)),
         results / "report.md": report_text(lab, verdicts),
         results / "report.html": page(lab, verdicts),
     }
     for each, verdict in zip(lab.hypotheses.values(), verdicts.values(), strict=True):
-        written[each.path] = _within(each.path, f"# {each.title}", result_text(verdict))
+        written[each.path] = _within(each.path, f"# {each.title}\n", result_text(verdict))
     for fix in lab.history.of(Promoted):
         each = lab.hypotheses.get(fix.hypothesis)
         if each is None:
@@ -53,9 +55,15 @@ def write_report(lab: Lab) -> list[Path]:
     return list(written)
 
 
-def _within(path: Path, title: str, text: str) -> str:
+def readme(name: str) -> str:
+    """What a lab's README says before anything was run."""
+    text = (files("truing.lab") / "templates" / README).read_text(encoding="utf-8")
+    return Template(text).substitute(name=name)
+
+
+def _within(path: Path, blank: str, text: str) -> str:
     """The file with its block replaced; what git joined of two lies between first and last mark."""
-    whole = path.read_text(encoding="utf-8") if path.exists() else f"{title}\n\n"
+    whole = path.read_text(encoding="utf-8") if path.exists() else blank
     block = f"{BEGIN}\n\n{text.strip()}\n\n{END}"
     if BEGIN not in whole or END not in whole:
         return f"{whole.rstrip()}\n\n{block}\n"

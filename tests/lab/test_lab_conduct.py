@@ -97,6 +97,12 @@ def keys(lab, label, seeds):
     return [arms[label].job(seed).key for seed in range(seeds)]
 
 
+def what(lab):
+    """What h01 was declared as, and its arms."""
+    begun = lab.begun(lab.hypotheses["h01"])
+    return begun, room.arms_of(lab, lab.hypotheses["h01"], begun)
+
+
 def check_name(lab):
     return f"check-{keys(lab, 'baseline', 1)[0].partition('-')[0]}"
 
@@ -327,7 +333,7 @@ def test_runs_that_failed_are_tried_once_more_and_not_for_ever(lab, ledger, valu
     ends = {broken: {"outcome": "crashed", "error": "loss is NaN"}}
     lab = run_hypothesis(lab, lab.hypotheses["h01"], FakeCrew(lab.runs_folder, ends), ledger, quiet)
     again = FakeCrew(lab.runs_folder, ends)
-    lab = conduct(lab, "h01", failed_jobs(lab, lab.hypotheses["h01"]), again, ledger, quiet)
+    lab = conduct(lab, "h01", failed_jobs(lab, *what(lab)), again, ledger, quiet)
     assert again.started == [broken]
     assert [run.outcome for run in lab.history.of(Run) if run.key == broken] == ["crashed", "crashed"]
 

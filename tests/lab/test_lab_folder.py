@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from labs import HEADER, lab_in
 
 from truing.errors import LabError
-from truing.lab.folder import Lab, LabConfig, find_lab, open_lab
+from truing.lab.folder import MOST_BEYOND, Lab, LabConfig, find_lab, open_lab
 from truing.lab.header import Header, Hypothesis
 from truing.lab.ledger import History, Ledger, Run
 
@@ -118,6 +118,8 @@ def test_shares_by_hand():
 @given(st.integers(1, 40), st.floats(0.001, 0.49))
 def test_all_hypotheses_together_keep_to_the_lab_s_error(family, error):
     """However many there will be: the sum goes up to the error, and is never more."""
-    total = sum(share(number, family, error) for number in range(1, family + 60))
+    total = sum(share(number, family, error) for number in range(1, family + MOST_BEYOND + 1))
     assert total <= error * (1 + 1e-12)
-    assert total == pytest.approx(error)
+    assert total == pytest.approx(error, rel=1e-5)
+    with pytest.raises(LabError, match="no share"):
+        share(family + MOST_BEYOND + 1, family, error)

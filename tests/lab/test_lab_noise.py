@@ -25,7 +25,7 @@ def begun(lab, name, values):
 
 def noise(lab, name):
     hypothesis = lab.hypothesis(name)
-    return noise_of(lab, name, hypothesis.header)
+    return noise_of(lab, lab.hypotheses[name], hypothesis.header)
 
 
 def test_guessed_before_anything_was_run(lab):

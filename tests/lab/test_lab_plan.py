@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from labs import HEADER, declared, lab_in, run_of, with_runs
 
+from truing.errors import LabError
 from truing.lab.design import BASELINE, arms_of, missing_jobs
 from truing.lab.ledger import Checked, Promoted
 from truing.lab.plan import CHECK_MINUTES, NARROWS, check_minutes, missing_runs, plan, powers, run_minutes
@@ -95,12 +96,22 @@ def test_a_prerequisite_that_was_only_told_is_waited_for(tmp_path):
     assert [step.hypothesis.id for step in steps] == ["h02", "h01"]
 
 
-def test_prerequisites_in_a_circle_end(tmp_path):
+def test_prerequisites_in_a_circle_are_refused(tmp_path):
     headers = {
         "h01": header(prerequisites='["h02"]'),
         "h02": other(header(prerequisites='["h01"]'), 3),
     }
-    assert len(plan(lab_in(tmp_path, headers, "family = 2"))) == 2
+    with pytest.raises(LabError, match="prerequisites wait for each other"):
+        lab_in(tmp_path, headers, "family = 2")
+
+
+def test_an_arm_that_is_no_recipe_stops_nobody_else(tmp_path):
+    bad = header().replace("grpo.learning_rate=2e-3", "grpo.lr=1")
+    lab = lab_in(tmp_path, {"h01": bad, "h02": other(header(), 3)}, "family = 2")
+    steps = plan(lab)
+    assert [step.hypothesis.id for step in steps] == ["h02", "h01"]
+    assert "arm changed of h01 is no recipe" in steps[1].refused
+    assert json.loads(json.dumps(steps[1].facts(), allow_nan=False))["minutes"] is None
 
 
 def test_what_cannot_decide_comes_last_and_says_why(tmp_path):

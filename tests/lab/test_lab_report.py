@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,10 @@ from truing.errors import LabError
 from truing.lab.design import BASELINE
 from truing.lab.fixes import promoted, reproduced
 from truing.lab.folder import open_lab
-from truing.lab.init import init
+from truing.lab.init import init, next_path
 from truing.lab.ledger import Ledger, Promoted, Reproduced
 from truing.lab.report import BEGIN, END, write_report
+from truing.lab.verdict import judge
 from truing.record.lines import dump_json
 
 
@@ -112,7 +114,7 @@ def test_a_page_shows_text_as_text(tmp_path):
 def test_a_fix_is_a_file_and_is_made_once(lab):
     write_report(lab)
     text = (lab.root / "fixes" / "h01-some.toml").read_text()
-    assert "changes = ['grpo.learning_rate=2e-3']" in text
+    assert tomllib.loads(text)["changes"] == ["grpo.learning_rate=2e-3"]
     assert "+0.975" in text
     ledger = Ledger(lab.ledger_folder)
     with pytest.raises(LabError, match="part of the baseline already"):
@@ -122,9 +124,11 @@ def test_a_fix_is_a_file_and_is_made_once(lab):
     ledger.close()
 
 
-def evaluated(folder: Path, value: float) -> Path:
+def evaluated(folder: Path, value: float, **recipe: float) -> Path:
     """A run directory with an evaluation of ten tasks."""
     folder.mkdir()
+    facts = {"recipe": {"stages": ["grpo"], "grpo": {"learning_rate": 1e-3, "steps": 500} | recipe}}
+    (folder / "run.json").write_bytes(dump_json(facts))
     reward = {f"t{i}": value + 0.01 * (i % 3) for i in range(10)}
     payload = {"name": "after_grpo", "reward": reward, "parts": {}, "answers": {}, "failed": {}}
     (folder / "events.jsonl").write_bytes(
@@ -135,9 +139,14 @@ def evaluated(folder: Path, value: float) -> Path:
 
 @pytest.mark.parametrize(("value", "said"), [(0.8, "reproduced"), (0.5, "not reproduced")])
 def test_full_scale_is_tracked(lab, tmp_path, value, said):
-    runs = evaluated(tmp_path / "with", value), evaluated(tmp_path / "without", 0.5)
+    runs = evaluated(tmp_path / "with", value, learning_rate=2e-3), evaluated(tmp_path / "without", 0.5)
+    other = evaluated(tmp_path / "other", value, learning_rate=2e-3, steps=9)
     ledger = Ledger(lab.ledger_folder)
     lab, told = reproduced(lab, lab.hypotheses["h01"], *runs, ledger)
+    for wrong, why in ((other, "they differ in grpo.steps"), (runs[1], "they have one recipe")):
+        with pytest.raises(LabError, match="do not show what the fix does") as refused:
+            reproduced(lab, lab.hypotheses["h01"], wrong, runs[1], ledger)
+        assert why in str(refused.value)
     with pytest.raises(LabError, match="h02 is no fix yet"):
         reproduced(lab, lab.hypotheses["h02"], *runs, ledger)
     ledger.close()
@@ -203,3 +212,65 @@ def test_a_lab_without_runs_has_a_report_too(tmp_path):
         )
         == []
     )
+
+
+@pytest.mark.parametrize(
+    "text", [f"mine\n{BEGIN}\nmine\n", f"mine\n{END}\nmine\n", f"{END}\nmine\n{BEGIN}\n"]
+)
+def test_a_mark_without_the_other_is_refused_and_nothing_is_lost(lab, text):
+    readme = lab.root / "README.md"
+    readme.write_text(text)
+    with pytest.raises(LabError, match="one mark without the other"):
+        write_report(lab)
+    assert readme.read_text() == text
+
+
+def test_a_fix_is_toml_whatever_people_wrote(tmp_path):
+    odd = HEADER.replace('"the arm helps"', '"""two\nlines"""').replace(
+        '["grpo.learning_rate=2e-3"]', "[\"env.kinds=['max','sort-3']\"]"
+    )
+    lab = lab_in(tmp_path, {"h01": odd})
+    lab = on_disk(lab, lab.hypotheses["h01"], {"changed": [1.0] * 6})
+    ledger = Ledger(lab.ledger_folder)
+    lab, path = promoted(lab, lab.hypotheses["h01"], ledger)
+    ledger.close()
+    write_report(lab)
+    assert tomllib.loads(path.read_text())["changes"] == ["env.kinds=['max','sort-3']"]
+
+
+def test_a_fix_that_makes_another_arm_the_baseline_can_still_be_reported(tmp_path):
+    lab = lab_in(tmp_path, {"h01": HEADER, "h02": HEADER}, "family = 2")
+    lab = on_disk(lab, lab.hypotheses["h01"], {"changed": [1.0] * 8})
+    ledger = Ledger(lab.ledger_folder)
+    lab, _ = promoted(lab, lab.hypotheses["h01"], ledger)
+    ledger.close()
+    write_report(lab)
+    assert "cannot decide: arm changed of h02 is the baseline" in (tmp_path / "README.md").read_text()
+
+
+def test_two_hypotheses_of_one_number_keep_their_own_evidence(tmp_path):
+    """Two people wrote h02 apart; one gets another number, and takes what was run for it along."""
+    other = HEADER.replace("the arm helps", "the other arm helps").replace("2e-3", "5e-3")
+    folders = tmp_path / "ann", tmp_path / "bob"
+    for folder, header, value in zip(folders, (HEADER, other), (1.0, 0.0), strict=True):
+        lab = lab_in(folder, {"h01": header}, "family = 2")
+        on_disk(lab, lab.hypotheses["h01"], {"changed": [value] * 8})
+    for path in (folders[1] / "experimental-results" / "ledger").iterdir():
+        shutil.copy(path, folders[0] / "experimental-results" / "ledger" / path.name)
+    shutil.copy(folders[1] / "hypotheses" / "h01-some.md", folders[0] / "hypotheses" / "h02-some.md")
+    lab = open_lab(folders[0])
+    verdicts = {name: judge(lab, each) for name, each in lab.hypotheses.items()}
+    assert {name: each.verdict for name, each in verdicts.items()} == {
+        "h01": "VALIDATED",
+        "h02": "INVALIDATED",
+    }
+    assert verdicts["h02"].pairs == 8
+
+
+def test_a_number_that_was_used_says_nothing_of_what_takes_it_again(lab):
+    path = lab.root / "hypotheses" / "h01-some.md"
+    path.unlink()
+    assert next_path(open_lab(lab.root), "New").name.startswith("h03")
+    path.write_text("# New\n\n```toml\n" + HEADER.replace("the arm helps", "another claim") + "\n```\n")
+    again = open_lab(lab.root)
+    assert judge(again, again.hypotheses["h01"]).verdict == "PENDING"

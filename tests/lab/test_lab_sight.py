@@ -100,7 +100,7 @@ def test_refused_for_noise_that_was_guessed():
     assert "0.5 is what matters" in refused
     seeds, tasks, effect = would.split(", or ", 1)[0], would, would.rsplit(" = ", 1)[1]
     assert decides(header(seeds=int(seeds.removeprefix("seeds = "))), GUESSED, 0.05) == ("", "")
-    assert "× the evaluation tasks, or answers to each" in tasks
+    assert "× the evaluation tasks (eval.tasks), or answers to each" in tasks
     times = int(tasks.split(" × the")[0].rsplit(" ", 1)[1])
     quieter = Noise(GUESSED.deviation / math.sqrt(times), "", False)
     assert decides(asked, quieter, 0.05) == ("", "")

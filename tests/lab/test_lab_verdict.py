@@ -336,7 +336,9 @@ def test_the_error_is_the_one_that_was_declared(made, tmp_path):
 def test_the_smallest_effect_that_is_seen(made):
     lab, hypothesis = made()
     found = judge(lab, hypothesis)
-    assert found.mde == smallest_seen(hypothesis.header, noise_of(lab, "h01", hypothesis.header), ERROR) > 0
+    assert (
+        found.mde == smallest_seen(hypothesis.header, noise_of(lab, hypothesis, hypothesis.header), ERROR) > 0
+    )
 
 
 # What was told.

@@ -58,7 +58,10 @@ def status(lab: Where = Path(), as_json: AsJson = False) -> None:
         return
     console = Console(highlight=False)
     for each in verdicts:
-        for text, style in list(verdict_lines(each))[:2]:
+        for text, style in [
+            *list(verdict_lines(each))[:2],
+            *((f"  note: {note}", "dim") for note in each.notes),
+        ]:
             console.print(text, style=style or None, markup=False, soft_wrap=True)
 
 

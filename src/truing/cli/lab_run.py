@@ -3,10 +3,14 @@
 import json
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from truing.lab.folder import Lab
+    from truing.lab.header import Hypothesis
 
 Where = Annotated[Path, typer.Option("--lab", help="The lab's folder, or one inside it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
@@ -39,6 +43,7 @@ def run(
 
     opened = open_lab(lab)
     chosen = opened.hypothesis(hypothesis)
+    refuse_unknown_faults(opened, chosen)
     places, cuda = places_for(resolve_arm(opened, BASELINE, baseline_changes(opened)).recipe)
     crew = Crew(opened.runs_folder, jobs or places, cuda, opened.history.peak_bytes())
     ledger = Ledger(opened.ledger_folder)
@@ -46,25 +51,29 @@ def run(
     try:
         with LabDisplay(chosen, crew.places) as shown, crew:
             if beside is not None:
-                opened = run_together(opened, chosen, opened.hypothesis(beside), crew, ledger, shown)
+                other = opened.hypothesis(beside)
+                opened = run_together(
+                    opened, chosen, other, crew, ledger, shown, underpowered=underpowered, retry=retry
+                )
             else:
                 opened = run_hypothesis(
                     opened, chosen, crew, ledger, shown, underpowered=underpowered, train=train, retry=retry
                 )
     except KeyboardInterrupt:
-        told = f"stopped; nothing is lost: truing lab run {chosen.id} goes on where it was"
+        again = f"truing lab run {chosen.id}{f' --with {beside}' if beside else ''}"
+        told = f"stopped; nothing is lost: {again} goes on where it was"
         Console(stderr=True, highlight=False).print(told, markup=False, soft_wrap=True)
         raise typer.Exit(130) from None
-    finally:
+    finally:  # also of what was done before somebody, or an error, stopped it
         ledger.close()
-    write_report(opened)
+        write_report(open_lab(lab))
     verdict(hypothesis, lab, beside, as_json)
 
 
 def verdict(hypothesis: Named, lab: Where = Path(), beside: Beside = None, as_json: AsJson = False) -> None:
     """Say what is known of a hypothesis: the effect, its bounds, what was declared and what of it is met."""
     from truing.lab.folder import open_lab
-    from truing.lab.interaction import contrasts
+    from truing.lab.interaction import contrasts, failures
     from truing.lab.lines import contrast_lines, verdict_lines
     from truing.lab.verdict import judge
 
@@ -72,10 +81,12 @@ def verdict(hypothesis: Named, lab: Where = Path(), beside: Beside = None, as_js
     chosen = opened.hypothesis(hypothesis)
     console = Console(highlight=False)
     if beside is not None:
-        found = contrasts(opened, chosen, opened.hypothesis(beside))
+        pair = chosen, opened.hypothesis(beside)
+        found, failed = contrasts(opened, *pair), failures(opened, *pair)
         if as_json:
-            print(json.dumps({"contrasts": [each.facts() for each in found]}))
-        for text in () if as_json else contrast_lines(found, chosen.header.metric):
+            print(json.dumps({"contrasts": [each.facts() for each in found], "failed": failed}))
+            return
+        for text in [*contrast_lines(found, chosen.header.metric), *(f"  note: {each}" for each in failed)]:
             console.print(text, markup=False, soft_wrap=True)
         return
     judged = judge(opened, chosen)
@@ -91,7 +102,9 @@ def promote(hypothesis: Named, lab: Where = Path()) -> None:
     from truing.lab.fixes import promoted
     from truing.lab.folder import open_lab
     from truing.lab.ledger import Ledger
+    from truing.lab.lines import verdict_lines
     from truing.lab.report import write_report
+    from truing.lab.verdict import judge
 
     opened = open_lab(lab)
     ledger = Ledger(opened.ledger_folder)
@@ -100,6 +113,9 @@ def promote(hypothesis: Named, lab: Where = Path()) -> None:
     finally:
         ledger.close()
     write_report(after)
+    console = Console(stderr=True, highlight=False)
+    for text, style in verdict_lines(judge(after, after.hypothesis(hypothesis))):
+        console.print(text, style=style or None, markup=False, soft_wrap=True)
     print(path)
 
 
@@ -123,6 +139,20 @@ def reproduce(
         ledger.close()
     write_report(after)
     print(told)
+
+
+def refuse_unknown_faults(lab: "Lab", hypothesis: "Hypothesis") -> None:
+    """Raise where a lab, to try itself, plants what is not in the kill matrix."""
+    from truing.errors import LabError
+    from truing.lab.design import arms_of
+
+    wanted = {arm.fault for arm in arms_of(lab, hypothesis, lab.begun(hypothesis)).values()} - {""}
+    if not wanted:
+        return
+    from truing.faults.planted import FAULTS
+
+    if unknown := wanted - FAULTS.keys():
+        raise LabError("there is no such fault", got=", ".join(unknown), expected=", ".join(FAULTS))
 
 
 def work(folder: Path) -> None:

@@ -32,13 +32,16 @@ def new(
     lab: Where = Path(),
 ) -> None:
     """Write the next hypothesis, to be filled in."""
+    from truing.errors import LabError
     from truing.lab.folder import open_lab
     from truing.lab.init import blank, next_path
     from truing.record.files import write_atomically
 
+    if not title.strip():
+        raise LabError("a hypothesis needs a title", expected="a few words, such as 'Prompts are too short'")
     opened = open_lab(lab)
     path = next_path(opened, title)
-    write_atomically(path, blank(title, int(path.name[1:3])).encode())
+    write_atomically(path, blank(title, int(path.name[1:].partition("-")[0])).encode())
     print(path)
 
 
@@ -52,16 +55,28 @@ def suggest(
     from truing.doctor.postmortem import post_mortem
     from truing.doctor.story import Story
     from truing.lab.folder import open_lab
-    from truing.lab.init import written
+    from truing.lab.init import unwanted, written
     from truing.lab.lines import suggestion_lines
     from truing.lab.suggest import suggest as make
 
-    found = make(Story.of(run, post_mortem(run)))
+    run = (
+        run / "run" if (run / "run" / "run.json").exists() else run
+    )  # a lab's folder of a run has more in it
+    story = Story.of(run, post_mortem(run))
+    found = make(story)
+    paths, left_out = [], []
+    for each in found if write else ():
+        why_not = unwanted(open_lab(lab), each, story.recipe)
+        left_out += [f"{each.title}: {why_not}"] if why_not else []
+        paths += [] if why_not else [str(written(open_lab(lab), each))]
     if as_json:
-        print(json.dumps({"suggestions": [each.facts() for each in found]}, ensure_ascii=False))
+        told = {"suggestions": [each.facts() for each in found], "written": paths, "left_out": left_out}
+        print(json.dumps(told, ensure_ascii=False))
     else:
         console = Console(highlight=False)
         for text, style in suggestion_lines(found):
             console.print(text, style=style or None, markup=False, soft_wrap=True)
-    for each in found if write else ():
-        print(written(open_lab(lab), each))
+        for text in left_out:
+            console.print(f"not written: {text}", style="yellow", markup=False, soft_wrap=True)
+        for path in paths:
+            print(path)

@@ -12,12 +12,15 @@ from truing.lab.crew import Crew, Running
 from truing.lab.decide import live_arms
 from truing.lab.design import BASELINE, Arm, Job, arms_of, baseline_changes, code, machine, missing_jobs
 from truing.lab.folder import Lab
-from truing.lab.header import Header, Hypothesis
+from truing.lab.header import Hypothesis, declared_header
 from truing.lab.ledger import Begun, Checked, Ledger, Run
 from truing.lab.measure import measure
 from truing.lab.pairs import broken
 from truing.lab.plan import experiment
 from truing.lab.verdict import by_pairs
+
+UNWRITTEN = "one sentence that can turn out wrong"
+"""What `truing lab new` has for a claim."""
 
 PAUSE = 0.2
 """Seconds between two looks at the crew."""
@@ -60,15 +63,17 @@ def _checked_now(lab: Lab, hypothesis: Hypothesis, base: Arm, crew: Crew, tell: 
 
 def begin(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: bool) -> Lab:
     """Declare an experiment, or go on with one: refuse what cannot decide, and what has changed since."""
-    begun = next(iter(lab.history.of(Begun, hypothesis.id)), None)
+    begun = lab.begun(hypothesis)
     if begun is not None:
-        if Header.model_validate(begun.header) != hypothesis.header:
+        if declared_header(begun) != hypothesis.header:
             raise LabError(
                 f"{hypothesis.path} is not what {hypothesis.id} began with",
                 expected="the header of the first run: criteria are written before the numbers are seen",
                 remedy="restore it; another claim or criterion is another hypothesis: truing lab new",
             )
         return lab
+    if hypothesis.header.claim == UNWRITTEN:
+        raise LabError(f"{hypothesis.path} is not filled in", got=UNWRITTEN, expected="a claim of your own")
     _within_error(lab, hypothesis)
     step = experiment(lab, hypothesis, 1)
     if step.refused and not underpowered:
@@ -107,7 +112,7 @@ def _unseen(lab: Lab, hypothesis: Hypothesis, arms: Mapping[str, str]) -> None:
 
 def _within_error(lab: Lab, hypothesis: Hypothesis) -> None:
     """Refuse what the lab's error has no share for, as when lab.toml was changed."""
-    spent = math.fsum(each.error for each in lab.history.of(Begun) if each.hypothesis in lab.hypotheses)
+    spent = math.fsum(each.error for each in lab.history.of(Begun) if "+" not in each.hypothesis)
     share = lab.error(hypothesis)
     if spent + share > lab.config.error * (1 + 1e-9):
         raise LabError(
@@ -124,7 +129,7 @@ def wanted(hypothesis: Hypothesis) -> Wanted:
     def missing(lab: Lab) -> list[Job]:
         if by_pairs(lab, hypothesis).verdict != "TESTING":
             return []
-        begun = lab.history.of(Begun, hypothesis.id)[0]
+        begun = lab.begun(hypothesis)
         arms, header = arms_of(lab, hypothesis, begun), hypothesis.header
         live = live_arms(header, broken(lab.history, begun.arms))
         return missing_jobs(lab, arms[BASELINE], [arms[name] for name in live], header.seed_range)
@@ -132,12 +137,10 @@ def wanted(hypothesis: Hypothesis) -> Wanted:
     return missing
 
 
-def failed_jobs(lab: Lab, hypothesis: Hypothesis) -> Wanted:
+def failed_jobs(lab: Lab, begun: Begun, arms: Mapping[str, Arm]) -> Wanted:
     """Runs that failed, each to be tried once more."""
-    begun = next(iter(lab.history.of(Begun, hypothesis.id)), None)
-    arms = arms_of(lab, hypothesis, begun) if begun else {}
     by_digest = {arm.digest: arm for arm in arms.values()}
-    failed = broken(lab.history, begun.arms if begun else {})
+    failed = broken(lab.history, begun.arms)
     jobs = [by_digest[run.arm].job(run.seed) for run in failed]
     before = len(lab.history.entries)
 

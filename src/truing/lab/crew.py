@@ -1,5 +1,6 @@
 """Runs side by side, each in a process of its own, as many as cores and memory allow."""
 
+import fcntl
 import json
 import os
 import signal
@@ -14,12 +15,12 @@ from typing import Any
 import psutil
 
 from truing.config import Recipe
-from truing.errors import RecordError
+from truing.errors import LabError, RecordError
 from truing.record.files import disk_errors, write_atomically
 from truing.record.lines import dump_json
 
-PATIENCE = 120
-"""Seconds that a run may take to write its checkpoint when it is stopped."""
+PATIENCE = 600
+"""Seconds that a run may take to end its update, and to write its checkpoint, when it is stopped."""
 
 ROOM = 1.2
 """A run is begun where so many times the memory of another one is free."""
@@ -84,10 +85,22 @@ class Crew:
         self.peak = known_peak
 
     def __enter__(self) -> "Crew":
+        with disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.folder / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._lock.close()
+            raise LabError(
+                "another truing lab run is at work in this lab",
+                remedy="wait for it, or stop it: both would make the same runs",
+            ) from error
         return self
 
     def __exit__(self, *error: object) -> None:
         self.stop()
+        self._lock.close()
 
     def stop(self) -> None:
         """Stop what is running as Ctrl-C does, so that it writes a checkpoint."""

@@ -67,13 +67,19 @@ def _differences(criterion: Criterion, pairs: Sequence[Pair]) -> list[float]:
 
 
 def _beyond(criterion: Criterion, pairs: Sequence[Pair], error: float) -> bool:
-    """Proven by the bets, and true of the mean: many small gains may hide a rare loss that is larger."""
-    data, bound = _differences(criterion, pairs), criterion.bound
-    if criterion.above is not None:
-        return betting.above(data, bound, error) and np.mean(data) > bound
-    return betting.below(data, bound, error) and np.mean(data) < bound
+    """Whether the effect lies where the criterion has it."""
+    return _proven(_differences(criterion, pairs), criterion.bound, error, up=criterion.above is not None)
 
 
 def _short(criterion: Criterion, pairs: Sequence[Pair], error: float) -> bool:
-    side = betting.below if criterion.above is not None else betting.above
-    return side(_differences(criterion, pairs), criterion.bound, error)
+    """Whether it lies on the other side."""
+    return _proven(_differences(criterion, pairs), criterion.bound, error, up=criterion.above is None)
+
+
+def _proven(differences: Sequence[float], bound: float, error: float, *, up: bool) -> bool:
+    """Proven by the bets, and true of the mean: many small gains may hide a rare loss that is larger."""
+    side = betting.above if up else betting.below
+    if not side(differences, bound, error):
+        return False
+    mean = float(np.mean(differences))
+    return mean > bound if up else mean < bound

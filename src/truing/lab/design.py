@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 import truing
-from truing.config import Recipe, load_recipe, to_toml
-from truing.errors import LabError
+from truing.config import Recipe, load_recipe
+from truing.errors import LabError, RecipeError
 from truing.lab.folder import Lab
 from truing.lab.header import Hypothesis
 from truing.lab.ledger import Begun, Promoted
@@ -35,7 +35,9 @@ class Arm:
     @property
     def digest(self) -> str:
         """SHA-256 of everything that decides its runs but the seeds of pairs, the code and the machine."""
-        return hashlib.sha256(f"{to_toml(self.recipe)}\n{self.fault}".encode()).hexdigest()
+        return hashlib.sha256(
+            f"{self.recipe.model_dump_json(exclude_defaults=True)}\n{self.fault}".encode()
+        ).hexdigest()
 
     def job(self, seed: int) -> "Job":
         """A run of it; seeds count from the recipe's own."""
@@ -77,8 +79,8 @@ def arms_of(lab: Lab, hypothesis: Hypothesis, begun: Begun | None) -> dict[str, 
     """The baseline, and each arm, by label; where the experiment has begun, as it began."""
     base = begun.baseline if begun else baseline_changes(lab)
     found = {BASELINE: resolve_arm(lab, BASELINE, base)}
-    for label, changes in hypothesis.header.arms.items():
-        arm = resolve_arm(lab, label, base, changes)
+    for label in hypothesis.header.arms:
+        arm = _resolved(lab, hypothesis, label, base)
         for other in found.values():
             distinct(arm, other, hypothesis.id)
         found[label] = arm
@@ -89,6 +91,20 @@ def arms_of(lab: Lab, hypothesis: Hypothesis, begun: Begun | None) -> dict[str, 
             remedy="restore the recipe; with another baseline it is another hypothesis: truing lab new",
         )
     return found
+
+
+def _resolved(lab: Lab, hypothesis: Hypothesis, label: str, base: Sequence[str]) -> Arm:
+    """An arm of a hypothesis; what is wrong with it is told with its name."""
+    changes = hypothesis.header.arms[label]
+    try:
+        return resolve_arm(lab, label, base, changes)
+    except RecipeError as error:
+        raise LabError(
+            f"arm {label} of {hypothesis.id} is no recipe: {error.what}",
+            got=error.got,
+            expected=error.expected,
+            remedy=error.remedy,
+        ) from error
 
 
 def distinct(arm: Arm, other: Arm, hypothesis: str) -> Arm:

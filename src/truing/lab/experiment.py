@@ -3,10 +3,10 @@
 from truing.errors import LabError
 from truing.lab.conduct import Tell, begin, checked, conduct, failed_jobs, wanted
 from truing.lab.crew import Crew
-from truing.lab.design import BASELINE, baseline_changes, resolve_arm
+from truing.lab.design import BASELINE, arms_of, baseline_changes, resolve_arm
 from truing.lab.folder import Lab
 from truing.lab.header import Hypothesis
-from truing.lab.interaction import both, declared, wanted_together
+from truing.lab.interaction import arms_together, both, declared, wanted_together
 from truing.lab.ledger import Begun, Checked, Ledger
 from truing.lab.verdict import judge
 
@@ -40,31 +40,48 @@ def run_hypothesis(
     by_check = judge(lab, hypothesis).by == "proof"
     if not hypothesis.header.arms or (by_check and not train):
         return lab
-    if retry:
-        lab = conduct(lab, hypothesis.id, failed_jobs(lab, hypothesis), crew, ledger, tell)
+    begun = lab.begun(hypothesis)
+    if retry and begun:
+        failed = failed_jobs(lab, begun, arms_of(lab, hypothesis, begun))
+        lab = conduct(lab, hypothesis.id, failed, crew, ledger, tell)
     lab = begin(lab, hypothesis, ledger, underpowered=underpowered)
     return conduct(lab, hypothesis.id, wanted(hypothesis), crew, ledger, tell)
 
 
 def _is_checked(lab: Lab, hypothesis: Hypothesis) -> bool:
     """Whether the baseline that its arms are, or would be, compared with was checked for it."""
-    begun = next(iter(lab.history.of(Begun, hypothesis.id)), None)
+    begun = lab.begun(hypothesis)
     base = begun.arms[BASELINE] if begun else resolve_arm(lab, BASELINE, baseline_changes(lab)).digest
     return any(each.arm == base for each in lab.history.of(Checked, hypothesis.id))
 
 
 def run_together(
-    lab: Lab, hypothesis: Hypothesis, other: Hypothesis, crew: Crew, ledger: Ledger, tell: Tell
+    lab: Lab,
+    hypothesis: Hypothesis,
+    other: Hypothesis,
+    crew: Crew,
+    ledger: Ledger,
+    tell: Tell,
+    *,
+    underpowered: bool = False,
+    retry: bool = False,
 ) -> Lab:
-    """The 2 × 2 of two hypotheses."""
-    lab = declared(lab, hypothesis, other, ledger)
-    wanted_runs = wanted_together(hypothesis, other)
-    return conduct(lab, both(hypothesis, other), wanted_runs, crew, ledger, tell)
+    """The 2 × 2 of two hypotheses; each is declared by itself first, for its own arm is run as well."""
+    arms_together(
+        lab, hypothesis, other
+    )  # refuses what cannot be in place at once, before anything is declared
+    for each in (hypothesis, other):
+        lab = begin(lab, each, ledger, underpowered=underpowered)
+    lab, name = declared(lab, hypothesis, other, ledger), both(hypothesis, other)
+    if retry:
+        failed = failed_jobs(lab, lab.history.of(Begun, name)[0], arms_together(lab, hypothesis, other))
+        lab = conduct(lab, name, failed, crew, ledger, tell)
+    return conduct(lab, name, wanted_together(hypothesis, other), crew, ledger, tell)
 
 
 def _after_prerequisites(lab: Lab, hypothesis: Hypothesis) -> None:
     """Refuse to begin before what the header says must be settled first."""
-    if lab.history.of(Begun, hypothesis.id):
+    if lab.begun(hypothesis):
         return
     open_ = [name for name in hypothesis.header.prerequisites if not judge(lab, lab.hypotheses[name]).settled]
     if open_:

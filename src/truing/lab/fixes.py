@@ -3,31 +3,37 @@
 import shlex
 from pathlib import Path
 
+import tomli_w
+
 from truing.errors import LabError
 from truing.lab.design import FAULT
 from truing.lab.folder import FIXES, Lab
-from truing.lab.header import Header, Hypothesis
-from truing.lab.ledger import Begun, Ledger, Promoted, Reproduced
+from truing.lab.header import Hypothesis, declared_header
+from truing.lab.ledger import Ledger, Promoted, Reproduced
 from truing.lab.numbers import effect_text
 from truing.lab.verdict import judge
 from truing.record import RunReader
+from truing.record.compare import flat
+from truing.training.evaluate import Evaluation
 from truing.training.result import evaluations_of
 
 
 def promoted(lab: Lab, hypothesis: Hypothesis, ledger: Ledger) -> tuple[Lab, Path]:
     """Promote the arm that was validated; the lab with it, and the file that it will be in."""
     verdict = judge(lab, hypothesis)
+    train = " --train" if verdict.by == "proof" else ""
     if verdict.verdict not in ("VALIDATED", "PARTIALLY VALIDATED") or verdict.by != "experiment":
         raise LabError(
             f"{hypothesis.id} has no validated arm",
             got=f"{verdict.verdict}{f' by {verdict.by}' if verdict.by else ''}: {verdict.because}",
             expected="an experiment that validated it",
-            remedy=f"truing lab run {hypothesis.id} --train runs its arms",
+            remedy=f"truing lab run {hypothesis.id}{train} runs its arms",
         )
     if lab.history.of(Promoted, hypothesis.id):
         raise LabError(f"{hypothesis.id} is part of the baseline already")
-    begun = lab.history.of(Begun, hypothesis.id)[0]
-    changes = Header.model_validate(begun.header).arms[verdict.arm]
+    begun = lab.begun(hypothesis)
+    assert begun
+    changes = declared_header(begun).arms[verdict.arm]
     effect = verdict.effect, verdict.low, verdict.high
     entry = ledger.write(Promoted(hypothesis.id, verdict.arm, changes, *effect))
     return lab.and_also(entry), lab.root / FIXES / fix_name(hypothesis)
@@ -40,9 +46,9 @@ def fix_name(hypothesis: Hypothesis) -> str:
 
 def fix_text(lab: Lab, hypothesis: Hypothesis, fix: Promoted) -> str:
     """A fix as a file: what to change, why, and how far that is known."""
-    base = "".join(f"# {line}\n" for line in _story(lab, hypothesis, fix))
-    changes = ", ".join(f"'{change}'" for change in fix.changes)
-    return f"{base}\nhypothesis = '{hypothesis.id}'\narm = '{fix.arm}'\nchanges = [{changes}]\n"
+    told = "".join(f"# {line}\n" for text in _story(lab, hypothesis, fix) for line in text.splitlines())
+    table = {"hypothesis": hypothesis.id, "arm": fix.arm, "changes": list(fix.changes)}
+    return f"{told}\n{tomli_w.dumps(table)}"
 
 
 def _story(lab: Lab, hypothesis: Hypothesis, fix: Promoted) -> list[str]:
@@ -78,11 +84,35 @@ def reproduced(lab: Lab, hypothesis: Hypothesis, run: Path, against: Path, ledge
             expected="one that was promoted",
             remedy=f"truing lab promote {hypothesis.id}",
         )
-    last = [list(evaluations_of(RunReader(each).events()).values()) for each in (run, against)]
-    for each, found in zip((run, against), last, strict=True):
-        if not found:
-            raise LabError(f"{each} has no evaluation", expected="a run that was evaluated")
-    gain = last[0][-1].gain_over(last[1][-1])
+    fix = lab.history.of(Promoted, hypothesis.id)[0]
+    _one_change_apart(run, against, fix)
+    gain = _last(run).gain_over(_last(against))
     entry = Reproduced(hypothesis.id, str(run), str(against), gain.mean, gain.low, gain.high, gain.tasks)
     lab = lab.and_also(ledger.write(entry))
     return lab, scale_text(lab, hypothesis)
+
+
+def _last(run: Path) -> Evaluation:
+    """The evaluation at the end of a run."""
+    reader = RunReader(run)
+    stage = reader.run()["recipe"]["stages"][-1]
+    found = evaluations_of(reader.events()).get(f"after_{stage}")
+    if found is None:
+        raise LabError(f"{run} has no evaluation after {stage}", expected="a run that finished")
+    return found
+
+
+def _one_change_apart(run: Path, against: Path, fix: Promoted) -> None:
+    """Refuse runs that differ in something else than the fix: then nobody knows what they show."""
+    recipes = [flat(RunReader(each).run()["recipe"]) for each in (run, against)]
+    keys = {
+        key for key in recipes[0].keys() | recipes[1].keys() if recipes[0].get(key) != recipes[1].get(key)
+    }
+    meant = tuple(change.partition("=")[0] for change in fix.changes)
+    others = sorted(key for key in keys - {"name"} if not key.startswith(meant))
+    if others or not keys:
+        raise LabError(
+            f"{run} and {against} do not show what the fix does",
+            got=f"they differ in {', '.join(others)}" if others else "they have one recipe",
+            expected=f"runs that differ in {', '.join(meant)} alone",
+        )

@@ -11,10 +11,14 @@ from pydantic import Field, ValidationError
 from truing.config import Part
 from truing.errors import LabError
 from truing.lab.header import Hypothesis, read_hypothesis
-from truing.lab.ledger import Entry, History, read_ledger
+from truing.lab.ledger import Begun, Entry, History, read_ledger
 
 CONFIG, README, PROBLEM, LOG = "lab.toml", "README.md", "00-problem-statement.md", "01-experiments-log.md"
 HYPOTHESES, RESULTS, FIXES = "hypotheses", "experimental-results", "fixes"
+
+
+MOST_BEYOND = 20
+"""Hypotheses beyond the family: the last of them needs twenty pairs more than the first."""
 
 
 class LabConfig(Part):
@@ -56,9 +60,38 @@ class Lab:
             )
         return self.hypotheses[wanted]
 
+    def begun(self, hypothesis: Hypothesis) -> Begun | None:
+        """How its experiment was declared.
+
+        It is known by what it says: two people may have given one number twice, and one another since.
+        What was declared under its number with the same title or claim was changed, and is its own still.
+        """
+        every = self.history.of(Begun)
+        own = [each for each in every if each.hypothesis == hypothesis.id]
+        same = [each for each in own if _says(each, hypothesis)]
+        moved = [each for each in every if _says(each, hypothesis) and not self._has(each)]
+        changed = [
+            each
+            for each in own
+            if each.title == hypothesis.title or each.header.get("claim") == hypothesis.header.claim
+        ]
+        return next(iter([*same, *moved, *changed]), None)
+
+    def _has(self, begun: Begun) -> bool:
+        """Whether the file of its number is what was declared."""
+        own = self.hypotheses.get(begun.hypothesis)
+        return own is not None and _says(begun, own)
+
     def error(self, hypothesis: Hypothesis) -> float:
         """What a hypothesis may get wrong, such that all together, however many, keep the lab's error."""
         family, beyond = self.config.family, max(0, hypothesis.number - self.config.family)
+        if beyond > MOST_BEYOND:
+            raise LabError(
+                f"{hypothesis.id} has no share of the lab's error left that anything could be proven with",
+                got=f"number {hypothesis.number}, with family = {family}",
+                expected=f"at most {family + MOST_BEYOND}",
+                remedy="begin another lab",
+            )
         return self.config.error / (family + 1) / 2**beyond
 
     @property
@@ -76,8 +109,15 @@ class Lab:
         return replace(self, history=self.history.and_also(entry))
 
 
+def _says(begun: Begun, hypothesis: Hypothesis) -> bool:
+    """Whether this is what was declared, word for word."""
+    return (begun.title, dict(begun.header)) == (hypothesis.title, hypothesis.header.model_dump(mode="json"))
+
+
 def find_lab(start: Path) -> Path:
     """The folder, or the nearest one above it, that holds a lab."""
+    if not start.exists():
+        raise LabError(f"there is no folder {start}", expected="a lab, or a folder inside one")
     for folder in (start.resolve(), *start.resolve().parents):
         if (folder / CONFIG).is_file():
             return folder
@@ -108,13 +148,31 @@ def open_lab(start: Path) -> Lab:
                 got=", ".join(unknown),
                 expected=", ".join(by_id),
             )
+    _refuse_circles(by_id)
     return Lab(root, _config(root / CONFIG), by_id, read_ledger(root / RESULTS / "ledger"))
+
+
+def _refuse_circles(hypotheses: Mapping[str, Hypothesis]) -> None:
+    """Raise where prerequisites wait for each other."""
+    done: set[str] = set()
+    while free := {
+        name
+        for name, each in hypotheses.items()
+        if name not in done and set(each.header.prerequisites) <= done
+    }:
+        done |= free
+    if left := [name for name in hypotheses if name not in done]:
+        raise LabError(
+            "prerequisites wait for each other",
+            got=", ".join(left),
+            remedy="take one of them out of a header",
+        )
 
 
 def _config(path: Path) -> LabConfig:
     try:
-        return LabConfig.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
-    except tomllib.TOMLDecodeError as error:
+        return LabConfig.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise LabError(f"{path} is not TOML", got=error) from error
     except ValidationError as error:
         problem = error.errors()[0]

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from truing.config import Part
 from truing.doctor.rules import RULES
 from truing.errors import LabError
+from truing.lab.ledger import Begun
 from truing.record.keys import METRICS, is_known
 
 EVALUATED = re.compile(r"eval/[^/]+")
@@ -122,7 +123,7 @@ class Header(Part):
     """What the effect is told in."""
     smallest_effect: Annotated[float, Field(gt=0)]
     """The smallest difference that matters, in the metric's unit; the experiment must be able to see it."""
-    seeds: Annotated[int, Field(ge=2)] = 12
+    seeds: Annotated[int, Field(ge=2, le=200)] = 12
     """Pairs of runs, at most; a clear effect and a clear null stop earlier."""
     first_seed: Annotated[int, Field(ge=0)] = 0
     """The first of them, counted from the recipe's; others than those that an arm was seen with."""
@@ -136,6 +137,12 @@ class Header(Part):
     """The exact check that comes first, where there is one."""
     prior: Prior | None = None
     """What was known before."""
+
+    @property
+    def rises(self) -> bool:
+        """Whether the claim is that its metric gets larger."""
+        own = [each for each in self.confirm if each.metric == self.metric]
+        return not own or own[0].above is not None
 
     @property
     def seed_range(self) -> range:
@@ -187,7 +194,7 @@ def read_hypothesis(path: Path) -> Hypothesis:
             f"{path} is no hypothesis", got=path.name, expected="a name such as h07-short-prompts.md"
         )
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise LabError(f"{path} is no text", got=error, expected="UTF-8") from error
     block = BLOCK.search(text)
@@ -201,6 +208,18 @@ def read_hypothesis(path: Path) -> Hypothesis:
         )
     first_line = text[: block.start(1)].count("\n") + 1
     return Hypothesis(named[1], _bare(title[1]), path, _header(path, block[1], first_line))
+
+
+def declared_header(begun: Begun) -> Header:
+    """The header that an experiment began with."""
+    try:
+        return Header.model_validate(begun.header)
+    except ValidationError as error:
+        raise LabError(
+            f"{begun.hypothesis} was declared in a way that is not understood",
+            got=error.errors()[0]["msg"],
+            remedy="another version of truing began it: take that one",
+        ) from error
 
 
 def _bare(title: str) -> str:

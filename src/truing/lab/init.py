@@ -6,11 +6,13 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from string import Template
 
-from truing.config import load_recipe, recipe_path
+from truing.config import Recipe, load_recipe, recipe_path
 from truing.errors import LabError
+from truing.lab.design import BASELINE, baseline_changes, resolve_arm
 from truing.lab.folder import CONFIG, FIXES, HYPOTHESES, PROBLEM, README, RESULTS, Lab, open_lab
 from truing.lab.report import readme, write_report
 from truing.lab.suggest import Suggestion, header_text
+from truing.record.compare import flat
 from truing.record.files import disk_errors, write_atomically
 
 BASELINES = {"musique": "musique", "dual": "dual", "tools": "workspace", "tiny": "tiny", "blank": "tiny"}
@@ -83,7 +85,9 @@ def _baseline(recipe: str) -> str:
 
 def next_path(lab: Lab, title: str) -> Path:
     """Where the next hypothesis goes."""
-    number = max((each.number for each in lab.hypotheses.values()), default=0) + 1
+    told = {each.hypothesis for each in lab.history.entries}  # a number stays taken when its file is gone
+    taken = {int(name[1:]) for name in {*lab.hypotheses, *told} if name[1:].isdigit()}
+    number = max(taken, default=0) + 1
     slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].rstrip("-") or "untitled"
     return lab.root / HYPOTHESES / f"h{number:02d}-{slug}.md"
 
@@ -92,6 +96,18 @@ def blank(title: str, number: int) -> str:
     """A hypothesis to fill in."""
     text = (files("truing.lab") / "templates" / "hypothesis.md").read_text(encoding="utf-8")
     return Template(text).substitute(title=title, number=f"{number:02d}")
+
+
+def unwanted(lab: Lab, suggestion: Suggestion, recipe: Recipe) -> str:
+    """Why a suggestion about a run is none for this lab; "" where it is one."""
+    if any(each.title == suggestion.title for each in lab.hypotheses.values()):
+        return "the lab has it"
+    baseline = resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe
+    mine, its = (flat(each.model_dump(mode="json")) for each in (baseline, recipe))
+    for key in (change.partition("=")[0] for change in suggestion.changes):
+        if mine.get(key) != its.get(key):
+            return f"{key} is {its.get(key)} in that run, and {mine.get(key)} in the lab's baseline"
+    return ""
 
 
 def written(lab: Lab, suggestion: Suggestion) -> Path:

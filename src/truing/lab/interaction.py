@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from truing.errors import LabError
 from truing.lab import betting
 from truing.lab.conduct import Wanted
 from truing.lab.design import Arm, Job, baseline_changes, missing_jobs, together
@@ -25,6 +26,7 @@ class Contrast:
     effect: float
     low: float
     high: float
+    pairs: int
 
     def facts(self) -> dict[str, Any]:
         """As JSON has it: null for what is not known."""
@@ -56,7 +58,7 @@ def wanted_together(hypothesis: Hypothesis, other: Hypothesis) -> Wanted:
         last = contrasts(lab, hypothesis, other)[-1]
         if last.low > 0 or last.high < 0 or broken(lab.history, begun.arms):
             return []
-        base, *arms = _arms(lab, hypothesis, other).values()
+        base, *arms = arms_together(lab, hypothesis, other).values()
         return missing_jobs(lab, base, arms, hypothesis.header.seed_range)
 
     return missing
@@ -79,6 +81,7 @@ def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contr
             float(data.mean()) if len(data) else math.nan,
             betting.low(data, error),
             betting.high(data, error),
+            len(data),
         )
         for name, data in named.items()
     ]
@@ -86,15 +89,31 @@ def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contr
 
 def _differences(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Sequence[np.ndarray]:
     """Of each of three arms to the baseline, for the seeds that all of them have."""
-    base, *arms = (arm.digest for arm in _arms(lab, hypothesis, other).values())
+    base, *arms = (arm.digest for arm in arms_together(lab, hypothesis, other).values())
     pairs = [pairs_of(lab.history, base, arm, hypothesis.header.seed_range) for arm in arms]
     shared = min(map(len, pairs))
     metric = hypothesis.header.metric
+    why_not = next(filter(None, (pair.unfit([metric]) for each in pairs for pair in each)), "")
+    if why_not:
+        raise LabError(f"{hypothesis.id} and {other.id} cannot be compared", got=why_not)
     return [np.asarray([pair.difference(metric) for pair in each[:shared]]) for each in pairs]
 
 
-def _arms(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Mapping[str, Arm]:
+def arms_together(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Mapping[str, Arm]:
     """As they were declared."""
     begun = next(iter(lab.history.of(Begun, both(hypothesis, other))), None)
-    base = begun.baseline if begun else None
-    return together(lab, hypothesis, other, base)
+    arms = together(lab, hypothesis, other, begun.baseline if begun else None)
+    if begun and {label: arm.digest for label, arm in arms.items()} != dict(begun.arms):
+        raise LabError(
+            f"{hypothesis.id} and {other.id} are not what their 2 × 2 began with",
+            expected="; ".join(begun.arms),
+            remedy="restore their arms and the recipe; the runs of single arms are kept whatever is changed",
+        )
+    return arms
+
+
+def failures(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[str]:
+    """Runs of the 2 × 2 that failed, in words."""
+    begun = next(iter(lab.history.of(Begun, both(hypothesis, other))), None)
+    found = broken(lab.history, begun.arms) if begun else []
+    return [f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in found]

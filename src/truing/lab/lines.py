@@ -8,6 +8,7 @@ from truing.lab.numbers import effect_text, minutes_text, number_text
 from truing.lab.plan import Step
 from truing.lab.suggest import Suggestion
 from truing.lab.verdict import Verdict
+from truing.words import counted
 
 STYLES = {
     "VALIDATED": "bold green",
@@ -28,7 +29,11 @@ def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if verdict.pairs:
         effect = effect_text(verdict.effect, verdict.low, verdict.high)
         sure = f"each bound is wrong with a chance of at most {verdict.error:.2g}, whenever one looks"
-        yield f"  {verdict.metric}, {verdict.arm} − baseline: {effect}, {verdict.pairs} pairs ({sure})", ""
+        pairs = counted(verdict.pairs, "pair")
+        yield (
+            f"  {verdict.metric}, {verdict.arm} − baseline: {effect}, {pairs} ({sure})",
+            "",
+        )
     if verdict.criteria and verdict.verdict != "VALIDATED":
         seen = f"with {verdict.seeds} pairs it sees {number_text(verdict.mde)} or more"
         yield f"  {seen}; {verdict.smallest_effect:g} is the smallest effect that matters", ""
@@ -43,7 +48,7 @@ def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 def contrast_lines(found: Sequence[Contrast], metric: str) -> Iterator[str]:
     """A 2 × 2."""
-    yield f"effect on {metric}, all bounds at once:"
+    yield f"effect on {metric}, {counted(found[0].pairs, 'pair')} of each arm, all bounds at once:"
     for each in found:
         yield f"  {each.name}: {effect_text(each.effect, each.low, each.high)}"
 

@@ -30,7 +30,7 @@ def told(lab: Lab, entry: Entry) -> tuple[str, str]:
         case Run():
             known = lab.hypotheses.get(entry.hypothesis)
             metric = known.header.metric if known else "eval/reward"
-            return f"{entry.label}, seed {entry.seed}", came_to(entry, metric)
+            return f"{entry.label}, seed {entry.seed} ({entry.key})", came_to(entry, metric)
         case Begun():
             weak = ", underpowered" if entry.underpowered else ""
             return "declared", f"{', '.join(entry.arms)}; error {entry.error:.2g}{weak}"

@@ -10,7 +10,7 @@ from truing.config import PolicyStage, Recipe
 from truing.lab.betting import above, below
 from truing.lab.design import BASELINE, baseline_changes, resolve_arm
 from truing.lab.folder import Lab
-from truing.lab.header import EVALUATED, Header
+from truing.lab.header import EVALUATED, Header, Hypothesis, declared_header
 from truing.lab.ledger import Begun
 from truing.lab.measure import LAST
 from truing.lab.pairs import pairs_of
@@ -29,12 +29,14 @@ class Noise:
     measured: bool
 
 
-def noise_of(lab: Lab, hypothesis: str, header: Header) -> Noise:
+def noise_of(lab: Lab, hypothesis: Hypothesis, header: Header) -> Noise:
     """Of a hypothesis's metric: by its own pairs, by others of the lab, or by a guess."""
-    own = _differences(lab, header.metric, lab.history.of(Begun, hypothesis))
+    begun = lab.begun(hypothesis)
+    own = _differences(lab, header.metric, [begun] if begun else [])
     if len(own) >= FEW:
-        return Noise(_deviation(own), f"{len(own)} pairs of {hypothesis}", True)
-    others = _differences(lab, header.metric, lab.history.of(Begun), idle=True)
+        return Noise(_deviation(own), f"{len(own)} pairs of {hypothesis.id}", True)
+    single = [each for each in lab.history.of(Begun) if "+" not in each.hypothesis]
+    others = _differences(lab, header.metric, single, idle=True)
     if len(others) >= FEW:
         return Noise(_deviation(others), f"{len(others)} pairs of arms that do nothing", True)
     return assumed(resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe, header.metric)
@@ -47,7 +49,7 @@ def _differences(lab: Lab, metric: str, begun: Iterable[Begun], idle: bool = Fal
     """
     found: list[float] = []
     for each in begun:
-        seeds = Header.model_validate(each.header).seed_range
+        seeds = declared_header(each).seed_range
         for label, arm in each.arms.items():
             pairs = [] if label == BASELINE else pairs_of(lab.history, each.arms[BASELINE], arm, seeds)
             data = (

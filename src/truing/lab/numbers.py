@@ -12,7 +12,7 @@ def effect_text(effect: float, low: float, high: float) -> str:
 
 def bound_text(value: float) -> str:
     """A bound."""
-    return f"{value:+.3f}" if math.isfinite(value) else "+∞" if value > 0 else "−∞"
+    return f"{value:+.3f}" if math.isfinite(value) else "+∞" if value > 0 else "-∞"
 
 
 def number_text(value: float) -> str:

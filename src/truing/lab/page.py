@@ -11,7 +11,7 @@ from plotly.offline import get_plotlyjs
 
 from truing.lab.design import BASELINE
 from truing.lab.folder import Lab
-from truing.lab.ledger import Begun, Run
+from truing.lab.ledger import Run
 from truing.lab.lines import verdict_lines
 from truing.lab.verdict import Verdict
 
@@ -95,7 +95,7 @@ def _zero() -> dict[str, Any]:
 
 def figures(lab: Lab, verdict: Verdict) -> Iterator[Figure]:
     """Curves of all arms, and the value of each seed."""
-    begun = next(iter(lab.history.of(Begun, verdict.hypothesis)), None)
+    begun = lab.begun(lab.hypotheses[verdict.hypothesis])
     if begun is None:
         return
     runs = {label: _finished(lab, arm) for label, arm in begun.arms.items()}

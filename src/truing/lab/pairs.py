@@ -32,7 +32,9 @@ class Pair:
         for metric in metrics:
             for run in (self.base, self.arm):
                 if metric not in run.metrics:
-                    return f"seed {self.seed}: {metric} was not measured in {run.label}"
+                    parts = ", ".join(name for name in run.metrics if name.startswith("eval/"))
+                    there = f"; of the evaluation there is {parts}" if parts else ""
+                    return f"seed {self.seed}: {metric} was not measured in {run.label}{there}"
                 if not math.isfinite(run.metrics[metric]):
                     return f"seed {self.seed}: {metric} is {run.metrics[metric]} in {run.label}"
         return ""

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from truing.errors import TruingError
 from truing.lab.design import BASELINE, arms_of, baseline_changes, missing_jobs, resolve_arm
 from truing.lab.folder import Lab
 from truing.lab.header import Hypothesis
@@ -94,14 +95,18 @@ def steps_of(lab: Lab, hypothesis: Hypothesis, jobs: int) -> Iterator[Step]:
         if header.check.settles:
             return  # whether anything is left to run is seen once it was made
     if header.arms:
-        yield experiment(lab, hypothesis, jobs, waits)
+        try:
+            yield experiment(lab, hypothesis, jobs, waits)
+        except TruingError as error:  # of one header: the others can be planned all the same
+            known = Step(hypothesis, "experiment", header.probability, 0.0, math.nan, 1)
+            yield replace(known, refused=str(error), would="a header that can be run", waits_for=waits)
 
 
 def experiment(lab: Lab, hypothesis: Hypothesis, jobs: int, waits: tuple[str, ...] = ()) -> Step:
     """The experiment of a hypothesis, and what it can see."""
     header, error = hypothesis.header, lab.error(hypothesis)
-    begun = next(iter(lab.history.of(Begun, hypothesis.id)), None)
-    noise = noise_of(lab, hypothesis.id, header)
+    begun = lab.begun(hypothesis)
+    noise = noise_of(lab, hypothesis, header)
     runs = missing_runs(lab, hypothesis, begun)
     refused, would = decides(header, noise, error)
     return Step(

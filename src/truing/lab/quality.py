@@ -21,7 +21,8 @@ def quality_of(
     """The quality of an experiment's verdict, and why.
 
     High: eight pairs or more, no run failed, what is validated is proven to be large enough to matter, no
-    pair says the opposite by more than the effect, and by the tasks alone the effect is on the same side.
+    pair says the opposite by more than the effect, the mean is within its bounds, and by the tasks alone the
+    effect is on the same side.
     Medium: one of these lacks. Low: more of them, or nothing is decided. An exact check is always high; what
     was only told is always low.
     """
@@ -40,6 +41,8 @@ def quality_of(
         lacking.append("the effect may be too small to matter")
     if verdict != "INVALIDATED" and (opposite := _opposite(header, pairs)):
         lacking.append(f"one pair says the opposite, {opposite:+.3f}")
+    elif not low <= _mean(header, pairs) <= high:
+        lacking.append("the mean is outside its bounds: a few pairs weigh more than all others")
     if EVALUATED.fullmatch(header.metric) and not _holds_on_other_tasks(header, verdict, pairs):
         lacking.append("on other tasks of the kind it could be otherwise")
     told = "; ".join(lacking) or f"{len(pairs)} pairs, none failed, the same on other tasks"
@@ -51,15 +54,19 @@ def _holds_on_other_tasks(header: Header, verdict: str, pairs: Sequence[Pair]) -
     """Whether the 95 % bootstrap interval over tasks is on the side that the verdict says."""
     found = bootstrap(by_task(pairs), "lab")
     if verdict == "INVALIDATED":
-        return found.high < header.smallest_effect
+        most = found.high if header.rises else -found.low
+        return most < header.smallest_effect
     return found.low > 0 or found.high < 0
 
 
 def _opposite(header: Header, pairs: Sequence[Pair]) -> float:
     """The pair that goes farthest the other way, where it goes farther than the effect; else 0."""
-    data = [pair.difference(header.metric) for pair in pairs]
-    if not data:
-        return 0.0
-    effect = math.fsum(data) / len(data)
-    worst = min(data) if effect > 0 else max(data)
+    effect = _mean(header, pairs)
+    worst = min(
+        (pair.difference(header.metric) for pair in pairs), key=lambda each: each * effect, default=0.0
+    )
     return worst if worst * effect < 0 and abs(worst) > abs(effect) else 0.0
+
+
+def _mean(header: Header, pairs: Sequence[Pair]) -> float:
+    return math.fsum(pair.difference(header.metric) for pair in pairs) / max(1, len(pairs))

@@ -1,16 +1,18 @@
 """What a lab shows, made anew from hypotheses and ledger: nothing here is the only copy of anything."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
+from truing.errors import LabError
 from truing.lab.fixes import fix_name, fix_text, scale_text
 from truing.lab.folder import FIXES, LOG, README, RESULTS, Lab
 from truing.lab.header import Hypothesis
+from truing.lab.interaction import contrasts
 from truing.lab.ledger import Begun, Promoted, Run
-from truing.lab.lines import step_lines, verdict_lines
+from truing.lab.lines import contrast_lines, step_lines, verdict_lines
 from truing.lab.log import cell, log_text
 from truing.lab.numbers import effect_text, number_text
 from truing.lab.page import page
@@ -65,8 +67,14 @@ def _within(path: Path, blank: str, text: str) -> str:
     """The file with its block replaced; what git joined of two lies between first and last mark."""
     whole = path.read_text(encoding="utf-8") if path.exists() else blank
     block = f"{BEGIN}\n\n{text.strip()}\n\n{END}"
-    if BEGIN not in whole or END not in whole:
+    if BEGIN not in whole and END not in whole:
         return f"{whole.rstrip()}\n\n{block}\n"
+    if not -1 < whole.find(BEGIN) < whole.rfind(END):
+        raise LabError(
+            f"{path} has one mark without the other, so nobody can tell what is the report's",
+            expected=f"{BEGIN} … {END}",
+            remedy="take out the mark that is left; a new block is then written at the end",
+        )
     return whole[: whole.index(BEGIN)] + block + whole[whole.rindex(END) + len(END) :]
 
 
@@ -125,12 +133,26 @@ def report_text(lab: Lab, verdicts: Mapping[str, Verdict]) -> str:
         parts.append("\n".join(_bullet(text) for text, _ in verdict_lines(verdict)))
         table = pair_table(lab, lab.hypotheses[name], verdict)
         parts += [table] if table else []
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, *_together(lab)]) + "\n"
+
+
+def _together(lab: Lab) -> Iterator[str]:
+    """Each 2 × 2 whose hypotheses are still what they were."""
+    for begun in lab.history.of(Begun):
+        first, plus, second = begun.hypothesis.partition("+")
+        if not plus or not {first, second} <= lab.hypotheses.keys():
+            continue
+        pair = lab.hypotheses[first], lab.hypotheses[second]
+        try:
+            lines = list(contrast_lines(contrasts(lab, *pair), pair[0].header.metric))
+        except LabError as error:  # their files changed: what was seen is still in the log
+            lines = [error.what]
+        yield f"## {first.upper()} × {second.upper()}\n\n" + "\n".join(_bullet(text) for text in lines)
 
 
 def pair_table(lab: Lab, hypothesis: Hypothesis, verdict: Verdict) -> str:
     """Each arm's metric by seed; "" before the first run."""
-    begun = next(iter(lab.history.of(Begun, hypothesis.id)), None)
+    begun = lab.begun(hypothesis)
     if begun is None:
         return ""
     runs = {label: _by_seed(lab, arm) for label, arm in begun.arms.items()}

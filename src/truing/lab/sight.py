@@ -50,8 +50,11 @@ def _would(header: Header, noise: Noise, error: float, beyond: float, seen: floa
     seeds = seeds_needed(beyond, noise.deviation, error)
     more = [f"seeds = {seeds}"] if seeds else []
     if not noise.measured:
-        what = "evaluation tasks, or answers to each" if EVALUATED.fullmatch(header.metric) else "prompts"
-        more.append(f"{math.ceil((seen / beyond) ** 2)} × the {what}")
+        factor = math.ceil((seen / beyond) ** 2)
+        evaluated = (
+            "evaluation tasks (eval.tasks), or answers to each (eval.samples, eval.temperature above 0)"
+        )
+        more.append(f"{factor} × the {evaluated if EVALUATED.fullmatch(header.metric) else 'prompts'}")
     return [*more, f"smallest_effect = {_upward(_bound(header) + seen):g}"]
 
 

@@ -11,8 +11,8 @@ from truing.lab.criteria import Judged, Pairs
 from truing.lab.decide import Name, decide, shown_arm, unfit
 from truing.lab.design import BASELINE, baseline_changes, resolve_arm
 from truing.lab.folder import Lab
-from truing.lab.header import Header, Hypothesis
-from truing.lab.ledger import Begun, Checked, Run
+from truing.lab.header import Header, Hypothesis, declared_header
+from truing.lab.ledger import Begun, Checked, Promoted, Run
 from truing.lab.noise import noise_of
 from truing.lab.numbers import finite
 from truing.lab.pairs import broken, pairs_of
@@ -67,6 +67,13 @@ class Verdict:
 
 def judge(lab: Lab, hypothesis: Hypothesis) -> Verdict:
     """The verdict on a hypothesis: what a check proved, else what the pairs say."""
+    made = _judged(lab, hypothesis)
+    notes = [f"{fix.arm} is part of the baseline" for fix in lab.history.of(Promoted, hypothesis.id)]
+    return replace(made, notes=(*made.notes, *notes))
+
+
+def _judged(lab: Lab, hypothesis: Hypothesis) -> Verdict:
+    """The verdict, whatever became of it."""
     tried = by_pairs(lab, hypothesis)
     checks = lab.history.of(Checked, hypothesis.id)
     if not checks:
@@ -81,7 +88,7 @@ def by_pairs(lab: Lab, hypothesis: Hypothesis) -> Verdict:
     """The verdict by the experiment alone, or what was said before there was one."""
     header, begun = _declared(lab, hypothesis)
     error = begun.error if begun else lab.error(hypothesis)
-    noise = noise_of(lab, hypothesis.id, header)
+    noise = noise_of(lab, hypothesis, header)
     blank = Verdict(
         hypothesis.id,
         hypothesis.title,
@@ -107,8 +114,8 @@ def by_pairs(lab: Lab, hypothesis: Hypothesis) -> Verdict:
 
 def _declared(lab: Lab, hypothesis: Hypothesis) -> tuple[Header, Begun | None]:
     """The header as it was before the first run, and when that was declared."""
-    begun = next(iter(lab.history.of(Begun, hypothesis.id)), None)
-    return Header.model_validate(begun.header) if begun else hypothesis.header, begun
+    begun = lab.begun(hypothesis)
+    return declared_header(begun) if begun else hypothesis.header, begun
 
 
 def _told(header: Header, blank: Verdict) -> Verdict:

@@ -16,6 +16,7 @@ from truing.display import Display
 from truing.doctor.examine import Result
 from truing.errors import ProvenError, RecordError, TruingError
 from truing.lab.crew import OUTCOME
+from truing.record import RunReader
 from truing.record.files import write_atomically
 from truing.record.lines import dump_json
 
@@ -52,6 +53,8 @@ def run(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Train, from the start or from where it was stopped."""
     out, parent = folder / "run", os.getppid()
     resume = (out / "run.json").exists()
+    if resume and any(event.kind == "finished" for event in RunReader(out).events()):
+        return {}  # it ended, and nobody was there to hear of it
     if out.exists() and not resume:  # cut before anything was recorded
         shutil.rmtree(out)
     with Display() as shown:

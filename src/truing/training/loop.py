@@ -95,12 +95,13 @@ class Loop:
             with follow_fact(learner, step, self.between):
                 if learner.sync_reference(step):
                     self.teller.tell("reference", stage=stage, step=step - 1, **learner.compared())
-            # before the checkpoint: a run that is cut between the two repeats the step, and the evaluation
-            if step < steps and self.recipe.eval.every and step % self.recipe.eval.every == 0:
-                self.evaluate(midway(stage, step), self.version(stage, step))
-            due = self.recipe.checkpoint_every and step % self.recipe.checkpoint_every == 0
-            if step == steps or due or self.patience.asked:
-                self.save(learner, stage, step)
+            with self.patience:
+                # before the checkpoint: what is cut between the two repeats the step, and the evaluation
+                if step < steps and self.recipe.eval.every and step % self.recipe.eval.every == 0:
+                    self.evaluate(midway(stage, step), self.version(stage, step))
+                due = self.recipe.checkpoint_every and step % self.recipe.checkpoint_every == 0
+                if step == steps or due or self.patience.asked:
+                    self.save(learner, stage, step)
             self.patience.leave()
 
     def open_stage(self, stage: str, step: int) -> Learner:
@@ -174,8 +175,7 @@ class Loop:
     def give_up(self, last: Mapping[str, Any]) -> None:
         """Write what was tried, and end the run."""
         times = self.undone(last["stage"])
-        told = report([*times, {**last, "kept": "."}])
-        write_atomically(self.out / REPORT, told.encode())
+        write_atomically(self.out / REPORT, report([*times, {**last, "kept": "."}]).encode())
         self.teller.tell("gave_up", stage=last["stage"], step=last["step"], reason=last["reason"])
         raise GuardError(
             f"{last['stage']} is unstable after {len(times)} rollbacks: {last['reason']}",

@@ -1,5 +1,6 @@
 """A lab as a user runs it: real processes, real runs, real interruptions."""
 
+import contextlib
 import json
 import os
 import signal
@@ -11,11 +12,12 @@ import pytest
 from command import truing
 from labs import HEADER, RECIPE, lab_in
 
-from truing.errors import RecordError
+from truing.errors import LabError, RecordError
 from truing.lab.crew import Crew, Running, cores, places_for
 from truing.lab.design import resolve_arm
 from truing.lab.folder import open_lab
 from truing.lab.ledger import Run
+from truing.lab.work import work
 
 SHORT = HEADER.replace("seeds = 10", "seeds = 2")
 
@@ -188,3 +190,37 @@ def test_a_disk_that_is_full_is_told_as_such(tmp_path, monkeypatch):
     monkeypatch.setattr("truing.lab.crew.Path.mkdir", full)
     with pytest.raises(RecordError, match="No space left on device"):
         Crew(tmp_path, 1).start("a", {})
+
+
+def test_two_labs_do_not_make_the_same_runs_at_once(tmp_path):
+    with (
+        Crew(tmp_path, 1),
+        pytest.raises(LabError, match="another truing lab run is at work"),
+        Crew(tmp_path, 1),
+    ):
+        pass
+    with Crew(tmp_path, 1):
+        pass  # and the lock goes with the crew
+
+
+def test_a_run_that_ended_unheard_is_not_trained_again(tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "run.json").write_text("{}")
+    (out / "events.jsonl").write_text('{"time": 0.0, "kind": "finished", "payload": {}}\n')
+    spec = {"task": "train", "root": str(tmp_path), "recipe": "", "fault": "", "keep_checkpoints": False}
+    (tmp_path / "spec.json").write_text(json.dumps(spec))
+    monkeypatch.chdir(tmp_path)
+    work(tmp_path, lambda name: contextlib.nullcontext())
+    assert json.loads((tmp_path / "outcome.json").read_text()) == {"outcome": "finished", "error": ""}
+
+
+def test_a_disk_that_fills_up_is_no_crash_of_the_arm(tmp_path, monkeypatch):
+    def full(folder, spec):
+        raise RecordError("cannot write", got="No space left on device")
+
+    monkeypatch.setattr("truing.lab.work.run", full)
+    (tmp_path / "spec.json").write_text(json.dumps({"task": "train", "root": str(tmp_path), "fault": ""}))
+    monkeypatch.chdir(tmp_path)
+    work(tmp_path, lambda name: contextlib.nullcontext())
+    assert json.loads((tmp_path / "outcome.json").read_text())["outcome"] == "stopped"

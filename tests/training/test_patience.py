@@ -3,9 +3,12 @@
 import os
 import signal
 import threading
+import tomllib
 
 import pytest
+from labs import RECIPE
 
+import truing
 from truing.training.patience import Patience
 
 
@@ -74,3 +77,21 @@ def test_another_thread_takes_no_signals():
     thread.start()
     thread.join()
     assert not failed
+
+
+def test_ctrl_c_in_an_evaluation_midway_loses_no_update(tmp_path):
+    recipe = tomllib.loads(RECIPE)
+    recipe["grpo"]["steps"] = 4
+    recipe["eval"] |= {"every": 2, "tasks": 2}
+
+    def interrupt(kind, facts):
+        if kind == "evaluating" and facts["name"] == "grpo@2":
+            ctrl_c()
+
+    with pytest.raises(KeyboardInterrupt):
+        truing.train(recipe, out=tmp_path / "run", watch=interrupt)
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").glob("grpo-*")] == ["grpo-000002"]
+    result = truing.train(recipe, out=tmp_path / "run", resume=True, watch=lambda kind, facts: None)
+    assert list(result.evaluations) == ["grpo@2", "after_grpo"]
+    whole = truing.train(recipe, out=tmp_path / "whole", watch=lambda kind, facts: None)
+    assert whole.estimates() == result.estimates()

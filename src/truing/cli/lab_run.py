@@ -39,7 +39,6 @@ def run(
     from truing.lab.experiment import run_hypothesis, run_together
     from truing.lab.folder import open_lab
     from truing.lab.ledger import Ledger
-    from truing.lab.report import write_report
 
     opened = open_lab(lab)
     chosen = opened.hypothesis(hypothesis)
@@ -66,8 +65,21 @@ def run(
         raise typer.Exit(130) from None
     finally:  # also of what was done before somebody, or an error, stopped it
         ledger.close()
-        write_report(open_lab(lab))
+        _refresh(lab)
     verdict(hypothesis, lab, beside, as_json)
+
+
+def _refresh(lab: Path) -> None:
+    """Bring the tables up to date; where they cannot be written, that is told beside what was done."""
+    from truing.errors import TruingError
+    from truing.lab.folder import open_lab
+    from truing.lab.report import write_report
+
+    try:
+        write_report(open_lab(lab))
+    except TruingError as error:
+        told = f"the tables are not up to date: {error}"
+        Console(stderr=True, highlight=False).print(told, style="yellow", markup=False, soft_wrap=True)
 
 
 def verdict(hypothesis: Named, lab: Where = Path(), beside: Beside = None, as_json: AsJson = False) -> None:

@@ -67,9 +67,7 @@ def run_together(
     retry: bool = False,
 ) -> Lab:
     """The 2 × 2 of two hypotheses; each is declared by itself first, for its own arm is run as well."""
-    arms_together(
-        lab, hypothesis, other
-    )  # refuses what cannot be in place at once, before anything is declared
+    arms_together(lab, hypothesis, other)  # what cannot be in place at once is refused before it is declared
     for each in (hypothesis, other):
         lab = begin(lab, each, ledger, underpowered=underpowered)
     lab, name = declared(lab, hypothesis, other, ledger), both(hypothesis, other)

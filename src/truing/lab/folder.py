@@ -1,5 +1,6 @@
 """A lab on disk: its settings, its hypotheses, its ledger."""
 
+import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -175,9 +176,10 @@ def _config(path: Path) -> LabConfig:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise LabError(f"{path} is not TOML", got=error) from error
     except ValidationError as error:
-        problem = error.errors()[0]
-        raise LabError(
-            f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}",
-            got=problem["input"],
-            expected=", ".join(LabConfig.model_fields),
-        ) from error
+        problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+        key = ".".join(map(str, problem["loc"]))
+        if problem["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(key, list(LabConfig.model_fields), n=1)
+            told = f"did you mean {near[0]}?" if near else f"its keys are {', '.join(LabConfig.model_fields)}"
+            raise LabError(f"{path} has an unknown key {key!r}", got=problem["input"], remedy=told) from error
+        raise LabError(f"{path}: {key}: {problem['msg']}", got=problem["input"]) from error

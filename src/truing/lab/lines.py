@@ -59,14 +59,15 @@ def power_lines(found: Iterable[tuple[str, float, Noise]]) -> Iterator[str]:
         yield f"{metric} can show {number_text(seen)} or more, {noise.source}"
 
 
-def step_lines(steps: Sequence[Step]) -> Iterator[tuple[str, str]]:
-    """The plan, best first."""
+def step_lines(steps: Sequence[Step], *, cost: bool = True) -> Iterator[tuple[str, str]]:
+    """The plan, best first; without what it costs where that is no matter of this machine."""
     for place, step in enumerate(steps, 1):
         worth = f"probability {step.probability:.2f} × {step.information:.2f} bits"
-        cost = f"{minutes_text(step.minutes)}" + (f", {step.runs} runs" if step.kind == "experiment" else "")
+        runs = f", {counted(step.runs, 'run')}" if step.kind == "experiment" else ""
+        spent = f"; {minutes_text(step.minutes)}{runs}" if cost else ""
         waits = f", after {', '.join(step.waits_for)}" if step.waits_for else ""
         name = f"{step.hypothesis.id} {step.hypothesis.title}"
-        yield f"{place}. {name}: {step.kind} ({worth}; {cost}{waits})", "bold"
+        yield f"{place}. {name}: {step.kind} ({worth}{spent}{waits})", "bold"
         if step.refused:
             yield f"   cannot decide: {step.refused}", "yellow"
             yield f"   what would: {step.would}", "yellow"

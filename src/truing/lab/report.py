@@ -94,7 +94,7 @@ def status_text(lab: Lab, verdicts: Mapping[str, Verdict]) -> str:
             f" {verdict.quality} | {effect_text(verdict.effect, verdict.low, verdict.high)} |"
             f" {cell(notes_of(lab, each, verdict))} |"
         )
-    steps = [text for text, _ in step_lines(plan(lab))]
+    steps = [text for text, _ in step_lines(plan(lab), cost=False)]
     return "\n".join([*rows, "", "## Roadmap", "", *(_listed(steps) or ["Nothing is open."])])
 
 

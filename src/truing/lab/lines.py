@@ -1,5 +1,6 @@
 """What is said of a verdict, line by line."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from truing.lab.interaction import Contrast
@@ -35,7 +36,8 @@ def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
             "",
         )
     if verdict.criteria and verdict.verdict != "VALIDATED":
-        seen = f"with {verdict.seeds} pairs it sees {number_text(verdict.mde)} or more"
+        what = "nothing, however large" if verdict.mde == math.inf else f"{number_text(verdict.mde)} or more"
+        seen = f"with {counted(verdict.seeds, 'pair')} it sees {what}"
         yield f"  {seen}; {verdict.smallest_effect:g} is the smallest effect that matters", ""
     for each in verdict.criteria:
         side = "confirms" if each.confirms else "refutes"

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-Where = Annotated[Path, typer.Option("--lab", help="The lab's folder, or one inside it.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
+from truing.cli.lab_run import AsJson, Where
 
 
 def init(

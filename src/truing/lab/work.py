@@ -17,7 +17,7 @@ from truing.doctor.examine import Result
 from truing.errors import ProvenError, RecordError, TruingError
 from truing.lab.crew import OUTCOME
 from truing.record import RunReader
-from truing.record.files import write_atomically
+from truing.record.files import disk_errors, write_atomically
 from truing.record.lines import dump_json
 
 Plant = Callable[[str], AbstractContextManager[None]]
@@ -66,7 +66,8 @@ def run(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
         train(resolve(tomllib.loads(spec["recipe"])), out=out, resume=resume, watch=watch)
     if not spec["keep_checkpoints"]:
-        shutil.rmtree(out / "checkpoints", ignore_errors=True)
+        with disk_errors(out / "checkpoints"):
+            shutil.rmtree(out / "checkpoints")
     return {}
 
 

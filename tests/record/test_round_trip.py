@@ -28,7 +28,7 @@ def test_a_run_reads_back_as_it_was_written(run):
         ("grpo", i, "on_policy") for i in range(3)
     ]
     assert reader.steps()[0].seconds == {"forward": 0.25}
-    assert [e.kind for e in reader.events()] == ["started", "finished"]
+    assert [e.kind for e in reader.events()] == ["started", "numbers", "finished"]
     assert reader.events()[0].payload == {"steps": 3}
 
 

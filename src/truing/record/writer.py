@@ -18,6 +18,7 @@ from truing.record.lines import LineLog, dump_json
 from truing.record.reader import RunReader
 from truing.record.rows import SampleRow, Segment, StepRow
 from truing.record.segments import encode, warm_up
+from truing.record.series import NUMBERS, number_names, numbers_named
 from truing.record.store import EVENTS, RECIPE, ROLLOUTS, RUN, STEPS
 from truing.types import StepRecord
 
@@ -34,6 +35,7 @@ class RunWriter:
         self._steps = LineLog(self.run_dir / STEPS)
         self._events = LineLog(self.run_dir / EVENTS)
         self._recorded: list[StepRow] = []
+        self._named = numbers_named(RunReader(self.run_dir).events())
         self._keep(RunReader(self.run_dir).steps())
         warm_up()
 
@@ -53,6 +55,7 @@ class RunWriter:
         segment = Segment(segment_name(record.stage, record.step), len(rows), sha256(data))
         write_atomically(self.run_dir / ROLLOUTS / segment.file, data)
         row = StepRow.of(record, segment)
+        self._tell_names(row)
         self._steps.append(row.to_json())
         self._recorded.append(row)
 
@@ -88,6 +91,12 @@ class RunWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         self.close()
+
+    def _tell_names(self, row: StepRow) -> None:
+        """Say which numbers a line has that none before it had, so that lines can be read as columns."""
+        if new := [name for name in number_names(row) if name not in self._named]:
+            self.event(NUMBERS, names=new)
+            self._named.update(new)
 
     def _keep(self, rows: Sequence[StepRow]) -> None:
         """Keep these first lines; then remove segments that no line speaks of."""

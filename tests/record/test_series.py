@@ -1,0 +1,150 @@
+"""Columns of steps.jsonl say what its lines say, whatever was written, cut and written on."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from recorded import make_record, make_row, write_steps
+
+from truing.errors import RecordError
+from truing.record import RunReader, RunWriter
+from truing.record.series import Series, numbers_named
+
+
+def opened(run):
+    series = Series(run)
+    series.refresh(numbers_named(RunReader(run).events()))
+    return series
+
+
+def same_as_the_lines(series, run):
+    rows = RunReader(run).steps()
+    columns = series.columns
+    assert [(columns.stage_of(i), int(columns.step[i])) for i in range(len(columns))] == [
+        (row.stage, row.step) for row in rows
+    ]
+    for i, row in enumerate(rows):
+        told = {**row.metrics, **{f"seconds/{name}": value for name, value in row.seconds.items()}}
+        assert columns.label[i].as_py() == row.loss_label
+        for name, values in columns.numbers.items():
+            expected = told.get(name, math.nan)
+            assert values[i] == expected or (math.isnan(values[i]) and math.isnan(expected)), name
+        assert {name for name, value in told.items() if not math.isnan(value)} <= columns.numbers.keys()
+
+
+def write(writer, step, stage="grpo", **metrics):
+    rows = [make_row(f"{stage}/{step}")]
+    writer.write_step(make_record(step, rows, stage, **metrics), rows)
+
+
+def test_columns_are_the_lines(tmp_path):
+    with RunWriter(tmp_path / "run") as writer:
+        for step in range(3):
+            write(writer, step, "sft", **{"loss/total": step / 3})
+        for step in range(4):
+            write(writer, step, **{"reward/mean": 0.1 * step, "kl_all/k3": math.nan})
+    series = opened(tmp_path / "run")
+    same_as_the_lines(series, tmp_path / "run")
+    assert series.columns.stages == [("sft", 0, 3), ("grpo", 3, 7)]
+    assert series.columns.find("grpo", 2) == 5
+    assert np.isnan(series.columns.column("kl_all/k3")).all()
+    assert series.line(5) == RunReader(tmp_path / "run").steps()[5]
+
+
+def test_a_run_that_names_no_numbers_is_read_line_by_line(run):
+    events = [line for line in (run / "events.jsonl").read_text().splitlines(True) if '"numbers"' not in line]
+    (run / "events.jsonl").write_text("".join(events))
+    series = opened(run)
+    assert len(series.columns) == 3
+    same_as_the_lines(series, run)
+
+
+def test_infinity_stays_infinity(tmp_path):
+    with RunWriter(tmp_path / "run") as writer:
+        write(writer, 0, **{"ratio/max": math.inf})
+        write(writer, 1, **{"ratio/max": 2.0})
+    series = opened(tmp_path / "run")
+    assert series.columns.column("ratio/max").tolist() == [math.inf, 2.0]
+
+
+def test_only_what_was_added_is_read_and_a_torn_line_is_not(tmp_path):
+    run = tmp_path / "run"
+    with RunWriter(run) as writer:
+        write(writer, 0, **{"reward/mean": 0.5})
+        series = opened(run)
+        names = numbers_named(RunReader(run).events())
+        assert not series.refresh(names)
+        write(writer, 1, **{"reward/mean": 0.75})
+        with open(run / "steps.jsonl", "ab") as handle:
+            handle.write(b'{"step": 2, "stage"')
+        assert series.refresh(names)
+        assert not series.refresh(names)
+    assert series.columns.column("reward/mean").tolist() == [0.5, 0.75]
+
+
+def test_a_number_that_is_new_is_there_for_all_lines(tmp_path):
+    run = tmp_path / "run"
+    with RunWriter(run) as writer:
+        write(writer, 0, **{"reward/mean": 0.5})
+        series = opened(run)
+        write(writer, 1, **{"reward/mean": 0.6, "clip/low_share": 0.25})
+        series.refresh(numbers_named(RunReader(run).events()))
+    same_as_the_lines(series, run)
+    assert series.columns.column("clip/low_share")[1] == 0.25
+
+
+@pytest.mark.parametrize("again", [1, 2, 5])
+def test_a_run_that_was_set_back_is_read_anew(tmp_path, again):
+    run = tmp_path / "run"
+    with RunWriter(run) as writer:
+        write_steps(writer, range(4))
+        series = opened(run)
+        writer.truncate_to("grpo", 2)
+        for step in range(2, 2 + again):
+            write(writer, step, **{"reward/mean": 100.0 + step})
+        series.refresh(numbers_named(RunReader(run).events()))
+    same_as_the_lines(series, run)
+    assert len(series.columns) == 2 + again
+
+
+def test_a_run_that_was_set_back_to_nothing_has_no_rows(tmp_path):
+    run = tmp_path / "run"
+    with RunWriter(run) as writer:
+        write_steps(writer, range(2))
+        series = opened(run)
+        writer.restart()
+        assert series.refresh(numbers_named(RunReader(run).events()))
+    assert len(series.columns) == 0
+
+
+def test_names_are_told_once_and_before_the_line(tmp_path):
+    run = tmp_path / "run"
+    with RunWriter(run) as writer:
+        writer.write_run({"run_id": "r"})
+        write_steps(writer, range(2))
+    with RunWriter(run, resume=True) as writer:
+        write_steps(writer, [2])
+    told = [event for event in RunReader(run).events() if event.kind == "numbers"]
+    assert len(told) == 1
+    assert set(told[0].payload["names"]) == {
+        name
+        for row in RunReader(run).steps()
+        for name in (*row.metrics, *(f"seconds/{phase}" for phase in row.seconds))
+    }
+
+
+def test_a_damaged_line_is_named(run):
+    lines = (run / "steps.jsonl").read_bytes().splitlines(True)
+    (run / "steps.jsonl").write_bytes(lines[0] + b'{"step": 1}\n' + lines[2])
+    with pytest.raises(RecordError, match="line 2"):
+        Series(run).refresh(())
+    with pytest.raises(RecordError, match="line 2"):
+        opened(run)
+
+
+def test_an_update_that_is_not_there_is_an_error(run):
+    series = opened(run)
+    with pytest.raises(RecordError, match="no step 9 of stage grpo"):
+        series.columns.find("grpo", 9)
+    assert json.loads((run / "steps.jsonl").read_text().splitlines()[2])["step"] == series.line(2).step

@@ -34,6 +34,7 @@ MAY_IMPORT = {
     "checks": "errors messages contract outcomes types chat rewards sample envs rollout",
     "algos": "errors types config ops rollout",
     "doctor": "errors contract outcomes words types config record ops",
+    "glance": "record doctor",
     "trackers": "errors config record",
     "training": (
         "errors messages contract outcomes words types rng clock config record ops chat memory models rewards"
@@ -49,10 +50,11 @@ MAY_IMPORT = {
     "scorecard": "config",
     "verify": "errors config record training display api probes scorecard",
     "lab": "errors words types rng config record doctor training display api",
+    "board": "errors types config record ops doctor glance scorecard lab",
     "recipe_page": "config record envs",
     "cli": (
         "errors words types clock config record models checks doctor training api bench probes faults"
-        " scorecard verify lab"
+        " scorecard verify lab board"
     ),
     "__main__": "cli",
 }

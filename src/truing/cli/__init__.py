@@ -12,6 +12,7 @@ from rich.console import Console
 
 from truing.cli.bench import app as bench
 from truing.cli.bisect import bisect_run, compare_runs
+from truing.cli.board import board
 from truing.cli.check import check_target
 from truing.cli.eval import evaluate_target
 from truing.cli.export import export
@@ -50,6 +51,7 @@ app.command("why")(explain_run)
 app.command("bisect")(bisect_run)
 app.command("compare")(compare_runs)
 app.command()(export)
+app.command()(board)
 app.add_typer(models, name="models")
 app.add_typer(bench, name="bench")
 app.add_typer(lab, name="lab")

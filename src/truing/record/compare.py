@@ -13,6 +13,7 @@ from truing.record.beside import Pair, beside
 from truing.record.beside import lines as beside_lines
 from truing.record.reader import RunReader
 from truing.record.rows import TRAINER_NUMBERS, SampleRow, StepRow
+from truing.record.store import load_rows
 from truing.types import MASKS
 from truing.words import counted
 
@@ -81,25 +82,33 @@ class Comparison:
 def compare(run: Path, other: Path) -> Comparison:
     """Compare two run directories: recipes, facts, then update by update, bit for bit."""
     readers = RunReader(run), RunReader(other)
-    told = [reader.run() for reader in readers]
+    recipe, facts = declared(*readers)
+    same, parting = first_parting(*readers)
+    pairs = () if parting is None else beside(*readers)
+    return Comparison(recipe, facts, same, parting, pairs)
+
+
+def declared(first: RunReader, second: RunReader) -> tuple[tuple[Delta, ...], tuple[Delta, ...]]:
+    """What two runs were told otherwise: keys of their recipes, and facts beside them."""
+    told = [reader.run() for reader in (first, second)]
     recipes = [flat(each.pop("recipe")) for each in told]
     facts = [{key: x for key, x in flat(each).items() if key.startswith(FACTS)} for each in told]
-    same, parting = _first_parting(*readers)
-    pairs = () if parting is None else beside(*readers)
-    return Comparison(_deltas(*recipes), _deltas(*facts), same, parting, pairs)
+    return _deltas(*recipes), _deltas(*facts)
 
 
-def _first_parting(first: RunReader, second: RunReader) -> tuple[int, Parting | None]:
-    """How many updates are the same, and where the next one differs."""
-    steps = first.steps(), second.steps()
-    for done, pair in enumerate(zip(*steps, strict=False)):
+def first_parting(first: RunReader, second: RunReader, most: int | None = None) -> tuple[int, Parting | None]:
+    """How many updates are the same, and where the next one differs; ``most`` looks at so many alone."""
+    steps = [reader.steps() for reader in (first, second)]
+    for done, pair in enumerate(zip(*(each[:most] for each in steps), strict=False)):
         places = [(row.stage, row.step) for row in pair]
         if places[0] != places[1]:
             return done, Parting(*places[0], "order of updates", *(f"{a} {b + 1}" for a, b in places))
-        rows = [reader.samples(*places[0]) for reader in (first, second)]
+        rows = [load_rows(reader.run_dir, row) for reader, row in zip((first, second), pair, strict=True)]
         if found := _parting(*pair, *rows):
             return done, found
     shorter = min(map(len, steps))
+    if most is not None and most < shorter:
+        return most, None
     if len(steps[0]) != len(steps[1]):
         longer = max(steps, key=len)[shorter]
         return shorter, Parting(longer.stage, longer.step, "number of updates", *map(len, steps))

@@ -33,9 +33,9 @@ def check_known(names: Iterable[str]) -> None:
             )
 
 
-def _pattern(name: str) -> str:
+def pattern(name: str) -> re.Pattern[str]:
     """A metric's name as a regular expression; ``<word>`` is one part of the path."""
-    return re.sub(r"<\w+>", "[^/]+", re.escape(name))
+    return re.compile(re.sub(r"<\w+>", "[^/]+", re.escape(name)))
 
 
-_KNOWN = re.compile("|".join(_pattern(metric.name) for metric in METRICS))
+_KNOWN = re.compile("|".join(pattern(metric.name).pattern for metric in METRICS))

@@ -76,12 +76,46 @@ class Columns:
         """The stage of a row."""
         return self.stage[row].as_py()
 
+    def moments(self) -> list["Moment"]:
+        """One by one, as whoever asks for a few numbers of each wants them."""
+        stages, labels = self.stage.to_pylist(), self.label.to_pylist()
+        metrics = {name: values for name, values in self.numbers.items() if not name.startswith("seconds/")}
+        return [Moment(stages[i], labels[i], Numbers(metrics, i)) for i in range(len(self))]
+
     def find(self, stage: str, step: int) -> int:
         """The row of an update."""
         for name, start, end in self.stages:
             if name == stage and len(found := np.flatnonzero(self.step[start:end] == step)):
                 return start + int(found[0])
         raise RecordError(f"the run holds no step {step} of stage {stage}")
+
+
+@dataclass(frozen=True)
+class Moment:
+    """An update by its numbers alone."""
+
+    stage: str
+    loss_label: str
+    metrics: Mapping[str, float]
+
+
+class Numbers(Mapping[str, float]):
+    """The metrics of one update, as columns have them; what it has none of is absent."""
+
+    def __init__(self, columns: Mapping[str, NDArray[np.float64]], row: int) -> None:
+        self._columns, self._row = columns, row
+
+    def __getitem__(self, name: str) -> float:
+        value = self._columns[name][self._row]
+        if math.isnan(value):
+            raise KeyError(name)
+        return float(value)
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name, values in self._columns.items() if not math.isnan(values[self._row]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class Series:

@@ -17,6 +17,7 @@ from truing.memory import watch_peak
 from truing.models.score import causal_model
 from truing.record import RunReader, RunWriter, SampleRow, set_aside
 from truing.record.files import write_atomically
+from truing.record.told import midway
 from truing.training import checkpoint
 from truing.training.control import Control
 from truing.training.evaluate import Evaluation
@@ -28,7 +29,7 @@ from truing.training.looks import LOOKED_INTO, Looks
 from truing.training.moments import moment_facts
 from truing.training.patience import Patience
 from truing.training.recording import step_record, tool_names
-from truing.training.result import Result, evaluations_of, midway
+from truing.training.result import Result, evaluations_of
 from truing.training.room import Room
 from truing.training.session import Session
 from truing.training.source import Drawn, source

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from truing.record import Event
+from truing.record.told import evaluations_told
 from truing.training.evaluate import Estimate, Evaluation, read_evaluation
 
 
@@ -33,19 +34,6 @@ class Result:
         }
 
 
-def midway(stage: str, done: int) -> str:
-    """The name of an evaluation after so many steps of a stage that goes on."""
-    return f"{stage}@{done}"
-
-
 def evaluations_of(events: Sequence[Event]) -> dict[str, Evaluation]:
     """The evaluations that events tell of, by name, less those of steps that a guard undid."""
-    found: dict[str, Evaluation] = {}
-    for event in events:
-        if event.kind == "eval":
-            found[event.payload["name"]] = read_evaluation(event.payload)
-        if event.kind == "rollback":
-            undone = range(event.payload["to"] + 1, event.payload["step"] + 2)
-            for name in (midway(event.payload["stage"], done) for done in undone):
-                found.pop(name, None)
-    return found
+    return {name: read_evaluation(payload) for name, payload in evaluations_told(events).items()}

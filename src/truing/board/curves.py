@@ -1,0 +1,54 @@
+"""Curves as a screen can show them: each point one update, or many with their mean and their range."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+POINTS = 600
+"""Points of a curve, at most: about what a chart has pixels for."""
+
+
+def curve(values_N: NDArray[np.float64], start: int = 0, end: int | None = None) -> dict[str, Any]:
+    """A stretch of a number's history: `x` counts updates of the run from 1.
+
+    Up to ``POINTS`` updates are told as they are. More are told in buckets of equal width: `y` their mean,
+    `low` and `high` the least and the largest, and `low_at` and `high_at` the updates that have these, so
+    that no spike is lost. Updates without the number, and those in which it is infinite, are in none;
+    `infinite` counts the latter.
+    """
+    end = len(values_N) if end is None else min(end, len(values_N))
+    part_N = values_N[max(0, start) : end]
+    infinite = int(np.isinf(part_N).sum())
+    at_N = np.flatnonzero(np.isfinite(part_N)) + max(0, start)
+    if len(at_N) <= POINTS:
+        return {"x": (at_N + 1).tolist(), "y": values_N[at_N].tolist(), "infinite": infinite}
+    return {**_buckets(values_N, at_N), "infinite": infinite}
+
+
+def _buckets(values_N: NDArray[np.float64], at_N: NDArray[np.int64]) -> Mapping[str, Any]:
+    width = math.ceil((at_N[-1] - at_N[0] + 1) / POINTS)
+    bucket_N = (at_N - at_N[0]) // width
+    starts = np.flatnonzero(np.diff(bucket_N, prepend=-1))
+    known_N = values_N[at_N]
+    count = np.diff(starts, append=len(at_N))
+    low, high = np.minimum.reduceat(known_N, starts), np.maximum.reduceat(known_N, starts)
+    owner_N = np.repeat(np.arange(len(starts)), count)
+    return {
+        "x": (np.add.reduceat(at_N + 1, starts) / count).tolist(),
+        "y": (np.add.reduceat(known_N, starts) / count).tolist(),
+        "low": low.tolist(),
+        "high": high.tolist(),
+        "low_at": _first(at_N, owner_N, known_N == low[owner_N]),
+        "high_at": _first(at_N, owner_N, known_N == high[owner_N]),
+        "width": width,
+    }
+
+
+def _first(at_N: NDArray[np.int64], owner_N: NDArray[np.int64], is_it_N: NDArray[np.bool_]) -> list[int]:
+    """Of each bucket, the first update (from 1) that is it."""
+    hits = np.flatnonzero(is_it_N)
+    _, first = np.unique(owner_N[hits], return_index=True)
+    return (at_N[hits[first]] + 1).tolist()

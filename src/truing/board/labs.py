@@ -1,0 +1,65 @@
+"""A lab: its hypotheses with their status, their effects, and the runs of their arms."""
+
+import html
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from truing.lab.folder import open_lab
+from truing.lab.lines import verdict_lines
+from truing.lab.page import effects, figures
+from truing.lab.verdict import judge
+
+
+def status(root: Path) -> dict[str, Any]:
+    """Every hypothesis and where it stands."""
+    lab = open_lab(root)
+    verdicts = {name: judge(lab, each) for name, each in lab.hypotheses.items()}
+    return {
+        "name": lab.config.name,
+        "effects": _inert(effects(verdicts)),
+        "hypotheses": [
+            each.facts()
+            | {"claim": lab.hypotheses[name].header.claim, "priority": lab.hypotheses[name].header.priority}
+            for name, each in verdicts.items()
+        ],
+    }
+
+
+def hypothesis(root: Path, name: str) -> dict[str, Any]:
+    """One hypothesis: what is said of it, its curves and the value of each seed."""
+    lab = open_lab(root)
+    asked = lab.hypothesis(name)
+    verdict = judge(lab, asked)
+    begun = lab.begun(asked)
+    arms = {} if begun is None else begun.arms
+    runs = [run for run in lab.history.runs().values() if run.arm in arms.values()]
+    return {
+        "title": asked.title,
+        "claim": asked.header.claim,
+        "text": asked.path.read_text(encoding="utf-8"),
+        "lines": [text for text, _ in verdict_lines(verdict)],
+        "figures": [_inert(each) for each in figures(lab, verdict)],
+        "runs": [
+            {
+                "arm": label,
+                "seed": run.seed,
+                "outcome": run.outcome,
+                "value": run.metrics.get(verdict.metric),
+                "error": run.error,
+            }
+            for label, arm in arms.items()
+            for run in runs
+            if run.arm == arm
+        ],
+        "metric": verdict.metric,
+    }
+
+
+def _inert(figure: Any) -> Any:
+    """A figure whose texts are no markup: Plotly reads some of HTML."""
+    if isinstance(figure, str):
+        return html.escape(figure, quote=False)
+    if isinstance(figure, Mapping):
+        return {name: _inert(value) for name, value in figure.items()}
+    return [_inert(value) for value in figure] if isinstance(figure, list | tuple) else figure

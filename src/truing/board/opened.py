@@ -1,0 +1,83 @@
+"""A run that the board shows: what was read is kept while somebody looks."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from truing.board.places import leads_out
+from truing.config import Recipe, resolve
+from truing.errors import RecordError, TruingError
+from truing.record.followed import Followed
+from truing.record.rows import SampleRow, StepRow
+from truing.record.store import load_rows
+
+HELD = 8
+"""Updates whose rows are held at once."""
+
+
+class Opened:
+    """A run directory, its columns, events and the rows that were asked for last. Use it under ``lock``."""
+
+    def __init__(self, name: str, run_dir: Path, root: Path) -> None:
+        self.name, self.root = name, root
+        self.run = Followed(run_dir)
+        self.lock = threading.RLock()
+        self._rows: OrderedDict[str, tuple[SampleRow, ...]] = OrderedDict()
+
+    def refresh(self) -> bool:
+        """Read what was added; whether there was anything."""
+        if leads_out(self.run.run_dir, self.root):
+            raise RecordError(f"{self.name} holds links that lead out of the board's folder; it is not shown")
+        return self.run.refresh()
+
+    @cached_property
+    def recipe(self) -> Recipe | str:
+        """The recipe, or why it cannot be read."""
+        try:
+            return resolve(self.run.facts["recipe"])
+        except (TruingError, KeyError, TypeError) as error:
+            return f"the recipe in run.json cannot be read: {error}"
+
+    def step(self, row: int) -> StepRow:
+        """Everything that is on record of an update, by its row."""
+        return self.run.series.line(row)
+
+    def rows(self, step: StepRow) -> tuple[SampleRow, ...]:
+        """The rows of an update, verified by checksum."""
+        key = step.segment.sha256
+        if key not in self._rows:
+            self._rows[key] = load_rows(self.run.run_dir, step)
+            if len(self._rows) > HELD:
+                self._rows.popitem(last=False)
+        self._rows.move_to_end(key)
+        return self._rows[key]
+
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        """What each id reads as alone, by the tokenizer in the run; where there is none, the id itself."""
+        return [self._text(i) for i in ids]
+
+    def _text(self, i: int) -> str:
+        known: dict[int, str] = self._known
+        if i not in known:
+            known[i] = self._tokenizer.decode([i], skip_special_tokens=False) if self._tokenizer else f"⟨{i}⟩"
+        return known[i]
+
+    @cached_property
+    def _known(self) -> dict[int, str]:
+        return {}
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        """The tokenizer that lies in the run; one that is named and lies elsewhere is nobody's business."""
+        path = (self.run.run_dir / str(self.run.facts.get("tokenizer", "")) / "tokenizer.json").resolve()
+        if not path.is_relative_to(self.root) or not path.is_file():
+            return None
+        try:
+            return Tokenizer.from_file(str(path))
+        except Exception as error:
+            raise RecordError(f"the tokenizer of {self.name} cannot be read", got=error) from error

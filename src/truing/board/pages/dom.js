@@ -1,0 +1,87 @@
+// Elements, and numbers and texts as a person reads them. Text goes into the page as text, never as markup:
+// what a run holds was written by a model, and may be anything.
+
+export function h(tag, attributes, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "class") element.className = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat(9).filter((each) => each !== null && each !== undefined && each !== false));
+  return element;
+}
+
+// Puts children in place of those that an element has.
+export function fill(element, ...children) {
+  element.replaceChildren(...children.flat(9).filter((each) => each !== null && each !== undefined && each !== false));
+}
+
+const NO_NUMBER = "–";
+
+export function number(value, digits = 4) {
+  if (value === null || value === undefined) return NO_NUMBER;
+  if (typeof value === "string") return value === "Infinity" ? "∞" : value === "-Infinity" ? "−∞" : value;
+  if (value === 0) return "0";
+  const size = Math.abs(value);
+  if (Number.isInteger(value) && size < 1e6) return String(value).replace("-", "−");
+  if (size >= 1e6 || size < 1e-3) return value.toExponential(digits - 2).replace("-", "−").replace("e+", "e");
+  return String(Number(value.toPrecision(digits))).replace("-", "−");
+}
+
+export function count(value) {
+  return value === null ? NO_NUMBER : Math.round(value).toLocaleString("en");
+}
+
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return NO_NUMBER;
+  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
+}
+
+export function interval(each) {
+  if (!each) return NO_NUMBER;
+  const mean = each.mean.toFixed(3);
+  return each.low === null ? mean : `${mean} [${each.low.toFixed(3)}, ${each.high.toFixed(3)}]`;
+}
+
+export function ago(seconds) {
+  const passed = Date.now() / 1000 - seconds;
+  return passed < 5 ? "now" : passed > 172800 ? `${Math.round(passed / 86400)} days ago` : `${duration(passed)} ago`;
+}
+
+// What a screen would hide, turn around or obey is shown as its number.
+const HIDDEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
+
+export function visible(text) {
+  return text.replace(HIDDEN, (each) => `\\u{${each.codePointAt(0).toString(16)}}`);
+}
+
+export function link(hash, ...children) {
+  return h("a", { href: hash }, ...children);
+}
+
+export function verdict(name, text) {
+  return h("span", { class: `verdict ${name.split(" ")[0]}` }, text || name);
+}
+
+const STATES = { running: "running", finished: "finished", "stopped by a finding": "bad", crashed: "bad", "given up": "bad" };
+
+export function state(name) {
+  return h("span", { class: `state ${STATES[name] || "warn"}` }, name);
+}
+
+export function tile(name, value, more) {
+  return h("div", { class: "tile" }, h("div", { class: "name" }, name), h("div", { class: "value" }, value), more && h("div", { class: "more" }, more));
+}
+
+export function table(columns, rows) {
+  const head = h("tr", {}, columns.map(([name, kind]) => h("th", { class: kind || "", scope: "col" }, name)));
+  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, head), h("tbody", {}, rows)));
+}
+
+export function plural(many, one, more) {
+  return `${many} ${many === 1 ? one : more || `${one}s`}`;
+}

@@ -1,0 +1,187 @@
+// One run: findings first, then how it stands, then every chart.
+import { count, duration, fill, h, link, number, plural, state, table, tile, verdict, visible } from "./dom.js";
+import { address, get, go, IS_REPORT, remember } from "./data.js";
+import { bars, definitions, draw, legend, place } from "./chart.js";
+import { progress } from "./runs.js";
+
+export async function run(page, query, context) {
+  let told = await get("run", { run: query.run });
+  const range = query.from && query.to ? [Number(query.from), Number(query.to)] : null;
+  const head = h("div", {}), drawn = h("div", {}), foot = h("div", {});
+  const words = () => {
+    fill(head, ...above(told));
+    fill(foot, ...below(told).flat(9).filter(Boolean));
+  };
+  words();
+  fill(page, head, drawn, foot);
+  let boxes = charts(drawn, told, range);
+  context.keep(() => boxes);
+  context.renew(async () => {
+    const listed = JSON.stringify(told.rooms);
+    told = await get("run", { run: query.run });
+    words();
+    if (JSON.stringify(told.rooms) === listed) return Promise.all(boxes.map((each) => each.renew(told)));
+    fill(drawn);
+    boxes = charts(drawn, told, range);
+  });
+}
+
+function above(told) {
+  return [
+    h("div", { class: "row" }, h("h1", {}, told.run), state(told.state), h("span", { class: "grow" }), ...ways(told)),
+    h("p", { class: "quiet wrap" }, [told.model, told.device, told.created, told.why].filter(Boolean).join(" · ")),
+    told.trouble ? h("div", { class: "error" }, told.trouble) : "",
+    ...[findings(told)].flat(),
+    tiles(told),
+    scorecard(told) || "",
+  ];
+}
+
+function below(told) {
+  return [
+    h("h2", {}, "What happened"), log(told),
+    told.words.length ? [h("h2", {}, "First tokens in words"), words(told)] : null,
+    h("h2", {}, "What was run"),
+    h("details", {}, h("summary", {}, "recipe"), h("pre", {}, told.recipe)),
+    Object.entries(told.about).map(([name, value]) => h("details", {}, h("summary", {}, name), h("pre", {}, JSON.stringify(value, null, 2)))),
+  ];
+}
+
+function ways(told) {
+  if (IS_REPORT) return [];
+  const last = told.spans[told.spans.length - 1];
+  return [
+    last && link(address("update", { run: told.run, stage: last.stage, update: last.end - last.start - 1 + last.first }), "last update"),
+    link(address("samples", { run: told.run }), "samples"),
+    link(address("tasks", { run: told.run }), "prompts"),
+    link(address("compare", { a: told.run }), "compare"),
+  ].filter(Boolean);
+}
+
+export function findings(told) {
+  if (!told.findings.length) {
+    const judged = told.updates ? `The doctor looked at ${plural(told.updates, "update")} and no rule found anything.` : "No update yet.";
+    return h("div", { class: "finding clean" }, judged);
+  }
+  return told.findings.map((each) => finding(each, told.run));
+}
+
+export function finding(each, name) {
+  const at = each.sample_id
+    ? link(address("sample", { run: name, stage: each.stage, update: each.update, sample: each.sample_id, token: each.end > each.start ? each.start : "" }), `${each.stage} ${each.update}, sample ${each.sample_id}${each.end > each.start ? `, token ${each.start}` : ""}`)
+    : link(address("update", { run: name, stage: each.stage, update: each.update }), `${each.stage} ${each.update}`);
+  const rows = [["got", each.got], ["expected", each.expected], ["fix", each.remedy], ["why silent", each.why]].filter(([, text]) => text);
+  return h("section", { class: `finding ${each.verdict}` },
+    h("div", { class: "row" }, verdict(each.verdict, each.verdict + (each.log10_odds ? ` 10^${Math.round(each.log10_odds)} : 1` : "")), h("b", {}, link(address("rule", { code: each.code }), `${each.code} ${each.name}`)), h("span", {}, "at ", at)),
+    h("p", { class: "wrap" }, visible(each.what)),
+    each.excerpt && each.excerpt.length ? h("div", { class: "excerpt mono" }, each.excerpt.map(([text, meant]) => h(meant ? "mark" : "span", {}, visible(text)))) : null,
+    h("dl", {}, rows.map(([label, text]) => [h("dt", {}, label), h("dd", {}, visible(text))])));
+}
+
+function tiles(told) {
+  const evaluations = Object.entries(told.evaluations).map(([name, each]) => tile(`evaluation ${name.replaceAll("_", " ")}`, each.mean.toFixed(3), `95 % [${each.low.toFixed(3)}, ${each.high.toFixed(3)}]`));
+  const reward = told.reward || { mean: null, low: null };
+  return h("div", { class: "tiles" },
+    tile("reward, last 10 updates", reward.mean === null ? "–" : reward.mean.toFixed(3), reward.low === null ? "" : `95 % [${reward.low.toFixed(3)}, ${reward.high.toFixed(3)}]`),
+    evaluations,
+    h("div", { class: "tile" }, h("div", { class: "name" }, "progress"), progress(told), told.left ? h("div", { class: "more" }, `${duration(told.left)} left`) : null),
+    tile("updates took", duration(told.seconds), `${count(told.tokens)} tokens drawn`),
+    tile("last loss was", told.loss.replaceAll("_", " ") || "–", `${number(told.tokens_per_s)} tokens/s`));
+}
+
+function scorecard(told) {
+  if (!told.scorecard.length) return null;
+  const rows = told.scorecard.map((each) => h("tr", {}, h("td", {}, verdict(each.verdict)), h("td", {}, h("b", {}, each.name)), h("td", { class: "wrap" }, each.measured), h("td", { class: "wrap quiet" }, each.reading), h("td", { class: "wrap quiet" }, each.report)));
+  const failed = told.scorecard.some((each) => each.verdict === "fail");
+  const counts = {};
+  for (const each of told.scorecard) counts[each.verdict] = (counts[each.verdict] || 0) + 1;
+  const said = Object.entries(counts).map(([name, many]) => `${many} ${name}`).join(", ");
+  return h("details", { open: failed }, h("summary", {}, h("b", {}, "Success criteria"), ` ${said}`),
+    table([[""], ["criterion"], ["measured"], ["as it should read"], ["as reports have it"]], rows));
+}
+
+// Charts are asked for as they come into view, and again when the run goes on, or somebody zooms.
+function charts(element, told, range) {
+  const drawn = [];
+  const zoom = (to) => {
+    remember({ from: to && Math.max(1, Math.floor(to[0])), to: to && Math.ceil(to[1]) });
+    for (const each of drawn) each.show(to);
+  };
+  const click = (x) => {
+    const at = place(x, told.spans);
+    if (at) go("update", { run: told.run, ...at });
+  };
+  for (const room of told.rooms) {
+    const grid = h("div", { class: "charts" });
+    element.append(h("h2", {}, room.title, h("small", {}, room.asks)), grid);
+    if (room.title === "Policy") grid.append(ratios(told));
+    for (const { name, title } of room.charts) {
+      const box = chart(told, name, title, { click, zoom }, range);
+      drawn.push(box);
+      grid.append(box.element);
+    }
+  }
+  return drawn;
+}
+
+function chart(told, name, title, on, range) {
+  const area = h("div", { class: "plot" });
+  const below = h("div", {});
+  const element = h("figure", { class: "chart", "aria-label": title }, h("h3", {}, title), area, below);
+  let asked = false;
+  let window = range;
+  const box = { element, name, show: async (to) => {
+    window = to === undefined ? window : to;
+    if (!asked) return;
+    const answer = await get("chart", IS_REPORT ? { run: told.run, chart: name } : { run: told.run, chart: name, from: window && Math.max(1, Math.floor(window[0])), to: window && Math.ceil(window[1]) });
+    const limits = limitsOf(told, name);
+    draw(area, answer, { spans: told.spans, limits, evaluations: name === "reward" ? told.evaluations_at : [], on, range: window });
+    fill(below, ...[legend(answer), definitions(answer)].filter(Boolean));
+    element.dataset.drawn = "yes";
+  }, renew: (now) => { told = now; return box.show(); } };
+  new IntersectionObserver((seen, observer) => {
+    if (!seen.some((each) => each.isIntersecting)) return;
+    observer.disconnect();
+    asked = true;
+    box.show();
+  }, { rootMargin: "300px" }).observe(element);
+  return box;
+}
+
+// Stages may compare with other numbers; a chart shows those of the last one that has any.
+function limitsOf(told, name) {
+  for (const span of [...told.spans].reverse()) {
+    const found = (told.bounds[span.stage] || {})[name];
+    if (found) return found;
+  }
+  return [];
+}
+
+function ratios(told) {
+  const element = h("figure", { class: "chart" }, h("h3", {}, "Ratios of the last update, by inner epoch"));
+  const last = told.ratios;
+  if (!last) return h("span", {});
+  histogram(element, last, limitsOf(told, "ratio"));
+  return element;
+}
+
+export function histogram(element, told, limits) {
+  told.epochs.forEach((epoch, index) => {
+    const area = h("div", { class: "plot" });
+    element.append(h("div", { class: "quiet" }, `inner epoch ${index + 1}: ${count(epoch.tokens)} tokens`), area);
+    requestAnimationFrame(() => bars(area, told.edges, [
+      { name: "A < 0", counts: epoch.negative, colour: "#b0413e" },
+      { name: "A = 0", counts: epoch.zero, colour: "#8a94a3" },
+      { name: "A > 0", counts: epoch.positive, colour: "#2e9e5b" },
+    ], limits));
+  });
+}
+
+function log(told) {
+  const rows = told.events.map((each) => h("tr", {}, h("td", { class: "quiet mono" }, each.when), h("td", {}, each.kind), h("td", { class: "wrap" }, visible(each.text))));
+  return h("details", { open: rows.length < 12 }, h("summary", {}, plural(rows.length, "event")), table([["when (UTC)"], ["what"], [""]], rows));
+}
+
+function words(told) {
+  return told.words.map((each) => h("details", {}, h("summary", {}, `${each.stage} ${each.update}`), h("pre", {}, each.lines.map(([text, codes]) => `${visible(text)}  [${codes}]`).join("\n"))));
+}

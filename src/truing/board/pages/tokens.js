@@ -1,0 +1,216 @@
+// The x-ray: a sample as it was, token by token; and a group side by side.
+import { fill, h, link, number, table, tile, verdict, visible } from "./dom.js";
+import { address, get, IS_REPORT, remember } from "./data.js";
+import { finding, } from "./run.js";
+
+const TINTS = {
+  none: "no tint", advantage: "advantage", log_ratio: "log-ratio", entropy: "entropy", kl: "KL to the reference", pull: "pull",
+};
+const SIGNED = new Set(["advantage", "log_ratio", "pull"]);
+const ORIGINS = {
+  PROMPT: "the task's messages", TEMPLATE: "glue of the chat template", TOOL: "what the world answered",
+  FORCED: "injected, or the only choice", SAMPLED: "the policy's choice", DEMO: "a demonstration",
+};
+const WHY = {
+  NOT_SAMPLED: "the policy did not choose it", STRUCTURE: "scaffolding of a call, by the mask policy",
+  FORCED_ACTION: "its turn began with forced tokens", NOT_KEPT: "its rollout, or its group, was left out", CUT: "its rollout was cut",
+};
+
+export async function sample(page, query, context) {
+  const asked = { run: query.run, stage: query.stage, update: query.update };
+  const told = await get("sample", { ...asked, sample: query.sample });
+  const about = told.about;
+  const view = new View(told, query);
+  fill(page,
+    crumbs(query),
+    h("div", { class: "row" }, h("h1", {}, about.sample), h("span", { class: "grow" }), link(address("group", { ...asked, group: about.group }), "its group side by side")),
+    told.findings.map((each) => finding(each, query.run)),
+    h("div", { class: "tiles" },
+      tile("reward", number(about.reward), Object.entries(about.parts).map(([name, value]) => `${name} ${number(value, 3)}`).join(", ")),
+      tile("advantage", number(about.advantage), about.computed ? "" : "not computed: no term of the loss has a gradient on it"),
+      tile("tokens", String(about.length), `${about.sampled} drawn, ${about.trained} trained`),
+      tile("ended", about.finish || about.status, `${about.status}, by ${about.ended_by}`),
+      tile("task", about.task, about.family)),
+    about.error ? h("pre", { class: "error" }, visible(about.error)) : null,
+    view.element,
+    h("details", { class: "gap" }, h("summary", {}, "what the world says it became"), h("pre", {}, about.outcome || "nothing")),
+    h("details", {}, h("summary", {}, "messages, as graders were given them"), told.messages.map((each) => [h("h3", { class: "gap" }, each.role), h("pre", {}, visible(each.text))])),
+    h("details", {}, h("summary", {}, "sampling contract"), h("pre", {}, JSON.stringify(about.contract, null, 2))),
+  );
+  context.keys(view.keys());
+  view.focus();
+}
+
+export async function group(page, query, context) {
+  const asked = { run: query.run, stage: query.stage, update: query.update, group: query.group };
+  const told = await get("group", asked);
+  const columns = h("div", { class: "columns" });
+  const views = told.samples.map((each) => new View({ ...each, findings: [] }, { ...query, sample: each.about.sample }, true));
+  const show = () => fill(columns, ...told.samples.map((each, i) => h("section", {},
+    h("div", { class: "row" }, h("b", {}, link(address("sample", { ...query, group: "", sample: each.about.sample }), each.about.sample)), h("span", { class: "grow" }), each.about.findings.map((code) => verdict("PROVEN", code))),
+    h("div", { class: "quiet" }, `reward ${number(each.about.reward)} · advantage ${number(each.about.advantage, 3)} · ${each.about.sampled} drawn · ${each.about.finish}`),
+    views[i].text())));
+  fill(page,
+    crumbs(query),
+    h("h1", {}, `group ${told.group}`),
+    h("p", { class: "quiet" }, `${told.count} attempts at ${told.samples[0].about.task}, best first${told.count > told.samples.length ? `; the first ${told.samples.length}` : ""}`),
+    tints(query, (tint) => { query.tint = tint; for (const view of views) view.tint = tint; show(); }), legend(), columns);
+  show();
+  context.keys({});
+}
+
+function crumbs(query) {
+  return h("p", { class: "crumbs" }, link(address("run", { run: query.run }), query.run), " / ", link(address("update", { run: query.run, stage: query.stage, update: query.update }), `${query.stage} ${query.update}`));
+}
+
+function tints(query, change) {
+  const select = h("select", { id: "tint", "aria-label": "tint", onchange: (event) => { remember({ tint: event.target.value }); change(event.target.value); } },
+    Object.entries(TINTS).map(([name, text]) => h("option", { value: name, selected: (query.tint || "none") === name }, text)));
+  return h("p", { class: "row" }, h("label", {}, "tint by", select));
+}
+
+function legend() {
+  return h("p", { class: "row" }, Object.entries(ORIGINS).map(([name, text]) => h("span", { class: name, title: text }, name)), h("span", { class: "t trained" }, "trained"), h("span", { class: "t trained clipped" }, "trained, clipped"));
+}
+
+// Tokens of a sample, in blocks: what the policy was shown, and each of its turns.
+class View {
+  constructor(told, query, small = false) {
+    Object.assign(this, { told, query, small, tint: query.tint || "none" });
+    this.tokens = told.tokens;
+    this.at = query.token ? Number(query.token) : null;
+    this.card = h("aside", { class: "card", "aria-live": "polite" });
+    this.box = h("div", {});
+    this.element = h("div", {}, tints(query, (tint) => { this.tint = tint; this.show(); }), legend(), h("div", { class: "xray" }, this.box, this.card));
+    if (!small) this.show();
+  }
+
+  show() {
+    fill(this.box, this.text());
+    this.tell(this.at);
+  }
+
+  text() {
+    const { start, end, length } = this.tokens;
+    const whole = h("div", {});
+    for (const block of blocks(this.told.about.turns, start, end)) {
+      const shown = h("div", { class: "tokens" });
+      for (let t = block.start; t < block.end; t++) shown.append(this.token(t));
+      whole.append(h("div", { class: block.turn ? "turn own" : "turn" }, h("div", { class: "who" }, block.says), shown));
+    }
+    whole.addEventListener("mouseover", (event) => event.target.dataset.t && this.tell(Number(event.target.dataset.t)));
+    whole.addEventListener("click", (event) => event.target.dataset.t && this.move(Number(event.target.dataset.t)));
+    if (end < length && !this.small) whole.append(this.more());
+    else if (end < length) whole.append(h("p", { class: "quiet" }, `${length - end} tokens more`));
+    return whole;
+  }
+
+  more() {
+    const { end, length } = this.tokens;
+    const button = h("button", { onclick: async () => {
+      const next = await get("sample", { run: this.query.run, stage: this.query.stage, update: this.query.update, sample: this.query.sample, start: end });
+      join(this.tokens, next.tokens);
+      this.show();
+    } }, `${length - end} tokens more`);
+    return IS_REPORT ? h("p", { class: "quiet" }, `${length - end} tokens more in the run`) : button;
+  }
+
+  token(t) {
+    const i = t - this.tokens.start;
+    const classes = ["t", this.tokens.origin[i]];
+    if (this.tokens.trained[i]) classes.push("trained");
+    if (this.tokens.clipped[i]) classes.push("clipped");
+    if (t === this.at) classes.push("at");
+    if (this.told.findings.some((each) => t >= each.start && t < each.end)) classes.push("found");
+    const text = this.tokens.texts[i];
+    const element = h("span", { class: classes.join(" "), "data-t": t }, visible(text).replaceAll("\n", "⏎\n"));
+    const paint = this.paint(i);
+    if (paint) element.style.background = paint;
+    return element;
+  }
+
+  paint(i) {
+    const stream = this.tokens.numbers[this.tint];
+    if (!stream || stream[i] === null) return "";
+    this.scales = this.scales || {};
+    if (!this.scales[this.tint]) {
+      const known = stream.filter((each) => typeof each === "number").map(Math.abs).sort((a, b) => a - b);
+      this.scales[this.tint] = known[Math.floor(0.98 * (known.length - 1))] || known[known.length - 1] || 1;
+    }
+    const share = Math.min(1, Math.abs(stream[i]) / this.scales[this.tint]);
+    const hue = SIGNED.has(this.tint) && stream[i] < 0 ? "226, 84, 75" : SIGNED.has(this.tint) ? "64, 160, 96" : "224, 146, 30";
+    return share < 0.02 ? "" : `rgba(${hue}, ${(0.08 + 0.5 * share).toFixed(3)})`;
+  }
+
+  move(t) {
+    const last = this.tokens.start + this.tokens.ids.length - 1;
+    const before = this.box.querySelector(".at");
+    if (before) before.classList.remove("at");
+    this.at = Math.min(Math.max(t, this.tokens.start), last);
+    const now = this.box.querySelector(`[data-t="${this.at}"]`);
+    if (now) now.classList.add("at");
+    remember({ token: this.at });
+    this.tell(this.at);
+    return now;
+  }
+
+  focus() {
+    if (this.at !== null) this.move(this.at)?.scrollIntoView({ block: "center" });
+  }
+
+  tell(t) {
+    if (t === null) {
+      fill(this.card, h("p", { class: "quiet" }, "Point at a token, or walk with ← and →."));
+      return;
+    }
+    const i = t - this.tokens.start, told = this.tokens;
+    const masks = Object.entries(told.masks).filter(([, on]) => on[i]).map(([name]) => name);
+    const reason = WHY[told.excluded[i]];
+    const found = this.told.findings.filter((each) => t >= each.start && t < each.end);
+    fill(this.card,
+      h("div", { class: "row" }, h("b", {}, `token ${t}`), h("span", { class: "quiet" }, `id ${told.ids[i]}`), h("span", { class: told.origin[i], title: ORIGINS[told.origin[i]] }, told.origin[i])),
+      h("pre", {}, visible(told.texts[i]).replaceAll("\n", "⏎\n").replaceAll(" ", "·")),
+      h("p", {}, told.trained[i] ? "trained" : `not trained: ${told.origin[i] === "SAMPLED" ? reason : WHY.NOT_SAMPLED}`, told.clipped[i] ? h("b", {}, " · clipped: the gradient is 0") : ""),
+      masks.length ? h("p", { class: "quiet" }, `masks: ${masks.join(", ")}`) : null,
+      found.map((each) => h("p", {}, verdict(each.verdict, each.code), " ", each.what)),
+      table([["number"], ["", "number"]], Object.entries(told.numbers).map(([name, stream]) => h("tr", { title: told.meaning[name] }, h("td", {}, name.replace("_", " ")), h("td", { class: "number" }, number(stream[i], 5))))));
+  }
+
+  keys() {
+    return { ArrowRight: () => this.step(1), ArrowLeft: () => this.step(-1), t: () => this.next() };
+  }
+
+  step(by) {
+    const now = this.move(this.at === null ? firstOwn(this.told.about.turns, this.tokens.start) : this.at + by);
+    now?.scrollIntoView({ block: "nearest" });
+  }
+
+  next() {
+    const names = Object.keys(TINTS), select = document.getElementById("tint");
+    select.selectedIndex = (select.selectedIndex + 1) % names.length;
+    select.dispatchEvent(new Event("change"));
+  }
+}
+
+function firstOwn(turns, start) {
+  return turns.length ? turns[0].start : start;
+}
+
+function blocks(turns, start, end) {
+  const found = [];
+  let place = 0;
+  turns.forEach((turn, i) => {
+    if (turn.start > place) found.push({ start: place, end: turn.start, says: i ? "what the world answered, and glue" : "what the policy was shown" });
+    const reward = turn.reward === null ? "" : ` · reward ${number(turn.reward)}`;
+    found.push({ start: turn.start, end: turn.end, turn, says: `turn ${i + 1} · ${turn.finish} · by weights ${turn.version} (${turn.digest.slice(0, 8)})${reward}` });
+    place = turn.end;
+  });
+  found.push({ start: place, end: Infinity, says: turns.length ? "behind the last turn" : "no turn" });
+  return found.map((each) => ({ ...each, start: Math.max(each.start, start), end: Math.min(each.end, end) })).filter((each) => each.start < each.end);
+}
+
+function join(first, second) {
+  for (const name of ["ids", "texts", "origin", "excluded", "trained", "clipped"]) first[name].push(...second[name]);
+  for (const part of ["masks", "numbers"]) for (const name of Object.keys(first[part])) first[part][name].push(...(second[part][name] || second.ids.map(() => null)));
+  first.end = second.end;
+}

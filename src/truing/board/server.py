@@ -1,0 +1,148 @@
+"""The board over HTTP: read-only, with a strict content-security policy, beyond loopback with a token."""
+
+import asyncio
+import hmac
+import time
+from collections.abc import AsyncIterator, Mapping
+from importlib.resources import files
+from typing import Any
+from urllib.parse import urlencode
+
+from plotly.offline import get_plotlyjs
+from sse_starlette import EventSourceResponse
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from truing.board.answers import Board
+from truing.errors import TruingError
+from truing.record.lines import dump_json
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self';"
+    " base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Nothing from elsewhere, nothing inline, in no frame. Charts are images that are made in the page."""
+
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+COOKIE = "truing_board"
+TICK = 1.0
+"""Seconds between two looks at what runs have written."""
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def make_app(board: Board, *, token: str = "", hosts: frozenset[str] = frozenset(LOOPBACK)) -> ASGIApp:
+    """The application.
+
+    Args:
+        board: what is shown.
+        token: that every visitor must bring, once as `?token=`; "" asks for none.
+        hosts: names under which it may be asked for; none given is any. A page of somebody else that has its
+            own name point here is thereby turned away.
+    """
+
+    def answer(request: Request) -> Response:
+        try:
+            found = board.answer(request.path_params["view"], dict(request.query_params))
+        except TruingError as error:
+            return _json({"error": str(error)}, 404)
+        return _json(found)
+
+    routes = [
+        Route("/api/live", lambda request: EventSourceResponse(changes(board), ping=15)),
+        Route("/api/{view}", answer),
+        *(Route(path, _static(data, kind)) for path, (data, kind) in static_files().items()),
+    ]
+    app = Starlette(routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=2000)])
+    return Guard(app, token, hosts)
+
+
+async def changes(board: Board) -> AsyncIterator[Mapping[str, str]]:
+    """Names of runs that wrote something since the last look, as server-sent events."""
+    before = await run_in_threadpool(board.stamps)
+    yield {"event": "hello", "data": "{}"}
+    while True:
+        await asyncio.sleep(TICK)
+        now = await run_in_threadpool(board.stamps)
+        moved = [name for name in now if now[name] != before.get(name)]
+        if moved or now.keys() != before.keys():
+            yield {"event": "changed", "data": dump_json({"runs": moved, "at": time.time()}).decode()}
+        before = now
+
+
+def static_files() -> dict[str, tuple[bytes, str]]:
+    """Every file that is served, by its path: there are no others."""
+    found = {"/plotly.js": (get_plotlyjs().encode(), TYPES["js"]), "/empty.css": (b"", TYPES["css"])}
+    for each in (files("truing.board") / "pages").iterdir():
+        kind = TYPES[each.name.rpartition(".")[2]]
+        found["/" if each.name == "index.html" else f"/{each.name}"] = (each.read_bytes(), kind)
+    return found
+
+
+class Guard:
+    """In front of everything: who may ask, and the headers of every answer."""
+
+    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
+        self.app, self.token, self.hosts = app, token, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or turn it away."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [
+                    *message["headers"],
+                    *((name.lower().encode(), value.encode()) for name, value in HEADERS.items()),
+                ]
+            await send(message)
+
+        refused = self._refused(Request(scope))
+        await (refused or self.app)(scope, receive, with_headers)
+
+    def _refused(self, request: Request) -> Response | None:
+        """Why a request is turned away; None where it is not."""
+        if request.method not in ("GET", "HEAD"):
+            return PlainTextResponse("the board is read-only\n", 405)
+        if self.hosts and request.url.hostname not in self.hosts:
+            return PlainTextResponse("the board is not known under this name\n", 421)
+        if not self.token or self._is_token(request.cookies.get(COOKIE, "")):
+            return None
+        given = request.query_params.get("token", "")
+        if not self._is_token(given):
+            return PlainTextResponse("the board wants the token that it was started with: /?token=…\n", 401)
+        rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
+        answer = RedirectResponse(request.url.path + (f"?{urlencode(rest)}" if rest else ""), 303)
+        answer.set_cookie(COOKIE, given, httponly=True, samesite="strict")
+        return answer
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self.token.encode())
+
+
+def _static(data: bytes, kind: str) -> Any:
+    def serve(request: Request) -> Response:
+        return Response(data, media_type=kind)
+
+    return serve
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(dump_json(value), status, media_type="application/json")

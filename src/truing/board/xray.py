@@ -1,0 +1,150 @@
+"""The tokens of a sample: where each came from, whether it was trained and why not, and its numbers."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truing.board.opened import Opened
+from truing.config import PolicyStage
+from truing.doctor.ours import setup_of
+from truing.ops.kl import kl_k3
+from truing.ops.ratios import clip_mask, importance_ratio, log_ratio
+from truing.record import SampleRow, StepRow
+from truing.record.lines import dump_json
+from truing.types import MASKS, Excluded, Origin
+
+WINDOW = 3_000
+"""Tokens of a sample that are told at once; whoever scrolls on asks for more."""
+
+LONGEST = 2_000
+"""Characters of a token, or of a message, that are told; the rest is counted."""
+
+STREAMS = {
+    "sampler": "log-probability as the sampler drew it, nats",
+    "old": "log-probability that the clip compares with, nats",
+    "new": "log-probability by the weights before the update, nats",
+    "ref": "log-probability by the reference, nats",
+    "log_ratio": "new − old, nats; 0 on-policy",
+    "ratio": "exp(new − old), or of its sequence where the objective has one",
+    "kl": "k3 of new against reference, nats",
+    "entropy": "of what was drawn from, nats",
+    "raw_entropy": "of the model's own output, nats",
+    "advantage": "how much better than its baseline",
+    "value": "V of the state before the token",
+    "return": "what V is to predict",
+    "pull": "−∂loss/∂logprob: how hard the update pulled the token up",
+}
+
+
+def tokens(opened: Opened, step: StepRow, row: SampleRow, start: int = 0) -> dict[str, Any]:
+    """A window of a sample's tokens, stream by stream; null where a number was not recorded."""
+    sample, end = row.sample, min(len(row.sample), start + WINDOW)
+    part = slice(max(0, start), end)
+    ratio_T, clipped_T = _ratio(opened, step, row)
+    numbers = {
+        "sampler": sample.sampler_logprob,
+        "old": sample.old_logprob,
+        "new": row.new_logprob,
+        "ref": sample.ref_logprob,
+        "log_ratio": log_ratio(row.new_logprob, sample.old_logprob),
+        "ratio": ratio_T,
+        "kl": kl_k3(row.new_logprob, sample.ref_logprob),
+        "entropy": row.entropy,
+        "raw_entropy": row.raw_entropy,
+        "advantage": sample.advantage,
+        "value": sample.value,
+        "return": sample.returns,
+        "pull": row.pull,
+    }
+    ids = sample.token_ids[part].tolist()
+    return {
+        "start": part.start,
+        "end": end,
+        "length": len(sample),
+        "ids": ids,
+        "texts": [short(text) for text in opened.texts(ids)],
+        "origin": [Origin(each).name for each in sample.origin[part].tolist()],
+        "excluded": [Excluded(each).name for each in sample.excluded[part].tolist()],
+        "masks": {name.removesuffix("_mask"): getattr(sample, name)[part].int().tolist() for name in MASKS},
+        "trained": (sample.policy_mask | sample.supervised_mask)[part].int().tolist(),
+        "clipped": clipped_T[part].int().tolist(),
+        "numbers": {name: each[part].tolist() for name, each in numbers.items() if not each.isnan().all()},
+        "meaning": STREAMS,
+    }
+
+
+def about(row: SampleRow, index: int, findings: Sequence[str] = ()) -> dict[str, Any]:
+    """What there is to say of a sample as a whole."""
+    sample = row.sample
+    drawn = int((sample.origin == Origin.SAMPLED).sum())
+    return {
+        "index": index,
+        "sample": sample.sample_id,
+        "rollout": sample.rollout_id,
+        "group": sample.group_id,
+        "task": sample.task_id,
+        "family": sample.family,
+        "status": str(row.status),
+        "ended_by": str(row.ended_by),
+        "finish": str(sample.turns[-1].finish_reason) if sample.turns else "",
+        "reward": sample.reward,
+        "parts": dict(row.reward_parts),
+        "length": len(sample),
+        "sampled": drawn,
+        "trained": int((sample.policy_mask | sample.supervised_mask).sum()),
+        "advantage": _mean(sample.advantage[sample.policy_mask]),
+        "truncated": sample.truncated,
+        "computed": bool(row.new_logprob.isfinite().any()),
+        "inner_step": row.inner_step,
+        "old_source": sample.old_source,
+        "error": short(row.error),
+        "findings": list(findings),
+        "turns": [
+            {
+                "start": turn.start,
+                "end": turn.end,
+                "finish": str(turn.finish_reason),
+                "version": turn.sampler_version,
+                "digest": turn.weight_digest,
+                "reward": turn.reward,
+            }
+            for turn in sample.turns
+        ],
+        "text": short(row.text),
+        "outcome": short(dump_json(row.outcome).decode()) if row.outcome else "",
+        "contract": vars(sample.contract),
+    }
+
+
+def _ratio(opened: Opened, step: StepRow, row: SampleRow) -> tuple[Tensor, Tensor]:
+    """The importance ratio of each policy token as the objective has it, [T], and where the clip bites."""
+    sample = row.sample
+    log_T = log_ratio(row.new_logprob, sample.old_logprob)
+    unknown_T = torch.full_like(log_T, math.nan)
+    recipe = opened.recipe
+    if isinstance(recipe, str) or not isinstance(recipe.stage(step.stage), PolicyStage):
+        return unknown_T, torch.zeros_like(log_T, dtype=torch.bool)
+    setup = setup_of(recipe, step.stage)
+    scored_T = sample.policy_mask & ~log_T.isnan()
+    assert setup.ratio in ("token", "sequence")
+    ratio_T = importance_ratio(log_T[None], scored_T[None], setup.ratio)[0].masked_fill(~scored_T, math.nan)
+    if setup.surrogate != "clip":
+        return ratio_T, torch.zeros_like(scored_T)
+    assert setup.clip_low is not None
+    assert setup.clip_high is not None
+    return ratio_T, scored_T & clip_mask(ratio_T, sample.advantage, setup.clip_low, setup.clip_high)
+
+
+def _mean(values: Tensor) -> float:
+    known = values[~values.isnan()]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def short(text: str) -> str:
+    """A text of at most ``LONGEST`` characters; of a longer one, how long it is."""
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:LONGEST]}… ({len(text):,} characters)"

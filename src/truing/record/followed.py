@@ -1,0 +1,47 @@
+"""A run that is looked at again and again: what was read is kept, and only what was added is read."""
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from truing.errors import RecordError
+from truing.record.reader import Event, RunReader
+from truing.record.series import Columns, Series, numbers_named
+from truing.record.store import EVENTS
+
+
+class Followed:
+    """A run directory with its events and columns as of the last ``refresh``."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.reader = RunReader(run_dir)
+        self.run_dir = self.reader.run_dir
+        self.series = Series(self.run_dir)
+        self.events: list[Event] = []
+        self._seen = (-1, -1)
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What run.json says; it is written once."""
+        return self.reader.run()
+
+    @property
+    def columns(self) -> Columns:
+        """The numbers of every update."""
+        return self.series.columns
+
+    def refresh(self) -> bool:
+        """Read what was added; whether there was anything."""
+        path = self.run_dir / EVENTS
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            raise RecordError(
+                f"cannot read {path}", got=error.strerror, expected="a file of a run"
+            ) from error
+        seen = status.st_size, status.st_mtime_ns
+        told = seen != self._seen
+        if told:
+            self.events, self._seen = self.reader.events(), seen
+        return self.series.refresh(numbers_named(self.events)) or told

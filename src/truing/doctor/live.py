@@ -1,6 +1,7 @@
 """The doctor beside a run: each update is judged once, right after it was recorded."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from truing.config import Recipe
 from truing.contract import SamplingContract
@@ -27,6 +28,10 @@ class Live:
     def remember(self, rows: Sequence[StepRow]) -> None:
         """Begin with what is on record, as a resumed or rolled-back run does."""
         self.past = [Past(row.stage, row.step, row.metrics, row.facts) for row in rows]
+
+    def audits(self, stage: str) -> list[Mapping[str, Any]]:
+        """Bets on draws that updates of a stage had, oldest first."""
+        return [each.facts["audit"] for each in self.past if each.stage == stage and "audit" in each.facts]
 
     def look(
         self, record: StepRecord, rows: Sequence[SampleRow], recipe: Recipe

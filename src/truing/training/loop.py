@@ -208,18 +208,17 @@ class Loop:
                 with phase("doctor"):
                     found |= use_facts(self.session, learner.setting, step, drawn, traces)
             with phase("record"):
-                record, label, rows = step_record(stage, step, learner, drawn, traces, self.clock, found)
+                past = self.doctor.audits(stage)
+                record, label, rows = step_record(
+                    stage, step, learner, drawn, traces, self.clock, found, past
+                )
                 self.writer.write_step(record, rows)
         if (learner.room.fits, learner.room.fits_recomputed) != before:
-            text = f"memory ran out; from now on {learner.room.fits} tokens at once, and this step began anew"
-            self.teller.tell("memory", **asdict(learner.room))
-            self.teller.tell("incident", what="memory", stage=stage, step=step, text=text)
+            self.teller.shrunk(learner.room, stage, step)
         played = {sample.rollout_id for sample in record.samples if not sample.supervised_mask.any()}
         self.control = self.control.after(self.recipe, record.metrics, len(played))
         self.teller.rollouts(drawn.rollouts, stage, step)
-        for trace in traces:
-            if trace.held_back:
-                self.teller.tell("incident", what="held_back", stage=stage, step=step, text=trace.held_back)
+        self.teller.held_back(traces, stage, step)
         self.teller.budget(record)
         self.teller.loss(label, stage, step)
         self.judge(record, rows)

@@ -23,6 +23,7 @@ from truing.rollout.flatten import sample_turns
 from truing.training.context_metrics import cut_share
 from truing.training.gates import gate_metrics
 from truing.training.learner import Learner
+from truing.training.look_metrics import look_metrics
 from truing.training.loss_label import LossLabel, loss_label
 from truing.training.metrics import Metrics, alignment, correction_metrics, mismatch_metrics, step_metrics
 from truing.training.session import Session
@@ -98,11 +99,13 @@ def step_record(
     traces: Sequence[Trace],
     clock: Clock,
     found: Mapping[str, Any],
+    audits: Sequence[Mapping[str, Any]],
 ) -> tuple[StepRecord, LossLabel, list[SampleRow]]:
     """The record of an update from its traces.
 
     Each sample is shown as its last forward saw it; sampler and trainer are compared on the first inner
-    step alone, before any weight moved.
+    step alone, before any weight moved. ``found`` are facts of the update, and ``audits`` those of that name
+    of the updates of the stage before it.
     """
     computed = [trace for trace in traces if trace.computed] or traces  # before the first no weight moved
     first, last = computed[0], computed[-1]
@@ -131,6 +134,7 @@ def step_record(
         metrics |= correction_metrics(tokens, learner.setting.correction)
     metrics |= _weights(learner.setting) | _memory(learner, traces)
     metrics |= cut_share(rows) if drawn.limited else {}
+    metrics |= look_metrics(found, audits, compared="mismatch/max_abs" in metrics)
     if made:
         label = loss_label(of_last, objective, loss=total, grad_norm=made[-1].grad_norms[0])
     else:

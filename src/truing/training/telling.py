@@ -1,6 +1,7 @@
 """What a run tells of itself as it goes on: to its record, and to whoever watches."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from truing.config import Recipe
@@ -10,6 +11,8 @@ from truing.rng import seed_of
 from truing.trackers import Followers
 from truing.training.incidents import ONCE, incidents
 from truing.training.loss_label import LossLabel
+from truing.training.room import Room
+from truing.training.step import Trace
 from truing.types import Rollout, StepRecord
 
 IN_WORDS = 2
@@ -68,6 +71,18 @@ class Teller:
                 self.tell("incident", what=kind, stage=stage, step=step, text=text)
             if kind in ONCE:
                 self.told.add(kind)
+
+    def shrunk(self, room: Room, stage: str, step: int) -> None:
+        """Tell that memory ran out in a step, and what fits from now on."""
+        text = f"memory ran out; from now on {room.fits} tokens at once, and this step began anew"
+        self.tell("memory", **asdict(room))
+        self.tell("incident", what="memory", stage=stage, step=step, text=text)
+
+    def held_back(self, traces: Sequence[Trace], stage: str, step: int) -> None:
+        """Tell of updates that were computed or planned, and not made."""
+        for trace in traces:
+            if trace.held_back:
+                self.tell("incident", what="held_back", stage=stage, step=step, text=trace.held_back)
 
     def budget(self, record: StepRecord) -> None:
         """Tell, once, where a step held more than its budget."""

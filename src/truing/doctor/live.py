@@ -8,6 +8,7 @@ from truing.contract import SamplingContract
 from truing.doctor.evidence import Past, Step
 from truing.doctor.examine import Diagnosis, chosen
 from truing.doctor.ours import setup_of, step_of
+from truing.doctor.rules import RULES
 from truing.doctor.verdict import Finding, Verdict
 from truing.errors import ProvenError
 from truing.record import SampleRow, StepRow
@@ -88,5 +89,7 @@ def told(found: Finding) -> Mapping[str, object]:
         "what": claim.what,
         "got": claim.got,
         "expected": claim.expected,
+        "remedy": claim.remedy or RULES[found.code].section("Fix"),
+        "log10_odds": claim.log10_odds,
         "text": text,
     }

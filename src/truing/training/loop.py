@@ -67,6 +67,9 @@ class Loop:
         """All stages, from the start or from the newest checkpoint."""
         stages = self.declared.stages
         first_stage, first_step = self.restore() if resume else (stages[0], 0)
+        if resume:
+            meant = self.declared.doctor.suppress
+            self.teller.tell("resumed", stage=first_stage, step=first_step, suppress=meant)
         self.teller.tell("memory", **asdict(self.room))
         if self.declared.eval.base and "base" not in self.evaluations:
             self.evaluate("base", 0)
@@ -208,10 +211,8 @@ class Loop:
                 with phase("doctor"):
                     found |= use_facts(self.session, learner.setting, step, drawn, traces)
             with phase("record"):
-                past = self.doctor.audits(stage)
-                record, label, rows = step_record(
-                    stage, step, learner, drawn, traces, self.clock, found, past
-                )
+                made = drawn, traces, self.clock, found, self.doctor.audits(stage)
+                record, label, rows = step_record(stage, step, learner, *made)
                 self.writer.write_step(record, rows)
         if (learner.room.fits, learner.room.fits_recomputed) != before:
             self.teller.shrunk(learner.room, stage, step)
@@ -289,8 +290,6 @@ class Loop:
             before = self.recipe.stages[index - 1]
             end = checkpoint.State(before, self.recipe.stage(before).steps).name
             checkpoint.load_table(self.checkpoints / end, "trainable", self.session.parameters)
-        suppress = self.declared.doctor.suppress
-        self.teller.tell("resumed", stage=state.stage, step=state.step, suppress=suppress)
         return state.stage, state.step
 
     def version(self, stage: str, step: int) -> int:

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from truing.config import Recipe
+from truing.errors import TruingError
 from truing.memory import GB
 from truing.record import RunWriter
 from truing.rng import seed_of
 from truing.trackers import Followers
+from truing.training.ending import ending
 from truing.training.incidents import ONCE, incidents
 from truing.training.loss_label import LossLabel
 from truing.training.room import Room
@@ -51,6 +54,19 @@ class Teller:
     def close(self) -> None:
         """Let the followers go."""
         self._failures(self.followers.close())
+
+    def stopped(self, run: Path, error: BaseException) -> None:
+        """Tell how a run ended, and let the followers go; what cannot be told is a note of the error."""
+        facts = ending(error)
+        for tell in (
+            lambda: self.writer.event("stopped", **facts),
+            lambda: self.watch("stopped", {"run": str(run), **facts}),
+            self.close,
+        ):
+            try:
+                tell()
+            except TruingError as lost:  # the disk is full, say: what stopped the run is still to be heard of
+                error.add_note(f"and how it ended could not be told: {lost}")
 
     def _failures(self, told: Sequence[tuple[str, str]]) -> None:
         """Tell of followers that failed."""

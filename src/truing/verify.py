@@ -8,7 +8,7 @@ from typing import Any
 from truing.api import check, fresh, train
 from truing.config import PolicyStage, Recipe
 from truing.display import Display
-from truing.errors import RecipeError
+from truing.errors import RecipeError, TruingError
 from truing.probes.ladder import LADDER, climb
 from truing.probes.rig import POLICIES
 from truing.record import RunReader
@@ -30,7 +30,7 @@ class Phase:
     criteria: tuple[Criterion, ...] = ()
 
 
-class _Rejected(Exception):
+class _Rejected(TruingError):
     """Ends a run that misses a criterion."""
 
 
@@ -63,7 +63,7 @@ def verify(recipe: Recipe, out: Path | None = None, steps: int = 100) -> Iterato
             if here and not early:  # after a rollback it comes again
                 early.append(_phase(f"{FIRST} steps", folder, tried))
                 if not early[0].passed:
-                    raise _Rejected
+                    raise _Rejected(f"{FIRST} steps of {stage} miss a criterion of the scorecard")
 
         try:
             result = train(tried, out=folder, watch=watch)

@@ -7,9 +7,10 @@ import pytest
 from runs import HOT, Interrupt, assert_same_run, crash_at, not_finite_at
 
 import truing
+from truing.doctor.live import told
 from truing.doctor.postmortem import post_mortem
 from truing.doctor.rules import RULES
-from truing.doctor.verdict import Verdict
+from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.errors import ProvenError, RecipeError
 from truing.faults.planted import FAULTS
 from truing.record import RunReader
@@ -30,6 +31,16 @@ def test_a_proven_fault_ends_the_run_and_no_checkpoint_has_it(mini, tmp_path):
     assert not (out / "checkpoints" / "grpo-000001").exists()
     (finding,) = (each for each in events(out, "finding") if each.get("code") == "MSK003")
     assert (finding["verdict"], finding["stage"], finding["step"]) == ("PROVEN", "grpo", 0)
+    assert finding["remedy"] == RULES["MSK003"].section("Fix") != ""
+    assert finding["log10_odds"] is None  # a proof has no odds
+
+
+def test_an_event_has_the_remedy_of_its_claim_and_its_odds():
+    claim = Claim(Verdict.EVIDENCE, "draws are hot", remedy="cool them", log10_odds=6.5)
+    event = told(Finding("SMP007", "not-drawn-as-declared", "grpo", 3, claim))
+    assert (event["remedy"], event["log10_odds"]) == ("cool them", 6.5)
+    event = told(Finding("SMP007", "not-drawn-as-declared", "grpo", 3, replace(claim, remedy="")))
+    assert event["remedy"] == RULES["SMP007"].section("Fix") != ""
 
 
 def test_a_rule_that_fails_itself_is_told_of_once_and_ends_nothing(mini, tmp_path, monkeypatch):

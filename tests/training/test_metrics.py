@@ -141,6 +141,8 @@ def test_the_clip_is_read_with_the_sign_of_the_advantage():
         "clip/high_share": 1 / 6,
         "clip/low_share": 1 / 6,
         "clip/active_share": 3 / 6,  # the second, the third and the fifth; the last has A = 0
+        "clip/active_positive_share": 2 / 6,  # the third, whose advantage pulls it back, and the fifth
+        "clip/active_negative_share": 1 / 6,  # the second
         "clip/in_band_share": 2 / 6,  # the last two
         "ratio/mean": 6.1 / 6,
         "ratio/min": 0.5,
@@ -155,6 +157,19 @@ def test_the_clip_is_read_with_the_sign_of_the_advantage():
         "advantage/max_abs": 2.0,
     }
     assert {name: metrics[name] for name in expected} == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_is_active_or_clipped_by_sign_adds_up_to_what_has_an_advantage():
+    """Also where rows without an advantage were not computed, and have no ratio."""
+    signs = [("active_positive", "high"), ("active_negative", "low")]
+    for advantages in ([1.0, -1.0, 0.0, 2.0], [0.0, 0.0, 0.0, -1.0], [3.0, 3.0, 3.0, 3.0]):
+        silent = row("b", origin=(P, S), old_logprob=[NAN, -1.0], advantage=[NAN, 0.0])
+        metrics = policy_metrics(Tokens([policy_row([1.3, 0.7, 1.0, 1.1], advantages), silent]), GRPO)
+        shares = [metrics[f"clip/{part}_share"] for pair in signs for part in pair]
+        assert sum(shares) == pytest.approx(sum(each != 0 for each in advantages) / 5)
+        assert shares[0] + shares[2] == pytest.approx(metrics["clip/active_share"])
+        positive = sum(each > 0 for each in advantages) / 5
+        assert shares[0] + shares[1] == pytest.approx(positive)
 
 
 def test_tokens_that_are_not_trained_do_not_count():

@@ -65,5 +65,6 @@ def main() -> None:
         console = Console(stderr=True, highlight=False)
         if isinstance(error, RewardError) and error.__cause__ is not None:
             console.print("".join(traceback.format_exception(error.__cause__)), markup=False, soft_wrap=True)
-        console.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+        told = "\n".join([f"error: {error}", *getattr(error, "__notes__", [])])
+        console.print(told, style="red", markup=False, soft_wrap=True)
         sys.exit(2)

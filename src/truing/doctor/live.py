@@ -1,12 +1,14 @@
 """The doctor beside a run: each update is judged once, right after it was recorded."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from truing.config import Recipe
 from truing.contract import SamplingContract
 from truing.doctor.evidence import Past, Step
 from truing.doctor.examine import Diagnosis, chosen
 from truing.doctor.ours import setup_of, step_of
+from truing.doctor.rules import RULES
 from truing.doctor.verdict import Finding, Verdict
 from truing.errors import ProvenError
 from truing.record import SampleRow, StepRow
@@ -27,6 +29,10 @@ class Live:
     def remember(self, rows: Sequence[StepRow]) -> None:
         """Begin with what is on record, as a resumed or rolled-back run does."""
         self.past = [Past(row.stage, row.step, row.metrics, row.facts) for row in rows]
+
+    def audits(self, stage: str) -> list[Mapping[str, Any]]:
+        """Bets on draws that updates of a stage had, oldest first."""
+        return [each.facts["audit"] for each in self.past if each.stage == stage and "audit" in each.facts]
 
     def look(
         self, record: StepRecord, rows: Sequence[SampleRow], recipe: Recipe
@@ -83,5 +89,7 @@ def told(found: Finding) -> Mapping[str, object]:
         "what": claim.what,
         "got": claim.got,
         "expected": claim.expected,
+        "remedy": claim.remedy or RULES[found.code].section("Fix"),
+        "log10_odds": claim.log10_odds,
         "text": text,
     }

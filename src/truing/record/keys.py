@@ -10,9 +10,10 @@ from collections.abc import Iterable
 
 from truing.errors import RecordError
 from truing.record.keys_drawn import DRAWN
+from truing.record.keys_looks import LOOKED
 from truing.record.keys_update import UPDATE
 
-METRICS = (*DRAWN, *UPDATE)
+METRICS = (*DRAWN, *UPDATE, *LOOKED)
 
 
 def is_known(name: str) -> bool:

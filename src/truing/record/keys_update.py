@@ -67,6 +67,14 @@ UPDATE = (
         "has A = 0.",
         NO_CLIP,
     ),
+    Metric("clip/active_positive_share", "share", "The part of clip/active_share with A > 0.", NO_CLIP),
+    Metric(
+        "clip/active_negative_share",
+        "share",
+        "The part of clip/active_share with A < 0. The two, clip/high_share, clip/low_share and the share "
+        "with A = 0 add up to 1.",
+        NO_CLIP,
+    ),
     Metric(
         "clip/clipped_share",
         "share",

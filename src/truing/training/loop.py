@@ -68,6 +68,9 @@ class Loop:
         """All stages, from the start or from the newest checkpoint."""
         stages = self.declared.stages
         first_stage, first_step = self.restore() if resume else (stages[0], 0)
+        if resume:
+            meant = self.declared.doctor.suppress
+            self.teller.tell("resumed", stage=first_stage, step=first_step, suppress=meant)
         self.teller.tell("memory", **asdict(self.room))
         if self.declared.eval.base and "base" not in self.evaluations:
             self.evaluate("base", 0)
@@ -209,18 +212,15 @@ class Loop:
                 with phase("doctor"):
                     found |= use_facts(self.session, learner.setting, step, drawn, traces)
             with phase("record"):
-                record, label, rows = step_record(stage, step, learner, drawn, traces, self.clock, found)
+                made = drawn, traces, self.clock, found, self.doctor.audits(stage)
+                record, label, rows = step_record(stage, step, learner, *made)
                 self.writer.write_step(record, rows)
         if (learner.room.fits, learner.room.fits_recomputed) != before:
-            text = f"memory ran out; from now on {learner.room.fits} tokens at once, and this step began anew"
-            self.teller.tell("memory", **asdict(learner.room))
-            self.teller.tell("incident", what="memory", stage=stage, step=step, text=text)
+            self.teller.shrunk(learner.room, stage, step)
         played = {sample.rollout_id for sample in record.samples if not sample.supervised_mask.any()}
         self.control = self.control.after(self.recipe, record.metrics, len(played))
         self.teller.rollouts(drawn.rollouts, stage, step)
-        for trace in traces:
-            if trace.held_back:
-                self.teller.tell("incident", what="held_back", stage=stage, step=step, text=trace.held_back)
+        self.teller.held_back(traces, stage, step)
         self.teller.budget(record)
         self.teller.loss(label, stage, step)
         self.judge(record, rows)
@@ -291,8 +291,6 @@ class Loop:
             before = self.recipe.stages[index - 1]
             end = checkpoint.State(before, self.recipe.stage(before).steps).name
             checkpoint.load_table(self.checkpoints / end, "trainable", self.session.parameters)
-        suppress = self.declared.doctor.suppress
-        self.teller.tell("resumed", stage=state.stage, step=state.step, suppress=suppress)
         return state.stage, state.step
 
     def version(self, stage: str, step: int) -> int:

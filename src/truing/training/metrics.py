@@ -211,6 +211,8 @@ def _clip_metrics(ratio_N: Tensor, advantage_N: Tensor, objective: Objective) ->
     clipped_N = clip_mask(ratio_N, advantage_N, low, high)
     return {
         "clip/active_share": _share((advantage_N != 0) & ~clipped_N),
+        "clip/active_positive_share": _share((advantage_N > 0) & ~clipped_N),
+        "clip/active_negative_share": _share((advantage_N < 0) & ~clipped_N),
         "clip/clipped_share": _share(clipped_N),
         "clip/high_share": _share(clipped_N & (advantage_N > 0)),
         "clip/low_share": _share(clipped_N & (advantage_N < 0)),

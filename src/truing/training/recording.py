@@ -17,14 +17,17 @@ from truing.errors import RecordError
 from truing.memory import GB, peak
 from truing.models.digest import digest
 from truing.models.score import causal_model
+from truing.ops.losses import Objective
 from truing.outcomes import FinishReason
 from truing.record import SampleRow
 from truing.rollout.flatten import sample_turns
 from truing.training.context_metrics import cut_share
 from truing.training.gates import gate_metrics
 from truing.training.learner import Learner
+from truing.training.look_metrics import look_metrics
 from truing.training.loss_label import LossLabel, loss_label
 from truing.training.metrics import Metrics, alignment, correction_metrics, mismatch_metrics, step_metrics
+from truing.training.ratio_facts import epochs, ratio_facts
 from truing.training.session import Session
 from truing.training.source import Drawn
 from truing.training.step import Trace
@@ -98,11 +101,13 @@ def step_record(
     traces: Sequence[Trace],
     clock: Clock,
     found: Mapping[str, Any],
+    audits: Sequence[Mapping[str, Any]],
 ) -> tuple[StepRecord, LossLabel, list[SampleRow]]:
     """The record of an update from its traces.
 
     Each sample is shown as its last forward saw it; sampler and trainer are compared on the first inner
-    step alone, before any weight moved.
+    step alone, before any weight moved. ``found`` are facts of the update, and ``audits`` those of that name
+    of the updates of the stage before it.
     """
     computed = [trace for trace in traces if trace.computed] or traces  # before the first no weight moved
     first, last = computed[0], computed[-1]
@@ -131,6 +136,7 @@ def step_record(
         metrics |= correction_metrics(tokens, learner.setting.correction)
     metrics |= _weights(learner.setting) | _memory(learner, traces)
     metrics |= cut_share(rows) if drawn.limited else {}
+    metrics |= look_metrics(found, audits, compared="mismatch/max_abs" in metrics)
     if made:
         label = loss_label(of_last, objective, loss=total, grad_norm=made[-1].grad_norms[0])
     else:
@@ -139,7 +145,21 @@ def step_record(
     seconds = clock.take()
     metrics["throughput/tokens_per_s"] = sum(map(len, samples)) / sum(seconds.values())
     opened = {"opening": {"demonstrated": ids}} if (ids := _opening(samples)) else {}
-    return StepRecord(step, stage, metrics, label.label, samples, seconds, {**found, **opened}), label, rows
+    spread = _ratios(tokens, drawn, traces, objective)
+    facts = {**found, **opened, **spread}
+    return StepRecord(step, stage, metrics, label.label, samples, seconds, facts), label, rows
+
+
+def _ratios(
+    tokens: Tokens, drawn: Drawn, traces: Sequence[Trace], objective: Objective | None
+) -> dict[str, Any]:
+    """The fact ``ratios``, where there is a policy loss and something was scored; ``tokens`` are of all."""
+    if objective is None:
+        return {}
+    passes = list(epochs(traces))
+    each = [tokens] if len(passes) == 1 else [Tokens(_rows(drawn, epoch)) for epoch in passes]
+    spread = ratio_facts(each, objective)
+    return {"ratios": spread} if spread else {}
 
 
 def _opening(samples: Sequence[Sample]) -> list[int]:

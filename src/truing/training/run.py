@@ -7,7 +7,7 @@ from pathlib import Path
 from truing.algos import ALGORITHMS, Setting
 from truing.config import Recipe, to_toml
 from truing.envs.base import Env
-from truing.errors import GuardError, RecordError, TruingError
+from truing.errors import RecordError, TruingError
 from truing.record import Event, RunReader, RunWriter, compact
 from truing.trackers import Followers, check_followers, open_followers
 from truing.training.loop import Loop
@@ -50,13 +50,9 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
         try:
             result = Loop(session, writer, out, room, teller).train(resume)
         except BaseException as error:
-            reason = getattr(error, "what", "") or type(error).__name__
-            # what a guard gave up on fails again where it failed before
-            resumable = not isinstance(error, GuardError)
-            teller.watch("stopped", {"run": str(out), "reason": reason, "resumable": resumable})
+            teller.stopped(out, error)
             raise
-        finally:
-            teller.close()
+        teller.close()
         compact(out)
     return result
 

@@ -1,15 +1,21 @@
 """What a run tells of itself as it goes on: to its record, and to whoever watches."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from truing.config import Recipe
+from truing.errors import TruingError
 from truing.memory import GB
 from truing.record import RunWriter
 from truing.rng import seed_of
 from truing.trackers import Followers
+from truing.training.ending import ending
 from truing.training.incidents import ONCE, incidents
 from truing.training.loss_label import LossLabel
+from truing.training.room import Room
+from truing.training.step import Trace
 from truing.types import Rollout, StepRecord
 
 IN_WORDS = 2
@@ -49,6 +55,19 @@ class Teller:
         """Let the followers go."""
         self._failures(self.followers.close())
 
+    def stopped(self, run: Path, error: BaseException) -> None:
+        """Tell how a run ended, and let the followers go; what cannot be told is a note of the error."""
+        facts = ending(error)
+        for tell in (
+            lambda: self.writer.event("stopped", **facts),
+            lambda: self.watch("stopped", {"run": str(run), **facts}),
+            self.close,
+        ):
+            try:
+                tell()
+            except TruingError as lost:  # the disk is full, say: what stopped the run is still to be heard of
+                error.add_note(f"and how it ended could not be told: {lost}")
+
     def _failures(self, told: Sequence[tuple[str, str]]) -> None:
         """Tell of followers that failed."""
         for name, text in told:
@@ -68,6 +87,18 @@ class Teller:
                 self.tell("incident", what=kind, stage=stage, step=step, text=text)
             if kind in ONCE:
                 self.told.add(kind)
+
+    def shrunk(self, room: Room, stage: str, step: int) -> None:
+        """Tell that memory ran out in a step, and what fits from now on."""
+        text = f"memory ran out; from now on {room.fits} tokens at once, and this step began anew"
+        self.tell("memory", **asdict(room))
+        self.tell("incident", what="memory", stage=stage, step=step, text=text)
+
+    def held_back(self, traces: Sequence[Trace], stage: str, step: int) -> None:
+        """Tell of updates that were computed or planned, and not made."""
+        for trace in traces:
+            if trace.held_back:
+                self.tell("incident", what="held_back", stage=stage, step=step, text=trace.held_back)
 
     def budget(self, record: StepRecord) -> None:
         """Tell, once, where a step held more than its budget."""

@@ -18,6 +18,7 @@ from truing.models.digest import quick_sum
 from truing.models.forward import MicroBatch
 from truing.models.lora import training_mode
 from truing.models.score import causal_model, score
+from truing.ops.kl import kl_k3
 from truing.outcomes import EndedBy, Status
 from truing.record import SampleRow
 from truing.training.arrival import beside, flat_gradient
@@ -56,8 +57,7 @@ class Witness:
             return {}
         facts: dict[str, Any] = {}
         together, alone = _scores(learner, [rows]), _scores(learner, [[row] for row in rows])
-        apart = [(together[row.sample_id] - alone[row.sample_id])[trained(row)] for row in rows]
-        facts["null"] = {"logprob": _largest(apart)}
+        facts["null"] = null_facts(rows, together, alone)
         facts["plain"] = plain_facts(learner, rows, together, alone)
         if setup_of(self.session.recipe, self.stage).plain is not False:
             facts["gradient"] = self._gradient(learner, minibatch, rows, together)
@@ -160,6 +160,22 @@ def _chosen(minibatch: Sequence[Sample]) -> list[Sample]:
     return rows
 
 
+def null_facts(
+    rows: Sequence[Sample], together: Mapping[str, Tensor], alone: Mapping[str, Tensor]
+) -> dict[str, float]:
+    """How far the trainer is from itself: largest difference, nats, and mean k3, over the trained tokens.
+
+    ``together`` and ``alone`` are its log-probabilities by sample, [T], of rows that train some token.
+    """
+    together_K, alone_K = (
+        torch.cat([said[row.sample_id][trained(row)] for row in rows]).double() for said in (together, alone)
+    )
+    return {
+        "logprob": float((together_K - alone_K).abs().max()),
+        "k3": float(kl_k3(alone_K, together_K).mean()),
+    }
+
+
 @torch.no_grad()
 def _scores(learner: Learner, parts: Iterable[Sequence[Sample]]) -> dict[str, Tensor]:
     """The trainer's own log-probabilities, part by part: [T] by sample."""
@@ -218,8 +234,3 @@ def _bare(sample: Sample, logprob: Tensor | None) -> SampleRow:
         ended_by=EndedBy.WORLD,
         error="",
     )
-
-
-def _largest(differences: Sequence[Tensor]) -> float:
-    """The largest absolute value of all; 0 of none."""
-    return max((float(each.abs().max()) for each in differences if len(each)), default=0.0)

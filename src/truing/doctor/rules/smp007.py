@@ -24,7 +24,7 @@ https://github.com/huggingface/trl/issues/6789
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
@@ -46,9 +46,13 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """Add up the bets of the stage so far."""
-    audits: list[Mapping[str, Any]] = [past.facts["audit"] for past in step.of_stage if "audit" in past.facts]
-    audits.append(step.facts["audit"])
+    """What the bets of the stage so far come to."""
+    before = [past.facts["audit"] for past in step.of_stage if "audit" in past.facts]
+    return wealth_of([*before, step.facts["audit"]])
+
+
+def wealth_of(audits: Sequence[Mapping[str, Any]]) -> Measured:
+    """Add up the bets of some updates: facts ``audit``, at least one."""
     wealth = {}
     for feature, strengths in STRENGTHS.items():
         gains = [each["gains"][feature] for each in audits if feature in each["gains"]]

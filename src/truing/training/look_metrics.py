@@ -1,0 +1,28 @@
+"""What the doctor's look at an update comes to as numbers; names are those of record/keys_looks.py."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from truing.doctor.rules.smp007 import wealth_of
+
+NULL = {"mismatch/null_max_abs": "logprob", "mismatch/null_k3": "k3"}
+"""How far the trainer is from itself, by the metric it is read beside, and its name in the fact."""
+
+
+def look_metrics(
+    found: Mapping[str, Any], audits: Sequence[Mapping[str, Any]], *, compared: bool
+) -> dict[str, float]:
+    """Numbers of the facts ``found`` of an update.
+
+    Args:
+        found: facts of the update; one that nobody looked into has none of those that are read here.
+        audits: facts ``audit`` of the updates of its stage before it.
+        compared: whether the update compares sampler and trainer, which the null is to be read beside.
+    """
+    metrics: dict[str, float] = {}
+    if compared and "null" in found:
+        metrics |= {name: found["null"][key] for name, key in NULL.items()}
+    if "audit" in found:
+        metrics["audit/log10_odds"] = wealth_of([*audits, found["audit"]]).together
+        metrics["audit/tokens"] = float(found["audit"]["tokens"])
+    return metrics

@@ -1,0 +1,56 @@
+"""How the ratios of an update are spread, for each pass over its samples, by the sign of the advantage."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from truing.ops.histogram import ratio_counts, ratio_edges
+from truing.ops.losses import Objective
+from truing.training.step import Trace
+from truing.training.tokens import Tokens, known
+
+
+def epochs(traces: Sequence[Trace]) -> Iterator[list[Trace]]:
+    """The traces of each inner epoch: another begins where a sample comes again."""
+    epoch, seen = list[Trace](), set[str]()
+    for trace in traces:
+        names = {sample.sample_id for sample in trace.samples}
+        if seen & names:
+            yield epoch
+            epoch, seen = [], set()
+        epoch.append(trace)
+        seen |= names
+    if epoch:
+        yield epoch
+
+
+def ratio_facts(passes: Sequence[Tokens], objective: Objective) -> dict[str, Any]:
+    """Counts of r between edges, over the scored policy tokens of each inner epoch.
+
+    Args:
+        passes: tokens of the samples of each inner epoch, with what its forwards said of them.
+        objective: whose ratio it is, of a token or of its sequence, and whose clip the edges are for.
+
+    Returns:
+        ``level`` of the ratio, ``edges`` ascending, and ``epochs``: of each, how many tokens were
+        ``scored``, and [bin, count] of every bin that has any, where A is ``positive``, ``negative`` and
+        ``zero``. Bin b is what lies between edges b − 1 and b. Empty where nothing was scored.
+    """
+    below, above = ratio_edges(objective.clip_low, objective.clip_high, objective.max_ratio)
+    found: list[dict[str, Any]] = []
+    for tokens in passes:
+        ratio_N, advantage_N = known(
+            *(each[tokens.policy] for each in (tokens.ratio(objective.ratio), tokens.numbers("advantage")))
+        )
+        signs = {"positive": advantage_N > 0, "negative": advantage_N < 0, "zero": advantage_N == 0}
+        counts = {name: ratio_counts(ratio_N[of_N], below, above) for name, of_N in signs.items()}
+        found.append({"scored": len(ratio_N), **{name: _sparse(each) for name, each in counts.items()}})
+    if not any(each["scored"] for each in found):
+        return {}
+    return {"level": objective.ratio, "edges": [*below, *above], "epochs": found}
+
+
+def _sparse(counts: Tensor) -> list[list[int]]:
+    """[bin, count] of every bin that has any."""
+    return [[place, count] for place, count in enumerate(counts.tolist()) if count]

@@ -1,0 +1,157 @@
+"""How a run ended is on record, whatever ended it; where it cannot be, the error says both."""
+
+import errno
+
+import pytest
+from command import truing as command
+from runs import HOT, Interrupt, assert_same_run, crash_at, not_finite_at
+
+import truing
+from truing.errors import GuardError, ProvenError, RecordError, RewardError, TruingError
+from truing.faults.planted import FAULTS
+from truing.record import RunReader
+from truing.record.lines import LineLog
+from truing.training.ending import CHARACTERS, LINES, ending
+from truing.training.preflight import chance
+
+
+def stops(run):
+    return [event.payload for event in RunReader(run).events() if event.kind == "stopped"]
+
+
+def stopped_by(error, mini, out):
+    """A run that an error ends after its first update."""
+
+    def watch(kind, facts):
+        told.append((kind, facts))
+        if kind == "step":
+            raise error
+
+    told = []
+    with pytest.raises(type(error)):
+        truing.train(mini(), out=out, watch=watch)
+    return told[-1]
+
+
+def test_an_unexpected_error_is_on_record_with_its_last_lines(mini, tmp_path):
+    kind, facts = stopped_by(ValueError("a tensor of 3 × 4"), mini, tmp_path / "run")
+    (told,) = stops(tmp_path / "run")
+    assert (kind, facts) == ("stopped", {"run": str(tmp_path / "run"), **told})
+    assert {name: told[name] for name in ("reason", "resumable", "error", "message")} == {
+        "reason": "ValueError",
+        "resumable": True,
+        "error": "ValueError",
+        "message": "a tensor of 3 × 4",
+    }
+    assert told["traceback"].endswith("ValueError: a tensor of 3 × 4")
+    assert "raise error" in told["traceback"]
+
+
+def test_what_truing_raises_says_what_to_do_and_has_no_traceback(mini, tmp_path):
+    error = TruingError("no room", got=3, expected=4, remedy="make some")
+    stopped_by(error, mini, tmp_path / "run")
+    (told,) = stops(tmp_path / "run")
+    assert (told["reason"], told["error"], told["traceback"]) == ("no room", "TruingError", "")
+    assert told["message"] == str(error)
+    assert "remedy: make some" in told["message"]
+
+
+def test_ctrl_c_is_no_fault(mini, tmp_path):
+    stopped_by(KeyboardInterrupt(), mini, tmp_path / "run")
+    (told,) = stops(tmp_path / "run")
+    assert (told["reason"], told["message"], told["traceback"]) == ("KeyboardInterrupt", "", "")
+    assert told["resumable"]
+
+
+def test_the_traceback_of_somebody_elses_reward_is_kept(mini, tmp_path):
+    def broken(rollout, task):
+        return 1 / 0
+
+    with pytest.raises(RewardError):
+        truing.train(mini(), rewards=[broken], out=tmp_path / "run")
+    (told,) = stops(tmp_path / "run")
+    assert told["error"] == "RewardError"
+    assert "in broken" in told["traceback"]
+    assert told["traceback"].endswith("ZeroDivisionError: division by zero")
+
+
+def test_only_the_end_of_what_is_long_is_kept():
+    wide, high = (ending(ValueError(filling + "the end")) for filling in ("x" * 9999, "\n" * 100))
+    assert len(wide["message"]) == len(wide["traceback"]) == CHARACTERS
+    assert wide["message"] == "x" * CHARACTERS  # of a message, how it begins
+    assert wide["traceback"].endswith("the end")
+    assert len(high["traceback"].splitlines()) == LINES
+    assert high["traceback"].endswith("the end")
+
+
+def test_what_a_guard_gave_up_on_is_not_to_be_resumed(mini, tmp_path, monkeypatch):
+    not_finite_at(monkeypatch, above=0.0)
+    with pytest.raises(GuardError):
+        truing.train(mini(**HOT), out=tmp_path / "run", watch=lambda *_: None)
+    (told,) = stops(tmp_path / "run")
+    assert (told["error"], told["resumable"]) == ("GuardError", False)
+    assert [event.kind for event in RunReader(tmp_path / "run").events()][-2:] == ["gave_up", "stopped"]
+
+
+def test_what_is_proven_is_named_and_its_findings_are_on_record_before_it(mini, tmp_path):
+    with FAULTS["mask-shifted"].plant(), pytest.raises(ProvenError):
+        truing.train(mini(), rewards=[chance], out=tmp_path / "run", watch=lambda *_: None)
+    *_, first, second, told = RunReader(tmp_path / "run").events()
+    assert [event.kind for event in (first, second, told)] == ["finding", "finding", "stopped"]
+    assert told.payload["error"] == "ProvenError"
+    assert first.payload["code"] in told.payload["reason"]
+
+
+def test_a_run_that_goes_on_says_so_and_is_the_same_as_one_that_never_stopped(mini, tmp_path):
+    table = mini(checkpoint_every=1)
+    whole = truing.train(table, out=tmp_path / "whole", watch=lambda *_: None).run
+    for place in (("sft", 0), ("grpo", 1)):  # before there is any checkpoint, and after
+        out = tmp_path / place[0]
+        with pytest.raises(Interrupt):
+            truing.train(table, out=out, watch=crash_at(*place))
+        truing.train(table, out=out, resume=True, watch=lambda *_: None)
+        kinds = [event.kind for event in RunReader(out).events() if event.kind in ("stopped", "resumed")]
+        assert kinds == ["stopped", "resumed"]
+        assert_same_run(whole, out)
+    assert not stops(whole)
+    assert command("compare", whole, tmp_path / "grpo").code == 0
+    assert command("scorecard", tmp_path / "grpo").out == command("scorecard", whole).out
+
+
+def test_where_the_disk_is_full_the_error_is_the_first_one_and_says_so(mini, tmp_path, monkeypatch):
+    real, full = LineLog.append, False
+
+    def append(log, value):
+        if full:
+            raise RecordError(
+                "cannot write events.jsonl", got=OSError(errno.ENOSPC, "No space left on device")
+            )
+        real(log, value)
+
+    def watch(kind, facts):
+        nonlocal full
+        told.append(kind)
+        if kind == "step":
+            full = True
+            raise Interrupt
+
+    told = []
+    monkeypatch.setattr(LineLog, "append", append)
+    table = mini(alerts={"when": ["lr < 1"], "on": ["stopped"], "command": "exit 3"})  # it fails, untold
+    with pytest.raises(Interrupt) as error:
+        truing.train(table, out=tmp_path / "run", watch=watch)
+    assert told[-1] == "stopped"
+    assert ["No space left" in note for note in error.value.__notes__] == [True, True]
+    assert stops(tmp_path / "run") == []
+
+
+def test_the_notes_of_an_error_are_shown(monkeypatch):
+    def fails():
+        error = TruingError("the sampler is gone")
+        error.add_note("and how it ended could not be told")
+        raise error
+
+    monkeypatch.setattr("truing.cli.app", fails)
+    shown = command()
+    assert shown.code == 2
+    assert shown.err.splitlines() == ["error: the sampler is gone", "and how it ended could not be told"]

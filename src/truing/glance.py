@@ -5,7 +5,7 @@ The board, the panel of `truing train` and `truing tail` show the same facts, fr
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from truing.doctor.verdict import FINDINGS, Verdict
+from truing.errors import RecordError
 from truing.record import Event
 from truing.record.followed import Followed
 from truing.record.lines import being_written
@@ -65,13 +66,11 @@ class Told:
     @classmethod
     def of(cls, event: Event) -> "Told":
         """A finding from its event."""
-        told = event.payload
-        return cls(
-            **{name: told[name] for name in ("code", "name", "stage", "step", "sample_id", "start", "end")},
-            **{name: told[name] for name in ("what", "got", "expected", "remedy", "log10_odds")},
-            verdict=Verdict(told["verdict"]),
-            time=event.time,
-        )
+        told = {item.name: event.payload.get(item.name, MISSING) for item in fields(cls)}
+        told |= {"time": event.time}
+        if missing := [name for name, value in told.items() if value is MISSING]:
+            raise RecordError("a finding in events.jsonl is not whole", got=f"no {', '.join(missing)}")
+        return cls(**told | {"verdict": Verdict(told["verdict"])})
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,12 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from truing.board import audits, compare_page, labs, overview, rules_page, run_page
 from truing.board.opened import Opened
@@ -16,6 +19,9 @@ from truing.record.lines import being_written
 from truing.record.store import EVENTS, STEPS
 
 Query = Mapping[str, str]
+
+ODD = (KeyError, TypeError, ValueError, IndexError, AttributeError, OSError, pa.ArrowException)
+"""What a record that somebody made by hand, or a newer or older version, may lead to."""
 
 HELD = 24
 """Runs that are held open at once; the one that was not asked for longest goes."""
@@ -63,8 +69,21 @@ class Board:
             raise RecordError(f"the board has no view {view}", expected=", ".join(self._views))
         return self._views[view](query)
 
-    def opened(self, name: str) -> Opened:
-        """A run by its name, with what was added since somebody looked."""
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Opened]:
+        """A run as it is now, for one reader at a time; a record that is not as it should be is told of."""
+        opened = self._open(name)
+        try:
+            with opened.lock:
+                opened.refresh()
+                yield opened
+        except ODD as error:
+            raise RecordError(
+                f"the record of {name} is not as it should be", got=repr(error)[:500]
+            ) from error
+
+    def _open(self, name: str) -> Opened:
+        """A run by its name."""
         with self._lock:
             if name not in self._opened:
                 if name not in self.places.runs:
@@ -106,10 +125,8 @@ class Board:
 
     def _line(self, name: str) -> dict[str, Any]:
         """A run in one line; what is wrong with a record that cannot be read is told in its place."""
-        opened = self.opened(name)
         try:
-            with opened.lock:
-                opened.refresh()
+            with self.reading(name) as opened:
                 return overview.line(opened) | {"scorecard": overview.verdicts(opened)}
         except TruingError as error:
             return {"run": name, "name": name, "state": "cannot be read", "why": str(error)}
@@ -118,9 +135,7 @@ class Board:
         """A view of one run, as it is now."""
 
         def of_run(query: Query) -> Any:
-            opened = self.opened(said(query, "run"))
-            with opened.lock:
-                opened.refresh()
+            with self.reading(said(query, "run")) as opened:
                 return view(opened, query)
 
         return of_run
@@ -129,10 +144,10 @@ class Board:
         """A view of two runs."""
 
         def of_two(query: Query) -> Any:
-            pair = [self.opened(said(query, name)) for name in ("a", "b")]
-            for opened in pair:
-                with opened.lock:
-                    opened.refresh()
+            pair = list[Opened]()
+            for name in ("a", "b"):
+                with self.reading(said(query, name)) as opened:
+                    pair.append(opened)
             return view(*pair)
 
         return of_two

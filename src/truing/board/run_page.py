@@ -31,6 +31,7 @@ def head(opened: Opened) -> dict[str, Any]:
         "rooms": rooms_of(columns),
         "spans": spans(opened),
         "bounds": _bounds(opened),
+        "ratios": _ratios(opened, opened.step(len(columns) - 1)) if len(columns) else None,
         "evaluations_at": evaluations_at(opened),
         "events": happened(opened.run.events),
         "words": _words(opened),
@@ -75,7 +76,7 @@ def update(opened: Opened, stage: str, number: int) -> dict[str, Any]:
             {"value": value, **vars(metric_of(name)), "name": name} for name, value in step.metrics.items()
         ],
         "seconds": dict(step.seconds),
-        "ratios": step.facts.get("ratios"),
+        "ratios": _ratios(opened, step),
         "findings": [
             finding(each)
             for each in findings(opened.run.events)
@@ -161,6 +162,33 @@ def spans(opened: Opened) -> list[dict[str, Any]]:
         {"stage": name, "start": start, "end": end, "first": int(columns.step[start]) + 1}
         for name, start, end in columns.stages
     ]
+
+
+def _ratios(opened: Opened, step: StepRow) -> dict[str, Any] | None:
+    """How ratios of an update are spread: for each inner epoch and sign, the count of each bin."""
+    told = step.facts.get("ratios")
+    if told is None:
+        return None
+    bins = len(told["edges"]) + 1
+    signs = ("positive", "negative", "zero")
+    epochs = [
+        {"scored": epoch["scored"], **{sign: _dense(epoch[sign], bins) for sign in signs}}
+        for epoch in told["epochs"]
+    ]
+    limits = {} if isinstance(opened.recipe, str) else bounds(opened.recipe, step.stage)
+    return {
+        "level": told["level"],
+        "edges": told["edges"],
+        "epochs": epochs,
+        "limits": limits.get("ratio", []),
+    }
+
+
+def _dense(pairs: Sequence[Sequence[int]], bins: int) -> list[int]:
+    counts = [0] * bins
+    for place, count in pairs:
+        counts[place] = count
+    return counts
 
 
 def _bounds(opened: Opened) -> dict[str, dict[str, list[dict[str, Any]]]]:

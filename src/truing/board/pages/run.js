@@ -114,7 +114,7 @@ function charts(element, told, range) {
   for (const room of told.rooms) {
     const grid = h("div", { class: "charts" });
     element.append(h("h2", {}, room.title, h("small", {}, room.asks)), grid);
-    if (room.title === "Policy") grid.append(ratios(told));
+    if (room.title === "Policy" && told.ratios) grid.append(ratios(told));
     for (const { name, title } of room.charts) {
       const box = chart(told, name, title, { click, zoom }, range);
       drawn.push(box);
@@ -159,16 +159,14 @@ function limitsOf(told, name) {
 
 function ratios(told) {
   const element = h("figure", { class: "chart" }, h("h3", {}, "Ratios of the last update, by inner epoch"));
-  const last = told.ratios;
-  if (!last) return h("span", {});
-  histogram(element, last, limitsOf(told, "ratio"));
+  histogram(element, told.ratios, told.ratios.limits);
   return element;
 }
 
 export function histogram(element, told, limits) {
   told.epochs.forEach((epoch, index) => {
     const area = h("div", { class: "plot" });
-    element.append(h("div", { class: "quiet" }, `inner epoch ${index + 1}: ${count(epoch.tokens)} tokens`), area);
+    element.append(h("div", { class: "quiet" }, `inner epoch ${index + 1}: ${count(epoch.scored)} tokens, r of each ${told.level}`), area);
     requestAnimationFrame(() => bars(area, told.edges, [
       { name: "A < 0", counts: epoch.negative, colour: "#b0413e" },
       { name: "A = 0", counts: epoch.zero, colour: "#8a94a3" },

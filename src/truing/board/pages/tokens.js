@@ -38,7 +38,7 @@ export async function sample(page, query, context) {
     h("details", {}, h("summary", {}, "sampling contract"), h("pre", {}, JSON.stringify(about.contract, null, 2))),
   );
   context.keys(view.keys());
-  view.focus();
+  requestAnimationFrame(() => view.focus());
 }
 
 export async function group(page, query, context) {

@@ -72,7 +72,7 @@ export function listing(kept, query) {
 
 function ratios(told) {
   const element = h("div", { class: "chart" });
-  histogram(element, told.ratios, told.limits);
+  histogram(element, told.ratios, told.ratios.limits);
   return [h("h2", {}, "Ratios, by inner epoch and sign of the advantage"), element];
 }
 

@@ -21,6 +21,7 @@ from truing.cli.lab import app as lab
 from truing.cli.models import app as models
 from truing.cli.probes import probes
 from truing.cli.profile import profile
+from truing.cli.report import write_report
 from truing.cli.rules import explain, rules
 from truing.cli.scorecard import show_scorecard
 from truing.cli.tokens import tokens
@@ -52,6 +53,7 @@ app.command("bisect")(bisect_run)
 app.command("compare")(compare_runs)
 app.command()(export)
 app.command()(board)
+app.command("report")(write_report)
 app.add_typer(models, name="models")
 app.add_typer(bench, name="bench")
 app.add_typer(lab, name="lab")

@@ -7,6 +7,13 @@ export function colour(index) {
   return COLOURS[index % COLOURS.length];
 }
 
+// Tokens have the colours that they have in the x-ray.
+const ORIGINS = ["prompt", "template", "tool", "forced", "sampled", "demo"];
+
+function paintOf(series, index) {
+  return series.name.startsWith("tokens/origin_share/") && ORIGINS.includes(series.label) ? ink(series.label) : colour(index);
+}
+
 export function inert(text) {
   return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/%\{/g, "%&#123;");
 }
@@ -45,7 +52,7 @@ function named(x, spans) {
 }
 
 function lines(series, index, stacked, spans) {
-  const paint = colour(index);
+  const paint = paintOf(series, index);
   const at = series.x.map((x) => [Math.round(x), inert(named(x, spans))]);
   const base = { type: "scatter", mode: "lines", x: series.x, name: inert(series.label), hovertemplate: "%{y:.4g}" };
   if (stacked) return [{ ...base, y: series.y, customdata: at, stackgroup: "all", line: { width: 0.5, color: paint }, fillcolor: paint }];
@@ -102,7 +109,7 @@ export function legend(told) {
   if (told.series.length < 2 && !told.series.some((each) => each.low)) return null;
   return h("div", { class: "legend" }, told.series.map((each, index) => {
     const swatch = h("i", {});
-    swatch.style.background = colour(index);
+    swatch.style.background = paintOf(each, index);
     const last = each.y.length ? number(each.y[each.y.length - 1]) : "–";
     return h("span", { title: each.name }, swatch, `${each.label} ${last}`);
   }));

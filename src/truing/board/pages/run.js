@@ -6,7 +6,7 @@ import { progress } from "./runs.js";
 
 export async function run(page, query, context) {
   let told = await get("run", { run: query.run });
-  const range = query.from && query.to ? [Number(query.from), Number(query.to)] : null;
+  const range = query.from && query.to ? [Number(query.from), Number(query.to)] : stretch(told.spans[told.spans.length - 1]);
   const head = h("div", {}), drawn = h("div", {}), foot = h("div", {});
   const words = () => {
     fill(head, ...above(told));
@@ -24,6 +24,11 @@ export async function run(page, query, context) {
     fill(drawn);
     boxes = charts(drawn, told, range);
   });
+}
+
+// What charts show of a stage: its own updates, and the evaluation before it.
+function stretch(span) {
+  return span ? [span.start + 0.5, span.end + 0.5] : null;
 }
 
 function above(told) {
@@ -111,6 +116,9 @@ function charts(element, told, range) {
     const at = place(x, told.spans);
     if (at) go("update", { run: told.run, ...at });
   };
+  const whole = [0.5, told.updates + 0.5];
+  const stages = [["whole run", whole], ...told.spans.map((each) => [each.stage, stretch(each)])];
+  if (told.spans.length > 1) element.append(h("p", { class: "row", role: "group", "aria-label": "what charts show" }, stages.map(([name, to]) => h("button", { onclick: () => zoom(to) }, name))));
   for (const room of told.rooms) {
     const grid = h("div", { class: "charts" });
     element.append(h("h2", {}, room.title, h("small", {}, room.asks)), grid);
@@ -133,7 +141,7 @@ function chart(told, name, title, on, range) {
   const box = { element, name, show: async (to) => {
     window = to === undefined ? window : to;
     if (!asked) return;
-    const answer = await get("chart", IS_REPORT ? { run: told.run, chart: name } : { run: told.run, chart: name, from: window && Math.max(1, Math.floor(window[0])), to: window && Math.ceil(window[1]) });
+    const answer = await get("chart", { run: told.run, chart: name, ...(IS_REPORT || !window ? {} : { from: Math.max(1, Math.floor(window[0])), to: Math.ceil(window[1]) }) });
     const limits = limitsOf(told, name);
     draw(area, answer, { spans: told.spans, limits, evaluations: name === "reward" ? told.evaluations_at : [], on, range: window });
     fill(below, ...[legend(answer), definitions(answer)].filter(Boolean));

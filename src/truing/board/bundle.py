@@ -1,0 +1,30 @@
+"""The pages' modules as one script: a file that is sent to somebody can import nothing."""
+
+import re
+from importlib.resources import files
+
+IMPORT = re.compile(r'^import \{ (.+) \} from "\./(.+)";$', re.MULTILINE)
+EXPORT = re.compile(r"^export ((?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
+
+
+def bundle(entry: str = "main.js") -> str:
+    """Every module that the entry needs, each a function of its own that returns what it exports."""
+    return "const modules = {};\n" + "".join(
+        _wrapped(name, text) for name, text in _needed(entry, {}).items()
+    )
+
+
+def _needed(name: str, done: dict[str, str]) -> dict[str, str]:
+    """Modules by name, each behind those that it imports."""
+    text = (files("truing.board") / "pages" / name).read_text(encoding="utf-8")
+    for _, other in IMPORT.findall(text):
+        if other not in done:
+            _needed(other, done)
+    done[name] = text
+    return done
+
+
+def _wrapped(name: str, text: str) -> str:
+    names = ", ".join(exported for _, exported in EXPORT.findall(text))
+    body = EXPORT.sub(r"\1", IMPORT.sub(r'const { \1 } = modules["\2"];', text))
+    return f'modules["{name}"] = (() => {{\n{body}\nreturn {{ {names} }};\n}})();\n'

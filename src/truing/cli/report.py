@@ -1,0 +1,24 @@
+"""`truing report`: a run as one HTML file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def write_report(
+    run: Annotated[Path, typer.Argument(help="A run directory; the run may go on.")],
+    out: Annotated[Path | None, typer.Option(help="The file; by default RUN.html, beside the run.")] = None,
+) -> None:
+    """Write RUN as one self-contained HTML file, to send to a colleague: the board's views, as of now."""
+    from truing.board.report import report
+    from truing.record import RunReader
+    from truing.record.files import write_atomically
+
+    RunReader(run).run()
+    path = out or run.resolve().with_suffix(".html")
+    write_atomically(path, report(run).encode())
+    Console(highlight=False).print(
+        f"{path}: {path.stat().st_size / 1e6:.1f} MB", markup=False, soft_wrap=True
+    )

@@ -17,7 +17,7 @@ from truing.errors import RecordError
 from truing.record.files import disk_errors, write_all
 
 PATIENCE = 1.0
-"""Seconds for which a writer asks again for a file: whoever asks ``is_being_written`` holds it for an instant."""
+"""Seconds for which a writer asks again for a file: ``is_being_written`` holds it for an instant."""
 
 
 def dump_json(value: Any, indent: int | None = None) -> bytes:

@@ -23,7 +23,7 @@ UNREADABLE = (OSError, pa.ArrowException, LookupError, TypeError, ValueError)
 """What a damaged file may raise, or one that was made to do harm."""
 
 TEXT_LIMIT = 2**31 - 1
-"""Bytes of one entry of the metadata: the index of 10^5 steps has about 11 MB, and Arrow's own limit is 100."""
+"""Bytes of one entry of the metadata: the index of 10^5 steps has 14 MB, and Arrow's own limit is 100."""
 
 
 class Groups:
@@ -79,7 +79,7 @@ class Groups:
             ) from error
 
     def lost(self, steps: Sequence[StepRow]) -> int:
-        """How many steps of the file no line names: their lines are lost. 0 where nothing was compacted yet."""
+        """How many steps of the file no line names: those were lost. 0 where nothing was compacted yet."""
         index = self.index()
         if index is None:
             return 0

@@ -1,4 +1,4 @@
-"""Rows of many steps at one time for ``bench/big_run.py``: facts of a trained row, other words and numbers."""
+"""Rows of many steps at one time for ``bench/big_run.py``: facts of a trained row, other words."""
 
 import json
 from collections.abc import Mapping

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from truing.errors import RecordError
@@ -48,7 +49,7 @@ class Kept(NamedTuple):
     group: int
     start: int
     rows: int
-    digest: str
+    digest: bytes
 
 
 @dataclass(frozen=True)
@@ -57,18 +58,34 @@ class Index:
 
     table: pa.Table
 
-    def find(self, sha256: str) -> Kept:
+    def find(self, sha256: Sequence[str]) -> np.ndarray:
+        """The row of the table that speaks of each segment, [N]; −1 where none does."""
+        return np.fromiter((self._rows.get(_key(each), -1) for each in sha256), np.int64, len(sha256))
+
+    def column(self, name: str) -> np.ndarray:
+        """One of the columns that are numbers."""
+        return self.table[name].to_numpy()
+
+    def kept(self, sha256: str) -> Kept:
         """Where the rows of a segment are now; KeyError where they are not."""
-        at = self.rows_by_segment[bytes.fromhex(sha256)]
-        group, start, rows, digest = (
-            self.table[name][at].as_py() for name in ("group", "start", "rows", "digest")
-        )
-        return Kept(group, start, rows, digest.hex())
+        at = self._rows[_key(sha256)]
+        group, start, rows, digest = (self.table[name][at].as_py() for name in Kept._fields)
+        return Kept(group, start, rows, digest)
+
+    def segments(self) -> set[str]:
+        """The SHA-256 of every segment that is in the file."""
+        return {name.hex() for name in self._rows}
 
     @cached_property
-    def rows_by_segment(self) -> Mapping[bytes, int]:
-        """The row of the table that speaks of each segment, by its SHA-256."""
+    def _rows(self) -> Mapping[bytes, int]:
         return {name: at for at, name in enumerate(self.table["sha256"].to_pylist())}
+
+
+def _key(sha256: str) -> bytes:
+    try:
+        return bytes.fromhex(sha256)
+    except (TypeError, ValueError):  # a line may say anything
+        return b""
 
 
 def pack(

@@ -45,9 +45,9 @@ class Groups:
         """The rows of a step, verified."""
         try:
             with self._lock:
-                kept = self._open().find(step.segment.sha256)
+                kept = self._open().kept(step.segment.sha256)
                 table = self._group(kept.group).slice(kept.start, kept.rows)
-            whole = content_digest(table) == kept.digest
+            whole = content_digest(table) == kept.digest.hex()
         except FileNotFoundError as error:
             raise RecordError(
                 f"segment {step.segment.file} of step {step.step} is missing",
@@ -83,7 +83,7 @@ class Groups:
         index = self.index()
         if index is None:
             return 0
-        return len({name.hex() for name in index.rows_by_segment} - {step.segment.sha256 for step in steps})
+        return len(index.segments() - {step.segment.sha256 for step in steps})
 
     def close(self) -> None:
         """Let the file go."""

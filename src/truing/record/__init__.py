@@ -5,7 +5,8 @@
     RUN/steps.jsonl     one line per update; the line is what makes a step count as recorded
     RUN/events.jsonl    one line per event: time, kind, payload
     RUN/rollouts/       one Arrow segment per update, written before its line; SHA-256 in the line
-    RUN/rollouts.parquet  the segments, once `compact` has gathered them
+    RUN/rollouts.parquet  the segments, once `compact` has gathered them: steps share row groups of some MB,
+                          and the metadata say where each lies, with a digest of its content
     RUN/abandoned/        a run directory for each time that a guard undid updates: those updates
 
 A missing number is `null` in JSON and NaN in Arrow, and is read back as NaN.
@@ -13,8 +14,18 @@ A missing number is `null` in JSON and NaN in Arrow, and is read back as NaN.
 
 from truing.record.abandoned import set_aside
 from truing.record.compaction import compact
-from truing.record.reader import Event, RunReader
+from truing.record.reader import Event, RunReader, being_written
 from truing.record.rows import SampleRow, Segment, StepRow
 from truing.record.writer import RunWriter
 
-__all__ = ["Event", "RunReader", "RunWriter", "SampleRow", "Segment", "StepRow", "compact", "set_aside"]
+__all__ = [
+    "Event",
+    "RunReader",
+    "RunWriter",
+    "SampleRow",
+    "Segment",
+    "StepRow",
+    "being_written",
+    "compact",
+    "set_aside",
+]

@@ -6,7 +6,7 @@ from pathlib import Path
 from truing.record.files import disk_errors, move_into_place, write_atomically
 from truing.record.lines import dump_json
 from truing.record.reader import RunReader
-from truing.record.store import EVENTS, RECIPE, ROLLOUTS, RUN, STEPS
+from truing.record.store import EVENTS, RECIPE, ROLLOUTS, RUN, STEPS, segment_path
 
 ABANDONED = "abandoned"
 
@@ -19,6 +19,7 @@ def set_aside(run_dir: Path, stage: str, done: int, name: str) -> Path:
     reader, target = RunReader(run_dir), run_dir / ABANDONED / name
     building = target.with_name(f".{name}.tmp")
     rows = [row for row in reader.steps() if row.stage == stage and row.step >= done]
+    segments = [segment_path(run_dir, row.segment.file) for row in rows]
     facts = reader.run()
     if (run_dir / facts.get("tokenizer", "")).is_dir():
         facts["tokenizer"] = f"../../{facts['tokenizer']}"
@@ -26,8 +27,8 @@ def set_aside(run_dir: Path, stage: str, done: int, name: str) -> Path:
         for folder in (building, target):
             shutil.rmtree(folder, ignore_errors=True)
         (building / ROLLOUTS).mkdir(parents=True)
-        for row in rows:
-            shutil.copy2(run_dir / ROLLOUTS / row.segment.file, building / ROLLOUTS)
+        for segment in segments:
+            shutil.copy2(segment, building / ROLLOUTS)
         shutil.copy2(run_dir / RECIPE, building)
         write_atomically(building / RUN, dump_json(facts, indent=2))
         write_atomically(building / EVENTS, b"")

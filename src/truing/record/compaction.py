@@ -1,18 +1,42 @@
-"""Gathers the segments of a run in one Parquet file, a row group per step."""
+"""Gathers the segments of a run in one Parquet file, in which consecutive steps share a row group."""
 
-import json
 import os
 from collections.abc import Sequence
 from contextlib import closing
+from itertools import accumulate
 from pathlib import Path
+from typing import BinaryIO
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from truing.record.digest import content_digests
 from truing.record.files import disk_errors, move_into_place
+from truing.record.index import KEY, Place, pack
 from truing.record.reader import RunReader
 from truing.record.rows import StepRow
-from truing.record.segments import SCHEMA, content_digest
-from truing.record.store import DIGESTS, PARQUET, ROLLOUTS, Groups, load_table
+from truing.record.segments import SCHEMA
+from truing.record.store import PARQUET, Groups, load_table, segment_path
+
+GROUP_BYTES = 8 * 2**20
+"""Bytes of Arrow data from which a row group is whole: to read one step is to read its group, and the footer
+that every reader reads first tells of every column of every group."""
+
+REPEATED = [
+    "stage",
+    "group_id",
+    "task_id",
+    "family",
+    "prompt_hash",
+    "old_source",
+    "status",
+    "ended_by",
+    "error",
+    "contract",
+    "turns.list.element.finish_reason",
+    "turns.list.element.weight_digest",
+]
+"""Texts of which a group holds few. Never numbers: a dictionary takes all NaN of a page for one."""
 
 
 def compact(run_dir: Path) -> int:
@@ -23,6 +47,7 @@ def compact(run_dir: Path) -> int:
     """
     run_dir = Path(run_dir)
     steps = RunReader(run_dir).steps()
+    segments = [segment_path(run_dir, step.segment.file) for step in steps]
     path = run_dir / PARQUET
     aside = path.with_name(path.name + ".tmp")
     try:
@@ -32,25 +57,65 @@ def compact(run_dir: Path) -> int:
                 for step in steps:
                     written.table(step)
             move_into_place(aside, path)
-            for step in steps:
-                (run_dir / ROLLOUTS / step.segment.file).unlink(missing_ok=True)
+            for segment in segments:
+                segment.unlink(missing_ok=True)
     finally:
         aside.unlink(missing_ok=True)
     return len(steps)
 
 
 def _write(run_dir: Path, steps: Sequence[StepRow], aside: Path) -> None:
-    """Write one row group per step, synced, with the digest of each."""
-    digests = []
+    """Write the rows of every step, synced, with the digest of each."""
     with open(aside, "wb") as handle, closing(Groups(run_dir / PARQUET)) as before:
-        # no dictionaries: they take all NaN of a page for one, and so change bits
-        with pq.ParquetWriter(
-            handle, SCHEMA, compression="zstd", use_dictionary=False, write_page_checksum=True
-        ) as writer:
+        with closing(GroupWriter(handle)) as writer:
             for step in steps:
-                table = load_table(run_dir, step, before)
-                digests.append((step.segment.sha256, content_digest(table)))
-                writer.write_table(table)
-            writer.add_key_value_metadata({DIGESTS: json.dumps(digests)})
+                writer.add([Place.of(step)], load_table(run_dir, step, before))
         handle.flush()
         os.fsync(handle.fileno())
+
+
+class GroupWriter:
+    """Writes a compacted file: steps in order, and where each lies."""
+
+    def __init__(self, handle: BinaryIO) -> None:
+        self._file = pq.ParquetWriter(
+            handle,
+            SCHEMA,
+            compression="zstd",
+            use_dictionary=REPEATED,
+            write_page_checksum=True,
+            write_statistics=False,  # nobody asks them, and they would be half of the footer
+        )
+        self._places: list[Place] = []
+        self._groups: list[int] = []
+        self._starts: list[int] = []
+        self._digests: list[str] = []
+        self._waiting: list[tuple[Sequence[Place], pa.Table]] = []
+        self._bytes = 0
+
+    def add(self, places: Sequence[Place], table: pa.Table) -> None:
+        """Add steps that are to lie in one group; ``table`` holds their rows one after the other."""
+        self._waiting.append((places, table))
+        self._bytes += table.nbytes
+        if self._bytes >= GROUP_BYTES:
+            self._write_group()
+
+    def close(self) -> None:
+        """Write what is left, and where everything lies."""
+        if self._waiting:
+            self._write_group()
+        text = pack(self._places, self._groups, self._starts, self._digests)
+        self._file.add_key_value_metadata({KEY: text})
+        self._file.close()
+
+    def _write_group(self) -> None:
+        places = [place for each, _ in self._waiting for place in each]
+        rows = [place.rows for place in places]
+        table = pa.concat_tables([table for _, table in self._waiting]).combine_chunks()
+        group = self._groups[-1] + 1 if self._groups else 0
+        self._places += places
+        self._groups += [group] * len(places)
+        self._starts += list(accumulate(rows[:-1], initial=0))
+        self._digests += content_digests(table, rows)
+        self._file.write_table(table, row_group_size=max(1, table.num_rows))
+        self._waiting, self._bytes = [], 0

@@ -8,12 +8,16 @@ import fcntl
 import json
 import math
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from truing.errors import RecordError
 from truing.record.files import disk_errors, write_all
+
+PATIENCE = 1.0
+"""Seconds for which a writer asks again for a file: ``is_being_written`` holds it for an instant."""
 
 
 def dump_json(value: Any, indent: int | None = None) -> bytes:
@@ -100,13 +104,41 @@ class LineLog:
         self._handle.close()
 
     def _lock(self) -> None:
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self._handle.close()
-            raise RecordError(
-                f"{self.path} is being written by another process", remedy="wait for it, or stop it first"
-            ) from error
+        until = time.monotonic() + PATIENCE
+        while not _locked(self._handle, fcntl.LOCK_EX):
+            if time.monotonic() >= until:
+                self._handle.close()
+                raise RecordError(
+                    f"{self.path} is being written by another process", remedy="wait for it, or stop it first"
+                )
+            time.sleep(PATIENCE / 50)
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a process has a LineLog of this file open; False where there is no such file.
+
+    Asks for a shared lock and lets it go at once, so that any number may ask while nobody writes.
+    """
+    try:
+        with open(path, "rb") as handle:
+            return not _locked(handle, fcntl.LOCK_SH)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise RecordError(
+            f"cannot tell whether {path} is being written",
+            got=error.strerror,
+            expected="a file of a run directory that may be read",
+        ) from error
+
+
+def _locked(handle: BinaryIO, kind: int) -> bool:
+    """Lock a file until it is closed, where nobody else holds it otherwise."""
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _plain(value: Any) -> Any:

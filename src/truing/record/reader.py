@@ -2,13 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from truing.errors import RecordError
-from truing.record.lines import read_lines
+from truing.record.lines import is_being_written, read_lines
 from truing.record.rows import SampleRow, StepRow
 from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, Groups, load_rows
 from truing.words import counted
@@ -30,8 +29,17 @@ class Event:
         return cls(**line)
 
 
+def being_written(run_dir: Path) -> bool:
+    """Whether a trainer has a run directory open at this moment, or whoever else writes it.
+
+    False where there is no run; a RecordError where the directory may not be read. A trainer that starts in
+    the instant in which this asks tries again.
+    """
+    return is_being_written(Path(run_dir) / STEPS)
+
+
 class RunReader:
-    """Everything that a run directory says; each call reads it afresh."""
+    """Everything that a run directory says; each call reads it afresh, but for the row group it read last."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = Path(run_dir)
@@ -39,6 +47,7 @@ class RunReader:
             raise RecordError(
                 f"{run_dir} is no run directory", expected="a directory that `truing train` wrote"
             )
+        self._groups = Groups(self.run_dir / PARQUET)
 
     def run(self) -> dict[str, Any]:
         """The facts of run.json."""
@@ -59,14 +68,13 @@ class RunReader:
 
     def check_whole(self) -> None:
         """Raise where rows are kept of updates that steps.jsonl has lost."""
-        with closing(Groups(self.run_dir / PARQUET)) as groups:
-            if lost := groups.lost(self.steps()):
-                raise RecordError(
-                    f"{self.run_dir / STEPS} is not whole",
-                    got=counted(lost, "update has rows and no line", "updates have rows and no line"),
-                    expected="a line for each update",
-                    remedy="restore the file from a copy",
-                )
+        if lost := self._groups.lost(self.steps()):
+            raise RecordError(
+                f"{self.run_dir / STEPS} is not whole",
+                got=counted(lost, "update has rows and no line", "updates have rows and no line"),
+                expected="a line for each update",
+                remedy="restore the file from a copy",
+            )
 
     def events(self) -> list[Event]:
         """Every recorded event, oldest first."""
@@ -77,9 +85,13 @@ class RunReader:
         steps = self.steps()
         for row in steps:
             if (row.stage, row.step) == (stage, step):
-                return load_rows(self.run_dir, row)
+                return self.rows(row)
         last = f"{steps[-1].stage} {steps[-1].step}" if steps else "no step at all"
         raise RecordError(f"{self.run_dir} holds no step {step} of stage {stage}", expected=f"up to {last}")
+
+    def rows(self, row: StepRow) -> tuple[SampleRow, ...]:
+        """The rows of an update whose line is known, verified by checksum."""
+        return load_rows(self.run_dir, row, self._groups)
 
     def _lines(self, name: str, parse: Callable[[Mapping[str, Any]], Line]) -> list[Line]:
         path = self.run_dir / name

@@ -1,93 +1,179 @@
 """Where the rows of a step lie: in a segment, or, once compacted, in a row group of one Parquet file."""
 
-import json
+import os
+import re
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
+from threading import Lock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from truing.errors import RecordError
+from truing.record.digest import content_digest
 from truing.record.files import sha256
+from truing.record.index import Index, unpack
 from truing.record.rows import SampleRow, StepRow
-from truing.record.segments import content_digest, decode, rows_of
+from truing.record.segments import SCHEMA, decode, rows_of
 
 RUN, RECIPE, STEPS, EVENTS = "run.json", "recipe.toml", "steps.jsonl", "events.jsonl"
 ROLLOUTS, PARQUET = "rollouts", "rollouts.parquet"
-DIGESTS = b"truing.digests"
-"""Parquet metadata, JSON: for each row group, SHA-256 of the segment that it was, and its content digest."""
+
+UNREADABLE = (OSError, pa.ArrowException, LookupError, TypeError, ValueError)
+"""What a damaged file may raise, or one that was made to do harm."""
+
+TEXT_LIMIT = 2**31 - 1
+"""Bytes of one entry of the metadata: the index of 10^5 steps has 14 MB, and Arrow's own limit is 100."""
 
 
 class Groups:
-    """The row groups of a Parquet file. It is opened once: its footer tells of every column of every step."""
+    """The row groups of a Parquet file, for any number of threads.
+
+    It is opened once, and again where another file took its place. The last row group is kept: whoever reads
+    steps in their order reads each group once.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: pq.ParquetFile | None = None
-        self._index: dict[str, tuple[int, str]] = {}
+        self._state: tuple[int, ...] = ()
+        self._index = Index(pa.table({}))
+        self._last: tuple[int, pa.Table] | None = None
+        self._lock = Lock()
 
     def table(self, step: StepRow) -> pa.Table:
         """The rows of a step, verified."""
         try:
-            if self._file is None:
-                self._open()
-            group, digest = self._index[step.segment.sha256]
-            table = self._file.read_row_group(group)
-            whole = content_digest(table) == digest
+            with self._lock:
+                kept = self._open().kept(step.segment.sha256)
+                table = self._group(kept.group).slice(kept.start, kept.rows)
+            whole = content_digest(table) == kept.digest.hex()
         except FileNotFoundError as error:
             raise RecordError(
                 f"segment {step.segment.file} of step {step.step} is missing",
                 expected=f"{ROLLOUTS}/ or {self.path.name}",
             ) from error
-        except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        except UNREADABLE as error:
             raise _damaged_group(self.path, step, error) from error
         if not whole:
             raise _damaged_group(self.path, step, "rows of another digest")
         return table
 
-    def lost(self, steps: Sequence[StepRow]) -> int:
-        """How many row groups no step has: their lines are lost. 0 where nothing was compacted yet."""
-        if not self.path.exists():
-            return 0
-        try:
+    def columns(self, group: int, names: Sequence[str]) -> pa.Table:
+        """Some columns of a row group. Their pages are checked, but no digest can be."""
+        with self._lock:
             self._open()
-        except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+            assert self._file
+            return self._file.read_row_group(group, columns=list(names), use_threads=False)
+
+    def index(self) -> Index | None:
+        """Where each step lies; None where nothing was compacted yet."""
+        try:
+            with self._lock:
+                return self._open()
+        except FileNotFoundError:
+            return None
+        except UNREADABLE as error:
             raise RecordError(
                 f"{self.path} cannot be read", got=error, remedy="restore the file from a copy"
             ) from error
-        return len(self._index.keys() - {step.segment.sha256 for step in steps})
+
+    def lost(self, steps: Sequence[StepRow]) -> int:
+        """How many steps of the file no line names: those were lost. 0 where nothing was compacted yet."""
+        index = self.index()
+        if index is None:
+            return 0
+        return len(index.segments() - {step.segment.sha256 for step in steps})
 
     def close(self) -> None:
         """Let the file go."""
+        with self._lock:
+            self._forget()
+
+    def _open(self) -> Index:
+        """The index of the file as it is now."""
+        stat = os.stat(self.path)
+        state = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        if state != self._state:
+            self._forget()
+            file = pq.ParquetFile(
+                self.path, page_checksum_verification=True, thrift_string_size_limit=TEXT_LIMIT
+            )
+            self._index = unpack(file.metadata.metadata, str(self.path))
+            if not file.schema_arrow.equals(SCHEMA):
+                raise ValueError("columns that no version of this file had")
+            self._file, self._state = file, state
+        return self._index
+
+    def _forget(self) -> None:
         if self._file is not None:
             self._file.close()
+        self._file, self._state, self._last = None, (), None
 
-    def _open(self) -> None:
-        self._file = pq.ParquetFile(self.path, page_checksum_verification=True)
-        groups = enumerate(json.loads(self._file.metadata.metadata[DIGESTS]))
-        self._index = {segment: (group, digest) for group, (segment, digest) in groups}
+    def _group(self, group: int) -> pa.Table:
+        if self._last is None or self._last[0] != group:
+            assert self._file
+            self._last = None  # so that there are never two
+            self._last = group, self._file.read_row_group(group)
+        return self._last[1]
 
 
-def load_rows(run_dir: Path, step: StepRow) -> tuple[SampleRow, ...]:
+def load_rows(run_dir: Path, step: StepRow, compacted: Groups | None = None) -> tuple[SampleRow, ...]:
     """The rows of a step, verified, from wherever they lie."""
-    with closing(Groups(run_dir / PARQUET)) as groups:
-        return rows_of(load_table(run_dir, step, groups))
+    table = load_table(run_dir, step, compacted or Groups(run_dir / PARQUET))
+    try:
+        return rows_of(table)
+    except UNREADABLE as error:
+        raise RecordError(
+            f"the rows of step {step.step} of stage {step.stage} say what cannot be", got=repr(error)
+        ) from error
 
 
 def load_table(run_dir: Path, step: StepRow, compacted: Groups) -> pa.Table:
     """The same as a table, from the step's segment or from the groups of an earlier compaction."""
-    path = run_dir / ROLLOUTS / step.segment.file
+    path = segment_path(run_dir, step.segment.file)
     try:
-        data = path.read_bytes()
+        table = _segment(path, step.segment.sha256)
     except FileNotFoundError:
-        return compacted.table(step)
+        table = compacted.table(step)
+    except UNREADABLE as error:
+        raise RecordError(f"segment {path} cannot be read", got=error) from error
+    if table.num_rows != step.segment.rows:
+        raise RecordError(
+            f"segment {path} and its line are not of one step",
+            got=f"{table.num_rows} rows",
+            expected=f"{step.segment.rows}",
+        )
+    return table
+
+
+def segment_path(run_dir: Path, name: object) -> Path:
+    """The path of a segment that a line names: the one way from such a name to a file.
+
+    A run directory may come from a stranger, and what is named here is read, copied and removed: no name
+    and no link leads out of the directory.
+    """
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]+\.arrow", name):
+        raise RecordError(
+            f"a line of {run_dir / STEPS} names a segment that cannot be one",
+            got=repr(name),
+            expected="the plain name of a file, as grpo-000012.arrow",
+        )
+    path = run_dir / ROLLOUTS / name
+    linked = path.parent.is_symlink() or path.is_symlink()  # a look at either costs less than to resolve both
+    if linked and not path.resolve().is_relative_to(run_dir.resolve()):
+        raise RecordError(f"segment {path} is a link that leads out of the run directory", got=path.resolve())
+    return path
+
+
+def _segment(path: Path, expected: str) -> pa.Table:
+    data = path.read_bytes()
     got = sha256(data)
-    if got != step.segment.sha256:
+    if got != expected:
         raise RecordError(
             f"segment {path} is damaged",
             got=f"SHA-256 {got}",
-            expected=step.segment.sha256,
+            expected=expected,
             remedy="restore it from a copy; every other step can still be read",
         )
     return decode(data)

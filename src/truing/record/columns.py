@@ -1,0 +1,82 @@
+"""Some columns of the rows of steps, from wherever they lie, without reading their tokens.
+
+No SHA-256 and no digest is looked at, as these cover the tokens too: pages of the compacted file have
+checksums; of a segment its columns, offsets and number of rows are checked. ``RunReader`` verifies all.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from truing.errors import RecordError
+from truing.record.index import Index, Place
+from truing.record.segments import SCHEMA
+from truing.record.store import PARQUET, ROLLOUTS, UNREADABLE, Groups, segment_path
+
+
+class Stretch(NamedTuple):
+    """Steps whose rows lie one after the other, or one step."""
+
+    places: Sequence[Place]
+    group: int  # of the compacted file; −1 for the one step's own segment
+    start: int  # the first row in the group
+    rows: int
+
+
+def stretches(steps: Sequence[Place], index: Index | None) -> Iterator[Stretch]:
+    """Steps in their order, cut where the rows of the next lie elsewhere.
+
+    One of which the compacted file has not as many rows as its line says is looked for in its segment.
+    """
+    rows = np.array([place.rows for place in steps], np.int64)
+    group, start = np.full(len(steps), -1), np.zeros(len(steps), np.int64)
+    if index and len(index.table):
+        at = index.find([place.sha256 for place in steps])
+        here = (at >= 0) & (index.column("rows")[at] == rows)
+        group, start = np.where(here, index.column("group")[at], -1), index.column("start")[at]
+    goes_on = (group[1:] >= 0) & (group[1:] == group[:-1]) & (start[1:] == start[:-1] + rows[:-1])
+    for first, end in pairwise([0, *(np.flatnonzero(~goes_on) + 1).tolist(), len(steps)]):
+        if first < end:
+            yield Stretch(steps[first:end], int(group[first]), int(start[first]), int(rows[first:end].sum()))
+
+
+def read_columns(run_dir: Path, stretch: Stretch, groups: Groups, names: Sequence[str]) -> pa.Table:
+    """Columns of the rows of a stretch, one step after the other; a RecordError where they cannot be read."""
+    first = stretch.places[0]
+    try:
+        if stretch.group < 0:
+            table = _of_segment(segment_path(run_dir, first.file), names)
+        else:
+            table = groups.columns(stretch.group, names).slice(stretch.start, stretch.rows)
+    except FileNotFoundError as error:
+        raise RecordError(
+            f"the rows of step {first.step} of stage {first.stage} are missing",
+            expected=f"{ROLLOUTS}/{first.file}, or rows of that SHA-256 in {PARQUET}",
+        ) from error
+    except UNREADABLE as error:
+        raise RecordError(
+            f"the rows of step {first.step} of stage {first.stage} cannot be read", got=repr(error)
+        ) from error
+    if table.num_rows != stretch.rows:
+        raise RecordError(
+            f"the rows of step {first.step} of stage {first.stage} are not those of its line",
+            got=table.num_rows,
+            expected=stretch.rows,
+        )
+    return table
+
+
+def _of_segment(path: Path, names: Sequence[str]) -> pa.Table:
+    options = pa.ipc.IpcReadOptions(
+        included_fields=[SCHEMA.get_field_index(name) for name in names], use_threads=False
+    )
+    with pa.OSFile(str(path)) as file:
+        table = pa.ipc.open_file(file, options=options).read_all()
+    if any(not table.schema.field(name).equals(SCHEMA.field(name)) for name in names):
+        raise ValueError("columns that no version of this file had")
+    table.validate(full=True)
+    return table.select(list(names))

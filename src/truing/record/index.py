@@ -1,0 +1,124 @@
+"""Where each step lies in the compacted file: a table in its metadata, so that no other file is needed."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from truing.errors import RecordError
+from truing.record.rows import StepRow
+
+KEY = b"truing.steps"
+"""The entry of the Parquet metadata: an Arrow stream, in base64 because other readers expect text there."""
+
+COLUMNS = pa.schema(
+    {
+        "stage": pa.string(),
+        "step": pa.int64(),
+        "sha256": pa.binary(32),  # of the segment that it was
+        "digest": pa.binary(32),  # of what its rows say
+        "group": pa.int32(),
+        "start": pa.int64(),  # its first row in the group
+        "rows": pa.int64(),
+    }
+)
+
+
+class Place(NamedTuple):
+    """What steps.jsonl says of where the rows of a step lie."""
+
+    stage: str
+    step: int
+    file: str
+    rows: int
+    sha256: str
+
+    @classmethod
+    def of(cls, step: StepRow) -> "Place":
+        """The place that a line names."""
+        return cls(step.stage, step.step, step.segment.file, step.segment.rows, step.segment.sha256)
+
+
+class Kept(NamedTuple):
+    """The rows of one step in the compacted file."""
+
+    group: int
+    start: int
+    rows: int
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class Index:
+    """The steps of a compacted file, in the order of their rows."""
+
+    table: pa.Table
+
+    def find(self, sha256: Sequence[str]) -> np.ndarray:
+        """The row of the table that speaks of each segment, [N]; −1 where none does."""
+        return np.fromiter((self._rows.get(_key(each), -1) for each in sha256), np.int64, len(sha256))
+
+    def column(self, name: str) -> np.ndarray:
+        """One of the columns that are numbers."""
+        return self.table[name].to_numpy()
+
+    def kept(self, sha256: str) -> Kept:
+        """Where the rows of a segment are now; KeyError where they are not."""
+        at = self._rows[_key(sha256)]
+        group, start, rows, digest = (self.table[name][at].as_py() for name in Kept._fields)
+        return Kept(group, start, rows, digest)
+
+    def segments(self) -> set[str]:
+        """The SHA-256 of every segment that is in the file."""
+        return {name.hex() for name in self._rows}
+
+    @cached_property
+    def _rows(self) -> Mapping[bytes, int]:
+        return {name: at for at, name in enumerate(self.table["sha256"].to_pylist())}
+
+
+def _key(sha256: str) -> bytes:
+    try:
+        return bytes.fromhex(sha256)
+    except (TypeError, ValueError):  # a line may say anything
+        return b""
+
+
+def pack(
+    places: Sequence[Place], groups: Sequence[int], starts: Sequence[int], digests: Sequence[str]
+) -> str:
+    """The index of a file as text for its metadata."""
+    columns = {
+        "stage": [each.stage for each in places],
+        "step": [each.step for each in places],
+        "sha256": [bytes.fromhex(each.sha256) for each in places],
+        "digest": [bytes.fromhex(each) for each in digests],
+        "group": groups,
+        "start": starts,
+        "rows": [each.rows for each in places],
+    }
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, COLUMNS) as writer:
+        writer.write_table(pa.table(columns, COLUMNS))
+    return base64.b64encode(sink.getvalue()).decode()
+
+
+def unpack(metadata: Mapping[bytes, bytes] | None, name: str) -> Index:
+    """The index that ``pack`` made, or a RecordError that says of which file it is missing."""
+    try:
+        table = pa.ipc.open_stream(base64.b64decode((metadata or {})[KEY], validate=True)).read_all()
+        table.validate(full=True)
+        if not table.schema.equals(COLUMNS):
+            raise ValueError(f"columns {', '.join(table.schema.names)}")
+    except (KeyError, ValueError, pa.ArrowException, OSError) as error:
+        raise RecordError(
+            f"{name} does not say where the rows of each step are",
+            got=repr(error),
+            expected=f"the entry {KEY.decode()} that this version of truing writes",
+            remedy="read it by the version that wrote it, or restore the file from a copy",
+        ) from error
+    return Index(table)

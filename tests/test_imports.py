@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "checks": "errors messages contract outcomes types chat rewards sample envs rollout",
     "algos": "errors types config ops rollout",
     "doctor": "errors contract outcomes words types config record ops",
-    "glance": "record doctor",
+    "glance": "errors record doctor",
     "trackers": "errors config record",
     "training": (
         "errors messages contract outcomes words types rng clock config record ops chat memory models rewards"

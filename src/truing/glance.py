@@ -14,11 +14,10 @@ from scipy import stats
 
 from truing.doctor.verdict import FINDINGS, Verdict
 from truing.errors import RecordError
-from truing.record import Event
+from truing.record import Event, being_written
 from truing.record.followed import Followed
-from truing.record.lines import being_written
-from truing.record.series import Columns
 from truing.record.told import evaluations_told
+from truing.record.updates import Columns
 
 State = Literal["running", "finished", "stopped by a finding", "given up", "stopped", "crashed"]
 

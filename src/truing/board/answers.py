@@ -1,6 +1,5 @@
 """What the board answers to which question: a name, its arguments, and the view that is asked."""
 
-import math
 import threading
 import time
 from collections import OrderedDict
@@ -11,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from truing.board import audits, compare_page, labs, overview, rules_page, run_page
+from truing.board import audits, compare_page, labs, overview, prompts, rules_page, run_page
 from truing.board.opened import Opened
 from truing.board.places import Places
 from truing.errors import RecordError, TruingError
-from truing.record.lines import being_written
+from truing.record import being_written
 from truing.record.store import EVENTS, STEPS
 
 Query = Mapping[str, str]
@@ -51,6 +50,20 @@ class Board:
             ),
             "group": self._of_run(
                 lambda run, q: run_page.group(run, said(q, "stage"), whole(q, "update"), said(q, "group"))
+            ),
+            "tasks": self._of_run(
+                lambda run, q: prompts.tasks(
+                    run,
+                    q.get("order", "attempts"),
+                    bool(q.get("backwards")),
+                    whole(q, "start", 0),
+                    q.get("text", ""),
+                )
+            ),
+            "samples": self._of_run(
+                lambda run, q: prompts.samples(
+                    run, q, q.get("order", "update"), bool(q.get("backwards")), whole(q, "start", 0)
+                )
             ),
             "compare": self._of_two(compare_page.told),
             "parting": self._of_two(compare_page.parting),
@@ -177,15 +190,6 @@ def whole(query: Query, name: str, default: int | None = None) -> int:
         return int(text)
     except ValueError as error:
         raise RecordError(f"{name} is no whole number", got=text[:50]) from error
-
-
-def number(query: Query, name: str) -> float:
-    """An argument that is a number; NaN where it is not given."""
-    text = query.get(name, "")
-    try:
-        return float(text) if text else math.nan
-    except ValueError as error:
-        raise RecordError(f"{name} is no number", got=text[:50]) from error
 
 
 def _stamp(run_dir: Path) -> object:

@@ -10,7 +10,7 @@ from truing.config import PolicyStage, Recipe
 from truing.doctor.ours import setup_of
 from truing.record.keys import METRICS, pattern
 from truing.record.metric import Metric
-from truing.record.series import Columns
+from truing.record.updates import Columns
 
 Shape = Literal["lines", "stack"]
 

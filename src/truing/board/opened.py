@@ -12,8 +12,10 @@ from tokenizers import Tokenizer
 from truing.board.places import leads_out
 from truing.config import Recipe, resolve
 from truing.errors import RecordError, TruingError
+from truing.glance import findings
 from truing.record.followed import Followed
 from truing.record.rows import SampleRow, StepRow
+from truing.record.sample_columns import Known, SampleColumns
 from truing.record.store import load_rows
 
 HELD = 8
@@ -27,6 +29,7 @@ class Opened:
         self.name, self.root = name, root
         self.run = Followed(run_dir)
         self.lock = threading.RLock()
+        self._samples = SampleColumns(run_dir)
         self._rows: OrderedDict[str, tuple[SampleRow, ...]] = OrderedDict()
 
     def refresh(self) -> bool:
@@ -56,6 +59,14 @@ class Opened:
                 self._rows.popitem(last=False)
         self._rows.move_to_end(key)
         return self._rows[key]
+
+    def samples(self, seconds: float) -> Known:
+        """Scalars of all samples, as far as they can be read in so many seconds, and by questions before."""
+        return self._samples.refresh(self.run.columns.places, seconds)
+
+    def named(self) -> set[str]:
+        """Samples that a finding names."""
+        return {each.sample_id for each in findings(self.run.events)} - {""}
 
     def texts(self, ids: Sequence[int]) -> list[str]:
         """What each id reads as alone, by the tokenizer in the run; where there is none, the id itself."""

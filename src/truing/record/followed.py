@@ -7,8 +7,9 @@ from typing import Any
 
 from truing.errors import RecordError
 from truing.record.reader import Event, RunReader
-from truing.record.series import Columns, Series, numbers_named
+from truing.record.series import Series, numbers_named
 from truing.record.store import EVENTS
+from truing.record.updates import Columns
 
 
 class Followed:

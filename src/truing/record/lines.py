@@ -62,16 +62,6 @@ def whole_lines(path: Path) -> list[bytes]:
     return [line + b"\n" for line in data.split(b"\n")[:-1]]
 
 
-def being_written(run_dir: Path) -> bool:
-    """Whether a process writes the run."""
-    with open(run_dir / "steps.jsonl", "rb") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
-
-
 class LineLog:
     """A file of JSON lines held open for appending, by one process at a time."""
 

@@ -7,9 +7,7 @@ of all lines: Arrow reads these some ten times faster than ``RunReader.steps``, 
 import json
 import math
 import mmap
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +21,7 @@ from truing.record.lines import floats_from_json
 from truing.record.reader import Event
 from truing.record.rows import StepRow
 from truing.record.store import STEPS
+from truing.record.updates import SEGMENT, Columns, joined
 
 KINDS = ("metrics", "seconds")
 """What a line holds of numbers by name. A phase's seconds are the column ``seconds/PHASE``."""
@@ -47,83 +46,12 @@ def numbers_named(events: Iterable[Event]) -> set[str]:
     return {name for event in events if event.kind == NUMBERS for name in event.payload["names"]}
 
 
-@dataclass(frozen=True, eq=False)
-class Columns:
-    """Numbers of updates, one row each, in the order that they were made."""
-
-    stage: pa.ChunkedArray
-    step: NDArray[np.int64]
-    label: pa.ChunkedArray
-    numbers: Mapping[str, NDArray[np.float64]]  # [n] each, NaN where an update has none
-
-    def __len__(self) -> int:
-        return len(self.step)
-
-    @cached_property
-    def stages(self) -> list[tuple[str, int, int]]:
-        """Each stage with the rows it has, ``[start, end)``."""
-        names, found = self.stage.to_pylist(), list[tuple[str, int, int]]()
-        starts = [i for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
-        for start, end in zip(starts, [*starts[1:], len(names)], strict=True):
-            found.append((names[start], start, end))
-        return found
-
-    def column(self, name: str) -> NDArray[np.float64]:
-        """One number of all updates, [n]; all NaN where none has it."""
-        return self.numbers[name] if name in self.numbers else np.full(len(self), math.nan)
-
-    def stage_of(self, row: int) -> str:
-        """The stage of a row."""
-        return self.stage[row].as_py()
-
-    def moments(self) -> list["Moment"]:
-        """One by one, as whoever asks for a few numbers of each wants them."""
-        stages, labels = self.stage.to_pylist(), self.label.to_pylist()
-        metrics = {name: values for name, values in self.numbers.items() if not name.startswith("seconds/")}
-        return [Moment(stages[i], labels[i], Numbers(metrics, i)) for i in range(len(self))]
-
-    def find(self, stage: str, step: int) -> int:
-        """The row of an update."""
-        for name, start, end in self.stages:
-            if name == stage and len(found := np.flatnonzero(self.step[start:end] == step)):
-                return start + int(found[0])
-        raise RecordError(f"the run holds no step {step} of stage {stage}")
-
-
-@dataclass(frozen=True)
-class Moment:
-    """An update by its numbers alone."""
-
-    stage: str
-    loss_label: str
-    metrics: Mapping[str, float]
-
-
-class Numbers(Mapping[str, float]):
-    """The metrics of one update, as columns have them; what it has none of is absent."""
-
-    def __init__(self, columns: Mapping[str, NDArray[np.float64]], row: int) -> None:
-        self._columns, self._row = columns, row
-
-    def __getitem__(self, name: str) -> float:
-        value = self._columns[name][self._row]
-        if math.isnan(value):
-            raise KeyError(name)
-        return float(value)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, values in self._columns.items() if not math.isnan(values[self._row]))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
 class Series:
     """Columns of a run that may go on: ``refresh`` reads what was added since."""
 
     def __init__(self, run_dir: Path) -> None:
         self.path = Path(run_dir) / STEPS
-        self.columns = _joined([])
+        self.columns = joined([])
         self._parts: list[Columns] = []
         self._names: set[str] = set()
         self._end, self._tail = 0, b""
@@ -149,7 +77,7 @@ class Series:
             added = self._read_on(handle)
         if not (anew or added):
             return False
-        self._parts = [_joined(self._parts)]
+        self._parts = [joined(self._parts)]
         self.columns, self._starts = self._parts[0], None
         return True
 
@@ -194,7 +122,7 @@ def _by_arrow(data: pa.Buffer, names: Sequence[str]) -> Columns | None:
     for name in names:
         kind = "seconds" if name.startswith("seconds/") else "metrics"
         kinds[kind].append((name.removeprefix("seconds/"), pa.float64()))
-    facts = {"stage": pa.string(), "step": pa.int64(), "loss_label": pa.string()}
+    facts = {"stage": pa.string(), "step": pa.int64(), "loss_label": pa.string(), "segment": SEGMENT}
     schema = pa.schema({**facts, **{kind: pa.struct(fields) for kind, fields in kinds.items()}})
     how = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
@@ -210,7 +138,7 @@ def _by_arrow(data: pa.Buffer, names: Sequence[str]) -> Columns | None:
             if values.null_count < len(values):
                 shown = f"seconds/{name}" if kind == "seconds" else name
                 numbers[shown] = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    return Columns(table["stage"], table["step"].to_numpy(), table["loss_label"], numbers)
+    return Columns(table["stage"], table["step"].to_numpy(), table["loss_label"], table["segment"], numbers)
 
 
 def _line_by_line(lines: Sequence[bytes], path: Path) -> Columns:
@@ -222,6 +150,7 @@ def _line_by_line(lines: Sequence[bytes], path: Path) -> Columns:
         pa.chunked_array([[line["stage"] for line in said]], pa.string()),
         np.array([line["step"] for line in said], np.int64),
         pa.chunked_array([[line["loss_label"] for line in said]], pa.string()),
+        pa.chunked_array([[line["segment"] for line in said]], SEGMENT),
         columns,
     )
 
@@ -235,22 +164,6 @@ def _numbers(text: bytes, number: int, path: Path) -> tuple[dict[str, Any], dict
         raise RecordError(
             f"line {number} of what was added to {path} is damaged", got=repr(error), expected="an update"
         ) from error
-
-
-def _joined(parts: Sequence[Columns]) -> Columns:
-    """Columns one below the other."""
-    names = dict.fromkeys(name for part in parts for name in part.numbers)
-    empty = pa.chunked_array([[]], pa.string())
-    return Columns(
-        pa.chunked_array([chunk for part in parts for chunk in part.stage.chunks], pa.string())
-        if parts
-        else empty,
-        np.concatenate([np.empty(0, np.int64), *(part.step for part in parts)]),
-        pa.chunked_array([chunk for part in parts for chunk in part.label.chunks], pa.string())
-        if parts
-        else empty,
-        {name: np.concatenate([part.column(name) for part in parts]) for name in names},
-    )
 
 
 def _line_starts(path: Path, end: int) -> NDArray[np.int64]:

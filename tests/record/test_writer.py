@@ -90,9 +90,8 @@ def test_what_was_compacted_is_set_aside_too(run):
     before = [RunReader(run).samples("grpo", step) for step in (2, 3)]
     folder = set_aside(run, "grpo", 2, "grpo-2")
     kept = [RunReader(folder).samples("grpo", step) for step in (2, 3)]
-    assert all(
-        same_row(a, b) for ones, others in zip(kept, before, strict=True) for a, b in zip(ones, others)
-    )
+    pairs = [pair for each in zip(kept, before, strict=True) for pair in zip(*each, strict=True)]
+    assert all(same_row(a, b) for a, b in pairs)
     RunReader(folder).check_whole()
     assert compact(folder) == 2
 

@@ -251,10 +251,11 @@ def test_columns_of_one_step_are_those_of_its_rows(run, compacted):
     assert all(torch.equal(a, row.sample.token_ids) for a, row in zip(ids, rows, strict=True))
 
 
-def test_a_line_that_says_anything_for_a_sum_has_no_rows(run):
+@pytest.mark.parametrize("said", ["no sum", ["a"], None, 5])
+def test_a_line_that_says_anything_for_a_sum_has_no_rows(run, said):
     compact(run)
     steps = places(run)
-    steps[1] = steps[1]._replace(sha256="no sum")
+    steps[1] = steps[1]._replace(sha256=said)
     steps[2] = steps[2]._replace(rows=9)
     known = SampleColumns(run).refresh(steps)
     assert (list(known.unreadable), known.table.num_rows) == ([1, 2], 2)

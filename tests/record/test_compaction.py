@@ -4,6 +4,7 @@ import errno
 import os
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from pyarrow.parquet import ParquetFile
@@ -14,6 +15,8 @@ import truing.record.store as store
 from truing.contract import SamplingContract
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter, SampleRow, compact
+from truing.record.index import KEY
+from truing.record.segments import SCHEMA, table_of
 
 STRIDE = 211  # between the bytes that are flipped; prime, so that no column is passed over
 
@@ -156,3 +159,106 @@ def test_the_file_is_opened_once_however_many_steps_it_has(run, monkeypatch):
     monkeypatch.setattr(store.pq, "ParquetFile", count)
     compact(run)
     assert len(opened) == 1
+
+
+def groups_of(run):
+    """The steps of each row group, as the index says, and how many rows each group has."""
+    groups = store.Groups(run / "rollouts.parquet")
+    table, found = groups.index().table, {}
+    for group, step in zip(table["group"].to_pylist(), table["step"].to_pylist(), strict=True):
+        found.setdefault(group, []).append(step)
+    meta = ParquetFile(run / "rollouts.parquet").metadata
+    return list(found.values()), [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
+
+
+def test_steps_share_a_row_group_until_it_is_full_and_none_is_split(tmp_path, monkeypatch):
+    with RunWriter(tmp_path / "run") as writer:
+        write_steps(writer, range(7))
+        writer.write_step(make_record(7, []), [])
+    before = read_all(tmp_path / "run")
+    size = table_of("grpo", 0, before["grpo", 0]).nbytes
+    monkeypatch.setattr(compaction, "GROUP_BYTES", 2.5 * size)
+    compact(tmp_path / "run")
+    assert groups_of(tmp_path / "run") == ([[0, 1, 2], [3, 4, 5], [6, 7]], [6, 6, 2])
+    assert same(read_all(tmp_path / "run"), before)
+    monkeypatch.setattr(compaction, "GROUP_BYTES", 1)
+    compact(tmp_path / "run")
+    assert groups_of(tmp_path / "run") == ([[i] for i in range(8)], [2] * 7 + [0])
+    assert same(read_all(tmp_path / "run"), before)
+
+
+def test_steps_read_in_order_read_each_row_group_once(tmp_path, monkeypatch):
+    with RunWriter(tmp_path / "run") as writer:
+        write_steps(writer, range(6))
+    size = table_of("grpo", 0, RunReader(tmp_path / "run").samples("grpo", 0)).nbytes
+    monkeypatch.setattr(compaction, "GROUP_BYTES", 2.5 * size)
+    compact(tmp_path / "run")
+    read = []
+
+    class Counted(ParquetFile):
+        def read_row_group(self, i, *args, **kwargs):
+            read.append(i)
+            return super().read_row_group(i, *args, **kwargs)
+
+    monkeypatch.setattr(store.pq, "ParquetFile", Counted)
+    read_all(tmp_path / "run")
+    assert read == [0, 1]
+
+
+def test_a_reader_sees_the_file_that_took_the_place_of_another(run):
+    reader = RunReader(run)
+    compact(run)
+    assert len(reader.samples("grpo", 2)) == 2
+    with RunWriter(run, resume=True) as writer:
+        writer.truncate_to("grpo", 2)
+        rows = [make_row("other")]
+        writer.write_step(make_record(2, rows), rows)
+    compact(run)
+    assert [row.sample.sample_id for row in reader.samples("grpo", 2)] == ["other"]
+
+
+def test_a_damaged_group_names_the_step_and_spares_the_other_groups(tmp_path, monkeypatch):
+    monkeypatch.setattr(compaction, "GROUP_BYTES", 1)
+    with RunWriter(tmp_path / "run") as writer:
+        write_steps(writer, range(3))
+    compact(tmp_path / "run")
+    path = tmp_path / "run/rollouts.parquet"
+    chunk = ParquetFile(path).metadata.row_group(1).column(5)
+    data = bytearray(path.read_bytes())
+    data[chunk.data_page_offset + chunk.total_compressed_size - 3] ^= 1
+    path.write_bytes(data)
+    reader = RunReader(tmp_path / "run")
+    with pytest.raises(RecordError, match=r"grpo-000001\.arrow cannot be read from .*rollouts\.parquet"):
+        reader.samples("grpo", 1)
+    assert len(reader.samples("grpo", 0)) == len(reader.samples("grpo", 2)) == 2
+
+
+@pytest.mark.parametrize("value", [None, b"[]", b"bm8gc3RyZWFt"])
+def test_a_file_of_another_form_is_said_to_be_one(run, value):
+    table = table_of("grpo", 0, RunReader(run).samples("grpo", 0))
+    (run / "rollouts/grpo-000000.arrow").unlink()
+    with pq.ParquetWriter(run / "rollouts.parquet", SCHEMA) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({KEY: value} if value else {"truing.digests": "[]"})
+    for ask in (lambda: RunReader(run).samples("grpo", 0), lambda: compact(run), RunReader(run).check_whole):
+        with pytest.raises(RecordError, match="does not say where the rows of each step are"):
+            ask()
+    assert segments(run) == ["grpo-000001.arrow", "grpo-000002.arrow"]
+
+
+def test_lines_that_were_lost_are_told_of_a_run_in_few_groups(run):
+    compact(run)
+    path = run / "steps.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:1]))
+    with pytest.raises(RecordError, match="2 updates have rows and no line"):
+        RunReader(run).check_whole()
+
+
+def test_a_line_that_counts_other_rows_is_found(run):
+    path = run / "steps.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"rows": 2', b'"rows": 3', 1))
+    with pytest.raises(RecordError, match="not of one step"):
+        RunReader(run).samples("grpo", 0)
+    with pytest.raises(RecordError, match="not of one step"):
+        compact(run)
+    assert len(segments(run)) == 3

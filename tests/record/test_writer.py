@@ -1,10 +1,10 @@
 """What a run directory refuses, and how it is resumed."""
 
 import pytest
-from recorded import make_record, make_row, write_steps
+from recorded import make_record, make_row, same_row, write_steps
 
 from truing.errors import RecordError
-from truing.record import RunReader, RunWriter, set_aside
+from truing.record import RunReader, RunWriter, compact, set_aside
 
 
 def recorded(run):
@@ -81,6 +81,19 @@ def test_what_is_set_aside_is_a_run_to_read(run):
     assert RunReader(folder).recipe() == RunReader(run).recipe()
     assert set_aside(run, "grpo", 0, "grpo-1") == folder  # that of a crash is replaced
     assert recorded(folder) == [("grpo", 0)]
+
+
+def test_what_was_compacted_is_set_aside_too(run):
+    compact(run)
+    with RunWriter(run, resume=True) as writer:
+        write_steps(writer, [3])
+    before = [RunReader(run).samples("grpo", step) for step in (2, 3)]
+    folder = set_aside(run, "grpo", 2, "grpo-2")
+    kept = [RunReader(folder).samples("grpo", step) for step in (2, 3)]
+    pairs = [pair for each in zip(kept, before, strict=True) for pair in zip(*each, strict=True)]
+    assert all(same_row(a, b) for a, b in pairs)
+    RunReader(folder).check_whole()
+    assert compact(folder) == 2
 
 
 def test_restart_forgets_every_step_and_keeps_the_events(run):

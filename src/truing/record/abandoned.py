@@ -3,10 +3,11 @@
 import shutil
 from pathlib import Path
 
+from truing.record.compaction import write_steps
 from truing.record.files import disk_errors, move_into_place, write_atomically
 from truing.record.lines import dump_json
 from truing.record.reader import RunReader
-from truing.record.store import EVENTS, RECIPE, ROLLOUTS, RUN, STEPS, segment_path
+from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS, segment_path
 
 ABANDONED = "abandoned"
 
@@ -19,7 +20,8 @@ def set_aside(run_dir: Path, stage: str, done: int, name: str) -> Path:
     reader, target = RunReader(run_dir), run_dir / ABANDONED / name
     building = target.with_name(f".{name}.tmp")
     rows = [row for row in reader.steps() if row.stage == stage and row.step >= done]
-    segments = [segment_path(run_dir, row.segment.file) for row in rows]
+    segments = {row.segment.file: segment_path(run_dir, row.segment.file) for row in rows}
+    compacted = [row for row in rows if not segments[row.segment.file].exists()]
     facts = reader.run()
     if (run_dir / facts.get("tokenizer", "")).is_dir():
         facts["tokenizer"] = f"../../{facts['tokenizer']}"
@@ -27,8 +29,10 @@ def set_aside(run_dir: Path, stage: str, done: int, name: str) -> Path:
         for folder in (building, target):
             shutil.rmtree(folder, ignore_errors=True)
         (building / ROLLOUTS).mkdir(parents=True)
-        for segment in segments:
+        for segment in filter(Path.exists, segments.values()):
             shutil.copy2(segment, building / ROLLOUTS)
+        if compacted:  # of a run that was at its end, and went on
+            write_steps(run_dir, compacted, building / PARQUET)
         shutil.copy2(run_dir / RECIPE, building)
         write_atomically(building / RUN, dump_json(facts, indent=2))
         write_atomically(building / EVENTS, b"")

@@ -52,7 +52,7 @@ def compact(run_dir: Path) -> int:
     aside = path.with_name(path.name + ".tmp")
     try:
         with disk_errors(path):
-            _write(run_dir, steps, aside)
+            write_steps(run_dir, steps, aside)
             with closing(Groups(aside)) as written:
                 for step in steps:
                     written.table(step)
@@ -64,9 +64,9 @@ def compact(run_dir: Path) -> int:
     return len(steps)
 
 
-def _write(run_dir: Path, steps: Sequence[StepRow], aside: Path) -> None:
-    """Write the rows of every step, synced, with the digest of each."""
-    with open(aside, "wb") as handle, closing(Groups(run_dir / PARQUET)) as before:
+def write_steps(run_dir: Path, steps: Sequence[StepRow], path: Path) -> None:
+    """Write the rows of some steps of a run as a compacted file, synced, with the digest of each."""
+    with open(path, "wb") as handle, closing(Groups(run_dir / PARQUET)) as before:
         with closing(GroupWriter(handle)) as writer:
             for step in steps:
                 writer.add([Place.of(step)], load_table(run_dir, step, before))

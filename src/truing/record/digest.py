@@ -38,21 +38,34 @@ def _leaves(array: pa.Array, at: np.ndarray) -> Iterator[tuple[np.ndarray, np.nd
     Of ``[[7], null, [8, 9]]`` these are the lengths ``[1, -1, 2]``, then ``[7, 8, 9]``.
     """
     if pa.types.is_struct(array.type):
+        yield _nulls(array, at)
         for child in array.flatten():
             yield from _leaves(child, at)
     elif pa.types.is_list(array.type):
-        lengths = _numpy(pc.fill_null(pc.list_value_length(array), -1))
+        lengths = _numpy(_filled(pc.list_value_length(array), -1))
         yield lengths, at
         yield from _leaves(array.flatten(), _ends(lengths)[at])
     elif pa.types.is_string(array.type):
-        lengths = _numpy(pc.fill_null(pc.binary_length(array), -1))
+        lengths = _numpy(_filled(pc.binary_length(array), -1))
         yield lengths, at
         whole = pa.ListArray.from_arrays(pa.array([0, len(array)], pa.int32()), array.fill_null(""))
         yield np.frombuffer(pc.binary_join(whole, "")[0].as_buffer(), np.uint8), _ends(lengths)[at]
     else:
-        if array.null_count:
-            yield _numpy(array.is_null()), at
-        yield _numpy(array.fill_null(0) if array.null_count else array), at
+        yield _nulls(array, at)
+        yield _numpy(_filled(array, 0)), at
+
+
+def _nulls(array: pa.Array, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where nulls are, counted from the start of their step: nothing at all where there are none."""
+    if not array.null_count:
+        return np.zeros(0, np.int64), np.zeros_like(at)
+    nulls = np.flatnonzero(_numpy(array.is_null()))
+    return nulls - at[np.searchsorted(at, nulls, "right") - 1], np.searchsorted(nulls, at)
+
+
+def _filled(array: pa.Array, number: int) -> pa.Array:
+    """The same with a number in place of nulls, where there are any: to ask Arrow costs more than to look."""
+    return array.fill_null(pa.scalar(number, pa.int8()).cast(array.type)) if array.null_count else array
 
 
 def _ends(lengths: np.ndarray) -> np.ndarray:

@@ -60,7 +60,8 @@ class Index:
 
     def find(self, sha256: Sequence[str]) -> np.ndarray:
         """The row of the table that speaks of each segment, [N]; −1 where none does."""
-        return np.fromiter((self._rows.get(_key(each), -1) for each in sha256), np.int64, len(sha256))
+        rows = self._rows
+        return np.array([rows.get(str(each), -1) for each in sha256], np.int64)  # a line may say anything
 
     def column(self, name: str) -> np.ndarray:
         """One of the columns that are numbers."""
@@ -68,24 +69,17 @@ class Index:
 
     def kept(self, sha256: str) -> Kept:
         """Where the rows of a segment are now; KeyError where they are not."""
-        at = self._rows[_key(sha256)]
+        at = self._rows[sha256]
         group, start, rows, digest = (self.table[name][at].as_py() for name in Kept._fields)
         return Kept(group, start, rows, digest)
 
     def segments(self) -> set[str]:
         """The SHA-256 of every segment that is in the file."""
-        return {name.hex() for name in self._rows}
+        return set(self._rows)
 
     @cached_property
-    def _rows(self) -> Mapping[bytes, int]:
-        return {name: at for at, name in enumerate(self.table["sha256"].to_pylist())}
-
-
-def _key(sha256: str) -> bytes:
-    try:
-        return bytes.fromhex(sha256)
-    except (TypeError, ValueError):  # a line may say anything
-        return b""
+    def _rows(self) -> Mapping[str, int]:
+        return {name.hex(): at for at, name in enumerate(self.table["sha256"].to_pylist())}
 
 
 def pack(

@@ -116,17 +116,19 @@ class SampleColumns:
         done, parts, unreadable = len(known.steps), [known.table], dict(known.unreadable)
         read: list[pa.Table] = []
         updates: list[int] = []  # whose rows those are
+        rows = 0
         for stretch in stretches(wanted[done:], index):
             here = range(done, done + len(stretch.places))
             done = here.stop
             try:
                 read.append(read_columns(self.run_dir, stretch, self._groups, READ))
                 updates += here
+                rows += stretch.rows
             except RecordError as error:
                 unreadable |= dict.fromkeys(here, str(error))
-            if sum(table.num_rows for table in read) >= BATCH:
+            if rows >= BATCH:
                 parts.append(_columns(read, updates, wanted))
-                read, updates = [], []
+                read, updates, rows = [], [], 0
             if time.monotonic() > until:
                 break
         if read:

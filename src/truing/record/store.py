@@ -159,10 +159,17 @@ def segment_path(run_dir: Path, name: object) -> Path:
             got=repr(name),
             expected="the plain name of a file, as grpo-000012.arrow",
         )
-    path = run_dir / ROLLOUTS / name
-    linked = path.parent.is_symlink() or path.is_symlink()  # a look at either costs less than to resolve both
-    if linked and not path.resolve().is_relative_to(run_dir.resolve()):
-        raise RecordError(f"segment {path} is a link that leads out of the run directory", got=path.resolve())
+    return _within(run_dir, rollouts_of(run_dir) / name)
+
+
+def rollouts_of(run_dir: Path) -> Path:
+    """The folder of segments; one that is a link out of the run directory is refused."""
+    return _within(run_dir, run_dir / ROLLOUTS)
+
+
+def _within(run_dir: Path, path: Path) -> Path:
+    if path.is_symlink() and not path.resolve().is_relative_to(run_dir.resolve()):
+        raise RecordError(f"{path} is a link that leads out of the run directory", got=path.resolve())
     return path
 
 

@@ -19,7 +19,7 @@ from truing.record.reader import RunReader
 from truing.record.rows import SampleRow, Segment, StepRow
 from truing.record.segments import encode, warm_up
 from truing.record.series import NUMBERS, number_names, numbers_named
-from truing.record.store import EVENTS, RECIPE, ROLLOUTS, RUN, STEPS
+from truing.record.store import EVENTS, RECIPE, RUN, STEPS, rollouts_of
 from truing.types import StepRecord
 
 
@@ -30,8 +30,9 @@ class RunWriter:
         """Open a new or empty directory, or, to resume, one that holds a run."""
         self.run_dir = Path(run_dir)
         _check_directory(self.run_dir, resume)
+        self._rollouts = rollouts_of(self.run_dir)
         with disk_errors(self.run_dir):
-            (self.run_dir / ROLLOUTS).mkdir(parents=True, exist_ok=True)
+            self._rollouts.mkdir(parents=True, exist_ok=True)
         self._steps = LineLog(self.run_dir / STEPS)
         self._events = LineLog(self.run_dir / EVENTS)
         self._recorded: list[StepRow] = []
@@ -53,7 +54,7 @@ class RunWriter:
         self._check_new(record, rows)
         data = encode(record.stage, record.step, rows)
         segment = Segment(segment_name(record.stage, record.step), len(rows), sha256(data))
-        write_atomically(self.run_dir / ROLLOUTS / segment.file, data)
+        write_atomically(self._rollouts / segment.file, data)
         row = StepRow.of(record, segment)
         self._tell_names(row)
         self._steps.append(row.to_json())
@@ -103,8 +104,8 @@ class RunWriter:
         self._steps.keep(len(rows))
         self._recorded = list(rows)
         named = {row.segment.file for row in rows}
-        with disk_errors(self.run_dir / ROLLOUTS):
-            for path in (self.run_dir / ROLLOUTS).iterdir():
+        with disk_errors(self._rollouts):
+            for path in self._rollouts.iterdir():
                 if path.name not in named:
                     path.unlink()
 

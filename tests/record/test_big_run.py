@@ -1,0 +1,70 @@
+"""bench/big_run.py writes what truing itself would read of a run it trained."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from truing.outcomes import Status
+from truing.record import RunReader, compact
+from truing.record.index import Place
+from truing.record.keys import check_known
+from truing.record.sample_columns import SampleColumns
+
+ROOT = Path(__file__).parents[2]
+STEPS, SAMPLES, LIVE = 70, 4, 3
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("big") / "run"
+    numbers = ["--steps", str(STEPS), "--samples", str(SAMPLES), "--live", str(LIVE)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    program = [sys.executable, str(ROOT / "bench" / "big_run.py"), str(folder), *numbers]
+    subprocess.run(program, check=True, env=environment, capture_output=True)
+    return folder
+
+
+def test_every_step_can_be_read_and_the_columns_say_the_same(big):
+    reader = RunReader(big)
+    steps = reader.steps()
+    rows = [row for step in steps for row in reader.rows(step)]
+    assert [step.step for step in steps] == list(range(STEPS))
+    assert len(list((big / "rollouts").iterdir())) == LIVE
+    assert len(rows) == STEPS * SAMPLES
+    known = SampleColumns(big).refresh(map(Place.of, steps))
+    assert not known.unreadable
+    for name in ("sample_id", "group_id", "task_id", "family", "reward", "truncated", "prompt_length"):
+        assert known.table[name].to_pylist() == [getattr(row.sample, name) for row in rows], name
+    assert known.table["turn_tokens"].to_pylist() == [int(row.sample.policy_mask.sum()) for row in rows]
+    for row in rows:
+        said = row.sample.token_ids[row.sample.policy_mask].tolist()
+        assert bytes(said[: len(row.text)]).decode() == row.text == row.messages[-1]["content"]
+        assert (row.status == Status.TRUNCATED) == (len(said) == len(row.text)) == row.sample.truncated
+
+
+def test_its_lines_are_those_of_a_run(big):
+    reader = RunReader(big)
+    steps = reader.steps()
+    check_known({name for step in steps for name in step.metrics})
+    for step in steps:
+        rewards = [row.sample.reward for row in reader.rows(step)]
+        assert step.metrics["reward/mean"] == pytest.approx(sum(rewards) / SAMPLES)
+    facts = reader.run()
+    assert facts["recipe"]["grpo"]["steps"] == STEPS
+    assert f"[grpo]\nsteps = {STEPS}\n" in reader.recipe()
+    assert (big / facts["tokenizer"] / "tokenizer.json").is_file()
+    kinds = {event.kind for event in reader.events()}
+    assert kinds == {"stage", "eval", "finding"}  # and not finished
+    assert all("text" in each.payload for each in reader.events() if each.kind == "finding")
+    json.dumps(facts)
+
+
+def test_it_can_be_compacted(big):
+    before = len(RunReader(big).samples("grpo", STEPS - 1))
+    assert compact(big) == STEPS
+    assert len(RunReader(big).samples("grpo", STEPS - 1)) == before
+    RunReader(big).check_whole()

@@ -1,0 +1,52 @@
+"""A digest says whether rows are the same, whatever they were read from and whatever lay beside them."""
+
+import pyarrow as pa
+from recorded import make_row, support_of
+
+from truing.contract import SamplingContract
+from truing.record.digest import content_digest, content_digests
+from truing.record.segments import SCHEMA, table_of
+
+
+def nested(values):
+    return pa.table({"x": pa.array(values, pa.list_(pa.struct({"s": pa.string(), "n": pa.float32()})))})
+
+
+def test_a_digest_tells_apart_what_differs_and_nothing_else():
+    tables = [
+        nested(values)
+        for values in (
+            [],
+            [None],
+            [[]],
+            [[None]],
+            [[{"s": "ab", "n": 0.0}]],
+            [[{"s": "ab", "n": -0.0}]],
+            [[{"s": "ab", "n": None}]],
+            [[{"s": None, "n": 0.0}]],
+            [[{"s": "", "n": 0.0}]],
+            [[{"s": "a", "n": 0.0}, {"s": "b", "n": 0.0}]],
+            [[{"s": "a", "n": 0.0}], [{"s": "b", "n": 0.0}]],
+            [[{"s": "b", "n": 0.0}], [{"s": "a", "n": 0.0}]],
+        )
+    ]
+    digests = [content_digest(table) for table in tables]
+    assert len(set(digests)) == len(tables)
+    whole = pa.concat_tables(tables)
+    assert content_digests(whole, [len(table) for table in tables]) == digests
+    assert content_digests(whole.combine_chunks(), [len(table) for table in tables]) == digests
+    at = 0
+    for table, digest in zip(tables, digests, strict=True):
+        assert content_digest(whole.slice(at, len(table))) == digest
+        at += len(table)
+
+
+def test_every_column_is_in_the_digest():
+    contract = SamplingContract(top_k=2)
+    rows = [make_row(f"s{i}", contract=contract, support=support_of(0, i, 1), seed=i) for i in range(2)]
+    table = table_of("grpo", 0, rows)
+    found = {content_digest(table)}
+    for at, field in enumerate(SCHEMA):
+        other = table.set_column(at, field, [table[field.name].combine_chunks().take(pa.array([1, None]))])
+        found.add(content_digest(other))
+    assert len(found) == len(SCHEMA) + 1

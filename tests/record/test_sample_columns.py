@@ -1,0 +1,261 @@
+"""The scalars of all samples are what the rows say, of a run that grows, is set back and is compacted."""
+
+import math
+import threading
+
+import pytest
+import torch
+from recorded import make_record, make_row, write_steps
+
+import truing.record.columns as columns
+import truing.record.sample_columns as sample_columns
+from truing.outcomes import FinishReason
+from truing.record import RunReader, RunWriter, SampleRow, compact
+from truing.record.index import Place
+from truing.record.sample_columns import COLUMNS, Known, SampleColumns
+from truing.record.segments import encode
+from truing.record.store import Groups
+from truing.types import Sample, TurnSpan
+
+
+def places(run):
+    return [Place.of(row) for row in RunReader(run).steps()]
+
+
+def told(run, unreadable=()):
+    """The same table by way of the verified rows."""
+    found = []
+    for update, step in enumerate(RunReader(run).steps()):
+        for row in [] if update in unreadable else RunReader(run).rows(step):
+            s = row.sample
+            found.append(
+                {
+                    "update": update,
+                    "stage": step.stage,
+                    "step": step.step,
+                    **{name: getattr(s, name) for name in ("sample_id", "rollout_id", "group_id", "task_id")},
+                    **{"family": s.family, "status": str(row.status), "ended_by": str(row.ended_by)},
+                    **{"reward": s.reward, "truncated": s.truncated, "prompt_length": s.prompt_length},
+                    "turns": len(s.turns),
+                    "turn_tokens": sum(turn.end - turn.start for turn in s.turns),
+                    "finish_reason": str(s.turns[-1].finish_reason) if s.turns else "",
+                }
+            )
+    return found
+
+
+def same(known: Known, run):
+    assert known.table.schema == COLUMNS
+    assert repr(known.table.to_pylist()) == repr(told(run, known.unreadable))
+    return True
+
+
+def turned(name, *spans, reward=math.nan):
+    """A row of six tokens with these turns."""
+    row = make_row(name, 6, reward=reward)
+    turns = tuple(TurnSpan(a, b, reason, 0, "d") for a, b, reason in spans)
+    return SampleRow(
+        **vars(row) | {"sample": Sample(**vars(row.sample) | {"turns": turns, "truncated": True})}
+    )
+
+
+@pytest.fixture
+def odd(tmp_path):
+    """Steps of no row, of no turn and of many."""
+    with RunWriter(tmp_path / "odd") as writer:
+        writer.write_step(make_record(0, []), [])
+        rows = [
+            turned("none"),
+            turned("two", (1, 3, FinishReason.TOOL), (4, 6, FinishReason.LENGTH), reward=-0.5),
+            turned("one", (2, 3, FinishReason.STOP), reward=math.inf),
+        ]
+        writer.write_step(make_record(1, rows), rows)
+        write_steps(writer, [2])
+        writer.write_step(make_record(3, []), [])
+        write_steps(writer, range(2), stage="ppo")
+    return tmp_path / "odd"
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The steps whose rows are read."""
+    seen = []
+
+    def noted(run_dir, stretch, *rest):
+        seen.extend((place.stage, place.step) for place in stretch.places)
+        return columns.read_columns(run_dir, stretch, *rest)
+
+    monkeypatch.setattr(sample_columns, "read_columns", noted)
+    return seen
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("batch", [1, 2**17])
+def test_the_table_says_what_the_rows_say(odd, monkeypatch, compacted, batch):
+    monkeypatch.setattr(sample_columns, "BATCH", batch)
+    if compacted:
+        compact(odd)
+    known = SampleColumns(odd).refresh(places(odd))
+    assert same(known, odd)
+    assert (known.table.num_rows, known.waiting, known.unreadable) == (9, 0, {})
+    assert known.table["finish_reason"].to_pylist()[:3] == ["", "length", "stop"]
+    assert known.table["turn_tokens"].to_pylist()[:3] == [0, 4, 1]
+
+
+def test_of_a_run_that_grows_only_what_is_new_is_read(run, read):
+    found = SampleColumns(run)
+    found.refresh(places(run))
+    read.clear()
+    with RunWriter(run, resume=True) as writer:
+        for step in (3, 4):
+            write_steps(writer, [step])
+            assert same(found.refresh(places(run)), run)
+            assert same(found.refresh(places(run)), run)
+    assert read == [("grpo", 3), ("grpo", 4)]
+    compact(run)
+    assert same(found.refresh(places(run)), run)
+    assert len(read) == 2  # the same rows lie elsewhere
+
+
+def test_a_table_that_grew_often_is_made_whole_and_shares_its_texts(tmp_path):
+    with RunWriter(tmp_path / "run") as writer:
+        found = SampleColumns(tmp_path / "run")
+        for step in range(sample_columns.PARTS + 3):
+            rows = [make_row(f"{step}", seed=step)]
+            writer.write_step(make_record(step, rows), rows)
+            known = found.refresh(places(tmp_path / "run"))
+    family = known.table["family"]
+    assert family.num_chunks < sample_columns.PARTS
+    assert all(chunk.dictionary.to_pylist() == ["sums"] for chunk in family.chunks)
+    assert same(known, tmp_path / "run")
+
+
+def test_rows_of_steps_that_were_undone_go(run, read):
+    found = SampleColumns(run)
+    compact(run)
+    found.refresh(places(run))
+    read.clear()
+    with RunWriter(run, resume=True) as writer:
+        writer.truncate_to("grpo", 1)
+        assert found.refresh(places(run)).table.num_rows == 2
+        rows = [make_row("other")]
+        writer.write_step(make_record(1, rows), rows)  # of the same name, and not the same
+    known = found.refresh(places(run))
+    assert known.table["sample_id"].to_pylist() == ["s0", "s1", "other"]
+    assert same(known, run)
+    assert read == [("grpo", 1)]
+    with RunWriter(run, resume=True) as writer:
+        writer.restart()
+    assert found.refresh(places(run)).table.num_rows == 0
+
+
+@pytest.mark.parametrize("harm", ["missing", "cut", "other", "nothing"])
+def test_a_segment_that_cannot_be_read_is_told_and_the_others_are_shown(run, harm):
+    path = run / "rollouts/grpo-000001.arrow"
+    data = path.read_bytes()
+    if harm == "missing":
+        path.unlink()
+    else:
+        bare = make_row("alone")
+        other = {"cut": data[: len(data) // 2], "nothing": b"", "other": encode("grpo", 1, [bare])}[harm]
+        path.write_bytes(other)
+    found = SampleColumns(run)
+    for _ in range(2):
+        known = found.refresh(places(run))
+        assert list(known.unreadable) == [1]
+        assert "step 1 of stage grpo" in known.unreadable[1]
+        assert same(known, run)
+    with RunWriter(run, resume=True) as writer:
+        write_steps(writer, [3])
+    known = found.refresh(places(run))
+    assert (list(known.unreadable), known.table["step"].to_pylist()) == ([1], [0, 0, 2, 2, 3, 3])
+    path.write_bytes(data)
+    compact(run)
+    assert same(found.refresh(places(run)), run)
+    assert not found.known.unreadable
+
+
+def test_a_damaged_row_group_spares_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr("truing.record.compaction.GROUP_BYTES", 1)
+    with RunWriter(tmp_path / "run") as writer:
+        write_steps(writer, range(4))
+    compact(tmp_path / "run")
+    path = tmp_path / "run/rollouts.parquet"
+    chunk = Groups(path)
+    chunk.index()
+    meta = chunk._file.metadata.row_group(2)
+    names = [meta.column(i).path_in_schema for i in range(meta.num_columns)]
+    column = meta.column(names.index("reward"))
+    data = bytearray(path.read_bytes())
+    data[column.data_page_offset + column.total_compressed_size - 4] ^= 1
+    path.write_bytes(data)
+    known = SampleColumns(tmp_path / "run").refresh(places(tmp_path / "run"))
+    assert list(known.unreadable) == [2]
+    assert same(known, tmp_path / "run")
+
+
+def test_of_a_file_that_cannot_be_opened_every_step_is_told(run):
+    compact(run)
+    found = SampleColumns(run)
+    data = (run / "rollouts.parquet").read_bytes()
+    (run / "rollouts.parquet").write_bytes(data[:-9])
+    assert sorted(found.refresh(places(run)).unreadable) == [0, 1, 2]
+    (run / "rollouts.parquet").write_bytes(data)
+    assert same(found.refresh(places(run)), run)
+    assert not found.known.unreadable
+
+
+def test_a_run_that_is_compacted_while_it_is_read_is_read_whole(run, monkeypatch):
+    steps, done = places(run), []
+
+    def late(run_dir, stretch, *rest):
+        if not done:
+            done.append(compact(run))
+        return columns.read_columns(run_dir, stretch, *rest)
+
+    monkeypatch.setattr(sample_columns, "read_columns", late)
+    known = SampleColumns(run).refresh(steps)
+    assert not known.unreadable
+    assert same(known, run)
+
+
+def test_without_time_the_rest_is_left_to_the_next_call(run):
+    found, left = SampleColumns(run), []
+    while not left or left[-1]:
+        left.append(found.refresh(places(run), seconds=0).waiting)
+    assert left == [2, 1, 0]
+    assert same(found.known, run)
+
+
+def test_refreshes_of_several_threads_are_made_one_after_the_other(run):
+    compact(run)
+    found, known = SampleColumns(run), []
+    threads = [threading.Thread(target=lambda: known.append(found.refresh(places(run)))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(known) == 4
+    assert all(same(each, run) for each in known)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_columns_of_one_step_are_those_of_its_rows(run, compacted):
+    if compacted:
+        compact(run)
+    table = SampleColumns(run).of_step(places(run)[1], ["text", "reward", "token_ids"])
+    rows = RunReader(run).samples("grpo", 1)
+    assert table.column_names == ["text", "reward", "token_ids"]
+    assert table["text"].to_pylist() == [row.text for row in rows]
+    ids = [torch.tensor(each) for each in table["token_ids"].to_pylist()]
+    assert all(torch.equal(a, row.sample.token_ids) for a, row in zip(ids, rows, strict=True))
+
+
+@pytest.mark.parametrize("said", ["no sum", ["a"], None, 5])
+def test_a_line_that_says_anything_for_a_sum_has_no_rows(run, said):
+    compact(run)
+    steps = places(run)
+    steps[1] = steps[1]._replace(sha256=said)
+    steps[2] = steps[2]._replace(rows=9)
+    known = SampleColumns(run).refresh(steps)
+    assert (list(known.unreadable), known.table.num_rows) == ([1, 2], 2)

@@ -29,6 +29,7 @@ from truing.record.index import Place
 from truing.record.lines import dump_json
 from truing.record.segments import encode_table, table_of
 from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS
+from truing.record.told import midway
 from truing.record.writer import segment_name
 
 STAGE, TRAINED = "grpo", 2
@@ -59,9 +60,8 @@ def lines(
     factor[rng.random(factor.shape, np.float32) < 3e-4] *= 8
     numbers = factor * np.array(start)
     numbers[:, names.index("reward/mean")] = mean
-    facts = {"clip": like["facts"].get("clip", {})}
     told = ", ".join(json.dumps(name) + ": %.7g" for name in names)
-    tail = f'"seconds": {json.dumps(like["seconds"])}, "facts": {json.dumps(facts)}' + "}\n"
+    tail = f'"seconds": {json.dumps(like["seconds"])}, "facts": {json.dumps(like["facts"])}' + "}\n"
     for place, row in zip(places, numbers.tolist(), strict=True):
         segment = json.dumps({"file": place.file, "rows": place.rows, "sha256": place.sha256})
         yield (
@@ -74,11 +74,12 @@ def events(trained: RunReader, steps: int, finished: bool) -> Iterator[dict[str,
     """The stage, an evaluation now and then, some findings, and the end."""
     known = {event.kind: event for event in trained.events()}
     start, every = known["stage"].time, max(1, steps // 20)
+    yield {"time": start, "kind": "numbers", "payload": dict(known["numbers"].payload)}
     yield {"time": start, "kind": "stage", "payload": {"stage": STAGE, "steps": steps, "first_step": 0}}
     for step in range(0, steps + finished, every):
         rate = 0.1 + 0.8 * step / steps
         estimate = {"mean": rate, "low": rate - 0.1, "high": rate + 0.1, "tasks": 50}
-        payload = dict(known["eval"].payload) | {"name": f"{STAGE}_{step}", "estimate": estimate}
+        payload = dict(known["eval"].payload) | {"name": midway(STAGE, step), "estimate": estimate}
         yield {"time": start + step, "kind": "eval", "payload": payload}
         if step % (5 * every) == every:
             claim = Claim(Verdict.SUSPECT, "the answers became shorter", "12 tokens", "40 tokens")

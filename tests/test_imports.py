@@ -47,7 +47,7 @@ MAY_IMPORT = {
     "probes": "errors messages outcomes types config ops models rewards envs training",
     "integrations": "errors contract outcomes types rng models doctor training",
     "faults": "errors types rng config record ops models rewards rollout doctor training api",
-    "scorecard": "config",
+    "scorecard": "config record",
     "verify": "errors config record training display api probes scorecard",
     "lab": "errors words types rng config record doctor training display api",
     "board": "errors types config record ops doctor glance scorecard lab",

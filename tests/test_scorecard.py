@@ -1,23 +1,19 @@
 """Each criterion passes, fails, is a fact or is not checked by what the steps measured."""
 
-from dataclasses import dataclass, field
-
 import pytest
 
+from truing.record import Segment, StepRow
+from truing.record.updates import columns_of
 from truing.scorecard import scorecard
 
 
-@dataclass
-class Step:
+def Step(metrics=None, stage="grpo", loss_label="on_policy"):
     """As much of an update as the scorecard reads."""
-
-    metrics: dict = field(default_factory=dict)
-    stage: str = "grpo"
-    loss_label: str = "on_policy"
+    return StepRow(0, stage, loss_label, metrics or {}, {}, Segment("x.arrow", 1, ""))
 
 
 def judged(recipe, *steps, device="cpu"):
-    return {criterion.name: criterion for criterion in scorecard(steps, recipe, device)}
+    return {criterion.name: criterion for criterion in scorecard(columns_of(steps), recipe, device)}
 
 
 def verdict(recipe, name, *steps, **given):
@@ -125,7 +121,7 @@ def test_a_critic_moves_where_there_is_something_to_predict(recipe):
 
 def test_what_a_guard_undid_is_told_and_giving_up_fails(recipe):
     def stability(*events):
-        return {c.name: c for c in scorecard([Step()], recipe(), "cpu", events)}["stability"]
+        return {c.name: c for c in scorecard(columns_of([Step()]), recipe(), "cpu", events)}["stability"]
 
     assert stability("step").verdict == "pass"
     assert (stability("rollback").verdict, stability("rollback").measured) == ("fact", "1 rollbacks")

@@ -3,11 +3,13 @@
 Some criteria are wrong as they were written (docs/control.md): what is then judged is what they were after.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from truing.config import PolicyStage, Recipe
+from truing.record.updates import Columns
 
 Verdict = Literal["pass", "fail", "fact", "not checked"]
 
@@ -27,25 +29,6 @@ FIRST_CALLS = 50
 """Steps in which the policy must have learnt to make a valid call."""
 
 
-class Step(Protocol):
-    """An update, as the record has it or as it was just made."""
-
-    @property
-    def stage(self) -> str:
-        """Of which stage."""
-        ...
-
-    @property
-    def metrics(self) -> Mapping[str, float]:
-        """Its numbers."""
-        ...
-
-    @property
-    def loss_label(self) -> str:
-        """What its loss means."""
-        ...
-
-
 @dataclass(frozen=True)
 class Criterion:
     """A criterion: as a report has it, as it should read, what was measured, and whether that is so."""
@@ -57,35 +40,36 @@ class Criterion:
     verdict: Verdict
 
 
-def scorecard(
-    steps: Sequence[Step], recipe: Recipe, device: str, events: Sequence[str] = ()
-) -> list[Criterion]:
+def scorecard(updates: Columns, recipe: Recipe, device: str, events: Sequence[str] = ()) -> list[Criterion]:
     """Every criterion over the steps of policy stages.
 
     Args:
-        steps: of a run, in order; those of other stages are left out.
+        updates: of a run, in order; those of other stages are left out.
         recipe: that it was run with.
         device: `cpu` or `cuda`: what rounding is.
         events: kinds of what happened in the run.
     """
-    judged = [step for step in steps if isinstance(recipe.stage(step.stage), PolicyStage)]
-    once = [s for s in judged if recipe.stage(s.stage).inner_epochs * recipe.stage(s.stage).minibatches == 1]
+    stages = {name: recipe.stage(name) for name, _, _ in updates.stages}
+    judged = [name for name, cfg in stages.items() if isinstance(cfg, PolicyStage)]
+    once = [name for name in judged if stages[name].inner_epochs * stages[name].minibatches == 1]
+    steps, singles = updates.of(judged), updates.of(once)
+    several = updates.of(set(judged) - set(once))
     return [
-        _learnable(judged, recipe),
-        _alignment(judged),
-        _first_ratio(judged, recipe, device),
-        _later_ratio([step for step in judged if step not in once], once),
-        _kl(judged, once, device),
-        _active(judged, once),
-        _loss(judged),
-        _tools(judged),
-        _critic(judged),
-        _stability(judged, events),
+        _learnable(steps, recipe),
+        _alignment(steps),
+        _first_ratio(steps, recipe, device),
+        _later_ratio(several, singles),
+        _kl(steps, singles, device),
+        _active(steps, singles),
+        _loss(steps),
+        _tools(steps),
+        _critic(steps),
+        _stability(steps, events),
     ]
 
 
-def _learnable(steps: Sequence[Step], recipe: Recipe) -> Criterion:
-    shares, least = _values(steps, "tokens/learnable_share"), recipe.gates.min_trained_share
+def _learnable(steps: Columns, recipe: Recipe) -> Criterion:
+    shares, least = steps.known("tokens/learnable_share"), recipe.gates.min_trained_share
     verdict: Verdict = "fact" if shares else "not checked"
     if shares and least:
         verdict = "pass" if min(shares) >= least else "fail"
@@ -98,8 +82,8 @@ def _learnable(steps: Sequence[Step], recipe: Recipe) -> Criterion:
     )
 
 
-def _alignment(steps: Sequence[Step]) -> Criterion:
-    shares = _values(steps, "alignment")
+def _alignment(steps: Columns) -> Criterion:
+    shares = steps.known("alignment")
     return Criterion(
         "alignment",
         "> 99 % of ids agree",
@@ -109,8 +93,8 @@ def _alignment(steps: Sequence[Step]) -> Criterion:
     )
 
 
-def _first_ratio(steps: Sequence[Step], recipe: Recipe, device: str) -> Criterion:
-    most = _values(steps, "mismatch/max_abs")
+def _first_ratio(steps: Columns, recipe: Recipe, device: str) -> Criterion:
+    most = steps.known("mismatch/max_abs")
     verdict = _judge(most, max(most, default=0.0) <= ROUNDING[device])
     dropout = bool(recipe.lora and recipe.lora.dropout)
     return Criterion(
@@ -122,8 +106,8 @@ def _first_ratio(steps: Sequence[Step], recipe: Recipe, device: str) -> Criterio
     )
 
 
-def _later_ratio(several: Sequence[Step], once: Sequence[Step]) -> Criterion:
-    spread, still = _values(several, "ratio/std"), _values(once, "ratio/std")
+def _later_ratio(several: Columns, once: Columns) -> Criterion:
+    spread, still = several.known("ratio/std"), once.known("ratio/std")
     measured = f"std {_span(spread, '{:.2g}')}" if spread else "one update a step"
     return Criterion(
         "ratio at later updates",
@@ -134,10 +118,10 @@ def _later_ratio(several: Sequence[Step], once: Sequence[Step]) -> Criterion:
     )
 
 
-def _kl(steps: Sequence[Step], once: Sequence[Step], device: str) -> Criterion:
-    tokens, sequences = _values(steps, "kl_all/k3"), _values(steps, "kl_sequence/k1")
-    stages = {step.stage: step for step in reversed(once)}  # the first step of each
-    starts = _values(list(stages.values()), "kl_all/k3")
+def _kl(steps: Columns, once: Columns, device: str) -> Criterion:
+    tokens, sequences = steps.known("kl_all/k3"), steps.known("kl_sequence/k1")
+    first = [float(once.column("kl_all/k3")[start]) for _, start, _ in once.stages]
+    starts = [kl for kl in first if not math.isnan(kl)]
     return Criterion(
         "KL to the reference",
         "< 0.5 nats a token, always < 3",
@@ -147,9 +131,9 @@ def _kl(steps: Sequence[Step], once: Sequence[Step], device: str) -> Criterion:
     )
 
 
-def _active(steps: Sequence[Step], once: Sequence[Step]) -> Criterion:
-    clipped, active = _values(steps, "clip/clipped_share"), _values(steps, "clip/active_share")
-    first = _values(once, "clip/clipped_share")
+def _active(steps: Columns, once: Columns) -> Criterion:
+    clipped, active = steps.known("clip/clipped_share"), steps.known("clip/active_share")
+    first = once.known("clip/clipped_share")
     return Criterion(
         "active tokens",
         "> 60 % inside the clip range",
@@ -159,22 +143,23 @@ def _active(steps: Sequence[Step], once: Sequence[Step]) -> Criterion:
     )
 
 
-def _loss(steps: Sequence[Step]) -> Criterion:
-    labels = [step.loss_label for step in steps]
+def _loss(steps: Columns) -> Criterion:
+    labels: list[str] = steps.label.to_pylist()
     counts = ", ".join(f"{label} {labels.count(label)}" for label in dict.fromkeys(labels))
     taught = any(label not in (*FAULTS, *EMPTY) for label in labels)
     return Criterion(
         "policy loss",
         "falls steadily",
         "says nothing of progress: it is near 0 on-policy; what must be is that updates move something",
-        f"{counts}; reward {_ends(_values(steps, 'reward/mean'))}" if steps else "",
+        f"{counts}; reward {_ends(steps.known('reward/mean'))}" if labels else "",
         _judge(labels, taught and not any(label in FAULTS for label in labels)),
     )
 
 
-def _tools(steps: Sequence[Step]) -> Criterion:
-    valid, early = _values(steps, "tools/valid_share"), len(steps) < FIRST_CALLS
-    some = any(_values(steps[:FIRST_CALLS], "tools/valid_share"))
+def _tools(steps: Columns) -> Criterion:
+    valid, early = steps.known("tools/valid_share"), len(steps) < FIRST_CALLS
+    shares = steps.column("tools/valid_share")[:FIRST_CALLS]
+    some = bool((shares > 0).any())
     return Criterion(
         "tool calls",
         f"valid by step {FIRST_CALLS}",
@@ -184,9 +169,9 @@ def _tools(steps: Sequence[Step]) -> Criterion:
     )
 
 
-def _critic(steps: Sequence[Step]) -> Criterion:
-    moved, explained = _values(steps, "value/head_step"), _values(steps, "value/explained_variance")
-    returns = [*_values(steps, "returns/mean"), *_values(steps, "returns/std")]
+def _critic(steps: Columns) -> Criterion:
+    moved, explained = steps.known("value/head_step"), steps.known("value/explained_variance")
+    returns = [*steps.known("returns/mean"), *steps.known("returns/std")]
     return Criterion(
         "critic",
         "its loss falls",
@@ -196,14 +181,14 @@ def _critic(steps: Sequence[Step]) -> Criterion:
     )
 
 
-def _stability(steps: Sequence[Step], events: Sequence[str]) -> Criterion:
+def _stability(steps: Columns, events: Sequence[str]) -> Criterion:
     undone, gave_up = events.count("rollback"), "gave_up" in events
     return Criterion(
         "stability",
         "roll back where it is unstable",
         "no guard had to give the run up; rollbacks are told",
-        f"{undone} rollbacks{', then given up' * gave_up}" if steps or undone else "",
-        "fact" if undone and not gave_up else _judge([*steps, *events], not gave_up),
+        f"{undone} rollbacks{', then given up' * gave_up}" if len(steps) or undone else "",
+        "fact" if undone and not gave_up else _judge([*range(len(steps)), *events], not gave_up),
     )
 
 
@@ -212,10 +197,6 @@ def _judge(measured: Sequence[object], right: bool) -> Verdict:
     if not measured:
         return "not checked"
     return "pass" if right else "fail"
-
-
-def _values(steps: Sequence[Step], name: str) -> list[float]:
-    return [step.metrics[name] for step in steps if name in step.metrics]
 
 
 def _span(values: Sequence[float], form: str) -> str:

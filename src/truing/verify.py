@@ -12,6 +12,7 @@ from truing.errors import RecipeError, TruingError
 from truing.probes.ladder import LADDER, climb
 from truing.probes.rig import POLICIES
 from truing.record import RunReader
+from truing.record.updates import columns_of
 from truing.scorecard import Criterion, scorecard
 from truing.training.evaluate import Estimate
 from truing.training.result import Result
@@ -104,7 +105,7 @@ def _phase(name: str, run: Path, recipe: Recipe, result: Result | None = None) -
     """The scorecard of what is on record; at the end also what the evaluation says."""
     reader = RunReader(run)
     kinds = [event.kind for event in reader.events()]
-    card = scorecard(reader.steps(), recipe, reader.run()["machine"]["device"], kinds)
+    card = scorecard(columns_of(reader.steps()), recipe, reader.run()["machine"]["device"], kinds)
     lines, worse = [], False
     if result is not None:
         lines = [f"{at}: reward {estimate}" for at, estimate in result.estimates().items()]

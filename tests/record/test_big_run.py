@@ -58,7 +58,7 @@ def test_its_lines_are_those_of_a_run(big):
     assert f"[grpo]\nsteps = {STEPS}\n" in reader.recipe()
     assert (big / facts["tokenizer"] / "tokenizer.json").is_file()
     kinds = {event.kind for event in reader.events()}
-    assert kinds == {"stage", "eval", "finding"}  # and not finished
+    assert kinds == {"numbers", "stage", "eval", "finding"}  # and not finished
     assert all("text" in each.payload for each in reader.events() if each.kind == "finding")
     json.dumps(facts)
 

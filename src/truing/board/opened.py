@@ -1,9 +1,11 @@
 """A run that the board shows: what was read is kept while somebody looks."""
 
+import json
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from truing.glance import findings
 from truing.record.followed import Followed
 from truing.record.rows import SampleRow, StepRow
 from truing.record.sample_columns import Known, SampleColumns
-from truing.record.store import load_rows
+
+PROMPT = 300
+"""Characters of a prompt that lists show."""
 
 HELD = 8
 """Updates whose rows are held at once."""
@@ -30,6 +34,7 @@ class Opened:
         self.run = Followed(run_dir)
         self.lock = threading.RLock()
         self._samples = SampleColumns(run_dir)
+        self._prompts: dict[str, str] = {}
         self._rows: OrderedDict[str, tuple[SampleRow, ...]] = OrderedDict()
 
     def refresh(self) -> bool:
@@ -54,7 +59,7 @@ class Opened:
         """The rows of an update, verified by checksum."""
         key = step.segment.sha256
         if key not in self._rows:
-            self._rows[key] = load_rows(self.run.run_dir, step)
+            self._rows[key] = self.run.reader.rows(step)
             if len(self._rows) > HELD:
                 self._rows.popitem(last=False)
         self._rows.move_to_end(key)
@@ -63,6 +68,20 @@ class Opened:
     def samples(self, seconds: float) -> Known:
         """Scalars of all samples, as far as they can be read in so many seconds, and by questions before."""
         return self._samples.refresh(self.run.columns.places, seconds)
+
+    def prompt(self, task: str, row: int, *, read: bool) -> str | None:
+        """What a task's prompt asks: the last message before the policy's first. None where it was not read.
+
+        Args:
+            task: its name.
+            row: of an update that drew it.
+            read: whether it may be read from the record, if nobody asked before.
+        """
+        if task not in self._prompts and read:
+            rows = self._samples.of_step(self.run.columns.places[row], ("task_id", "messages")).to_pylist()
+            for each in rows:
+                self._prompts.setdefault(each["task_id"], _asked(json.loads(each["messages"])))
+        return self._prompts.get(task)
 
     def named(self) -> set[str]:
         """Samples that a finding names."""
@@ -92,3 +111,9 @@ class Opened:
             return Tokenizer.from_file(str(path))
         except Exception as error:
             raise RecordError(f"the tokenizer of {self.name} cannot be read", got=error) from error
+
+
+def _asked(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The last message in front of the first that an assistant said."""
+    said = list(takewhile(lambda each: each.get("role") != "assistant", messages))
+    return str(said[-1].get("content", ""))[:PROMPT] if said else ""

@@ -8,7 +8,7 @@ from typing import Any
 from truing.board.opened import Opened
 from truing.glance import Glance, Told, glance
 from truing.record import Event
-from truing.scorecard import Criterion, scorecard
+from truing.scorecard import scorecard
 
 
 def line(opened: Opened) -> dict[str, Any]:
@@ -43,8 +43,7 @@ def cards(opened: Opened) -> list[dict[str, Any]]:
     if isinstance(opened.recipe, str) or device is None:
         return []
     kinds = [event.kind for event in opened.run.events]
-    found: list[Criterion] = scorecard(opened.run.columns.moments(), opened.recipe, device, kinds)
-    return [asdict(each) for each in found]
+    return [asdict(each) for each in scorecard(opened.run.columns, opened.recipe, device, kinds)]
 
 
 def verdicts(opened: Opened) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """What a run drew, prompt by prompt and sample by sample, of all its updates."""
 
 import math
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ RIGHT = 1.0
 
 
 def tasks(opened: Opened, order: str, backwards: bool, start: int, text: str) -> dict[str, Any]:
-    """Every prompt that was drawn: attempts, pass rate, mean reward and its spread, the update of the last."""
+    """Every prompt that was drawn: attempts, pass rate, mean reward and its spread, last update."""
     _check(order, "tasks")
     known = opened.samples(PATIENCE)
     drawn = known.table.filter(pc.is_valid(pc.if_else(pc.is_nan(known.table["reward"]), None, 1)))
@@ -47,7 +48,7 @@ def tasks(opened: Opened, order: str, backwards: bool, start: int, text: str) ->
     listed = _page(found, order, backwards, start)
     return {
         **_told(known, len(drawn)),
-        "tasks": [each | _place(opened, each["last"]) for each in listed.to_pylist()],
+        "tasks": _described(opened, listed.to_pylist()),
         "count": found.num_rows,
         "rates": _histogram(found["pass_rate"]),
     }
@@ -82,6 +83,15 @@ def samples(
         "finishes": sorted(set(known.table["finish_reason"].unique().to_pylist())),
         "statuses": sorted(set(known.table["status"].unique().to_pylist())),
     }
+
+
+def _described(opened: Opened, listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each prompt with where it was drawn last, and what it says, as far as there is time to read it."""
+    until = time.monotonic() + PATIENCE
+    for each in listed:
+        each |= _place(opened, each["last"])
+        each["prompt"] = opened.prompt(each["task"], each["last"], read=time.monotonic() < until)
+    return listed
 
 
 def _page(table: pa.Table, order: str, backwards: bool, start: int) -> pa.Table:

@@ -32,9 +32,11 @@ def board(
 
     from truing.board.answers import Board
     from truing.board.server import LOOPBACK, make_app
+    from truing.record.segments import warm_up
 
     console = Console(highlight=False)
     found = Board(folder)
+    warm_up()
     local = host in LOOPBACK
     token = token or ("" if local else secrets.token_urlsafe(24))
     listening = _listen(host, port)

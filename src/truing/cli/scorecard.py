@@ -59,15 +59,16 @@ def lines(card: Sequence["Criterion"], *, readings: bool) -> Table:
 def _judged(run: Path) -> tuple[list["Criterion"], bool]:
     """The scorecard of what is on record, and whether the run has ended."""
     from truing.config import resolve
-    from truing.record import RunReader
+    from truing.record.followed import Followed
     from truing.scorecard import scorecard
 
-    reader = RunReader(run)
-    facts = reader.run()
+    followed = Followed(run)
+    followed.refresh()
+    facts = followed.facts
     if "device" not in facts["machine"]:
         raise RecordError(
             f"run.json of {run} does not say on which device it ran", remedy="it is of an older version"
         )
-    kinds, device = [event.kind for event in reader.events()], facts["machine"]["device"]
+    kinds, device = [event.kind for event in followed.events], facts["machine"]["device"]
     ended = "finished" in kinds or "gave_up" in kinds
-    return scorecard(reader.steps(), resolve(facts["recipe"]), device, kinds), ended
+    return scorecard(followed.columns, resolve(facts["recipe"]), device, kinds), ended

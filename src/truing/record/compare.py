@@ -13,7 +13,6 @@ from truing.record.beside import Pair, beside
 from truing.record.beside import lines as beside_lines
 from truing.record.reader import RunReader
 from truing.record.rows import TRAINER_NUMBERS, SampleRow, StepRow
-from truing.record.store import load_rows
 from truing.types import MASKS
 from truing.words import counted
 
@@ -103,7 +102,7 @@ def first_parting(first: RunReader, second: RunReader, most: int | None = None) 
         places = [(row.stage, row.step) for row in pair]
         if places[0] != places[1]:
             return done, Parting(*places[0], "order of updates", *(f"{a} {b + 1}" for a, b in places))
-        rows = [load_rows(reader.run_dir, row) for reader, row in zip((first, second), pair, strict=True)]
+        rows = [reader.rows(row) for reader, row in zip((first, second), pair, strict=True)]
         if found := _parting(*pair, *rows):
             return done, found
     shorter = min(map(len, steps))

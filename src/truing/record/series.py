@@ -5,11 +5,10 @@ of all lines: Arrow reads these some ten times faster than ``RunReader.steps``, 
 """
 
 import json
-import math
 import mmap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +16,10 @@ import pyarrow.json as pj
 from numpy.typing import NDArray
 
 from truing.errors import RecordError
-from truing.record.lines import floats_from_json
 from truing.record.reader import Event
 from truing.record.rows import StepRow
 from truing.record.store import STEPS
-from truing.record.updates import SEGMENT, Columns, joined
+from truing.record.updates import SEGMENT, Columns, columns_of, joined
 
 KINDS = ("metrics", "seconds")
 """What a line holds of numbers by name. A phase's seconds are the column ``seconds/PHASE``."""
@@ -142,24 +140,12 @@ def _by_arrow(data: pa.Buffer, names: Sequence[str]) -> Columns | None:
 
 
 def _line_by_line(lines: Sequence[bytes], path: Path) -> Columns:
-    read = [_numbers(line, number, path) for number, line in enumerate(lines, start=1)]
-    names = dict.fromkeys(name for _, numbers in read for name in numbers)
-    columns = {name: np.array([numbers.get(name, math.nan) for _, numbers in read]) for name in names}
-    said = [line for line, _ in read]
-    return Columns(
-        pa.chunked_array([[line["stage"] for line in said]], pa.string()),
-        np.array([line["step"] for line in said], np.int64),
-        pa.chunked_array([[line["loss_label"] for line in said]], pa.string()),
-        pa.chunked_array([[line["segment"] for line in said]], SEGMENT),
-        columns,
-    )
+    return columns_of([_line(text, number, path) for number, text in enumerate(lines, start=1)])
 
 
-def _numbers(text: bytes, number: int, path: Path) -> tuple[dict[str, Any], dict[str, float]]:
+def _line(text: bytes, number: int, path: Path) -> StepRow:
     try:
-        line = json.loads(text)
-        seconds = {f"seconds/{name}": value for name, value in line["seconds"].items()}
-        return line, floats_from_json({**line["metrics"], **seconds})
+        return StepRow.from_json(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(
             f"line {number} of what was added to {path} is damaged", got=repr(error), expected="an update"

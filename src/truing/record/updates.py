@@ -1,9 +1,10 @@
 """The numbers of a run's updates as columns."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from truing.errors import RecordError
 from truing.record.index import Place
+from truing.record.rows import StepRow
 
 SEGMENT = pa.struct({"file": pa.string(), "rows": pa.int64(), "sha256": pa.string()})
 
@@ -31,16 +33,16 @@ class Columns:
     @cached_property
     def stages(self) -> list[tuple[str, int, int]]:
         """Each stage with the rows it has, ``[start, end)``."""
-        names, found = self.stage.to_pylist(), list[tuple[str, int, int]]()
-        starts = [i for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
-        for start, end in zip(starts, [*starts[1:], len(names)], strict=True):
-            found.append((names[start], start, end))
-        return found
+        names = self.stage.to_pylist()
+        ends = [i for i in range(1, len(names) + 1) if i == len(names) or names[i] != names[i - 1]]
+        return [(names[end - 1], start, end) for start, end in pairwise([0, *ends])]
 
     @cached_property
     def places(self) -> list[Place]:
         """Where the rows of each update lie."""
         segment = self.segment.combine_chunks()
+        if any(segment.field(name).null_count for name in ("file", "rows", "sha256")):
+            raise RecordError("a line of steps.jsonl does not say where its rows lie")
         parts = (segment.field(name).to_pylist() for name in ("file", "rows", "sha256"))
         return [Place(*each) for each in zip(self.stage.to_pylist(), self.step.tolist(), *parts, strict=True)]
 
@@ -52,11 +54,18 @@ class Columns:
         """The stage of a row."""
         return self.stage[row].as_py()
 
-    def moments(self) -> list["Moment"]:
-        """One by one, as whoever asks for a few numbers of each wants them."""
-        stages, labels = self.stage.to_pylist(), self.label.to_pylist()
-        metrics = {name: values for name, values in self.numbers.items() if not name.startswith("seconds/")}
-        return [Moment(stages[i], labels[i], Numbers(metrics, i)) for i in range(len(self))]
+    def known(self, name: str) -> list[float]:
+        """One number of the updates that have it, in their order."""
+        values = self.column(name)
+        return values[~np.isnan(values)].tolist()
+
+    def of(self, stages: Collection[str]) -> "Columns":
+        """The updates of some stages."""
+        rows = np.array([name in stages for name in self.stage.to_pylist()], bool)
+        kept = (array.filter(pa.array(rows)) for array in (self.stage, self.label, self.segment))
+        stage, label, segment = kept
+        numbers = {name: values[rows] for name, values in self.numbers.items()}
+        return Columns(stage, self.step[rows], label, segment, numbers)
 
     def find(self, stage: str, step: int) -> int:
         """The row of an update."""
@@ -66,32 +75,20 @@ class Columns:
         raise RecordError(f"the run holds no step {step} of stage {stage}")
 
 
-@dataclass(frozen=True)
-class Moment:
-    """An update by its numbers alone."""
-
-    stage: str
-    loss_label: str
-    metrics: Mapping[str, float]
-
-
-class Numbers(Mapping[str, float]):
-    """The metrics of one update, as columns have them; what it has none of is absent."""
-
-    def __init__(self, columns: Mapping[str, NDArray[np.float64]], row: int) -> None:
-        self._columns, self._row = columns, row
-
-    def __getitem__(self, name: str) -> float:
-        value = self._columns[name][self._row]
-        if math.isnan(value):
-            raise KeyError(name)
-        return float(value)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, values in self._columns.items() if not math.isnan(values[self._row]))
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+def columns_of(rows: Sequence[StepRow]) -> Columns:
+    """Updates as columns."""
+    told = [
+        {**row.metrics, **{f"seconds/{phase}": seconds for phase, seconds in row.seconds.items()}}
+        for row in rows
+    ]
+    names = dict.fromkeys(name for numbers in told for name in numbers)
+    return Columns(
+        pa.chunked_array([[row.stage for row in rows]], pa.string()),
+        np.array([row.step for row in rows], np.int64),
+        pa.chunked_array([[row.loss_label for row in rows]], pa.string()),
+        pa.chunked_array([[asdict(row.segment) for row in rows]], SEGMENT),
+        {name: np.array([numbers.get(name, math.nan) for numbers in told], float) for name in names},
+    )
 
 
 def joined(parts: Sequence[Columns]) -> Columns:

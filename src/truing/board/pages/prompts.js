@@ -6,8 +6,8 @@ import { plot } from "./chart.js";
 export async function tasks(page, query, context) {
   const told = await get("tasks", { run: query.run, order: query.order || "pass_rate", backwards: query.backwards, start: query.start, text: query.text });
   const rows = told.tasks.map((each) => h("tr", { class: "to" },
-    h("td", { class: "wrap" }, link(address("samples", { run: query.run, task: each.task }), each.task)),
-    h("td", { class: "quiet" }, each.family), h("td", { class: "number" }, count(each.attempts)),
+    h("td", { class: "wrap" }, link(address("samples", { run: query.run, task: each.task }), each.task), h("div", { class: "quiet" }, each.family)),
+    h("td", { class: "wrap" }, each.prompt === null ? "…" : visible(each.prompt)), h("td", { class: "number" }, count(each.attempts)),
     h("td", { class: "number" }, `${(100 * each.pass_rate).toFixed(0)} %`), h("td", { class: "number" }, number(each.reward, 3)), h("td", { class: "number" }, number(each.spread, 3)),
     h("td", {}, link(address("update", { run: query.run, stage: each.stage, update: each.update, task: each.task }), `${each.stage} ${each.update}`))));
   const area = h("div", { class: "plot" });
@@ -15,7 +15,7 @@ export async function tasks(page, query, context) {
     h("p", { class: "quiet" }, `${plural(told.count, "prompt")}, ${plural(told.rows, "attempt")} with a reward. Passed is a reward of 1 or more; spread is the standard deviation of an attempt.`),
     h("figure", { class: "chart" }, h("h3", {}, "Pass rates: what is always right or always wrong teaches nothing"), area),
     h("p", { class: "row" }, find(query)),
-    table([head(query, "task", "task"), ["family"], head(query, "attempts", "attempts", "number"), head(query, "pass_rate", "passed", "number"), head(query, "reward", "mean reward", "number"), head(query, "spread", "spread", "number"), head(query, "last", "last drawn")], rows),
+    table([head(query, "task", "task"), ["asks"], head(query, "attempts", "attempts", "number"), head(query, "pass_rate", "passed", "number"), head(query, "reward", "mean reward", "number"), head(query, "spread", "spread", "number"), head(query, "last", "last drawn")], rows),
     pages(query, told.count));
   const names = ["never", ...[...Array(10).keys()].map((i) => `${10 * i}–${10 * i + 10} %`), "always"];
   requestAnimationFrame(() => plot(area, [{ type: "bar", x: names, y: told.rates, hovertemplate: "%{y} prompts" }], { xaxis: { title: { text: "passed" } }, yaxis: { title: { text: "prompts" } }, hovermode: "closest" }));

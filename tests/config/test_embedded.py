@@ -28,14 +28,21 @@ def test_overrides_apply_to_a_name_too():
     assert load_recipe("tiny", ["seed=5"]).seed == 5
 
 
-def test_a_file_or_folder_of_that_name_wins(tmp_path, monkeypatch):
+def test_a_file_of_that_name_wins(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").write_text("no recipe")
+    assert recipe_path("tiny") == Path("tiny")
+    assert not names_embedded(Path("tiny"))
+    with pytest.raises(RecipeError, match="not TOML|cannot be read"):
+        load_recipe("tiny")
+
+
+def test_a_folder_of_that_name_may_be_a_run_and_is_no_recipe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert names_embedded("tiny")
     (tmp_path / "tiny").mkdir()
-    assert recipe_path("tiny") == Path("tiny")
-    assert not names_embedded(Path("tiny"))
-    with pytest.raises(RecipeError, match="cannot be read"):
-        load_recipe("tiny")
+    assert not names_embedded(Path("tiny"))  # `truing check tiny` means the run
+    assert load_recipe("tiny").name == "tiny"  # `truing train tiny` beside it means the recipe
 
 
 @pytest.mark.parametrize("path", ["nowhere.toml", "runs/tiny", "./sub/tiny", "/tiny"])

@@ -72,6 +72,7 @@ ROOMS = (
                 "ratio",
                 "Ratio of new to old policy, quantiles",
                 ("ratio/min", "ratio/p10", "ratio/p50", "ratio/p90", "ratio/max", "ratio/mean"),
+                log=True,
             ),
             Chart(
                 "clip",

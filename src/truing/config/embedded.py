@@ -25,9 +25,9 @@ def recipe_path(name_or_path: str | Path) -> Path:
         RecipeError: A bare name, and neither a file nor an embedded recipe is called so.
     """
     path = Path(name_or_path)
-    if path.exists() or path.suffix or len(path.parts) != 1:
+    if path.is_file() or path.suffix or len(path.parts) != 1:
         return path
-    if not names_embedded(path):
+    if str(path) not in embedded_recipes():  # a folder is no recipe, so none is in the way of a name
         near = difflib.get_close_matches(str(path), embedded_recipes(), n=1)
         raise RecipeError(
             f"there is no recipe {str(path)!r}",

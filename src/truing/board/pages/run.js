@@ -174,7 +174,7 @@ function ratios(told) {
 export function histogram(element, told, limits) {
   told.epochs.forEach((epoch, index) => {
     const area = h("div", { class: "plot" });
-    element.append(h("div", { class: "quiet" }, `inner epoch ${index + 1}: ${count(epoch.scored)} tokens, r of each ${told.level}`), area);
+    element.append(h("div", { class: "ratios" }, h("div", { class: "quiet" }, `inner epoch ${index + 1}: ${count(epoch.scored)} tokens, r of each ${told.level}`), area));
     requestAnimationFrame(() => bars(area, told.edges, [
       { name: "A < 0", counts: epoch.negative, colour: "#b0413e" },
       { name: "A = 0", counts: epoch.zero, colour: "#8a94a3" },

@@ -10,8 +10,8 @@ export async function update(page, query) {
     h("p", { class: "crumbs" }, link(address("run", { run: query.run }), query.run)),
     h("div", { class: "row" }, h("h1", {}, `${told.stage} ${told.update}`), h("span", { class: "quiet" }, `update ${told.at} of ${told.of} · loss: ${told.label.replaceAll("_", " ")}`), h("span", { class: "grow" }), steps(query, told)),
     told.findings.map((each) => finding(each, query.run)),
-    h("h2", {}, "Samples"), list,
     told.ratios ? ratios(told) : null,
+    h("h2", {}, "Samples"), list,
     h("h2", {}, "Numbers"), numbers(told),
   );
   samples(list, told.samples, query);
@@ -24,6 +24,8 @@ export function steps(query, told) {
     told.at < told.of ? h("a", { href: to(1), "data-key": "." }, "later →") : null);
 }
 
+// Samples that are listed before somebody asks for all.
+const FIRST = 40;
 const FINISH = (each) => (each.finish ? `${each.finish}${each.ended_by !== "world" ? ` (${each.ended_by})` : ""}` : each.status);
 
 export function samples(list, every, query) {
@@ -42,12 +44,14 @@ export function samples(list, every, query) {
     h("div", { class: "row" }, select("group", values("group")), select("task", values("task")), select("finish", values("finish")), bound("least", "reward from"), bound("most", "to"),
       h("label", {}, h("input", { type: "checkbox", checked: chosen.found === "1", onchange: (event) => change("found", event.target.checked ? "1" : "") }), "has a finding")),
     rows);
+  let most = FIRST;
   const show = () => {
     const kept = every.filter((each) =>
       ["group", "task", "finish"].every((name) => !chosen[name] || each[name] === chosen[name])
       && (!chosen.least || each.reward >= Number(chosen.least)) && (!chosen.most || (each.reward !== null && each.reward <= Number(chosen.most)))
       && (!chosen.found || each.findings.length));
-    fill(rows, h("p", { class: "quiet" }, kept.length === every.length ? plural(every.length, "sample") : `${kept.length} of ${every.length} samples`), listing(kept.slice(0, 500), query));
+    fill(rows, h("p", { class: "quiet" }, kept.length === every.length ? plural(every.length, "sample") : `${kept.length} of ${every.length} samples`), listing(kept.slice(0, most), query),
+      kept.length > most ? h("button", { onclick: () => { most = Infinity; show(); } }, `${kept.length - most} more`) : null);
   };
   show();
 }
@@ -71,9 +75,9 @@ export function listing(kept, query) {
 }
 
 function ratios(told) {
-  const element = h("div", { class: "chart" });
-  histogram(element, told.ratios, told.ratios.limits);
-  return [h("h2", {}, "Ratios, by inner epoch and sign of the advantage"), element];
+  const grid = h("div", { class: "charts" });
+  histogram(grid, told.ratios, told.ratios.limits);
+  return [h("h2", {}, "Ratios", h("small", {}, "by inner epoch and sign of the advantage; the clip's boundaries are dashed")), grid];
 }
 
 function numbers(told) {

@@ -33,7 +33,7 @@ def test_a_file_of_that_name_wins(tmp_path, monkeypatch):
     (tmp_path / "tiny").write_text("no recipe")
     assert recipe_path("tiny") == Path("tiny")
     assert not names_embedded(Path("tiny"))
-    with pytest.raises(RecipeError, match="not TOML|cannot be read"):
+    with pytest.raises(RecipeError):
         load_recipe("tiny")
 
 

@@ -130,8 +130,8 @@ export function bars(element, edges, groups, limits) {
   const middle = (list) => list.slice(1).map((end, i) => (end + list[i]) / 2);
   const width = ends.slice(1).map((end, i) => end - ends[i]);
   const says = ends.slice(1).map((end, i) => `${i ? Math.exp(ends[i]).toFixed(3) : "0"} to ${i < edges.length ? Math.exp(end).toFixed(3) : "∞"}`);
-  const traces = groups.map((each) => ({ type: "bar", x: middle(ends), width, y: each.counts, name: inert(each.name), customdata: says, marker: { color: each.colour }, hovertemplate: "%{y} tokens, r %{customdata}" }));
+  const traces = groups.map((each) => ({ type: "bar", x: middle(ends), width, y: each.counts, name: inert(each.name), customdata: says, marker: { color: each.colour, opacity: 0.55 }, hovertemplate: "%{y} tokens, r %{customdata}" }));
   const ticks = [0.37, 0.5, 0.67, 0.8, 1, 1.2, 1.5, 2, 2.7];
   const shapes = limits.map((each) => ({ type: "line", x0: Math.log(each.y), x1: Math.log(each.y), yref: "paper", y0: 0, y1: 1, line: { dash: "dash", width: 1.2, color: ink("red") } }));
-  plot(element, traces, { barmode: "stack", shapes, hovermode: "closest", showlegend: true, legend: { orientation: "h", y: 1.18 }, xaxis: { tickvals: ticks.map(Math.log), ticktext: ticks.map(String), title: { text: "ratio r" } }, yaxis: { title: { text: "tokens" } } });
+  plot(element, traces, { barmode: "overlay", shapes, hovermode: "closest", showlegend: true, legend: { orientation: "h", y: 1.18 }, xaxis: { tickvals: ticks.map(Math.log), ticktext: ticks.map(String), title: { text: "ratio r" } }, yaxis: { type: "log", dtick: 1, title: { text: "tokens" } } });
 }

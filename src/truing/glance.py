@@ -101,6 +101,7 @@ def glance(run: Followed) -> Glance:
     """Everything at the first screen, as of the run's last refresh."""
     columns, found = run.columns, findings(run.events)
     state, why = _state(run, found)
+    reward_N = rewards(columns)[-LAST:]
     stages = _stages(run.facts, columns)
     pace_N = update_seconds(columns)
     here = next((each for each in reversed(stages) if each[1]), None)
@@ -110,7 +111,7 @@ def glance(run: Followed) -> Glance:
         state=state,
         why=why,
         stages=stages,
-        reward=_reward(columns),
+        reward=_mean(reward_N) if len(reward_N) else None,
         evaluations={name: _estimate(told) for name, told in evaluations_told(run.events).items()},
         findings=found,
         incidents=sum(event.kind == "incident" for event in run.events),
@@ -141,6 +142,16 @@ def update_seconds(columns: Columns) -> NDArray[np.float64]:
     return np.nansum(phases, axis=0) if phases else np.zeros(len(columns))
 
 
+def rewards(columns: Columns) -> NDArray[np.float64]:
+    """The mean reward of each update of the last stage that has any, [n]."""
+    for _, start, end in reversed(columns.stages):
+        reward_N = columns.column("reward/mean")[start:end]
+        reward_N = reward_N[~np.isnan(reward_N)]
+        if len(reward_N):
+            return reward_N
+    return np.empty(0)
+
+
 def _state(run: Followed, found: Sequence[Told]) -> tuple[State, str]:
     """Whether it goes on, and how it ended."""
     end = next((event for event in reversed(run.events) if event.kind in ENDS), None)
@@ -168,16 +179,6 @@ def _stages(facts: Mapping[str, Any], columns: Columns) -> tuple[tuple[str, int,
     done = {name: int(columns.step[end - 1]) + 1 for name, _, end in columns.stages}
     recipe = facts.get("recipe", {})
     return tuple((name, done.get(name, 0), recipe[name]["steps"]) for name in recipe.get("stages", ()))
-
-
-def _reward(columns: Columns) -> Interval | None:
-    """The mean reward of the last updates of the last stage that has any."""
-    for _, start, end in reversed(columns.stages):
-        reward_N = columns.column("reward/mean")[start:end]
-        reward_N = reward_N[~np.isnan(reward_N)][-LAST:]
-        if len(reward_N):
-            return _mean(reward_N)
-    return None
 
 
 def _mean(values_N: NDArray[np.float64]) -> Interval:

@@ -69,12 +69,13 @@ def scorecard(
         events: kinds of what happened in the run.
     """
     judged = [step for step in steps if isinstance(recipe.stage(step.stage), PolicyStage)]
-    once = [s for s in judged if recipe.stage(s.stage).inner_epochs * recipe.stage(s.stage).minibatches == 1]
+    at_once = {name for name in recipe.stages if _passes(recipe.stage(name)) == 1}
+    once = [step for step in judged if step.stage in at_once]
     return [
         _learnable(judged, recipe),
         _alignment(judged),
         _first_ratio(judged, recipe, device),
-        _later_ratio([step for step in judged if step not in once], once),
+        _later_ratio([step for step in judged if step.stage not in at_once], once),
         _kl(judged, once, device),
         _active(judged, once),
         _loss(judged),
@@ -82,6 +83,11 @@ def scorecard(
         _critic(judged),
         _stability(judged, events),
     ]
+
+
+def _passes(stage: object) -> int:
+    """How many updates of the weights a step of a policy stage makes; 0 for other stages."""
+    return stage.inner_epochs * stage.minibatches if isinstance(stage, PolicyStage) else 0
 
 
 def _learnable(steps: Sequence[Step], recipe: Recipe) -> Criterion:

@@ -10,6 +10,7 @@ import mmap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -64,7 +65,7 @@ class Columns:
         """Each stage with the rows it has, ``[start, end)``."""
         names, found = self.stage.to_pylist(), list[tuple[str, int, int]]()
         starts = [i for i, name in enumerate(names) if i == 0 or names[i - 1] != name]
-        for start, end in zip(starts, [*starts[1:], len(names)], strict=True):
+        for start, end in pairwise([*starts, len(names)]):
             found.append((names[start], start, end))
         return found
 

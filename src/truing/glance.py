@@ -16,7 +16,7 @@ from truing.doctor.verdict import FINDINGS, Verdict
 from truing.errors import RecordError
 from truing.record import Event
 from truing.record.followed import Followed
-from truing.record.lines import being_written
+from truing.record.lines import being_written, floats_from_json
 from truing.record.series import Columns
 from truing.record.told import evaluations_told
 
@@ -191,4 +191,4 @@ def _mean(values_N: NDArray[np.float64]) -> Interval:
 
 
 def _estimate(told: Mapping[str, Any]) -> Interval:
-    return Interval(*(float(told["estimate"][name]) for name in ("mean", "low", "high")))
+    return Interval(**floats_from_json({name: told["estimate"][name] for name in ("mean", "low", "high")}))

@@ -24,15 +24,22 @@ def clipped(text: str, width: int) -> str:
     return f"{head.rstrip()} …" if space and head.strip() else set_cell_size(text, width - 1) + "…"
 
 
-def flow(items: Sequence[Text], width: int) -> list[Text]:
+def flow(items: Sequence[Text], width: int, gap: int = GAP) -> list[Text]:
     """Items one behind the other, in as many lines as they take; none is broken."""
     lines: list[Text] = []
     for item in items:
-        if lines and lines[-1].cell_len + GAP + item.cell_len <= width:
-            lines[-1] = Text.assemble(lines[-1], " " * GAP, item)
+        if lines and lines[-1].cell_len + gap + item.cell_len <= width:
+            lines[-1] = Text.assemble(lines[-1], " " * gap, item)
         else:
             lines.append(item)
     return lines
+
+
+def wrapped(text: str, width: int, lines: int) -> list[Text]:
+    """The text in at most so many lines, broken between words; what is too long is clipped."""
+    broken = flow([Text(clipped(word, width)) for word in text.split()], width, gap=1)
+    rest = " ".join(line.plain for line in broken[lines - 1 :])
+    return [*broken[: lines - 1], Text(clipped(rest, width))] if rest else broken
 
 
 def sparkline(values_N: NDArray[np.float64], cells: int) -> tuple[str, float, float]:

@@ -4,12 +4,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from rich.cells import cell_len
 from rich.panel import Panel
 from rich.text import Text
 
 from truing.doctor.verdict import Verdict
 from truing.glance import LAST, Glance, Told
-from truing.panel.fitted import GAP, bar, clipped, flow, sparkline
+from truing.panel.fitted import GAP, bar, clipped, flow, sparkline, wrapped
 from truing.panel.watched import Card, Screen
 from truing.words import counted, duration, inert
 
@@ -22,10 +23,13 @@ LABELS = 12
 NAMES = 24
 """Most cells of a name."""
 
+REASONS = 2
+"""Most lines of why a run ended."""
+
 BAR, SPARK, FEWEST = 16, 40, 8
 """Cells of a stage's bar; the most of the curve of the reward, and the fewest beside its mean."""
 
-NEWEST = 3
+NEWEST = 2
 """Evaluations that are shown, beside the first one."""
 
 FOUND = 2
@@ -58,7 +62,7 @@ def _rows(facts: Screen, width: int) -> Iterator[Row]:
     """Each row's label and lines; what there is none of is left out, but for findings."""
     seen = facts.seen
     if seen.why:
-        yield "why", [Text(clipped(seen.why, width))]
+        yield "why", wrapped(seen.why, width, REASONS)
     yield "stages", flow(list(_stages(seen)), width)
     if seen.reward is not None:
         yield "reward", flow(list(_reward(facts, width)), width)
@@ -116,7 +120,7 @@ def _findings(seen: Glance, width: int) -> Iterator[Text]:
 def _finding(told: Told, width: int) -> Text:
     head = f"{told.verdict} {clipped(told.code, NAMES)} "
     place = f"{clipped(told.stage, NAMES)} {told.step + 1}: "
-    said = clipped(told.what, max(8, width - len(head) - len(place)))
+    said = clipped(told.what, max(8, width - cell_len(head + place)))
     return Text.assemble((head, VERDICTS.get(told.verdict, ALARM)), place, said)
 
 
@@ -124,7 +128,7 @@ def _card(card: Card) -> Iterator[Text]:
     """How many criteria stand how, and which fail."""
     for verdict, names in card.items():
         if verdict == "fail":
-            yield Text(f"{len(names)} fail: {', '.join(map(inert, names))}", "red")
+            yield from (Text(each, "red") for each in [f"{len(names)} fail: {names[0]}", *names[1:]])
         else:
             yield Text(counted(len(names), verdict) if verdict == "fact" else f"{len(names)} {verdict}")
 

@@ -88,7 +88,7 @@ def test_what_is_not_known_is_left_out():
     lines = shown(screen({}, np.empty(0), **nothing, tokens=0.0, tokens_per_s=math.nan, left=math.nan), 80)
     assert len(lines) == 4
     assert "sft 0/3" in lines[1]
-    assert "no rule found anything" in lines[2]
+    assert "no update was judged yet" in lines[2]
     assert "nan" not in "".join(lines)
 
 

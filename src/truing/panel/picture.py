@@ -112,7 +112,8 @@ def _findings(seen: Glance, width: int) -> Iterator[Text]:
         yield _finding(told, width)
     others = [inert(told.code) for told in seen.findings[FOUND:]]
     rest = [clipped(f"and {len(others)} more: {', '.join(others)}", width - 18)] if others else []
-    rest += ["no rule found anything"] if not seen.findings else []
+    nothing = "no rule found anything" if seen.at else "no update was judged yet"
+    rest += [] if seen.findings else [nothing]
     rest += [counted(seen.incidents, "incident")] if seen.incidents else []
     yield from flow([Text(each, "dim") for each in rest], width)
 

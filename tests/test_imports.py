@@ -35,26 +35,27 @@ MAY_IMPORT = {
     "algos": "errors types config ops rollout",
     "doctor": "errors contract outcomes words types config record ops",
     "glance": "errors record doctor",
+    "scorecard": "config record",
+    "panel": "errors words config record doctor glance scorecard",
     "trackers": "errors config record",
     "training": (
         "errors messages contract outcomes words types rng clock config record ops chat memory models rewards"
         " sample envs rollout checks algos doctor trackers"
     ),
-    "display": "types",
+    "display": "errors words types doctor panel",
     "api": "errors types config record chat models rewards envs rollout checks doctor training display",
     "__init__": "messages types rewards envs api",
     "bench": "errors messages contract outcomes types memory models rewards sample training api",
     "probes": "errors messages outcomes types config ops models rewards envs training",
     "integrations": "errors contract outcomes types rng models doctor training",
     "faults": "errors types rng config record ops models rewards rollout doctor training api",
-    "scorecard": "config record",
-    "verify": "errors config record training display api probes scorecard",
+    "verify": "errors config record scorecard training display api probes",
     "lab": "errors words types rng config record doctor training display api",
     "board": "errors types config record ops doctor glance scorecard lab",
     "recipe_page": "config record envs",
     "cli": (
-        "errors words types clock config record models checks doctor training api bench probes faults"
-        " scorecard verify lab board"
+        "errors words types clock config record models checks doctor scorecard panel training display"
+        " api bench probes faults verify lab board"
     ),
     "__main__": "cli",
 }

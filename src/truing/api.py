@@ -68,7 +68,7 @@ def train(
     if resume and out is None:
         raise RecordError("--resume needs to know which run", remedy="name its directory with --out (out=)")
     folder = Path(out) if out is not None else fresh(recipe.name)
-    with Display() if watch is None else nullcontext(watch) as told:
+    with Display(folder) if watch is None else nullcontext(watch) as told:
         return run(recipe, env, folder, resume=resume, watch=told)
 
 

@@ -1,81 +1,85 @@
-"""What a person sees while a run goes on."""
+"""What a person sees while a run goes on: what happens in lines, and where it stands in a panel."""
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
+from truing.doctor.verdict import STRONG
+from truing.errors import TruingError
+from truing.panel.pace import Pace
+from truing.panel.standing import Standing, has_terminal
+from truing.panel.watched import Watched
 from truing.types import StepRecord
+from truing.words import inert
 
 SECONDS_BETWEEN_LINES = 5.0
 """Where there is no terminal to redraw, a line at most this often, and always the first and the last."""
 
+SHARE, PAUSE = 0.01, 0.25
+"""Of a run's time, what its panel may take; seconds between two looks."""
 
-class Display:
-    """Follows a run: a bar with the facts of the last step on a terminal, lines of the same elsewhere."""
+FIRST_SCREEN = {
+    "reward/mean": "reward {:.3f}",
+    "loss/supervised": "loss {:.3f}",
+    "tokens/trained": "{:.0f} learnable tokens",
+    "throughput/tokens_per_s": "{:.0f} tokens/s",
+}
+"""What a line says of an update."""
 
-    def __init__(self) -> None:
-        self.console = Console(stderr=True, highlight=False)
-        self.progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=8),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[facts]}"),
-            TimeRemainingColumn(compact=True),
-            console=self.console,
-            disable=not self.console.is_terminal,
-        )
-        self.bar = None
-        self.started = self.printed = 0.0
-        self.done = 0
 
-    def __enter__(self) -> "Display":
-        self.progress.start()
-        return self
+class Lines:
+    """Says what happens in a run, a line or some each, as it happens or as it is on record."""
 
-    def __exit__(self, *error: object) -> None:
-        self.progress.stop()
+    def __init__(self, console: Console) -> None:
+        self.console = console
 
     def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
-        """Show one event of the run; kinds without a method here are for the record alone."""
+        """Say one event of the run; kinds without a method here are for the record alone."""
         method = getattr(self, f"on_{kind}", None)
         if method is not None:
             method(**facts)
 
+    def say(self, *parts: str | tuple[str, str], style: str = "") -> None:
+        """Print texts, each with a style or without; what a terminal might obey is escaped in them."""
+        pairs = [(part, "") if isinstance(part, str) else part for part in parts]
+        calm = [("\n".join(map(inert, text.split("\n"))), each) for text, each in pairs]
+        self.console.print(Text.assemble(*calm, style=style), soft_wrap=True)
+
     def on_note(self, text: str) -> None:
         """What there is to say of the data and the template before the first step."""
-        self.console.print(f"note: {text}", markup=False, soft_wrap=True)
+        self.say(f"note: {text}")
 
     def on_finding(self, text: str, verdict: str = "", **_: Any) -> None:
         """What checks found before the first step, or a rule in an update."""
-        style = "bold red" if verdict == "PROVEN" else "yellow" if verdict else None
-        self.console.print(f"finding: {text}", markup=False, soft_wrap=True, style=style)
+        style = "bold red" if verdict in STRONG else "yellow" if verdict else ""
+        self.say(f"finding: {text}", style=style)
 
     def on_boundary(self, stage: str, step: int, lines: Sequence[tuple[str, str]]) -> None:
         """The first updates in words, each line with the rules that guard it."""
-        self.console.print(f"  {stage} {step + 1} in words:", style="dim")
+        self.say(f"  {stage} {step + 1} in words:", style="dim")
         for text, codes in lines:
-            self.console.print(f"    {text}  [{codes}]", markup=False, soft_wrap=True, style="dim")
+            self.say(f"    {text}  [{codes}]", style="dim")
 
     def on_incident(self, what: str, text: str, stage: str = "", step: int = -1) -> None:
         """Something that somebody should hear of; of a traceback, its last line."""
         lines = text.strip().splitlines()
         shown = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
         where = f"{stage} {step + 1}: " if stage else ""
-        self.console.print(f"  {where}{what}: {shown}", markup=False, soft_wrap=True)
+        self.say(f"  {where}{what}: {shown}")
 
     def on_rollback(self, stage: str, step: int, to: int, reason: str, kept: str, **_: Any) -> None:
         """A guard undid steps."""
         told = f"  {stage} {step + 1}: rolled back to the state after {to} steps: {reason}"
-        self.console.print(f"{told}; what was undone is in {kept}", markup=False, soft_wrap=True)
-        if self.bar is not None:
-            self.progress.update(self.bar, completed=to)
+        self.say(f"{told}; what was undone is in {kept}")
 
     def on_resumed(self, stage: str, step: int, **_: Any) -> None:
         """Where an interrupted run goes on."""
-        self.console.print(f"resumed after {step} steps of {stage}")
+        self.say(f"resumed after {step} steps of {stage}")
 
     def on_stopped(self, run: str, resumable: bool, **_: Any) -> None:
         """An error, or Ctrl-C."""
@@ -85,11 +89,11 @@ class Display:
                 ": once nothing stands in its way,"
                 f" the same again with --out {run} --resume (resume=True) goes on with it"
             )
-        self.console.print(told, markup=False, soft_wrap=True)
+        self.say(told)
 
     def on_evaluating(self, name: str, tasks: int) -> None:
         """An evaluation begins."""
-        self.console.print(f"evaluating {name} on {tasks} tasks …")
+        self.say(f"evaluating {name} on {tasks} tasks …")
 
     def on_eval(
         self,
@@ -103,46 +107,75 @@ class Display:
         mean, low, high = (estimate[key] for key in ("mean", "low", "high"))
         rest = "  ".join(f"{part} {value:.3f}" for part, value in parts.items())
         rest += f"  ({len(failed)} tasks failed and count in none of these)" if failed else ""
-        self.console.print(
-            f"  {name}: reward [bold]{mean:.3f}[/] [{low:.3f}, {high:.3f}]   {rest}", soft_wrap=True
-        )
-
-    def on_stage(self, stage: str, steps: int, first_step: int) -> None:
-        """A stage begins."""
-        if self.bar is not None:
-            self.progress.remove_task(self.bar)
-        self.bar = self.progress.add_task(stage, total=steps, completed=first_step, facts="")
-        self.started, self.printed, self.done = time.monotonic(), 0.0, 0
+        self.say(f"  {name}: reward ", (f"{mean:.3f}", "bold"), f" [{low:.3f}, {high:.3f}]   {rest}")
 
     def on_loss(self, stage: str, step: int, label: str, text: str) -> None:
         """What the loss means, where that changed."""
-        self.console.print(
-            f"  {stage} {step + 1}: {label}: {text}", markup=False, style="dim", soft_wrap=True
-        )
+        self.say(f"  {stage} {step + 1}: {label}: {text}", style="dim")
+
+    def update(
+        self, stage: str, done: int, steps: int, metrics: Mapping[str, float], label: str, left: float
+    ) -> None:
+        """Say an update; what it did not measure is left out."""
+        facts = [text.format(metrics[key]) for key, text in FIRST_SCREEN.items() if key in metrics]
+        self.say(f"{stage} {done}/{steps}  {'  '.join(facts)}  {label}  {left:.0f} s left")
+
+
+class Display(Lines):
+    """Follows the run in a directory as it is made: lines, and on a terminal the panel below them.
+
+    The panel shows what is on record. The directory is looked into from the first event on: a run that is
+    refused tells none, and its directory may be another's.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        super().__init__(Console(stderr=True, highlight=False))
+        self.run_dir, self.pace = run_dir, Pace(SHARE, PAUSE)
+        self.panel = Standing(self.console) if has_terminal(self.console) else None
+        self.watched: Watched | None = None
+        self.started = self.printed = 0.0
+        self.done = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self.watched is not None:
+            self.look()  # how it ended
+        if self.panel is not None:
+            self.panel.leave()
+
+    def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
+        """Show one event of the run."""
+        super().__call__(kind, facts)
+        if not self.pace.left:
+            self.look()
+
+    def look(self) -> None:
+        """Draw what is on record; where that cannot be read, say so, and train on without a panel."""
+        if self.panel is None:
+            return
+        with self.pace.spent():
+            try:
+                self.watched = self.watched or Watched(self.run_dir)
+                self.panel.show(self.watched.look())
+            except TruingError as error:
+                self.panel.leave()
+                self.panel = self.watched = None
+                self.say(f"no panel from here on: {error}", style="yellow")
+
+    def on_stage(self, stage: str, steps: int, first_step: int) -> None:
+        """A stage begins."""
+        self.started, self.printed, self.done = time.monotonic(), 0.0, 0
 
     def on_step(self, record: StepRecord, steps: int) -> None:
         """An update was made and recorded."""
-        facts = step_facts(record)
         self.done += 1
-        if self.bar is not None:
-            self.progress.update(self.bar, completed=record.step + 1, facts=facts)
         now = time.monotonic()
         last = record.step + 1 == steps
-        if not self.console.is_terminal and (last or now - self.printed > SECONDS_BETWEEN_LINES):
+        if self.panel is None and (last or now - self.printed > SECONDS_BETWEEN_LINES):
             left = (now - self.started) / self.done * (steps - record.step - 1)
-            line = (
-                f"{record.stage} {record.step + 1}/{steps}  {facts}  {record.loss_label}  {left:.0f} s left"
-            )
-            self.console.print(line, markup=False, soft_wrap=True)
+            self.update(record.stage, record.step + 1, steps, record.metrics, record.loss_label, left)
             self.printed = now
-
-
-def step_facts(record: StepRecord) -> str:
-    """The first-screen facts of a step; what it did not measure is left out."""
-    shown = {
-        "reward/mean": "reward {:.3f}",
-        "loss/supervised": "loss {:.3f}",
-        "tokens/trained": "{:.0f} learnable tokens",
-        "throughput/tokens_per_s": "{:.0f} tokens/s",
-    }
-    return "  ".join(text.format(record.metrics[key]) for key, text in shown.items() if key in record.metrics)

@@ -14,8 +14,9 @@ from scipy import stats
 
 from truing.doctor.verdict import FINDINGS, Verdict
 from truing.errors import RecordError
-from truing.record import Event, being_written
+from truing.record import Event
 from truing.record.followed import Followed
+from truing.record.lines import floats_from_json
 from truing.record.told import evaluations_told
 from truing.record.updates import Columns
 
@@ -100,6 +101,7 @@ def glance(run: Followed) -> Glance:
     """Everything at the first screen, as of the run's last refresh."""
     columns, found = run.columns, findings(run.events)
     state, why = _state(run, found)
+    reward_N = rewards(columns)[-LAST:]
     stages = _stages(run.facts, columns)
     pace_N = update_seconds(columns)
     here = next((each for each in reversed(stages) if each[1]), None)
@@ -109,7 +111,7 @@ def glance(run: Followed) -> Glance:
         state=state,
         why=why,
         stages=stages,
-        reward=_reward(columns),
+        reward=_mean(reward_N) if len(reward_N) else None,
         evaluations={name: _estimate(told) for name, told in evaluations_told(run.events).items()},
         findings=found,
         incidents=sum(event.kind == "incident" for event in run.events),
@@ -140,6 +142,16 @@ def update_seconds(columns: Columns) -> NDArray[np.float64]:
     return np.nansum(phases, axis=0) if phases else np.zeros(len(columns))
 
 
+def rewards(columns: Columns) -> NDArray[np.float64]:
+    """The mean reward of each update of the last stage that has any, [n]."""
+    for _, start, end in reversed(columns.stages):
+        reward_N = columns.column("reward/mean")[start:end]
+        reward_N = reward_N[~np.isnan(reward_N)]
+        if len(reward_N):
+            return reward_N
+    return np.empty(0)
+
+
 def _state(run: Followed, found: Sequence[Told]) -> tuple[State, str]:
     """Whether it goes on, and how it ended."""
     end = next((event for event in reversed(run.events) if event.kind in ENDS), None)
@@ -147,7 +159,7 @@ def _state(run: Followed, found: Sequence[Told]) -> tuple[State, str]:
     told: Mapping[str, Any] = {} if end is None else end.payload
     if kind == "finished":
         return "finished", ""
-    if being_written(run.run_dir):
+    if run.written:
         return "running", ""
     if kind == "gave_up":
         return "given up", told["reason"]
@@ -169,16 +181,6 @@ def _stages(facts: Mapping[str, Any], columns: Columns) -> tuple[tuple[str, int,
     return tuple((name, done.get(name, 0), recipe[name]["steps"]) for name in recipe.get("stages", ()))
 
 
-def _reward(columns: Columns) -> Interval | None:
-    """The mean reward of the last updates of the last stage that has any."""
-    for _, start, end in reversed(columns.stages):
-        reward_N = columns.column("reward/mean")[start:end]
-        reward_N = reward_N[~np.isnan(reward_N)][-LAST:]
-        if len(reward_N):
-            return _mean(reward_N)
-    return None
-
-
 def _mean(values_N: NDArray[np.float64]) -> Interval:
     """A mean and Student's interval."""
     mean, count = float(values_N.mean()), len(values_N)
@@ -189,4 +191,4 @@ def _mean(values_N: NDArray[np.float64]) -> Interval:
 
 
 def _estimate(told: Mapping[str, Any]) -> Interval:
-    return Interval(*(float(told["estimate"][name]) for name in ("mean", "low", "high")))
+    return Interval(**floats_from_json({name: told["estimate"][name] for name in ("mean", "low", "high")}))

@@ -54,7 +54,7 @@ def verify(recipe: Recipe, out: Path | None = None, steps: int = 100) -> Iterato
     folder = out if out is not None else fresh(recipe.name)
     early: list[Phase] = []
 
-    with Display() as shown:
+    with Display(folder) as shown:
 
         def watch(kind: str, facts: Mapping[str, Any]) -> None:
             if kind == "stopped" and early and not early[0].passed:

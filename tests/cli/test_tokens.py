@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from truing.cli.one_sample import choose_sample, choose_step, token_list
 from truing.cli.tokens import tokens
-from truing.cli.xray import inert, render, token_table, xray
+from truing.cli.xray import render, shown, token_table, xray
 from truing.contract import SamplingContract
 from truing.errors import ModelError, RecordError
 from truing.outcomes import EndedBy, Status
@@ -151,9 +151,9 @@ def test_control_characters_and_markup_are_inert(run):
     assert r"\x1b[2J[red]\u202e\\" in out
 
 
-def test_inert_keeps_what_can_be_seen():
-    assert inert("é 数 'a'") == "é 数 'a'"
-    assert inert("a\n\x07\u200b\\n") == r"a\n\x07\u200b\\n"
+def test_a_token_is_shown_with_what_can_be_seen():
+    assert shown("é 数 'a'") == "é 数 'a'"
+    assert shown("a\n\x07\u200b\\n") == r"a\n\x07\u200b\\n"
 
 
 def test_tokens_are_coloured_by_origin_and_underlined_where_trained():

@@ -148,3 +148,10 @@ def test_an_update_that_is_not_there_is_an_error(run):
     with pytest.raises(RecordError, match="no step 9 of stage grpo"):
         series.columns.find("grpo", 9)
     assert json.loads((run / "steps.jsonl").read_text().splitlines()[2])["step"] == series.line(2).step
+
+
+def test_before_the_first_update_there_is_no_stage(tmp_path):
+    with RunWriter(tmp_path / "run"):
+        pass
+    columns = opened(tmp_path / "run").columns
+    assert (len(columns), columns.stages) == (0, [])

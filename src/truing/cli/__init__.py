@@ -24,6 +24,7 @@ from truing.cli.profile import profile
 from truing.cli.report import write_report
 from truing.cli.rules import explain, rules
 from truing.cli.scorecard import show_scorecard
+from truing.cli.tail import tail
 from truing.cli.tokens import tokens
 from truing.cli.train import train
 from truing.cli.verify import verify_recipe
@@ -41,6 +42,7 @@ app.command()(train)
 app.command("check")(check_target)
 app.command("verify")(verify_recipe)
 app.command("eval")(evaluate_target)
+app.command()(tail)
 app.command()(tokens)
 app.command("scorecard")(show_scorecard)
 app.command()(profile)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from truing.types import Excluded, Origin
-from truing.words import counted
+from truing.words import counted, inert
 
 COLOURS = {
     Origin.PROMPT: "blue",
@@ -43,7 +43,7 @@ def xray(listed: Sequence[Token]) -> Text:
     """The sample as one text, coloured by origin, underlined where trained."""
     text = Text()
     for token in listed:
-        text.append(inert(token["text"]), style=_style(token))
+        text.append(shown(token["text"]), style=_style(token))
         if "\n" in token["text"]:
             text.append("\n")
     return text
@@ -70,7 +70,7 @@ def token_table(listed: Sequence[Token], *, whole: bool) -> Table:
             table.add_row(
                 str(token["index"]),
                 str(token["id"]),
-                Text(inert(token["text"]), style=_style(token)),
+                Text(shown(token["text"]), style=_style(token)),
                 token["origin"],
                 " ".join([*masks, *_why_not(token)]),
                 *("–" if math.isnan(token[name]) else f"{token[name]:.3g}" for name in numbers),
@@ -90,9 +90,9 @@ def _add_context(table: Table, tokens: Sequence[Token]) -> None:
     table.add_row(place, "", f"({counted(len(tokens), 'token')})", origins)
 
 
-def inert(text: str) -> str:
-    r"""The text with all that a terminal might obey escaped: an escape character becomes ``\x1b``."""
-    return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in text)
+def shown(text: str) -> str:
+    r"""A token's text, inert, with backslashes doubled: a newline is ``\n``, backslash and n are ``\\n``."""
+    return inert(text.replace("\\", "\\\\"))
 
 
 def _why_not(token: Token) -> list[str]:

@@ -16,6 +16,9 @@ SHOWN = 8
 
 ROWS = 1
 
+IN_WORDS = 2
+"""Updates of a stage whose first tokens are told in words as they are made; those of others are on record."""
+
 
 def boundary(step: Step, decode: Decode) -> list[tuple[str, str]]:
     """Lines, each with the codes of the rules that guard what it says.

@@ -14,7 +14,7 @@ from truing.doctor.rule import TAINTS
 from truing.doctor.rules import RULES
 from truing.doctor.texts import Decode
 from truing.doctor.verdict import FINDINGS, Finding, Result, Verdict
-from truing.words import counted
+from truing.words import counted, inert
 
 AROUND = 6
 """Tokens that are shown on each side of what is meant, and of what is meant at most twice as many."""
@@ -73,7 +73,7 @@ def carets(excerpt: Sequence[tuple[str, bool]]) -> Iterator[tuple[str, str]]:
     """The text of tokens on one line, and below it a caret under each character that is meant."""
     if not excerpt:
         return
-    shown = [(_inert(text), meant) for text, meant in excerpt]
+    shown = [(inert(text), meant) for text, meant in excerpt]
     yield "    | " + "".join(text for text, _ in shown), ""
     yield "    | " + "".join(("^" if meant else " ") * len(text) for text, meant in shown).rstrip(), "red"
 
@@ -135,8 +135,3 @@ def finding_facts(each: Folded, suppressed: Mapping[str, str] = {}) -> dict[str,
         "suppressed": suppressed.get(found.code, ""),
         "excerpt": [list(each) for each in found.excerpt],
     }
-
-
-def _inert(text: str) -> str:
-    """The text with line breaks, and all that a terminal might obey, escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from truing.words import duration
+
 
 def effect_text(effect: float, low: float, high: float) -> str:
     """An effect with its bounds: ``+0.213 [+0.150, +0.270]``; a bound that is not known is ∞."""
@@ -22,11 +24,7 @@ def number_text(value: float) -> str:
 
 def minutes_text(minutes: float) -> str:
     """A length of time, as a guess is rounded."""
-    if not math.isfinite(minutes):
-        return "?"
-    if minutes < 1:
-        return f"{max(1, round(minutes * 60))} s"
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+    return duration(minutes * 60)
 
 
 def finite(table: Mapping[str, Any]) -> dict[str, Any]:

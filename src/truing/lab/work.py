@@ -57,7 +57,7 @@ def run(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         return {}  # it ended, and nobody was there to hear of it
     if out.exists() and not resume:  # cut before anything was recorded
         shutil.rmtree(out)
-    with Display() as shown:
+    with Display(out) as shown:
 
         def watch(kind: str, facts: Mapping[str, Any]) -> None:
             if os.getppid() != parent:  # nobody is left to read what this comes to

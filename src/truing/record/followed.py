@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.errors import RecordError
-from truing.record.reader import Event, RunReader
+from truing.record.reader import Event, RunReader, being_written
 from truing.record.series import Series, numbers_named
 from truing.record.store import EVENTS
 from truing.record.updates import Columns
@@ -20,6 +20,7 @@ class Followed:
         self.run_dir = self.reader.run_dir
         self.series = Series(self.run_dir)
         self.events: list[Event] = []
+        self.written = False  # whether a process had it open, before its events were read: none is missed
         self._seen = (-1, -1)
 
     @cached_property
@@ -34,6 +35,7 @@ class Followed:
 
     def refresh(self) -> bool:
         """Read what was added; whether there was anything."""
+        self.written = being_written(self.run_dir)
         path = self.run_dir / EVENTS
         try:
             status = os.stat(path)

@@ -54,6 +54,11 @@ class Columns:
         """The stage of a row."""
         return self.stage[row].as_py()
 
+    def at(self, row: int) -> dict[str, float]:
+        """The numbers of one update; what it has none of is absent."""
+        told = ((name, float(values[row])) for name, values in self.numbers.items())
+        return {name: value for name, value in told if not math.isnan(value)}
+
     def known(self, name: str) -> list[float]:
         """One number of the updates that have it, in their order."""
         values = self.column(name)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.config import Recipe
+from truing.doctor.boundary import IN_WORDS
 from truing.errors import TruingError
 from truing.memory import GB
 from truing.record import RunWriter
@@ -17,9 +18,6 @@ from truing.training.loss_label import LossLabel
 from truing.training.room import Room
 from truing.training.step import Trace
 from truing.types import Rollout, StepRecord
-
-IN_WORDS = 2
-"""Updates of a stage whose first tokens are told in words as they are made."""
 
 DUMPED = 50
 """Of so many later updates, one has its first tokens in words on record."""

@@ -1,0 +1,30 @@
+"""How often a thing is done that must not slow what it looks at."""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Pace:
+    """When a thing may be done again, so that it takes at most a share of the time."""
+
+    def __init__(self, share: float, pause: float) -> None:
+        """``pause``: seconds between two times at least, however quick it is."""
+        self.share, self.pause = share, pause
+        self._next = -math.inf
+
+    @property
+    def left(self) -> float:
+        """Seconds until it may be done; 0 where it may."""
+        return max(0.0, self._next - time.monotonic())
+
+    @contextmanager
+    def spent(self) -> Iterator[None]:
+        """The block is what is done: the longer it takes, the later it is done again."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            ended = time.monotonic()
+            self._next = ended + max(self.pause, (ended - began) / self.share)

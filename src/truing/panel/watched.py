@@ -1,0 +1,88 @@
+"""What the panel shows of a run, read from its record, which may go on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from truing.config import Recipe, resolve
+from truing.errors import RecordError, TruingError
+from truing.glance import Glance, glance, rewards
+from truing.panel.pace import Pace
+from truing.record.followed import Followed
+from truing.record.store import RUN
+from truing.scorecard import Verdict, scorecard
+
+Card = Mapping[str, tuple[str, ...]]
+"""The names of the success criteria by verdict."""
+
+ORDER = get_args(Verdict)
+
+CARD_SHARE, CARD_PAUSE = 0.005, 1.0
+"""The scorecard goes through all updates: seconds, once there are a hundred thousand."""
+
+
+@dataclass(frozen=True, eq=False)
+class Screen:
+    """The facts of the first screen."""
+
+    seen: Glance
+    reward_N: NDArray[np.float64]  # [n] each update of the stage that the glance's reward is of
+    card: Card  # empty where the recipe or the device is not known
+
+
+class Watched:
+    """A run directory that somebody watches; ``look`` reads what was added."""
+
+    def __init__(self, run_dir: Path) -> None:
+        if not (Path(run_dir) / RUN).is_file():
+            raise RecordError(
+                f"{run_dir} is no run directory",
+                got=f"no {RUN} in it",
+                expected="a directory that `truing train` wrote",
+                remedy="name the run itself; `truing board DIR` shows the runs in a folder",
+            )
+        self.run = Followed(Path(run_dir))
+        self._card: Card = {}
+        self._pace = Pace(CARD_SHARE, CARD_PAUSE)
+
+    def look(self) -> Screen:
+        """The facts as they stand."""
+        try:
+            return self._look()
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RecordError(
+                f"the record of {self.run.run_dir} lacks what it should hold",
+                got=repr(error),
+                expected="facts as this version of Truing writes them",
+                remedy="restore the directory from a copy, or look at it with the version that wrote it",
+            ) from error
+
+    def _look(self) -> Screen:
+        self.run.refresh()
+        seen = glance(self.run)
+        if seen.state != "running" or not self._pace.left:
+            with self._pace.spent():
+                self._card = self._judged()
+        return Screen(seen, rewards(self.run.columns), self._card)
+
+    def _judged(self) -> Card:
+        device = self.run.facts.get("machine", {}).get("device")
+        if self._recipe is None or device is None:
+            return {}
+        kinds = [event.kind for event in self.run.events]
+        judged = scorecard(self.run.columns, self._recipe, device, kinds)
+        named = {verdict: tuple(each.name for each in judged if each.verdict == verdict) for verdict in ORDER}
+        return {verdict: names for verdict, names in named.items() if names}
+
+    @cached_property
+    def _recipe(self) -> Recipe | None:
+        """The recipe; None where another version wrote it, and this one does not know its keys."""
+        try:
+            return resolve(self.run.facts["recipe"])
+        except TruingError:
+            return None

@@ -1,0 +1,211 @@
+"""`truing tail`: from the record alone, beside whoever trains, after the end, and after a death."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from command import truing as command
+from rich.console import Console
+
+from truing.cli.follow import Teller, follow
+from truing.errors import RecordError
+from truing.panel.watched import Watched
+
+
+@pytest.fixture
+def train(toml, tmp_path):
+    """A process that trains; what it leaves is killed in the end."""
+    begun = []
+
+    def begin(*words):
+        program = [
+            sys.executable,
+            "-m",
+            "truing",
+            "train",
+            str(toml()),
+            *words,
+            "--out",
+            str(tmp_path / "run"),
+        ]
+        env = os.environ | {"OMP_NUM_THREADS": "1"}
+        begun.append(subprocess.Popen(program, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=env))
+        steps = tmp_path / "run" / "steps.jsonl"
+        until = time.monotonic() + 60
+        while not (steps.exists() and steps.stat().st_size):
+            assert time.monotonic() < until
+            assert begun[-1].poll() is None
+            time.sleep(0.05)
+        return begun[-1], tmp_path / "run"
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.communicate()
+
+
+def lines_of(events):
+    return [json.loads(line) for line in events.read_text().splitlines()]
+
+
+def test_of_a_finished_run_it_says_the_last_events_and_how_it_stands(finished):
+    outcome = command("tail", finished.run)
+    assert (outcome.code, outcome.err) == (0, "")
+    told, panel = outcome.out.split("╭─", 1)
+    assert "  base: reward " in told
+    assert "  after_grpo: reward " in told
+    assert "in words" not in told
+    assert panel.startswith(" mini · finished ─")
+    assert "sft 3/3   grpo 3/3" in panel
+    assert command("tail", finished.run, "--once").out == outcome.out
+
+
+def test_json_is_a_line_with_null_for_what_nobody_knows(finished):
+    (line,) = command("tail", finished.run, "--json").out.splitlines()
+    said = json.loads(line)
+    assert (said["state"], said["updates"], said["at"]) == ("finished", 6, ["grpo", 3, 3])
+    assert said["left"] is None
+    assert said["reward"].keys() == {"mean", "low", "high"}
+    assert list(said["evaluations"]) == ["base", "after_sft", "after_grpo"]
+    assert "alignment" in said["scorecard"]["pass"]
+    assert all(each["update"] >= 1 for each in said["findings"])
+
+
+def test_it_follows_another_process_and_ends_with_it(train):
+    process, run = train("grpo.steps=25")
+    outcome = command("tail", run)
+    assert outcome.code == 0
+    assert process.wait(30) == 0
+    told, panel = outcome.out.split("╭─", 1)
+    assert panel.startswith(" mini · finished ─")
+    assert told.count("after_grpo: reward ") == 1
+    for line in process.stderr.read().decode().splitlines():
+        if "reward" in line and "after_grpo" in line:
+            assert line in told.splitlines()
+
+
+def test_of_a_run_that_is_killed_meanwhile_it_says_so(train):
+    process, run = train("grpo.steps=100000")
+    killer = threading.Timer(1.0, process.send_signal, [signal.SIGKILL])
+    killer.start()
+    outcome = command("tail", run)
+    assert outcome.code == 0
+    assert "mini · crashed" in outcome.out
+    assert "no process writes it" in outcome.out
+    assert "s left\n" in outcome.out.split("╭─", 1)[0]  # an update was said while it went on
+
+
+def test_ctrl_c_ends_it_quietly(finished, monkeypatch):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("truing.cli.follow.follow", interrupt)
+    outcome = command("tail", finished.run)
+    assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
+
+
+def test_a_run_that_is_cut_back_or_begun_anew_is_followed_on(finished, tmp_path):
+    run = tmp_path / "copy"
+    shutil.copytree(finished.run, run)
+    whole = {name: (run / name).read_bytes().splitlines(True) for name in ("steps.jsonl", "events.jsonl")}
+    out = io.StringIO()
+    watched = Watched(run)
+    teller = Teller(watched, Console(file=out, width=80), updates=False)
+
+    def tell(steps, events):
+        (run / "steps.jsonl").write_bytes(b"".join(whole["steps.jsonl"][:steps]))
+        (run / "events.jsonl").write_bytes(b"".join(events))
+        facts = watched.look()
+        teller.tell(facts)
+        return facts.seen
+
+    events = whole["events.jsonl"]
+    undone = {"stage": "grpo", "step": 2, "to": 1, "reason": "KL rose", "kept": "abandoned/1"}
+    rollback = json.dumps({"time": 1.0, "kind": "rollback", "payload": undone}).encode() + b"\n"
+    assert tell(6, events[:-1]).at == ("grpo", 3, 3)
+    assert tell(4, [*events[:-1], rollback]).at == ("grpo", 1, 3)
+    assert out.getvalue().endswith(
+        "grpo 3: rolled back to the state after 1 steps: KL rose; what was undone is in abandoned/1\n"
+    )
+    assert tell(6, [*events[:-1], rollback, events[-1]]).state == "finished"
+    before = out.getvalue().count("base: reward")
+    assert tell(2, events[:5]).at == ("sft", 2, 3)
+    assert out.getvalue().count("base: reward") == before + 1
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "message"),
+    [
+        (
+            "events.jsonl",
+            '{"time": 1.0, "kind": "eval", "payload": {"name": "base"}}',
+            "lacks what it should hold",
+        ),
+        (
+            "events.jsonl",
+            '{"time": 1.0, "kind": "incident", "payload": {"what": "x", "text": ""}}',
+            "incident",
+        ),
+        ("events.jsonl", '{"time": 1.0, "kind": "finding", "payload": {"code": "X"}}', "not whole"),
+        ("events.jsonl", "no json", "is damaged"),
+        ("steps.jsonl", "no json", "is damaged"),
+        ("run.json", "[]", "lacks what it should hold"),
+        ("run.json", "{", "is damaged"),
+    ],
+)
+def test_what_is_damaged_is_named(finished, tmp_path, file, line, message):
+    run = tmp_path / "copy"
+    shutil.copytree(finished.run, run)
+    if file == "run.json":
+        (run / file).write_text(line)
+    else:
+        with open(run / file, "a") as handle:
+            handle.write(line + "\n")
+    outcome = command("tail", run)
+    assert outcome.code == 2
+    assert outcome.err.startswith("error: ")
+    assert message in outcome.err
+    assert "expected: " in outcome.err or "not whole" in message
+
+
+def test_what_is_no_run_is_named(tmp_path):
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        outcome = command("tail", folder)
+        assert outcome.code == 2
+        for part in ("is no run directory", "got: no run.json", "expected: ", "remedy: "):
+            assert part in outcome.err
+
+
+def test_an_evaluation_that_nobody_could_judge_is_said_all_the_same(finished, tmp_path):
+    run = tmp_path / "copy"
+    shutil.copytree(finished.run, run)
+    estimate = {"mean": None, "low": None, "high": None, "tasks": 0}
+    facts = {"name": "later", "estimate": estimate, "parts": {"exact": None}, "failed": {"t": "boom"}}
+    with open(run / "events.jsonl", "a") as handle:
+        handle.write(json.dumps({"time": 1.0, "kind": "eval", "payload": facts}) + "\n")
+    out = io.StringIO()
+    follow(Watched(run), Console(file=out, width=80), once=True)
+    assert (
+        "later: reward nan [nan, nan]   exact nan  (1 tasks failed and count in none of these)"
+        in out.getvalue()
+    )
+
+
+def test_a_run_of_another_version_has_no_scorecard(finished, tmp_path):
+    run = tmp_path / "copy"
+    shutil.copytree(finished.run, run)
+    facts = json.loads((run / "run.json").read_text())
+    facts["recipe"]["unheard_of"] = 1
+    (run / "run.json").write_text(json.dumps(facts))
+    assert Watched(run).look().card == {}
+    del facts["recipe"]
+    (run / "run.json").write_text(json.dumps(facts))
+    with pytest.raises(RecordError, match="lacks what it should hold"):
+        Watched(run).look()

@@ -1,0 +1,33 @@
+"""What is done again and again takes at most its share of the time."""
+
+import pytest
+
+from truing.panel.pace import Pace
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass only when a test says so."""
+    now = [100.0]
+    monkeypatch.setattr("truing.panel.pace.time.monotonic", lambda: now[0])
+    return now
+
+
+def test_the_longer_it_takes_the_later_it_is_done_again(clock):
+    pace = Pace(share=0.01, pause=0.25)
+    assert pace.left == 0
+    with pace.spent():
+        clock[0] += 0.02
+    assert pace.left == pytest.approx(2.0)
+    clock[0] += 2.5
+    assert pace.left == 0
+
+
+def test_what_is_quick_pauses_all_the_same(clock):
+    pace = Pace(share=0.01, pause=0.25)
+    with pace.spent():
+        pass
+    assert pace.left == pytest.approx(0.25)
+    with pytest.raises(KeyError), pace.spent():
+        raise KeyError
+    assert pace.left == pytest.approx(0.25)

@@ -1,0 +1,70 @@
+"""What a person sees of a run: lines that no terminal obeys, and no panel where there is nothing to show."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from truing.display import Display, Lines
+
+HOSTILE = "\x1b]0;owned\x07\x1b[2J [red]x[/red] :smile: \u202e"
+
+
+def said(kind, **facts):
+    """The line of an event on a terminal."""
+    out = io.StringIO()
+    Lines(Console(file=out, width=80, force_terminal=True, highlight=False))(kind, facts)
+    return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts"),
+    [
+        ("note", {"text": HOSTILE}),
+        ("finding", {"text": HOSTILE, "verdict": "PROVEN"}),
+        ("boundary", {"stage": HOSTILE, "step": 0, "lines": [(HOSTILE, HOSTILE)]}),
+        ("incident", {"what": HOSTILE, "text": HOSTILE, "stage": HOSTILE, "step": 0}),
+        ("rollback", {"stage": HOSTILE, "step": 3, "to": 2, "reason": HOSTILE, "kept": HOSTILE}),
+        ("resumed", {"stage": HOSTILE, "step": 1}),
+        ("stopped", {"run": HOSTILE, "resumable": True}),
+        ("evaluating", {"name": HOSTILE, "tasks": 8}),
+        (
+            "eval",
+            {
+                "name": HOSTILE,
+                "estimate": {"mean": 0.5, "low": 0.25, "high": 0.75},
+                "parts": {HOSTILE: 0.5},
+                "failed": {},
+            },
+        ),
+        ("loss", {"stage": HOSTILE, "step": 0, "label": HOSTILE, "text": HOSTILE}),
+    ],
+)
+def test_what_comes_from_a_run_is_inert(kind, facts):
+    line = said(kind, **facts)
+    assert all(char.isprintable() or char == "\n" for char in line)
+    assert r"\x1b]0;owned\x07\x1b[2J [red]x[/red] :smile: \u202e" in line
+
+
+def test_a_text_of_lines_stays_one_of_lines():
+    assert said("note", text="one\ntwo \\n") == "note: one\ntwo \\n\n"
+
+
+def test_a_run_that_is_refused_shows_no_panel_of_whatever_lies_there(tmp_path, monkeypatch):
+    monkeypatch.setattr("truing.display.has_terminal", lambda console: True)
+    with Display(tmp_path) as shown:
+        pass
+    assert shown.watched is None
+
+
+def test_a_record_that_cannot_be_read_ends_the_panel_and_not_the_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("truing.display.has_terminal", lambda console: True)
+    with Display(tmp_path) as shown:
+        shown("note", {"text": "one"})
+        shown("note", {"text": "two"})
+    assert shown.panel is None
+    err = capsys.readouterr().err
+    assert err.startswith("note: one\nno panel from here on: ")
+    assert err.count("no panel") == 1
+    assert err.endswith("note: two\n")

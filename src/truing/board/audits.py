@@ -5,8 +5,12 @@ from typing import Any
 
 from truing.doctor.postmortem import post_mortem
 from truing.doctor.report import facts
+from truing.doctor.rules import RULES
 
 
 def judged(folder: Path) -> dict[str, Any]:
-    """What `truing check` says of it."""
-    return facts(post_mortem(folder))
+    """What `truing check` says of it, and why each fault is silent."""
+    told = facts(post_mortem(folder))
+    for each in told["findings"]:
+        each["why"] = RULES[each["code"]].section("Why it is silent")
+    return told

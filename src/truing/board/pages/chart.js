@@ -35,7 +35,9 @@ function layout(more) {
 
 const SHOWN = { displaylogo: false, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"], displayModeBar: false };
 
-export function plot(element, traces, more) {
+// Plotly reads the size of an element, so that one which is not in the page yet has to wait.
+export async function plot(element, traces, more) {
+  while (!element.isConnected) await new Promise(requestAnimationFrame);
   return Plotly.react(element, traces, layout(more), SHOWN);
 }
 
@@ -58,6 +60,7 @@ function lines(series, index, stacked, spans) {
   if (stacked) return [{ ...base, y: series.y, customdata: at, stackgroup: "all", line: { width: 0.5, color: paint }, fillcolor: paint }];
   const line = { ...base, y: series.y, customdata: at, line: { color: paint, width: 1.6 }, connectgaps: false };
   if (series.x.length < 40) Object.assign(line, { mode: "lines+markers", marker: { size: 4, color: paint } });
+  if (series.name.includes("/null_")) Object.assign(line, { fill: "tozeroy", fillcolor: `${paint}22` }); // a band of noise
   if (!series.low) return [line];
   const edge = { ...base, line: { width: 0 }, hoverinfo: "skip", hovertemplate: undefined };
   return [

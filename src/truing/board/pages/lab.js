@@ -29,6 +29,6 @@ export async function hypothesis(page, query) {
 function figure(told) {
   const area = h("div", {});
   area.style.height = `${told.layout.height || 300}px`;
-  requestAnimationFrame(() => plot(area, told.data, { ...told.layout, title: undefined, showlegend: true, hovermode: "closest", legend: { orientation: "h", y: -0.25 } }));
+  plot(area, told.data, { ...told.layout, title: undefined, showlegend: true, hovermode: "closest", legend: { orientation: "h", y: -0.25 } });
   return h("figure", { class: "chart" }, h("h3", {}, told.layout.title ? told.layout.title.text : ""), area);
 }

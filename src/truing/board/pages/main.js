@@ -9,8 +9,9 @@ import { rule, rules } from "./rules.js";
 import { compare } from "./compare.js";
 import { hypothesis, lab } from "./lab.js";
 import { samples, tasks } from "./prompts.js";
+import { audit } from "./audit.js";
 
-const PAGES = { runs, run, update, sample, group, rules, rule, compare, lab, hypothesis, tasks, samples };
+const PAGES = { runs, run, update, sample, group, rules, rule, compare, lab, hypothesis, tasks, samples, audit };
 const LIVE = { runs: () => true, run: (query, names) => names.includes(query.run) };
 const main = document.getElementById("page");
 const signal = h("span", { class: "live", role: "status" }, "");

@@ -18,7 +18,7 @@ export async function tasks(page, query, context) {
     table([head(query, "task", "task"), ["asks"], head(query, "attempts", "attempts", "number"), head(query, "pass_rate", "passed", "number"), head(query, "reward", "mean reward", "number"), head(query, "spread", "spread", "number"), head(query, "last", "last drawn")], rows),
     pages(query, told.count));
   const names = ["never", ...[...Array(10).keys()].map((i) => `${10 * i}–${10 * i + 10} %`), "always"];
-  requestAnimationFrame(() => plot(area, [{ type: "bar", x: names, y: told.rates, hovertemplate: "%{y} prompts" }], { xaxis: { title: { text: "passed" } }, yaxis: { title: { text: "prompts" } }, hovermode: "closest" }));
+  plot(area, [{ type: "bar", x: names, y: told.rates, hovertemplate: "%{y} prompts" }], { xaxis: { title: { text: "passed" } }, yaxis: { title: { text: "prompts" } }, hovermode: "closest" });
 }
 
 export async function samples(page, query, context) {

@@ -72,7 +72,7 @@ export function findings(told) {
 }
 
 export function finding(each, name) {
-  const at = each.sample_id
+  const at = name === null ? `${each.stage} ${each.update}${each.sample_id ? `, sample ${each.sample_id}` : ""}` : each.sample_id
     ? link(address("sample", { run: name, stage: each.stage, update: each.update, sample: each.sample_id, token: each.end > each.start ? each.start : "" }), `${each.stage} ${each.update}, sample ${each.sample_id}${each.end > each.start ? `, token ${each.start}` : ""}`)
     : link(address("update", { run: name, stage: each.stage, update: each.update }), `${each.stage} ${each.update}`);
   const rows = [["got", each.got], ["expected", each.expected], ["fix", each.remedy], ["why silent", each.why]].filter(([, text]) => text);
@@ -175,11 +175,11 @@ export function histogram(element, told, limits) {
   told.epochs.forEach((epoch, index) => {
     const area = h("div", { class: "plot" });
     element.append(h("div", { class: "ratios" }, h("div", { class: "quiet" }, `inner epoch ${index + 1}: ${count(epoch.scored)} tokens, r of each ${told.level}`), area));
-    requestAnimationFrame(() => bars(area, told.edges, [
+    bars(area, told.edges, [
       { name: "A < 0", counts: epoch.negative, colour: "#b0413e" },
       { name: "A = 0", counts: epoch.zero, colour: "#8a94a3" },
       { name: "A > 0", counts: epoch.positive, colour: "#2e9e5b" },
-    ], limits));
+    ], limits);
   });
 }
 

@@ -13,6 +13,7 @@ export async function runs(page, _query, { again }) {
       ? table([["run"], ["state"], ["at"], ["findings"], ["reward, last 10 updates", "number"], ["last evaluation", "number"], ["criteria"], ["cost", "number"], ["last word", "number"]], shown)
       : h("div", { class: "finding clean" }, "No run yet. ", h("code", {}, "truing train tiny"), " makes one in under a minute; it appears here as it starts."),
     told.labs.length ? [h("h2", {}, "Labs"), h("ul", {}, told.labs.map((name) => h("li", {}, link(address("lab", { lab: name }), name))))] : null,
+    told.audits.length ? [h("h2", {}, "Audits of other trainers"), h("ul", {}, told.audits.map((name) => h("li", {}, link(address("audit", { audit: name }), name))))] : null,
   );
   if (told.waiting) again(300);
 }

@@ -1,7 +1,7 @@
 // The x-ray: a sample as it was, token by token; and a group side by side.
 import { fill, h, link, number, table, tile, verdict, visible } from "./dom.js";
 import { address, get, IS_REPORT, remember } from "./data.js";
-import { finding, } from "./run.js";
+import { finding } from "./run.js";
 
 const TINTS = {
   none: "no tint", advantage: "advantage", log_ratio: "log-ratio", entropy: "entropy", kl: "KL to the reference", pull: "pull",
@@ -74,7 +74,7 @@ function legend() {
 }
 
 // Tokens of a sample, in blocks: what the policy was shown, and each of its turns.
-class View {
+export class View {
   constructor(told, query, small = false) {
     Object.assign(this, { told, query, small, tint: query.tint || "none" });
     this.tokens = told.tokens;

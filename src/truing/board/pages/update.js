@@ -2,19 +2,30 @@
 import { count, duration, fill, h, link, number, plural, table, verdict, visible } from "./dom.js";
 import { address, get, here, remember } from "./data.js";
 import { finding, histogram } from "./run.js";
+import { View } from "./tokens.js";
 
-export async function update(page, query) {
+export async function update(page, query, context) {
   const told = await get("update", { run: query.run, stage: query.stage, update: query.update });
-  const list = h("div", {});
+  const list = h("div", {}), shown = h("div", {});
   fill(page,
     h("p", { class: "crumbs" }, link(address("run", { run: query.run }), query.run)),
     h("div", { class: "row" }, h("h1", {}, `${told.stage} ${told.update}`), h("span", { class: "quiet" }, `update ${told.at} of ${told.of} · loss: ${told.label.replaceAll("_", " ")}`), h("span", { class: "grow" }), steps(query, told)),
     told.findings.map((each) => finding(each, query.run)),
     told.ratios ? ratios(told) : null,
-    h("h2", {}, "Samples"), list,
+    h("h2", {}, "Samples"), list, shown,
     h("h2", {}, "Numbers"), numbers(told),
   );
   samples(list, told.samples, query);
+  if (told.samples.length) tokens(shown, told.samples, query, context).catch((error) => fill(shown, h("div", { class: "error" }, error.message)));
+}
+
+// The tokens of one sample at once: of one that a finding names, else of one that was trained.
+async function tokens(shown, every, query, context) {
+  const chosen = every.find((each) => each.findings.length) || every.find((each) => each.trained && each.computed) || every[0];
+  const at = { run: query.run, stage: query.stage, update: query.update };
+  const view = new View(await get("sample", { ...at, sample: chosen.sample }), { ...query, sample: chosen.sample });
+  fill(shown, h("h2", {}, "Tokens", h("small", {}, "of sample ", link(address("sample", { ...at, sample: chosen.sample }), chosen.sample), ` · reward ${number(chosen.reward)}`)), view.element);
+  context.keys(view.keys());
 }
 
 export function steps(query, told) {
@@ -25,7 +36,7 @@ export function steps(query, told) {
 }
 
 // Samples that are listed before somebody asks for all.
-const FIRST = 40;
+const FIRST = 20;
 const FINISH = (each) => (each.finish ? `${each.finish}${each.ended_by !== "world" ? ` (${each.ended_by})` : ""}` : each.status);
 
 export function samples(list, every, query) {

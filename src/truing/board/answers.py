@@ -45,7 +45,7 @@ class Board:
             "update": self._of_run(lambda run, q: run_page.update(run, said(q, "stage"), whole(q, "update"))),
             "sample": self._of_run(
                 lambda run, q: run_page.sample(
-                    run, said(q, "stage"), whole(q, "update"), said(q, "sample"), whole(q, "start", 0)
+                    run, said(q, "stage"), whole(q, "update"), said(q, "sample"), whole(q, "token", 0)
                 )
             ),
             "group": self._of_run(

@@ -86,12 +86,12 @@ def update(opened: Opened, stage: str, number: int) -> dict[str, Any]:
     }
 
 
-def sample(opened: Opened, stage: str, number: int, name: str, start: int) -> dict[str, Any]:
+def sample(opened: Opened, stage: str, number: int, name: str, token: int) -> dict[str, Any]:
     """A sample of an update with a window of its tokens, and the messages that it was made of."""
     step, row, index = _row(opened, stage, number, name)
     return {
         "about": about(row, index, _found(opened, step, row)),
-        "tokens": tokens(opened, step, row, start),
+        "tokens": tokens(opened, step, row, token),
         "messages": [_message(each) for each in row.messages],
         "findings": [finding(each) for each in findings(opened.run.events) if each.sample_id == name],
     }

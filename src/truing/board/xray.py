@@ -39,10 +39,12 @@ STREAMS = {
 }
 
 
-def tokens(opened: Opened, step: StepRow, row: SampleRow, start: int = 0) -> dict[str, Any]:
-    """A window of a sample's tokens, stream by stream; null where a number was not recorded."""
-    sample, end = row.sample, min(len(row.sample), start + WINDOW)
-    part = slice(max(0, start), end)
+def tokens(opened: Opened, step: StepRow, row: SampleRow, token: int = 0) -> dict[str, Any]:
+    """The window of a sample that has ``token``, stream by stream; null where nothing was recorded."""
+    sample = row.sample
+    start = min(max(0, token), len(sample) - 1) // WINDOW * WINDOW
+    end = min(len(sample), start + WINDOW)
+    part = slice(start, end)
     ratio_T, clipped_T = _ratio(opened, step, row)
     numbers = {
         "sampler": sample.sampler_logprob,

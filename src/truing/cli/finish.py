@@ -69,6 +69,7 @@ def print_finish(console: Console, result: Result) -> None:
     command = program()
     text, style = doctor_line(result.run, command)
     console.print(text, style=style, markup=False, soft_wrap=True)
+    console.print("look at it all:       ", f"{command} board {result.run}", markup=False, soft_wrap=True)
     console.print("look at its tokens:   ", f"{command} tokens {result.run}", markup=False, soft_wrap=True)
     console.print("judge its numbers:    ", f"{command} scorecard {result.run}", markup=False, soft_wrap=True)
     console.print("evaluate it again:    ", f"{command} eval {result.run}", markup=False, soft_wrap=True)

@@ -86,7 +86,7 @@ export function draw(element, told, { spans, limits = [], evaluations = [], on =
   const shapes = spans.slice(1).map((span) => ({ type: "line", x0: span.start + 0.5, x1: span.start + 0.5, yref: "paper", y0: 0, y1: 1, line: { dash: "dot", width: 1, color: ink("quiet") } }));
   for (const each of limits) shapes.push({ type: "line", xref: "paper", x0: 0, x1: 1, y0: each.y, y1: each.y, line: { dash: "dash", width: 1.2, color: ink("red") } });
   const annotations = limits.map((each) => ({ xref: "paper", x: 1, xanchor: "right", y: told.log ? Math.log10(each.y) : each.y, yanchor: "bottom", text: inert(each.label), showarrow: false, font: { size: 10, color: ink("red") } }));
-  for (const span of spans.length > 1 ? spans : []) annotations.push({ x: span.start + 0.5, xanchor: "left", yref: "paper", y: 1, yanchor: "top", text: inert(span.stage), showarrow: false, font: { size: 10, color: ink("quiet") } });
+  for (const span of spans.length > 1 ? spans : []) annotations.push({ x: span.start + 0.5, xanchor: "left", xshift: 3, yref: "paper", y: 0.97, yanchor: "top", text: inert(span.stage), showarrow: false, font: { size: 10, color: ink("quiet") } });
   const last = spans.length ? spans[spans.length - 1].end : 1;
   plot(element, traces, {
     xaxis: { range: range || [0.5, last + 0.5], title: { text: "update of the run", standoff: 4 } },

@@ -18,7 +18,7 @@ const WHY = {
 
 export async function sample(page, query, context) {
   const asked = { run: query.run, stage: query.stage, update: query.update };
-  const told = await get("sample", { ...asked, sample: query.sample });
+  const told = await get("sample", { ...asked, sample: query.sample, token: IS_REPORT ? "" : query.token });
   const about = told.about;
   const view = new View(told, query);
   fill(page,
@@ -78,7 +78,7 @@ export class View {
   constructor(told, query, small = false) {
     Object.assign(this, { told, query, small, tint: query.tint || "none" });
     this.tokens = told.tokens;
-    this.at = query.token ? Number(query.token) : null;
+    this.at = query.token ? Math.min(Math.max(Number(query.token) || 0, this.tokens.start), this.tokens.end - 1) : null;
     this.card = h("aside", { class: "card", "aria-live": "polite" });
     this.box = h("div", {});
     this.element = h("div", {}, tints(query, (tint) => { this.tint = tint; this.show(); }), legend(), h("div", { class: "xray" }, this.box, this.card));
@@ -100,19 +100,21 @@ export class View {
     }
     whole.addEventListener("mouseover", (event) => event.target.dataset.t && this.tell(Number(event.target.dataset.t)));
     whole.addEventListener("click", (event) => event.target.dataset.t && this.move(Number(event.target.dataset.t)));
-    if (end < length && !this.small) whole.append(this.more());
-    else if (end < length) whole.append(h("p", { class: "quiet" }, `${length - end} tokens more`));
+    if (start > 0) whole.prepend(this.more(start, start - 1));
+    if (end < length) whole.append(this.more(length - end, end));
     return whole;
   }
 
-  more() {
-    const { end, length } = this.tokens;
-    const button = h("button", { onclick: async () => {
-      const next = await get("sample", { run: this.query.run, stage: this.query.stage, update: this.query.update, sample: this.query.sample, start: end });
-      join(this.tokens, next.tokens);
+  // Tokens that were not told yet, in front of those that were or behind them.
+  more(many, token) {
+    if (this.small || IS_REPORT) return h("p", { class: "quiet" }, `${many} tokens more in the run`);
+    return h("button", { onclick: async () => {
+      const { run, stage, update, sample } = this.query;
+      const next = (await get("sample", { run, stage, update, sample, token })).tokens;
+      this.tokens = token < this.tokens.start ? joined(next, this.tokens) : joined(this.tokens, next);
+      this.scales = {};
       this.show();
-    } }, `${length - end} tokens more`);
-    return IS_REPORT ? h("p", { class: "quiet" }, `${length - end} tokens more in the run`) : button;
+    } }, `${many} tokens ${token < this.tokens.start ? "before" : "more"}`);
   }
 
   token(t) {
@@ -209,8 +211,10 @@ function blocks(turns, start, end) {
   return found.map((each) => ({ ...each, start: Math.max(each.start, start), end: Math.min(each.end, end) })).filter((each) => each.start < each.end);
 }
 
-function join(first, second) {
-  for (const name of ["ids", "texts", "origin", "excluded", "trained", "clipped"]) first[name].push(...second[name]);
-  for (const part of ["masks", "numbers"]) for (const name of Object.keys(first[part])) first[part][name].push(...(second[part][name] || second.ids.map(() => null)));
-  first.end = second.end;
+function joined(first, second) {
+  const lists = ["ids", "texts", "origin", "excluded", "trained", "clipped"].map((name) => [name, [...first[name], ...second[name]]]);
+  const unknown = (part) => part.ids.map(() => null);
+  const both = (kind) => Object.fromEntries([...new Set([...Object.keys(first[kind]), ...Object.keys(second[kind])])]
+    .map((name) => [name, [...(first[kind][name] || unknown(first)), ...(second[kind][name] || unknown(second))]]));
+  return { ...first, ...Object.fromEntries(lists), masks: both("masks"), numbers: both("numbers"), end: second.end };
 }

@@ -48,6 +48,18 @@ def on_edge(step: Step) -> Tensor:
     )
 
 
+def divided_as_recorded(step: Step) -> Tensor:
+    """Tokens of minibatches all of whose rows are on record, to be counted: [N] bool.
+
+    Each row has the numbers of its last update. Where an update was held back within an epoch, rows that had
+    been in it left the minibatches of the epoch before, and those were divided by more than remains of them.
+    """
+    inner = torch.tensor([row.inner_step for row in step.rows])[step.row]
+    if not step.numbers.get("gate/held_back"):
+        return torch.ones_like(inner, dtype=torch.bool)
+    return inner == inner.max()
+
+
 def _near(log_N: Tensor, bounds: Sequence[float | None]) -> Tensor:
     """Where a logarithm is that of a bound, but for rounding."""
     near_N = torch.zeros(len(log_N), dtype=torch.bool)

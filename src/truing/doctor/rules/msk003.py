@@ -13,7 +13,9 @@ A second implementation computes it from the record alone, and each token is com
 
 Healthy look-alikes: A gradient of 0 where the advantage is 0, or the clip bites. A loss near 0 with a
 gradient that is not: right on-policy. A token that was the only possible one is pulled too; it cannot move.
-A ratio that is a bound of the clip, to the last digit: such tokens are not compared.
+A ratio that is a bound of the clip, to the last digit: such tokens are not compared. Nor are those of the
+updates before one that was held back: rows that were in both have the numbers of the later, and what an
+update was divided by is not known where some of its rows are no longer among its own.
 
 Fix: The report names the tokens and by how much they differ. A constant factor is a denominator; the
 opposite sign a sign; neighbours exchanged a shift; one row in all a row's own weight.
@@ -29,7 +31,7 @@ import torch
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
-from truing.doctor.oracle.pulls import expected_pull, on_edge
+from truing.doctor.oracle.pulls import divided_as_recorded, expected_pull, on_edge
 from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule, has_gradient, rewarded
 from truing.doctor.verdict import Claim, Verdict
@@ -52,7 +54,8 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Compare token by token; how near is near is a matter of float32, not of opinion."""
     expected_N, got_N = expected_pull(step), step.tokens["pull"].double().nan_to_num()
-    got_N = torch.where(on_edge(step), expected_N, got_N)
+    untold_N = on_edge(step) | (~divided_as_recorded(step) & (expected_N != 0))
+    got_N = torch.where(untold_N, expected_N, got_N)
     scale = max(float(expected_N.abs().max()), float(got_N.abs().max()), 1e-30) * ROUNDING
     reached_N, wanted_N = got_N.abs() > scale, expected_N.abs() > scale
     both_N = reached_N & wanted_N
@@ -113,6 +116,16 @@ def example() -> Step:
     return but(healthy, pull=(advantage / mask.sum()).float())
 
 
+def held_back() -> Step:
+    """The third of four updates was held back, and half of each minibatch before it was in it again."""
+    step = made(setup={"inner_steps": 4})
+    rows = {index: {"inner_step": number} for index, number in enumerate((0, 0, 1, 1, 0, 0, 1, 1))}
+    pull_N = expected_pull(but(step, rows=rows)).float()
+    pull_N = pull_N.masked_fill(~step.tokens["policy_mask"], torch.nan)
+    later = {index: {"inner_step": 2} for index in (0, 2, 4, 6)}
+    return but(step, rows={**rows, **later}, numbers={"gate/held_back": 1.0}, pull=pull_N)
+
+
 RULE = Rule(
     code="MSK003",
     name="gradient-not-as-declared",
@@ -132,4 +145,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
+    lookalikes=(held_back,),
 )

@@ -6,12 +6,19 @@ shuffled, sorted or gathered on their way, and one of the two streams was not.
 Why it is silent: All shapes fit, and each number is one that the policy gave to some token. The median
 ratio stays near 1, the mean is far above it, the clip hides the rest. What remains looks like noise.
 
-How it is measured: A row that does not fit itself is laid over every other row with as many numbers, at
-tokens at which the two rows differ. A row is exchanged where all of those fit the other one and hardly any
-its own; two such rows are needed.
+How it is measured: A row that does not fit itself is laid over every other row with as many numbers. Its
+old numbers are another one's where they fit that one's new ones at every token, and the two rows differ at
+three of them, in what is old and in what is new: then neither row fits itself. That is proof where the
+other row's new numbers are still those that it was drawn with, for then its old ones had to be the same.
+Where weights may have moved, or nobody recorded what was drawn with, rows must differ by a quarter of a
+nat, and pass their numbers round: from each to another, and back to the first. Two such rows are needed.
 
-Healthy look-alikes: Rows that are the same, as where one prompt was answered twice alike. Rows that begin
-alike: what they share tells nothing. Ratios off 1 after several updates, which fit no other row either.
+Healthy look-alikes: Rows that are the same, as where one prompt was answered twice alike. Where they are of
+two minibatches, one is scored before an update and the other after it: the old numbers of the one that
+moved are then exactly the new ones of the one that did not. But these are that one's old numbers too. Rows
+of a policy that has collapsed are nearly the same, and one may come to lie where another was; they all go
+one way, and never change places. Rows that begin alike: what they share tells nothing. Ratios off 1 after
+several updates, which fit no other row either.
 
 Fix: Carry a row's id with every tensor that is made for it, and compare ids before they meet. Sort once, or
 never; undo a shuffle by its own permutation.
@@ -35,11 +42,26 @@ from truing.words import counted
 NEAR, DIFFERENT = 1e-3, 1e-2
 """Nats: what counts as the same number, and as another."""
 
+FAR = 0.25
+"""Nats: another number also where weights moved, and engines round."""
+
 TELLING = 3
 """Tokens that must tell two rows apart: one fits by chance in a few of a thousand pairs."""
 
-LOOKED_AT = 64
+LOOKED_AT = 256
 """Rows of one length that are laid over all others: where rows are exchanged, most of them are."""
+
+PROBED = 8
+"""Tokens at which rows are compared first: hardly any that is not the one fits there."""
+
+
+class Known(NamedTuple):
+    """A row's K numbers."""
+
+    index: int
+    new_K: Tensor
+    old_K: Tensor
+    still: bool  # whether the new ones are those that it was drawn with
 
 
 class Measured(NamedTuple):
@@ -55,38 +77,49 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Look for the owner of each row's old numbers."""
     new_N, old_N = step.tokens["new_logprob"].double(), step.tokens["old_logprob"].double()
-    known_N = ~(new_N.isnan() | old_N.isnan())
-    alike: dict[int, list[tuple[int, Tensor, Tensor]]] = defaultdict(list)
+    drew_N = step.tokens.get("sampler_logprob", torch.full_like(new_N, torch.nan))
+    known_N, still_N = ~(new_N.isnan() | old_N.isnan()), (new_N - drew_N).abs() <= NEAR
+    alike: dict[int, list[Known]] = defaultdict(list)
     for index, row, part in step.slices():
         here_T = known_N[part]
         if row.kept and int(here_T.sum()) >= TELLING:
-            alike[int(here_T.sum())].append((index, new_N[part][here_T], old_N[part][here_T]))
+            still = bool(still_N[part][here_T].all())
+            alike[int(here_T.sum())].append(Known(index, new_N[part][here_T], old_N[part][here_T], still))
     pairs = [pair for rows in alike.values() for pair in _exchanged(rows)]
     compared = sum(len(rows) for rows in alike.values())
     first = pairs[0] if pairs else (0, 0)
     return Measured(len(pairs), compared, *first, step.lengths[first[0]])
 
 
-def _exchanged(rows: list[tuple[int, Tensor, Tensor]]) -> Iterator[tuple[int, int]]:
-    """Rows [K] whose old numbers are another's new ones: index of each, and of the other."""
-    new_RK = torch.stack([new_K for _, new_K, _ in rows])
-    strangers = [
-        (index, new_K, old_K)
-        for index, new_K, old_K in rows
-        if bool(_apart(new_K, old_K).any()) and int((old_K.abs() > DIFFERENT).sum()) >= TELLING
-    ]
-    for index, new_K, old_K in strangers[:LOOKED_AT]:
-        telling_RK = (new_RK - new_K).abs() > DIFFERENT
-        count_R = telling_RK.sum(1)
-        fits_R = ((new_RK - old_K).abs() <= NEAR).all(1)
-        own_R = (telling_RK & ~_apart(new_K, old_K)).sum(1)  # telling tokens that fit the row itself
-        owner_R = fits_R & (count_R >= TELLING) & (own_R <= 0.1 * count_R)
-        if owner_R.any():
-            yield index, rows[int(owner_R.nonzero()[0])][0]
+def _exchanged(rows: list[Known]) -> Iterator[tuple[int, int]]:
+    """Rows whose old numbers are another's new ones: index of each, and of the other."""
+    new_RK, old_RK = torch.stack([row.new_K for row in rows]), torch.stack([row.old_K for row in rows])
+    sure_RR, far_RR = (torch.zeros(len(rows), len(rows), dtype=torch.bool) for _ in range(2))
+    still_R = torch.tensor([row.still for row in rows])
+    strangers = ((new_RK - old_RK).abs() > DIFFERENT).any(1).nonzero()[:LOOKED_AT, 0]
+    for r in strangers.tolist():
+        fits_M = _fitting(new_RK, old_RK[r])
+        apart_MK = torch.minimum((new_RK[fits_M] - new_RK[r]).abs(), (old_RK[fits_M] - old_RK[r]).abs())
+        sure_RR[r, fits_M] = still_R[fits_M] & ((apart_MK > DIFFERENT).sum(1) >= TELLING)
+        far_RR[r, fits_M] = (apart_MK > FAR).sum(1) >= TELLING
+    owner_RR = sure_RR | (far_RR & _round(far_RR))
+    for r in owner_RR.any(1).nonzero()[:, 0].tolist():
+        yield rows[r].index, rows[int(owner_RR[r].nonzero()[0])].index
 
 
-def _apart(new_K: Tensor, old_K: Tensor) -> Tensor:
-    return (new_K - old_K).abs() > DIFFERENT
+def _fitting(new_RK: Tensor, old_K: Tensor) -> Tensor:
+    """Rows [M] whose new numbers are these old ones, at every token."""
+    few = old_K.abs().topk(min(PROBED, len(old_K))).indices
+    some_M = ((new_RK[:, few] - old_K[few]).abs() <= NEAR).all(1).nonzero()[:, 0]
+    return some_M[((new_RK[some_M] - old_K).abs() <= NEAR).all(1)]
+
+
+def _round(owner_RR: Tensor) -> Tensor:
+    """Rows [R] from which one comes from owner to owner for ever: there is a ring of them."""
+    in_R = owner_RR.any(1)
+    while not torch.equal(in_R, left_R := (owner_RR & in_R).any(1)):
+        in_R = left_R
+    return in_R
 
 
 def judge(found: Measured) -> Iterator[Claim]:
@@ -119,6 +152,27 @@ def twins() -> Step:
     return pulled(but(step, rows=rows, **streams))
 
 
+def minibatches() -> Step:
+    """Of two rows with one answer, one was scored before the first update and the other after it."""
+    step = made(answers=(7,) * 16, rewards=(1.0, 0.0) * 8, setup={"inner_steps": 2})
+    width = step.lengths[0]
+    first_N = torch.cat([step.tokens["old_logprob"][: 2 * width].view(2, width)[i // 8] for i in range(16)])
+    rows = {index: {"inner_step": index % 2} for index in range(16)}
+    new_N = torch.where(step.row % 2 == 1, first_N * 1.1, first_N)
+    streams = {"old_logprob": first_N, "sampler_logprob": first_N, "new_logprob": new_N}
+    return pulled(but(step, rows=rows, **streams))
+
+
+def collapsed() -> Step:
+    """A policy that says nearly the same in each row; an update moved each to where the next one was."""
+    step = made(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
+    first_N = step.tokens["old_logprob"][: step.lengths[0]].repeat(16)
+    old_N = first_N - 0.05 * step.row
+    rows = {index: {"inner_step": 1} for index in range(16)}
+    streams = {"old_logprob": old_N, "sampler_logprob": old_N, "new_logprob": old_N - 0.05}
+    return pulled(but(step, rows=rows, **streams))
+
+
 RULE = Rule(
     code="RAT005",
     name="rows-permuted",
@@ -129,5 +183,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(twins,),
+    lookalikes=(twins, minibatches, collapsed),
 )

@@ -1,0 +1,93 @@
+"""Rows whose old log-probabilities are another's are proven, and rows that only say the same are not."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from truing.doctor.made import but
+from truing.doctor.ours import recorded
+from truing.doctor.postmortem import post_mortem
+from truing.doctor.rules import RULES
+from truing.doctor.rules.msk003 import held_back
+from truing.doctor.rules.rat005 import collapsed, example, minibatches
+from truing.doctor.verdict import STRONG
+from truing.faults.fault import Fault, replaced
+from truing.faults.run import RUN, outcome
+
+
+def claims(code, step):
+    return list(RULES[code].judge(RULES[code].measure(step)))
+
+
+def rolled(step, rows):
+    """The first rows, all of one length, have each the old numbers of the row before."""
+    width = step.lengths[0]
+    old_N = step.tokens["old_logprob"].clone()
+    old_N[: rows * width] = torch.roll(old_N[: rows * width], width)
+    return but(step, old_logprob=old_N)
+
+
+def healthy():
+    return but(example(), old_logprob=example().tokens["sampler_logprob"])
+
+
+@pytest.mark.parametrize("rows", [2, 3, 16])
+def test_rows_that_changed_places_are_counted(rows):
+    assert claims("RAT005", healthy()) == []
+    (claim,) = claims("RAT005", rolled(healthy(), rows))
+    assert f"of {rows} rows are those of other rows" in claim.what
+    assert claim.got == f"those of row 0 are the new ones of row {rows - 1}, at every token"
+
+
+def test_a_ring_is_proof_where_nobody_recorded_what_was_drawn_with_and_a_chain_is_not():
+    unknown = but(rolled(healthy(), 3), without=["sampler_logprob"])
+    assert len(claims("RAT005", unknown)) == 1
+    width = unknown.lengths[0]
+    new_N = unknown.tokens["new_logprob"].clone()
+    new_N[:width] -= 0.5  # the row that has the third one's numbers, and whose own are the second's
+    assert claims("RAT005", but(unknown, new_logprob=new_N)) == []
+
+
+def test_rows_of_a_collapsed_policy_that_changed_places_are_proven_where_they_did_not_move():
+    moved = collapsed()
+    old_N = moved.tokens["old_logprob"]
+    assert claims("RAT005", but(moved, new_logprob=old_N, old_logprob=torch.roll(old_N, moved.lengths[0])))
+
+
+def test_a_twin_that_moved_is_no_exchange_and_two_that_changed_places_beside_it_are():
+    twins = minibatches()  # rows 0–7 say one thing, and 8–15 another; odd ones moved
+    width = twins.lengths[0]
+    old_N = twins.tokens["old_logprob"].clone()
+    one, other = slice(0, width), slice(8 * width, 9 * width)
+    old_N[one], old_N[other] = twins.tokens["old_logprob"][other], twins.tokens["old_logprob"][one]
+    (claim,) = claims("RAT005", but(twins, old_logprob=old_N))
+    assert claim.row == 0
+
+
+def test_pulls_before_an_update_that_was_held_back_are_still_seen_where_none_may_be():
+    step = held_back()
+    pull_N = step.tokens["pull"].clone()
+    pull_N[step.lengths[0]] = 0.5  # the prompt of a row of the first minibatch
+    (claim,) = claims("MSK003", but(step, pull=pull_N))
+    assert (claim.row, claim.start, claim.end) == (1, 0, 1)
+
+
+def test_a_run_whose_third_update_of_four_is_held_back_is_healthy(tmp_path):
+    def far_at_third(real):
+        return lambda *args: "far" if args[3] == 2 else real(*args)
+
+    changes = {
+        "sft.steps": 1,
+        "grpo.steps": 1,
+        "grpo.inner_epochs": 2,
+        "grpo.minibatches": 2,
+        "kl.cap": 100.0,
+    }
+    run = Fault("capped", (), "", nullcontext, (), {**changes, "kl.coef": 0.01}, healthy=True)
+    with replaced("truing.training.step:too_far", far_at_third):
+        assert outcome(run, tmp_path).error == ""
+    *_, step = recorded(tmp_path / "capped" / RUN)
+    assert {row.inner_step for row in step.rows} == {0, 1, 2}
+    found = [each for each in post_mortem(tmp_path / "capped" / RUN).results() if each.verdict in STRONG]
+    assert found == []

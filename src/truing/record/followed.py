@@ -9,6 +9,7 @@ from truing.errors import RecordError
 from truing.record.reader import Event, RunReader
 from truing.record.series import Series, numbers_named
 from truing.record.store import EVENTS
+from truing.record.told import read_events
 from truing.record.updates import Columns
 
 
@@ -20,6 +21,7 @@ class Followed:
         self.run_dir = self.reader.run_dir
         self.series = Series(self.run_dir)
         self.events: list[Event] = []
+        self.odd: list[str] = []  # lines of events.jsonl that say nothing that can be shown, and why
         self._seen = (-1, -1)
 
     @cached_property
@@ -44,5 +46,5 @@ class Followed:
         seen = status.st_size, status.st_mtime_ns
         told = seen != self._seen
         if told:
-            self.events, self._seen = self.reader.events(), seen
+            (self.events, self.odd), self._seen = read_events(path), seen
         return self.series.refresh(numbers_named(self.events)) or told

@@ -80,10 +80,10 @@ class Glance:
 def glance(run: Followed) -> Glance:
     """Everything at the first screen, as of the run's last refresh."""
     columns, (state, why) = run.columns, _state(run)
-    stages = _stages(run.facts, columns)
+    stages = _stages(run)
     pace_N = update_seconds(columns)
     return Glance(
-        name=str(run.facts.get("name", run.run_dir.name)),
+        name=str(run.fact("name") or run.run_dir.name),
         state=state,
         why=why,
         stages=stages,
@@ -138,11 +138,15 @@ def _reason(told: Mapping[str, Any]) -> str:
     return f"{told['reason']}: {said}" if said else told["reason"]
 
 
-def _stages(facts: Mapping[str, Any], columns: Columns) -> tuple[tuple[str, int, int], ...]:
+def _stages(run: Followed) -> tuple[tuple[str, int, int], ...]:
     """Each stage of the recipe with the updates that are on record, and those that it is to have."""
-    done = {name: int(columns.step[end - 1]) + 1 for name, _, end in columns.stages}
-    recipe = facts.get("recipe", {})
-    return tuple((name, done.get(name, 0), recipe[name]["steps"]) for name in recipe.get("stages", ()))
+    done = {name: int(run.columns.step[end - 1]) + 1 for name, _, end in run.columns.stages}
+    names = run.fact("recipe", "stages")
+    listed = [str(name) for name in names] if isinstance(names, list) else []
+    planned = {name: run.fact("recipe", name, "steps") for name in listed}
+    return tuple(
+        (name, done.get(name, 0), steps) for name, steps in planned.items() if isinstance(steps, int)
+    )
 
 
 def _reward(columns: Columns) -> Interval | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from truing.board.odd import ODD
 from truing.board.places import leads_out
 from truing.config import Recipe, resolve
 from truing.doctor.ours import recipe_at
@@ -54,8 +55,8 @@ class Opened:
     def recipe(self) -> Recipe | str:
         """The recipe, or why it cannot be read."""
         try:
-            return resolve(self.run.facts["recipe"])
-        except (TruingError, KeyError, TypeError) as error:
+            return resolve(self.run.fact("recipe") or {})
+        except (TruingError, *ODD) as error:
             return f"the recipe in run.json cannot be read: {error}"
 
     def recipe_at(self, stage: str, step: int) -> Recipe | str:
@@ -78,7 +79,7 @@ class Opened:
     @property
     def device(self) -> str:
         """What the run was made on."""
-        return str(self.run.facts.get("machine", {}).get("device", ""))
+        return str(self.run.fact("machine", "device") or "")
 
     @property
     def written(self) -> float:
@@ -142,7 +143,7 @@ class Opened:
     @cached_property
     def _tokenizer(self) -> Any:
         """The tokenizer that lies in the run; one that is named and lies elsewhere is nobody's business."""
-        path = (self.run.run_dir / str(self.run.facts.get("tokenizer", "")) / "tokenizer.json").resolve()
+        path = (self.run.run_dir / str(self.run.fact("tokenizer") or "") / "tokenizer.json").resolve()
         if not path.is_relative_to(self.root) or not path.is_file():
             return None
         try:

@@ -87,11 +87,11 @@ def line(opened: Opened) -> dict[str, Any]:
     return {
         "run": opened.name,
         **glance_facts(glance(run)),
-        "created": str(run.facts.get("created", "")),
+        "created": str(run.fact("created") or ""),
         "last": max((event.time for event in run.events[-1:]), default=opened.written),
         "updates": len(run.columns),
         "device": opened.device,
-        "model": str(run.facts.get("model", {}).get("name", "")),
+        "model": str(run.fact("model", "name") or ""),
     }
 
 

@@ -38,7 +38,7 @@ def head(opened: Opened) -> dict[str, Any]:
         "words": words(run.events),
         "recipe": recipe,
         "trouble": "\n".join(trouble),
-        "about": {name: run.facts.get(name, {}) for name in ABOUT},
+        "about": {name: run.fact(name) for name in ABOUT},
     }
 
 

@@ -29,6 +29,13 @@ class Followed:
         """What run.json says; it is written once."""
         return self.reader.run()
 
+    def fact(self, *path: str) -> Any:
+        """What run.json says under these names, one within the other; None where it says nothing there."""
+        found: Any = self.facts
+        for name in path:
+            found = found.get(name) if isinstance(found, dict) else None
+        return found
+
     @property
     def columns(self) -> Columns:
         """The numbers of every update."""

@@ -120,12 +120,19 @@ def _whole_lines(handle: BinaryIO, start: int) -> Iterator[bytes]:
 
 def _parse(lines: bytes, before: int, names: Sequence[str], path: Path) -> Columns:
     """Lines as columns, by Arrow; one by one where their names are not known, or a number is infinite."""
-    read = _by_arrow(pa.py_buffer(lines), names) if names else None
+    read = _by_arrow(lines, names) if names else None
     return _line_by_line(lines.split(b"\n")[:-1], before, path) if read is None else read
 
 
-def _by_arrow(data: pa.Buffer, names: Sequence[str]) -> Columns | None:
-    """All lines at once; None where Arrow cannot: JSON has no infinity, so a text stands for it."""
+def _by_arrow(lines: bytes, names: Sequence[str]) -> Columns | None:
+    """All lines at once; None where Arrow cannot: JSON has no infinity, so a text stands for it.
+
+    Arrow 26 dies of a line that is ``null``, and takes two objects in a line for two lines: it is given lines
+    that begin as objects do, and has to find as many.
+    """
+    count = lines.count(b"\n")
+    if lines.count(b"\n{") + lines.startswith(b"{") != count:
+        return None
     kinds = {kind: [] for kind in KINDS}
     for name in names:
         kind = "seconds" if name.startswith("seconds/") else "metrics"
@@ -134,11 +141,11 @@ def _by_arrow(data: pa.Buffer, names: Sequence[str]) -> Columns | None:
     schema = pa.schema({**facts, **{kind: pa.struct(fields) for kind, fields in kinds.items()}})
     how = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
-        table = pj.read_json(pa.BufferReader(data), pj.ReadOptions(block_size=BLOCK), how)
+        table = pj.read_json(pa.BufferReader(lines), pj.ReadOptions(block_size=BLOCK), how)
     except pa.ArrowInvalid:
         return None
-    if any(table[name].null_count for name in (*facts, *KINDS)):  # a line that is none: it will be named
-        return None
+    if len(table) != count or any(table[name].null_count for name in (*facts, *KINDS)):
+        return None  # there is a line that is none: it will be named
     numbers: dict[str, NDArray[np.float64]] = {}
     for kind in KINDS:
         flat = table[kind].combine_chunks().flatten()
@@ -156,7 +163,7 @@ def _line_by_line(lines: Sequence[bytes], before: int, path: Path) -> Columns:
 def _line(text: bytes, number: int, path: Path) -> StepRow:
     try:
         return StepRow.from_json(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RecordError(
             f"line {number} of {path} is damaged", got=repr(error)[:500], expected="an update"
         ) from error

@@ -71,7 +71,7 @@ def read_events(path: Path) -> tuple[list[Event], list[str]]:
         try:
             event = Event.from_json(json.loads(line))
             wrong = _wrong(event)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             wrong = str(error)
         if wrong:
             odd.append(f"line {number} of {path.name} is left out: {wrong[:200]}")

@@ -15,6 +15,7 @@ TruingError                     exit code 2; the message says what, got, expecte
 ├── GuardError                  rollbacks that did not help
 ├── ProvenError                 an update of which a rule proved that it is wrong
 ├── LabError                    a lab's folder, a hypothesis, an experiment that cannot decide
+├── QuestionError               what the board is asked, and cannot be meant
 └── RecordError                 a run directory, a segment, a checkpoint, a full disk
 """
 
@@ -76,6 +77,10 @@ class ProvenError(TruingError):
 
 class LabError(TruingError):
     """Raised where a lab cannot go on: a header that says too little, arms or seeds that lack."""
+
+
+class QuestionError(TruingError):
+    """Raised where the board is asked something that has no answer in any run: a missing argument, say."""
 
 
 class RecordError(TruingError):

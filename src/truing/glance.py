@@ -5,22 +5,22 @@ The board, the panel of `truing train` and `truing tail` show the same facts, fr
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from truing.doctor.verdict import FINDINGS, Verdict
-from truing.errors import RecordError
-from truing.record import Event
+from truing.doctor.recall import Told, folded, recalled
+from truing.record.abandoned import ABANDONED
 from truing.record.followed import Followed
 from truing.record.lines import floats_from_json
+from truing.record.store import RUN
 from truing.record.told import evaluations_told
 from truing.record.updates import Columns
 
-State = Literal["running", "finished", "stopped by a finding", "given up", "stopped", "crashed"]
+State = Literal["running", "finished", "stopped by a finding", "given up", "stopped", "crashed", "undone"]
 
 LAST = 10
 """Updates that the reward, and the pace, are averaged over."""
@@ -28,6 +28,15 @@ LAST = 10
 ENDS = ("finished", "gave_up", "stopped", "resumed")
 """Events that say how a run ended; the last counts, and one that was resumed has not ended."""
 
+STOPS: Mapping[str, State] = {
+    "ProvenError": "stopped by a finding",
+    "GuardError": "given up",
+    "GateError": "stopped",
+    "KeyboardInterrupt": "stopped",
+}
+"""What an error that ended a run says of it; any other is a crash."""
+
+UNDONE = "these updates were undone by a guard, and kept"
 SILENT = "no process writes it, and it did not say why: it was killed, or the machine went down"
 
 
@@ -42,35 +51,6 @@ class Interval:
     def __str__(self) -> str:
         bounds = "" if math.isnan(self.low) else f" [{self.low:.3f}, {self.high:.3f}]"
         return f"{self.mean:.3f}{bounds}"
-
-
-@dataclass(frozen=True)
-class Told:
-    """A finding of a rule as the run told it while it went on."""
-
-    code: str
-    name: str
-    verdict: Verdict
-    stage: str
-    step: int
-    sample_id: str
-    start: int
-    end: int
-    what: str
-    got: str
-    expected: str
-    remedy: str
-    log10_odds: float | None
-    time: float  # seconds since 1970, UTC
-
-    @classmethod
-    def of(cls, event: Event) -> "Told":
-        """A finding from its event."""
-        told = {item.name: event.payload.get(item.name, MISSING) for item in fields(cls)}
-        told |= {"time": event.time}
-        if missing := [name for name, value in told.items() if value is MISSING]:
-            raise RecordError("a finding in events.jsonl is not whole", got=f"no {', '.join(missing)}")
-        return cls(**told | {"verdict": Verdict(told["verdict"])})
 
 
 @dataclass(frozen=True)
@@ -89,7 +69,7 @@ class Glance:
     tokens: float  # that the policy drew
     tokens_per_s: float  # of the last update; NaN before it
     loss: str  # what the last one meant
-    left: float  # seconds until its stage is done, at the pace of the last updates; NaN where it stands still
+    left: float  # seconds until its stage is done, at the pace of its last updates; NaN where it stands still
 
     @property
     def at(self) -> tuple[str, int, int] | None:
@@ -99,41 +79,33 @@ class Glance:
 
 def glance(run: Followed) -> Glance:
     """Everything at the first screen, as of the run's last refresh."""
-    columns, found = run.columns, findings(run.events)
-    state, why = _state(run, found)
+    columns, (state, why) = run.columns, _state(run)
+    stages = _stages(run)
     reward_N = rewards(columns)[-LAST:]
-    stages = _stages(run.facts, columns)
     pace_N = update_seconds(columns)
-    here = next((each for each in reversed(stages) if each[1]), None)
-    left = (here[2] - here[1]) * float(pace_N[-LAST:].mean()) if here and state == "running" else math.nan
     return Glance(
-        name=str(run.facts.get("name", run.run_dir.name)),
+        name=str(run.fact("name") or run.run_dir.name),
         state=state,
         why=why,
         stages=stages,
         reward=_mean(reward_N) if len(reward_N) else None,
         evaluations={name: _estimate(told) for name, told in evaluations_told(run.events).items()},
-        findings=found,
+        findings=folded(recalled(run.events)),
         incidents=sum(event.kind == "incident" for event in run.events),
         seconds=float(pace_N.sum()),
         tokens=float(np.nansum(columns.column("tokens/sampled"))),
         tokens_per_s=float(columns.column("throughput/tokens_per_s")[-1]) if len(columns) else math.nan,
         loss=columns.label[-1].as_py() if len(columns) else "",
-        left=left,
+        left=_left(columns, stages, pace_N) if state == "running" else math.nan,
     )
 
 
-def findings(events: Sequence[Event]) -> tuple[Told, ...]:
-    """What rules found: of each rule the strongest and earliest, the strongest rules first."""
-    strength = list(FINDINGS).index
-    told = [Told.of(event) for event in events if event.kind == "finding" and "code" in event.payload]
-    told = sorted(
-        (each for each in told if each.verdict in FINDINGS), key=lambda each: strength(each.verdict)
-    )
-    by_code: dict[str, Told] = {}
-    for each in told:
-        by_code.setdefault(each.code, each)
-    return tuple(by_code.values())
+def _left(columns: Columns, stages: Sequence[tuple[str, int, int]], pace_N: NDArray[np.float64]) -> float:
+    """Seconds until the stage is done, at the pace of its own last updates; NaN before the first."""
+    plan = {name: steps - done for name, done, steps in stages}
+    for name, start, end in reversed(columns.stages):
+        return plan.get(name, 0) * float(pace_N[start:end][-LAST:].mean())
+    return math.nan
 
 
 def update_seconds(columns: Columns) -> NDArray[np.float64]:
@@ -152,33 +124,40 @@ def rewards(columns: Columns) -> NDArray[np.float64]:
     return np.empty(0)
 
 
-def _state(run: Followed, found: Sequence[Told]) -> tuple[State, str]:
+def _state(run: Followed) -> tuple[State, str]:
     """Whether it goes on, and how it ended."""
     end = next((event for event in reversed(run.events) if event.kind in ENDS), None)
-    kind: str = "" if end is None else end.kind
-    told: Mapping[str, Any] = {} if end is None else end.payload
+    kind, told = ("", {}) if end is None else (end.kind, end.payload)
     if kind == "finished":
         return "finished", ""
     if run.written:
         return "running", ""
-    if kind == "gave_up":
-        return "given up", told["reason"]
-    if kind != "stopped":
-        return "crashed", SILENT
-    if told["error"] == "ProvenError" and found:
-        return "stopped by a finding", f"{found[0].code} {found[0].name}: {found[0].what}"
-    return (
-        ("stopped", "somebody stopped it")
-        if told["error"] == "KeyboardInterrupt"
-        else ("crashed", told["reason"])
-    )
+    if kind in ("gave_up", "stopped"):
+        return STOPS.get(told.get("error", "GuardError"), "crashed"), _reason(told)
+    if run.run_dir.parent.name == ABANDONED and (run.run_dir.parent.parent / RUN).is_file():
+        return "undone", UNDONE
+    return "crashed", SILENT
 
 
-def _stages(facts: Mapping[str, Any], columns: Columns) -> tuple[tuple[str, int, int], ...]:
+def _reason(told: Mapping[str, Any]) -> str:
+    """Why a run stopped: what an error of truing's own says, and of another its name and first line."""
+    if told["reason"] == "KeyboardInterrupt":
+        return "somebody stopped it"
+    if told["reason"] != told.get("error"):
+        return told["reason"]
+    said = str(told.get("message", "")).partition("\n")[0]
+    return f"{told['reason']}: {said}" if said else told["reason"]
+
+
+def _stages(run: Followed) -> tuple[tuple[str, int, int], ...]:
     """Each stage of the recipe with the updates that are on record, and those that it is to have."""
-    done = {name: int(columns.step[end - 1]) + 1 for name, _, end in columns.stages}
-    recipe = facts.get("recipe", {})
-    return tuple((name, done.get(name, 0), recipe[name]["steps"]) for name in recipe.get("stages", ()))
+    done = {name: int(run.columns.step[end - 1]) + 1 for name, _, end in run.columns.stages}
+    names = run.fact("recipe", "stages")
+    listed = [str(name) for name in names] if isinstance(names, list) else []
+    planned = {name: run.fact("recipe", name, "steps") for name in listed}
+    return tuple(
+        (name, done.get(name, 0), steps) for name, steps in planned.items() if isinstance(steps, int)
+    )
 
 
 def _mean(values_N: NDArray[np.float64]) -> Interval:

@@ -143,10 +143,9 @@ def test_a_damaged_line_is_named(run):
         opened(run)
 
 
-def test_an_update_that_is_not_there_is_an_error(run):
+def test_an_update_that_is_not_there_has_no_row(run):
     series = opened(run)
-    with pytest.raises(RecordError, match="no step 9 of stage grpo"):
-        series.columns.find("grpo", 9)
+    assert (series.columns.find("grpo", 9), series.columns.find("sft", 0)) == (None, None)
     assert json.loads((run / "steps.jsonl").read_text().splitlines()[2])["step"] == series.line(2).step
 
 
@@ -155,3 +154,61 @@ def test_before_the_first_update_there_is_no_stage(tmp_path):
         pass
     columns = opened(tmp_path / "run").columns
     assert (len(columns), columns.stages) == (0, [])
+
+
+@pytest.mark.parametrize(
+    "bad", ["null", "[]", "5", "{}", "{}{}", " null", "{} null", "[" * 9999, "\0", '{"step": 1}', "\ud800x"]
+)
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_line_that_is_no_update_is_named_and_ends_no_process(run, bad, place):
+    lines = (run / "steps.jsonl").read_bytes().splitlines(True)
+    lines.insert(place, bad.encode(errors="surrogatepass") + b"\n")
+    (run / "steps.jsonl").write_bytes(b"".join(lines))
+    with pytest.raises(RecordError, match=rf"line {place + 1} of .*steps\.jsonl is damaged"):
+        opened(run)
+    lines[place:] = [b"null\n"]
+    (run / "steps.jsonl").write_bytes(b"".join(lines[place:]))
+    with pytest.raises(RecordError, match="line 1 of"):
+        opened(run)
+
+
+def test_two_updates_in_a_line_are_none(run):
+    lines = (run / "steps.jsonl").read_bytes().splitlines(True)
+    (run / "steps.jsonl").write_bytes(lines[0][:-1] + lines[1] + lines[2])
+    with pytest.raises(RecordError, match="line 1 of"):
+        opened(run)
+
+
+@pytest.mark.parametrize("size", [1, 700, 5000])
+def test_however_many_bytes_are_read_at_a_time_columns_are_the_lines(tmp_path, monkeypatch, size):
+    monkeypatch.setattr("truing.record.series.READ", size)
+    run = tmp_path / "run"
+    with RunWriter(run) as writer:
+        for step in range(6):
+            told = {"ratio/max": math.inf if step == 2 else float(step), "lr": step / 7}
+            write(writer, step, **told)
+            if step % 2:
+                same_as_the_lines(opened(run), run)
+        series = opened(run)
+        write(writer, 6, **{"ratio/max": 6.0})
+        assert series.line(3).step == 3
+        series.refresh(numbers_named(RunReader(run).events()))
+        with open(run / "steps.jsonl", "ab") as handle:
+            handle.write(b'{"step": 7, "stage"')
+        assert not series.refresh(numbers_named(RunReader(run).events()))
+    same_as_the_lines(series, run)
+    assert [series.line(i).step for i in range(7)] == list(range(7))
+    assert series.columns.column("ratio/max").tolist() == [0.0, 1.0, math.inf, 3.0, 4.0, 5.0, 6.0]
+
+
+def test_a_run_that_was_set_back_has_lines_of_its_own(tmp_path):
+    run = tmp_path / "run"
+    with RunWriter(run) as writer:
+        write_steps(writer, range(4))
+        series = opened(run)
+        assert series.line(3).metrics["reward/mean"] == 0.5
+        writer.truncate_to("grpo", 1)
+        for step in range(1, 3):
+            write(writer, step, **{"reward/mean": 100.0 + step, "lr": 0.123456789})
+        series.refresh(numbers_named(RunReader(run).events()))
+    assert [series.line(i).metrics["reward/mean"] for i in range(3)] == [0.5, 101.0, 102.0]

@@ -1,32 +1,20 @@
 """What the board answers to which question: a name, its arguments, and the view that is asked."""
 
-import threading
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from truing.board import audits, compare_page, labs, overview, prompts, rules_page, run_page
+from truing.board import audits, compare_page, labs, prompts, rules_page, run_page, update_page
+from truing.board.held import Held
+from truing.board.odd import ODD, telling
 from truing.board.opened import Opened
+from truing.board.overview import Overview
 from truing.board.places import Places
-from truing.errors import RecordError, TruingError
-from truing.record import being_written
-from truing.record.store import EVENTS, STEPS
+from truing.board.questions import Query, said, whole
+from truing.errors import QuestionError, RecordError
 
-Query = Mapping[str, str]
-
-ODD = (KeyError, TypeError, ValueError, IndexError, AttributeError, OSError, pa.ArrowException)
-"""What a record that somebody made by hand, or a newer or older version, may lead to."""
-
-HELD = 24
-"""Runs that are held open at once; the one that was not asked for longest goes."""
-
-PATIENCE = 1.0
-"""Seconds that the overview reads runs for. The rest is told as not read yet, and asked for again."""
+TRIES = 3
+"""Times that a view is asked for where the run changed while it was read, and it came to nothing."""
 
 
 class Board:
@@ -34,171 +22,71 @@ class Board:
 
     def __init__(self, root: Path) -> None:
         self.places = Places(root)
-        self._opened: OrderedDict[str, Opened] = OrderedDict()
-        self._lines: dict[str, tuple[object, dict[str, Any]]] = {}
-        self._lock = threading.RLock()
+        self.held = Held(self.places)
+        self.overview = Overview(self.places, self.held)
         self._views: dict[str, Callable[[Query], Any]] = {
-            "runs": self._runs,
-            "run": self._of_run(lambda run, _: run_page.head(run)),
-            "chart": self._of_run(self._chart),
-            "number": self._of_run(lambda run, q: run_page.number(run, said(q, "number"))),
-            "update": self._of_run(lambda run, q: run_page.update(run, said(q, "stage"), whole(q, "update"))),
-            "sample": self._of_run(
-                lambda run, q: run_page.sample(
-                    run, said(q, "stage"), whole(q, "update"), said(q, "sample"), whole(q, "token", 0)
-                )
-            ),
-            "group": self._of_run(
-                lambda run, q: run_page.group(run, said(q, "stage"), whole(q, "update"), said(q, "group"))
-            ),
-            "tasks": self._of_run(
-                lambda run, q: prompts.tasks(
-                    run,
-                    q.get("order", "attempts"),
-                    bool(q.get("backwards")),
-                    whole(q, "start", 0),
-                    q.get("text", ""),
-                )
-            ),
-            "samples": self._of_run(
-                lambda run, q: prompts.samples(
-                    run, q, q.get("order", "update"), bool(q.get("backwards")), whole(q, "start", 0)
-                )
-            ),
-            "compare": self._of_two(compare_page.told),
-            "parting": self._of_two(compare_page.parting),
+            "runs": lambda _: self.overview.told(),
+            "rules": lambda _: rules_page.index(),
+            "rule": lambda q: rules_page.page(said(q, "code")),
             "lab": lambda q: labs.status(self._place(self.places.labs, "lab", q)),
             "hypothesis": lambda q: labs.hypothesis(
                 self._place(self.places.labs, "lab", q), said(q, "hypothesis")
             ),
             "audit": lambda q: audits.judged(self._place(self.places.audits, "audit", q)),
-            "rules": lambda _: rules_page.index(),
-            "rule": lambda q: rules_page.page(said(q, "code")),
+            **{name: self._of_runs(view, "run") for name, view in OF_A_RUN.items()},
+            **{name: self._of_runs(view, "a", "b") for name, view in OF_TWO.items()},
         }
 
     def answer(self, view: str, query: Query) -> Any:
-        """The view's answer as JSON has it."""
+        """The view's answer as JSON has it; a TruingError where there is none."""
         if view not in self._views:
-            raise RecordError(f"the board has no view {view}", expected=", ".join(self._views))
-        return self._views[view](query)
+            raise QuestionError(f"the board has no view {view[:50]}", expected=", ".join(self._views))
+        with telling(f"what {view} shows"):
+            return self._views[view](query)
 
-    @contextmanager
-    def reading(self, name: str) -> Iterator[Opened]:
-        """A run as it is now, for one reader at a time; a record that is not as it should be is told of."""
-        opened = self._open(name)
-        try:
-            with opened.lock:
-                opened.refresh()
-                yield opened
-        except ODD as error:
-            raise RecordError(
-                f"the record of {name} is not as it should be", got=repr(error)[:500]
-            ) from error
+    def _of_runs(self, view: Callable[..., Any], *names: str) -> Callable[[Query], Any]:
+        """A view of runs as they are now; of one that was cut back while it was read, it is made again."""
 
-    def _open(self, name: str) -> Opened:
-        """A run by its name."""
-        with self._lock:
-            if name not in self._opened:
-                if name not in self.places.runs:
-                    self.places.look()
-                if name not in self.places.runs:
-                    raise RecordError(f"there is no run {name} under {self.places.root}")
-                self._opened[name] = Opened(name, self.places.runs[name], self.places.root)
-                if len(self._opened) > HELD:
-                    self._opened.popitem(last=False)
-            self._opened.move_to_end(name)
-            return self._opened[name]
+        def of_runs(query: Query) -> Any:
+            with self.held.reading(*(said(query, name) for name in names)) as opened:
+                for _ in range(TRIES - 1):
+                    try:
+                        return view(*opened, query)
+                    except (RecordError, *ODD):
+                        if not sum(each.refresh() for each in opened):
+                            raise
+                return view(*opened, query)
 
-    def stamps(self) -> dict[str, object]:
-        """For each run, what changes when it does."""
-        return {name: _stamp(path) for name, path in self.places.runs.items()}
-
-    def _runs(self, _: Query) -> dict[str, Any]:
-        """All runs, those that said something last first."""
-        self.places.look()
-        until, lines, waiting = time.monotonic() + PATIENCE, list[dict[str, Any]](), 0
-        for name, path in self.places.runs.items():
-            stamp = _stamp(path)
-            held = self._lines.get(name)
-            if (held is None or held[0] != stamp) and time.monotonic() < until:
-                held = self._lines[name] = stamp, self._line(name)
-            if held is None:
-                waiting += 1
-            else:
-                lines.append(held[1])
-        lines.sort(key=lambda each: -each.get("last", 0.0))
-        return {
-            "root": str(self.places.root),
-            "runs": lines,
-            "waiting": waiting,
-            "labs": list(self.places.labs),
-            "audits": list(self.places.audits),
-            "notes": self.places.notes,
-        }
-
-    def _line(self, name: str) -> dict[str, Any]:
-        """A run in one line; what is wrong with a record that cannot be read is told in its place."""
-        try:
-            with self.reading(name) as opened:
-                return overview.line(opened) | {"scorecard": overview.verdicts(opened)}
-        except TruingError as error:
-            return {"run": name, "name": name, "state": "cannot be read", "why": str(error)}
-
-    def _of_run(self, view: Callable[[Opened, Query], Any]) -> Callable[[Query], Any]:
-        """A view of one run, as it is now."""
-
-        def of_run(query: Query) -> Any:
-            with self.reading(said(query, "run")) as opened:
-                return view(opened, query)
-
-        return of_run
-
-    def _of_two(self, view: Callable[[Opened, Opened], Any]) -> Callable[[Query], Any]:
-        """A view of two runs."""
-
-        def of_two(query: Query) -> Any:
-            pair = list[Opened]()
-            for name in ("a", "b"):
-                with self.reading(said(query, name)) as opened:
-                    pair.append(opened)
-            return view(*pair)
-
-        return of_two
+        return of_runs
 
     def _place(self, places: Mapping[str, Path], kind: str, query: Query) -> Path:
         name = said(query, kind)
         if name not in places:
-            raise RecordError(f"there is no {kind} {name} under {self.places.root}")
+            raise RecordError(f"there is no {kind} {name[:200]} under {self.places.root}")
         return places[name]
 
-    def _chart(self, opened: Opened, query: Query) -> Any:
-        end = whole(query, "to", 0) or None
-        return run_page.chart(opened, said(query, "chart"), max(0, whole(query, "from", 1) - 1), end)
+
+def _chart(run: Opened, query: Query) -> Any:
+    end = whole(query, "to", 0) or None
+    return run_page.chart(run, said(query, "chart"), whole(query, "from", 1, least=1) - 1, end)
 
 
-def said(query: Query, name: str) -> str:
-    """An argument that must be there."""
-    if name not in query:
-        raise RecordError(f"the question lacks {name}")
-    return query[name]
+def _at(query: Query) -> tuple[str, int]:
+    return said(query, "stage"), whole(query, "update", least=1)
 
 
-def whole(query: Query, name: str, default: int | None = None) -> int:
-    """An argument that is a whole number."""
-    text = query.get(name, "") or ("" if default is None else str(default))
-    try:
-        return int(text)
-    except ValueError as error:
-        raise RecordError(f"{name} is no whole number", got=text[:50]) from error
+OF_A_RUN: dict[str, Callable[[Opened, Query], Any]] = {
+    "run": lambda run, _: run_page.head(run),
+    "chart": _chart,
+    "number": lambda run, q: run_page.number(run, said(q, "number")),
+    "update": lambda run, q: update_page.update(run, *_at(q)),
+    "sample": lambda run, q: update_page.sample(run, *_at(q), said(q, "sample"), whole(q, "token", 0)),
+    "group": lambda run, q: update_page.group(run, *_at(q), said(q, "group")),
+    "tasks": prompts.tasks,
+    "samples": prompts.samples,
+}
 
-
-def _stamp(run_dir: Path) -> object:
-    """What changes when a run does: its sizes, and whether somebody writes it."""
-    sizes = []
-    for name in (STEPS, EVENTS):
-        try:
-            status = (run_dir / name).stat()
-            sizes.append((status.st_size, status.st_mtime_ns))
-        except OSError:  # it was removed since it was found
-            sizes.append((-1, -1))
-    return *sizes, sizes[0][0] >= 0 and being_written(run_dir)
+OF_TWO: dict[str, Callable[[Opened, Opened, Query], Any]] = {
+    "compare": lambda first, second, _: compare_page.told(first, second),
+    "parting": lambda first, second, _: compare_page.parting(first, second),
+}

@@ -1,8 +1,10 @@
 """Every chart of a run: which numbers it draws, what they are, and the bounds that belong to them."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from truing.board.curves import curve
@@ -207,10 +209,13 @@ def draw(chart: Chart, columns: Columns, start: int, end: int | None) -> dict[st
 
 def metric_of(name: str) -> Metric:
     """What a number is; every recorded one is in the table."""
-    return next(
-        (metric for metric in (*METRICS, SECONDS) if pattern(metric.name).fullmatch(name)),
-        Metric(name, "", "", ""),
-    )
+    found = (metric for told, metric in _patterns() if told.fullmatch(name))
+    return next(found, Metric(name, "", "", ""))
+
+
+@cache
+def _patterns() -> list[tuple[re.Pattern[str], Metric]]:
+    return [(pattern(metric.name), metric) for metric in (*METRICS, SECONDS)]
 
 
 def _prefix(names: Sequence[str]) -> str:

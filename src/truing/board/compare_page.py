@@ -3,9 +3,10 @@
 from dataclasses import asdict
 from typing import Any
 
+from truing.board.log import evaluations_at
 from truing.board.opened import Opened
 from truing.board.overview import line
-from truing.board.run_page import evaluations_at, spans
+from truing.board.run_page import spans
 from truing.record.beside import beside
 from truing.record.compare import OTHER_SEED, Delta, declared, first_parting
 
@@ -18,7 +19,7 @@ def told(first: Opened, second: Opened) -> dict[str, Any]:
     recipe, facts = declared(first.run.reader, second.run.reader)
     return {
         "runs": [
-            line(each) | {"spans": spans(each), "evaluations_at": evaluations_at(each)}
+            line(each) | {"spans": spans(each), "evaluations_at": evaluations_at(each.run)}
             for each in (first, second)
         ],
         "recipe": [_delta(each) for each in recipe],

@@ -11,13 +11,16 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from truing.board.odd import ODD
 from truing.board.places import leads_out
 from truing.config import Recipe, resolve
+from truing.doctor.ours import recipe_at
+from truing.doctor.recall import Told, recalled
 from truing.errors import RecordError, TruingError
-from truing.glance import findings
 from truing.record.followed import Followed
 from truing.record.rows import SampleRow, StepRow
 from truing.record.sample_columns import Known, SampleColumns
+from truing.record.store import RUN, STEPS
 
 PROMPT = 300
 """Characters of a prompt that lists show."""
@@ -31,7 +34,10 @@ class Opened:
 
     def __init__(self, name: str, run_dir: Path, root: Path) -> None:
         self.name, self.root = name, root
+        self.identity = identity(run_dir)
         self.run = Followed(run_dir)
+        self.told: list[Told] = []  # everything that rules found
+        self._unread: list[str] = []  # what of the run could not be read, once it was asked for
         self.lock = threading.RLock()
         self._samples = SampleColumns(run_dir)
         self._prompts: dict[str, str] = {}
@@ -41,15 +47,48 @@ class Opened:
         """Read what was added; whether there was anything."""
         if leads_out(self.run.run_dir, self.root):
             raise RecordError(f"{self.name} holds links that lead out of the board's folder; it is not shown")
-        return self.run.refresh()
+        if moved := self.run.refresh():
+            self.told = recalled(self.run.events)
+        return moved
 
     @cached_property
     def recipe(self) -> Recipe | str:
         """The recipe, or why it cannot be read."""
         try:
-            return resolve(self.run.facts["recipe"])
-        except (TruingError, KeyError, TypeError) as error:
+            return resolve(self.run.fact("recipe") or {})
+        except (TruingError, *ODD) as error:
             return f"the recipe in run.json cannot be read: {error}"
+
+    def recipe_at(self, stage: str, step: int) -> Recipe | str:
+        """The recipe as an update had it, or why that is not known."""
+        if isinstance(self.recipe, str):
+            return self.recipe
+        if stage not in self.recipe.stages:
+            return f"the recipe in run.json has no stage {stage}"
+        rollbacks = [event.payload for event in self.run.events if event.kind == "rollback"]
+        return recipe_at(self.recipe, rollbacks, stage, step)
+
+    @property
+    def trouble(self) -> list[str]:
+        """What is not as it should be, and does not keep the run from being shown."""
+        strangers = dict.fromkeys(name for name, _, _ in self.run.columns.stages)
+        found = {name: self.recipe_at(name, 0) for name in strangers}
+        told = [self.recipe] if isinstance(self.recipe, str) else list(found.values())
+        return [*(each for each in told if isinstance(each, str)), *self._unread, *self.run.odd]
+
+    @property
+    def device(self) -> str:
+        """What the run was made on."""
+        return str(self.run.fact("machine", "device") or "")
+
+    @property
+    def written(self) -> float:
+        """When its steps were last written, seconds since 1970."""
+        return (self.run.run_dir / STEPS).stat().st_mtime
+
+    def findings(self, stage: str, step: int) -> list[Told]:
+        """What rules found in an update as it is on record: nothing of what was undone."""
+        return [each for each in self.told if (each.stage, each.step, each.undone) == (stage, step, "")]
 
     def step(self, row: int) -> StepRow:
         """Everything that is on record of an update, by its row."""
@@ -85,7 +124,7 @@ class Opened:
 
     def named(self) -> set[str]:
         """Samples that a finding names."""
-        return {each.sample_id for each in findings(self.run.events)} - {""}
+        return {each.sample_id for each in self.told if not each.undone} - {""}
 
     def texts(self, ids: Sequence[int]) -> list[str]:
         """What each id reads as alone, by the tokenizer in the run; where there is none, the id itself."""
@@ -104,13 +143,23 @@ class Opened:
     @cached_property
     def _tokenizer(self) -> Any:
         """The tokenizer that lies in the run; one that is named and lies elsewhere is nobody's business."""
-        path = (self.run.run_dir / str(self.run.facts.get("tokenizer", "")) / "tokenizer.json").resolve()
+        path = (self.run.run_dir / str(self.run.fact("tokenizer") or "") / "tokenizer.json").resolve()
         if not path.is_relative_to(self.root) or not path.is_file():
             return None
         try:
             return Tokenizer.from_file(str(path))
-        except Exception as error:
-            raise RecordError(f"the tokenizer of {self.name} cannot be read", got=error) from error
+        except Exception as error:  # noqa: BLE001 - of another's code, which raises nothing narrower
+            self._unread = [f"the tokenizer of {self.name} cannot be read: {error}"]
+            return None
+
+
+def identity(run_dir: Path) -> tuple[int, int] | None:
+    """What another run in the same place has otherwise: run.json is written once. None where it is gone."""
+    try:
+        status = (run_dir / RUN).stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def _asked(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -1,28 +1,97 @@
 """All runs on one screen: alive or not, what they earn, what was found, how they stand, what they cost."""
 
+import os
+import threading
 import time
 from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from truing.board.opened import Opened
-from truing.glance import Glance, Told, glance
-from truing.record import Event
-from truing.scorecard import scorecard
+from truing.board.held import Held
+from truing.board.opened import Opened, identity
+from truing.board.places import Places
+from truing.doctor.recall import Told
+from truing.errors import TruingError
+from truing.glance import Glance, glance
+from truing.record import being_written
+from truing.record.store import EVENTS, STEPS
+from truing.scorecard import ROUNDING, scorecard
+
+PATIENCE = 1.0
+"""Seconds that runs are read for. The rest is told as not read yet, and asked for again."""
+
+
+class Overview:
+    """A line for each run, which is made again where the run has moved."""
+
+    def __init__(self, places: Places, held: Held) -> None:
+        self.places, self.held = places, held
+        self._lines: dict[str, tuple[object, dict[str, Any]]] = {}
+        self._lock = threading.Lock()
+
+    def stamps(self) -> dict[str, object]:
+        """For each run, what changes when it does."""
+        return {name: _stamp(path) for name, path in self.places.runs.items()}
+
+    def told(self) -> dict[str, Any]:
+        """All runs, those that said something last first."""
+        self.places.look()
+        with self._lock:
+            waiting = self._read(time.monotonic() + PATIENCE)
+            lines = [line for _, line in self._lines.values()]
+        return {
+            "root": str(self.places.root),
+            "runs": sorted(lines, key=lambda each: -each["last"]),
+            "waiting": waiting,
+            "labs": list(self.places.labs),
+            "audits": list(self.places.audits),
+            "notes": self.places.notes,
+        }
+
+    def _read(self, until: float) -> int:
+        """Bring lines to what runs are now, as far as there is time; how many are not read yet."""
+        stamps = self.stamps()
+        self._lines = {name: held for name, held in self._lines.items() if name in stamps}
+        for name, stamp in stamps.items():
+            known = name in self._lines and self._lines[name][0] == stamp
+            if not known and time.monotonic() < until:
+                self._lines[name] = stamp, self._line(name)
+        return len(stamps.keys() - self._lines.keys())
+
+    def _line(self, name: str) -> dict[str, Any]:
+        """A run in one line; what is wrong with a record that cannot be read is told in its place."""
+        try:
+            with self.held.reading(name) as (opened,):
+                return line(opened) | {"scorecard": verdicts(opened)}
+        except TruingError as error:
+            return {"run": name, "name": name, "state": "cannot be read", "why": str(error), "last": 0.0}
+
+
+def _stamp(run_dir: Path) -> object:
+    """What changes when a run does: its files, and whether somebody writes it."""
+    try:
+        sizes = [(status.st_size, status.st_mtime_ns) for status in map(os.stat, _watched(run_dir))]
+        return identity(run_dir), *sizes, being_written(run_dir)
+    except (OSError, TruingError) as error:  # it was removed since it was found, or may not be read
+        return str(error)
+
+
+def _watched(run_dir: Path) -> tuple[Path, Path]:
+    return run_dir / STEPS, run_dir / EVENTS
 
 
 def line(opened: Opened) -> dict[str, Any]:
     """A run in one line."""
-    seen = glance(opened.run)
-    events = opened.run.events
+    run = opened.run
     return {
         "run": opened.name,
-        **glance_facts(seen),
-        "created": str(opened.run.facts.get("created", "")),
-        "last": max((event.time for event in events[-1:]), default=0.0),
-        "updates": len(opened.run.columns),
-        "device": str(opened.run.facts.get("machine", {}).get("device", "")),
-        "model": str(opened.run.facts.get("model", {}).get("name", "")),
+        **glance_facts(glance(run)),
+        "created": str(run.fact("created") or ""),
+        "last": max((event.time for event in run.events[-1:]), default=opened.written),
+        "updates": len(run.columns),
+        "device": opened.device,
+        "model": str(run.fact("model", "name") or ""),
     }
 
 
@@ -39,44 +108,13 @@ def finding(each: Told) -> dict[str, Any]:
 
 def cards(opened: Opened) -> list[dict[str, Any]]:
     """The success criteria of report 000, as they stand; none where the recipe or the device is not known."""
-    device = opened.run.facts.get("machine", {}).get("device")
-    if isinstance(opened.recipe, str) or device is None:
+    recipe, columns = opened.recipe, opened.run.columns
+    if isinstance(recipe, str) or opened.device not in ROUNDING:
         return []
     kinds = [event.kind for event in opened.run.events]
-    return [asdict(each) for each in scorecard(opened.run.columns, opened.recipe, device, kinds)]
+    return [asdict(each) for each in scorecard(columns.of(recipe.stages), recipe, opened.device, kinds)]
 
 
 def verdicts(opened: Opened) -> dict[str, int]:
     """How many criteria pass, fail and are not judged."""
     return dict(Counter(each["verdict"] for each in cards(opened)))
-
-
-def happened(events: list[Event], most: int = 200) -> list[dict[str, Any]]:
-    """What the run told, newest first: all but first tokens in words, and names of numbers."""
-    hidden = ("boundary", "numbers", "checkpoint")
-    told = [event for event in events if event.kind not in hidden][-most:]
-    return [{"when": _when(event.time), "kind": event.kind, "text": _text(event)} for event in reversed(told)]
-
-
-def _when(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
-
-
-def _text(event: Event) -> str:
-    """An event in words."""
-    told = event.payload
-    match event.kind:
-        case "eval":
-            each = told["estimate"]
-            return f"{told['name']}: {each['mean']:.3f} [{each['low']:.3f}, {each['high']:.3f}]"
-        case "stage":
-            return f"{told['stage']}: {told['steps']} updates, from {told['first_step'] + 1}"
-        case "rollback":
-            return f"{told['stage']}: back to {told['to']} updates: {told['reason']}"
-        case "finished":
-            return ""
-    place = f"{told['stage']} {told['step'] + 1}: " if "stage" in told and "step" in told else ""
-    said = (
-        told.get("text") or told.get("reason") or ", ".join(f"{key} {value}" for key, value in told.items())
-    )
-    return f"{place}{str(said)[:2000]}"

@@ -5,25 +5,33 @@ says is ever joined to a path. Links are not followed, so nothing outside of the
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from truing.doctor.kept import is_kept
+from truing.doctor.kept import NAME
 from truing.errors import RecordError
+from truing.lab.folder import CONFIG
 from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS
 
 Kind = Literal["run", "lab", "audit"]
 
-INSIDE = ("rollouts", "checkpoints", "tokenizer", "node_modules", "__pycache__")
-"""Folders in which no run lies."""
+INSIDE = ("rollouts", "checkpoints", "tokenizer")
+"""Folders of a run in which no other lies."""
+
+ELSEWHERE = ("node_modules", "__pycache__")
+"""Folders that are nobody's runs, wherever they are."""
 
 MOST = 20_000
 """Folders that are looked through; beyond them, the board is to be opened further below."""
 
-FILES = (RUN, RECIPE, STEPS, EVENTS, PARQUET, ROLLOUTS, "tokenizer", "tokenizer/tokenizer.json")
-"""What of a run is opened."""
+READ: Mapping[Kind, tuple[str, ...]] = {
+    "run": (RUN, RECIPE, STEPS, EVENTS, PARQUET, ROLLOUTS, "tokenizer", "tokenizer/tokenizer.json"),
+    "lab": ("*", "hypotheses/*", "experimental-results/ledger", "experimental-results/ledger/*"),
+    "audit": ("*.step.safetensors",),
+}
+"""What is opened of each kind of place."""
 
 
 @dataclass
@@ -47,35 +55,46 @@ class Places:
     def look(self) -> None:
         """Find what is there now."""
         found: dict[Kind, dict[str, Path]] = {"run": {}, "lab": {}, "audit": {}}
-        self.notes = []
-        for folder, kind in self._walk():
-            name = folder.relative_to(self.root).as_posix()
-            found[kind][self.root.name if name == "." else name] = folder
-        self.runs, self.labs, self.audits = found["run"], found["lab"], found["audit"]
+        notes: list[str] = []
+        for folder, kind in self._walk(notes):
+            if leads_out(folder, self.root, kind):
+                notes.append(f"{folder} holds links that lead out of {self.root}; it is not shown")
+                continue
+            name = "" if folder == self.root else folder.relative_to(self.root).as_posix()
+            name = name or self.root.name or "/"
+            while name in found[kind]:  # the folder itself is called like one that lies in it
+                name = f"./{name}"
+            found[kind][name] = folder
+        self.runs, self.labs, self.audits, self.notes = found["run"], found["lab"], found["audit"], notes
 
-    def _walk(self) -> Iterator[tuple[Path, Kind]]:
-        for seen, (here, folders, files) in enumerate(os.walk(self.root, followlinks=False)):
+    def _walk(self, notes: list[str]) -> Iterator[tuple[Path, Kind]]:
+        def unreadable(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):  # one that vanished meanwhile is not there
+                notes.append(f"{error.filename} cannot be looked into: {error.strerror}")
+
+        for seen, (here, folders, files) in enumerate(os.walk(self.root, onerror=unreadable)):
             if seen == MOST:
-                self.notes.append(f"only {MOST} folders were looked through; open the board further below")
+                notes.append(f"only {MOST} folders were looked through; open the board further below")
                 return
-            folders[:] = sorted(each for each in folders if each not in INSIDE and not each.startswith("."))
-            folder = Path(here)
-            self.notes += [
-                f"{folder / each} is a link, and was not followed"
-                for each in folders
-                if (folder / each).is_symlink()
-            ]
-            if RUN in files and STEPS in files:
-                if leads_out(folder, self.root):
-                    self.notes.append(f"{folder} holds links that lead out of {self.root}; it is not shown")
-                else:
-                    yield folder, "run"
-            elif "lab.toml" in files:
-                yield folder, "lab"
-            elif is_kept(folder):
-                yield folder, "audit"
+            folder, kind = Path(here), _kind(files)
+            skipped = (*ELSEWHERE, *INSIDE) if kind == "run" else ELSEWHERE
+            folders[:] = sorted(each for each in folders if each not in skipped and each[0] != ".")
+            linked = [each for each in folders if (folder / each).is_symlink()]
+            notes += [f"{folder / each} is a link, and was not followed" for each in linked]
+            if kind:
+                yield folder, kind
 
 
-def leads_out(run_dir: Path, root: Path) -> bool:
-    """Whether a file of a run is a link to somewhere else."""
-    return any(not (run_dir / name).resolve().is_relative_to(root) for name in FILES)
+def _kind(files: Collection[str]) -> Kind | None:
+    """What a folder with these files is."""
+    if RUN in files and STEPS in files:
+        return "run"
+    if CONFIG in files:
+        return "lab"
+    return "audit" if NAME.format(0) in files else None
+
+
+def leads_out(folder: Path, root: Path, kind: Kind = "run") -> bool:
+    """Whether a file of a place is a link to somewhere else."""
+    opened = (path for name in READ[kind] for path in (folder.glob(name) if "*" in name else [folder / name]))
+    return any(not path.resolve().is_relative_to(root) for path in opened)

@@ -1,8 +1,6 @@
 """What a run drew, prompt by prompt and sample by sample, of all its updates."""
 
-import math
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truing.board.opened import Opened
-from truing.errors import RecordError
+from truing.board.questions import Query, number, whole
+from truing.errors import QuestionError
 from truing.record.sample_columns import Known
 
 PATIENCE = 1.0
@@ -29,53 +28,43 @@ RIGHT = 1.0
 """A reward from which an attempt counts as passed, as in group/all_right_share."""
 
 
-def tasks(opened: Opened, order: str, backwards: bool, start: int, text: str) -> dict[str, Any]:
+SAMPLES = {"task": "task_id", "group": "group_id", "finish": "finish_reason", "status": "status"}
+"""What samples are chosen by, and the column that says it."""
+
+
+def tasks(opened: Opened, query: Query) -> dict[str, Any]:
     """Every prompt that was drawn: attempts, pass rate, mean reward and its spread, last update."""
-    _check(order, "tasks")
+    order, start = _order(query, "tasks"), whole(query, "start", 0)
     known = opened.samples(PATIENCE)
-    drawn = known.table.filter(pc.is_valid(pc.if_else(pc.is_nan(known.table["reward"]), None, 1)))
-    drawn = drawn.select(["task_id", "family", "reward", "update"]).append_column(
-        "passed", pc.cast(pc.greater_equal(drawn["reward"], RIGHT), pa.float64())
-    )
-    found = pa.TableGroupBy(drawn.unify_dictionaries(), ["task_id", "family"]).aggregate(
-        [("reward", "count"), ("passed", "mean"), ("reward", "mean"), ("reward", "stddev"), ("update", "max")]
-    )
-    names = {"task_id": "task", "family": "family", "reward_count": "attempts", "passed_mean": "pass_rate"}
-    names |= {"reward_mean": "reward", "reward_stddev": "spread", "update_max": "last"}
-    found = found.rename_columns([names[name] for name in found.column_names])
-    if text:
-        found = found.filter(pc.match_substring(pc.cast(found["task"], pa.string()), text, ignore_case=True))
-    listed = _page(found, order, backwards, start)
+    attempts = _attempts(known.table)
+    found = _by_task(attempts)
+    if text := query.get("text"):
+        found = found.filter(pc.match_substring(found["task"], text, ignore_case=True))
+    listed = _page(found, order, start)
     return {
-        **_told(known, len(drawn)),
+        **_told(known, attempts.num_rows),
         "tasks": _described(opened, listed.to_pylist()),
         "count": found.num_rows,
         "rates": _histogram(found["pass_rate"]),
     }
 
 
-def samples(
-    opened: Opened, wanted: Mapping[str, str], order: str, backwards: bool, start: int
-) -> dict[str, Any]:
+def samples(opened: Opened, query: Query) -> dict[str, Any]:
     """Samples of all updates that are as they are wanted: by reward, group, task, finish reason, finding."""
-    _check(order, "samples")
+    order, start = _order(query, "samples"), whole(query, "start", 0)
+    least, most = number(query, "least"), number(query, "most")
     known = opened.samples(PATIENCE)
     table = known.table
-    for column, name in (
-        ("task_id", "task"),
-        ("group_id", "group"),
-        ("finish_reason", "finish"),
-        ("status", "status"),
-    ):
-        if value := wanted.get(name):
+    for name, column in SAMPLES.items():
+        if value := query.get(name):
             table = table.filter(pc.equal(pc.cast(table[column], pa.string()), value))
-    if least := wanted.get("least"):
-        table = table.filter(pc.greater_equal(table["reward"], _number(least)))
-    if most := wanted.get("most"):
-        table = table.filter(pc.less_equal(table["reward"], _number(most)))
-    if wanted.get("found"):
+    if least is not None:
+        table = table.filter(pc.greater_equal(table["reward"], least))
+    if most is not None:
+        table = table.filter(pc.less_equal(table["reward"], most))
+    if query.get("found"):
         table = table.filter(pc.is_in(table["sample_id"], pa.array(sorted(opened.named()), pa.string())))
-    listed = _page(table, order, backwards, start).to_pylist()
+    listed = _page(table, order, start).to_pylist()
     return {
         **_told(known, table.num_rows),
         "samples": [each | _place(opened, each["update"]) for each in listed],
@@ -83,6 +72,28 @@ def samples(
         "finishes": sorted(set(known.table["finish_reason"].unique().to_pylist())),
         "statuses": sorted(set(known.table["status"].unique().to_pylist())),
     }
+
+
+def _attempts(table: pa.Table) -> pa.Table:
+    """One row for each attempt that has a reward: one whose past was written anew has several samples."""
+    names, updates = table["rollout_id"].combine_chunks(), table["update"].to_numpy()
+    first = np.ones(len(table), bool)
+    first[1:] = (updates[1:] != updates[:-1]) | pc.not_equal(names[1:], names[:-1]).to_numpy(False)
+    return table.filter(pc.and_(pa.array(first), pc.invert(pc.is_nan(table["reward"]))))
+
+
+def _by_task(attempts: pa.Table) -> pa.Table:
+    """Attempts prompt by prompt; of one attempt no spread is known."""
+    passed = pc.cast(pc.greater_equal(attempts["reward"], RIGHT), pa.float64())
+    drawn = attempts.select(["task_id", "family", "reward", "update"]).append_column("passed", passed)
+    deviation = ("reward", "stddev", pc.VarianceOptions(ddof=1))
+    found = pa.TableGroupBy(drawn.unify_dictionaries(), ["task_id", "family"]).aggregate(
+        [("reward", "count"), ("passed", "mean"), ("reward", "mean"), deviation, ("update", "max")]
+    )
+    columns = {"task": pc.cast(found["task_id"], pa.string()), "family": found["family"]}
+    columns |= {"attempts": found["reward_count"], "pass_rate": found["passed_mean"]}
+    columns |= {"reward": found["reward_mean"], "spread": found["reward_stddev"]}
+    return pa.table(columns | {"last": found["update_max"]})
 
 
 def _described(opened: Opened, listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -94,10 +105,9 @@ def _described(opened: Opened, listed: list[dict[str, Any]]) -> list[dict[str, A
     return listed
 
 
-def _page(table: pa.Table, order: str, backwards: bool, start: int) -> pa.Table:
+def _page(table: pa.Table, order: tuple[str, str], start: int) -> pa.Table:
     """A page of a table in an order; numbers that are not known come last."""
-    keys = [(order, "descending" if backwards else "ascending")]
-    return table.take(pc.sort_indices(table, keys)[start : start + PAGE])
+    return table.take(pc.sort_indices(table, [order])[start : start + PAGE])
 
 
 def _told(known: Known, rows: int) -> dict[str, Any]:
@@ -124,16 +134,9 @@ def _histogram(rates: pa.ChunkedArray) -> list[int]:
     return [int((rates_N == 0).sum()), *counts, int((rates_N == 1).sum())]
 
 
-def _check(order: str, kind: str) -> None:
+def _order(query: Query, kind: str) -> tuple[str, str]:
+    """What a list is sorted by, and which way."""
+    order = query.get("order") or ORDERS[kind][0]
     if order not in ORDERS[kind]:
-        raise RecordError(f"{kind} cannot be sorted by {order[:50]}", expected=", ".join(ORDERS[kind]))
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError as error:
-        raise RecordError("a bound on the reward is no number", got=text[:50]) from error
-    if math.isnan(value):
-        raise RecordError("a bound on the reward is no number", got=text[:50])
-    return value
+        raise QuestionError(f"{kind} cannot be sorted by {order[:50]}", expected=", ".join(ORDERS[kind]))
+    return order, "descending" if query.get("backwards") else "ascending"

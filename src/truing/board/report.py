@@ -2,16 +2,18 @@
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote_plus, urlencode
 
 from plotly.offline import get_plotlyjs
 
 from truing.board.answers import Board
 from truing.board.bundle import bundle
+from truing.errors import RecordError, TruingError
 from truing.record.lines import dump_json
 
 SAMPLES = 8
@@ -23,8 +25,10 @@ Asked = tuple[str, dict[str, str]]
 def report(run_dir: Path) -> str:
     """The page."""
     board = Board(run_dir)
-    (name,) = [each for each, path in board.places.runs.items() if path == board.places.root]
-    views = {question(*each): board.answer(*each) for each in _asked(board, name)}
+    name = next((each for each, path in board.places.runs.items() if path == board.places.root), None)
+    if name is None:
+        raise RecordError(f"{run_dir} is no run that can be shown", got="; ".join(board.places.notes) or None)
+    views = dict(_answered(board, _asked(board, name)))
     scripts = [get_plotlyjs(), bundle()]
     policy = " ".join(f"'sha256-{_digest(each)}'" for each in scripts)
     style = (files("truing.board") / "pages" / "style.css").read_text(encoding="utf-8")
@@ -43,9 +47,18 @@ def report(run_dir: Path) -> str:
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>\n'
 
 
+def _answered(board: Board, asked: Iterable[Asked]) -> Iterator[tuple[str, Any]]:
+    """Questions with their answers. What has none is left out: the page then says so in its place."""
+    for each in asked:
+        with suppress(TruingError):
+            yield question(*each), board.answer(*each)
+
+
 def question(view: str, query: dict[str, str]) -> str:
-    """A question as the pages write it."""
-    return f"{view}?{urlencode(sorted(query.items()))}" if query else view
+    """A question as the pages write it: by the rules of forms, which are not quite those of Python."""
+    asked = sorted((name, value) for name, value in query.items() if value)
+    text = urlencode(asked, quote_via=lambda value, *_: quote_plus(value, safe="*").replace("~", "%7E"))
+    return f"{view}?{text}" if text else view
 
 
 def _asked(board: Board, name: str) -> Iterator[Asked]:
@@ -56,27 +69,31 @@ def _asked(board: Board, name: str) -> Iterator[Asked]:
     for room in head["rooms"]:
         for chart in room["charts"]:
             yield "chart", run | {"chart": chart["name"]}
-    places = {(each["stage"], each["update"]): {each["sample_id"]} - {""} for each in head["findings"]}
-    for code in {each["code"] for each in head["findings"]}:
-        yield "rule", {"code": code}
-    if head["spans"]:
-        span = head["spans"][-1]
-        last = span["stage"], span["end"] - span["start"] - 1 + span["first"]
-        listed = board.answer("update", _at(name, *last))["samples"][:SAMPLES]
-        places.setdefault(last, set()).update(each["sample"] for each in listed)
-    for (stage, update), samples in places.items():
-        yield from _update(board, _at(name, stage, update), samples)
+    places: dict[tuple[str, int], dict[str, None]] = {}
+    for each in head["findings"]:
+        yield "rule", {"code": each["code"]}
+        if not each["undone"]:
+            named = places.setdefault((each["stage"], each["update"]), {})
+            named |= {each["sample_id"]: None} if each["sample_id"] else {}
+    last = [(each["stage"], each["end"] - each["start"] - 1 + each["first"]) for each in head["spans"][-1:]]
+    for place in last:
+        places.setdefault(place, {})
+    for place, samples in places.items():
+        yield from _update(board, _at(name, *place), samples, SAMPLES if place in last else 0)
 
 
-def _update(board: Board, at: dict[str, str], samples: set[str]) -> Iterator[Asked]:
+def _update(board: Board, at: dict[str, str], named: Iterable[str], more: int) -> Iterator[Asked]:
     """An update, some of its samples, and their groups."""
     yield "update", at
-    groups = dict[str, None]()
-    for sample in sorted(samples):
-        about = board.answer("sample", at | {"sample": sample})["about"]
-        groups[about["group"]] = None
+    try:
+        listed = board.answer("update", at)["samples"]
+    except TruingError:  # its page says why
+        return
+    groups = {each["sample"]: each["group"] for each in listed}
+    samples = [each for each in dict.fromkeys([*named, *list(groups)[:more]]) if each in groups]
+    for sample in samples:
         yield "sample", at | {"sample": sample}
-    for group in groups:
+    for group in dict.fromkeys(groups[sample] for sample in samples):
         yield "group", at | {"group": group}
 
 

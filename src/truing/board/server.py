@@ -1,10 +1,12 @@
 """The board over HTTP: read-only, with a strict content-security policy, beyond loopback with a token."""
 
 import asyncio
+import hashlib
 import hmac
 import time
 from collections.abc import AsyncIterator, Mapping
 from importlib.resources import files
+from itertools import count
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from truing.board.answers import Board
-from truing.errors import TruingError
+from truing.errors import QuestionError, TruingError
 from truing.record.lines import dump_json
 
 POLICY = (
@@ -38,10 +40,13 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
+SENT = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 COOKIE = "truing_board"
 TICK = 1.0
 """Seconds between two looks at what runs have written."""
+LOOK = 5
+"""Of so many of these, one looks for runs that are new."""
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -58,10 +63,11 @@ def make_app(board: Board, *, token: str = "", hosts: frozenset[str] = frozenset
 
     def answer(request: Request) -> Response:
         try:
-            found = board.answer(request.path_params["view"], dict(request.query_params))
+            return _json(board.answer(request.path_params["view"], dict(request.query_params)))
+        except QuestionError as error:
+            return _json({"error": str(error)}, 400)
         except TruingError as error:
             return _json({"error": str(error)}, 404)
-        return _json(found)
 
     routes = [
         Route("/api/live", lambda request: EventSourceResponse(changes(board), ping=15)),
@@ -74,11 +80,13 @@ def make_app(board: Board, *, token: str = "", hosts: frozenset[str] = frozenset
 
 async def changes(board: Board) -> AsyncIterator[Mapping[str, str]]:
     """Names of runs that wrote something since the last look, as server-sent events."""
-    before = await run_in_threadpool(board.stamps)
+    before = await run_in_threadpool(board.overview.stamps)
     yield {"event": "hello", "data": "{}"}
-    while True:
+    for tick in count(1):
         await asyncio.sleep(TICK)
-        now = await run_in_threadpool(board.stamps)
+        if tick % LOOK == 0:
+            await run_in_threadpool(board.places.look)
+        now = await run_in_threadpool(board.overview.stamps)
         moved = [name for name in now if now[name] != before.get(name)]
         if moved or now.keys() != before.keys():
             yield {"event": "changed", "data": dump_json({"runs": moved, "at": time.time()}).decode()}
@@ -99,6 +107,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str]) -> None:
         self.app, self.token, self.hosts = app, token, hosts
+        self.known = hashlib.sha256(token.encode()).hexdigest()  # a cookie cannot hold every token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or turn it away."""
@@ -108,10 +117,8 @@ class Guard:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [
-                    *message["headers"],
-                    *((name.lower().encode(), value.encode()) for name, value in HEADERS.items()),
-                ]
+                kept = [each for each in message["headers"] if each[0] not in SENT]
+                message["headers"] = [*kept, *SENT.items()]
             await send(message)
 
         refused = self._refused(Request(scope))
@@ -121,20 +128,22 @@ class Guard:
         """Why a request is turned away; None where it is not."""
         if request.method not in ("GET", "HEAD"):
             return PlainTextResponse("the board is read-only\n", 405)
-        if self.hosts and request.url.hostname not in self.hosts:
+        try:
+            name = request.url.hostname
+        except ValueError:
+            return PlainTextResponse("the name of the board cannot be read\n", 400)
+        if self.hosts and name not in self.hosts:
             return PlainTextResponse("the board is not known under this name\n", 421)
-        if not self.token or self._is_token(request.cookies.get(COOKIE, "")):
+        if not self.token or hmac.compare_digest(
+            request.cookies.get(COOKIE, "").encode(), self.known.encode()
+        ):
             return None
-        given = request.query_params.get("token", "")
-        if not self._is_token(given):
+        if not hmac.compare_digest(request.query_params.get("token", "").encode(), self.token.encode()):
             return PlainTextResponse("the board wants the token that it was started with: /?token=…\n", 401)
         rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
         answer = RedirectResponse(request.url.path + (f"?{urlencode(rest)}" if rest else ""), 303)
-        answer.set_cookie(COOKIE, given, httponly=True, samesite="strict")
+        answer.set_cookie(COOKIE, self.known, httponly=True, samesite="strict")
         return answer
-
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self.token.encode())
 
 
 def _static(data: bytes, kind: str) -> Any:

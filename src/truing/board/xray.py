@@ -25,7 +25,7 @@ LONGEST = 2_000
 STREAMS = {
     "sampler": "log-probability as the sampler drew it, nats",
     "old": "log-probability that the clip compares with, nats",
-    "new": "log-probability by the weights before the update, nats",
+    "new": "log-probability by the weights before the last inner update that the sample was in, nats",
     "ref": "log-probability by the reference, nats",
     "log_ratio": "new − old, nats; 0 on-policy",
     "ratio": "exp(new − old), or of its sequence where the objective has one",
@@ -64,7 +64,7 @@ def tokens(opened: Opened, step: StepRow, row: SampleRow, token: int = 0) -> dic
     ids = sample.token_ids[part].tolist()
     return {
         "start": part.start,
-        "end": end,
+        "end": part.stop,
         "length": len(sample),
         "ids": ids,
         "texts": [short(text) for text in opened.texts(ids)],
@@ -126,7 +126,7 @@ def _ratio(opened: Opened, step: StepRow, row: SampleRow) -> tuple[Tensor, Tenso
     sample = row.sample
     log_T = log_ratio(row.new_logprob, sample.old_logprob)
     unknown_T = torch.full_like(log_T, math.nan)
-    recipe = opened.recipe
+    recipe = opened.recipe_at(step.stage, step.step)
     if isinstance(recipe, str) or not isinstance(recipe.stage(step.stage), PolicyStage):
         return unknown_T, torch.zeros_like(log_T, dtype=torch.bool)
     setup = setup_of(recipe, step.stage)

@@ -142,15 +142,26 @@ def recorded(run: Path) -> Iterator[Step]:
     rollbacks = [event.payload for event in reader.events() if event.kind == "rollback"]
     past: list[Past] = []
     for row in reader.steps():
-        # a guard goes back to a step, and makes it and those after it under the settings of that rollback
-        of_stage = [each["to"] for each in rollbacks if each["stage"] == row.stage]
-        undone = max((n for n, to in enumerate(of_stage, 1) if to <= row.step), default=0)
-        setup = setup_of(
-            safer(recipe, row.stage, undone), row.stage, contract, facts["bos_id"], facts["tools"]
-        )
+        now = recipe_at(recipe, rollbacks, row.stage, row.step)
+        setup = setup_of(now, row.stage, contract, facts["bos_id"], facts["tools"])
         rows = reader.samples(row.stage, row.step)
         yield step_of(row.stage, row.step, setup, rows, row.metrics, row.facts, tuple(past))
         past.append(Past(row.stage, row.step, row.metrics, row.facts))
+
+
+def recipe_at(recipe: Recipe, rollbacks: Sequence[Mapping[str, Any]], stage: str, step: int) -> Recipe:
+    """The recipe as an update had it.
+
+    A guard goes back to a step, and makes it and those after it under the settings of that rollback.
+
+    Args:
+        recipe: as the run was declared.
+        rollbacks: what the run told of each.
+        stage: of the update.
+        step: of the update, from 0.
+    """
+    of_stage = [each["to"] for each in rollbacks if each["stage"] == stage]
+    return safer(recipe, stage, max((n for n, to in enumerate(of_stage, 1) if to <= step), default=0))
 
 
 def _row(row: SampleRow) -> Row:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from truing.record.reader import RunReader
+from truing.record.told import evaluations_told
 
 LAST = 10
 """Updates at the end of a stage that are averaged."""
@@ -41,11 +42,8 @@ def beside(first: RunReader, second: RunReader) -> tuple[Pair, ...]:
 
 def _evaluations(run: RunReader) -> dict[str, Any]:
     """Each with its interval, in the order of the run."""
-    found: dict[str, Any] = {}
-    for event in run.events():
-        if event.kind == "eval" and (each := event.payload.get("estimate")):
-            found[f"eval {event.payload['name']}"] = _interval(each)
-    return found
+    told = evaluations_told(run.events())
+    return {f"eval {name}": _interval(each["estimate"]) for name, each in told.items() if "estimate" in each}
 
 
 def _interval(estimate: Mapping[str, float]) -> str:

@@ -9,6 +9,7 @@ from truing.errors import RecordError
 from truing.record.reader import Event, RunReader, being_written
 from truing.record.series import Series, numbers_named
 from truing.record.store import EVENTS
+from truing.record.told import read_events
 from truing.record.updates import Columns
 
 
@@ -21,12 +22,20 @@ class Followed:
         self.series = Series(self.run_dir)
         self.events: list[Event] = []
         self.written = False  # whether a process had it open, before its events were read: none is missed
+        self.odd: list[str] = []  # lines of events.jsonl that say nothing that can be shown, and why
         self._seen = (-1, -1)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
         """What run.json says; it is written once."""
         return self.reader.run()
+
+    def fact(self, *path: str) -> Any:
+        """What run.json says under these names, one within the other; None where it says nothing there."""
+        found: Any = self.facts
+        for name in path:
+            found = found.get(name) if isinstance(found, dict) else None
+        return found
 
     @property
     def columns(self) -> Columns:
@@ -46,5 +55,5 @@ class Followed:
         seen = status.st_size, status.st_mtime_ns
         told = seen != self._seen
         if told:
-            self.events, self._seen = self.reader.events(), seen
+            (self.events, self.odd), self._seen = read_events(path), seen
         return self.series.refresh(numbers_named(self.events)) or told

@@ -5,7 +5,6 @@ of all lines: Arrow reads these some ten times faster than ``RunReader.steps``, 
 """
 
 import json
-import mmap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -28,7 +27,10 @@ NUMBERS = "numbers"
 """The event that names numbers, written before the first line that has them."""
 
 BLOCK = 4 << 20
-"""Bytes that Arrow parses at a time. Were a line longer, all would be read one by one."""
+"""Bytes that Arrow parses at a time. Were a line longer, those read with it would be read one by one."""
+
+READ = 8 * BLOCK
+"""Bytes that are read at a time. The file is not mapped: a writer may cut it back meanwhile."""
 
 TAIL = 256
 """Last bytes of what was read: where they are others now, the file was cut back and written on."""
@@ -53,7 +55,7 @@ class Series:
         self._parts: list[Columns] = []
         self._names: set[str] = set()
         self._end, self._tail = 0, b""
-        self._starts: NDArray[np.int64] | None = None
+        self._starts, self._looked = [np.zeros(1, np.int64)], 0  # where lines begin, as far as was looked
 
     def refresh(self, names: Collection[str]) -> bool:
         """Read what was added; whether there was anything.
@@ -72,20 +74,22 @@ class Series:
             anew = self._was_cut(handle) or not set(names) <= self._names
             if anew:
                 self._parts, self._end, self._tail, self._names = [], 0, b"", set(names)
+                self._starts, self._looked = [np.zeros(1, np.int64)], 0
             added = self._read_on(handle)
         if not (anew or added):
             return False
         self._parts = [joined(self._parts)]
-        self.columns, self._starts = self._parts[0], None
+        self.columns = self._parts[0]
         return True
 
     def line(self, row: int) -> StepRow:
         """Everything that is on record of one update."""
-        if self._starts is None:
-            self._starts = _line_starts(self.path, self._end)
         with open(self.path, "rb") as handle:
-            handle.seek(int(self._starts[row]))
-            return StepRow.from_json(json.loads(handle.readline()))
+            if self._looked < self._end:
+                self._starts = [np.concatenate([*self._starts, *_line_ends(handle, self._looked, self._end)])]
+                self._looked = self._end
+            handle.seek(int(self._starts[0][row]))
+            return _line(handle.readline(), row + 1, self.path)
 
     def _was_cut(self, handle: BinaryIO) -> bool:
         handle.seek(max(0, self._end - TAIL))
@@ -93,29 +97,42 @@ class Series:
 
     def _read_on(self, handle: BinaryIO) -> bool:
         """Add the whole lines behind what was read; a torn last one was never recorded."""
-        handle.seek(0, 2)
-        if handle.tell() <= self._end:
-            return False
-        with mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-            end = whole.rfind(b"\n", self._end) + 1
-            if end:
-                self._parts.append(_parse(whole, self._end, end, sorted(self._names), self.path))
-                self._end, self._tail = end, whole[max(0, end - TAIL) : end]
-            return bool(end)
+        start, rows, names = self._end, sum(map(len, self._parts)), sorted(self._names)
+        for lines in _whole_lines(handle, start):
+            self._parts.append(_parse(lines, rows, names, self.path))
+            self._end, self._tail = self._end + len(lines), (self._tail + lines[-TAIL:])[-TAIL:]
+            rows += len(self._parts[-1])
+        return self._end > start
 
 
-def _parse(whole: mmap.mmap, start: int, end: int, names: Sequence[str], path: Path) -> Columns:
+def _whole_lines(handle: BinaryIO, start: int) -> Iterator[bytes]:
+    """The whole lines from a place on, many at a time."""
+    handle.seek(start)
+    rest = b""
+    while data := handle.read(READ):
+        lines, newline, torn = data.rpartition(b"\n")
+        if newline:
+            yield rest + lines + newline
+            rest = torn
+        else:
+            rest += data
+
+
+def _parse(lines: bytes, before: int, names: Sequence[str], path: Path) -> Columns:
     """Lines as columns, by Arrow; one by one where their names are not known, or a number is infinite."""
-    data = memoryview(whole)[start:end]
-    try:
-        read = _by_arrow(pa.py_buffer(data), names) if names else None
-        return read or _line_by_line(bytes(data).splitlines(), path)
-    finally:
-        data.release()
+    read = _by_arrow(lines, names) if names else None
+    return _line_by_line(lines.split(b"\n")[:-1], before, path) if read is None else read
 
 
-def _by_arrow(data: pa.Buffer, names: Sequence[str]) -> Columns | None:
-    """All lines at once; None where Arrow cannot: JSON has no infinity, so a text stands for it."""
+def _by_arrow(lines: bytes, names: Sequence[str]) -> Columns | None:
+    """All lines at once; None where Arrow cannot: JSON has no infinity, so a text stands for it.
+
+    Arrow 26 dies of a line that is ``null``, and takes two objects in a line for two lines: it is given lines
+    that begin as objects do, and has to find as many.
+    """
+    count = lines.count(b"\n")
+    if lines.count(b"\n{") + lines.startswith(b"{") != count:
+        return None
     kinds = {kind: [] for kind in KINDS}
     for name in names:
         kind = "seconds" if name.startswith("seconds/") else "metrics"
@@ -124,11 +141,11 @@ def _by_arrow(data: pa.Buffer, names: Sequence[str]) -> Columns | None:
     schema = pa.schema({**facts, **{kind: pa.struct(fields) for kind, fields in kinds.items()}})
     how = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
-        table = pj.read_json(pa.BufferReader(data), pj.ReadOptions(block_size=BLOCK), how)
+        table = pj.read_json(pa.BufferReader(lines), pj.ReadOptions(block_size=BLOCK), how)
     except pa.ArrowInvalid:
         return None
-    if any(table[name].null_count for name in (*facts, *KINDS)):  # a line that is none: it will be named
-        return None
+    if len(table) != count or any(table[name].null_count for name in (*facts, *KINDS)):
+        return None  # there is a line that is none: it will be named
     numbers: dict[str, NDArray[np.float64]] = {}
     for kind in KINDS:
         flat = table[kind].combine_chunks().flatten()
@@ -139,30 +156,22 @@ def _by_arrow(data: pa.Buffer, names: Sequence[str]) -> Columns | None:
     return Columns(table["stage"], table["step"].to_numpy(), table["loss_label"], table["segment"], numbers)
 
 
-def _line_by_line(lines: Sequence[bytes], path: Path) -> Columns:
-    return columns_of([_line(text, number, path) for number, text in enumerate(lines, start=1)])
+def _line_by_line(lines: Sequence[bytes], before: int, path: Path) -> Columns:
+    return columns_of([_line(text, number, path) for number, text in enumerate(lines, start=before + 1)])
 
 
 def _line(text: bytes, number: int, path: Path) -> StepRow:
     try:
         return StepRow.from_json(json.loads(text))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RecordError(
-            f"line {number} of what was added to {path} is damaged", got=repr(error), expected="an update"
+            f"line {number} of {path} is damaged", got=repr(error)[:500], expected="an update"
         ) from error
 
 
-def _line_starts(path: Path, end: int) -> NDArray[np.int64]:
-    """Where each line begins."""
-    starts, place = [np.zeros(1, np.int64)], 0
-    with open(path, "rb") as handle:
-        for data in _blocks(handle, end):
-            newlines = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
-            starts.append(newlines + place + 1)
-            place += len(data)
-    return np.concatenate(starts)
-
-
-def _blocks(handle: BinaryIO, end: int) -> Iterator[bytes]:
-    while (place := handle.tell()) < end:
-        yield handle.read(min(BLOCK, end - place))
+def _line_ends(handle: BinaryIO, start: int, end: int) -> Iterator[NDArray[np.int64]]:
+    """Where lines end between two places: where the next begin."""
+    handle.seek(start)
+    while start < end and (data := handle.read(min(READ, end - start))):
+        yield np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + start + 1
+        start += len(data)

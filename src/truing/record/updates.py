@@ -72,12 +72,12 @@ class Columns:
         numbers = {name: values[rows] for name, values in self.numbers.items()}
         return Columns(stage, self.step[rows], label, segment, numbers)
 
-    def find(self, stage: str, step: int) -> int:
-        """The row of an update."""
+    def find(self, stage: str, step: int) -> int | None:
+        """The row of an update; None where there is none."""
         for name, start, end in self.stages:
             if name == stage and len(found := np.flatnonzero(self.step[start:end] == step)):
                 return start + int(found[0])
-        raise RecordError(f"the run holds no step {step} of stage {stage}")
+        return None
 
 
 def columns_of(rows: Sequence[StepRow]) -> Columns:

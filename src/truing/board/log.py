@@ -1,0 +1,65 @@
+"""What a run told of itself, in words: its events, its first tokens, its evaluations."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from truing.record import Event
+from truing.record.followed import Followed
+from truing.record.told import evaluations_told
+
+HIDDEN = ("boundary", "numbers", "checkpoint")
+"""Events that a log of the run need not show."""
+
+
+def happened(events: Sequence[Event], most: int = 200) -> list[dict[str, Any]]:
+    """What the run told, newest first: all but first tokens in words, and names of numbers."""
+    told = [event for event in events if event.kind not in HIDDEN][-most:]
+    return [{"when": _when(event.time), "kind": event.kind, "text": _text(event)} for event in reversed(told)]
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(seconds))
+
+
+def _text(event: Event) -> str:
+    """An event in words."""
+    told = event.payload
+    match event.kind:
+        case "eval":
+            each = told["estimate"]
+            return f"{told['name']}: {each['mean']:.3f} [{each['low']:.3f}, {each['high']:.3f}]"
+        case "stage":
+            return f"{told['stage']}: {told['steps']} updates, from {told['first_step'] + 1}"
+        case "rollback":
+            return f"{told['stage']}: back to {told['to']} updates: {told['reason']}"
+        case "resumed":
+            return f"{told['stage']}: from {told['step']} updates on"
+        case "finished":
+            return ""
+    step = told.get("step")
+    place = f"{told.get('stage')} {step + 1}: " if isinstance(step, int) else ""
+    said = next((told[name] for name in ("text", "message", "reason") if told.get(name)), None)
+    said = said or ", ".join(f"{key} {value}" for key, value in told.items())
+    return f"{place}{str(said)[:2000]}"
+
+
+def words(events: Sequence[Event], most: int = 20) -> list[dict[str, Any]]:
+    """First tokens of the last such updates in words."""
+    told = [event.payload for event in events if event.kind == "boundary"][-most:]
+    return [{"stage": each["stage"], "update": each["step"] + 1, "lines": each["lines"]} for each in told]
+
+
+def evaluations_at(run: Followed) -> list[dict[str, Any]]:
+    """Each evaluation after how many updates of the run it was made, with its interval."""
+    starts = {name: start for name, start, _ in run.columns.stages}
+    ends = {name: end for name, _, end in run.columns.stages}
+    placed = {"base": 0, **{f"after_{name}": end for name, end in ends.items()}}
+    found = []
+    for name, told in evaluations_told(run.events).items():
+        stage, _, done = name.rpartition("@")
+        at = starts[stage] + int(done) if stage in starts and done.isdecimal() else placed.get(name)
+        if at is not None:
+            estimate = {key: told["estimate"][key] for key in ("mean", "low", "high")}
+            found.append({"name": name, "x": at, **estimate})
+    return found

@@ -1,0 +1,67 @@
+"""What rules told while a run went on, as its events have it: the inverse of ``live.told``."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+
+from truing.doctor.verdict import FINDINGS, Verdict
+from truing.errors import RecordError
+from truing.record import Event
+from truing.record.told import undone
+
+
+@dataclass(frozen=True)
+class Told:
+    """A finding of a rule as the run told it while it went on."""
+
+    code: str
+    name: str
+    verdict: Verdict
+    stage: str
+    step: int
+    sample_id: str
+    start: int
+    end: int
+    what: str
+    got: str
+    expected: str
+    remedy: str
+    log10_odds: float | None
+    time: float  # seconds since 1970, UTC
+    undone: str = ""  # what became of the update, where it is no longer the run's
+
+    @classmethod
+    def of(cls, event: Event) -> "Told":
+        """A finding from its event."""
+        told = {item.name: event.payload.get(item.name, MISSING) for item in fields(cls)}
+        told |= {"time": event.time, "undone": ""}
+        if missing := [name for name, value in told.items() if value is MISSING]:
+            raise RecordError("a finding in events.jsonl is not whole", got=f"no {', '.join(missing)}")
+        try:
+            return cls(**told | {"verdict": Verdict(told["verdict"])})
+        except ValueError as error:
+            raise RecordError("a finding in events.jsonl has no verdict", got=error) from error
+
+
+def recalled(events: Iterable[Event]) -> list[Told]:
+    """Everything that rules found, in the order of the run; what was undone since is told so."""
+    found: list[Told] = []
+    for event in events:
+        if event.kind == "finding" and "code" in event.payload:
+            told = Told.of(event)
+            found += [told] if told.verdict in FINDINGS else []
+        elif event.kind in ("rollback", "resumed"):
+            kept = event.payload.get("kept")
+            why = f"undone by a rollback: see {kept}" if kept else "made anew when the run was resumed"
+            found = [
+                replace(each, undone=each.undone or why) if undone(event, each.stage, each.step) else each
+                for each in found
+            ]
+    return found
+
+
+def folded(found: Sequence[Told]) -> tuple[Told, ...]:
+    """Of each rule the strongest and earliest, of what still holds if anything does; strong rules first."""
+    by_code: dict[str, Told] = {}
+    for each in sorted(found, key=lambda each: (FINDINGS.index(each.verdict), bool(each.undone))):
+        by_code.setdefault(each.code, each)
+    return tuple(by_code.values())

@@ -1,0 +1,380 @@
+"""Whatever is asked, and whatever a record holds, the board answers or says why it does not."""
+
+import json
+import random
+import shutil
+import threading
+
+import pytest
+from recorded import make_row
+from shown import evaluation, finding, opened_run, write
+
+from truing.board import held, overview
+from truing.board.answers import OF_A_RUN, OF_TWO, Board
+from truing.errors import QuestionError, RecordError, TruingError
+from truing.record import compact
+from truing.record.lines import dump_json
+
+RUN = {"run": "mini"}
+AT = RUN | {"stage": "grpo", "update": "1"}
+SAMPLE = AT | {"sample": "0/grpo/0/0/0", "group": "0/grpo/0/0"}
+
+WRONG = [
+    ("nothing", {}),
+    ("", {}),
+    ("run", {}),
+    ("run", {"run": ""}),
+    ("chart", RUN),
+    ("chart", RUN | {"chart": "reward", "from": "a"}),
+    ("chart", RUN | {"chart": "reward", "from": "0"}),
+    ("chart", RUN | {"chart": "reward", "from": "-3"}),
+    ("chart", RUN | {"chart": "reward", "to": "-3"}),
+    ("chart", RUN | {"chart": "reward", "to": "9" * 5000}),
+    ("number", RUN),
+    ("update", RUN),
+    ("update", RUN | {"stage": "grpo"}),
+    ("update", AT | {"update": "one"}),
+    ("update", AT | {"update": "0"}),
+    ("update", AT | {"update": "-1"}),
+    ("update", AT | {"update": "1.0"}),
+    ("update", AT | {"update": "1" + "0" * 30}),
+    ("sample", AT),
+    ("sample", SAMPLE | {"token": "-1"}),
+    ("sample", SAMPLE | {"token": "x"}),
+    ("group", AT),
+    ("compare", {"a": "mini"}),
+    ("parting", {}),
+    ("lab", {}),
+    ("hypothesis", {}),
+    ("audit", {}),
+    ("rule", {}),
+    ("rule", {"code": "XXX999"}),
+]
+
+ABSENT = [
+    ("run", {"run": "maxi"}, "there is no run maxi"),
+    ("chart", RUN | {"chart": "nothing"}, "there is no chart nothing"),
+    ("number", RUN | {"number": "nothing"}, "mini has no number nothing"),
+    ("update", AT | {"update": "3"}, "mini has no update grpo 3\n  expected: up to grpo 2"),
+    ("update", AT | {"update": "9007199254740992"}, "mini has no update grpo 9007199254740992"),
+    ("update", AT | {"stage": "ppo"}, "mini has no update ppo 1\n  expected: sft, grpo"),
+    ("sample", SAMPLE | {"sample": "s9"}, "grpo 1 has no sample s9"),
+    ("group", SAMPLE | {"group": "g9"}, "grpo 1 has no group g9"),
+    ("compare", {"a": "mini", "b": "maxi"}, "there is no run maxi"),
+    ("lab", {"lab": "x"}, "there is no lab x"),
+    ("hypothesis", {"lab": "x", "hypothesis": "h01"}, "there is no lab x"),
+    ("audit", {"audit": "x"}, "there is no audit x"),
+]
+
+
+@pytest.mark.parametrize(("view", "query"), WRONG)
+def test_a_question_that_cannot_be_meant_is_told_so(board, view, query):
+    with pytest.raises(QuestionError):
+        board.answer(view, query)
+
+
+@pytest.mark.parametrize(("view", "query", "words"), ABSENT)
+def test_what_is_not_there_is_told_so(board, view, query, words):
+    with pytest.raises(RecordError) as error:
+        board.answer(view, query)
+    assert str(error.value).startswith(words)
+
+
+def test_arguments_that_nobody_reads_change_nothing(board):
+    assert board.answer("update", AT | {"more": "x", "start": "-9"}) is not None
+    assert repr(board.answer("chart", RUN | {"chart": "lr", "from": "", "to": ""})) == repr(
+        board.answer("chart", RUN | {"chart": "lr"})
+    )
+
+
+def everything(board, name, at=AT):
+    """Every view of a run; what each answers, or why it does not."""
+    told = {}
+    asked = {each: SAMPLE | at | {"run": name, "chart": "lr", "number": "lr"} for each in OF_A_RUN}
+    asked |= {each: {"a": name, "b": name} for each in OF_TWO} | {"runs": {}}
+    for view, query in asked.items():
+        try:
+            told[view] = json.loads(dump_json(board.answer(view, query)))
+        except TruingError as error:
+            told[view] = str(error)
+    return told
+
+
+def failed(told):
+    return sorted(view for view, answer in told.items() if isinstance(answer, str))
+
+
+def test_all_views_of_a_sound_run_answer(board):
+    told = everything(board, "mini")
+    assert failed(told) == []
+    assert [(each["run"], each["state"], each["updates"]) for each in told["runs"]["runs"]] == [
+        ("critic", "finished", 17),
+        ("mini", "finished", 17),
+    ]
+    assert told["run"]["trouble"] == ""
+
+
+def test_a_torn_line_was_never_recorded(copied):
+    with open(copied / "steps.jsonl", "ab") as handle:
+        handle.write(b'{"step": 2, "sta')
+    with open(copied / "events.jsonl", "ab") as handle:
+        handle.write(b'{"time": 1, "ki')
+    told = everything(Board(copied.parent), "mini")
+    assert (failed(told), told["run"]["updates"], told["run"]["trouble"]) == ([], 17, "")
+
+
+def test_a_damaged_event_is_told_and_everything_else_works(copied):
+    lines = (copied / "events.jsonl").read_bytes().splitlines(True)
+    (copied / "events.jsonl").write_bytes(b"".join([lines[0], b'{"time": 1, "kind": "eval"\n', *lines[1:]]))
+    with open(copied / "events.jsonl", "ab") as handle:
+        for kind, payload in (("finding", {"code": "X"}), ("eval", {}), ("rollback", {}), ("stopped", {})):
+            handle.write(dump_json({"time": 2.0, "kind": kind, "payload": payload}) + b"\n")
+    told = everything(Board(copied.parent), "mini")
+    assert failed(told) == ["parting"]  # which is of whole records
+    assert told["run"]["state"] == "finished"
+    odd = told["run"]["trouble"].splitlines()
+    assert odd[0].startswith("line 2 of events.jsonl is left out")
+    assert [each.rpartition(": ")[2].split(",")[0] for each in odd[1:]] == [
+        "finding without name",
+        "eval without name",
+        "rollback without stage",
+        "stopped without error",
+    ]
+
+
+def test_a_damaged_line_of_steps_is_told_in_the_runs_place(copied):
+    shutil.copytree(copied, copied.parent / "sound")
+    lines = (copied / "steps.jsonl").read_bytes().splitlines(True)
+    (copied / "steps.jsonl").write_bytes(b"".join([*lines[:3], b'{"step": 3}\n', *lines[4:]]))
+    board = Board(copied.parent)
+    told = everything(board, "mini")
+    assert failed(told) == sorted([*OF_A_RUN, *OF_TWO])
+    assert "line 4 of" in told["run"]
+    assert {each["run"]: each["state"] for each in told["runs"]["runs"]} == {
+        "mini": "cannot be read",
+        "sound": "finished",
+    }
+    assert failed(everything(board, "sound")) == []
+
+
+def test_an_update_whose_rows_are_missing_or_damaged_costs_itself_alone(copied):
+    (copied / "rollouts.parquet").unlink()
+    told = everything(Board(copied.parent), "mini")
+    assert failed(told) == ["group", "parting", "sample", "update"]
+    assert "of step 0 is missing" in told["update"]
+    assert told["samples"]["unreadable_count"] == 17
+    assert told["run"]["updates"] == 17
+
+
+@pytest.mark.parametrize("how", ["other bytes", "no parquet"])
+def test_a_compacted_file_that_is_damaged_is_told(copied, how):
+    path = copied / "rollouts.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 255
+    path.write_bytes(bytes(data) if how == "other bytes" else b"nothing")
+    told = everything(Board(copied.parent), "mini")
+    assert set(failed(told)) <= {"group", "parting", "sample", "samples", "tasks", "update"}
+    assert how == "other bytes" or failed(told)
+
+
+def test_a_segment_with_a_wrong_checksum_is_told(tmp_path):
+    with opened_run(tmp_path / "mini") as writer:
+        for step in range(2):
+            write(writer, step, rows=[make_row(f"0/grpo/{step}/0/0")], lr=0.1)
+    path = tmp_path / "mini/rollouts/grpo-000000.arrow"
+    path.write_bytes(path.read_bytes() + b" ")
+    board = Board(tmp_path)
+    with pytest.raises(RecordError, match=r"damaged\n  got: SHA-256"):
+        board.answer("update", AT)
+    assert board.answer("update", AT | {"update": "2"})["update"] == 2
+
+
+RECIPES = {
+    "of another version": lambda facts: facts["recipe"].update({"unheard_of": 1}),
+    "that is none": lambda facts: facts.update({"recipe": 5}),
+    "that is not there": lambda facts: facts.pop("recipe"),
+    "without the stage": lambda facts: facts["recipe"].update({"stages": ["sft"]}),
+}
+
+
+@pytest.mark.parametrize("how", RECIPES)
+def test_a_recipe_that_cannot_be_read_is_told_and_the_curves_are_there(copied, how):
+    facts = json.loads((copied / "run.json").read_text())
+    RECIPES[how](facts)
+    (copied / "run.json").write_text(json.dumps(facts))
+    told = everything(Board(copied.parent), "mini")
+    assert set(failed(told)) <= {"compare", "parting"}
+    assert "the recipe in run.json" in told["run"]["trouble"]
+    assert told["run"]["bounds"].get("grpo") is None
+    assert told["chart"]["series"][0]["y"]
+    assert not any(told["sample"]["tokens"]["clipped"])
+
+
+@pytest.mark.parametrize(
+    "facts", [{}, {"machine": None}, {"model": "tiny"}, {"machine": {"device": "mps"}}, [], 5]
+)
+def test_facts_of_another_version_are_no_obstacle(copied, facts):
+    (copied / "run.json").write_text(json.dumps(facts))
+    told = everything(Board(copied.parent), "mini")
+    assert set(failed(told)) <= {"compare", "parting"}
+    assert told["run"]["updates"] == 17
+    assert told["run"]["scorecard"] == []
+
+
+def test_a_recipe_file_that_is_gone_is_told(copied):
+    (copied / "recipe.toml").unlink()
+    told = everything(Board(copied.parent), "mini")
+    assert failed(told) == []
+    assert "recipe.toml" in told["run"]["trouble"]
+
+
+@pytest.mark.parametrize("name", ["run.json", "steps.jsonl", "events.jsonl"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x00" * 50, b"null\n", b"[" * 5000 + b"\n", b'"' + b"x" * 99 + b'"\n']
+)
+def test_files_that_hold_anything_lead_to_an_answer_or_an_error(copied, name, content):
+    (copied / name).write_bytes(content)
+    everything(Board(copied.parent), "mini")
+
+
+def test_facts_of_a_line_that_are_not_as_they_should_be_are_told(copied):
+    lines = [json.loads(line) for line in (copied / "steps.jsonl").read_text().splitlines()]
+    for facts in ({"ratios": 5}, {"ratios": {"edges": [1], "epochs": [{"scored": 1}]}}):
+        lines[-1]["facts"] = facts
+        (copied / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        told = everything(Board(copied.parent), "mini")
+        assert "run" in failed(told)
+        assert told["run"].startswith("the record of mini is not as it should be")
+        assert "chart" not in failed(told)
+
+
+def test_runs_are_held_up_to_a_number_and_the_rest_is_read_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(held, "MOST", 2)
+    for i in range(4):
+        with opened_run(tmp_path / f"r{i}") as writer:
+            write(writer, 0, **{"reward/mean": i / 4})
+    board = Board(tmp_path)
+    for _ in range(2):
+        assert [board.answer("run", {"run": f"r{i}"})["reward"]["mean"] for i in range(4)] == [
+            0,
+            0.25,
+            0.5,
+            0.75,
+        ]
+    assert len(board.held._opened) == 2
+    assert sorted(each["run"] for each in board.answer("runs", {})["runs"]) == ["r0", "r1", "r2", "r3"]
+
+
+def test_runs_that_there_was_no_time_for_are_counted_and_come_later(tmp_path, monkeypatch):
+    for i in range(3):
+        with opened_run(tmp_path / f"r{i}") as writer:
+            write(writer, 0)
+    monkeypatch.setattr(overview, "PATIENCE", -1.0)
+    board = Board(tmp_path)
+    assert (board.answer("runs", {})["waiting"], board.answer("runs", {})["runs"]) == (3, [])
+    monkeypatch.setattr(overview, "PATIENCE", 1.0)
+    told = board.answer("runs", {})
+    assert (told["waiting"], len(told["runs"])) == (0, 3)
+
+
+def test_a_run_is_read_again_only_where_it_moved(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        with opened_run(tmp_path / name) as writer:
+            write(writer, 0)
+            writer.event("finished")
+    board, read = Board(tmp_path), []
+    real = overview.line
+    monkeypatch.setattr(overview, "line", lambda opened: read.append(opened.name) or real(opened))
+    for _ in range(2):
+        board.answer("runs", {})
+    assert sorted(read) == ["a", "b"]
+    with open(tmp_path / "a/events.jsonl", "ab") as handle:
+        handle.write(dump_json({"time": 1.0, "kind": "note", "payload": {}}) + b"\n")
+    board.answer("runs", {})
+    assert sorted(read) == ["a", "a", "b"]
+
+
+def test_those_that_spoke_last_come_first_and_those_that_never_did_by_their_steps(tmp_path):
+    for name, time in (("old", 10.0), ("new", 20.0)):
+        with opened_run(tmp_path / name) as writer:
+            write(writer, 0)
+        (tmp_path / name / "events.jsonl").write_bytes(
+            dump_json({"time": time, "kind": "note", "payload": {}}) + b"\n"
+        )
+    with opened_run(tmp_path / "silent") as writer:
+        write(writer, 0)
+    (tmp_path / "silent/events.jsonl").write_bytes(b"")
+    told = Board(tmp_path).answer("runs", {})["runs"]
+    assert [each["run"] for each in told] == ["silent", "new", "old"]
+    assert told[0]["last"] > 1e9
+
+
+def live(folder, done):
+    """Write a run, set it back now and then, and compact it at its end."""
+    rng = random.Random(0)
+    with opened_run(folder, grpo={"steps": 400}) as writer:
+        step = 0
+        while not done.is_set() and step < 300:
+            rows = [make_row(f"0/grpo/{step}/0/{i}", 4, seed=step + i) for i in range(2)]
+            write(
+                writer,
+                step,
+                rows=rows,
+                **{"lr": 0.1, **({"ratio/max": float("inf")} if step % 7 == 3 else {})},
+            )
+            if step % 5 == 0:
+                writer.event("eval", **evaluation(f"grpo@{step}", 0.5))
+                writer.event("finding", **finding(step=step, sample_id=f"0/grpo/{step}/0/0", end=2))
+            step += 1
+            if step > 8 and rng.random() < 0.15:
+                back = step - rng.randrange(1, 6)
+                told = {"stage": "grpo", "step": step - 1, "to": back, "reason": "r", "kept": "abandoned/x"}
+                writer.event("rollback", **told)
+                writer.truncate_to("grpo", back)
+                step = back
+        writer.event("finished")
+    compact(folder)
+    done.set()
+
+
+def test_a_run_that_is_written_meanwhile_is_always_answered(tmp_path):
+    done, begun = threading.Event(), threading.Event()
+    writer = threading.Thread(target=live, args=(tmp_path / "mini", done))
+    board, wrong, asked = Board(tmp_path), [], []
+    threading.Timer(3.0, done.set).start()
+    writer.start()
+
+    def look(seed):
+        rng = random.Random(seed)
+        while not done.is_set():
+            try:
+                last = next(
+                    (each["updates"] for each in board.answer("runs", {})["runs"] if "updates" in each), 0
+                )
+                begun.set()
+                if not last:
+                    continue
+                for view in ("run", "chart", "number", "tasks", "samples", "compare", "parting"):
+                    dump_json(
+                        board.answer(view, RUN | {"chart": "lr", "number": "lr", "a": "mini", "b": "mini"})
+                    )
+                    asked.append(view)
+                update = rng.randrange(max(1, last - 12), last + 1)
+                dump_json(board.answer("update", AT | {"update": str(update)}))
+                asked.append("update")
+            except TruingError as error:
+                if "has no update" not in str(error):  # it was set back since it was counted
+                    wrong.append(str(error))
+            except BaseException as error:  # noqa: BLE001 - whatever a server would have answered 500 to
+                wrong.append(repr(error))
+
+    lookers = [threading.Thread(target=look, args=(seed,)) for seed in range(3)]
+    for each in lookers:
+        each.start()
+    for each in [writer, *lookers]:
+        each.join()
+    assert wrong == []
+    assert len(asked) > 20
+    told = everything(Board(tmp_path), "mini", AT | {"group": "g0"})
+    assert failed(told) == []
+    assert told["run"]["state"] == "finished"

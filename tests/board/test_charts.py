@@ -1,0 +1,157 @@
+"""Every number has a chart, a definition, and the bounds that its recipe gives it."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+from shown import facts_of, opened_run, write
+
+from truing.board.answers import Board
+from truing.board.charts import ROOMS, bounds, find_chart, metric_of, numbers_of, rest_of, rooms_of
+from truing.config import resolve
+from truing.record.keys import METRICS
+from truing.record.updates import columns_of
+
+EVERY = [re.sub(r"<\w+>", "some", metric.name) for metric in METRICS] + ["seconds/some"]
+
+
+@pytest.fixture(scope="module")
+def every(tmp_path_factory):
+    """A run that has every number that a run may have."""
+    folder = tmp_path_factory.mktemp("every")
+    with opened_run(folder / "run") as writer:
+        for step in range(3):
+            numbers = {name: step + i / 1000 for i, name in enumerate(EVERY[:-1])}
+            write(writer, step, seconds={"some": 0.5 + step}, **numbers)
+    return Board(folder)
+
+
+def test_every_metric_is_drawn_somewhere_and_once_with_its_own_definition(every):
+    head = every.answer("run", {"run": "run"})
+    drawn = {}
+    for room in head["rooms"]:
+        for each in room["charts"]:
+            told = every.answer("chart", {"run": "run", "chart": each["name"]})
+            assert told["title"] == each["title"]
+            defined = [metric["name"] for metric in told["definitions"]]
+            for series in told["series"]:
+                drawn.setdefault(series["name"], []).append(room["title"])
+                assert metric_of(series["name"]).name in defined
+    assert sorted(drawn) == sorted(EVERY)
+    assert {name: rooms for name, rooms in drawn.items() if len(rooms) > 1} == {}
+    assert [metric_of(name) for name in EVERY[:-1]] == list(METRICS)
+
+
+def test_charts_name_only_numbers_that_there_are():
+    patterns = [metric.name for metric in METRICS] + ["seconds/<phase>"]
+    for room in ROOMS:
+        for chart in room.charts:
+            for name in chart.names:
+                if name.endswith("*"):
+                    assert any(each.startswith(name[:-1]) for each in patterns), name
+                else:
+                    assert name in patterns, name
+    names = [chart.name for room in ROOMS for chart in room.charts]
+    assert len(names) == len(set(names))
+    assert not [name for name in names if name.startswith("~")]
+
+
+def test_what_no_chart_shows_has_one_of_its_own():
+    columns = columns_of([])
+    columns = type(columns)(**vars(columns) | {"numbers": {"odd/one": np.empty(0), "lr": np.empty(0)}})
+    rest = rest_of(columns)
+    assert [(chart.name, chart.names) for chart in rest.charts] == [("~odd/one", ("odd/one",))]
+    assert numbers_of(find_chart("~odd/one", columns), columns) == ["odd/one"]
+    assert [room["title"] for room in rooms_of(columns)] == ["Policy", "Everything else"]
+    assert find_chart("~lr", columns) is None
+
+
+def test_series_are_the_columns(board, trained):
+    from truing.record import RunReader
+
+    rows = RunReader(trained / "mini").steps()
+    head = board.answer("run", {"run": "mini"})
+    seen = set()
+    for each in (each for room in head["rooms"] for each in room["charts"]):
+        for series in board.answer("chart", {"run": "mini", "chart": each["name"]})["series"]:
+            name = series["name"]
+            told = [
+                row.seconds.get(name[8:], math.nan)
+                if name.startswith("seconds/")
+                else row.metrics.get(name, math.nan)
+                for row in rows
+            ]
+            expected = [(i, value) for i, value in enumerate(told, start=1) if math.isfinite(value)]
+            assert list(zip(series["x"], series["y"], strict=True)) == expected, name
+            seen.add(name)
+    recorded = {name for row in rows for name in row.metrics} | {
+        f"seconds/{name}" for row in rows for name in row.seconds
+    }
+    assert seen == recorded
+
+
+def test_labels_leave_out_what_all_have_in_common(every):
+    told = every.answer("chart", {"run": "run", "chart": "ratio"})
+    assert [each["label"] for each in told["series"]] == ["min", "p10", "p50", "p90", "max", "mean"]
+    told = every.answer("chart", {"run": "run", "chart": "variance"})
+    assert told["series"][0]["label"] == "zero_variance_share"
+    told = every.answer("chart", {"run": "run", "chart": "gates"})
+    assert {each["label"].split("/")[0] for each in told["series"]} == {"gate", "correction"}
+
+
+def test_a_chart_may_be_asked_for_from_one_update_to_another(board):
+    def asked(**window):
+        return board.answer("chart", {"run": "mini", "chart": "lr", **window})["series"][0]["x"]
+
+    assert asked() == list(range(1, 18))
+    assert asked(**{"from": "4", "to": "6"}) == [4, 5, 6]
+    assert asked(**{"from": "16"}) == [16, 17]
+    assert asked(to="2") == [1, 2]
+    assert asked(**{"from": "9", "to": "8"}) == []
+    assert asked(**{"from": "90"}) == []
+
+
+def limits(stage="grpo", **changes):
+    found = bounds(resolve(facts_of(**changes)["recipe"]), stage)
+    return {name: {each["label"]: each["y"] for each in lines} for name, lines in found.items()}
+
+
+def test_bounds_are_those_of_the_objective_where_the_recipe_names_none():
+    assert limits()["ratio"] == {"1 − clip_low": 0.8, "1 + clip_high": 1.2}
+    assert limits(grpo={"objective": "dapo"})["ratio"] == {"1 − clip_low": 0.8, "1 + clip_high": 1.28}
+    gspo = limits(grpo={"objective": "gspo"})["ratio"]
+    assert gspo == pytest.approx({"1 − clip_low": 0.9997, "1 + clip_high": 1.0004})
+    assert limits(grpo={"objective": "cispo"})["ratio"] == {"max_ratio": 5.0}
+    assert limits(grpo={"objective": "reinforce"})["ratio"] == {}
+
+
+def test_bounds_are_those_of_the_recipe():
+    told = limits(
+        grpo={"objective": "dapo", "clip_low": 0.1, "clip_high": 0.4},
+        kl={"coef": 0.1, "target": 0.02, "cap": 3.0},
+        entropy={"target": 1.5},
+        optimizer={"max_grad_norm": 0.7},
+        sampling={"max_new_tokens": 17},
+    )
+    assert told["ratio"] == {"1 − clip_low": 0.9, "1 + clip_high": 1.4}
+    assert told["kl"] == {"kl.target": 0.02, "kl.cap": 3.0}
+    assert told["entropy"] == {"entropy.target": 1.5}
+    assert told["grad"] == {"optimizer.max_grad_norm": 0.7}
+    assert told["length"] == {"sampling.max_new_tokens": 17.0}
+    assert limits(grpo={"objective": "cispo", "max_weight": 8.0})["ratio"] == {"max_ratio": 8.0}
+    assert limits("sft") == {"grad": limits()["grad"]}
+    ppo = limits("ppo", stages=["sft", "ppo"], ppo={"steps": 1, "learning_rate": 1e-3, "clip_high": 0.5})
+    assert ppo["ratio"] == {"1 − clip_low": 0.8, "1 + clip_high": 1.5}
+
+
+def test_bounds_follow_what_a_guard_changed(tmp_path):
+    guard = {"rollbacks": 2, "window": 2, "learning_rate": 0.5, "change": ["grpo.clip_high=0.05"]}
+    with opened_run(tmp_path / "run", guard=guard) as writer:
+        write(writer, 0)
+        write(writer, 1)
+        told = {"stage": "grpo", "step": 2, "to": 1, "reason": "it broke", "kept": "abandoned/grpo-1"}
+        writer.event("rollback", **told)
+    board = Board(tmp_path)
+    found = board.answer("run", {"run": "run"})["bounds"]["grpo"]["ratio"]
+    assert found == [{"label": "1 − clip_low", "y": 0.8}, {"label": "1 + clip_high", "y": 1.05}]

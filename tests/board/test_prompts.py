@@ -1,0 +1,180 @@
+"""Prompts and samples of all updates: counted as attempts, by hand."""
+
+import statistics
+
+import pytest
+from recorded import make_row
+from shown import NAN, changed, opened_run, write
+
+from truing.board import prompts
+from truing.board.answers import Board
+from truing.errors import QuestionError
+
+REWARDS = {  # of each task, update by update
+    "easy": [(1.0, 1.0), (1.0, 1.5)],
+    "hard": [(0.0, -1.0)],
+    "mixed": [(1.0, 0.0), (0.5, NAN), (1.0, 0.25)],
+    "once": [(0.25,)],
+    "never": [(NAN, NAN)],
+}
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    """Five prompts over three updates; each attempt's ``messages`` ask for the task by its name."""
+    with opened_run(tmp_path / "run") as writer:
+        for step in range(3):
+            rows = []
+            for task, updates in REWARDS.items():
+                for i, reward in enumerate(updates[step] if step < len(updates) else ()):
+                    name = f"0/grpo/{step}/{task}/{i}"
+                    said = (
+                        {"role": "system", "content": "be good"},
+                        {"role": "user", "content": f"do {task}" + "!" * 400},
+                        {"role": "assistant", "content": "no"},
+                    )
+                    own = {"task_id": task, "group_id": f"0/grpo/{step}/{task}", "rollout_id": name}
+                    rows.append(changed(make_row(name), reward=reward, messages=said, **own))
+            write(writer, step, rows=rows)
+    return Board(tmp_path)
+
+
+def asked(board, view="tasks", **query):
+    return board.answer(view, {"run": "run", **query})
+
+
+def test_every_prompt_by_hand(drawn):
+    told = asked(drawn)
+    by_task = {each["task"]: each for each in told["tasks"]}
+    for task, updates in REWARDS.items():
+        known = [reward for each in updates for reward in each if reward == reward]
+        if not known:
+            assert task not in by_task
+            continue
+        each = by_task[task]
+        assert each["attempts"] == len(known)
+        assert each["pass_rate"] == pytest.approx(sum(reward >= 1 for reward in known) / len(known))
+        assert each["reward"] == pytest.approx(statistics.mean(known))
+        spread = pytest.approx(statistics.stdev(known)) if len(known) > 1 else None
+        assert each["spread"] == spread
+        assert (each["stage"], each["update"]) == ("grpo", len(updates))
+        assert each["prompt"] == (f"do {task}" + "!" * 400)[:300]
+    assert (told["count"], told["rows"], told["waiting"], told["unreadable"]) == (4, 12, 0, [])
+    # rates: easy 1, hard 0, mixed 2 of 5, once 0
+    assert told["rates"] == [2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        ("task", ["easy", "hard", "mixed", "once"]),
+        ("attempts", ["once", "hard", "easy", "mixed"]),
+        ("pass_rate", ["hard", "once", "mixed", "easy"]),
+        ("reward", ["hard", "once", "mixed", "easy"]),
+        ("spread", ["easy", "mixed", "hard", "once"]),
+        ("last", ["hard", "once", "easy", "mixed"]),
+    ],
+)
+def test_prompts_are_sorted_and_what_is_not_known_comes_last(drawn, order, names):
+    assert [each["task"] for each in asked(drawn, order=order)["tasks"]] == names
+    back = [each["task"] for each in asked(drawn, order=order, backwards="1")["tasks"]]
+    assert back[-1] == "once" if order == "spread" else sorted(back) == sorted(names)
+    assert back[0] == {"task": "once", "spread": "hard", "attempts": "mixed", "last": "mixed"}.get(
+        order, "easy"
+    )
+
+
+def test_an_attempt_with_several_samples_counts_once(tmp_path):
+    rows = []
+    for name, parts, reward in (("a", 3, 1.0), ("b", 1, 0.0)):
+        for i in range(parts):
+            own = {"rollout_id": name, "task_id": "t"}
+            rows.append(changed(make_row(f"{name}#{i}"), reward=reward, **own))
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0, rows=rows)
+        write(writer, 1, rows=rows[3:])  # an attempt of the same name in another update is another
+    (told,) = asked(Board(tmp_path))["tasks"]
+    assert (told["attempts"], told["pass_rate"]) == (3, pytest.approx(1 / 3))
+    assert asked(Board(tmp_path), "samples")["count"] == 5
+
+
+def test_prompts_are_found_by_their_name(drawn):
+    assert [each["task"] for each in asked(drawn, text="ONC")["tasks"]] == ["once"]
+    assert asked(drawn, text=".*")["tasks"] == []
+
+
+def names(told):
+    return [each["sample_id"].removeprefix("0/grpo/") for each in told["samples"]]
+
+
+def test_samples_are_chosen_as_they_are_wanted(drawn):
+    assert names(asked(drawn, "samples", task="hard")) == ["0/hard/0", "0/hard/1"]
+    assert names(asked(drawn, "samples", group="0/grpo/1/mixed")) == ["1/mixed/0", "1/mixed/1"]
+    assert names(asked(drawn, "samples", least="1.5")) == ["1/easy/1"]
+    assert names(asked(drawn, "samples", most="-0.5")) == ["0/hard/1"]
+    assert names(asked(drawn, "samples", least="0.25", most="0.5")) == ["0/once/0", "1/mixed/0", "2/mixed/1"]
+    assert names(asked(drawn, "samples", least="-inf", task="never")) == []
+    assert asked(drawn, "samples", status="error")["count"] == 0
+    assert asked(drawn, "samples", finish="stop")["count"] == 15
+    told = asked(drawn, "samples")
+    assert (told["count"], told["finishes"], told["statuses"]) == (15, ["stop"], ["done"])
+    assert [(each["stage"], each["update"]) for each in told["samples"][-2:]] == [("grpo", 3)] * 2
+
+
+def test_samples_are_sorted_with_what_is_not_known_last(drawn):
+    up, down = (
+        [each["reward"] for each in asked(drawn, "samples", order="reward", backwards=each)["samples"]]
+        for each in ("", "1")
+    )
+    assert up[:12] == sorted(up[:12])
+    assert down[:12] == sorted(up[:12], reverse=True)
+    assert all(value != value for value in up[12:] + down[12:])
+
+
+def test_lists_come_in_pages(drawn, monkeypatch):
+    monkeypatch.setattr(prompts, "PAGE", 4)
+    every = [name for start in ("", "4", "8", "12") for name in names(asked(drawn, "samples", start=start))]
+    assert len(every) == len(set(every)) == 15
+    assert asked(drawn, "samples", start="99")["samples"] == []
+
+
+@pytest.mark.parametrize(
+    ("view", "wrong", "words"),
+    [
+        ("tasks", {"order": "nothing"}, "cannot be sorted by nothing"),
+        ("samples", {"order": "pass_rate"}, "cannot be sorted by pass_rate"),
+        ("samples", {"start": "-5"}, "start is out of range"),
+        ("samples", {"start": "1.5"}, "start is no whole number"),
+        ("samples", {"least": "much"}, "least is no number"),
+        ("samples", {"most": "nan"}, "most is no number"),
+        ("tasks", {"start": "9" * 30}, "start is out of range"),
+    ],
+)
+def test_what_cannot_be_meant_is_an_error(drawn, view, wrong, words):
+    with pytest.raises(QuestionError, match=words):
+        asked(drawn, view, **wrong)
+
+
+def test_what_there_was_no_time_for_is_told_and_read_later(drawn, monkeypatch):
+    monkeypatch.setattr(prompts, "PATIENCE", -1.0)
+    first = asked(drawn)
+    assert 0 < first["waiting"] < 3
+    assert all(each["prompt"] is None for each in first["tasks"])
+    while asked(drawn)["waiting"]:
+        pass
+    monkeypatch.setattr(prompts, "PATIENCE", 1.0)
+    assert asked(drawn)["rows"] == 12
+
+
+def test_an_update_that_cannot_be_read_is_told_and_the_others_are_listed(drawn, tmp_path):
+    (tmp_path / "run/rollouts/grpo-000001.arrow").unlink()
+    told = asked(drawn, "samples")
+    assert (told["count"], told["unreadable_count"]) == (11, 1)
+    assert "step 1 of stage grpo are missing" in told["unreadable"][0]
+
+
+def test_demonstrations_have_no_reward_and_are_no_attempts(board):
+    told = board.answer("tasks", {"run": "mini"})
+    rows = board.answer("samples", {"run": "mini"})["count"]
+    assert rows == 15 * 16 + 2 * 6 * 4
+    assert told["rows"] == 2 * 6 * 4 == sum(each["attempts"] for each in told["tasks"])

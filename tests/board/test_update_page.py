@@ -1,0 +1,146 @@
+"""An update, its samples and groups are what the record says."""
+
+import math
+
+import pytest
+from recorded import make_row
+from shown import NAN, changed, finding, opened_run, write
+
+from truing.board.answers import Board
+from truing.board.charts import metric_of
+from truing.board.update_page import SIDE_BY_SIDE
+from truing.record import RunReader
+
+
+def at(stage="grpo", update="1", **more):
+    return {"run": "run", "stage": stage, "update": update, **more}
+
+
+@pytest.mark.parametrize(("name", "stage"), [("mini", "sft"), ("mini", "grpo"), ("critic", "ppo")])
+def test_an_update_is_what_its_line_and_its_rows_say(board, trained, name, stage):
+    reader = RunReader(trained / name)
+    steps = reader.steps()
+    for row, step in enumerate(steps):
+        if step.stage != stage:
+            continue
+        told = board.answer("update", at(stage, str(step.step + 1)) | {"run": name})
+        assert (told["stage"], told["update"], told["at"], told["of"]) == (
+            stage,
+            step.step + 1,
+            row + 1,
+            len(steps),
+        )
+        assert (told["label"], told["seconds"]) == (step.loss_label, step.seconds)
+        assert {each["name"]: each["value"] for each in told["numbers"]} == step.metrics
+        assert all(each["formula"] == metric_of(each["name"]).formula != "" for each in told["numbers"])
+        rows = reader.rows(step)
+        assert [each["sample"] for each in told["samples"]] == [each.sample.sample_id for each in rows]
+        for each, recorded in zip(told["samples"], rows, strict=True):
+            assert each["reward"] == recorded.sample.reward or math.isnan(each["reward"])
+            assert (each["group"], each["task"]) == (recorded.sample.group_id, recorded.sample.task_id)
+            assert each["trained"] == int(
+                (recorded.sample.policy_mask | recorded.sample.supervised_mask).sum()
+            )
+        if "ratios" in step.facts:
+            for epoch, fact in zip(told["ratios"]["epochs"], step.facts["ratios"]["epochs"], strict=True):
+                assert (
+                    sum(map(sum, (epoch[sign] for sign in ("positive", "negative", "zero"))))
+                    == fact["scored"]
+                )
+                assert len(epoch["positive"]) == len(told["ratios"]["edges"]) + 1
+
+
+def test_bins_of_ratios_are_where_they_were(tmp_path):
+    epochs = [{"scored": 6, "positive": [[0, 2], [3, 1]], "negative": [[1, 3]], "zero": []}]
+    facts = {"ratios": {"level": "token", "edges": [0.5, 1.0, 2.0], "epochs": epochs}}
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0, facts=facts)
+    told = Board(tmp_path).answer("update", at())["ratios"]
+    assert told["epochs"] == [
+        {"scored": 6, "positive": [2, 0, 0, 1], "negative": [0, 3, 0, 0], "zero": [0, 0, 0, 0]}
+    ]
+    assert (told["level"], told["edges"]) == ("token", [0.5, 1.0, 2.0])
+    assert [each["label"] for each in told["limits"]] == ["1 − clip_low", "1 + clip_high"]
+
+
+def found(*events):
+    """Codes on the page of each of four updates, on its first sample, and on the sample's own page."""
+    board, codes = events[-1], []
+    for update in ("1", "2", "3", "4"):
+        told = board.answer("update", at(update=update))
+        name = told["samples"][0]["sample"]
+        own = board.answer("sample", at(update=update, sample=name))
+        group = board.answer("group", at(update=update, group="g0"))
+        codes.append(
+            [
+                [each["code"] for each in told["findings"]],
+                told["samples"][0]["findings"],
+                [each["code"] for each in own["findings"]],
+            ]
+        )
+        assert own["about"]["findings"] == group["samples"][0]["about"]["findings"] == codes[-1][1]
+    return codes
+
+
+def test_findings_are_on_the_pages_of_their_places(tmp_path):
+    with opened_run(tmp_path / "run") as writer:
+        for step in range(4):
+            write(writer, step)
+        sample = "0/grpo/1/0/0"
+        writer.event("finding", **finding("LEN001", step=1))
+        writer.event("finding", **finding("MSK001", "PROVEN", step=1, sample_id=sample, start=1, end=3))
+        # the same rule, once more in another update: folded on the run's page, and not on this one's
+        writer.event("finding", **finding("MSK001", "PROVEN", step=3, sample_id="0/grpo/3/0/0", end=2))
+    assert found(Board(tmp_path)) == [
+        [[], [], []],
+        [["LEN001", "MSK001"], ["MSK001"], ["MSK001"]],
+        [[], [], []],
+        [["MSK001"], ["MSK001"], ["MSK001"]],
+    ]
+    head = Board(tmp_path).answer("run", {"run": "run"})["findings"]
+    assert [(each["code"], each["update"]) for each in head] == [("MSK001", 2), ("LEN001", 2)]
+    assert [meant for _, meant in head[0]["excerpt"]] == [False, True, True, False]
+    assert (head[1]["excerpt"], head[0]["title"] != "", head[0]["why"] != "") == ([], True, True)
+    told = Board(tmp_path).answer("samples", {"run": "run", "found": "1"})
+    assert [each["sample_id"] for each in told["samples"]] == ["0/grpo/1/0/0", "0/grpo/3/0/0"]
+
+
+def test_what_was_undone_is_not_on_the_page_of_what_was_made_in_its_place(tmp_path):
+    with opened_run(tmp_path / "run") as writer:
+        for step in range(3):
+            write(writer, step)
+        named = finding("MSK001", step=1, sample_id="0/grpo/1/0/0", start=1, end=3)
+        writer.event("finding", **named)
+        rollback = {"stage": "grpo", "step": 2, "to": 1, "reason": "it broke", "kept": "abandoned/grpo-1"}
+        writer.event("rollback", **rollback)
+        writer.truncate_to("grpo", 1)
+        for step in range(1, 4):
+            write(writer, step)
+    board = Board(tmp_path)
+    assert found(board) == [[[], [], []]] * 4
+    (told,) = board.answer("run", {"run": "run"})["findings"]
+    assert (told["undone"], told["excerpt"]) == ("undone by a rollback: see abandoned/grpo-1", [])
+    assert board.answer("samples", {"run": "run", "found": "1"})["count"] == 0
+    log = [(each["kind"], each["text"]) for each in board.answer("run", {"run": "run"})["events"]]
+    assert log[0] == ("rollback", "grpo: back to 1 updates: it broke")
+
+
+def test_a_group_is_told_best_first_and_without_a_reward_last(tmp_path):
+    rewards = [0.5, NAN, 1.0, 0.5, -1.0, NAN]
+    rows = [changed(make_row(f"s{i}"), reward=reward) for i, reward in enumerate(rewards)]
+    other = changed(make_row("other"), group_id="g1")
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0, rows=[*rows, other])
+    told = Board(tmp_path).answer("group", at(group="g0"))
+    assert [each["about"]["sample"] for each in told["samples"]] == ["s2", "s0", "s3", "s4", "s1", "s5"]
+    assert [each["about"]["index"] for each in told["samples"]] == [2, 0, 3, 4, 1, 5]
+    assert told["count"] == 6
+
+
+def test_of_a_large_group_the_best_are_told_and_all_are_counted(tmp_path):
+    rows = [changed(make_row(f"s{i}"), reward=float(i)) for i in range(SIDE_BY_SIDE + 3)]
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0, rows=rows)
+    told = Board(tmp_path).answer("group", at(group="g0"))
+    assert (told["count"], len(told["samples"])) == (SIDE_BY_SIDE + 3, SIDE_BY_SIDE)
+    assert told["samples"][0]["about"]["reward"] == SIDE_BY_SIDE + 2

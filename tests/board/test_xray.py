@@ -1,0 +1,228 @@
+"""The x-ray's streams are the record's, and its ratio and clip those of the objective."""
+
+import json
+import math
+
+import pytest
+import torch
+from recorded import make_row
+from shown import NAN, changed, opened_run, write
+
+from truing.board.answers import Board
+from truing.board.xray import LONGEST, WINDOW
+from truing.record import RunReader
+from truing.record.lines import dump_json
+from truing.types import Excluded, Origin
+
+
+def rows_of(run, stage):
+    reader = RunReader(run)
+    return [(step, row) for step in reader.steps() if step.stage == stage for row in reader.rows(step)]
+
+
+def asked(board, name, step, row, **more):
+    query = {"run": name, "stage": step.stage, "update": str(step.step + 1), "sample": row.sample.sample_id}
+    return board.answer("sample", query | more)
+
+
+def same(told, stream):
+    return all(
+        (math.isnan(a) and math.isnan(b)) or a == b for a, b in zip(told, stream.tolist(), strict=True)
+    )
+
+
+@pytest.mark.parametrize(("name", "stage"), [("mini", "sft"), ("mini", "grpo"), ("critic", "ppo")])
+def test_streams_are_those_of_the_record(board, trained, name, stage):
+    for step, row in rows_of(trained / name, stage)[::7]:
+        told, sample = asked(board, name, step, row)["tokens"], row.sample
+        assert told["ids"] == sample.token_ids.tolist()
+        assert (told["start"], told["end"], told["length"]) == (0, len(sample), len(sample))
+        assert told["origin"] == [Origin(each).name for each in sample.origin.tolist()]
+        assert told["excluded"] == [Excluded(each).name for each in sample.excluded.tolist()]
+        for mask in ("policy", "kl", "value", "supervised"):
+            assert told["masks"][mask] == getattr(sample, f"{mask}_mask").int().tolist()
+        assert told["masks"]["structure"] == sample.structure.int().tolist()
+        recorded = {
+            "sampler": sample.sampler_logprob,
+            "old": sample.old_logprob,
+            "new": row.new_logprob,
+            "ref": sample.ref_logprob,
+            "entropy": row.entropy,
+            "raw_entropy": row.raw_entropy,
+            "advantage": sample.advantage,
+            "value": sample.value,
+            "return": sample.returns,
+            "pull": row.pull,
+        }
+        for each, stream in recorded.items():
+            if stream.isnan().all():
+                assert each not in told["numbers"]
+            else:
+                assert same(told["numbers"][each], stream), each
+        assert set(told["numbers"]) <= set(told["meaning"])
+    named = {"sft": {"new", "entropy"}, "grpo": {"ref", "kl", "ratio"}, "ppo": {"value", "return", "ratio"}}
+    assert named[stage] <= told["numbers"].keys()
+
+
+@pytest.mark.parametrize(("name", "stage"), [("mini", "grpo"), ("critic", "ppo")])
+def test_ratios_clips_and_kl_are_those_that_the_run_measured(board, trained, name, stage):
+    """The trainer's own metrics of each update, from its tokens one by one."""
+    steps = {step.step: step for step, _ in rows_of(trained / name, stage)}
+    for number, step in steps.items():
+        ratios, clipped, kls = [], 0, []
+        for each, row in rows_of(trained / name, stage):
+            if each.step != number:
+                continue
+            told = asked(board, name, each, row)["tokens"]
+            ratios += [r for r in told["numbers"].get("ratio", []) if not math.isnan(r)]
+            clipped += sum(told["clipped"])
+            kl = zip(told["numbers"].get("kl", []), told["masks"]["policy"], strict=False)
+            kls += [value for value, on in kl if on and not math.isnan(value)]
+        assert min(ratios) == pytest.approx(step.metrics["ratio/min"], rel=1e-5)
+        assert max(ratios) == pytest.approx(step.metrics["ratio/max"], rel=1e-5)
+        assert sum(ratios) / len(ratios) == pytest.approx(step.metrics["ratio/mean"], rel=1e-5)
+        assert clipped == round(step.metrics["clip/clipped_share"] * step.metrics["tokens/trained"])
+        if kls:
+            assert sum(kls) / len(kls) == pytest.approx(step.metrics["kl_trained/k3"], rel=1e-3, abs=1e-7)
+
+
+def one_row(folder, *, length=5, **recipe):
+    """A run of one sample whose ratios are 1.5, 0.5, 1, 2 and its advantages +, −, +, −."""
+    row = changed(
+        make_row("0/grpo/0/0/0", length),
+        old_logprob=[NAN] + [-1.0] * (length - 1),
+        new_logprob=[NAN] + [-1.0 + math.log((1.5, 0.5, 1.0, 2.0)[i % 4]) for i in range(length - 1)],
+        advantage=[NAN] + [(1.0, -1.0, 1.0, -1.0)[i % 4] for i in range(length - 1)],
+        ref_logprob=[NAN] + [-1.0] * (length - 1),
+    )
+    with opened_run(folder / "run", **recipe) as writer:
+        write(writer, 0, rows=[row])
+    query = {"run": "run", "stage": "grpo", "update": "1", "sample": "0/grpo/0/0/0"}
+    return lambda **more: Board(folder).answer("sample", query | more)["tokens"]
+
+
+def test_token_ratios_worked_by_hand(tmp_path):
+    told = one_row(tmp_path)()
+    assert told["numbers"]["ratio"][1:] == pytest.approx([1.5, 0.5, 1.0, 2.0], rel=1e-6)
+    # A > 0 above 1.2, A < 0 below 0.8; at 1 nothing, and 2 with A < 0 is pulled back
+    assert told["clipped"] == [0, 1, 1, 0, 0]
+    # r = 1.5: x = ref − new = −ln 1.5, expm1(x) − x = 1/1.5 − 1 + ln 1.5
+    assert told["numbers"]["kl"][1] == pytest.approx(1 / 1.5 - 1 + math.log(1.5), rel=1e-5)
+    assert told["numbers"]["log_ratio"][2] == pytest.approx(math.log(0.5), rel=1e-6)
+
+
+def test_clips_are_at_the_recipes_bounds(tmp_path):
+    told = one_row(tmp_path, grpo={"objective": "dapo", "clip_high": 0.6, "clip_low": 0.55})()
+    assert told["clipped"] == [0, 0, 0, 0, 0]
+
+
+def test_a_sequence_has_one_ratio(tmp_path):
+    told = one_row(tmp_path, grpo={"objective": "gspo"})()
+    mean = (1.5 * 0.5 * 1.0 * 2.0) ** (1 / 4)
+    assert told["numbers"]["ratio"][1:] == pytest.approx([mean] * 4, rel=1e-6)
+    assert math.isnan(told["numbers"]["ratio"][0])
+    assert told["clipped"] == [0, 1, 0, 1, 0]  # above 1.0004, so where A > 0
+
+
+@pytest.mark.parametrize("objective", ["cispo", "reinforce"])
+def test_an_objective_that_does_not_clip_clips_nothing(tmp_path, objective):
+    told = one_row(tmp_path, grpo={"objective": objective})()
+    assert told["numbers"]["ratio"][1:] == pytest.approx([1.5, 0.5, 1.0, 2.0], rel=1e-6)
+    assert told["clipped"] == [0] * 5
+
+
+def test_clips_follow_what_a_guard_changed(tmp_path):
+    guard = {"rollbacks": 1, "window": 2, "learning_rate": 0.5, "change": ["grpo.clip_high=0.9"]}
+    asked = one_row(tmp_path, guard=guard)
+    assert asked()["clipped"] == [0, 1, 1, 0, 0]
+    rollback = {"stage": "grpo", "step": 0, "to": 0, "reason": "it broke", "kept": "abandoned/grpo-1"}
+    line = {"time": 1.0, "kind": "rollback", "payload": rollback}
+    with open(tmp_path / "run/events.jsonl", "ab") as handle:
+        handle.write(dump_json(line) + b"\n")
+    assert asked()["clipped"] == [0, 0, 1, 0, 0]
+
+
+def test_nothing_that_was_not_recorded_is_a_number(tmp_path):
+    told = json.loads(dump_json(one_row(tmp_path)()))
+    assert told["numbers"]["ratio"][0] is None
+    assert told["numbers"]["new"][0] is None
+    assert "value" not in told["numbers"]
+    assert "return" not in told["numbers"]
+
+
+def test_an_infinite_ratio_is_told_as_such(tmp_path):
+    row = changed(
+        make_row("s", 3),
+        old_logprob=[NAN, -200.0, -1.0],
+        new_logprob=[NAN, -0.1, -1.0],
+        advantage=[NAN, 1.0, 1.0],
+    )
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0, rows=[row])
+    query = {"run": "run", "stage": "grpo", "update": "1", "sample": "s"}
+    told = json.loads(dump_json(Board(tmp_path).answer("sample", query)))["tokens"]
+    assert told["numbers"]["ratio"] == [None, "Infinity", 1.0]
+    assert told["clipped"] == [0, 1, 0]
+
+
+def test_a_long_sample_comes_in_windows_that_join(tmp_path):
+    asked = one_row(tmp_path, length=2 * WINDOW + 10, grpo={"objective": "gspo"})
+    parts = [asked(token=str(token)) for token in (0, WINDOW + 5, 2 * WINDOW + 9)]
+    assert [(part["start"], part["end"]) for part in parts] == [
+        (0, WINDOW),
+        (WINDOW, 2 * WINDOW),
+        (2 * WINDOW, 2 * WINDOW + 10),
+    ]
+    (row,) = RunReader(tmp_path / "run").samples("grpo", 0)
+    assert [i for part in parts for i in part["ids"]] == row.sample.token_ids.tolist()
+    (ratio,) = {each for part in parts for each in part["numbers"]["ratio"] if not math.isnan(each)}
+    assert ratio > 1  # of the whole sequence, in every window
+    assert asked(token="999999") == parts[-1]
+
+
+def test_tokens_are_read_by_the_runs_own_tokenizer(board, trained, copied, tmp_path):
+    step, row = rows_of(trained / "mini", "grpo")[0]
+    told = asked(board, "mini", step, row)["tokens"]
+    assert "".join(told["texts"]).startswith("<|im_start|>") or len(set(told["texts"])) > 3
+    (copied / "tokenizer/tokenizer.json").unlink()
+    without = asked(Board(copied.parent), "mini", step, row)["tokens"]
+    assert without["texts"] == [f"⟨{i}⟩" for i in told["ids"]]
+
+
+@pytest.mark.parametrize("place", ["/tmp", "../../..", "../../secret", "HuggingFaceTB/SmolLM2-135M", ""])
+def test_a_tokenizer_elsewhere_is_not_read(trained, copied, tmp_path, place):
+    (copied / "tokenizer").rename(tmp_path / "secret")
+    facts = json.loads((copied / "run.json").read_text())
+    (copied / "run.json").write_text(json.dumps(facts | {"tokenizer": place}))
+    step, row = rows_of(copied, "grpo")[0]
+    told = asked(Board(copied.parent), "mini", step, row)["tokens"]
+    assert told["texts"][0] == f"⟨{told['ids'][0]}⟩"
+
+
+def test_a_tokenizer_that_cannot_be_read_is_told(trained, copied):
+    (copied / "tokenizer/tokenizer.json").write_text("{}")
+    step, row = rows_of(copied, "grpo")[0]
+    board = Board(copied.parent)
+    told = asked(board, "mini", step, row)["tokens"]
+    assert told["texts"][0] == f"⟨{told['ids'][0]}⟩"
+    assert "the tokenizer of mini cannot be read" in board.answer("run", {"run": "mini"})["trouble"]
+
+
+def test_a_sample_as_a_whole(tmp_path):
+    row = changed(
+        make_row("s", 4),
+        advantage=[NAN, 2.0, -1.0, NAN],
+        text="x" * (LONGEST + 5),
+        policy_mask=torch.tensor([False, True, True, False]),
+        excluded=torch.tensor([1, 0, 0, 4], dtype=torch.uint8),
+    )
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0, rows=[row])
+    told = Board(tmp_path).answer("sample", {"run": "run", "stage": "grpo", "update": "1", "sample": "s"})
+    about = told["about"]
+    assert (about["length"], about["sampled"], about["trained"], about["advantage"]) == (4, 3, 2, 0.5)
+    assert about["text"] == "x" * LONGEST + f"… ({LONGEST + 5:,} characters)"
+    assert about["parts"]["exact"] == 1.0
+    assert (about["finish"], about["ended_by"], about["computed"]) == ("stop", "world", True)
+    assert told["messages"] == [{"role": "user", "text": "2+2?"}]
+    assert about["turns"][0]["reward"] == 0.5

@@ -25,6 +25,9 @@ ODD = (KeyError, TypeError, ValueError, IndexError, AttributeError, OSError, pa.
 HELD = 24
 """Runs that are held open at once; the one that was not asked for longest goes."""
 
+SHARE = 0.05
+"""Of its time, the most that the board looks for new runs by itself: a folder may hold thousands."""
+
 PATIENCE = 1.0
 """Seconds that the overview reads runs for. The rest is told as not read yet, and asked for again."""
 
@@ -37,6 +40,7 @@ class Board:
         self._opened: OrderedDict[str, Opened] = OrderedDict()
         self._lines: dict[str, tuple[object, dict[str, Any]]] = {}
         self._lock = threading.RLock()
+        self._looks_from = 0.0
         self._views: dict[str, Callable[[Query], Any]] = {
             "runs": self._runs,
             "run": self._of_run(lambda run, _: run_page.head(run)),
@@ -110,7 +114,11 @@ class Board:
             return self._opened[name]
 
     def stamps(self) -> dict[str, object]:
-        """For each run, what changes when it does."""
+        """For each run, what changes when it does; runs that are new are found in a while."""
+        begun = time.monotonic()
+        if begun >= self._looks_from:
+            self.places.look()
+            self._looks_from = begun + (time.monotonic() - begun) / SHARE
         return {name: _stamp(path) for name, path in self.places.runs.items()}
 
     def _runs(self, _: Query) -> dict[str, Any]:

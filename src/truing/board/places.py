@@ -47,27 +47,28 @@ class Places:
     def look(self) -> None:
         """Find what is there now."""
         found: dict[Kind, dict[str, Path]] = {"run": {}, "lab": {}, "audit": {}}
-        self.notes = []
-        for folder, kind in self._walk():
+        notes = list[str]()  # two threads may look at once
+        for folder, kind in self._walk(notes):
             name = folder.relative_to(self.root).as_posix()
             found[kind][self.root.name if name == "." else name] = folder
         self.runs, self.labs, self.audits = found["run"], found["lab"], found["audit"]
+        self.notes = notes
 
-    def _walk(self) -> Iterator[tuple[Path, Kind]]:
+    def _walk(self, notes: list[str]) -> Iterator[tuple[Path, Kind]]:
         for seen, (here, folders, files) in enumerate(os.walk(self.root, followlinks=False)):
             if seen == MOST:
-                self.notes.append(f"only {MOST} folders were looked through; open the board further below")
+                notes.append(f"only {MOST} folders were looked through; open the board further below")
                 return
             folders[:] = sorted(each for each in folders if each not in INSIDE and not each.startswith("."))
             folder = Path(here)
-            self.notes += [
+            notes += [
                 f"{folder / each} is a link, and was not followed"
                 for each in folders
                 if (folder / each).is_symlink()
             ]
             if RUN in files and STEPS in files:
                 if leads_out(folder, self.root):
-                    self.notes.append(f"{folder} holds links that lead out of {self.root}; it is not shown")
+                    notes.append(f"{folder} holds links that lead out of {self.root}; it is not shown")
                 else:
                     yield folder, "run"
             elif "lab.toml" in files:

@@ -77,7 +77,7 @@ export function draw(element, told, { spans, limits = [], evaluations = [], on =
       type: "scatter", mode: "markers", x: evaluations.map((each) => each.x), y: evaluations.map((each) => each.mean),
       error_y: { array: evaluations.map((each) => each.high - each.mean), arrayminus: evaluations.map((each) => each.mean - each.low), thickness: 1.5 },
       marker: { size: 8, color: ink("ink"), symbol: "diamond" }, text: evaluations.map((each) => inert(each.name)),
-      hovertemplate: "%{text}: %{y:.3f}", name: "evaluation",
+      hovertemplate: "%{text}: %{y:.3f}", name: "evaluation", cliponaxis: false,
     });
   }
   const shapes = spans.slice(1).map((span) => ({ type: "line", x0: span.start + 0.5, x1: span.start + 0.5, yref: "paper", y0: 0, y1: 1, line: { dash: "dot", width: 1, color: ink("quiet") } }));
@@ -86,7 +86,7 @@ export function draw(element, told, { spans, limits = [], evaluations = [], on =
   for (const span of spans.length > 1 ? spans : []) annotations.push({ x: span.start + 0.5, xanchor: "left", yref: "paper", y: 1, yanchor: "top", text: inert(span.stage), showarrow: false, font: { size: 10, color: ink("quiet") } });
   const last = spans.length ? spans[spans.length - 1].end : 1;
   plot(element, traces, {
-    xaxis: { range: range || [0.5, last + 0.5], title: { text: "update of the run", standoff: 4 } },
+    xaxis: { range: range ? range.slice(0, 2) : [evaluations.length ? -0.2 : 0.5, last + 0.5], title: { text: "update of the run", standoff: 4 } },
     yaxis: { type: told.log ? "log" : "linear", title: { text: told.units.map(inert).join(", "), standoff: 4 } },
     shapes, annotations,
   }).then(() => listen(element, on));

@@ -6,7 +6,7 @@ import { progress } from "./runs.js";
 
 export async function run(page, query, context) {
   let told = await get("run", { run: query.run });
-  const range = query.from && query.to ? [Number(query.from), Number(query.to)] : stretch(told.spans[told.spans.length - 1]);
+  const seen = { stretch: query.from && query.to ? () => [Number(query.from), Number(query.to)] : latest };
   const head = h("div", {}), drawn = h("div", {}), foot = h("div", {});
   const words = () => {
     fill(head, ...above(told));
@@ -14,21 +14,33 @@ export async function run(page, query, context) {
   };
   words();
   fill(page, head, drawn, foot);
-  let boxes = charts(drawn, told, range);
+  let boxes = charts(drawn, () => told, seen);
   context.keep(() => boxes);
   context.renew(async () => {
-    const listed = JSON.stringify(told.rooms);
+    const listed = kinds(told);
     told = await get("run", { run: query.run });
     words();
-    if (JSON.stringify(told.rooms) === listed) return Promise.all(boxes.map((each) => each.renew(told)));
+    if (kinds(told) === listed) return Promise.all(boxes.map((each) => each.show()));
     fill(drawn);
-    boxes = charts(drawn, told, range);
+    boxes = charts(drawn, () => told, seen);
   });
 }
 
-// What charts show of a stage: its own updates, and the evaluation before it.
-function stretch(span) {
-  return span ? [span.start + 0.5, span.end + 0.5] : null;
+function kinds(told) {
+  return JSON.stringify([told.rooms, told.spans.map((each) => each.stage)]);
+}
+
+// What charts show: a stretch of updates, as a function of the run, which goes on; null is all of it.
+// A stage's own begins with the evaluation before it, which stands where the stage before has its last update.
+function of(stage) {
+  return (told) => {
+    const span = told.spans.find((each) => each.stage === stage);
+    return span ? [span.start - 0.2, span.end + 0.5, span.start + 1] : null;
+  };
+}
+
+function latest(told) {
+  return told.spans.length ? of(told.spans[told.spans.length - 1].stage)(told) : null;
 }
 
 function above(told) {
@@ -106,25 +118,28 @@ function scorecard(told) {
 }
 
 // Charts are asked for as they come into view, and again when the run goes on, or somebody zooms.
-function charts(element, told, range) {
-  const drawn = [];
-  const zoom = (to) => {
-    remember({ from: to && Math.max(1, Math.floor(to[0])), to: to && Math.ceil(to[1]) });
-    for (const each of drawn) each.show(to);
+//   now: tells the run as it is; seen.stretch: what is shown of it.
+function charts(element, now, seen) {
+  const told = now(), drawn = [];
+  const show = (stretch) => {
+    seen.stretch = stretch;
+    const to = stretch(now());
+    remember({ from: to && (to[2] || Math.max(1, Math.floor(to[0]))), to: to && Math.ceil(to[1]) });
+    for (const each of drawn) each.show();
   };
+  const zoom = (to) => show(() => to);
   const click = (x) => {
-    const at = place(x, told.spans);
+    const at = place(x, now().spans);
     if (at) go("update", { run: told.run, ...at });
   };
-  const whole = [0.5, told.updates + 0.5];
-  const stages = [["whole run", whole], ...told.spans.map((each) => [each.stage, stretch(each)])];
-  if (told.spans.length > 1) element.append(h("p", { class: "row", role: "group", "aria-label": "what charts show" }, stages.map(([name, to]) => h("button", { onclick: () => zoom(to) }, name))));
+  const stages = [["whole run", () => null], ...told.spans.map((each) => [each.stage, of(each.stage)])];
+  if (told.spans.length > 1) element.append(h("p", { class: "row", role: "group", "aria-label": "what charts show" }, stages.map(([name, stretch]) => h("button", { onclick: () => show(stretch) }, name))));
   for (const room of told.rooms) {
     const grid = h("div", { class: "charts" });
     element.append(h("h2", {}, room.title, h("small", {}, room.asks)), grid);
     if (room.title === "Policy" && told.ratios) grid.append(ratios(told));
     for (const { name, title } of room.charts) {
-      const box = chart(told, name, title, { click, zoom }, range);
+      const box = chart(now, name, title, { click, zoom }, seen);
       drawn.push(box);
       grid.append(box.element);
     }
@@ -132,23 +147,23 @@ function charts(element, told, range) {
   return drawn;
 }
 
-function chart(told, name, title, on, range) {
+function chart(now, name, title, on, seen) {
   const area = h("div", { class: "plot" });
   const below = h("div", {});
   const element = h("figure", { class: "chart", "aria-label": title }, h("h3", {}, title), area, below);
   let asked = false;
-  let window = range;
-  const box = { element, name, show: async (to) => {
-    window = to === undefined ? window : to;
+  let answers = 0;
+  const box = { element, name, show: async () => {
     if (!asked) return;
-    const answer = await get("chart", { run: told.run, chart: name, ...(IS_REPORT || !window ? {} : { from: Math.max(1, Math.floor(window[0])), to: Math.ceil(window[1]) }) });
-    const limits = limitsOf(told, name);
-    draw(area, answer, { spans: told.spans, limits, evaluations: name === "reward" ? told.evaluations_at : [], on, range: window });
+    const told = now(), range = seen.stretch(told), mine = ++answers;
+    const answer = await get("chart", { run: told.run, chart: name, ...(IS_REPORT || !range ? {} : { from: range[2] || Math.max(1, Math.floor(range[0])), to: Math.ceil(range[1]) }) });
+    if (mine !== answers) return; // it was asked again since
+    draw(area, answer, { spans: told.spans, limits: limitsOf(told, name), evaluations: name === "reward" ? told.evaluations_at : [], on, range });
     fill(below, ...[legend(answer), definitions(answer)].filter(Boolean));
     element.dataset.drawn = "yes";
-  }, renew: (now) => { told = now; return box.show(); } };
-  new IntersectionObserver((seen, observer) => {
-    if (!seen.some((each) => each.isIntersecting)) return;
+  } };
+  new IntersectionObserver((found, observer) => {
+    if (!found.some((each) => each.isIntersecting)) return;
     observer.disconnect();
     asked = true;
     box.show();

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from truing.board.opened import Opened
+from truing.board.xray import short
 from truing.glance import Glance, Told, glance
 from truing.record import Event
 from truing.scorecard import scorecard
@@ -29,12 +30,14 @@ def line(opened: Opened) -> dict[str, Any]:
 def glance_facts(seen: Glance) -> dict[str, Any]:
     """A glance as JSON has it."""
     told = asdict(seen)
-    return told | {"findings": [finding(each) for each in seen.findings], "at": seen.at}
+    found = [finding(each) for each in seen.findings]
+    return told | {"findings": found, "at": seen.at, "why": short(seen.why)}
 
 
 def finding(each: Told) -> dict[str, Any]:
     """A finding as JSON has it; updates count from 1."""
-    return asdict(each) | {"verdict": str(each.verdict), "update": each.step + 1}
+    words = {name: short(getattr(each, name)) for name in ("what", "got", "expected", "remedy")}
+    return asdict(each) | words | {"verdict": str(each.verdict), "update": each.step + 1}
 
 
 def cards(opened: Opened) -> list[dict[str, Any]]:

@@ -1,5 +1,5 @@
 // Charts: Plotly draws them, the words around them are ours. Names come from runs, so they are inert here too.
-import { h, number } from "./dom.js";
+import { h, number, visible } from "./dom.js";
 
 const COLOURS = ["#2f74c9", "#d9822b", "#2e9e5b", "#b0413e", "#8458b3", "#1b9aaa", "#a0722a", "#d0569b", "#6b7a90", "#7aa62b", "#4c5fd5", "#c4504d", "#3d8f7e"];
 
@@ -15,7 +15,7 @@ function paintOf(series, index) {
 }
 
 export function inert(text) {
-  return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/%\{/g, "%&#123;");
+  return visible(String(text)).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/%\{/g, "%&#123;");
 }
 
 function ink(name) {

@@ -1,5 +1,5 @@
 // One run: findings first, then how it stands, then every chart.
-import { count, duration, fill, h, link, number, plural, state, table, tile, verdict, visible } from "./dom.js";
+import { count, duration, fill, h, link, number, plural, state, table, tile, verdict } from "./dom.js";
 import { address, get, go, IS_REPORT, remember } from "./data.js";
 import { bars, definitions, draw, legend, place } from "./chart.js";
 import { progress } from "./runs.js";
@@ -90,9 +90,9 @@ export function finding(each, name) {
   const rows = [["got", each.got], ["expected", each.expected], ["fix", each.remedy], ["why silent", each.why]].filter(([, text]) => text);
   return h("section", { class: `finding ${each.verdict}` },
     h("div", { class: "row" }, verdict(each.verdict, each.verdict + (each.log10_odds ? ` 10^${Math.round(each.log10_odds)} : 1` : "")), h("b", {}, link(address("rule", { code: each.code }), `${each.code} ${each.name}`)), h("span", {}, "at ", at)),
-    h("p", { class: "wrap" }, visible(each.what)),
-    each.excerpt && each.excerpt.length ? h("div", { class: "excerpt mono" }, each.excerpt.map(([text, meant]) => h(meant ? "mark" : "span", {}, visible(text)))) : null,
-    h("dl", {}, rows.map(([label, text]) => [h("dt", {}, label), h("dd", {}, visible(text))])));
+    h("p", { class: "wrap" }, each.what),
+    each.excerpt && each.excerpt.length ? h("div", { class: "excerpt mono" }, each.excerpt.map(([text, meant]) => h(meant ? "mark" : "span", {}, text))) : null,
+    h("dl", {}, rows.map(([label, text]) => [h("dt", {}, label), h("dd", {}, text)])));
 }
 
 function tiles(told) {
@@ -199,10 +199,10 @@ export function histogram(element, told, limits) {
 }
 
 function log(told) {
-  const rows = told.events.map((each) => h("tr", {}, h("td", { class: "quiet mono" }, each.when), h("td", {}, each.kind), h("td", { class: "wrap" }, visible(each.text))));
+  const rows = told.events.map((each) => h("tr", {}, h("td", { class: "quiet mono" }, each.when), h("td", {}, each.kind), h("td", { class: "wrap" }, each.text)));
   return h("details", { open: rows.length < 12 }, h("summary", {}, plural(rows.length, "event")), table([["when (UTC)"], ["what"], [""]], rows));
 }
 
 function words(told) {
-  return told.words.map((each) => h("details", {}, h("summary", {}, `${each.stage} ${each.update}`), h("pre", {}, each.lines.map(([text, codes]) => `${visible(text)}  [${codes}]`).join("\n"))));
+  return told.words.map((each) => h("details", {}, h("summary", {}, `${each.stage} ${each.update}`), h("pre", {}, each.lines.map(([text, codes]) => `${text}  [${codes}]`).join("\n"))));
 }

@@ -1,5 +1,5 @@
 // The x-ray: a sample as it was, token by token; and a group side by side.
-import { fill, h, link, number, table, tile, verdict, visible } from "./dom.js";
+import { fill, h, link, number, table, tile, verdict } from "./dom.js";
 import { address, get, IS_REPORT, remember } from "./data.js";
 import { finding, } from "./run.js";
 
@@ -16,9 +16,13 @@ const WHY = {
   FORCED_ACTION: "its turn began with forced tokens", NOT_KEPT: "its rollout, or its group, was left out", CUT: "its rollout was cut",
 };
 
+// Tokens that a long sample shows in front of the one that a link means.
+const AROUND = 1000;
+
 export async function sample(page, query, context) {
   const asked = { run: query.run, stage: query.stage, update: query.update };
-  const told = await get("sample", { ...asked, sample: query.sample });
+  const far = Number(query.token || 0) - AROUND;
+  const told = await get("sample", { ...asked, sample: query.sample, start: far > AROUND && !IS_REPORT ? far : "" });
   const about = told.about;
   const view = new View(told, query);
   fill(page,
@@ -31,10 +35,10 @@ export async function sample(page, query, context) {
       tile("tokens", String(about.length), `${about.sampled} drawn, ${about.trained} trained`),
       tile("ended", about.finish || about.status, `${about.status}, by ${about.ended_by}`),
       tile("task", about.task, about.family)),
-    about.error ? h("pre", { class: "error" }, visible(about.error)) : null,
+    about.error ? h("pre", { class: "error" }, about.error) : null,
     view.element,
     h("details", { class: "gap" }, h("summary", {}, "what the world says it became"), h("pre", {}, about.outcome || "nothing")),
-    h("details", {}, h("summary", {}, "messages, as graders were given them"), told.messages.map((each) => [h("h3", { class: "gap" }, each.role), h("pre", {}, visible(each.text))])),
+    h("details", {}, h("summary", {}, "messages, as graders were given them"), told.messages.map((each) => [h("h3", { class: "gap" }, each.role), h("pre", {}, each.text)])),
     h("details", {}, h("summary", {}, "sampling contract"), h("pre", {}, JSON.stringify(about.contract, null, 2))),
   );
   context.keys(view.keys());
@@ -100,19 +104,19 @@ class View {
     }
     whole.addEventListener("mouseover", (event) => event.target.dataset.t && this.tell(Number(event.target.dataset.t)));
     whole.addEventListener("click", (event) => event.target.dataset.t && this.move(Number(event.target.dataset.t)));
-    if (end < length && !this.small) whole.append(this.more());
-    else if (end < length) whole.append(h("p", { class: "quiet" }, `${length - end} tokens more`));
+    if (start > 0) whole.prepend(this.more(`${start} tokens before`, Math.max(0, start - (end - start))));
+    if (end < length) whole.append(this.more(`${length - end} tokens more`, end));
     return whole;
   }
 
-  more() {
-    const { end, length } = this.tokens;
-    const button = h("button", { onclick: async () => {
-      const next = await get("sample", { run: this.query.run, stage: this.query.stage, update: this.query.update, sample: this.query.sample, start: end });
-      join(this.tokens, next.tokens);
+  more(says, start) {
+    if (IS_REPORT || this.small) return h("p", { class: "quiet" }, says, IS_REPORT ? " in the run" : "");
+    return h("button", { onclick: async () => {
+      const { run, stage, update, sample: name } = this.query;
+      const { tokens } = await get("sample", { run, stage, update, sample: name, start });
+      this.tokens = start < this.tokens.start ? joined(upTo(tokens, this.tokens.start), this.tokens) : joined(this.tokens, tokens);
       this.show();
-    } }, `${length - end} tokens more`);
-    return IS_REPORT ? h("p", { class: "quiet" }, `${length - end} tokens more in the run`) : button;
+    } }, says);
   }
 
   token(t) {
@@ -123,7 +127,7 @@ class View {
     if (t === this.at) classes.push("at");
     if (this.told.findings.some((each) => t >= each.start && t < each.end)) classes.push("found");
     const text = this.tokens.texts[i];
-    const element = h("span", { class: classes.join(" "), "data-t": t }, visible(text).replaceAll("\n", "⏎\n"));
+    const element = h("span", { class: classes.join(" "), "data-t": t }, text.replaceAll("\n", "⏎\n"));
     const paint = this.paint(i);
     if (paint) element.style.background = paint;
     return element;
@@ -169,7 +173,7 @@ class View {
     const found = this.told.findings.filter((each) => t >= each.start && t < each.end);
     fill(this.card,
       h("div", { class: "row" }, h("b", {}, `token ${t}`), h("span", { class: "quiet" }, `id ${told.ids[i]}`), h("span", { class: told.origin[i], title: ORIGINS[told.origin[i]] }, told.origin[i])),
-      h("pre", {}, visible(told.texts[i]).replaceAll("\n", "⏎\n").replaceAll(" ", "·")),
+      h("pre", {}, told.texts[i].replaceAll("\n", "⏎\n").replaceAll(" ", "·")),
       h("p", {}, told.trained[i] ? "trained" : `not trained: ${told.origin[i] === "SAMPLED" ? reason : WHY.NOT_SAMPLED}`, told.clipped[i] ? h("b", {}, " · clipped: the gradient is 0") : ""),
       masks.length ? h("p", { class: "quiet" }, `masks: ${masks.join(", ")}`) : null,
       found.map((each) => h("p", {}, verdict(each.verdict, each.code), " ", each.what)),
@@ -209,8 +213,23 @@ function blocks(turns, start, end) {
   return found.map((each) => ({ ...each, start: Math.max(each.start, start), end: Math.min(each.end, end) })).filter((each) => each.start < each.end);
 }
 
-function join(first, second) {
-  for (const name of ["ids", "texts", "origin", "excluded", "trained", "clipped"]) first[name].push(...second[name]);
-  for (const part of ["masks", "numbers"]) for (const name of Object.keys(first[part])) first[part][name].push(...(second[part][name] || second.ids.map(() => null)));
-  first.end = second.end;
+const LISTS = ["ids", "texts", "origin", "excluded", "trained", "clipped"];
+
+function each(told, change) {
+  const numbers = (part) => Object.fromEntries(Object.entries(told[part]).map(([name, list]) => [name, change(list, part, name)]));
+  return { ...told, ...Object.fromEntries(LISTS.map((name) => [name, change(told[name], null, name)])), masks: numbers("masks"), numbers: numbers("numbers") };
+}
+
+// A window of tokens without those from `end` on.
+function upTo(told, end) {
+  return { ...each(told, (list) => list.slice(0, end - told.start)), end: Math.min(told.end, end) };
+}
+
+// Two windows, one behind the other; a number that one of them lacks was not recorded there.
+function joined(first, second) {
+  const none = (told) => told.ids.map(() => null);
+  const names = Object.keys({ ...first.numbers, ...second.numbers });
+  const whole = { ...first, numbers: Object.fromEntries(names.map((name) => [name, first.numbers[name] || none(first)])) };
+  const both = each(whole, (list, part, name) => [...list, ...((part ? second[part][name] : second[name]) || none(second))]);
+  return { ...both, end: second.end };
 }

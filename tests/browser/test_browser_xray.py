@@ -8,7 +8,8 @@ from truing.record import RunReader
 from truing.types import Origin
 
 TOKENS = """() => [...document.querySelectorAll(".xray .t[data-t]")].map((each) => [
-  Number(each.dataset.t), [...each.classList], getComputedStyle(each).textDecorationLine, each.style.background])"""
+  Number(each.dataset.t), [...each.classList], getComputedStyle(each).textDecorationLine,
+  each.style.background])"""
 
 
 @pytest.fixture(scope="module")

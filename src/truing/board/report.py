@@ -44,8 +44,9 @@ def report(run_dir: Path) -> str:
 
 
 def question(view: str, query: dict[str, str]) -> str:
-    """A question as the pages write it."""
-    return f"{view}?{urlencode(sorted(query.items()))}" if query else view
+    """A question as the pages write it: a browser leaves a star as it is, and escapes a tilde."""
+    text = urlencode(sorted(query.items()), safe="*", errors="replace").replace("~", "%7E")
+    return f"{view}?{text}" if query else view
 
 
 def _asked(board: Board, name: str) -> Iterator[Asked]:

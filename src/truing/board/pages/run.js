@@ -95,8 +95,11 @@ export function finding(each, name) {
     h("dl", {}, rows.map(([label, text]) => [h("dt", {}, label), h("dd", {}, text)])));
 }
 
+// Evaluations that have a tile; the chart of the reward has all.
+const TILES = 3;
+
 function tiles(told) {
-  const evaluations = Object.entries(told.evaluations).map(([name, each]) => tile(`evaluation ${name.replaceAll("_", " ")}`, each.mean.toFixed(3), `95 % [${each.low.toFixed(3)}, ${each.high.toFixed(3)}]`));
+  const evaluations = Object.entries(told.evaluations).slice(-TILES).map(([name, each]) => tile(`evaluation ${name.replaceAll("_", " ")}`, each.mean.toFixed(3), `95 % [${each.low.toFixed(3)}, ${each.high.toFixed(3)}]`));
   const reward = told.reward || { mean: null, low: null };
   return h("div", { class: "tiles" },
     tile("reward, last 10 updates", reward.mean === null ? "–" : reward.mean.toFixed(3), reward.low === null ? "" : `95 % [${reward.low.toFixed(3)}, ${reward.high.toFixed(3)}]`),
@@ -166,7 +169,7 @@ function chart(now, name, title, on, seen) {
     if (!found.some((each) => each.isIntersecting)) return;
     observer.disconnect();
     asked = true;
-    box.show();
+    box.show().catch((error) => fill(below, h("div", { class: "error" }, error.message)));
   }, { rootMargin: "300px" }).observe(element);
   return box;
 }

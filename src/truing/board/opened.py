@@ -127,13 +127,14 @@ class Opened:
         return {each.sample_id for each in self.told if not each.undone} - {""}
 
     def texts(self, ids: Sequence[int]) -> list[str]:
-        """What each id reads as alone, by the tokenizer in the run; where there is none, the id itself."""
+        """What each id reads as alone, by the tokenizer in the run; where that is nothing, the id itself."""
         return [self._text(i) for i in ids]
 
     def _text(self, i: int) -> str:
         known: dict[int, str] = self._known
         if i not in known:
-            known[i] = self._tokenizer.decode([i], skip_special_tokens=False) if self._tokenizer else f"⟨{i}⟩"
+            said = self._tokenizer.decode([i], skip_special_tokens=False) if self._tokenizer else ""
+            known[i] = said or f"⟨{i}⟩"
         return known[i]
 
     @cached_property

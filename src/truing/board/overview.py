@@ -11,12 +11,16 @@ from typing import Any
 from truing.board.held import Held
 from truing.board.opened import Opened, identity
 from truing.board.places import Places
+from truing.board.xray import short
 from truing.doctor.recall import Told
 from truing.errors import TruingError
 from truing.glance import Glance, glance
 from truing.record import being_written
 from truing.record.store import EVENTS, STEPS
 from truing.scorecard import ROUNDING, scorecard
+
+SHARE = 0.05
+"""Of its time, the most that the board looks for new runs by itself: a folder may hold thousands."""
 
 PATIENCE = 1.0
 """Seconds that runs are read for. The rest is told as not read yet, and asked for again."""
@@ -29,9 +33,14 @@ class Overview:
         self.places, self.held = places, held
         self._lines: dict[str, tuple[object, dict[str, Any]]] = {}
         self._lock = threading.Lock()
+        self._looks_from = 0.0
 
     def stamps(self) -> dict[str, object]:
-        """For each run, what changes when it does."""
+        """For each run, what changes when it does; runs that are new are found in a while."""
+        begun = time.monotonic()
+        if begun >= self._looks_from:
+            self.places.look()
+            self._looks_from = begun + (time.monotonic() - begun) / SHARE
         return {name: _stamp(path) for name, path in self.places.runs.items()}
 
     def told(self) -> dict[str, Any]:
@@ -98,12 +107,14 @@ def line(opened: Opened) -> dict[str, Any]:
 def glance_facts(seen: Glance) -> dict[str, Any]:
     """A glance as JSON has it."""
     told = asdict(seen)
-    return told | {"findings": [finding(each) for each in seen.findings], "at": seen.at}
+    found = [finding(each) for each in seen.findings]
+    return told | {"findings": found, "at": seen.at, "why": short(seen.why)}
 
 
 def finding(each: Told) -> dict[str, Any]:
     """A finding as JSON has it; updates count from 1."""
-    return asdict(each) | {"verdict": str(each.verdict), "update": each.step + 1}
+    words = {name: short(getattr(each, name)) for name in ("what", "got", "expected", "remedy")}
+    return asdict(each) | words | {"verdict": str(each.verdict), "update": each.step + 1}
 
 
 def cards(opened: Opened) -> list[dict[str, Any]]:

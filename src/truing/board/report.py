@@ -57,7 +57,9 @@ def _answered(board: Board, asked: Iterable[Asked]) -> Iterator[tuple[str, Any]]
 def question(view: str, query: dict[str, str]) -> str:
     """A question as the pages write it: by the rules of forms, which are not quite those of Python."""
     asked = sorted((name, value) for name, value in query.items() if value)
-    text = urlencode(asked, quote_via=lambda value, *_: quote_plus(value, safe="*").replace("~", "%7E"))
+    text = urlencode(
+        asked, quote_via=lambda value, *_: quote_plus(value, safe="*", errors="replace").replace("~", "%7E")
+    )
     return f"{view}?{text}" if text else view
 
 

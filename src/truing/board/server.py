@@ -6,7 +6,6 @@ import hmac
 import time
 from collections.abc import AsyncIterator, Mapping
 from importlib.resources import files
-from itertools import count
 from typing import Any
 from urllib.parse import urlencode
 
@@ -45,9 +44,6 @@ TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg":
 COOKIE = "truing_board"
 TICK = 1.0
 """Seconds between two looks at what runs have written."""
-LOOK = 5
-"""Of so many of these, one looks for runs that are new."""
-
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -82,10 +78,8 @@ async def changes(board: Board) -> AsyncIterator[Mapping[str, str]]:
     """Names of runs that wrote something since the last look, as server-sent events."""
     before = await run_in_threadpool(board.overview.stamps)
     yield {"event": "hello", "data": "{}"}
-    for tick in count(1):
+    while True:
         await asyncio.sleep(TICK)
-        if tick % LOOK == 0:
-            await run_in_threadpool(board.places.look)
         now = await run_in_threadpool(board.overview.stamps)
         moved = [name for name in now if now[name] != before.get(name)]
         if moved or now.keys() != before.keys():

@@ -64,6 +64,13 @@ class Watched:
 
     def _look(self) -> Screen:
         self.run.refresh()
+        if self.run.odd:
+            raise RecordError(
+                f"the record of {self.run.run_dir} is damaged",
+                got="; ".join(self.run.odd[:3]),
+                expected="events as this version of Truing writes them",
+                remedy="restore events.jsonl from a copy; `truing board` shows what is left",
+            )
         seen = glance(self.run)
         if seen.state != "running" or not self._pace.left:
             with self._pace.spent():

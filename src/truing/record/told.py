@@ -94,7 +94,9 @@ def _wrong(event: Event) -> str:
         return f"finding with the verdict {told['verdict']}"
     if event.kind == "numbers" and not all(isinstance(name, str) for name in told["names"]):
         return "numbers with a name that is none"
-    if event.kind == "eval" and not all(_is(told["estimate"].get(name), NUMBER) for name in ESTIMATE):
+    if event.kind == "eval" and not all(
+        _is(told["estimate"].get(name, ""), (*NUMBER, type(None))) for name in ESTIMATE
+    ):
         return f"eval without {', '.join(ESTIMATE)}"
     return ""
 

@@ -1,5 +1,5 @@
 // Charts: Plotly draws them, the words around them are ours. Names come from runs, so they are inert here too.
-import { h, number } from "./dom.js";
+import { h, number, visible } from "./dom.js";
 
 const COLOURS = ["#2f74c9", "#d9822b", "#2e9e5b", "#b0413e", "#8458b3", "#1b9aaa", "#a0722a", "#d0569b", "#6b7a90", "#7aa62b", "#4c5fd5", "#c4504d", "#3d8f7e"];
 
@@ -15,7 +15,7 @@ function paintOf(series, index) {
 }
 
 export function inert(text) {
-  return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/%\{/g, "%&#123;");
+  return visible(String(text)).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/%\{/g, "%&#123;");
 }
 
 function ink(name) {
@@ -80,7 +80,7 @@ export function draw(element, told, { spans, limits = [], evaluations = [], on =
       type: "scatter", mode: "markers", x: evaluations.map((each) => each.x), y: evaluations.map((each) => each.mean),
       error_y: { array: evaluations.map((each) => each.high - each.mean), arrayminus: evaluations.map((each) => each.mean - each.low), thickness: 1.5 },
       marker: { size: 8, color: ink("ink"), symbol: "diamond" }, text: evaluations.map((each) => inert(each.name)),
-      hovertemplate: "%{text}: %{y:.3f}", name: "evaluation",
+      hovertemplate: "%{text}: %{y:.3f}", name: "evaluation", cliponaxis: false,
     });
   }
   const shapes = spans.slice(1).map((span) => ({ type: "line", x0: span.start + 0.5, x1: span.start + 0.5, yref: "paper", y0: 0, y1: 1, line: { dash: "dot", width: 1, color: ink("quiet") } }));
@@ -89,7 +89,7 @@ export function draw(element, told, { spans, limits = [], evaluations = [], on =
   for (const span of spans.length > 1 ? spans : []) annotations.push({ x: span.start + 0.5, xanchor: "left", xshift: 3, yref: "paper", y: 0.97, yanchor: "top", text: inert(span.stage), showarrow: false, font: { size: 10, color: ink("quiet") } });
   const last = spans.length ? spans[spans.length - 1].end : 1;
   plot(element, traces, {
-    xaxis: { range: range || [0.5, last + 0.5], title: { text: "update of the run", standoff: 4 } },
+    xaxis: { range: range ? range.slice(0, 2) : [evaluations.length ? -0.2 : 0.5, last + 0.5], title: { text: "update of the run", standoff: 4 } },
     yaxis: { type: told.log ? "log" : "linear", title: { text: told.units.map(inert).join(", "), standoff: 4 } },
     shapes, annotations,
   }).then(() => listen(element, on));

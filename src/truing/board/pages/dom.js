@@ -1,5 +1,5 @@
 // Elements, and numbers and texts as a person reads them. Text goes into the page as text, never as markup:
-// what a run holds was written by a model, and may be anything.
+// what a run holds was written by a model, and may be anything. All of it goes through here.
 
 export function h(tag, attributes, ...children) {
   const element = document.createElement(tag);
@@ -7,15 +7,16 @@ export function h(tag, attributes, ...children) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "class") element.className = value;
-    else element.setAttribute(name, value === true ? "" : value);
+    else element.setAttribute(name, value === true ? "" : name === "title" ? visible(value) : value);
   }
-  element.append(...children.flat(9).filter((each) => each !== null && each !== undefined && each !== false));
+  fill(element, ...children);
   return element;
 }
 
 // Puts children in place of those that an element has.
 export function fill(element, ...children) {
-  element.replaceChildren(...children.flat(9).filter((each) => each !== null && each !== undefined && each !== false));
+  const kept = children.flat(9).filter((each) => each !== null && each !== undefined && each !== false);
+  element.replaceChildren(...kept.map((each) => (each instanceof Node ? each : visible(String(each)))));
 }
 
 const NO_NUMBER = "–";
@@ -42,7 +43,7 @@ export function duration(seconds) {
 }
 
 export function interval(each) {
-  if (!each) return NO_NUMBER;
+  if (!each || each.mean === null) return NO_NUMBER;
   const mean = each.mean.toFixed(3);
   return each.low === null ? mean : `${mean} [${each.low.toFixed(3)}, ${each.high.toFixed(3)}]`;
 }

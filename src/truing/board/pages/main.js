@@ -1,5 +1,5 @@
 // Which page is shown, what is live, and the keyboard.
-import { fill, h, link } from "./dom.js";
+import { fill, h, link, visible } from "./dom.js";
 import { address, follow, here, IS_REPORT } from "./data.js";
 import { runs } from "./runs.js";
 import { run } from "./run.js";
@@ -40,7 +40,7 @@ async function show({ quiet = false } = {}) {
     const scroll = window.scrollY;
     await draw(target, query, context, main);
     if (mine !== shown) return;
-    document.title = [query.run || query.code || "", "truing board"].filter(Boolean).join(" · ");
+    document.title = visible([query.run || query.code || "", "truing board"].filter(Boolean).join(" · "));
     fill(main, target);
     if (quiet) window.scrollTo(0, scroll);
     else main.focus({ preventScroll: true });

@@ -1,5 +1,5 @@
 // What a run drew: its prompts with their pass rates, and samples of all updates.
-import { count, fill, h, link, number, plural, table, visible } from "./dom.js";
+import { count, fill, h, link, number, plural, table } from "./dom.js";
 import { address, get, go, here } from "./data.js";
 import { plot } from "./chart.js";
 
@@ -7,7 +7,7 @@ export async function tasks(page, query, context) {
   const told = await get("tasks", { run: query.run, order: query.order || "pass_rate", backwards: query.backwards, start: query.start, text: query.text });
   const rows = told.tasks.map((each) => h("tr", { class: "to" },
     h("td", { class: "wrap" }, link(address("samples", { run: query.run, task: each.task }), each.task), h("div", { class: "quiet" }, each.family)),
-    h("td", { class: "wrap" }, each.prompt === null ? "…" : visible(each.prompt)), h("td", { class: "number" }, count(each.attempts)),
+    h("td", { class: "wrap" }, each.prompt === null ? "…" : each.prompt), h("td", { class: "number" }, count(each.attempts)),
     h("td", { class: "number" }, `${(100 * each.pass_rate).toFixed(0)} %`), h("td", { class: "number" }, number(each.reward, 3)), h("td", { class: "number" }, number(each.spread, 3)),
     h("td", {}, link(address("update", { run: query.run, stage: each.stage, update: each.update, task: each.task }), `${each.stage} ${each.update}`))));
   const area = h("div", { class: "plot" });
@@ -52,7 +52,7 @@ function reading(told, context) {
   if (told.waiting) context.again(200);
   return [
     told.waiting ? h("p", { class: "quiet" }, `${plural(told.waiting, "update is", "updates are")} still to be read …`) : null,
-    told.unreadable_count ? h("div", { class: "error" }, `${plural(told.unreadable_count, "update")} cannot be read: ${visible(told.unreadable.join("; "))}`) : null,
+    told.unreadable_count ? h("div", { class: "error" }, `${plural(told.unreadable_count, "update")} cannot be read: ${told.unreadable.join("; ")}`) : null,
   ];
 }
 

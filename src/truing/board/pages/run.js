@@ -1,12 +1,12 @@
 // One run: findings first, then how it stands, then every chart.
-import { count, duration, fill, h, link, number, plural, state, table, tile, verdict, visible } from "./dom.js";
+import { count, duration, fill, h, link, number, plural, state, table, tile, verdict } from "./dom.js";
 import { address, get, go, IS_REPORT, remember } from "./data.js";
 import { bars, definitions, draw, legend, place } from "./chart.js";
 import { progress } from "./runs.js";
 
 export async function run(page, query, context) {
   let told = await get("run", { run: query.run });
-  const range = query.from && query.to ? [Number(query.from), Number(query.to)] : stretch(told.spans[told.spans.length - 1]);
+  const seen = { stretch: query.from && query.to ? () => [Number(query.from), Number(query.to)] : latest };
   const head = h("div", {}), drawn = h("div", {}), foot = h("div", {});
   const words = () => {
     fill(head, ...above(told));
@@ -14,21 +14,33 @@ export async function run(page, query, context) {
   };
   words();
   fill(page, head, drawn, foot);
-  let boxes = charts(drawn, told, range);
+  let boxes = charts(drawn, () => told, seen);
   context.keep(() => boxes);
   context.renew(async () => {
-    const listed = JSON.stringify(told.rooms);
+    const listed = kinds(told);
     told = await get("run", { run: query.run });
     words();
-    if (JSON.stringify(told.rooms) === listed) return Promise.all(boxes.map((each) => each.renew(told)));
+    if (kinds(told) === listed) return Promise.all(boxes.map((each) => each.show()));
     fill(drawn);
-    boxes = charts(drawn, told, range);
+    boxes = charts(drawn, () => told, seen);
   });
 }
 
-// What charts show of a stage: its own updates, and the evaluation before it.
-function stretch(span) {
-  return span ? [span.start + 0.5, span.end + 0.5] : null;
+function kinds(told) {
+  return JSON.stringify([told.rooms, told.spans.map((each) => each.stage)]);
+}
+
+// What charts show: a stretch of updates, as a function of the run, which goes on; null is all of it.
+// A stage's own begins with the evaluation before it, which stands where the stage before has its last update.
+function of(stage) {
+  return (told) => {
+    const span = told.spans.find((each) => each.stage === stage);
+    return span ? [span.start - 0.2, span.end + 0.5, span.start + 1] : null;
+  };
+}
+
+function latest(told) {
+  return told.spans.length ? of(told.spans[told.spans.length - 1].stage)(told) : null;
 }
 
 function above(told) {
@@ -78,16 +90,21 @@ export function finding(each, name) {
   const rows = [["got", each.got], ["expected", each.expected], ["fix", each.remedy], ["why silent", each.why]].filter(([, text]) => text);
   return h("section", { class: `finding ${each.verdict}` },
     h("div", { class: "row" }, verdict(each.verdict, each.verdict + (each.log10_odds ? ` 10^${Math.round(each.log10_odds)} : 1` : "")), h("b", {}, link(address("rule", { code: each.code }), `${each.code} ${each.name}`)), h("span", {}, "at ", at)),
-    h("p", { class: "wrap" }, visible(each.what)),
-    each.excerpt && each.excerpt.length ? h("div", { class: "excerpt mono" }, each.excerpt.map(([text, meant]) => h(meant ? "mark" : "span", {}, visible(text)))) : null,
-    h("dl", {}, rows.map(([label, text]) => [h("dt", {}, label), h("dd", {}, visible(text))])));
+    h("p", { class: "wrap" }, each.what),
+    each.excerpt && each.excerpt.length ? h("div", { class: "excerpt mono" }, each.excerpt.map(([text, meant]) => h(meant ? "mark" : "span", {}, text))) : null,
+    h("dl", {}, rows.map(([label, text]) => [h("dt", {}, label), h("dd", {}, text)])));
 }
 
+// Evaluations that have a tile; the chart of the reward has all.
+const TILES = 3;
+
+const fixed = (value) => (value === null ? "–" : value.toFixed(3));
+
 function tiles(told) {
-  const evaluations = Object.entries(told.evaluations).map(([name, each]) => tile(`evaluation ${name.replaceAll("_", " ")}`, each.mean.toFixed(3), `95 % [${each.low.toFixed(3)}, ${each.high.toFixed(3)}]`));
+  const evaluations = Object.entries(told.evaluations).slice(-TILES).map(([name, each]) => tile(`evaluation ${name.replaceAll("_", " ")}`, fixed(each.mean), `95 % [${fixed(each.low)}, ${fixed(each.high)}]`));
   const reward = told.reward || { mean: null, low: null };
   return h("div", { class: "tiles" },
-    tile("reward, last 10 updates", reward.mean === null ? "–" : reward.mean.toFixed(3), reward.low === null ? "" : `95 % [${reward.low.toFixed(3)}, ${reward.high.toFixed(3)}]`),
+    tile("reward, last 10 updates", fixed(reward.mean), reward.low === null ? "" : `95 % [${fixed(reward.low)}, ${fixed(reward.high)}]`),
     evaluations,
     h("div", { class: "tile" }, h("div", { class: "name" }, "progress"), progress(told), told.left ? h("div", { class: "more" }, `${duration(told.left)} left`) : null),
     tile("updates took", duration(told.seconds), `${count(told.tokens)} tokens drawn`),
@@ -106,25 +123,28 @@ function scorecard(told) {
 }
 
 // Charts are asked for as they come into view, and again when the run goes on, or somebody zooms.
-function charts(element, told, range) {
-  const drawn = [];
-  const zoom = (to) => {
-    remember({ from: to && Math.max(1, Math.floor(to[0])), to: to && Math.ceil(to[1]) });
-    for (const each of drawn) each.show(to);
+//   now: tells the run as it is; seen.stretch: what is shown of it.
+function charts(element, now, seen) {
+  const told = now(), drawn = [];
+  const show = (stretch) => {
+    seen.stretch = stretch;
+    const to = stretch(now());
+    remember({ from: to && (to[2] || Math.max(1, Math.floor(to[0]))), to: to && Math.ceil(to[1]) });
+    for (const each of drawn) each.show();
   };
+  const zoom = (to) => show(() => to);
   const click = (x) => {
-    const at = place(x, told.spans);
+    const at = place(x, now().spans);
     if (at) go("update", { run: told.run, ...at });
   };
-  const whole = [0.5, told.updates + 0.5];
-  const stages = [["whole run", whole], ...told.spans.map((each) => [each.stage, stretch(each)])];
-  if (told.spans.length > 1) element.append(h("p", { class: "row", role: "group", "aria-label": "what charts show" }, stages.map(([name, to]) => h("button", { onclick: () => zoom(to) }, name))));
+  const stages = [["whole run", () => null], ...told.spans.map((each) => [each.stage, of(each.stage)])];
+  if (told.spans.length > 1) element.append(h("p", { class: "row", role: "group", "aria-label": "what charts show" }, stages.map(([name, stretch]) => h("button", { onclick: () => show(stretch) }, name))));
   for (const room of told.rooms) {
     const grid = h("div", { class: "charts" });
     element.append(h("h2", {}, room.title, h("small", {}, room.asks)), grid);
     if (room.title === "Policy" && told.ratios) grid.append(ratios(told));
     for (const { name, title } of room.charts) {
-      const box = chart(told, name, title, { click, zoom }, range);
+      const box = chart(now, name, title, { click, zoom }, seen);
       drawn.push(box);
       grid.append(box.element);
     }
@@ -132,26 +152,26 @@ function charts(element, told, range) {
   return drawn;
 }
 
-function chart(told, name, title, on, range) {
+function chart(now, name, title, on, seen) {
   const area = h("div", { class: "plot" });
   const below = h("div", {});
   const element = h("figure", { class: "chart", "aria-label": title }, h("h3", {}, title), area, below);
   let asked = false;
-  let window = range;
-  const box = { element, name, show: async (to) => {
-    window = to === undefined ? window : to;
+  let answers = 0;
+  const box = { element, name, show: async () => {
     if (!asked) return;
-    const answer = await get("chart", { run: told.run, chart: name, ...(IS_REPORT || !window ? {} : { from: Math.max(1, Math.floor(window[0])), to: Math.ceil(window[1]) }) });
-    const limits = limitsOf(told, name);
-    draw(area, answer, { spans: told.spans, limits, evaluations: name === "reward" ? told.evaluations_at : [], on, range: window });
+    const told = now(), range = seen.stretch(told), mine = ++answers;
+    const answer = await get("chart", { run: told.run, chart: name, ...(IS_REPORT || !range ? {} : { from: range[2] || Math.max(1, Math.floor(range[0])), to: Math.ceil(range[1]) }) });
+    if (mine !== answers) return; // it was asked again since
+    draw(area, answer, { spans: told.spans, limits: limitsOf(told, name), evaluations: name === "reward" ? told.evaluations_at : [], on, range });
     fill(below, ...[legend(answer), definitions(answer)].filter(Boolean));
     element.dataset.drawn = "yes";
-  }, renew: (now) => { told = now; return box.show(); } };
-  new IntersectionObserver((seen, observer) => {
-    if (!seen.some((each) => each.isIntersecting)) return;
+  } };
+  new IntersectionObserver((found, observer) => {
+    if (!found.some((each) => each.isIntersecting)) return;
     observer.disconnect();
     asked = true;
-    box.show();
+    box.show().catch((error) => fill(below, h("div", { class: "error" }, error.message)));
   }, { rootMargin: "300px" }).observe(element);
   return box;
 }
@@ -184,10 +204,10 @@ export function histogram(element, told, limits) {
 }
 
 function log(told) {
-  const rows = told.events.map((each) => h("tr", {}, h("td", { class: "quiet mono" }, each.when), h("td", {}, each.kind), h("td", { class: "wrap" }, visible(each.text))));
+  const rows = told.events.map((each) => h("tr", {}, h("td", { class: "quiet mono" }, each.when), h("td", {}, each.kind), h("td", { class: "wrap" }, each.text)));
   return h("details", { open: rows.length < 12 }, h("summary", {}, plural(rows.length, "event")), table([["when (UTC)"], ["what"], [""]], rows));
 }
 
 function words(told) {
-  return told.words.map((each) => h("details", {}, h("summary", {}, `${each.stage} ${each.update}`), h("pre", {}, each.lines.map(([text, codes]) => `${visible(text)}  [${codes}]`).join("\n"))));
+  return told.words.map((each) => h("details", {}, h("summary", {}, `${each.stage} ${each.update}`), h("pre", {}, each.lines.map(([text, codes]) => `${text}  [${codes}]`).join("\n"))));
 }

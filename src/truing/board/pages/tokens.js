@@ -1,5 +1,5 @@
 // The x-ray: a sample as it was, token by token; and a group side by side.
-import { fill, h, link, number, table, tile, verdict, visible } from "./dom.js";
+import { fill, h, link, number, table, tile, verdict } from "./dom.js";
 import { address, get, IS_REPORT, remember } from "./data.js";
 import { finding } from "./run.js";
 
@@ -31,10 +31,10 @@ export async function sample(page, query, context) {
       tile("tokens", String(about.length), `${about.sampled} drawn, ${about.trained} trained`),
       tile("ended", about.finish || about.status, `${about.status}, by ${about.ended_by}`),
       tile("task", about.task, about.family)),
-    about.error ? h("pre", { class: "error" }, visible(about.error)) : null,
+    about.error ? h("pre", { class: "error" }, about.error) : null,
     view.element,
     h("details", { class: "gap" }, h("summary", {}, "what the world says it became"), h("pre", {}, about.outcome || "nothing")),
-    h("details", {}, h("summary", {}, "messages, as graders were given them"), told.messages.map((each) => [h("h3", { class: "gap" }, each.role), h("pre", {}, visible(each.text))])),
+    h("details", {}, h("summary", {}, "messages, as graders were given them"), told.messages.map((each) => [h("h3", { class: "gap" }, each.role), h("pre", {}, each.text)])),
     h("details", {}, h("summary", {}, "sampling contract"), h("pre", {}, JSON.stringify(about.contract, null, 2))),
   );
   context.keys(view.keys());
@@ -125,7 +125,7 @@ export class View {
     if (t === this.at) classes.push("at");
     if (this.told.findings.some((each) => t >= each.start && t < each.end)) classes.push("found");
     const text = this.tokens.texts[i];
-    const element = h("span", { class: classes.join(" "), "data-t": t }, visible(text).replaceAll("\n", "⏎\n"));
+    const element = h("span", { class: classes.join(" "), "data-t": t }, text.replaceAll("\n", "⏎\n"));
     const paint = this.paint(i);
     if (paint) element.style.background = paint;
     return element;
@@ -171,7 +171,7 @@ export class View {
     const found = this.told.findings.filter((each) => t >= each.start && t < each.end);
     fill(this.card,
       h("div", { class: "row" }, h("b", {}, `token ${t}`), h("span", { class: "quiet" }, `id ${told.ids[i]}`), h("span", { class: told.origin[i], title: ORIGINS[told.origin[i]] }, told.origin[i])),
-      h("pre", {}, visible(told.texts[i]).replaceAll("\n", "⏎\n").replaceAll(" ", "·")),
+      h("pre", {}, told.texts[i].replaceAll("\n", "⏎\n").replaceAll(" ", "·")),
       h("p", {}, told.trained[i] ? "trained" : `not trained: ${told.origin[i] === "SAMPLED" ? reason : WHY.NOT_SAMPLED}`, told.clipped[i] ? h("b", {}, " · clipped: the gradient is 0") : ""),
       masks.length ? h("p", { class: "quiet" }, `masks: ${masks.join(", ")}`) : null,
       found.map((each) => h("p", {}, verdict(each.verdict, each.code), " ", each.what)),

@@ -1,0 +1,133 @@
+"""The pictures of the board in docs/images, of runs that this trains: about three minutes on two cores.
+
+    python bench/shots.py docs/images [--runs FOLDER]
+
+--runs keeps the runs, and takes those that lie there already. Needs Chromium, and `pip install -e .[dev]`;
+Pillow, where it is there, makes the files small.
+"""
+
+import argparse
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import truing
+from truing.errors import ProvenError
+from truing.faults.planted import FAULTS
+from truing.faults.run import table_of
+from truing.training.preflight import chance
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "browser"))
+
+from visiting import CHROMIUM, served, visiting  # noqa: E402 (the tests' browser, found as they find it)
+
+COLOURS = 128
+
+
+def quiet(*_: Any) -> None:
+    """Say nothing."""
+
+
+def tiny(rate: float) -> Callable[[Path], object]:
+    """A run of the first recipe, at a learning rate."""
+    recipe = tomllib.loads((ROOT / "recipes" / "tiny.toml").read_text(encoding="utf-8"))
+    recipe["grpo"]["learning_rate"] = rate
+    return lambda out: truing.train(recipe, out=out, watch=quiet)
+
+
+def planted(out: Path) -> None:
+    """A run whose loss reads what tools answered; the doctor ends it."""
+    fault = FAULTS["tool-results-in-loss"]
+    try:
+        with fault.plant():
+            truing.train(
+                table_of(fault) | {"name": "planted", "doctor": {"stop": True}},
+                rewards=[chance],
+                out=out,
+                watch=quiet,
+            )
+    except ProvenError:
+        return
+    raise AssertionError("nothing was found")
+
+
+def agent(out: Path) -> None:
+    """Attempts of several turns with tools; rewards are by chance."""
+    recipe = table_of(FAULTS["tool-results-in-loss"])
+    recipe |= {"name": "agent", "env": recipe["env"] | {"train": 1}, "episode": {"max_turns": 3}}
+    recipe |= {
+        "sft": {"steps": 60, "batch_size": 1, "learning_rate": 5e-3},
+        "doctor": {"budget": 0.1},
+        "kl": {"coef": 0.01},
+    }
+    recipe["grpo"] |= {"prompts_per_step": 1, "objective": "dapo", "inner_epochs": 2}
+    truing.train(recipe, rewards=[chance], out=out, watch=quiet)
+
+
+RUNS = {"tiny": tiny(1e-3), "tiny-slower": tiny(3e-4), "planted": planted, "agent": agent}
+
+LONGEST = "0/grpo/0/0/0"
+SHOTS: dict[str, tuple[str, str]] = {
+    "board-overview": ("", "tbody tr .state"),
+    "board-run": ("#/run?run=tiny", "figure[data-drawn]"),
+    "board-fault": ("#/run?run=planted", ".excerpt"),
+    "board-xray": (
+        f"#/sample?run=agent&stage=grpo&update=1&sample={LONGEST}&tint=entropy&token=330",
+        ".t.at",
+    ),
+    "board-group": ("#/group?run=agent&stage=grpo&update=1&group=0/grpo/0/0&tint=advantage", ".columns .t"),
+    "board-compare": ("#/compare?a=tiny&b=tiny-slower", ".chart .main-svg"),
+}
+"""Each picture: the view, and what has to be there."""
+
+
+def main() -> None:
+    """Train what is missing, then take the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--runs", type=Path)
+    told = parser.parse_args()
+    told.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as spare:
+        root = told.runs or Path(spare) / "runs"
+        root.mkdir(parents=True, exist_ok=True)
+        for name, make in RUNS.items():
+            if not (root / name).exists():
+                make(root / name)
+        take(root, told.out)
+
+
+def take(root: Path, out: Path) -> None:
+    """Take every picture."""
+    with served(root) as home:
+        for name, (view, wait) in SHOTS.items():
+            with visiting(home, device_scale_factor=1) as visit:
+                page = visit.go(view, wait)
+                page.wait_for_timeout(1000)
+                if name == "board-run":
+                    page.evaluate(
+                        "document.querySelectorAll('details[open]').forEach((each) => each.open = false)"
+                    )
+                    page.wait_for_timeout(800)
+                path = out / f"{name}.png"
+                page.screenshot(path=path)
+                small(path)
+                print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
+    CHROMIUM.close()
+
+
+def small(path: Path) -> None:
+    """A palette is enough for text and lines."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return
+    Image.open(path).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Every chart of a run, as Plotly holds it in the page, against the numbers in the record."""
+
+import math
+
+import pytest
+from playwright.sync_api import expect
+from visiting import draw_all, visiting
+
+from truing.config import resolve
+from truing.record import RunReader
+
+ROOMS = {"Reward", "Tokens", "Policy", "Critic", "Answers", "Sampler", "Cost"}
+
+
+def numbers_of(run):
+    """Each recorded number: updates of the run from 1 that have it, and its values."""
+    told = {}
+    for row, step in enumerate(RunReader(run).steps(), start=1):
+        seconds = {f"seconds/{phase}": value for phase, value in step.seconds.items()}
+        for name, value in {**step.metrics, **seconds}.items():
+            if math.isfinite(value):
+                xs, ys = told.setdefault(name, ([], []))
+                xs.append(row)
+                ys.append(value)
+    return told
+
+
+@pytest.fixture(scope="module")
+def charts(board, rich, critic, agent):
+    """All charts of three runs, each over the whole run, and what the rooms are called."""
+    told = {}
+    for run in (rich, critic, agent):
+        with visiting(board) as visit:
+            page = visit.go(f"#/run?run={run.name}")
+            page.get_by_role("button", name="whole run").click()
+            rooms = page.locator("h2:has(small)").evaluate_all("all => all.map((one) => one.firstChild.data)")
+            told[run.name] = draw_all(page), rooms
+    return told
+
+
+def first_updates(run):
+    """Where stages but the first begin, as the run counts from 0."""
+    steps = RunReader(run).steps()
+    return [i for i in range(1, len(steps)) if steps[i].stage != steps[i - 1].stage]
+
+
+@pytest.mark.parametrize("name", ["rich", "critic", "agent"])
+def test_every_trace_is_the_record_and_every_number_is_in_a_chart(charts, name, request):
+    told, found = numbers_of(request.getfixturevalue(name)), set()
+    for title, chart in charts[name][0].items():
+        traces = [each for each in chart["traces"] if each["mode"] != "markers"]
+        names = chart["names"] or [traces[0]["name"]]  # one number alone has no legend
+        assert len(traces) == len(names), title
+        for number, trace in zip(names, traces, strict=True):
+            assert (trace["x"], trace["y"]) == told[number], (title, number)
+            found.add(number)
+    assert found == set(told)
+
+
+def test_every_room_is_shown(charts):
+    assert {room for _, rooms in charts.values() for room in rooms} >= ROOMS
+
+
+def test_limits_are_those_of_the_recipe(charts, rich):
+    recipe = resolve(RunReader(rich).run()["recipe"])
+    (begin,) = first_updates(rich)
+    expected = {
+        "Ratio of new to old policy, quantiles": {0.8: "1 − clip_low", 1.28: "1 + clip_high"},
+        "KL to the reference, per token": {recipe.kl.target: "kl.target", recipe.kl.cap: "kl.cap"},
+        "Gradient norm, before clipping": {recipe.optimizer.max_grad_norm: "optimizer.max_grad_norm"},
+        "Length of answers": {float(recipe.sampling.max_new_tokens): "sampling.max_new_tokens"},
+        "Evidence against the sampler": {6.0: "PROVEN or EVIDENCE from here"},
+        "Alignment: ids scored as they were drawn": {1.0: "must be"},
+    }
+    for title, chart in charts["rich"][0].items():
+        across = [each for each in chart["shapes"] if each.get("xref") == "paper"]
+        assert all(each["y0"] == each["y1"] for each in across)
+        limits = expected.get(title, {})
+        assert [each["y0"] for each in across] == pytest.approx(list(limits)), title
+        assert [each for each in chart["labels"] if each not in ("sft", "grpo")] == list(limits.values()), (
+            title
+        )
+        down = [each["x0"] for each in chart["shapes"] if each.get("yref") == "paper"]
+        assert down == [begin + 0.5], title
+
+
+def test_evaluations_are_points_with_their_interval(charts, rich):
+    (marks,) = [each for each in charts["rich"][0]["Reward"]["traces"] if each["mode"] == "markers"]
+    reader = RunReader(rich)
+    (begin,) = first_updates(rich)
+    ends = {"base": 0, "after_sft": begin, "after_grpo": len(reader.steps())}
+    told = [each.payload for each in reader.events() if each.kind == "eval"]
+    places = []
+    for each in told:
+        stage, at, done = each["name"].partition("@")
+        places.append(int(done) + {"sft": 0, "grpo": begin}[stage] if at else ends[each["name"]])
+    means = [each["estimate"]["mean"] for each in told]
+    assert len(told) >= 4
+    assert marks["x"] == places
+    assert marks["y"] == means
+    for side, bound, sign in (("array", "high", 1), ("arrayminus", "low", -1)):
+        expected = [sign * (each["estimate"][bound] - each["estimate"]["mean"]) for each in told]
+        assert marks["error"][side] == pytest.approx(expected)
+
+
+def test_every_evaluation_of_a_stage_is_to_be_seen(visit, rich):
+    page = visit.go(f"#/run?run={rich.name}")
+    plot = page.locator("figure[aria-label=Reward] .plot")
+    for stretch, names in (
+        ("grpo", {"after_sft", "grpo@2", "grpo@4", "after_grpo"}),
+        ("whole run", {"base"}),
+    ):
+        page.get_by_role("button", name=stretch).click()
+        page.wait_for_function("(to) => location.hash.includes('from=') === to", arg=stretch == "grpo")
+        expect(plot.locator(".points path").first).to_be_visible()
+        seen = plot.evaluate(
+            """each => { const marks = each.data.find((one) => one.mode === "markers");
+                 const [low, high] = each.layout.xaxis.range;
+                 return marks.text.filter((_, i) => low <= marks.x[i] && marks.x[i] <= high); }"""
+        )
+        assert set(seen) >= names
+        assert stretch == "whole run" or plot.evaluate("each => each.data[0].x[0]") == 4
+
+
+def test_the_histogram_of_ratios_holds_every_scored_token(visit, rich):
+    page = visit.go(f"#/run?run={rich.name}")
+    told = RunReader(rich).steps()[-1].facts["ratios"]
+    boxes = page.locator("figure.chart", has_text="Ratios of the last update").locator(".plot")
+    assert boxes.count() == len(told["epochs"]) == 2
+    page.wait_for_function("() => document.querySelectorAll('.plot .bars').length > 1")
+    for i, epoch in enumerate(told["epochs"]):
+        bars = boxes.nth(i).evaluate("each => each.data.map((one) => Array.from(one.y))")
+        signs = [dict(map(tuple, epoch[sign])) for sign in ("negative", "zero", "positive")]
+        bins = len(told["edges"]) + 1
+        assert bars == [[counts.get(place, 0) for place in range(bins)] for counts in signs]
+        assert sum(map(sum, bars)) == epoch["scored"]
+        limits = boxes.nth(i).evaluate("each => each.layout.shapes.map((one) => one.x0)")
+        assert limits == pytest.approx([math.log(0.8), math.log(1.28)])
+
+
+def test_a_click_on_a_point_opens_its_update(visit, rich):
+    page = visit.go(f"#/run?run={rich.name}")
+    box = page.get_by_role("figure", name="Reward", exact=True)
+    box.scroll_into_view_if_needed()
+    page.wait_for_function("() => document.querySelector('figure[aria-label=Reward] .plot').data")
+    x, y = box.locator(".plot").evaluate(
+        """each => { const { xaxis, yaxis } = each._fullLayout, at = each.getBoundingClientRect();
+             const lines = each.data.find((one) => one.mode !== "markers"), i = lines.x.length - 2;
+             const x = at.x + xaxis._offset + xaxis.l2p(lines.x[i]);
+             return [x, at.y + yaxis._offset + yaxis.l2p(lines.y[i])]; }"""
+    )
+    page.mouse.move(x - 1, y)
+    page.mouse.move(x, y)
+    page.mouse.click(x, y)
+    page.wait_for_selector('main[data-page="update"]')
+    assert page.locator("h1").inner_text() == "grpo 4"
+
+
+def test_a_zoom_is_in_the_address_and_comes_back(visit, rich):
+    page = visit.go(f"#/run?run={rich.name}&from=2&to=5")
+    plot = page.get_by_role("figure", name="Reward", exact=True).locator(".plot")
+    page.wait_for_function("() => document.querySelector('figure[aria-label=Reward] .plot').data")
+    lines, shown = plot.evaluate("each => [each.data[0].x, each.layout.xaxis.range]")
+    assert (lines, shown) == ([4, 5], [2, 5])  # of the policy stage, which has rewards
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 12, box["y"] + 62, steps=4)
+    page.mouse.up()
+    page.wait_for_function("() => /from=(3|4)&/.test(location.hash)")

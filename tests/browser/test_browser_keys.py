@@ -1,0 +1,86 @@
+"""The keyboard, dark and light, and a laptop's screen."""
+
+import pytest
+from playwright.sync_api import expect
+
+PAGES = {
+    "overview": "",
+    "run": "#/run?run=rich",
+    "update": "#/update?run=rich&stage=grpo&update=2",
+    "sample": "#/sample?run=agent&stage=grpo&update=1&sample=0/grpo/0/0/0",
+    "group": "#/group?run=agent&stage=grpo&update=1&group=0/grpo/0/0",
+    "samples": "#/samples?run=rich",
+    "tasks": "#/tasks?run=rich",
+    "compare": "#/compare?a=rich&b=critic",
+    "rules": "#/rules",
+    "rule": "#/rule?code=MSK003",
+}
+
+
+@pytest.fixture(autouse=True)
+def _runs(rich, critic, agent, planted):
+    """What the pages show."""
+
+
+def test_tab_reaches_links_and_enter_follows_them(visit):
+    page = visit.go()
+    where = "document.activeElement.innerText || document.activeElement.ariaLabel"
+    page.keyboard.press("Tab")  # what a page is about has the focus, so that its first link comes first
+    assert page.evaluate(where) == page.locator("tbody a").first.inner_text()
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    seen = []
+    for _ in range(6):
+        page.keyboard.press("Shift+Tab")
+        seen.append(page.evaluate(where))
+    assert seen == ["keys", "dark or light", "Rules", "Compare", "Runs", "truing board"] or seen[0] == "?"
+    page.locator("tbody a", has_text="rich").first.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector('main[data-page="run"]')
+
+
+def test_keys_lead_up_and_down_and_on(visit):
+    page = visit.go(PAGES["update"])
+    page.keyboard.press(".")
+    expect(page.locator("h1")).to_have_text("grpo 3")
+    page.keyboard.press(",")
+    expect(page.locator("h1")).to_have_text("grpo 2")
+    page.get_by_role("link", name="0/grpo/1/0/0", exact=True).click()
+    page.wait_for_selector('main[data-page="sample"]')
+    for lands, title in (("update", "grpo 2"), ("run", "rich"), ("runs", "Runs")):
+        page.keyboard.press("u")
+        page.wait_for_selector(f'main[data-page="{lands}"]')
+        expect(page.locator("h1")).to_have_text(title)
+    page.keyboard.press("g")
+    page.keyboard.press("d")
+    page.wait_for_selector('main[data-page="rules"]')
+    page.keyboard.press("/")
+    page.keyboard.type("MSK003")
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_the_keys_are_told_in_a_dialog(visit):
+    page = visit.go()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_dark_and_light_differ_and_the_choice_is_kept(visit):
+    page = visit.go()
+    colour = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(colour)
+    page.keyboard.press("d")
+    dark = page.evaluate(colour)
+    assert light != dark
+    page.reload()
+    page.wait_for_selector('main[data-page="runs"]')
+    assert page.evaluate(colour) == dark
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_page_is_wider_than_a_laptop(visit, name):
+    page = visit.go(PAGES[name], "main[data-page]:not([data-page='']) h1")
+    page.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
+    page.wait_for_timeout(150)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1366

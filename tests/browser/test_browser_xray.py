@@ -1,0 +1,138 @@
+"""The x-ray of a rollout of several turns with tools, token by token against the record."""
+
+import pytest
+from playwright.sync_api import expect
+from visiting import visiting
+
+from truing.record import RunReader
+from truing.types import Origin
+
+TOKENS = """() => [...document.querySelectorAll(".xray .t[data-t]")].map((each) => [
+  Number(each.dataset.t), [...each.classList], getComputedStyle(each).textDecorationLine,
+  each.style.background])"""
+
+
+@pytest.fixture(scope="module")
+def row(agent):
+    """The longest attempt of the first policy update: turns of its own, and what tools answered."""
+    rows = RunReader(agent).samples("grpo", 0)
+    found = max(rows, key=lambda each: (len(each.sample.turns), len(each.sample)))
+    origins = set(found.sample.origin.tolist())
+    assert len(found.sample.turns) > 1
+    assert {Origin.PROMPT, Origin.TEMPLATE, Origin.TOOL, Origin.SAMPLED} <= origins
+    return found
+
+
+@pytest.fixture
+def sample(visit, row):
+    """Its page."""
+    name = row.sample.sample_id
+    return visit.go(f"#/sample?run=agent&stage=grpo&update=1&sample={name}")
+
+
+def tokens(page):
+    return page.evaluate(TOKENS)
+
+
+def test_every_token_has_its_origin_and_is_underlined_where_it_was_trained(sample, row):
+    told = tokens(sample)
+    assert [each[0] for each in told] == list(range(len(row.sample)))
+    for t, classes, line, _ in told:
+        assert Origin(int(row.sample.origin[t])).name in classes, t
+        assert (line == "underline") == bool(row.sample.policy_mask[t]), t
+    drawn = [t for t, classes, *_ in told if "trained" in classes]
+    assert drawn == row.sample.policy_mask.nonzero().flatten().tolist()
+    assert sample.locator(".turn.own").count() == len(row.sample.turns)
+    assert sample.locator(".turn").count() >= 2 * len(row.sample.turns)
+
+
+def test_what_was_clipped_is_told(sample, row):
+    log = row.new_logprob - row.sample.old_logprob
+    ratio, up = log.exp(), row.sample.advantage > 0
+    clipped = row.sample.policy_mask & ((up & (ratio > 1.28)) | (~up & (ratio < 0.8)))
+    assert [
+        t for t, classes, *_ in tokens(sample) if "clipped" in classes
+    ] == clipped.nonzero().flatten().tolist()
+
+
+def said(page):
+    """The card's table, by the name of the number."""
+    rows = page.locator(".card tbody tr").evaluate_all(
+        "all => all.map((one) => [...one.children].map((td) => td.innerText))"
+    )
+    return dict(rows)
+
+
+def close(text, value):
+    """A number as the page writes it, to its digits."""
+    return float(text.replace("−", "-")) == pytest.approx(value, rel=6e-4 if "e" in text else 6e-5)
+
+
+def test_the_card_says_what_the_record_says_of_a_token(sample, row):
+    t = int(row.sample.turns[-1].start) + 1
+    sample.locator(f'[data-t="{t}"]').hover()
+    card = sample.locator(".card")
+    expect(card).to_contain_text(f"token {t}")
+    expect(card).to_contain_text(f"id {int(row.sample.token_ids[t])}")
+    told = said(sample)
+    streams = {"sampler": row.sample.sampler_logprob, "old": row.sample.old_logprob, "new": row.new_logprob}
+    streams |= {"ref": row.sample.ref_logprob, "entropy": row.entropy, "raw entropy": row.raw_entropy}
+    streams |= {
+        "advantage": row.sample.advantage,
+        "pull": row.pull,
+        "log ratio": row.new_logprob - row.sample.old_logprob,
+    }
+    for name, stream in streams.items():
+        assert close(told[name], float(stream[t])), name
+    tool = int((row.sample.origin == Origin.TOOL).nonzero()[0])
+    sample.locator(f'[data-t="{tool}"]').hover()
+    expect(card).to_contain_text("not trained: the policy did not choose it")
+    assert said(sample)["sampler"] == "–"
+
+
+def test_tints_follow_their_numbers(sample, row):
+    assert not any(paint for *_, paint in tokens(sample))
+    for tint in ("advantage", "log_ratio", "entropy", "kl", "pull"):
+        sample.get_by_label("tint").select_option(tint)
+        painted = {t for t, _, _, paint in tokens(sample) if paint}
+        assert painted, tint
+        assert all(bool(row.sample.policy_mask[t]) for t in painted), tint
+        assert f"tint={tint}" in sample.url
+    sample.keyboard.press("t")
+    expect(sample.get_by_label("tint")).to_have_value("none")
+
+
+def test_arrows_walk_and_the_link_makes_the_same_view_again(sample, row, board):
+    first = int(row.sample.turns[0].start)
+    sample.get_by_label("tint").select_option("entropy")
+    sample.locator("main").focus()
+    for _ in range(3):
+        sample.keyboard.press("ArrowRight")
+    sample.keyboard.press("ArrowLeft")
+    at = sample.locator(".t.at")
+    expect(at).to_have_attribute("data-t", str(first + 1))
+    expect(sample.locator(".card")).to_contain_text(f"token {first + 1}")
+    before = tokens(sample), said(sample)
+    with visiting(board) as other:
+        page = other.go(sample.url.removeprefix(board))
+        expect(page.locator(".t.at")).to_have_attribute("data-t", str(first + 1))
+        expect(page.get_by_label("tint")).to_have_value("entropy")
+        assert (tokens(page), said(page)) == before
+
+
+def test_a_group_stands_side_by_side_best_first(visit, agent):
+    rows = RunReader(agent).samples("grpo", 0)
+    group = rows[0].sample.group_id
+    own = sorted(
+        (each for each in rows if each.sample.group_id == group), key=lambda each: -each.sample.reward
+    )
+    page = visit.go("#/update?run=agent&stage=grpo&update=1")
+    page.get_by_role("link", name="side by side").first.click()
+    page.wait_for_selector('main[data-page="group"]')
+    columns = page.locator(".columns > section")
+    assert columns.locator("b a").all_inner_texts() == [each.sample.sample_id for each in own]
+    counts = columns.evaluate_all("all => all.map((one) => one.querySelectorAll('.t').length)")
+    assert counts == [len(each.sample) for each in own]
+    assert len({each.sample.reward for each in own}) > 1
+    page.get_by_label("tint").select_option("advantage")
+    assert page.locator(".columns .t[style]").count() > 0

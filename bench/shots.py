@@ -2,8 +2,7 @@
 
     python bench/shots.py docs/images [--runs FOLDER]
 
---runs keeps the runs, and takes those that lie there already. Needs Chromium, and `pip install -e .[dev]`;
-Pillow, where it is there, makes the files small.
+--runs keeps the runs, and takes those that lie there already. Needs Chromium, and `pip install -e .[dev]`.
 """
 
 import argparse
@@ -24,8 +23,6 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "browser"))
 
 from visiting import CHROMIUM, served, visiting  # noqa: E402 (the tests' browser, found as they find it)
-
-COLOURS = 128
 
 
 def quiet(*_: Any) -> None:
@@ -79,8 +76,11 @@ SHOTS: dict[str, tuple[str, str]] = {
         f"#/sample?run=agent&stage=grpo&update=1&sample={LONGEST}&tint=entropy&token=330",
         ".t.at",
     ),
-    "board-group": ("#/group?run=agent&stage=grpo&update=1&group=0/grpo/0/0&tint=advantage", ".columns .t"),
-    "board-compare": ("#/compare?a=tiny&b=tiny-slower", ".chart .main-svg"),
+    "board-group": (
+        "#/group?run=agent&stage=grpo&update=1&group=0/grpo/0/0&tint=advantage",
+        ".columns .turn.own .t",
+    ),
+    "board-compare": ("#/compare?a=tiny&b=tiny-slower", ".finding"),
 }
 """Each picture: the view, and what has to be there."""
 
@@ -105,9 +105,9 @@ def take(root: Path, out: Path) -> None:
     """Take every picture."""
     with served(root) as home:
         for name, (view, wait) in SHOTS.items():
-            with visiting(home, device_scale_factor=1) as visit:
+            with visiting(home) as visit:
                 page = visit.go(view, wait)
-                page.wait_for_timeout(1000)
+                page.wait_for_timeout(1000)  # charts draw
                 if name == "board-run":
                     page.evaluate(
                         "document.querySelectorAll('details[open]').forEach((each) => each.open = false)"
@@ -115,18 +115,8 @@ def take(root: Path, out: Path) -> None:
                     page.wait_for_timeout(800)
                 path = out / f"{name}.png"
                 page.screenshot(path=path)
-                small(path)
                 print(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
     CHROMIUM.close()
-
-
-def small(path: Path) -> None:
-    """A palette is enough for text and lines."""
-    try:
-        from PIL import Image
-    except ImportError:
-        return
-    Image.open(path).convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 if __name__ == "__main__":

@@ -46,13 +46,12 @@ def pages(run, stage="grpo"):
     """Every page of a run."""
     of, sample = {"run": run, "stage": stage}, f"s0/{SHORT}"
     yield f"#/run?{asks(run=run)}"
-    for update in "12":
+    for update in "12" if run == "evil" else "1":
         yield f"#/update?{asks(**of, update=update)}"
         yield f"#/sample?{asks(**of, update=update, sample=sample, tint='entropy', token='4')}"
     yield f"#/sample?{asks(**of, update='2', sample=f's1/{SHORT}')}"
     yield f"#/group?{asks(**of, update='1', group=SHORT)}"
-    for order in ("", "reward"):
-        yield f"#/samples?{asks(run=run, order=order, task=SHORT)}"
+    yield f"#/samples?{asks(run=run, order='reward', task=SHORT)}"
     yield f"#/tasks?{asks(run=run)}"
     yield f"#/compare?{asks(a=run, b='evil')}"
 

@@ -24,7 +24,7 @@ function line(run) {
   const evaluations = Object.entries(run.evaluations);
   const last = evaluations[evaluations.length - 1];
   return h("tr", { class: "to" },
-    h("td", { class: "wrap" }, h("b", {}, to), h("div", { class: "quiet" }, run.model)),
+    h("td", { class: "wrap run" }, h("b", {}, to), h("div", { class: "quiet" }, run.model)),
     h("td", {}, state(run.state), run.why ? h("div", { class: "quiet wrap" }, run.why) : null),
     h("td", {}, progress(run)),
     h("td", {}, found(run)),
@@ -40,7 +40,7 @@ export function progress(run) {
   const [stage, done, steps] = run.at;
   const fill = h("i", {});
   fill.style.width = `${Math.min(100, (100 * done) / steps)}%`;
-  return [h("div", {}, `${stage} ${done} of ${steps}`), h("div", { class: "bar", role: "progressbar", "aria-valuenow": done, "aria-valuemax": steps, "aria-label": stage }, fill)];
+  return [h("div", { class: "line" }, `${stage} ${done} of ${steps}`), h("div", { class: "bar", role: "progressbar", "aria-valuenow": done, "aria-valuemax": steps, "aria-label": stage }, fill)];
 }
 
 export function found(run) {

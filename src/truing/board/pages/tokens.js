@@ -96,7 +96,9 @@ export class View {
     for (const block of blocks(this.told.about.turns, start, end)) {
       const shown = h("div", { class: "tokens" });
       for (let t = block.start; t < block.end; t++) shown.append(this.token(t));
-      whole.append(h("div", { class: block.turn ? "turn own" : "turn" }, h("div", { class: "who" }, block.says), shown));
+      // Beside each other, attempts at one task need not show four times what all were asked.
+      const same = this.small && !block.turn && block.start === 0;
+      whole.append(same ? h("details", { class: "turn" }, h("summary", {}, block.says), shown) : h("div", { class: block.turn ? "turn own" : "turn" }, h("div", { class: "who" }, block.says), shown));
     }
     whole.addEventListener("mouseover", (event) => event.target.dataset.t && this.tell(Number(event.target.dataset.t)));
     whole.addEventListener("click", (event) => event.target.dataset.t && this.move(Number(event.target.dataset.t)));

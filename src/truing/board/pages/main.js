@@ -43,7 +43,10 @@ async function show({ quiet = false } = {}) {
     document.title = visible([query.run || query.code || "", "truing board"].filter(Boolean).join(" · "));
     fill(main, target);
     if (quiet) window.scrollTo(0, scroll);
-    else main.focus({ preventScroll: true });
+    else {
+      window.scrollTo(0, 0);
+      main.focus({ preventScroll: true });
+    }
     main.dataset.page = page;
   } catch (error) {
     if (mine === shown) fill(main, h("div", { class: "error", role: "alert" }, error.message));
@@ -99,7 +102,7 @@ function up() {
 }
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+  if (document.querySelector("dialog[open]") || event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
   const chord = before === "g" ? `g${event.key}` : event.key;
   before = event.key;
   const known = { "?": help, gr: () => { location.hash = address("runs"); }, gd: () => { location.hash = address("rules"); }, u: up, d: turn, ...keys };

@@ -4,7 +4,10 @@ import { address, get, IS_REPORT, remember } from "./data.js";
 import { finding } from "./run.js";
 
 const TINTS = {
-  none: "no tint", advantage: "advantage", log_ratio: "log-ratio", entropy: "entropy", kl: "KL to the reference", pull: "pull",
+  none: "no tint", sampler: "log-probability: the darker, the less likely", advantage: "advantage", log_ratio: "log-ratio", entropy: "entropy", kl: "KL to the reference", pull: "pull",
+};
+const NAMES = {
+  sampler: "log-prob., sampler", old: "log-prob., old", new: "log-prob., new", ref: "log-prob., reference",
 };
 const SIGNED = new Set(["advantage", "log_ratio", "pull"]);
 const ORIGINS = {
@@ -100,7 +103,9 @@ export class View {
       const same = this.small && !block.turn && block.start === 0;
       whole.append(same ? h("details", { class: "turn" }, h("summary", {}, block.says), shown) : h("div", { class: block.turn ? "turn own" : "turn" }, h("div", { class: "who" }, block.says), shown));
     }
-    whole.addEventListener("mouseover", (event) => event.target.dataset.t && this.tell(Number(event.target.dataset.t)));
+    // A mouse that rests where a token comes to lie points at nothing.
+    whole.addEventListener("mousemove", (event) => event.target.dataset.t && (event.movementX || event.movementY) && this.tell(Number(event.target.dataset.t)));
+    whole.addEventListener("mouseleave", () => this.tell(this.at));
     whole.addEventListener("click", (event) => event.target.dataset.t && this.move(Number(event.target.dataset.t)));
     if (start > 0) whole.prepend(this.more(start, start - 1));
     if (end < length) whole.append(this.more(length - end, end));
@@ -177,7 +182,7 @@ export class View {
       h("p", {}, told.trained[i] ? "trained" : `not trained: ${told.origin[i] === "SAMPLED" ? reason : WHY.NOT_SAMPLED}`, told.clipped[i] ? h("b", {}, " · clipped: the gradient is 0") : ""),
       masks.length ? h("p", { class: "quiet" }, `masks: ${masks.join(", ")}`) : null,
       found.map((each) => h("p", {}, verdict(each.verdict, each.code), " ", each.what)),
-      table([["number"], ["", "number"]], Object.entries(told.numbers).map(([name, stream]) => h("tr", { title: told.meaning[name] }, h("td", {}, name.replace("_", " ")), h("td", { class: "number" }, number(stream[i], 5))))));
+      table([["number"], ["", "number"]], Object.entries(told.numbers).map(([name, stream]) => h("tr", { title: told.meaning[name] }, h("td", {}, NAMES[name] || name.replace("_", " ")), h("td", { class: "number" }, number(stream[i], 5))))));
   }
 
   keys() {

@@ -138,7 +138,8 @@ function charts(element, now, seen) {
     if (at) go("update", { run: told.run, ...at });
   };
   const stages = [["whole run", () => null], ...told.spans.map((each) => [each.stage, of(each.stage)])];
-  if (told.spans.length > 1) element.append(h("p", { class: "row", role: "group", "aria-label": "what charts show" }, stages.map(([name, stretch]) => h("button", { onclick: () => show(stretch) }, name))));
+  const buttons = told.spans.length > 1 ? stages.map(([name, stretch]) => h("button", { onclick: () => show(stretch) }, name)) : [];
+  element.append(h("p", { class: "row", role: "group", "aria-label": "what charts show" }, buttons, h("span", { class: "quiet" }, "click: open the update · drag: zoom · double-click: zoom out")));
   for (const room of told.rooms) {
     const grid = h("div", { class: "charts" });
     element.append(h("h2", {}, room.title, h("small", {}, room.asks)), grid);
@@ -194,13 +195,22 @@ function ratios(told) {
 export function histogram(element, told, limits) {
   told.epochs.forEach((epoch, index) => {
     const area = h("div", { class: "plot" });
-    element.append(h("div", { class: "ratios" }, h("div", { class: "quiet" }, `inner epoch ${index + 1}: ${count(epoch.scored)} tokens, r of each ${told.level}`), area));
+    element.append(h("div", { class: "ratios" }, h("div", { class: "quiet" }, `inner epoch ${index + 1}: ${count(epoch.scored)} tokens, r of each ${told.level}`), area, sides(told.edges, epoch, limits)));
     bars(area, told.edges, [
       { name: "A < 0", counts: epoch.negative, colour: "#b0413e" },
       { name: "A = 0", counts: epoch.zero, colour: "#8a94a3" },
       { name: "A > 0", counts: epoch.positive, colour: "#2e9e5b" },
     ], limits);
   });
+}
+
+// How many tokens lie below, between and above the clip's boundaries, which are edges of bins.
+function sides(edges, epoch, limits) {
+  const [low, high] = limits.map((each) => edges.indexOf(each.y));
+  if (!(low >= 0 && high > low)) return null;
+  const sum = (counts, from, to) => counts.slice(from, to).reduce((all, each) => all + each, 0);
+  const row = (name, counts) => h("tr", {}, h("td", {}, name), ...[[0, low + 1], [low + 1, high + 1], [high + 1]].map(([from, to]) => h("td", { class: "number" }, count(sum(counts, from, to)))));
+  return table([["tokens"], [`r < ${number(edges[low])}`, "number"], ["between", "number"], [`r > ${number(edges[high])}`, "number"]], [row("A > 0", epoch.positive), row("A < 0", epoch.negative), row("A = 0", epoch.zero)]);
 }
 
 function log(told) {

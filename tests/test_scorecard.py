@@ -39,6 +39,7 @@ def test_nothing_is_judged_without_a_number(recipe):
         ("KL to the reference", "kl_all/k3", (0.0, 0.1), (0.0, -1e-9)),
         ("active tokens", "clip/clipped_share", (0.0, 0.0), (0.0, 0.01)),
         ("tool calls", "tools/valid_share", (0.0, 0.1), (0.0,) * 50),
+        ("tool calls", "tools/valid_share", (0.2, 0.1), (0.2, 0.0)),
     ],
 )
 def test_a_criterion_is_judged_by_its_metric(recipe, criterion, metric, right, wrong):

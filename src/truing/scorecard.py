@@ -125,7 +125,7 @@ def _kl(steps: Columns, once: Columns, device: str) -> Criterion:
     return Criterion(
         "KL to the reference",
         "< 0.5 nats a token, always < 3",
-        "never negative, and 0 at the start of the stage; what counts is the sum over an answer",
+        "k3 of a token is never negative, and 0 at the start of a stage; what counts is the sum over an answer",
         f"{_span(tokens, '{:.2g}')} a token, {_span(sequences, '{:.2g}')} an answer" if tokens else "",
         _judge(tokens, min(tokens, default=0.0) >= 0 and max(starts, default=0.0) <= START[device]),
     )
@@ -163,9 +163,9 @@ def _tools(steps: Columns) -> Criterion:
     return Criterion(
         "tool calls",
         f"valid by step {FIRST_CALLS}",
-        f"some call within the first {FIRST_CALLS} steps is one that the world accepts",
+        f"the world accepts some call within the first {FIRST_CALLS} steps, and some at the end",
         f"valid share {_ends(valid)}" if valid else "no call was made",
-        "fact" if valid and early and not some else _judge(valid, some),
+        "fact" if valid and early and not some else _judge(valid, some and any(_last(valid))),
     )
 
 
@@ -211,5 +211,10 @@ def _ends(values: Sequence[float]) -> str:
     """The mean of the first tenth, and of the last."""
     if not values:
         return "not measured"
-    few = max(1, len(values) // 10)
-    return f"{sum(values[:few]) / few:.3f} → {sum(values[-few:]) / few:.3f}"
+    last = _last(values)
+    return f"{sum(values[: len(last)]) / len(last):.3f} → {sum(last) / len(last):.3f}"
+
+
+def _last(values: Sequence[float]) -> Sequence[float]:
+    """The last tenth."""
+    return values[-max(1, len(values) // 10) :]

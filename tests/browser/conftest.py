@@ -26,11 +26,18 @@ def pytest_runtest_teardown(nextitem):
             CHROMIUM.close()
 
 
-@pytest.fixture
-def visit(board) -> Iterator[Visit]:
+@pytest.fixture(scope="module")
+def window(board) -> Iterator[Visit]:
     """A page of the module's board."""
     with visiting(board) as made:
         yield made
+
+
+@pytest.fixture
+def visit(window) -> Iterator[Visit]:
+    """The same for one test, after which nothing may have gone wrong."""
+    yield window
+    assert window.wrong == []
 
 
 @pytest.fixture(scope="module")

@@ -66,9 +66,7 @@ def check(page):
 
 def settled(visit, view):
     """A page with everything on it open and drawn; where it can be none, its error."""
-    page = visit.page
-    page.goto(visit.home + view)
-    page.wait_for_selector("main[data-page]:not([data-page='']), main > .error")
+    page = visit.go(view, "main[data-page]:not([data-page='']), main > .error")
     page.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
     for top in range(0, page.evaluate("document.documentElement.scrollHeight"), 700):
         page.evaluate("(y) => scrollTo(0, y)", top)

@@ -76,11 +76,13 @@ def test_dark_and_light_differ_and_the_choice_is_kept(visit):
     page.reload()
     page.wait_for_selector('main[data-page="runs"]')
     assert page.evaluate(colour) == dark
+    page.keyboard.press("d")
+    assert page.evaluate(colour) == light
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_no_page_is_wider_than_a_laptop(visit, name):
-    page = visit.go(PAGES[name], "main[data-page]:not([data-page='']) h1")
-    page.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
-    page.wait_for_timeout(150)
-    assert page.evaluate("document.documentElement.scrollWidth") <= 1366
+def test_no_page_is_wider_than_a_laptop(visit):
+    for name, view in PAGES.items():
+        page = visit.go(view, "main[data-page]:not([data-page='']) h1")
+        page.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
+        page.wait_for_timeout(150)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1366, name

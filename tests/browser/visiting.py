@@ -102,7 +102,11 @@ class Visit:
 
     def go(self, view: str = "", wait: str | None = None) -> Page:
         """Open a view, as whoever follows a link does, and wait until it is there."""
-        self.page.goto(self.home + view)
+        if self.page.url == self.home + view:
+            self.page.reload()
+        else:
+            self.page.evaluate("document.querySelector('main')?.removeAttribute('data-page')")
+            self.page.goto(self.home + view)
         name = view.removeprefix("#/").partition("?")[0] or "runs"
         self.page.wait_for_selector(wait or f'main[data-page="{name}"]')
         return self.page

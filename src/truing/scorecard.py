@@ -125,7 +125,7 @@ def _kl(steps: Columns, once: Columns, device: str) -> Criterion:
     return Criterion(
         "KL to the reference",
         "< 0.5 nats a token, always < 3",
-        "k3 of a token is never negative, and 0 at the start of a stage; what counts is the sum over an answer",
+        "k3 of a token is never negative, and 0 where a stage starts; what counts is the sum of an answer",
         f"{_span(tokens, '{:.2g}')} a token, {_span(sequences, '{:.2g}')} an answer" if tokens else "",
         _judge(tokens, min(tokens, default=0.0) >= 0 and max(starts, default=0.0) <= START[device]),
     )

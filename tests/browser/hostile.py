@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from record.recorded import make_record, make_row
+from recorded import make_record, make_row
 
 from truing.doctor.live import told
 from truing.doctor.verdict import Claim, Finding, Verdict

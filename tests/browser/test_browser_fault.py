@@ -2,7 +2,7 @@
 
 from playwright.sync_api import expect
 
-from truing.glance import findings
+from truing.doctor.recall import recalled
 from truing.record import RunReader
 
 
@@ -19,7 +19,7 @@ class Clicks:
 
 
 def test_the_tokens_that_are_meant_are_marked_within_three_clicks(visit, planted):
-    (found,) = (each for each in findings(RunReader(planted).events()) if each.code == "MSK003")
+    (found,) = (each for each in recalled(RunReader(planted).events()) if each.code == "MSK003")
     page = visit.go()
     line = page.locator("tbody tr", has_text="planted")
     expect(line.locator(".state")).to_have_text("stopped by a finding")
@@ -57,5 +57,5 @@ def test_every_run_tells_first_what_was_found_or_that_nothing_was(visit, rich, c
         page = visit.go(f"#/run?run={run.name}")
         expect(page.locator("h1")).to_have_text(run.name)
         told = page.locator(".finding:not(.clean) b").all_inner_texts()
-        assert told == [f"{each.code} {each.name}" for each in findings(RunReader(run).events())]
+        assert told == [f"{each.code} {each.name}" for each in recalled(RunReader(run).events())]
         assert page.locator(".finding.clean").count() == (not told)

@@ -44,7 +44,7 @@ def test_keys_lead_up_and_down_and_on(visit):
     expect(page.locator("h1")).to_have_text("grpo 3")
     page.keyboard.press(",")
     expect(page.locator("h1")).to_have_text("grpo 2")
-    page.get_by_role("link", name="0/grpo/1/0/0", exact=True).click()
+    page.get_by_role("link", name="0/grpo/1/0/0", exact=True).first.click()
     page.wait_for_selector('main[data-page="sample"]')
     for lands, title in (("update", "grpo 2"), ("run", "rich"), ("runs", "Runs")):
         page.keyboard.press("u")

@@ -96,7 +96,7 @@ def test_a_name_is_looked_up_and_never_a_path(board, name):
     for kind in ("run", "lab", "audit"):
         target = f"/api/{kind}?{kind}={quote(name, safe='')}"
         status, _, body = ask(board, target)
-        assert status == 404, target
+        assert status in (400, 404), target
         assert CANARY.encode() not in body
 
 

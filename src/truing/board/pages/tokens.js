@@ -19,6 +19,10 @@ const WHY = {
   FORCED_ACTION: "its turn began with forced tokens", NOT_KEPT: "its rollout, or its group, was left out", CUT: "its rollout was cut",
 };
 
+const mouse = {};
+const moved = (event) => event.clientX !== mouse.x || event.clientY !== mouse.y;
+document.addEventListener("mousemove", (event) => Object.assign(mouse, { x: event.clientX, y: event.clientY }));
+
 export async function sample(page, query, context) {
   const asked = { run: query.run, stage: query.stage, update: query.update };
   const told = await get("sample", { ...asked, sample: query.sample, token: IS_REPORT ? "" : query.token });
@@ -104,7 +108,7 @@ export class View {
       whole.append(same ? h("details", { class: "turn" }, h("summary", {}, block.says), shown) : h("div", { class: block.turn ? "turn own" : "turn" }, h("div", { class: "who" }, block.says), shown));
     }
     // A mouse that rests where a token comes to lie points at nothing.
-    whole.addEventListener("mousemove", (event) => event.target.dataset.t && (event.movementX || event.movementY) && this.tell(Number(event.target.dataset.t)));
+    whole.addEventListener("mousemove", (event) => event.target.dataset.t && moved(event) && this.tell(Number(event.target.dataset.t)));
     whole.addEventListener("mouseleave", () => this.tell(this.at));
     whole.addEventListener("click", (event) => event.target.dataset.t && this.move(Number(event.target.dataset.t)));
     if (start > 0) whole.prepend(this.more(start, start - 1));

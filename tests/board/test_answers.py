@@ -11,6 +11,7 @@ from shown import evaluation, finding, opened_run, write
 
 from truing.board import held, overview
 from truing.board.answers import OF_A_RUN, OF_TWO, Board
+from truing.board.opened import Opened
 from truing.errors import QuestionError, RecordError, TruingError
 from truing.record import compact
 from truing.record.lines import dump_json
@@ -341,7 +342,7 @@ def test_a_run_that_is_written_meanwhile_is_always_answered(tmp_path):
     done, begun = threading.Event(), threading.Event()
     writer = threading.Thread(target=live, args=(tmp_path / "mini", done))
     board, wrong, asked = Board(tmp_path), [], []
-    threading.Timer(3.0, done.set).start()
+    threading.Timer(2.0, done.set).start()
     writer.start()
 
     def look(seed):
@@ -354,7 +355,9 @@ def test_a_run_that_is_written_meanwhile_is_always_answered(tmp_path):
                 begun.set()
                 if not last:
                     continue
-                for view in ("run", "chart", "number", "tasks", "samples", "compare", "parting"):
+                for view in rng.sample(
+                    ("run", "chart", "number", "tasks", "samples", "compare", "parting"), 3
+                ):
                     dump_json(
                         board.answer(view, RUN | {"chart": "lr", "number": "lr", "a": "mini", "b": "mini"})
                     )
@@ -368,7 +371,7 @@ def test_a_run_that_is_written_meanwhile_is_always_answered(tmp_path):
             except BaseException as error:  # noqa: BLE001 - whatever a server would have answered 500 to
                 wrong.append(repr(error))
 
-    lookers = [threading.Thread(target=look, args=(seed,)) for seed in range(3)]
+    lookers = [threading.Thread(target=look, args=(seed,)) for seed in range(2)]
     for each in lookers:
         each.start()
     for each in [writer, *lookers]:
@@ -378,3 +381,28 @@ def test_a_run_that_is_written_meanwhile_is_always_answered(tmp_path):
     told = everything(Board(tmp_path), "mini", AT | {"group": "g0"})
     assert failed(told) == []
     assert told["run"]["state"] == "finished"
+
+
+def test_what_was_cut_back_while_it_was_read_is_read_again(tmp_path, monkeypatch):
+    with opened_run(tmp_path / "mini") as writer:
+        for step in range(4):
+            write(writer, step, **{"reward/mean": 0.25})
+        board, asked, real = Board(tmp_path), [], Opened.rows
+
+        def rows(opened, step):
+            asked.append(step.metrics["reward/mean"])
+            if len(asked) == 1:
+                writer.truncate_to("grpo", 1)
+                for again in range(1, 4):
+                    write(writer, again, **{"reward/mean": 0.75})
+                raise RecordError("the segment is gone")
+            return real(opened, step)
+
+        monkeypatch.setattr(Opened, "rows", rows)
+        told = board.answer("update", AT | {"update": "3"})
+        assert next(each["value"] for each in told["numbers"] if each["name"] == "reward/mean") == 0.75
+        assert asked == [0.25, 0.75]
+        monkeypatch.setattr(Opened, "rows", lambda opened, step: asked.append(1) or (tmp_path / "x").stat())
+        with pytest.raises(RecordError, match="No such file"):  # nothing moved: it is asked once
+            board.answer("update", AT | {"update": "3"})
+        assert len(asked) == 3

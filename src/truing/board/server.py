@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import hmac
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from importlib.resources import files
@@ -40,6 +41,7 @@ HEADERS = {
 }
 
 SENT = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(?::\d+)?")
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 COOKIE = "truing_board"
 TICK = 1.0
@@ -71,6 +73,7 @@ def make_app(board: Board, *, token: str = "", hosts: frozenset[str] = frozenset
         *(Route(path, _static(data, kind)) for path, (data, kind) in static_files().items()),
     ]
     app = Starlette(routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=2000)])
+    app.router.redirect_slashes = False  # nothing is sent anywhere else
     return Guard(app, token, hosts)
 
 
@@ -122,11 +125,7 @@ class Guard:
         """Why a request is turned away; None where it is not."""
         if request.method not in ("GET", "HEAD"):
             return PlainTextResponse("the board is read-only\n", 405)
-        try:
-            name = request.url.hostname
-        except ValueError:
-            return PlainTextResponse("the name of the board cannot be read\n", 400)
-        if self.hosts and name not in self.hosts:
+        if self.hosts and _named(request.headers.get("host", "")) not in self.hosts:
             return PlainTextResponse("the board is not known under this name\n", 421)
         if not self.token or hmac.compare_digest(
             request.cookies.get(COOKIE, "").encode(), self.known.encode()
@@ -135,9 +134,16 @@ class Guard:
         if not hmac.compare_digest(request.query_params.get("token", "").encode(), self.token.encode()):
             return PlainTextResponse("the board wants the token that it was started with: /?token=…\n", 401)
         rest = [(name, value) for name, value in request.query_params.multi_items() if name != "token"]
-        answer = RedirectResponse(request.url.path + (f"?{urlencode(rest)}" if rest else ""), 303)
+        path = "/" + request.url.path.lstrip("/\\")  # two slashes would lead to another host
+        answer = RedirectResponse(path + (f"?{urlencode(rest)}" if rest else ""), 303)
         answer.set_cookie(COOKIE, self.known, httponly=True, samesite="strict")
         return answer
+
+
+def _named(host: str) -> str:
+    """The name in a header `Host`; "" where it is none."""
+    found = HOST.fullmatch(host.lower())
+    return found[1].strip("[]") if found else ""
 
 
 def _static(data: bytes, kind: str) -> Any:

@@ -66,6 +66,7 @@ def _listen(host: str, port: int | None) -> socket.socket:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((host, each))
+            found.listen()  # who asks as soon as the address is told waits, and is not refused
             return found
         except OSError as error:
             found.close()

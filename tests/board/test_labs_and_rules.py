@@ -1,0 +1,91 @@
+"""Labs, audits and rules are told as their commands tell them, and markup in them stays text."""
+
+import json
+
+import pytest
+from labs import HEADER, lab_in
+
+from truing.board.answers import Board
+from truing.board.labs import _inert
+from truing.doctor.kept import Keeper
+from truing.doctor.ours import recorded
+from truing.doctor.postmortem import post_mortem
+from truing.doctor.report import facts
+from truing.doctor.rule import SECTIONS
+from truing.doctor.rules import RULES
+from truing.errors import QuestionError, TruingError
+from truing.lab.verdict import judge
+from truing.record.lines import dump_json
+
+
+def test_a_lab_tells_every_hypothesis_and_where_it_stands(tmp_path):
+    lab = lab_in(tmp_path / "my lab", {"h01": HEADER, "h02": HEADER})
+    told = Board(tmp_path).answer("lab", {"lab": "my lab"})
+    assert told["name"] == "small"
+    expected = [judge(lab, each).facts() for each in lab.hypotheses.values()]
+    assert [{key: each[key] for key in expected[0]} for each in told["hypotheses"]] == expected
+    assert [(each["claim"], each["priority"]) for each in told["hypotheses"]] == [
+        ("the arm helps", "medium")
+    ] * 2
+    one = Board(tmp_path).answer("hypothesis", {"lab": "my lab", "hypothesis": "h02"})
+    assert (one["title"], one["claim"], one["runs"]) == (lab.hypotheses["h02"].title, "the arm helps", [])
+    assert one["text"].startswith("# H02: Some")
+    dump_json(told)
+    dump_json(one)
+
+
+def test_a_hypothesis_that_is_not_there_is_told(tmp_path):
+    lab_in(tmp_path / "lab")
+    for name in ("h99", "../lab", "x"):
+        with pytest.raises(TruingError, match="has no hypothesis"):
+            Board(tmp_path).answer("hypothesis", {"lab": "lab", "hypothesis": name})
+
+
+@pytest.mark.parametrize("spoil", ["lab.toml", "hypotheses/h01-some.md"])
+def test_a_lab_that_cannot_be_read_is_told(tmp_path, spoil):
+    lab_in(tmp_path / "lab")
+    (tmp_path / "lab" / spoil).write_text("nothing = [")
+    board = Board(tmp_path)
+    with pytest.raises(TruingError):
+        board.answer("lab", {"lab": "lab"})
+    assert board.answer("runs", {})["labs"] == ["lab"]
+
+
+def test_markup_in_figures_is_text():
+    figure = {"title": {"text": "<b>x</b>"}, "data": [{"name": "a & <i>", "y": [1.0, None]}]}
+    assert _inert(figure) == {
+        "title": {"text": "&lt;b&gt;x&lt;/b&gt;"},
+        "data": [{"name": "a &amp; &lt;i&gt;", "y": [1.0, None]}],
+    }
+
+
+def test_an_audit_is_judged_as_the_command_judges_it(trained, tmp_path):
+    keeper = Keeper(tmp_path / "audit", lambda ids: [f"<{i}>" for i in ids])
+    for step in recorded(trained / "mini"):
+        if step.stage == "grpo":
+            keeper.keep(step)
+    told = Board(tmp_path).answer("audit", {"audit": "audit"})
+    assert json.loads(dump_json(told)) == json.loads(dump_json(facts(post_mortem(tmp_path / "audit"))))
+    assert Board(tmp_path).answer("runs", {})["audits"] == ["audit"]
+
+
+@pytest.mark.parametrize("data", [b"", b"nothing", b"\xff" * 64])
+def test_an_audit_that_cannot_be_read_is_told(tmp_path, data):
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit/000000.step.safetensors").write_bytes(data)
+    with pytest.raises(TruingError):
+        Board(tmp_path).answer("audit", {"audit": "audit"})
+
+
+def test_every_rule_has_a_page_with_all_its_sections(board):
+    listed = board.answer("rules", {})
+    assert [each["code"] for each in listed] == list(RULES)
+    for each in listed:
+        page = board.answer("rule", {"code": each["code"]})
+        assert [section["name"] for section in page["sections"]] == list(SECTIONS)
+        assert all(section["text"].strip() for section in page["sections"])
+        assert page["example"].startswith("def example")
+        assert (page["name"], page["title"]) == (each["name"], each["title"])
+        dump_json(page)
+    with pytest.raises(QuestionError, match="there is no rule len001"):
+        board.answer("rule", {"code": "len001"})

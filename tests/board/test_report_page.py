@@ -1,0 +1,237 @@
+"""A report holds what its pages ask for, and nothing in a run can break out of it."""
+
+import base64
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from urllib.parse import parse_qsl, urlencode
+
+import pytest
+from recorded import make_row
+from shown import changed, finding, opened_run, write
+
+from truing.board.answers import Board
+from truing.board.bundle import EXPORT, IMPORT, bundle
+from truing.board.report import SAMPLES, question, report
+from truing.errors import RecordError
+from truing.record.lines import dump_json
+
+NASTY = "</script><script>alert(1)</script><!-- \u2028 ]]> &amp; 😀"
+
+
+class Parts(HTMLParser):
+    """What a browser finds in the file: scripts by their attributes, and the policy."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.scripts, self.policy, self._within = [], "", None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        told = dict(attrs)
+        if tag == "script":
+            self.scripts.append([told, ""])
+            self._within = tag
+        if told.get("http-equiv") == "Content-Security-Policy":
+            self.policy = told["content"]
+
+    def handle_endtag(self, tag):
+        self._within = None
+
+    def handle_data(self, data):
+        if self._within:
+            self.scripts[-1][1] += data
+
+    def data(self, name):
+        (text,) = [text for told, text in self.scripts if told.get("id") == name]
+        return json.loads(text)
+
+
+@pytest.fixture
+def nasty(tmp_path):
+    """A run whose every text would end a script, with findings, one of them undone."""
+    with opened_run(tmp_path / "runs" / "a ~*run", name=NASTY) as writer:
+        for step in range(3):
+            own = [
+                changed(
+                    make_row(f"0/grpo/{step}/{i // 4}/{i}~* x", 4),
+                    text=NASTY,
+                    group_id=f"0/grpo/{step}/{i // 4}",
+                )
+                for i in range(12)
+            ]
+            write(writer, step, rows=own, **{"ratio/mean_positive_advantage": 1.0, "lr": 0.1})
+        writer.event("finding", **finding("LEN001", step=0, what=NASTY))
+        writer.event(
+            "finding", **finding("MSK001", "PROVEN", step=1, sample_id="0/grpo/1/2/9~* x", start=1, end=2)
+        )
+        writer.event("finding", **finding("KLD001", step=8))  # of an update that is not there
+        writer.event("note", text=NASTY)
+    return tmp_path / "runs" / "a ~*run"
+
+
+def asked_by_pages(views, run):
+    """Every question that pages make from what is in the report, as they write it: see ``data.js``."""
+
+    def js(view, **query):
+        pairs = sorted((name, str(value)) for name, value in query.items() if value not in (None, ""))
+        # URLSearchParams: application/x-www-form-urlencoded, of which letters, digits, *-._ stay
+        text = "&".join(
+            "=".join(
+                "".join(
+                    chr(b) if re.match(rb"[A-Za-z0-9*\-._]", bytes([b])) else "+" if b == 32 else f"%{b:02X}"
+                    for b in part.encode()
+                )
+                for part in pair
+            )
+            for pair in pairs
+        )
+        return f"{view}?{text}" if text else view
+
+    head = views[js("run", run=run)]
+    yield js("run", run=run)
+    for room in head["rooms"]:
+        for chart in room["charts"]:
+            yield js("chart", run=run, chart=chart["name"])
+    for each in head["findings"]:
+        yield js("rule", code=each["code"])
+        if each["update"] > head["updates"]:
+            continue  # an update that the run does not have
+        yield js("update", run=run, stage=each["stage"], update=each["update"])
+        if each["sample_id"]:
+            yield js("sample", run=run, stage=each["stage"], update=each["update"], sample=each["sample_id"])
+    span = head["spans"][-1]
+    last = {"run": run, "stage": span["stage"], "update": span["end"] - span["start"] - 1 + span["first"]}
+    yield js("update", **last)
+    for each in views[js("update", **last)]["samples"][:SAMPLES]:
+        yield js("sample", **last, sample=each["sample"])
+        yield js("group", **last, group=each["group"])
+
+
+def test_a_report_holds_what_its_pages_ask_for(nasty):
+    parts = Parts(report(nasty))
+    views, run = parts.data("views"), parts.data("reported")["run"]
+    assert run == "a ~*run"
+    wanted = list(asked_by_pages(views, run))
+    assert len(wanted) > 25
+    assert [each for each in wanted if each not in views] == []
+    assert any("%7E" in each and "chart" in each for each in wanted)  # charts of "everything else"
+
+
+def test_its_answers_are_the_boards(nasty):
+    views = Parts(report(nasty)).data("views")
+    board = Board(nasty)
+    for asked, told in views.items():
+        view, _, query = asked.partition("?")
+        again = json.loads(dump_json(board.answer(view, dict(parse_qsl(query)))))
+        assert told == again, asked
+
+
+@pytest.mark.parametrize("name", ["mini", "critic"])
+def test_a_trained_run_is_reported_whole(trained, name):
+    text = report(trained / name)
+    views = Parts(text).data("views")
+    assert [each for each in asked_by_pages(views, name) if each not in views] == []
+    assert len(text) < 8_000_000  # of which the library for charts is most
+    assert str(trained) not in text.replace(json.dumps(str(trained)), "")
+
+
+def test_no_text_of_a_run_ends_its_script(nasty):
+    text = report(nasty)
+    parts = Parts(text)
+    assert [told.get("type", "") for told, _ in parts.scripts] == ["application/json"] * 2 + ["", "module"]
+    assert "alert(1)</script>" not in text
+    assert parts.data("views")["run?run=a+%7E*run"]["name"] == NASTY
+    assert text.lower().count("</script") == 4
+    for told, script in parts.scripts:
+        assert "<!--" not in script or told.get("type") != "application/json"
+
+
+def test_its_policy_allows_its_own_scripts_and_nothing_else(nasty):
+    parts = Parts(report(nasty))
+    for told, script in parts.scripts:
+        if told.get("type") != "application/json":
+            digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+            assert f"'sha256-{digest}'" in parts.policy
+            assert "\r" not in script  # which a browser would read as a line's end, and find another digest
+            assert "\0" not in script
+    rules = dict(each.strip().split(" ", 1) for each in parts.policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert len(rules["script-src"].split()) == 2
+    assert rules.keys() == {"default-src", "img-src", "style-src", "script-src"}
+
+
+def test_what_cannot_be_answered_is_left_out(nasty):
+    (nasty / "rollouts/grpo-000002.arrow").unlink()
+    views = Parts(report(nasty)).data("views")
+    kinds = [each.partition("?")[0] for each in views]
+    assert kinds.count("update") == 2
+    assert not [each for each in views if each.startswith("update") and "update=3" in each]
+    assert kinds.count("sample") == 1
+
+
+def test_what_was_undone_is_no_page_of_the_report(tmp_path):
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0)
+        writer.event("finding", **finding("MSK001", step=0, sample_id="0/grpo/0/0/7"))
+        told = {"stage": "grpo", "step": 1, "to": 0, "reason": "r", "kept": "abandoned/grpo-1"}
+        writer.event("rollback", **told)
+    views = Parts(report(tmp_path / "run")).data("views")
+    assert not [each for each in views if "0%2Fgrpo%2F0%2F0%2F7" in each]
+
+
+def test_a_run_without_an_update_can_be_reported(tmp_path):
+    opened_run(tmp_path / "run").close()
+    views = Parts(report(tmp_path / "run")).data("views")
+    assert list(views) == ["run?run=run"]
+
+
+def test_what_is_no_run_is_told(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for each in ("empty", "nothing"):
+        with pytest.raises(RecordError):
+            report(tmp_path / each)
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0)
+    (tmp_path / "run/events.jsonl").rename(tmp_path / "outside")
+    (tmp_path / "run/events.jsonl").symlink_to(tmp_path / "outside")
+    with pytest.raises(RecordError, match="lead out"):
+        report(tmp_path / "run")
+
+
+@pytest.mark.parametrize("value", ["a b", "~x", "a*b", "é/→", "a+b&c=d", "-._", "%", "'()!"])
+def test_questions_are_written_as_a_browser_writes_them(value):
+    told = question("v", {"b": value, "a": "1", "c": ""})
+    assert dict(parse_qsl(told.partition("?")[2])) == {"a": "1", "b": value}
+    expected = urlencode({"b": value}).replace("%2A", "*").replace("~", "%7E")
+    assert told == f"v?a=1&{expected}"
+
+
+def test_a_bundle_is_every_module_behind_what_it_imports():
+    text = bundle()
+    assert not re.search(r"^\s*(import|export)\b", text, re.MULTILINE)
+    names = re.findall(r'^modules\["(.+?)"\] = ', text, re.MULTILINE)
+    assert names[-1] == "main.js"
+    assert len(names) == len(set(names))
+    for place, name in enumerate(names):
+        body = text.split(f'modules["{name}"] = ', 1)[1].split("\nmodules[", 1)[0]
+        for asked, other in re.findall(r'const \{ (.+?) \} = modules\["(.+?)"\]', body):
+            assert names.index(other) < place
+            given = re.findall(
+                r"^return \{ (.*) \};$", text.split(f'modules["{other}"] = ', 1)[1], re.MULTILINE
+            )[0]
+            wanted = {each.strip() for each in asked.split(",") if each.strip()}
+            assert wanted <= set(given.split(", ")), (name, other)
+
+
+def test_every_line_that_imports_or_exports_is_one_that_the_bundle_reads():
+    from importlib.resources import files
+
+    for path in (files("truing.board") / "pages").iterdir():
+        if path.name.endswith(".js"):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                if line.startswith("import"):
+                    assert IMPORT.fullmatch(line), line
+                if line.startswith("export"):
+                    assert EXPORT.match(line), line

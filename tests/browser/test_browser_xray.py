@@ -75,8 +75,10 @@ def test_the_card_says_what_the_record_says_of_a_token(sample, row):
     expect(card).to_contain_text(f"token {t}")
     expect(card).to_contain_text(f"id {int(row.sample.token_ids[t])}")
     told = said(sample)
-    streams = {"sampler": row.sample.sampler_logprob, "old": row.sample.old_logprob, "new": row.new_logprob}
-    streams |= {"ref": row.sample.ref_logprob, "entropy": row.entropy, "raw entropy": row.raw_entropy}
+    drawn = {"sampler": row.sample.sampler_logprob, "old": row.sample.old_logprob, "new": row.new_logprob}
+    drawn |= {"reference": row.sample.ref_logprob}
+    streams = {f"log-prob., {name}": stream for name, stream in drawn.items()}
+    streams |= {"entropy": row.entropy, "raw entropy": row.raw_entropy}
     streams |= {
         "advantage": row.sample.advantage,
         "pull": row.pull,
@@ -87,7 +89,7 @@ def test_the_card_says_what_the_record_says_of_a_token(sample, row):
     tool = int((row.sample.origin == Origin.TOOL).nonzero()[0])
     sample.locator(f'[data-t="{tool}"]').hover()
     expect(card).to_contain_text("not trained: the policy did not choose it")
-    assert said(sample)["sampler"] == "–"
+    assert said(sample)["log-prob., sampler"] == "–"
 
 
 def test_tints_follow_their_numbers(sample, row):

@@ -65,6 +65,7 @@ def test_an_audit_is_judged_as_the_command_judges_it(trained, tmp_path):
         if step.stage == "grpo":
             keeper.keep(step)
     told = Board(tmp_path).answer("audit", {"audit": "audit"})
+    assert all(each.pop("why") for each in told["findings"])
     assert json.loads(dump_json(told)) == json.loads(dump_json(facts(post_mortem(tmp_path / "audit"))))
     assert Board(tmp_path).answer("runs", {})["audits"] == ["audit"]
 

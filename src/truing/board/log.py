@@ -6,6 +6,7 @@ from typing import Any
 
 from truing.record import Event
 from truing.record.followed import Followed
+from truing.record.lines import floats_from_json
 from truing.record.told import evaluations_told
 
 HIDDEN = ("boundary", "numbers", "checkpoint")
@@ -27,7 +28,7 @@ def _text(event: Event) -> str:
     told = event.payload
     match event.kind:
         case "eval":
-            each = told["estimate"]
+            each = floats_from_json(told["estimate"])  # nan where nobody could be judged
             return f"{told['name']}: {each['mean']:.3f} [{each['low']:.3f}, {each['high']:.3f}]"
         case "stage":
             return f"{told['stage']}: {told['steps']} updates, from {told['first_step'] + 1}"

@@ -109,10 +109,30 @@ def test_a_link_that_is_made_while_the_run_is_open_is_not_read(tmp_path):
         board.answer("run", {"run": "run"})
 
 
+def test_a_run_that_becomes_a_link_while_it_is_open_is_not_read(tmp_path):
+    run = run_in(tmp_path / "root/run")
+    board = Board(tmp_path / "root")
+    board.answer("run", {"run": "run"})
+    run.rename(tmp_path / "outside")
+    run.symlink_to(tmp_path / "outside")
+    with pytest.raises(RecordError, match="lead out"):
+        board.answer("run", {"run": "run"})
+
+
+def test_a_link_within_the_folder_is_followed_and_one_of_the_tokenizer_that_leads_out_is_not(tmp_path):
+    run = run_in(tmp_path / "root/run [1]")
+    (run / "events.jsonl").rename(tmp_path / "root/events.jsonl")
+    (run / "events.jsonl").symlink_to("../events.jsonl")
+    assert list(Places(tmp_path / "root").runs) == ["run [1]"]
+    (tmp_path / "outside").mkdir()
+    (run / "tokenizer").symlink_to(tmp_path / "outside")
+    assert list(Places(tmp_path / "root").runs) == []
+
+
 def test_a_lab_or_an_audit_with_a_link_that_leads_out_is_not_shown(tmp_path):
     lab_in(tmp_path / "root/lab")
     (tmp_path / "secret").write_text("secret")
-    (tmp_path / "root/lab/hypotheses/h02-other.md").symlink_to(tmp_path / "secret")
+    (tmp_path / "root/lab/hypotheses/.h02-other.md").symlink_to(tmp_path / "secret")
     (tmp_path / "root/audit").mkdir()
     (tmp_path / "root/audit/000000.step.safetensors").symlink_to(tmp_path / "secret")
     found = Places(tmp_path / "root")

@@ -7,6 +7,8 @@ says is ever joined to a path. Links are not followed, so nothing outside of the
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from glob import escape, glob
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -95,6 +97,11 @@ def _kind(files: Collection[str]) -> Kind | None:
 
 
 def leads_out(folder: Path, root: Path, kind: Kind = "run") -> bool:
-    """Whether a file of a place is a link to somewhere else."""
-    opened = (path for name in READ[kind] for path in (folder.glob(name) if "*" in name else [folder / name]))
-    return any(not path.resolve().is_relative_to(root) for path in opened)
+    """Whether a place, or a file of it that is opened, is a link to somewhere else."""
+    here = str(folder)
+    found = [
+        glob(f"{escape(here)}/{name}", include_hidden=True) if "*" in name else [f"{here}/{name}"]
+        for name in READ[kind]
+    ]
+    links = filter(os.path.islink, (here, *chain.from_iterable(found)))
+    return any(not Path(link).resolve().is_relative_to(root) for link in links)

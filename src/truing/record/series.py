@@ -55,7 +55,7 @@ class Series:
         self._parts: list[Columns] = []
         self._names: set[str] = set()
         self._end, self._tail = 0, b""
-        self._starts, self._looked = [np.zeros(1, np.int64)], 0  # where lines begin, as far as was looked
+        self._starts: list[NDArray[np.int64]] = []  # where lines begin
 
     def refresh(self, names: Collection[str]) -> bool:
         """Read what was added; whether there was anything.
@@ -73,21 +73,19 @@ class Series:
         with handle:
             anew = self._was_cut(handle) or not set(names) <= self._names
             if anew:
-                self._parts, self._end, self._tail, self._names = [], 0, b"", set(names)
-                self._starts, self._looked = [np.zeros(1, np.int64)], 0
+                self._parts, self._starts, self._end, self._tail = [], [], 0, b""
+                self._names = set(names)
             added = self._read_on(handle)
         if not (anew or added):
             return False
         self._parts = [joined(self._parts)]
+        self._starts = [np.concatenate([np.empty(0, np.int64), *self._starts])]
         self.columns = self._parts[0]
         return True
 
     def line(self, row: int) -> StepRow:
         """Everything that is on record of one update."""
         with open(self.path, "rb") as handle:
-            if self._looked < self._end:
-                self._starts = [np.concatenate([*self._starts, *_line_ends(handle, self._looked, self._end)])]
-                self._looked = self._end
             handle.seek(int(self._starts[0][row]))
             return _line(handle.readline(), row + 1, self.path)
 
@@ -97,41 +95,51 @@ class Series:
 
     def _read_on(self, handle: BinaryIO) -> bool:
         """Add the whole lines behind what was read; a torn last one was never recorded."""
-        start, rows, names = self._end, sum(map(len, self._parts)), sorted(self._names)
-        for lines in _whole_lines(handle, start):
-            self._parts.append(_parse(lines, rows, names, self.path))
+        before, names = self._end, sorted(self._names)
+        for lines in _whole_lines(handle, before):
+            starts = _line_starts(lines)
+            self._parts.append(_parse(lines, starts, sum(map(len, self._starts)), names, self.path))
+            self._starts.append(starts + self._end)
             self._end, self._tail = self._end + len(lines), (self._tail + lines[-TAIL:])[-TAIL:]
-            rows += len(self._parts[-1])
-        return self._end > start
+        return self._end > before
 
 
 def _whole_lines(handle: BinaryIO, start: int) -> Iterator[bytes]:
     """The whole lines from a place on, many at a time."""
-    handle.seek(start)
-    rest = b""
-    while data := handle.read(READ):
-        lines, newline, torn = data.rpartition(b"\n")
-        if newline:
-            yield rest + lines + newline
-            rest = torn
+    size = READ
+    while True:
+        handle.seek(start)
+        data = handle.read(size)
+        if end := data.rfind(b"\n") + 1:
+            yield data[:end]
+            start, size = start + end, READ
+        elif len(data) < size:  # a torn last line, or none
+            return
         else:
-            rest += data
+            size *= 2
 
 
-def _parse(lines: bytes, before: int, names: Sequence[str], path: Path) -> Columns:
+def _line_starts(lines: bytes) -> NDArray[np.int64]:
+    """Where each line begins; ``find`` is five times as fast as comparing bytes by numpy."""
+    starts = [0]
+    while at := lines.find(b"\n", starts[-1]) + 1:
+        starts.append(at)
+    return np.array(starts[:-1], np.int64)
+
+
+def _parse(lines: bytes, starts: NDArray[np.int64], before: int, names: Sequence[str], path: Path) -> Columns:
     """Lines as columns, by Arrow; one by one where their names are not known, or a number is infinite."""
-    read = _by_arrow(lines, names) if names else None
+    read = _by_arrow(lines, starts, names) if names else None
     return _line_by_line(lines.split(b"\n")[:-1], before, path) if read is None else read
 
 
-def _by_arrow(lines: bytes, names: Sequence[str]) -> Columns | None:
+def _by_arrow(lines: bytes, starts: NDArray[np.int64], names: Sequence[str]) -> Columns | None:
     """All lines at once; None where Arrow cannot: JSON has no infinity, so a text stands for it.
 
     Arrow 26 dies of a line that is ``null``, and takes two objects in a line for two lines: it is given lines
     that begin as objects do, and has to find as many.
     """
-    count = lines.count(b"\n")
-    if lines.count(b"\n{") + lines.startswith(b"{") != count:
+    if not (np.frombuffer(lines, np.uint8)[starts] == ord("{")).all():
         return None
     kinds = {kind: [] for kind in KINDS}
     for name in names:
@@ -144,7 +152,7 @@ def _by_arrow(lines: bytes, names: Sequence[str]) -> Columns | None:
         table = pj.read_json(pa.BufferReader(lines), pj.ReadOptions(block_size=BLOCK), how)
     except pa.ArrowInvalid:
         return None
-    if len(table) != count or any(table[name].null_count for name in (*facts, *KINDS)):
+    if len(table) != len(starts) or any(table[name].null_count for name in (*facts, *KINDS)):
         return None  # there is a line that is none: it will be named
     numbers: dict[str, NDArray[np.float64]] = {}
     for kind in KINDS:
@@ -167,11 +175,3 @@ def _line(text: bytes, number: int, path: Path) -> StepRow:
         raise RecordError(
             f"line {number} of {path} is damaged", got=repr(error)[:500], expected="an update"
         ) from error
-
-
-def _line_ends(handle: BinaryIO, start: int, end: int) -> Iterator[NDArray[np.int64]]:
-    """Where lines end between two places: where the next begin."""
-    handle.seek(start)
-    while start < end and (data := handle.read(min(READ, end - start))):
-        yield np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + start + 1
-        start += len(data)

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from truing.errors import RecordError
@@ -33,9 +34,10 @@ class Columns:
     @cached_property
     def stages(self) -> list[tuple[str, int, int]]:
         """Each stage with the rows it has, ``[start, end)``."""
-        names = self.stage.to_pylist()
-        ends = [i for i in range(1, len(names) + 1) if i == len(names) or names[i] != names[i - 1]]
-        return [(names[end - 1], start, end) for start, end in pairwise([0, *ends])]
+        names = self.stage.combine_chunks()
+        others_N = pc.not_equal(names[1:], names[:-1]).to_numpy(zero_copy_only=False)
+        ends = [*(np.flatnonzero(others_N) + 1).tolist(), len(names)] if len(names) else []
+        return [(names[start].as_py(), start, end) for start, end in pairwise([0, *ends])]
 
     @cached_property
     def places(self) -> list[Place]:
@@ -66,7 +68,11 @@ class Columns:
 
     def of(self, stages: Collection[str]) -> "Columns":
         """The updates of some stages."""
-        rows = np.array([name in stages for name in self.stage.to_pylist()], bool)
+        rows = np.zeros(len(self), bool)
+        for name, start, end in self.stages:
+            rows[start:end] = name in stages
+        if rows.all():
+            return self
         kept = (array.filter(pa.array(rows)) for array in (self.stage, self.label, self.segment))
         stage, label, segment = kept
         numbers = {name: values[rows] for name, values in self.numbers.items()}

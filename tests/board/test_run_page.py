@@ -1,0 +1,99 @@
+"""A run's page: where evaluations lie, what was told and when, and how it stands."""
+
+import pytest
+from shown import evaluation, facts_of, opened_run, write
+
+from truing.board.answers import Board
+from truing.config import resolve
+from truing.record import Event, RunReader
+from truing.record.updates import columns_of
+from truing.scorecard import scorecard
+
+
+@pytest.fixture
+def told(tmp_path):
+    """Three updates of SFT, four of GRPO, evaluations between them, and events of all kinds."""
+    with opened_run(tmp_path / "run", eval={"every": 1}) as writer:
+        writer.event("eval", **evaluation("base", 0.1))
+        for step in range(3):
+            write(writer, step, "sft")
+            if step < 2:
+                writer.event("eval", **evaluation(f"sft@{step + 1}", 0.2))
+        writer.event("eval", **evaluation("after_sft", 0.3))
+        writer.event("stage", stage="grpo", steps=4, first_step=0)
+        for step in range(4):
+            write(writer, step, facts={"odd": step})
+            writer.event("boundary", stage="grpo", step=step, lines=[["a", "S"]])
+        writer.event("eval", **evaluation("grpo@2", 0.4))
+        writer.event("eval", **evaluation("elsewhere@x", 0.5))
+        writer.event("resumed", stage="grpo", step=4, suppress={})
+        writer.event("incident", what="x", stage="grpo", step=3, text="an attempt failed")
+        writer.event("memory", need=3)
+        writer.event("checkpoint", name="grpo-4")
+        writer.event(
+            "stopped", reason="it broke", error="RecordError", message="it broke\n  got: 5", traceback=""
+        )
+    return Board(tmp_path).answer("run", {"run": "run"})
+
+
+def test_evaluations_lie_behind_the_updates_that_they_followed(told):
+    placed = {each["name"]: each["x"] for each in told["evaluations_at"]}
+    assert placed == {"base": 0, "sft@1": 1, "sft@2": 2, "after_sft": 3, "grpo@2": 5}
+    assert told["evaluations_at"][0] == {"name": "base", "x": 0, "mean": 0.1, "low": 0.0, "high": 0.2}
+
+
+def test_stages_have_their_rows_and_the_number_of_their_first_update(told):
+    assert told["spans"] == [
+        {"stage": "sft", "start": 0, "end": 3, "first": 1},
+        {"stage": "grpo", "start": 3, "end": 7, "first": 1},
+    ]
+    assert (told["updates"], told["at"], told["stages"]) == (
+        7,
+        ("grpo", 4, 3),
+        (("sft", 3, 3), ("grpo", 4, 3)),
+    )
+
+
+def test_what_happened_is_told_newest_first_and_counts_from_one(told):
+    assert [(each["kind"], each["text"]) for each in told["events"]] == [
+        ("stopped", "it broke\n  got: 5"),
+        ("memory", "need 3"),
+        ("incident", "grpo 4: an attempt failed"),
+        ("resumed", "grpo: from 4 updates on"),
+        ("eval", "elsewhere@x: 0.500 [0.400, 0.600]"),
+        ("eval", "grpo@2: 0.400 [0.300, 0.500]"),
+        ("stage", "grpo: 4 updates, from 1"),
+        ("eval", "after_sft: 0.300 [0.200, 0.400]"),
+        ("eval", "sft@2: 0.200 [0.100, 0.300]"),
+        ("eval", "sft@1: 0.200 [0.100, 0.300]"),
+        ("eval", "base: 0.100 [0.000, 0.200]"),
+    ]
+    assert [each["update"] for each in told["words"]] == [1, 2, 3, 4]
+
+
+def test_times_are_utc(tmp_path):
+    from truing.board.log import happened
+
+    assert happened([Event(86_400.0, "note", {"text": "x"})]) == [
+        {"when": "1970-01-02 00:00:00", "kind": "note", "text": "x"}
+    ]
+
+
+def test_criteria_are_those_of_the_scorecard(board, trained):
+    for name in ("mini", "critic"):
+        reader = RunReader(trained / name)
+        kinds = [event.kind for event in reader.events()]
+        expected = scorecard(columns_of(reader.steps()), resolve(reader.run()["recipe"]), "cpu", kinds)
+        told = board.answer("run", {"run": name})["scorecard"]
+        assert told == [vars(each) for each in expected]
+        line = next(each for each in board.answer("runs", {})["runs"] if each["run"] == name)
+        verdicts = [each.verdict for each in expected]
+        assert line["scorecard"] == {each: verdicts.count(each) for each in verdicts}
+
+
+def test_what_is_said_of_the_run_is_what_run_json_says(told):
+    facts = facts_of(eval={"every": 1})
+    assert (told["created"], told["device"], told["model"]) == ("2026-01-02T03:04:05Z", "cpu", "tiny")
+    assert told["about"]["contract"] == facts["contract"]
+    assert told["recipe"].startswith('name = "mini"')
+    assert (told["trouble"], told["state"], told["why"]) == ("", "crashed", "it broke")

@@ -91,6 +91,7 @@ export function finding(each, name) {
   return h("section", { class: `finding ${each.verdict}` },
     h("div", { class: "row" }, verdict(each.verdict, each.verdict + (each.log10_odds ? ` 10^${Math.round(each.log10_odds)} : 1` : "")), h("b", {}, link(address("rule", { code: each.code }), `${each.code} ${each.name}`)), h("span", {}, "at ", at)),
     h("p", { class: "wrap" }, each.what),
+    each.undone ? h("p", { class: "quiet" }, each.undone) : null,
     each.excerpt && each.excerpt.length ? h("div", { class: "excerpt mono" }, each.excerpt.map(([text, meant]) => h(meant ? "mark" : "span", {}, text))) : null,
     h("dl", {}, rows.map(([label, text]) => [h("dt", {}, label), h("dd", {}, text)])));
 }

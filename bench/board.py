@@ -1,0 +1,57 @@
+"""How long the board takes to answer about a run, for the first time and again.
+
+python bench/big_run.py /tmp/large/run --steps 100000 --samples 10
+python bench/board.py /tmp/large/run
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+from truing.board.answers import Board
+from truing.record.lines import dump_json
+from truing.record.segments import warm_up
+
+
+def questions(board: Board, run: str) -> list[tuple[str, dict[str, str]]]:
+    """What a visitor asks who opens the run, looks at charts, at an update in its middle, and at lists."""
+    of_run = {"run": run}
+    head = board.answer("run", of_run)
+    span = head["spans"][-1]
+    middle = {"stage": span["stage"], "update": str(span["first"] + (span["end"] - span["start"]) // 2)}
+    charts = [chart["name"] for room in head["rooms"] for chart in room["charts"]]
+    return [
+        ("runs", {}),
+        ("run", of_run),
+        *(("chart", of_run | {"chart": name}) for name in charts[:3]),
+        ("update", of_run | middle),
+        ("samples", of_run),
+        ("samples", of_run | {"least": "1", "order": "reward"}),
+        ("tasks", of_run),
+    ]
+
+
+def seconds(board: Board, view: str, query: dict[str, str]) -> float:
+    """Until the answer is ready to be sent."""
+    begun = time.perf_counter()
+    dump_json(board.answer(view, query))
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    """Ask everything twice, the first time of a board that has read nothing."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("run", type=Path)
+    run_dir = parser.parse_args().run
+    warm_up()
+    asked = questions(Board(run_dir), run_dir.resolve().name)
+    board = Board(run_dir)
+    first = [seconds(board, *each) for each in asked]
+    again = [seconds(board, *each) for each in asked]
+    for (view, query), cold, warm in zip(asked, first, again, strict=True):
+        rest = " ".join(f"{name}={value}" for name, value in query.items() if name != "run")
+        print(f"{view:<8} {rest:<32} {cold:7.3f} s, again {warm:7.3f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -92,7 +92,7 @@ def table_of(fault: Fault) -> dict[str, Any]:
         place: dict[str, Any] = table
         for part in parts:
             place = place.setdefault(part, {})
-        place[name] = value
+        place[name] = dict(value) if isinstance(value, Mapping) else value
     return table
 
 

@@ -2,8 +2,11 @@
 
 import json
 import random
+import runpy
 import shutil
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from recorded import make_row
@@ -406,3 +409,16 @@ def test_what_was_cut_back_while_it_was_read_is_read_again(tmp_path, monkeypatch
         with pytest.raises(RecordError, match="No such file"):  # nothing moved: it is asked once
             board.answer("update", AT | {"update": "3"})
         assert len(asked) == 3
+
+
+def test_answers_are_timed_one_question_after_the_other(trained, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["board_times.py", str(trained)])
+    runpy.run_path(str(Path(__file__).parents[2] / "bench" / "board_times.py"), run_name="__main__")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [line[0] for line in lines] == [
+        *("runs", "run", *["chart"] * 4, "update", "sample", "group", "samples", "samples", "tasks")
+    ]
+    for line in lines:
+        first, again, size, held_now = (float(line[-place]) for place in (8, 6, 4, 2))
+        assert min(first, again) >= 0
+        assert min(size, held_now) >= 0

@@ -2,8 +2,11 @@
 
 import json
 import random
+import runpy
 import shutil
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from recorded import make_row
@@ -131,7 +134,7 @@ def test_a_damaged_event_is_told_and_everything_else_works(copied):
         for kind, payload in (("finding", {"code": "X"}), ("eval", {}), ("rollback", {}), ("stopped", {})):
             handle.write(dump_json({"time": 2.0, "kind": kind, "payload": payload}) + b"\n")
     told = everything(Board(copied.parent), "mini")
-    assert failed(told) == ["parting"]  # which is of whole records
+    assert failed(told) == []
     assert told["run"]["state"] == "finished"
     odd = told["run"]["trouble"].splitlines()
     assert odd[0].startswith("line 2 of events.jsonl is left out")
@@ -406,3 +409,15 @@ def test_what_was_cut_back_while_it_was_read_is_read_again(tmp_path, monkeypatch
         with pytest.raises(RecordError, match="No such file"):  # nothing moved: it is asked once
             board.answer("update", AT | {"update": "3"})
         assert len(asked) == 3
+
+
+def test_the_bench_asks_each_question_twice(trained, capsys, monkeypatch):
+    run = next(path.parent for path in trained.rglob("run.json"))
+    monkeypatch.setattr(sys, "argv", ["board.py", str(run)])
+    runpy.run_path(str(Path(__file__).parents[2] / "bench" / "board.py"), run_name="__main__")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [line[0] for line in lines] == [
+        *("runs", "run", *["chart"] * 3, "update", "samples", "samples", "tasks")
+    ]
+    for line in lines:
+        assert min(float(line[-5]), float(line[-2])) >= 0

@@ -8,7 +8,8 @@ import pytest
 from shown import facts_of, opened_run, write
 
 from truing.board.answers import Board
-from truing.board.charts import ROOMS, bounds, find_chart, metric_of, numbers_of, rest_of, rooms_of
+from truing.board.charts import bounds, find_chart, metric_of, numbers_of, rest_of, rooms_of
+from truing.board.rooms import ROOMS
 from truing.config import resolve
 from truing.record.keys import METRICS
 from truing.record.updates import columns_of
@@ -138,7 +139,9 @@ def test_bounds_are_those_of_the_recipe():
     assert told["kl"] == {"kl.target": 0.02, "kl.cap": 3.0}
     assert told["entropy"] == {"entropy.target": 1.5}
     assert told["grad"] == {"optimizer.max_grad_norm": 0.7}
-    assert told["length"] == {"sampling.max_new_tokens": 17.0}
+    assert told["length"] == {"sampling.max_new_tokens, of each turn": 17.0}
+    assert told["audit"] == {"EVIDENCE from here": 6.0}
+    assert told["alignment"] == {"must be": 1.0}
     assert limits(grpo={"objective": "cispo", "max_weight": 8.0})["ratio"] == {"max_ratio": 8.0}
     assert limits("sft") == {"grad": limits()["grad"]}
     ppo = limits("ppo", stages=["sft", "ppo"], ppo={"steps": 1, "learning_rate": 1e-3, "clip_high": 0.5})

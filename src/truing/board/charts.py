@@ -1,154 +1,19 @@
-"""Every chart of a run: which numbers it draws, what they are, and the bounds that belong to them."""
+"""Charts of a run: the numbers that each draws, what they are, and the bounds that belong to them."""
 
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 from truing.board.curves import curve
+from truing.board.rooms import ROOMS, Chart, Room
 from truing.config import PolicyStage, Recipe
 from truing.doctor.ours import setup_of
+from truing.doctor.rules.smp007 import ODDS
 from truing.record.keys import METRICS, pattern
 from truing.record.metric import Metric
 from truing.record.updates import Columns
-
-Shape = Literal["lines", "stack"]
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Numbers that are read together. A name that ends in ``*`` is every number that begins so."""
-
-    name: str
-    title: str
-    names: tuple[str, ...]
-    shape: Shape = "lines"
-    log: bool = False
-
-
-@dataclass(frozen=True)
-class Room:
-    """Charts that answer one question."""
-
-    title: str
-    asks: str
-    charts: tuple[Chart, ...]
-
-
-ROOMS = (
-    Room(
-        "Reward",
-        "Does it go up, and is there anything to learn from?",
-        (
-            Chart("reward", "Reward", ("reward/mean",)),
-            Chart("parts", "Reward by component", ("reward_part/*",)),
-            Chart("families", "Reward by task family", ("family_reward/*",)),
-            Chart(
-                "variance",
-                "Groups without a signal: all attempts earn the same",
-                ("group/zero_variance_share", "group/all_right_share", "group/all_wrong_share"),
-            ),
-        ),
-    ),
-    Room(
-        "Tokens",
-        "Are the right tokens trained?",
-        (
-            Chart("origin", "Where tokens come from", ("tokens/origin_share/*",), "stack"),
-            Chart(
-                "mask",
-                "Trained, and why not: of tokens that the policy chose",
-                ("tokens/learnable_share", "masked/*", "tokens/structure_share"),
-            ),
-            Chart("alignment", "Alignment: ids scored as they were drawn", ("alignment",)),
-            Chart("counts", "How many tokens", ("tokens/sampled", "tokens/trained", "tokens/scored")),
-        ),
-    ),
-    Room(
-        "Policy",
-        "Does it move, and how far?",
-        (
-            Chart(
-                "ratio",
-                "Ratio of new to old policy, quantiles",
-                ("ratio/min", "ratio/p10", "ratio/p50", "ratio/p90", "ratio/max", "ratio/mean"),
-                log=True,
-            ),
-            Chart(
-                "clip",
-                "Active and clipped, by the sign of the advantage",
-                (
-                    "clip/active_positive_share",
-                    "clip/active_negative_share",
-                    "clip/high_share",
-                    "clip/low_share",
-                    "clip/capped_share",
-                ),
-            ),
-            Chart("kl", "KL to the reference, per token", ("kl_trained/k3", "kl_all/k3", "kl_all/k1")),
-            Chart("kl_answer", "KL to the reference, whole answers", ("kl_sequence/k1",)),
-            Chart("entropy", "Entropy", ("entropy/contract", "entropy/raw", "entropy/drawn")),
-            Chart("advantage", "Advantage", ("advantage/mean", "advantage/std", "advantage/mean_abs")),
-            Chart("loss", "Loss, term by term", ("loss/*",)),
-            Chart("grad", "Gradient norm, before clipping", ("grad/norm", "grad/critic_norm"), log=True),
-            Chart("weights", "Weights of terms", ("weight/*",)),
-            Chart("lr", "Learning rate", ("lr",)),
-            Chart("gates", "Gates and corrections", ("gate/*", "correction/*")),
-        ),
-    ),
-    Room(
-        "Critic",
-        "Does it foresee anything?",
-        (
-            Chart("explained", "Explained variance", ("value/explained_variance",)),
-            Chart("values", "Values and returns", ("value/mean", "returns/mean", "returns/std")),
-            Chart("head", "How far the head moved", ("value/head_step",)),
-        ),
-    ),
-    Room(
-        "Answers",
-        "What does it say, and how does it end?",
-        (
-            Chart("length", "Length of answers", ("length/mean", "length/max")),
-            Chart("truncated", "Cut off, and by what", ("truncated/share", "ended/*")),
-            Chart("turns", "Turns and tool calls", ("turns/mean", "turns/restarts_mean", "tools/calls_mean")),
-            Chart("tools", "Tool calls that the world accepts", ("tools/valid_share",)),
-            Chart("lost", "Characters cut from what tools answered", ("tools/lost_chars",)),
-            Chart("context", "Length of context", ("context/mean", "context/max")),
-            Chart("context_cut", "Prompts that were cut", ("context/cut_share",)),
-            Chart("context_chars", "Context by role, characters", ("context_chars/*", "context_lost/*")),
-            Chart("family_length", "Length by task family", ("family_length/*",)),
-            Chart("family_entropy", "Entropy by task family", ("family_entropy/*",)),
-            Chart("family_truncated", "Cut off, by task family", ("family_truncated/*",)),
-        ),
-    ),
-    Room(
-        "Sampler",
-        "Is what was sampled what is trained?",
-        (
-            Chart(
-                "mismatch",
-                "Sampler against trainer, and trainer against itself, at most",
-                ("mismatch/max_abs", "mismatch/null_max_abs"),
-                log=True,
-            ),
-            Chart("mismatch_kl", "Sampler against trainer, KL per token", ("mismatch/k3", "mismatch/k1")),
-            Chart("audit", "Evidence against the sampler", ("audit/log10_odds",)),
-        ),
-    ),
-    Room(
-        "Cost",
-        "Where do time and memory go?",
-        (
-            Chart("seconds", "Seconds of an update, by phase", ("seconds/*",), "stack"),
-            Chart("memory", "Memory", ("memory/peak", "memory/predicted")),
-            Chart("throughput", "Throughput", ("throughput/tokens_per_s",)),
-            Chart("computed", "Tokens of forwards", ("tokens/computed",)),
-        ),
-    ),
-)
 
 SECONDS = Metric("seconds/<phase>", "s", "Wall-clock seconds of the update that were spent in a phase.", "")
 
@@ -243,9 +108,9 @@ def bounds(recipe: Recipe, stage: str) -> dict[str, list[dict[str, Any]]]:
         "kl": _lines({"kl.target": recipe.kl.target, "kl.cap": recipe.kl.cap}),
         "entropy": _lines({"entropy.target": recipe.entropy.target}),
         "grad": _lines({"optimizer.max_grad_norm": recipe.optimizer.max_grad_norm}),
-        "audit": _lines({"PROVEN or EVIDENCE from here": 6.0}),
+        "audit": _lines({"EVIDENCE from here": ODDS}),
         "alignment": _lines({"must be": 1.0}),
-        "length": _lines({"sampling.max_new_tokens": float(recipe.sampling.max_new_tokens)}),
+        "length": _lines({"sampling.max_new_tokens, of each turn": float(recipe.sampling.max_new_tokens)}),
         "explained": _lines({"the returns' own mean": 0.0}),
     }
 

@@ -16,7 +16,7 @@ LOOKED_AT = 300
 
 def told(first: Opened, second: Opened) -> dict[str, Any]:
     """What is known of two runs at once."""
-    recipe, facts = declared(first.run.reader, second.run.reader)
+    recipe, facts = declared(first.run, second.run)
     return {
         "runs": [
             line(each) | {"spans": spans(each), "evaluations_at": evaluations_at(each.run)}
@@ -30,14 +30,14 @@ def told(first: Opened, second: Opened) -> dict[str, Any]:
 
 def parting(first: Opened, second: Opened) -> dict[str, Any]:
     """Where two runs part, token by token, and what each came to."""
-    recipe, _ = declared(first.run.reader, second.run.reader)
-    same, found = first_parting(first.run.reader, second.run.reader, LOOKED_AT)
+    recipe, _ = declared(first.run, second.run)
+    same, found = first_parting(first.run, second.run, LOOKED_AT)
     return {
         "same": same,
         "looked_at": LOOKED_AT,
         "note": OTHER_SEED if any(each.key == "seed" for each in recipe) else "",
         "parting": None if found is None else asdict(found) | {"update": found.step + 1},
-        "beside": [asdict(each) for each in beside(first.run.reader, second.run.reader)],
+        "beside": [asdict(each) for each in beside(first.run, second.run)],
     }
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from truing.board.charts import Chart, bounds, draw, find_chart, rooms_of
+from truing.board.charts import bounds, draw, find_chart, rooms_of
 from truing.board.log import evaluations_at, happened, words
 from truing.board.opened import Opened
 from truing.board.overview import cards, line
+from truing.board.rooms import Chart
 from truing.board.update_page import find, find_row, ratios_of
 from truing.doctor.rules import RULES
 from truing.errors import RecordError

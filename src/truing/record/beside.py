@@ -1,11 +1,12 @@
 """What two runs came to, side by side: where their draws differ, this is what can be compared."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from truing.record.reader import RunReader
+import numpy as np
+
+from truing.record.followed import Followed
 from truing.record.told import evaluations_told
 
 LAST = 10
@@ -33,41 +34,38 @@ class Pair:
     second: Any
 
 
-def beside(first: RunReader, second: RunReader) -> tuple[Pair, ...]:
+def beside(first: Followed, second: Followed) -> tuple[Pair, ...]:
     """Evaluations, then metrics at the end of each stage, then what rules found while the runs went on."""
     told = [_evaluations(each) | _metrics(each) | _findings(each) for each in (first, second)]
     names = dict.fromkeys([*told[0], *told[1]])
     return tuple(Pair(name, told[0].get(name), told[1].get(name)) for name in names)
 
 
-def _evaluations(run: RunReader) -> dict[str, Any]:
+def _evaluations(run: Followed) -> dict[str, Any]:
     """Each with its interval, in the order of the run."""
-    told = evaluations_told(run.events())
-    return {f"eval {name}": _interval(each["estimate"]) for name, each in told.items() if "estimate" in each}
+    told = evaluations_told(run.events)
+    return {f"eval {name}": _interval(each["estimate"]) for name, each in told.items()}
 
 
 def _interval(estimate: Mapping[str, float]) -> str:
     return f"{estimate['mean']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"
 
 
-def _metrics(run: RunReader) -> dict[str, Any]:
+def _metrics(run: Followed) -> dict[str, Any]:
     """Means over the last updates of each stage."""
-    by_stage: dict[str, list[Mapping[str, float]]] = {}
-    for row in run.steps():
-        by_stage.setdefault(row.stage, []).append(row.metrics)
     found: dict[str, Any] = {}
-    for stage, rows in by_stage.items():
+    for stage, start, end in run.columns.stages:
         for name in SHOWN:
-            values = [row[name] for row in rows[-LAST:] if name in row]
-            if values:
-                found[f"{stage} {name}"] = float(f"{math.fsum(values) / len(values):.4g}")
+            values = run.columns.column(name)[start:end][-LAST:]
+            if len(known := values[~np.isnan(values)]):
+                found[f"{stage} {name}"] = float(f"{known.mean():.4g}")
     return found
 
 
-def _findings(run: RunReader) -> dict[str, Any]:
+def _findings(run: Followed) -> dict[str, Any]:
     """Each rule that found something, and where it did first."""
     found: dict[str, Any] = {}
-    for event in run.events():
+    for event in run.events:
         if event.kind == "finding" and "code" in event.payload:
             each = event.payload
             place = f"{each['verdict']} at {each['stage']} {each['step'] + 1}"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from truing.record.beside import Pair, beside
 from truing.record.beside import lines as beside_lines
-from truing.record.reader import RunReader
+from truing.record.followed import Followed
 from truing.record.rows import TRAINER_NUMBERS, SampleRow, StepRow
 from truing.types import MASKS
 from truing.words import counted
@@ -80,38 +80,40 @@ class Comparison:
 
 def compare(run: Path, other: Path) -> Comparison:
     """Compare two run directories: recipes, facts, then update by update, bit for bit."""
-    readers = RunReader(run), RunReader(other)
-    recipe, facts = declared(*readers)
-    same, parting = first_parting(*readers)
-    pairs = () if parting is None else beside(*readers)
+    runs = Followed(run), Followed(other)
+    for each in runs:
+        each.refresh()
+    recipe, facts = declared(*runs)
+    same, parting = first_parting(*runs)
+    pairs = () if parting is None else beside(*runs)
     return Comparison(recipe, facts, same, parting, pairs)
 
 
-def declared(first: RunReader, second: RunReader) -> tuple[tuple[Delta, ...], tuple[Delta, ...]]:
+def declared(first: Followed, second: Followed) -> tuple[tuple[Delta, ...], tuple[Delta, ...]]:
     """What two runs were told otherwise: keys of their recipes, and facts beside them."""
-    told = [reader.run() for reader in (first, second)]
+    told = [dict(run.facts) for run in (first, second)]
     recipes = [flat(each.pop("recipe")) for each in told]
     facts = [{key: x for key, x in flat(each).items() if key.startswith(FACTS)} for each in told]
     return _deltas(*recipes), _deltas(*facts)
 
 
-def first_parting(first: RunReader, second: RunReader, most: int | None = None) -> tuple[int, Parting | None]:
+def first_parting(first: Followed, second: Followed, most: int | None = None) -> tuple[int, Parting | None]:
     """How many updates are the same, and where the next one differs; ``most`` looks at so many alone."""
-    steps = [reader.steps() for reader in (first, second)]
-    for done, pair in enumerate(zip(*(each[:most] for each in steps), strict=False)):
+    counts = [len(run.columns) for run in (first, second)]
+    shorter = min(counts)
+    looked_at = shorter if most is None else min(most, shorter)
+    for done in range(looked_at):
+        pair = [run.series.line(done) for run in (first, second)]
         places = [(row.stage, row.step) for row in pair]
         if places[0] != places[1]:
             return done, Parting(*places[0], "order of updates", *(f"{a} {b + 1}" for a, b in places))
-        rows = [reader.rows(row) for reader, row in zip((first, second), pair, strict=True)]
+        rows = [run.reader.rows(row) for run, row in zip((first, second), pair, strict=True)]
         if found := _parting(*pair, *rows):
             return done, found
-    shorter = min(map(len, steps))
-    if most is not None and most < shorter:
-        return most, None
-    if len(steps[0]) != len(steps[1]):
-        longer = max(steps, key=len)[shorter]
-        return shorter, Parting(longer.stage, longer.step, "number of updates", *map(len, steps))
-    return shorter, None
+    if looked_at == shorter and counts[0] != counts[1]:
+        longer = max((first, second), key=lambda run: len(run.columns)).series.line(shorter)
+        return shorter, Parting(longer.stage, longer.step, "number of updates", *counts)
+    return looked_at, None
 
 
 def _parting(

@@ -29,8 +29,9 @@ NUMBERS = "numbers"
 BLOCK = 4 << 20
 """Bytes that Arrow parses at a time. Were a line longer, those read with it would be read one by one."""
 
-READ = 8 * BLOCK
-"""Bytes that are read at a time. The file is not mapped: a writer may cut it back meanwhile."""
+READ = 4 * BLOCK
+"""Bytes that are read at a time; memory for more is asked for anew. The file is not mapped: a writer
+may cut it back, and whoever reads a map beyond its file's end is ended."""
 
 TAIL = 256
 """Last bytes of what was read: where they are others now, the file was cut back and written on."""

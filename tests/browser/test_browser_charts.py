@@ -68,8 +68,8 @@ def test_limits_are_those_of_the_recipe(charts, rich):
         "Ratio of new to old policy, quantiles": {0.8: "1 − clip_low", 1.28: "1 + clip_high"},
         "KL to the reference, per token": {recipe.kl.target: "kl.target", recipe.kl.cap: "kl.cap"},
         "Gradient norm, before clipping": {recipe.optimizer.max_grad_norm: "optimizer.max_grad_norm"},
-        "Length of answers": {float(recipe.sampling.max_new_tokens): "sampling.max_new_tokens"},
-        "Evidence against the sampler": {6.0: "PROVEN or EVIDENCE from here"},
+        "Length of answers": {float(recipe.sampling.max_new_tokens): "sampling.max_new_tokens, of each turn"},
+        "Evidence against the sampler": {6.0: "EVIDENCE from here"},
         "Alignment: ids scored as they were drawn": {1.0: "must be"},
     }
     for title, chart in charts["rich"][0].items():

@@ -3,7 +3,7 @@
 import re
 from importlib.resources import files
 
-IMPORT = re.compile(r'^import \{ (.+) \} from "\./(.+)";$', re.MULTILINE)
+IMPORT = re.compile(r'^import \{ ([^}]+) \} from "\./(.+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export ((?:async )?(?:function|const|class) (\w+))", re.MULTILINE)
 
 

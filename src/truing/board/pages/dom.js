@@ -27,7 +27,11 @@ export function number(value, digits = 4) {
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (Number.isInteger(value) && size < 1e6) return String(value).replace("-", "−");
-  if (size >= 1e6 || size < 1e-3) return value.toExponential(digits - 2).replace("-", "−").replace("e+", "e");
+  if (size >= 1e6 || size < 1e-3)
+    return value
+      .toExponential(digits - 2)
+      .replace("-", "−")
+      .replace("e+", "e");
   return String(Number(value.toPrecision(digits))).replace("-", "−");
 }
 
@@ -50,11 +54,16 @@ export function interval(each) {
 
 export function ago(seconds) {
   const passed = Date.now() / 1000 - seconds;
-  return passed < 5 ? "now" : passed > 172800 ? `${Math.round(passed / 86400)} days ago` : `${duration(passed)} ago`;
+  return passed < 5
+    ? "now"
+    : passed > 172800
+      ? `${Math.round(passed / 86400)} days ago`
+      : `${duration(passed)} ago`;
 }
 
 // What a screen would hide, turn around or obey is shown as its number.
-const HIDDEN = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
+const HIDDEN =
+  /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}]/gu;
 
 export function visible(text) {
   return text.replace(HIDDEN, (each) => `\\u{${each.codePointAt(0).toString(16)}}`);
@@ -68,18 +77,34 @@ export function verdict(name, text) {
   return h("span", { class: `verdict ${name.split(" ")[0]}` }, text || name);
 }
 
-const STATES = { running: "running", finished: "finished", "stopped by a finding": "bad", crashed: "bad", "given up": "bad" };
+const STATES = {
+  running: "running",
+  finished: "finished",
+  "stopped by a finding": "bad",
+  crashed: "bad",
+  "given up": "bad",
+};
 
 export function state(name) {
   return h("span", { class: `state ${STATES[name] || "warn"}` }, name);
 }
 
 export function tile(name, value, more) {
-  return h("div", { class: "tile" }, h("div", { class: "name" }, name), h("div", { class: "value" }, value), more && h("div", { class: "more" }, more));
+  return h(
+    "div",
+    { class: "tile" },
+    h("div", { class: "name" }, name),
+    h("div", { class: "value" }, value),
+    more && h("div", { class: "more" }, more),
+  );
 }
 
 export function table(columns, rows) {
-  const head = h("tr", {}, columns.map(([name, kind]) => h("th", { class: kind || "", scope: "col" }, name)));
+  const head = h(
+    "tr",
+    {},
+    columns.map(([name, kind]) => h("th", { class: kind || "", scope: "col" }, name)),
+  );
   return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, head), h("tbody", {}, rows)));
 }
 

@@ -4,14 +4,28 @@ import { address, follow, here, IS_REPORT } from "./data.js";
 import { runs } from "./runs.js";
 import { run } from "./run.js";
 import { update } from "./update.js";
-import { group, sample } from "./tokens.js";
+import { group, sample } from "./sample.js";
 import { rule, rules } from "./rules.js";
 import { compare } from "./compare.js";
 import { hypothesis, lab } from "./lab.js";
 import { samples, tasks } from "./prompts.js";
 import { audit } from "./audit.js";
 
-const PAGES = { runs, run, update, sample, group, rules, rule, compare, lab, hypothesis, tasks, samples, audit };
+const PAGES = {
+  runs,
+  run,
+  update,
+  sample,
+  group,
+  rules,
+  rule,
+  compare,
+  lab,
+  hypothesis,
+  tasks,
+  samples,
+  audit,
+};
 const LIVE = { runs: () => true, run: (query, names) => names.includes(query.run) };
 const main = document.getElementById("page");
 const signal = h("span", { class: "live", role: "status" }, "");
@@ -28,9 +42,15 @@ async function show({ quiet = false } = {}) {
   renew = null;
   const target = h("div", {});
   const context = {
-    keep: (boxes) => { kept = boxes; },
-    keys: (own) => { keys = own; },
-    renew: (own) => { renew = own; },
+    keep: (boxes) => {
+      kept = boxes;
+    },
+    keys: (own) => {
+      keys = own;
+    },
+    renew: (own) => {
+      renew = own;
+    },
     again: (after) => setTimeout(() => mine === shown && show({ quiet: true }), after),
   };
   const draw = PAGES[page];
@@ -57,11 +77,31 @@ async function show({ quiet = false } = {}) {
 function top() {
   const { page } = here();
   const names = IS_REPORT ? { run: "Run" } : { runs: "Runs", compare: "Compare", rules: "Rules" };
-  fill(document.getElementById("top"),
-    link(address(IS_REPORT ? "run" : "runs", IS_REPORT ? REPORTED : {}), h("span", { class: "brand" }, "truing board")),
-    h("nav", {}, Object.entries(names).map(([name, text]) => h("a", { href: address(name, name === "run" ? REPORTED : {}), "aria-current": page === name ? "page" : null }, text))),
-    h("span", { class: "grow" }), IS_REPORT ? null : signal,
-    h("button", { onclick: turn, "aria-label": "dark or light" }, "◐"), h("button", { onclick: help, "aria-label": "keys" }, "?"));
+  fill(
+    document.getElementById("top"),
+    link(
+      address(IS_REPORT ? "run" : "runs", IS_REPORT ? REPORTED : {}),
+      h("span", { class: "brand" }, "truing board"),
+    ),
+    h(
+      "nav",
+      {},
+      Object.entries(names).map(([name, text]) =>
+        h(
+          "a",
+          {
+            href: address(name, name === "run" ? REPORTED : {}),
+            "aria-current": page === name ? "page" : null,
+          },
+          text,
+        ),
+      ),
+    ),
+    h("span", { class: "grow" }),
+    IS_REPORT ? null : signal,
+    h("button", { onclick: turn, "aria-label": "dark or light" }, "◐"),
+    h("button", { onclick: help, "aria-label": "keys" }, "?"),
+  );
 }
 
 const REPORTED = IS_REPORT ? JSON.parse(document.getElementById("reported").textContent) : {};
@@ -69,23 +109,49 @@ const REPORTED = IS_REPORT ? JSON.parse(document.getElementById("reported").text
 function turn() {
   const root = document.documentElement;
   root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-  try { localStorage.setItem("truing-theme", root.dataset.theme); } catch { /* a report opened from a file may keep nothing */ }
+  try {
+    localStorage.setItem("truing-theme", root.dataset.theme);
+  } catch {
+    /* a report opened from a file may keep nothing */
+  }
   for (const box of kept()) box.show();
 }
 
 function theme() {
   let chosen = null;
-  try { chosen = localStorage.getItem("truing-theme"); } catch { /* as above */ }
-  document.documentElement.dataset.theme = chosen || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  try {
+    chosen = localStorage.getItem("truing-theme");
+  } catch {
+    /* as above */
+  }
+  document.documentElement.dataset.theme =
+    chosen || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
 }
 
 const HELP = [
-  ["?", "these keys"], ["g then r", "runs"], ["g then d", "rules of the doctor"], ["u", "one up: from a sample to its update, to its run"],
-  [", and .", "the update before, the update after"], ["← and →", "from token to token"], ["t", "next tint"], ["/", "find"], ["d", "dark or light"],
+  ["?", "these keys"],
+  ["g then r", "runs"],
+  ["g then d", "rules of the doctor"],
+  ["u", "one up: from a sample to its update, to its run"],
+  [", and .", "the update before, the update after"],
+  ["← and →", "from token to token"],
+  ["t", "next tint"],
+  ["/", "find"],
+  ["d", "dark or light"],
 ];
 
 function help() {
-  const box = h("dialog", {}, h("h2", {}, "Keys"), h("table", {}, HELP.map(([key, text]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, text)))), h("button", { onclick: () => box.close() }, "close"));
+  const box = h(
+    "dialog",
+    {},
+    h("h2", {}, "Keys"),
+    h(
+      "table",
+      {},
+      HELP.map(([key, text]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, text))),
+    ),
+    h("button", { onclick: () => box.close() }, "close"),
+  );
   box.addEventListener("close", () => box.remove());
   document.body.append(box);
   box.showModal();
@@ -98,14 +164,39 @@ function up() {
   const { page, query } = here();
   if (!ABOVE[page]) return;
   const { run: name, stage, update: number } = query;
-  location.hash = address(ABOVE[page], ABOVE[page] === "update" ? { run: name, stage, update: number } : ABOVE[page] === "run" ? { run: name } : {});
+  location.hash = address(
+    ABOVE[page],
+    ABOVE[page] === "update"
+      ? { run: name, stage, update: number }
+      : ABOVE[page] === "run"
+        ? { run: name }
+        : {},
+  );
 }
 
 document.addEventListener("keydown", (event) => {
-  if (document.querySelector("dialog[open]") || event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) return;
+  if (
+    document.querySelector("dialog[open]") ||
+    event.ctrlKey ||
+    event.metaKey ||
+    event.altKey ||
+    /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)
+  )
+    return;
   const chord = before === "g" ? `g${event.key}` : event.key;
   before = event.key;
-  const known = { "?": help, gr: () => { location.hash = address("runs"); }, gd: () => { location.hash = address("rules"); }, u: up, d: turn, ...keys };
+  const known = {
+    "?": help,
+    gr: () => {
+      location.hash = address("runs");
+    },
+    gd: () => {
+      location.hash = address("rules");
+    },
+    u: up,
+    d: turn,
+    ...keys,
+  };
   const marked = document.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
   if (known[chord]) known[chord]();
   else if (marked) marked.tagName === "INPUT" ? marked.focus() : marked.click();
@@ -115,14 +206,17 @@ document.addEventListener("keydown", (event) => {
 
 theme();
 window.addEventListener("hashchange", () => show());
-follow((told) => {
-  const { page, query } = here();
-  if (!LIVE[page] || !LIVE[page](query, told.runs)) return;
-  if (renew) renew().catch(() => show({ quiet: true }));
-  else show({ quiet: true });
-}, (on) => {
-  signal.className = `live ${on ? "on" : "off"}`;
-  signal.textContent = on ? "live" : "the board does not answer";
-});
+follow(
+  (told) => {
+    const { page, query } = here();
+    if (!LIVE[page] || !LIVE[page](query, told.runs)) return;
+    if (renew) renew().catch(() => show({ quiet: true }));
+    else show({ quiet: true });
+  },
+  (on) => {
+    signal.className = `live ${on ? "on" : "off"}`;
+    signal.textContent = on ? "live" : "the board does not answer";
+  },
+);
 if (IS_REPORT && !location.hash) location.replace(address("run", REPORTED));
 show();

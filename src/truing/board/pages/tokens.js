@@ -1,83 +1,72 @@
-// The x-ray: a sample as it was, token by token; and a group side by side.
-import { fill, h, link, number, table, tile, verdict } from "./dom.js";
-import { address, get, IS_REPORT, remember } from "./data.js";
-import { finding } from "./run.js";
+// The x-ray: tokens with their colours, their tint, and the card of the one that is pointed at.
+import { fill, h, number, table, verdict } from "./dom.js";
+import { blocks, joined } from "./blocks.js";
+import { get, IS_REPORT, remember } from "./data.js";
 
 const TINTS = {
-  none: "no tint", sampler: "log-probability: the darker, the less likely", advantage: "advantage", log_ratio: "log-ratio", entropy: "entropy", kl: "KL to the reference", pull: "pull",
+  none: "no tint",
+  sampler: "log-probability: the darker, the less likely",
+  advantage: "advantage",
+  log_ratio: "log-ratio",
+  entropy: "entropy",
+  kl: "KL to the reference",
+  pull: "pull",
 };
 const NAMES = {
-  sampler: "log-prob., sampler", old: "log-prob., old", new: "log-prob., new", ref: "log-prob., reference",
+  sampler: "log-prob., sampler",
+  old: "log-prob., old",
+  new: "log-prob., new",
+  ref: "log-prob., reference",
 };
 const SIGNED = new Set(["advantage", "log_ratio", "pull"]);
 const ORIGINS = {
-  PROMPT: "the task's messages", TEMPLATE: "glue of the chat template", TOOL: "what the world answered",
-  FORCED: "injected, or the only choice", SAMPLED: "the policy's choice", DEMO: "a demonstration",
+  PROMPT: "the task's messages",
+  TEMPLATE: "glue of the chat template",
+  TOOL: "what the world answered",
+  FORCED: "injected, or the only choice",
+  SAMPLED: "the policy's choice",
+  DEMO: "a demonstration",
 };
 const WHY = {
-  NOT_SAMPLED: "the policy did not choose it", STRUCTURE: "scaffolding of a call, by the mask policy",
-  FORCED_ACTION: "its turn began with forced tokens", NOT_KEPT: "its rollout, or its group, was left out", CUT: "its rollout was cut",
+  NOT_SAMPLED: "the policy did not choose it",
+  STRUCTURE: "scaffolding of a call, by the mask policy",
+  FORCED_ACTION: "its turn began with forced tokens",
+  NOT_KEPT: "its rollout, or its group, was left out",
+  CUT: "its rollout was cut",
 };
 
 const mouse = {};
 const moved = (event) => event.clientX !== mouse.x || event.clientY !== mouse.y;
-document.addEventListener("mousemove", (event) => Object.assign(mouse, { x: event.clientX, y: event.clientY }));
+document.addEventListener("mousemove", (event) =>
+  Object.assign(mouse, { x: event.clientX, y: event.clientY }),
+);
 
-export async function sample(page, query, context) {
-  const asked = { run: query.run, stage: query.stage, update: query.update };
-  const told = await get("sample", { ...asked, sample: query.sample, token: IS_REPORT ? "" : query.token });
-  const about = told.about;
-  const view = new View(told, query);
-  fill(page,
-    crumbs(query),
-    h("div", { class: "row" }, h("h1", {}, about.sample), h("span", { class: "grow" }), link(address("group", { ...asked, group: about.group }), "its group side by side")),
-    told.findings.map((each) => finding(each, query.run)),
-    h("div", { class: "tiles" },
-      tile("reward", number(about.reward), Object.entries(about.parts).map(([name, value]) => `${name} ${number(value, 3)}`).join(", ")),
-      tile("advantage", number(about.advantage), about.computed ? "" : "not computed: no term of the loss has a gradient on it"),
-      tile("tokens", String(about.length), `${about.sampled} drawn, ${about.trained} trained`),
-      tile("ended", about.finish || about.status, `${about.status}, by ${about.ended_by}`),
-      tile("task", about.task, about.family)),
-    about.error ? h("pre", { class: "error" }, about.error) : null,
-    view.element,
-    h("details", { class: "gap" }, h("summary", {}, "what the world says it became"), h("pre", {}, about.outcome || "nothing")),
-    h("details", {}, h("summary", {}, "messages, as graders were given them"), told.messages.map((each) => [h("h3", { class: "gap" }, each.role), h("pre", {}, each.text)])),
-    h("details", {}, h("summary", {}, "sampling contract"), h("pre", {}, JSON.stringify(about.contract, null, 2))),
+export function tints(query, change) {
+  const select = h(
+    "select",
+    {
+      id: "tint",
+      "aria-label": "tint",
+      onchange: (event) => {
+        remember({ tint: event.target.value });
+        change(event.target.value);
+      },
+    },
+    Object.entries(TINTS).map(([name, text]) =>
+      h("option", { value: name, selected: (query.tint || "none") === name }, text),
+    ),
   );
-  context.keys(view.keys());
-  requestAnimationFrame(() => view.focus());
-}
-
-export async function group(page, query, context) {
-  const asked = { run: query.run, stage: query.stage, update: query.update, group: query.group };
-  const told = await get("group", asked);
-  const columns = h("div", { class: "columns" });
-  const views = told.samples.map((each) => new View({ ...each, findings: [] }, { ...query, sample: each.about.sample }, true));
-  const show = () => fill(columns, ...told.samples.map((each, i) => h("section", {},
-    h("div", { class: "row" }, h("b", {}, link(address("sample", { ...query, group: "", sample: each.about.sample }), each.about.sample)), h("span", { class: "grow" }), each.about.findings.map((code) => verdict("PROVEN", code))),
-    h("div", { class: "quiet" }, `reward ${number(each.about.reward)} · advantage ${number(each.about.advantage, 3)} · ${each.about.sampled} drawn · ${each.about.finish}`),
-    views[i].text())));
-  fill(page,
-    crumbs(query),
-    h("h1", {}, `group ${told.group}`),
-    h("p", { class: "quiet" }, `${told.count} attempts at ${told.samples[0].about.task}, best first${told.count > told.samples.length ? `; the first ${told.samples.length}` : ""}`),
-    tints(query, (tint) => { query.tint = tint; for (const view of views) view.tint = tint; show(); }), legend(), columns);
-  show();
-  context.keys({});
-}
-
-function crumbs(query) {
-  return h("p", { class: "crumbs" }, link(address("run", { run: query.run }), query.run), " / ", link(address("update", { run: query.run, stage: query.stage, update: query.update }), `${query.stage} ${query.update}`));
-}
-
-function tints(query, change) {
-  const select = h("select", { id: "tint", "aria-label": "tint", onchange: (event) => { remember({ tint: event.target.value }); change(event.target.value); } },
-    Object.entries(TINTS).map(([name, text]) => h("option", { value: name, selected: (query.tint || "none") === name }, text)));
   return h("p", { class: "row" }, h("label", {}, "tint by", select));
 }
 
-function legend() {
-  return h("p", { class: "row" }, Object.entries(ORIGINS).map(([name, text]) => h("span", { class: name, title: text }, name)), h("span", { class: "t trained" }, "trained"), h("span", { class: "t trained clipped" }, "trained, clipped"));
+export function legend() {
+  return h(
+    "p",
+    { class: "row" },
+    Object.entries(ORIGINS).map(([name, text]) => h("span", { class: name, title: text }, name)),
+    h("span", { class: "t trained" }, "trained"),
+    h("span", { class: "t trained clipped" }, "trained, clipped"),
+  );
 }
 
 // Tokens of a sample, in blocks: what the policy was shown, and each of its turns.
@@ -85,10 +74,21 @@ export class View {
   constructor(told, query, small = false) {
     Object.assign(this, { told, query, small, tint: query.tint || "none" });
     this.tokens = told.tokens;
-    this.at = query.token ? Math.min(Math.max(Number(query.token) || 0, this.tokens.start), this.tokens.end - 1) : null;
+    this.at = query.token
+      ? Math.min(Math.max(Number(query.token) || 0, this.tokens.start), this.tokens.end - 1)
+      : null;
     this.card = h("aside", { class: "card", "aria-live": "polite" });
     this.box = h("div", {});
-    this.element = h("div", {}, tints(query, (tint) => { this.tint = tint; this.show(); }), legend(), h("div", { class: "xray" }, this.box, this.card));
+    this.element = h(
+      "div",
+      {},
+      tints(query, (tint) => {
+        this.tint = tint;
+        this.show();
+      }),
+      legend(),
+      h("div", { class: "xray" }, this.box, this.card),
+    );
     if (!small) this.show();
   }
 
@@ -105,12 +105,27 @@ export class View {
       for (let t = block.start; t < block.end; t++) shown.append(this.token(t));
       // Beside each other, attempts at one task need not show four times what all were asked.
       const same = this.small && !block.turn && block.start === 0;
-      whole.append(same ? h("details", { class: "turn" }, h("summary", {}, block.says), shown) : h("div", { class: block.turn ? "turn own" : "turn" }, h("div", { class: "who" }, block.says), shown));
+      whole.append(
+        same
+          ? h("details", { class: "turn" }, h("summary", {}, block.says), shown)
+          : h(
+              "div",
+              { class: block.turn ? "turn own" : "turn" },
+              h("div", { class: "who" }, block.says),
+              shown,
+            ),
+      );
     }
     // A mouse that rests where a token comes to lie points at nothing.
-    whole.addEventListener("mousemove", (event) => event.target.dataset.t && moved(event) && this.tell(Number(event.target.dataset.t)));
+    whole.addEventListener(
+      "mousemove",
+      (event) => event.target.dataset.t && moved(event) && this.tell(Number(event.target.dataset.t)),
+    );
     whole.addEventListener("mouseleave", () => this.tell(this.at));
-    whole.addEventListener("click", (event) => event.target.dataset.t && this.move(Number(event.target.dataset.t)));
+    whole.addEventListener(
+      "click",
+      (event) => event.target.dataset.t && this.move(Number(event.target.dataset.t)),
+    );
     if (start > 0) whole.prepend(this.more(start, start - 1));
     if (end < length) whole.append(this.more(length - end, end));
     return whole;
@@ -119,13 +134,19 @@ export class View {
   // Tokens that were not told yet, in front of those that were or behind them.
   more(many, token) {
     if (this.small || IS_REPORT) return h("p", { class: "quiet" }, `${many} tokens more in the run`);
-    return h("button", { onclick: async () => {
-      const { run, stage, update, sample } = this.query;
-      const next = (await get("sample", { run, stage, update, sample, token })).tokens;
-      this.tokens = token < this.tokens.start ? joined(next, this.tokens) : joined(this.tokens, next);
-      this.scales = {};
-      this.show();
-    } }, `${many} tokens ${token < this.tokens.start ? "before" : "more"}`);
+    return h(
+      "button",
+      {
+        onclick: async () => {
+          const { run, stage, update, sample } = this.query;
+          const next = (await get("sample", { run, stage, update, sample, token })).tokens;
+          this.tokens = token < this.tokens.start ? joined(next, this.tokens) : joined(this.tokens, next);
+          this.scales = {};
+          this.show();
+        },
+      },
+      `${many} tokens ${token < this.tokens.start ? "before" : "more"}`,
+    );
   }
 
   token(t) {
@@ -147,11 +168,19 @@ export class View {
     if (!stream || stream[i] === null) return "";
     this.scales = this.scales || {};
     if (!this.scales[this.tint]) {
-      const known = stream.filter((each) => typeof each === "number").map(Math.abs).sort((a, b) => a - b);
+      const known = stream
+        .filter((each) => typeof each === "number")
+        .map(Math.abs)
+        .sort((a, b) => a - b);
       this.scales[this.tint] = known[Math.floor(0.98 * (known.length - 1))] || known[known.length - 1] || 1;
     }
     const share = Math.min(1, Math.abs(stream[i]) / this.scales[this.tint]);
-    const hue = SIGNED.has(this.tint) && stream[i] < 0 ? "226, 84, 75" : SIGNED.has(this.tint) ? "64, 160, 96" : "224, 146, 30";
+    const hue =
+      SIGNED.has(this.tint) && stream[i] < 0
+        ? "226, 84, 75"
+        : SIGNED.has(this.tint)
+          ? "64, 160, 96"
+          : "224, 146, 30";
     return share < 0.02 ? "" : `rgba(${hue}, ${(0.08 + 0.5 * share).toFixed(3)})`;
   }
 
@@ -176,17 +205,45 @@ export class View {
       fill(this.card, h("p", { class: "quiet" }, "Point at a token, or walk with ← and →."));
       return;
     }
-    const i = t - this.tokens.start, told = this.tokens;
-    const masks = Object.entries(told.masks).filter(([, on]) => on[i]).map(([name]) => name);
+    const i = t - this.tokens.start,
+      told = this.tokens;
+    const masks = Object.entries(told.masks)
+      .filter(([, on]) => on[i])
+      .map(([name]) => name);
     const reason = WHY[told.excluded[i]];
     const found = this.told.findings.filter((each) => t >= each.start && t < each.end);
-    fill(this.card,
-      h("div", { class: "row" }, h("b", {}, `token ${t}`), h("span", { class: "quiet" }, `id ${told.ids[i]}`), h("span", { class: told.origin[i], title: ORIGINS[told.origin[i]] }, told.origin[i])),
+    fill(
+      this.card,
+      h(
+        "div",
+        { class: "row" },
+        h("b", {}, `token ${t}`),
+        h("span", { class: "quiet" }, `id ${told.ids[i]}`),
+        h("span", { class: told.origin[i], title: ORIGINS[told.origin[i]] }, told.origin[i]),
+      ),
       h("pre", {}, told.texts[i].replaceAll("\n", "⏎\n").replaceAll(" ", "·")),
-      h("p", {}, told.trained[i] ? "trained" : `not trained: ${told.origin[i] === "SAMPLED" ? reason : WHY.NOT_SAMPLED}`, told.clipped[i] ? h("b", {}, " · clipped: the gradient is 0") : ""),
+      h(
+        "p",
+        {},
+        told.trained[i]
+          ? "trained"
+          : `not trained: ${told.origin[i] === "SAMPLED" ? reason : WHY.NOT_SAMPLED}`,
+        told.clipped[i] ? h("b", {}, " · clipped: the gradient is 0") : "",
+      ),
       masks.length ? h("p", { class: "quiet" }, `masks: ${masks.join(", ")}`) : null,
       found.map((each) => h("p", {}, verdict(each.verdict, each.code), " ", each.what)),
-      table([["number"], ["", "number"]], Object.entries(told.numbers).map(([name, stream]) => h("tr", { title: told.meaning[name] }, h("td", {}, NAMES[name] || name.replace("_", " ")), h("td", { class: "number" }, number(stream[i], 5))))));
+      table(
+        [["number"], ["", "number"]],
+        Object.entries(told.numbers).map(([name, stream]) =>
+          h(
+            "tr",
+            { title: told.meaning[name] },
+            h("td", {}, NAMES[name] || name.replace("_", " ")),
+            h("td", { class: "number" }, number(stream[i], 5)),
+          ),
+        ),
+      ),
+    );
   }
 
   keys() {
@@ -194,12 +251,15 @@ export class View {
   }
 
   step(by) {
-    const now = this.move(this.at === null ? firstOwn(this.told.about.turns, this.tokens.start) : this.at + by);
+    const now = this.move(
+      this.at === null ? firstOwn(this.told.about.turns, this.tokens.start) : this.at + by,
+    );
     now?.scrollIntoView({ block: "nearest" });
   }
 
   next() {
-    const names = Object.keys(TINTS), select = document.getElementById("tint");
+    const names = Object.keys(TINTS),
+      select = document.getElementById("tint");
     select.selectedIndex = (select.selectedIndex + 1) % names.length;
     select.dispatchEvent(new Event("change"));
   }
@@ -207,25 +267,4 @@ export class View {
 
 function firstOwn(turns, start) {
   return turns.length ? turns[0].start : start;
-}
-
-function blocks(turns, start, end) {
-  const found = [];
-  let place = 0;
-  turns.forEach((turn, i) => {
-    if (turn.start > place) found.push({ start: place, end: turn.start, says: i ? "what the world answered, and glue" : "what the policy was shown" });
-    const reward = turn.reward === null ? "" : ` · reward ${number(turn.reward)}`;
-    found.push({ start: turn.start, end: turn.end, turn, says: `turn ${i + 1} · ${turn.finish} · by weights ${turn.version} (${turn.digest.slice(0, 8)})${reward}` });
-    place = turn.end;
-  });
-  found.push({ start: place, end: Infinity, says: turns.length ? "behind the last turn" : "no turn" });
-  return found.map((each) => ({ ...each, start: Math.max(each.start, start), end: Math.min(each.end, end) })).filter((each) => each.start < each.end);
-}
-
-function joined(first, second) {
-  const lists = ["ids", "texts", "origin", "excluded", "trained", "clipped"].map((name) => [name, [...first[name], ...second[name]]]);
-  const unknown = (part) => part.ids.map(() => null);
-  const both = (kind) => Object.fromEntries([...new Set([...Object.keys(first[kind]), ...Object.keys(second[kind])])]
-    .map((name) => [name, [...(first[kind][name] || unknown(first)), ...(second[kind][name] || unknown(second))]]));
-  return { ...first, ...Object.fromEntries(lists), masks: both("masks"), numbers: both("numbers"), end: second.end };
 }

@@ -1,8 +1,10 @@
 """`truing board`: look at runs in a browser."""
 
+import os
 import secrets
 import socket
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -51,8 +53,12 @@ def board(
     if show:
         webbrowser.open(address)
     app = make_app(found, token=token, hosts=frozenset(LOOPBACK) if local else frozenset())
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
-    uvicorn.Server(config).run(sockets=[listening])
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1
+    )
+    with suppress(KeyboardInterrupt):  # it is how a board ends
+        uvicorn.Server(config).run(sockets=[listening])
+    os._exit(0)  # nobody waits for a thread that still reads for an answer: the board writes nothing
 
 
 def _listen(host: str, port: int | None) -> socket.socket:

@@ -94,6 +94,28 @@ class Opened:
         """Everything that is on record of an update, by its row."""
         return self.run.series.line(row)
 
+    def row_of(self, stage: str, number: int) -> int:
+        """The row of an update in the columns, by its stage and its number in it, from 1."""
+        columns = self.run.columns
+        if (at := columns.find(stage, number - 1)) is None:
+            ends = {name: int(columns.step[end - 1]) + 1 for name, _, end in columns.stages}
+            expected = (
+                f"up to {stage} {ends[stage]}" if stage in ends else ", ".join(ends) or "none is made yet"
+            )
+            raise RecordError(f"{self.name} has no update {stage[:50]} {number}", expected=expected)
+        return at
+
+    def find(self, stage: str, number: int) -> StepRow:
+        """An update by its stage and its number in it, from 1."""
+        return self.step(self.row_of(stage, number))
+
+    def find_row(self, step: StepRow, name: str) -> tuple[SampleRow, int]:
+        """A sample of an update, and the how-manieth it is."""
+        for index, row in enumerate(self.rows(step)):
+            if row.sample.sample_id == name:
+                return row, index
+        raise RecordError(f"{step.stage} {step.step + 1} has no sample {name[:200]}")
+
     def rows(self, step: StepRow) -> tuple[SampleRow, ...]:
         """The rows of an update, verified by checksum."""
         key = step.segment.sha256
@@ -124,7 +146,7 @@ class Opened:
 
     def named(self) -> set[str]:
         """Samples that a finding names."""
-        return {each.sample_id for each in self.told if not each.undone} - {""}
+        return {name for each in self.told if not each.undone for name in each.marks} - {""}
 
     def texts(self, ids: Sequence[int]) -> list[str]:
         """What each id reads as alone, by the tokenizer in the run; where that is nothing, the id itself."""

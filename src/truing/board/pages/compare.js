@@ -78,7 +78,6 @@ function difference(each) {
 }
 
 function over(each) {
-  if (!each.paired) return "";
   const moved = each.up || each.down ? `: up on ${each.up}, down on ${each.down}` : "";
   return plural(each.paired.tasks, "task") + moved;
 }
@@ -86,7 +85,7 @@ function over(each) {
 const title = (name) => name.replaceAll("_", " ");
 
 function last(each) {
-  const more = [each.says, over(each)].filter(Boolean).join(" · ");
+  const more = each.paired ? `${each.says} · 95 % over ${over(each)}` : each.says;
   return tile(`second − first, evaluation ${title(each.name)}`, difference(each), more);
 }
 
@@ -104,7 +103,12 @@ function gains(told) {
       [each.first, each.second].map((one) =>
         h("td", { class: "number" }, interval(one), h("div", { class: "quiet" }, tasks(one))),
       ),
-      h("td", { class: "number" }, h("b", {}, difference(each)), h("div", { class: "quiet" }, over(each))),
+      h(
+        "td",
+        { class: "number" },
+        h("b", {}, difference(each)),
+        h("div", { class: "quiet" }, each.paired ? over(each) : ""),
+      ),
       h("td", { class: "wrap" }, each.says),
     ),
   );

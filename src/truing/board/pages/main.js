@@ -133,7 +133,7 @@ const HELP = [
   ["g then r", "runs"],
   ["g then d", "rules of the doctor"],
   ["u", "one up: from a sample to its update, to its run"],
-  [", and .", "the update before, the update after"],
+  [", and .", "the one before, the one after: update, sample, page"],
   ["← and →", "from token to token"],
   ["t", "next tint"],
   ["/", "find"],

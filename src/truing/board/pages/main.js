@@ -171,7 +171,17 @@ function help() {
   box.showModal();
 }
 
-const ABOVE = { sample: "update", group: "update", update: "run", run: "runs", rule: "rules" };
+const ABOVE = {
+  sample: "update",
+  group: "update",
+  update: "run",
+  samples: "run",
+  tasks: "run",
+  run: "runs",
+  rule: "rules",
+  lab: "runs",
+  audit: "runs",
+};
 let before = "";
 
 function up() {

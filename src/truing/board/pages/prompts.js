@@ -23,7 +23,7 @@ export async function tasks(page, query, context) {
     head(sorted, "spread", "spread", "number"),
     head(sorted, "last", "last drawn"),
   ];
-  const area = h("div", { class: "plot pick" });
+  const area = h("div", { class: "plot" });
   const about = "Passed is a reward of 1 or more; spread is the standard deviation of an attempt.";
   fill(
     page,
@@ -53,7 +53,7 @@ export async function tasks(page, query, context) {
     ),
   );
   const draw = () => bars(area, query, told);
-  context.keep([{ show: draw }]);
+  context.keep(() => [{ show: draw }]);
   draw();
 }
 

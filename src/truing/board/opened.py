@@ -1,11 +1,9 @@
 """A run that the board shows: what was read is kept while somebody looks."""
 
-import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from tokenizers import Tokenizer
 
 from truing.board.odd import ODD
 from truing.board.places import leads_out
+from truing.board.said import Words
 from truing.config import Recipe, resolve
 from truing.doctor.ours import recipe_at
 from truing.doctor.recall import Told, recalled
@@ -21,9 +20,6 @@ from truing.record.followed import Followed
 from truing.record.rows import SampleRow, StepRow
 from truing.record.sample_columns import Known, SampleColumns
 from truing.record.store import RUN, STEPS
-
-PROMPT = 300
-"""Characters of a prompt that lists show."""
 
 HELD = 8
 """Updates whose rows are held at once."""
@@ -40,7 +36,7 @@ class Opened:
         self._unread: list[str] = []  # what of the run could not be read, once it was asked for
         self.lock = threading.RLock()
         self._samples = SampleColumns(run_dir)
-        self._prompts: dict[str, str] = {}
+        self.words = Words(self._samples)
         self._rows: OrderedDict[str, tuple[SampleRow, ...]] = OrderedDict()
 
     def refresh(self) -> bool:
@@ -130,20 +126,6 @@ class Opened:
         """Scalars of all samples, as far as they can be read in so many seconds, and by questions before."""
         return self._samples.refresh(self.run.columns.places, seconds)
 
-    def prompt(self, task: str, row: int, *, read: bool) -> str | None:
-        """What a task's prompt asks: the last message before the policy's first. None where it was not read.
-
-        Args:
-            task: its name.
-            row: of an update that drew it.
-            read: whether it may be read from the record, if nobody asked before.
-        """
-        if task not in self._prompts and read:
-            rows = self._samples.of_step(self.run.columns.places[row], ("task_id", "messages")).to_pylist()
-            for each in rows:
-                self._prompts.setdefault(each["task_id"], _asked(json.loads(each["messages"])))
-        return self._prompts.get(task)
-
     def named(self) -> set[str]:
         """Samples that a finding names."""
         return {name for each in self.told if not each.undone for name in each.marks} - {""}
@@ -183,9 +165,3 @@ def identity(run_dir: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns
-
-
-def _asked(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The last message in front of the first that an assistant said."""
-    said = list(takewhile(lambda each: each.get("role") != "assistant", messages))
-    return str(said[-1].get("content", ""))[:PROMPT] if said else ""

@@ -6,6 +6,7 @@ import socket
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Annotated
 
 import typer
@@ -52,6 +53,7 @@ def board(
         )
     if show:
         webbrowser.open(address)
+    Thread(target=found.overview.told, daemon=True).start()  # it is read before the first visitor asks
     app = make_app(found, token=token, hosts=frozenset(LOOPBACK) if local else frozenset())
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1

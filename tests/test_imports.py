@@ -42,7 +42,7 @@ MAY_IMPORT = {
         "errors messages contract outcomes words types rng clock config record ops chat memory models rewards"
         " sample envs rollout checks algos doctor trackers"
     ),
-    "display": "errors words types doctor panel",
+    "display": "errors words types record doctor panel",
     "api": "errors types config record chat models rewards envs rollout checks doctor training display",
     "__init__": "messages types rewards envs api",
     "bench": "errors messages contract outcomes types memory models rewards sample training api",

@@ -43,7 +43,7 @@ def test_where_they_part_is_what_the_command_finds(two):
     assert (told["parting"]["first"], told["parting"]["second"]) == (found.first, found.second) == (7, 8)
     beside = {each["name"]: (each["first"], each["second"]) for each in told["beside"]}
     assert beside["grpo reward/mean"] == pytest.approx((0.0015, 0.003))
-    assert beside["eval grpo@2"] == (None, "0.200 [0.100, 0.300]")  # the first was undone
+    assert beside["eval grpo@2"] == (None, "0.200 [0.100, 0.300] of 8 tasks")  # the first was undone
 
 
 def test_no_more_updates_are_looked_at_than_told(two, monkeypatch):

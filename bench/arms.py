@@ -94,9 +94,11 @@ def report(folder: Path) -> str:
         mean = [float(np.mean([seed[task] for seed in seeds])) for task in tasks]
         before = [float(np.mean([seed[task] for seed in warm])) for task in tasks]
         gain = bootstrap(np.subtract(mean, before).tolist(), row)
+        found = bootstrap(mean, row)
+        of_mean = f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
         shown = "" if row == "SFT" else f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
         each = " ".join(f"{np.mean(list(seed.values())):.3f}" for seed in seeds)
-        lines.append(f"| {row} | {len(seeds)} | {bootstrap(mean, row)} | {shown} | {each} |")
+        lines.append(f"| {row} | {len(seeds)} | {of_mean} | {shown} | {each} |")
     return "\n".join(lines)
 
 

@@ -15,6 +15,7 @@ from truing.doctor.verdict import Verdict
 from truing.errors import GateError, GuardError, ProvenError
 from truing.glance import LAST, SILENT, Interval, glance
 from truing.record import set_aside
+from truing.record.estimate import Estimate
 from truing.record.followed import Followed
 from truing.training.ending import ending
 
@@ -195,7 +196,19 @@ def test_evaluations_are_those_that_still_hold(tmp_path):
     assert means == {"base": 0.1, "after_sft": 0.2, "grpo@2": 0.2, "grpo@3": 0.3, "grpo@4": 0.9}
     now = ended(tmp_path / "b", *told, ("resumed", {"stage": "grpo", "step": 4}))
     assert list(now.evaluations) == ["base", "after_sft", "grpo@2", "grpo@3", "grpo@4"]
-    assert now.evaluations["grpo@3"] == Interval(0.3, 0.3 - 0.1, 0.3 + 0.1)
+    assert now.evaluations["grpo@3"] == Estimate(0.3, 0.3 - 0.1, 0.3 + 0.1, tasks=8, samples=None)
+
+
+def test_an_evaluation_of_an_earlier_version_is_shown_and_what_it_rests_on_is_not_said(tmp_path):
+    told = {"name": "base", "estimate": {"mean": 0.5, "low": 0.25, "high": 0.75}}
+    now = ended(tmp_path / "run", ("eval", told)).evaluations["base"]
+    assert (str(now), now.tasks, now.samples) == ("0.500 [0.250, 0.750]", None, None)
+
+
+def test_an_interval_of_no_width_is_none(tmp_path):
+    told = {"name": "base", "estimate": {"mean": 0.0, "low": 0.0, "high": 0.0, "tasks": 200}}
+    now = ended(tmp_path / "run", ("eval", told)).evaluations["base"]
+    assert (str(now), math.isnan(now.high)) == ("0.000 of 200 tasks", True)
 
 
 def test_findings_are_folded_the_strongest_of_each_rule_first(tmp_path):

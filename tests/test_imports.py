@@ -22,8 +22,8 @@ MAY_IMPORT = {
     "rng": "",
     "clock": "",
     "config": "errors contract words types",
-    "record": "errors messages contract outcomes words types rng",
     "ops": "errors contract types",
+    "record": "errors messages contract outcomes words types rng ops",
     "chat": "errors messages types",
     "memory": "",
     "models": "errors contract types ops memory",
@@ -33,25 +33,25 @@ MAY_IMPORT = {
     "rollout": "errors messages contract outcomes types rng clock config ops chat rewards sample envs",
     "checks": "errors messages contract outcomes types chat rewards sample envs rollout",
     "algos": "errors types config ops rollout",
-    "doctor": "errors contract outcomes words types config record ops",
+    "doctor": "errors contract outcomes words types config ops record",
     "glance": "errors record doctor",
     "scorecard": "config record",
     "panel": "errors words config record doctor glance scorecard",
     "trackers": "errors config record",
     "training": (
-        "errors messages contract outcomes words types rng clock config record ops chat memory models rewards"
+        "errors messages contract outcomes words types rng clock config ops record chat memory models rewards"
         " sample envs rollout checks algos doctor trackers"
     ),
-    "display": "errors words types doctor panel",
+    "display": "errors words types record doctor panel",
     "api": "errors types config record chat models rewards envs rollout checks doctor training display",
     "__init__": "messages types rewards envs api",
     "bench": "errors messages contract outcomes types memory models rewards sample training api",
     "probes": "errors messages outcomes types config ops models rewards envs training",
     "integrations": "errors contract outcomes types rng models doctor training",
-    "faults": "errors types rng config record ops models rewards rollout doctor training api",
+    "faults": "errors types rng config ops record models rewards rollout doctor training api",
     "verify": "errors config record scorecard training display api probes",
     "lab": "errors words types rng config record doctor training display api",
-    "board": "errors types config record ops doctor glance scorecard lab",
+    "board": "errors types config ops record doctor glance scorecard lab",
     "recipe_page": "config record envs",
     "cli": (
         "errors words types clock config record models checks doctor scorecard panel training display"

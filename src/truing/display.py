@@ -14,6 +14,7 @@ from truing.errors import TruingError
 from truing.panel.pace import Pace
 from truing.panel.standing import Standing, has_terminal
 from truing.panel.watched import Watched
+from truing.record.estimate import read_estimate
 from truing.types import StepRecord
 from truing.words import inert
 
@@ -104,10 +105,10 @@ class Lines:
         **_: Any,
     ) -> None:
         """An evaluation ended."""
-        mean, low, high = (estimate[key] for key in ("mean", "low", "high"))
+        mean, _, basis = str(read_estimate(estimate)).partition(" ")
         rest = "  ".join(f"{part} {value:.3f}" for part, value in parts.items())
         rest += f"  ({len(failed)} tasks failed and count in none of these)" if failed else ""
-        self.say(f"  {name}: reward ", (f"{mean:.3f}", "bold"), f" [{low:.3f}, {high:.3f}]   {rest}")
+        self.say(f"  {name}: reward ", (mean, "bold"), f" {basis}   {rest}")
 
     def on_loss(self, stage: str, step: int, label: str, text: str) -> None:
         """What the loss means, where that changed."""

@@ -14,8 +14,8 @@ from scipy import stats
 
 from truing.doctor.recall import Told, folded, recalled
 from truing.record.abandoned import ABANDONED
+from truing.record.estimate import Estimate, Interval, read_estimate
 from truing.record.followed import Followed
-from truing.record.lines import floats_from_json
 from truing.record.store import RUN
 from truing.record.told import evaluations_told
 from truing.record.updates import Columns
@@ -41,19 +41,6 @@ SILENT = "no process writes it, and it did not say why: it was killed, or the ma
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A mean with its 95 % interval; bounds are NaN where there is one number alone."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        bounds = "" if math.isnan(self.low) else f" [{self.low:.3f}, {self.high:.3f}]"
-        return f"{self.mean:.3f}{bounds}"
-
-
-@dataclass(frozen=True)
 class Glance:
     """The facts of a first screen."""
 
@@ -62,7 +49,7 @@ class Glance:
     why: str  # it is in that state, where there is more to say
     stages: tuple[tuple[str, int, int], ...]  # each with the updates it has, and is to have
     reward: Interval | None  # mean of the last updates of the last stage that has any, by their spread
-    evaluations: Mapping[str, Interval]
+    evaluations: Mapping[str, Estimate]
     findings: tuple[Told, ...]  # one for each rule, the strongest first
     incidents: int
     seconds: float  # that updates took
@@ -89,7 +76,9 @@ def glance(run: Followed) -> Glance:
         why=why,
         stages=stages,
         reward=_mean(reward_N) if len(reward_N) else None,
-        evaluations={name: _estimate(told) for name, told in evaluations_told(run.events).items()},
+        evaluations={
+            name: read_estimate(told["estimate"]) for name, told in evaluations_told(run.events).items()
+        },
         findings=folded(recalled(run.events)),
         incidents=sum(event.kind == "incident" for event in run.events),
         seconds=float(pace_N.sum()),
@@ -167,7 +156,3 @@ def _mean(values_N: NDArray[np.float64]) -> Interval:
         return Interval(mean, math.nan, math.nan)
     half = float(stats.t.ppf(0.975, count - 1) * values_N.std(ddof=1) / math.sqrt(count))
     return Interval(mean, mean - half, mean + half)
-
-
-def _estimate(told: Mapping[str, Any]) -> Interval:
-    return Interval(**floats_from_json({name: told["estimate"][name] for name in ("mean", "low", "high")}))

@@ -12,7 +12,7 @@ from truing.errors import RecipeError, TruingError
 from truing.probes.ladder import LADDER, climb
 from truing.probes.rig import POLICIES
 from truing.record import RunReader
-from truing.record.evaluation import Estimate
+from truing.record.estimate import Estimate
 from truing.record.updates import columns_of
 from truing.scorecard import Criterion, scorecard
 from truing.training.result import Result

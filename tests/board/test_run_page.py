@@ -39,7 +39,15 @@ def told(tmp_path):
 def test_evaluations_lie_behind_the_updates_that_they_followed(told):
     placed = {each["name"]: each["x"] for each in told["evaluations_at"]}
     assert placed == {"base": 0, "sft@1": 1, "sft@2": 2, "after_sft": 3, "grpo@2": 5}
-    assert told["evaluations_at"][0] == {"name": "base", "x": 0, "mean": 0.1, "low": 0.0, "high": 0.2}
+    assert told["evaluations_at"][0] == {
+        "name": "base",
+        "x": 0,
+        "mean": 0.1,
+        "low": 0.0,
+        "high": 0.2,
+        "tasks": 8,
+        "samples": None,
+    }
 
 
 def test_stages_have_their_rows_and_the_number_of_their_first_update(told):
@@ -60,13 +68,13 @@ def test_what_happened_is_told_newest_first_and_counts_from_one(told):
         ("memory", "need 3"),
         ("incident", "grpo 4: an attempt failed"),
         ("resumed", "grpo: from 4 updates on"),
-        ("eval", "elsewhere@x: 0.500 [0.400, 0.600]"),
-        ("eval", "grpo@2: 0.400 [0.300, 0.500]"),
+        ("eval", "elsewhere@x: 0.500 [0.400, 0.600] of 8 tasks"),
+        ("eval", "grpo@2: 0.400 [0.300, 0.500] of 8 tasks"),
         ("stage", "grpo: 4 updates, from 1"),
-        ("eval", "after_sft: 0.300 [0.200, 0.400]"),
-        ("eval", "sft@2: 0.200 [0.100, 0.300]"),
-        ("eval", "sft@1: 0.200 [0.100, 0.300]"),
-        ("eval", "base: 0.100 [0.000, 0.200]"),
+        ("eval", "after_sft: 0.300 [0.200, 0.400] of 8 tasks"),
+        ("eval", "sft@2: 0.200 [0.100, 0.300] of 8 tasks"),
+        ("eval", "sft@1: 0.200 [0.100, 0.300] of 8 tasks"),
+        ("eval", "base: 0.100 [0.000, 0.200] of 8 tasks"),
     ]
     assert [each["update"] for each in told["words"]] == [1, 2, 3, 4]
 

@@ -103,6 +103,17 @@ def test_evaluations_are_points_with_their_interval(charts, rich):
         assert marks["error"][side] == pytest.approx(expected)
 
 
+def test_an_evaluation_says_its_interval_and_how_many_tasks_it_rests_on(visit, rich):
+    told = [each.payload["estimate"] for each in RunReader(rich).events() if each.kind == "eval"][-1]
+    page = visit.go(f"#/run?run={rich.name}")
+    tile = page.locator(".tile", has_text="evaluation after grpo")
+    expect(tile.locator(".more div").first).to_have_text(f"95 % [{told['low']:.3f}, {told['high']:.3f}]")
+    expect(tile.locator(".more div").last).to_have_text("8 tasks")
+    page = visit.go("#/")
+    line = page.locator("tr", has=page.get_by_role("link", name=rich.name, exact=True))
+    expect(line.locator("td").nth(5)).to_contain_text("after_grpo, 8 tasks")
+
+
 def test_every_evaluation_of_a_stage_is_to_be_seen(visit, rich):
     page = visit.go(f"#/run?run={rich.name}")
     plot = page.locator("figure[aria-label=Reward] .plot")

@@ -74,6 +74,7 @@ def test_json_is_a_line_with_null_for_what_nobody_knows(finished):
     assert said["left"] is None
     assert said["reward"].keys() == {"mean", "low", "high"}
     assert list(said["evaluations"]) == ["base", "after_sft", "after_grpo"]
+    assert {(each["tasks"], each["samples"]) for each in said["evaluations"].values()} == {(8, 1)}
     assert "alignment" in said["scorecard"]["pass"]
     assert all(each["update"] >= 1 for each in said["findings"])
 
@@ -193,7 +194,7 @@ def test_an_evaluation_that_nobody_could_judge_is_said_all_the_same(finished, tm
     out = io.StringIO()
     follow(Watched(run), Console(file=out, width=80), once=True)
     assert (
-        "later: reward nan [nan, nan]   exact nan  (1 tasks failed and count in none of these)"
+        "later: reward nan of 0 tasks   exact nan  (1 tasks failed and count in none of these)"
         in out.getvalue()
     )
 

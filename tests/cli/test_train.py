@@ -51,7 +51,7 @@ def test_live_lines_show_reward_learnable_tokens_speed_and_time_left(toml, tmp_p
 def test_evaluations_are_shown_as_they_end(toml, tmp_path):
     shown = command("train", toml(), "--out", tmp_path / "run", "--json").err
     for name in ("base", "after_sft", "after_grpo"):
-        assert re.search(rf"{name}: reward {NUMBER} \[{NUMBER}, {NUMBER}\]", shown)
+        assert re.search(rf"{name}: reward {NUMBER} \[{NUMBER}, {NUMBER}\] of 8 tasks  ", shown)
 
 
 def test_without_json_it_ends_with_the_gains_the_run_and_what_to_type_next(toml, tmp_path):

@@ -26,6 +26,7 @@ from truing.ops import (
     returns,
     sampling,
     shaping,
+    unseen,
 )
 from truing.types import Origin
 
@@ -146,6 +147,7 @@ CALLS = {
     "entropy_controller": lambda: (control.entropy_controller, 0.1, 0.2, 0.3, 0.01),
     "linear_decay": lambda: (control.linear_decay, 1, 4),
     "overlong": lambda: (shaping.overlong, 9, 10, 4),
+    "chance_above": lambda: (unseen.chance_above, UNIFORM_N, 0.5),
     "correction_weights": lambda: (
         correction.correction_weights,
         LOGPROB_BT,

@@ -10,13 +10,14 @@ from screens import finding, screen, shown
 from truing.doctor.verdict import Verdict
 from truing.glance import Interval
 from truing.panel.fitted import bar, clipped, sparkline, wrapped
+from truing.record.estimate import Estimate
 
 CROWDED = {
     "name": "a-name-that-says-everything-there-is-to-say-of-a-run",
     "state": "stopped by a finding",
     "why": "RAT002 ratio: " + "17 of 4,096 ratios are off by 0.125, " * 8,
     "stages": (("sft", 1000, 1000), ("rft", 2000, 2000), ("grpo", 123456, 200000), ("ppo", 0, 200000)),
-    "evaluations": {f"grpo@{i}00": Interval(-0.123, -0.456, 0.789) for i in range(40)},
+    "evaluations": {f"grpo@{i}00": Estimate(-0.123, -0.456, 0.789, 12345, 678) for i in range(40)},
     "findings": tuple(finding(f"RAT{i:03}") for i in range(30)),
     "incidents": 12,
     "reward": Interval(-123.456, -223.456, -23.456),
@@ -36,8 +37,8 @@ def test_every_fact_is_shown(width):
         "0.412 [0.380, 0.444] last 10",
         "▁▂▂▃▃▄▄▄▅▅▅▆▆▇▇▇██" if width == 80 else "▁▁▁▂▂▂▂▂▃▃▃▃▃▃▄▄▄▄▄▄▅▅▅▅▅▆▆▆▆▆▆▇▇▇▇▇▇███",
         "on_policy",
-        "base 0.000 [0.000, 0.000]",
-        "after_sft 0.430 [0.360, 0.500]",
+        "base 0.000 [0.000, 0.018] of 200 tasks",
+        "after_sft 0.430 [0.360, 0.500] of 200 tasks × 4",
         "no rule found anything",
         "2 pass   1 fail: tool calls   1 fact",
         "34 s of updates",
@@ -49,7 +50,7 @@ def test_every_fact_is_shown(width):
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 @pytest.mark.parametrize(
-    ("facts", "most"), [(screen(), 9), (screen(**CROWDED), 16)], ids=["usual", "crowded"]
+    ("facts", "most"), [(screen(), 10), (screen(**CROWDED), 17)], ids=["usual", "crowded"]
 )
 def test_it_fits(facts, most, width):
     lines = shown(facts, width)
@@ -64,7 +65,7 @@ def test_no_number_is_cut_at_80():
         "-123.456 [-223.456, -23.456]",
         "34.3 h",
         "123,456,789",
-        "-0.123 [-0.456, 0.789]",
+        "-0.123 [-0.456, 0.789] of 12345 tasks × 678",
     ):
         assert number in text
     numbers = {word.strip(" …│") for word in text.replace(",", " ").split() if "0.1" in word}
@@ -109,7 +110,7 @@ def test_what_comes_from_a_run_is_inert():
         state="crashed",
         loss=HOSTILE,
         stages=((HOSTILE, 3, 8),),
-        evaluations={HOSTILE: Interval(0.1, 0.0, 0.2)},
+        evaluations={HOSTILE: Estimate(0.1, 0.0, 0.2, None, None)},
         findings=tuple(
             finding(f"{HOSTILE}{i}", Verdict.SUSPECT, what=HOSTILE, stage=HOSTILE) for i in range(4)
         ),

@@ -41,7 +41,7 @@ def only(two, first, second):
 
 def test_the_difference_is_paired_by_task(two):
     found = only(two, judged("after_grpo", FIRST), judged("after_grpo", dict(reversed(BETTER.items()))))
-    told = [Evaluation("after_grpo", each, {}, {}, {}) for each in (FIRST, BETTER)]
+    told = [Evaluation("after_grpo", each, {}, {}, {}, None) for each in (FIRST, BETTER)]
     assert found.paired == told[1].gain_over(told[0])
     assert (found.difference, found.paired.low, found.paired.high) == pytest.approx((0.5, 0.5, 0.5))
     assert (found.up, found.down, found.says) == (12, 0, "the second is better")

@@ -76,6 +76,10 @@ def test_an_event_without_a_field_is_left_out_and_told(tmp_path, kind):
         '{"time": 1, "kind": "note", "payload": {}, "more": 1}\n',
         '{"time": 1, "kind": "numbers", "payload": {"names": [1]}}\n',
         '{"time": 1, "kind": "eval", "payload": {"name": "base", "estimate": {"mean": null}}}\n',
+        json.dumps(
+            line("eval", {"name": "base", "estimate": evaluation("", 0.5)["estimate"] | {"tasks": "8"}})
+        )
+        + "\n",
         '{"time": 1, "kind": "finding", "payload": {"code": 1}}\n',
         json.dumps(line("finding", finding(verdict="MAYBE"))) + "\n",
         json.dumps(line("finding", finding(marks={"s": [[1]]}))) + "\n",

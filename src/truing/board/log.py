@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from truing.record import Event
+from truing.record.estimate import read_estimate
 from truing.record.followed import Followed
-from truing.record.lines import floats_from_json
 from truing.record.told import evaluations_told
 
 HIDDEN = ("boundary", "numbers", "checkpoint")
@@ -28,8 +29,7 @@ def _text(event: Event) -> str:
     told = event.payload
     match event.kind:
         case "eval":
-            each = floats_from_json(told["estimate"])  # nan where nobody could be judged
-            return f"{told['name']}: {each['mean']:.3f} [{each['low']:.3f}, {each['high']:.3f}]"
+            return f"{told['name']}: {read_estimate(told['estimate'])}"
         case "stage":
             return f"{told['stage']}: {told['steps']} updates, from {told['first_step'] + 1}"
         case "rollback":
@@ -67,6 +67,5 @@ def evaluations_at(run: Followed) -> list[dict[str, Any]]:
         stage, _, done = name.rpartition("@")
         at = starts[stage] + int(done) if stage in starts and done.isdecimal() else placed.get(name)
         if at is not None:
-            estimate = {key: told["estimate"][key] for key in ("mean", "low", "high")}
-            found.append({"name": name, "x": at, **estimate})
+            found.append({"name": name, "x": at, **asdict(read_estimate(told["estimate"]))})
     return found

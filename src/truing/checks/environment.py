@@ -10,7 +10,7 @@ from truing.checks.trial import Play, Trial, samples
 from truing.envs.base import Agentic
 from truing.envs.tools import is_error
 from truing.outcomes import Status
-from truing.rewards import Rewards
+from truing.rewards import Rewards, reach
 
 SHOWN = 160
 """Characters of a value that a finding shows."""
@@ -20,11 +20,8 @@ CLOSE = 1e-9
 
 
 def full_reward(rewards: Rewards) -> float:
-    """What an attempt earns that has nothing to better: the sum of all weights above 0.
-
-    Each part is taken to lie in [0, 1]; one with a weight below 0 is a penalty, and not to be had.
-    """
-    return math.fsum(weight for _, weight in rewards.values() if weight > 0)
+    """What an attempt earns that has nothing to better."""
+    return reach(rewards)[1]
 
 
 def most_earned(trial: Trial) -> float:

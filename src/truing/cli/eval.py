@@ -1,14 +1,11 @@
 """`truing eval`: the fixed, paired evaluation of a recipe's model or of a finished run."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-
-from truing.words import counted
 
 
 def evaluate_target(
@@ -22,8 +19,9 @@ def evaluate_target(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Evaluate TARGET on its recipe's evaluation tasks, with a 95 % bootstrap interval."""
+    """Evaluate TARGET on its recipe's evaluation tasks, with a 95 % interval."""
     from truing.api import evaluate
+    from truing.record.lines import dump_json
 
     found = evaluate(target, overrides=overrides or (), checkpoint=checkpoint)
     other = evaluate(against, overrides=overrides or ()) if against is not None else None
@@ -32,7 +30,7 @@ def evaluate_target(
         facts = {
             evaluation.name: asdict(evaluation.estimate()) for evaluation in (found, other) if evaluation
         }
-        print(json.dumps({"eval": facts, "gain": gain and asdict(gain)}))
+        print(dump_json({"eval": facts, "gain": gain and asdict(gain)}).decode())
         return
     console = Console(highlight=False)
     for evaluation in filter(None, (found, other)):
@@ -41,6 +39,4 @@ def evaluate_target(
             f"{evaluation.name}: reward {evaluation.estimate()}   {parts}", markup=False, soft_wrap=True
         )
     if gain is not None:
-        console.print(
-            f"difference, paired over {counted(gain.tasks, 'task')}: {gain}", markup=False, soft_wrap=True
-        )
+        console.print(f"difference, paired: {gain}", markup=False, soft_wrap=True)

@@ -1,6 +1,5 @@
 """What a person sees when a run ends."""
 
-import json
 import os
 import shutil
 import sys
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from truing.record import RunReader
+from truing.record.lines import dump_json
 from truing.training.result import Result
 from truing.words import counted
 
@@ -25,13 +25,13 @@ def program() -> str:
 
 def finished_json(result: Result) -> str:
     """One line: where the run is, each evaluation, and what each stage gained."""
-    return json.dumps(
+    return dump_json(
         {
             "run": str(result.run),
             "eval": {name: asdict(estimate) for name, estimate in result.estimates().items()},
             "gain": {name: asdict(estimate) for name, estimate in result.gains().items()},
         }
-    )
+    ).decode()
 
 
 def doctor_line(run: Path, command: str) -> tuple[str, str]:

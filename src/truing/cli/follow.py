@@ -97,7 +97,7 @@ def as_told(event: Event, run: Path) -> Mapping[str, Any]:
     """The facts of an event as whoever watched was told them: the record has null for NaN, and no paths."""
     facts = event.payload
     if event.kind == "eval":
-        return {**facts, **{name: floats_from_json(facts[name]) for name in ("estimate", "parts")}}
+        return {**facts, "parts": floats_from_json(facts["parts"])}
     return {**facts, "run": str(run)} if event.kind == "stopped" else facts
 
 

@@ -14,6 +14,7 @@ from truing.doctor.costs import again, check_minutes, command, evaluation_minute
 from truing.doctor.folded import folded
 from truing.doctor.story import Story, trend
 from truing.doctor.verdict import FINDINGS, Verdict
+from truing.record.estimate import read_estimate
 from truing.words import counted
 
 State = Literal["found", "open", "ruled out"]
@@ -120,15 +121,15 @@ def _may_resample(story: Story) -> bool:
 
 def evaluation(story: Story) -> Iterator[Hypothesis]:
     """Whether the evaluation could see a gain at all."""
-    estimates = [each["estimate"] for each in story.evaluations if each.get("estimate")]
-    if len(estimates) < 2:
+    estimates = [read_estimate(each["estimate"]) for each in story.evaluations if each.get("estimate")]
+    if len(estimates) < 2 or not estimates[-1].tasks:
         return
-    now = estimates[-1]
-    # where all answers earn the same, an interval has no width, and 3 ÷ n is what may still be true
-    half = (now["high"] - now["low"]) / 2 or 3 / now["tasks"]
-    needed = math.ceil(now["tasks"] * (half / 0.04) ** 2)
+    now, tasks = estimates[-1], estimates[-1].tasks
+    # where all answers earned the same, an interval may be of no width or missing: 3 ÷ n may still be true
+    half = (now.high - now.low) / 2 if now.high > now.low else 3 / tasks
+    needed = math.ceil(tasks * (half / 0.04) ** 2)
     unseen = f"a gain below {half * math.sqrt(2):.2f} is not seen"
-    told = f"{now['mean']:.3f} ± {half:.3f} over {counted(now['tasks'], 'task')}: {unseen}"
+    told = f"{now.mean:.3f} ± {half:.3f} over {counted(tasks, 'task')}: {unseen}"
     if half <= 0.04:
         yield Hypothesis("the evaluation is too small", "ruled out", told)
         return

@@ -8,6 +8,7 @@
     ratios       how far the policy has moved from the one that sampled, and where the clip bites
     kl           how far the policy is from its reference
     aggregate    numbers per token → one number, over an explicit denominator
+    unseen       what a mean may be, for all that was seen
     losses       the above, put together; one table of objectives
 
 The capitals that end a name are the tensor's dimensions (``logits_NV`` is [N, V]).

@@ -1,11 +1,12 @@
 """What two runs came to, side by side: where their draws differ, this is what can be compared."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from truing.record.estimate import read_estimate
 from truing.record.followed import Followed
 from truing.record.told import evaluations_told
 
@@ -44,11 +45,7 @@ def beside(first: Followed, second: Followed) -> tuple[Pair, ...]:
 def _evaluations(run: Followed) -> dict[str, Any]:
     """Each with its interval, in the order of the run."""
     told = evaluations_told(run.events)
-    return {f"eval {name}": _interval(each["estimate"]) for name, each in told.items()}
-
-
-def _interval(estimate: Mapping[str, float]) -> str:
-    return f"{estimate['mean']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"
+    return {f"eval {name}": str(read_estimate(each["estimate"])) for name, each in told.items()}
 
 
 def _metrics(run: Followed) -> dict[str, Any]:

@@ -1,30 +1,25 @@
 """What an evaluation came to, task by task: its mean, the paired difference of two, and their intervals."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+import torch
 from scipy import stats
+from scipy.optimize import brentq
 
 from truing.errors import DataError
+from truing.ops.unseen import chance_above
+from truing.record.estimate import Estimate
 from truing.rng import generator
 
 LEVEL = 0.95
 RESAMPLES = 9999
 
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over tasks with its 95 % bootstrap interval."""
-
-    mean: float
-    low: float
-    high: float
-    tasks: int
-
-    def __str__(self) -> str:
-        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+CLOSE = 1e-9
+"""Rewards that differ by less are the same: sums of weights round."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +34,26 @@ class Evaluation:
     parts: Mapping[str, float]  # mean of each reward component
     answers: Mapping[str, Sequence[str]]  # what was said last to each task
     failed: Mapping[str, str]
+    bounds: tuple[float, float] | None  # the least and the most that a task can earn; None is not known
 
     def estimate(self) -> Estimate:
-        """Mean reward over tasks."""
-        return bootstrap(list(self.reward.values()), "mean")
+        """Mean reward over tasks.
+
+        Where nobody knows what a task can earn, and all earned the same, nothing says how far it may be off.
+        """
+        values = list(self.reward.values())
+        samples = max(map(len, self.answers.values()), default=None)
+        if self.bounds is not None:
+            return bounded(values, self.bounds, samples)
+        if _same(values):
+            return Estimate(float(np.mean(values)), math.nan, math.nan, len(values), samples)
+        return replace(bootstrap(values, "mean"), samples=samples)
 
     def gain_over(self, before: "Evaluation") -> Estimate:
-        """Mean of the paired differences, task by task."""
+        """Mean of the paired differences, task by task.
+
+        Where all tasks gained the same, what they can earn bounds what others may gain.
+        """
         asked, asked_before = (e.reward.keys() | e.failed.keys() for e in (self, before))
         if asked != asked_before:
             raise DataError(
@@ -54,12 +62,49 @@ class Evaluation:
                 expected="the same tasks, to compare one by one",
             )
         judged = [task for task in self.reward if task in before.reward]
-        return bootstrap([self.reward[task] - before.reward[task] for task in judged], "gain")
+        gains = [self.reward[task] - before.reward[task] for task in judged]
+        if self.bounds is None or before.bounds is None or not _same(gains):
+            return bootstrap(gains, "gain")
+        (least, most), (least_before, most_before) = self.bounds, before.bounds
+        return bounded(gains, (least - most_before, most - least_before), None)
 
 
 def read_evaluation(payload: Mapping[str, Any]) -> Evaluation:
     """An evaluation as the record's event tells it."""
-    return Evaluation(**{item.name: payload[item.name] for item in fields(Evaluation)})
+    told = {item.name: payload[item.name] for item in fields(Evaluation) if item.name != "bounds"}
+    return Evaluation(**told, bounds=read_bounds(payload))
+
+
+def read_bounds(payload: Mapping[str, Any]) -> tuple[float, float] | None:
+    """What a task can earn, as an event tells it; one of an earlier version does not say."""
+    match payload.get("bounds"):
+        case [int() | float() as least, int() | float() as most]:
+            return least, most
+        case _:
+            return None
+
+
+def bounded(values: Sequence[float], bounds: tuple[float, float], samples: int | None) -> Estimate:
+    """A mean with its interval, of numbers that all lie within these bounds; the source is at the formula.
+
+    It has a width also where all are equal: after 200 tasks that earned 0, 1.8 % of others may earn 1.
+    """
+    tail = (1 - LEVEL) / 2
+    low, high = (_mean_at([*values, end], share) for end, share in zip(bounds, (1 - tail, tail), strict=True))
+    return Estimate(float(np.mean(values)), low, high, len(values), samples)
+
+
+def _mean_at(points: Sequence[float], share: float) -> float:
+    """The mean that is passed in this share of draws."""
+    point_E, least, most = torch.tensor(points, dtype=torch.float64), min(points), max(points)
+    if least == most:
+        return least
+    found = brentq(lambda mean: chance_above(point_E, mean) - share, least, most, xtol=1e-7 * (most - least))
+    return float(found)
+
+
+def _same(values: Sequence[float]) -> bool:
+    return max(values) - min(values) <= CLOSE
 
 
 def bootstrap(values: Sequence[float], key: str) -> Estimate:
@@ -77,4 +122,4 @@ def bootstrap(values: Sequence[float], key: str) -> Estimate:
         rng=generator("bootstrap", key),
         batch=999,
     ).confidence_interval
-    return Estimate(float(data.mean()), float(interval.low), float(interval.high), len(data))
+    return Estimate(float(data.mean()), float(interval.low), float(interval.high), len(data), None)

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from truing.record.evaluation import Estimate, Evaluation
+from truing.record.estimate import Estimate
+from truing.record.evaluation import Evaluation, read_bounds
 from truing.record.followed import Followed
 from truing.record.told import NUMBER, evaluations_told
 
@@ -62,7 +63,7 @@ def _judged(payload: Mapping[str, Any]) -> Evaluation | None:
     if not (isinstance(reward, dict) and isinstance(failed, dict)):
         return None
     known = all(isinstance(each, NUMBER) and math.isfinite(each) for each in reward.values())
-    return Evaluation(payload["name"], reward, {}, {}, failed) if known else None
+    return Evaluation(payload["name"], reward, {}, {}, failed, read_bounds(payload)) if known else None
 
 
 def _paired(first: Evaluation | None, second: Evaluation | None) -> Estimate | str:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from truing.record.estimate import BOUNDS, COUNTS
 from truing.record.lines import whole_lines
 from truing.record.reader import Event
 
@@ -30,7 +31,6 @@ NEEDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
 
 VERDICTS = ("PROVEN", "EVIDENCE", "SUSPECT", "CANNOT TELL", "NOT CHECKED", "CLEAN")
 LATEST = 253402300800  # the year 10000: beyond it a date has no name
-ESTIMATE = ("mean", "low", "high")
 
 
 def midway(stage: str, done: int) -> str:
@@ -97,10 +97,15 @@ def _wrong(event: Event) -> str:
         return "finding with marks that are no tokens"
     if event.kind == "numbers" and not all(isinstance(name, str) for name in told["names"]):
         return "numbers with a name that is none"
-    if event.kind == "eval" and not all(
-        _is(told["estimate"].get(name, ""), (*NUMBER, type(None))) for name in ESTIMATE
-    ):
-        return f"eval without {', '.join(ESTIMATE)}"
+    return _wrong_estimate(told["estimate"]) if event.kind == "eval" else ""
+
+
+def _wrong_estimate(told: Mapping[str, Any]) -> str:
+    """Why an estimate cannot be shown; an earlier version did not tell of how many tasks it is."""
+    if not all(_is(told.get(name, ""), (*NUMBER, type(None))) for name in BOUNDS):
+        return f"eval without {', '.join(BOUNDS)}"
+    if not all(_is(told.get(name), (int, type(None))) for name in COUNTS):
+        return f"eval with {', '.join(COUNTS)} that are no numbers"
     return ""
 
 

@@ -1,6 +1,6 @@
 """Rewards: pure graders of text, and the one place where reward functions are called."""
 
-from truing.rewards.grade import Graded, PerTurn, RewardFn, Rewards, grade
+from truing.rewards.grade import Graded, PerTurn, RewardFn, Rewards, grade, reach
 from truing.rewards.text import (
     AnswerFormat,
     after_thought,
@@ -25,5 +25,6 @@ __all__ = [
     "follows_format",
     "grade",
     "normalize_answer",
+    "reach",
     "write_answer",
 ]

@@ -47,6 +47,17 @@ SHOWN = 300
 """Characters of a response that an error shows."""
 
 
+def reach(rewards: Rewards) -> tuple[float, float]:
+    """The least and the most that an attempt can earn: the sums of all weights below 0, and above.
+
+    Each part is taken to lie in [0, 1]; one with a weight below 0 is a penalty.
+    """
+    weights = [weight for _, weight in rewards.values()]
+    return math.fsum(min(weight, 0.0) for weight in weights), math.fsum(
+        max(weight, 0.0) for weight in weights
+    )
+
+
 def grade(rollout: Rollout, rewards: Rewards) -> Graded:
     """Judge a rollout by every reward function.
 

@@ -1,5 +1,6 @@
 """Passes the events of a run on to its followers; one that fails is told of, and stops no training."""
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
@@ -41,7 +42,8 @@ class Stream:
             self.update = self._before(record.stage) + record.step + 1
             self.backend.log(with_aliases(dict(record.metrics)), self.update)
         if kind == "eval":
-            numbers = {f"eval/{key}": facts["estimate"][key] for key in ("mean", "low", "high")}
+            told = {key: facts["estimate"][key] for key in ("mean", "low", "high")}
+            numbers = {f"eval/{key}": value for key, value in told.items() if not math.isnan(value)}
             parts = {f"eval_part/{name}": value for name, value in facts["parts"].items()}
             self.backend.log(numbers | parts, self.update)
 

@@ -6,12 +6,13 @@ import numpy as np
 
 from truing.errors import RolloutError
 from truing.outcomes import Status
-from truing.record.evaluation import Evaluation
+from truing.record.evaluation import CLOSE, Evaluation
+from truing.rewards import Rewards, reach
 from truing.types import RolloutGroup
 
 
-def evaluate(name: str, draw: Callable[[], Sequence[RolloutGroup]]) -> Evaluation:
-    """Draw and average by task; ``draw`` gives one group per task."""
+def evaluate(name: str, rewards: Rewards, draw: Callable[[], Sequence[RolloutGroup]]) -> Evaluation:
+    """Draw and average by task; ``draw`` gives one group per task, judged by these rewards."""
     groups = draw()
     graded = {g.task.task_id: [r for r in g.rollouts if r.status is not Status.ERROR] for g in groups}
     judged = {task: rollouts for task, rollouts in graded.items() if rollouts}
@@ -28,4 +29,12 @@ def evaluate(name: str, draw: Callable[[], Sequence[RolloutGroup]]) -> Evaluatio
         parts={part: float(np.mean([r.reward_parts[part] for r in everyone])) for part in names},
         answers={g.task.task_id: [r.text for r in g.rollouts] for g in groups},
         failed=failed,
+        bounds=_bounds(rewards, [rollout.reward for rollout in everyone]),
     )
+
+
+def _bounds(rewards: Rewards, seen: Sequence[float]) -> tuple[float, float] | None:
+    """The least and the most that can be earned; None where more, or less, was: a part may be of any size."""
+    least, most = reach(rewards)
+    within = least - CLOSE <= min(seen) and max(seen) <= most + CLOSE
+    return (least, most) if within else None

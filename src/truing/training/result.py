@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from truing.record import Event
-from truing.record.evaluation import Estimate, Evaluation, read_evaluation
+from truing.record.estimate import Estimate
+from truing.record.evaluation import Evaluation, read_evaluation
 from truing.record.told import evaluations_told
 
 

@@ -95,7 +95,9 @@ class Session:
         """The fixed evaluation with the sampler's weights: same tasks, same random numbers, any ``name``."""
         cfg = self.recipe.eval
         contract = self.recipe.sampling.contract(self.contract.stop_ids, temperature=cfg.temperature)
-        return evaluate(name, lambda: self.draw(self.eval_tasks, cfg.samples, contract, ("eval",)))
+        return evaluate(
+            name, self.env.rewards, lambda: self.draw(self.eval_tasks, cfg.samples, contract, ("eval",))
+        )
 
     def tasks_of(self, stage: str, step: int, count: int) -> list[Task]:
         """The training tasks of a step: each epoch is a fresh shuffle, keyed by seed, stage and epoch."""

@@ -158,8 +158,8 @@ export function draw(element, told, { spans, limits = [], evaluations = [], on =
       x: evaluations.map((each) => each.x),
       y: evaluations.map((each) => each.mean),
       error_y: {
-        array: evaluations.map((each) => each.high - each.mean),
-        arrayminus: evaluations.map((each) => each.mean - each.low),
+        array: evaluations.map((each) => (each.high === null ? null : each.high - each.mean)),
+        arrayminus: evaluations.map((each) => (each.low === null ? null : each.mean - each.low)),
         thickness: 1.5,
       },
       marker: { size: 8, color: ink("ink"), symbol: "diamond" },

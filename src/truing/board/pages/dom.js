@@ -52,6 +52,12 @@ export function interval(each) {
   return each.low === null ? mean : `${mean} [${each.low.toFixed(3)}, ${each.high.toFixed(3)}]`;
 }
 
+// What an evaluation rests on; an earlier version may not have told.
+export function basis(each) {
+  if (each.tasks === null) return "";
+  return plural(each.tasks, "task") + (each.samples > 1 ? ` × ${each.samples}` : "");
+}
+
 export function ago(seconds) {
   const passed = Date.now() / 1000 - seconds;
   return passed < 5

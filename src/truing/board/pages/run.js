@@ -1,5 +1,5 @@
 // One run: findings first, then how it stands, then every chart.
-import { count, duration, fill, h, link, number, plural, state, table, tile, verdict } from "./dom.js";
+import { basis, count, duration, fill, h, link, number, plural, state, table, tile, verdict } from "./dom.js";
 import { address, get, IS_REPORT } from "./data.js";
 import { charts, latest } from "./dashboard.js";
 import { findings } from "./finding.js";
@@ -96,11 +96,10 @@ function tiles(told) {
   const evaluations = Object.entries(told.evaluations)
     .slice(-TILES)
     .map(([name, each]) =>
-      tile(
-        `evaluation ${name.replaceAll("_", " ")}`,
-        fixed(each.mean),
-        `95 % [${fixed(each.low)}, ${fixed(each.high)}]`,
-      ),
+      tile(`evaluation ${name.replaceAll("_", " ")}`, fixed(each.mean), [
+        each.low === null ? null : h("div", {}, `95 % [${fixed(each.low)}, ${fixed(each.high)}]`),
+        h("div", {}, basis(each)),
+      ]),
     );
   const reward = told.reward || { mean: null, low: null };
   return h(

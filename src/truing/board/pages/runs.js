@@ -1,5 +1,6 @@
 // The overview: every run in a line.
-import { ago, count, duration, fill, h, interval, link, plural, state, table, verdict } from "./dom.js";
+import { ago, basis, count, duration, fill, h, interval } from "./dom.js";
+import { link, plural, state, table, verdict } from "./dom.js";
 import { address, get } from "./data.js";
 
 export async function runs(page, _query, { again }) {
@@ -81,7 +82,16 @@ function line(run) {
     h("td", {}, progress(run)),
     h("td", {}, found(run)),
     h("td", { class: "number" }, interval(run.reward)),
-    h("td", { class: "number" }, last ? [interval(last[1]), h("div", { class: "quiet" }, last[0])] : "–"),
+    h(
+      "td",
+      { class: "number" },
+      last
+        ? [
+            interval(last[1]),
+            h("div", { class: "quiet" }, [last[0], basis(last[1])].filter(Boolean).join(", ")),
+          ]
+        : "–",
+    ),
     h("td", {}, criteria(run.scorecard)),
     h(
       "td",

@@ -10,6 +10,7 @@ import { compare } from "./compare.js";
 import { hypothesis, lab } from "./lab.js";
 import { samples, tasks } from "./prompts.js";
 import { audit } from "./audit.js";
+import { glossary } from "./glossary.js";
 
 const PAGES = {
   runs,
@@ -25,6 +26,7 @@ const PAGES = {
   tasks,
   samples,
   audit,
+  glossary,
 };
 const LIVE = { runs: () => true, run: (query, names) => names.includes(query.run) };
 const main = document.getElementById("page");
@@ -77,6 +79,7 @@ async function show({ quiet = false } = {}) {
 function top() {
   const { page } = here();
   const names = IS_REPORT ? { run: "Run" } : { runs: "Runs", compare: "Compare", rules: "Rules" };
+  names.glossary = "Words";
   fill(
     document.getElementById("top"),
     link(
@@ -132,6 +135,7 @@ const HELP = [
   ["?", "these keys"],
   ["g then r", "runs"],
   ["g then d", "rules of the doctor"],
+  ["g then w", "what the words mean"],
   ["u", "one up: from a sample to its update, to its run"],
   [", and .", "the update before, the update after"],
   ["← and →", "from token to token"],
@@ -150,6 +154,7 @@ function help() {
       {},
       HELP.map(([key, text]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, text))),
     ),
+    h("p", {}, h("a", { href: address("glossary"), onclick: () => box.close() }, "what the words mean")),
     h("button", { onclick: () => box.close() }, "close"),
   );
   box.addEventListener("close", () => box.remove());
@@ -192,6 +197,9 @@ document.addEventListener("keydown", (event) => {
     },
     gd: () => {
       location.hash = address("rules");
+    },
+    gw: () => {
+      location.hash = address("glossary");
     },
     u: up,
     d: turn,

@@ -47,8 +47,8 @@ function jumps(told, page) {
   ].filter(Boolean);
   const jump = (name) => {
     const target = page.querySelector(`[data-jump="${CSS.escape(name)}"]`);
-    target.scrollIntoView();
     target.focus({ preventScroll: true });
+    target.scrollIntoView();
   };
   return names.map((name) => h("button", { onclick: () => jump(name) }, name));
 }

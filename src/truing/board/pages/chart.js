@@ -1,6 +1,6 @@
 // Charts: Plotly draws them, the words around them are ours. Names come from runs, so they are inert here too.
 import { LETTER, logAxis, named, updates } from "./axes.js";
-import { h, number, visible } from "./dom.js";
+import { visible } from "./dom.js";
 
 const COLOURS = [
   "#2f74c9",
@@ -25,7 +25,7 @@ export function colour(index) {
 // Tokens have the colours that they have in the x-ray.
 const ORIGINS = ["prompt", "template", "tool", "forced", "sampled", "demo"];
 
-function paintOf(series, index) {
+export function paintOf(series, index) {
   return series.name.startsWith("tokens/origin_share/") && ORIGINS.includes(series.label)
     ? ink(series.label)
     : colour(index);
@@ -268,42 +268,4 @@ function listen(element, on, says) {
       if ("xaxis.range[0]" in event) on.zoom([event["xaxis.range[0]"], event["xaxis.range[1]"]]);
       else if (event["xaxis.autorange"]) on.zoom(null);
     });
-}
-
-export function legend(told) {
-  if (told.series.length < 2 && !told.series.some((each) => each.low)) return null;
-  return h(
-    "div",
-    { class: "legend" },
-    told.series.map((each, index) => {
-      const swatch = h("i", {});
-      swatch.style.background = paintOf(each, index);
-      return h("span", { title: each.name }, swatch, `${each.label} ${number(each.last)}`);
-    }),
-  );
-}
-
-export function definitions(told) {
-  const items = told.definitions.map((each) => [
-    h("dt", {}, each.name + (each.unit ? ` (${each.unit})` : "")),
-    h("dd", {}, each.formula + (each.absent ? ` Absent: ${each.absent}.` : "")),
-  ]);
-  const width = told.series.find((each) => each.width);
-  const many = width
-    ? ` · each point is the mean of ${width.width} updates, the band their least and largest`
-    : "";
-  const undrawn = told.series
-    .flatMap((each) => [
-      [each, each.infinite, "infinite"],
-      [each, each.not_above_0, "of 0 or less"],
-    ])
-    .filter(([, many]) => many)
-    .map(([each, many, what]) => ` · ${each.label}: ${many} ${what}, not drawn`)
-    .join("");
-  return h(
-    "details",
-    { open: told.definitions.length === 1 },
-    h("summary", {}, `definition${many}${undrawn}`),
-    h("dl", {}, items),
-  );
 }

@@ -2,7 +2,8 @@
 import { fill, h } from "./dom.js";
 import { get, go, IS_REPORT, remember } from "./data.js";
 import { place, wide } from "./axes.js";
-import { definitions, draw, legend } from "./chart.js";
+import { draw } from "./chart.js";
+import { definitions, legend } from "./under.js";
 import { histogram } from "./ratios.js";
 
 // What charts show: a stretch of updates, as a function of the run, which goes on; null is all of it.

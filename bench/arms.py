@@ -24,7 +24,7 @@ import numpy as np
 
 from truing.config import Recipe, load_recipe
 from truing.record import RunReader
-from truing.training.evaluate import Evaluation, bootstrap, read_evaluation
+from truing.record.evaluation import Evaluation, bootstrap, read_evaluation
 
 ARMS = ("grpo", "rft", "sft", "sft-answers")
 ROWS = {

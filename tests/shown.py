@@ -68,7 +68,9 @@ def finding(code="RWD001", verdict="SUSPECT", stage="grpo", step=0, **told):
     """What the event of a finding says."""
     said = {"code": code, "name": "some-fault", "verdict": verdict, "stage": stage, "step": step}
     said |= {"sample_id": "", "start": 0, "end": 0, "what": f"{code} at {step}", "got": "1", "expected": "2"}
-    return said | {"remedy": "mend it", "log10_odds": None, "text": "a text"} | told
+    said |= {"remedy": "mend it", "log10_odds": None, "text": "a text"} | told
+    spans = [[said["start"], said["end"]]] if said["end"] > said["start"] else []
+    return {"marks": {said["sample_id"]: spans} if said["sample_id"] else {}} | said
 
 
 def evaluation(name, mean):

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "rng": "",
     "clock": "",
     "config": "errors contract words types",
-    "record": "errors messages contract outcomes words types",
+    "record": "errors messages contract outcomes words types rng",
     "ops": "errors contract types",
     "chat": "errors messages types",
     "memory": "",

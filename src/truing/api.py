@@ -26,9 +26,9 @@ from truing.envs.wrap import equipped, judged
 from truing.errors import RecipeError, RecordError, RewardError
 from truing.models.load import load
 from truing.record import RunReader
+from truing.record.evaluation import Evaluation
 from truing.rewards import RewardFn, Rewards
 from truing.rollout.collect import Scene
-from truing.training.evaluate import Evaluation
 from truing.training.preflight import chance, short
 from truing.training.prompt_limit import limited
 from truing.training.recording import check_judged

@@ -12,9 +12,9 @@ from truing.errors import RecipeError, TruingError
 from truing.probes.ladder import LADDER, climb
 from truing.probes.rig import POLICIES
 from truing.record import RunReader
+from truing.record.evaluation import Estimate
 from truing.record.updates import columns_of
 from truing.scorecard import Criterion, scorecard
-from truing.training.evaluate import Estimate
 from truing.training.result import Result
 
 FIRST = 10

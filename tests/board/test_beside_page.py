@@ -6,6 +6,7 @@ from shown import changed, evaluation, opened_run, write
 
 from truing.board import compare_page
 from truing.board.answers import Board
+from truing.board.opened import Opened
 from truing.record.compare import compare
 
 
@@ -44,6 +45,54 @@ def test_where_they_part_is_what_the_command_finds(two):
     beside = {each["name"]: (each["first"], each["second"]) for each in told["beside"]}
     assert beside["grpo reward/mean"] == pytest.approx((0.0015, 0.003))
     assert beside["eval grpo@2"] == (None, "0.200 [0.100, 0.300]")  # the first was undone
+
+
+def test_an_answer_that_reads_otherwise_is_told_as_text(two, monkeypatch):
+    monkeypatch.setattr(Opened, "texts", lambda _, ids: [f"<{i}>" for i in ids])
+    told = two.answer("parting", {"a": "a", "b": "b/c"})["words"]
+    assert (told["stage"], told["update"], told["sample"], told["token"]) == ("grpo", 3, "0/grpo/2/0/0", 2)
+    first, second = told["sides"]
+    assert (first["before"], first["token"], first["after"]) == ("<1><2>", "<7>", "<4>")
+    assert (second["before"], second["token"], second["after"]) == ("<1><2>", "<8>", "<4>")
+    assert (first["cut"], first["more"], first["reward"]) == (False, 0, 1.0)
+
+
+def test_of_a_long_answer_what_is_around_the_token_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(Opened, "texts", lambda _, ids: [f"<{i}>" for i in ids])
+    for name, length in (("a", 200), ("b", 100)):
+        with opened_run(tmp_path / name) as writer:
+            ids = list(range(100)) + [7] * (length - 100)
+            write(writer, 0, rows=[changed(make_row("0/grpo/0/0/0", length), token_ids=ids)])
+    first, second = Board(tmp_path).answer("parting", {"a": "a", "b": "b"})["words"]["sides"]
+    assert (first["token"], first["cut"], first["more"]) == ("<7>", True, 200 - 101 - compare_page.AFTER)
+    assert first["before"].startswith(f"<{100 - compare_page.BEFORE}>")
+    assert (second["token"], second["after"], second["more"]) == ("", "", 0)
+    assert second["before"] == first["before"]
+
+
+def test_runs_of_other_seeds_and_other_tasks_have_no_answer_in_common(tmp_path):
+    for name, seed, task in (("a", 0, "x"), ("b", 1, "x"), ("c", 0, "y")):
+        with opened_run(tmp_path / name, seed=seed) as writer:
+            ids = [1, 2, seed + 3, 4 + (task == "y")]
+            write(writer, 0, rows=[changed(make_row("0/grpo/0/0/0", 4), token_ids=ids, task_id=task)])
+    board = Board(tmp_path)
+    for other in ("b", "c"):
+        told = board.answer("parting", {"a": "a", "b": other})
+        assert (told["parting"]["what"], told["words"]) == ("token_ids", None)
+
+
+def test_evaluations_that_both_have_are_compared(tmp_path):
+    for name, more in (("a", 0.0), ("b", 0.5)):
+        with opened_run(tmp_path / name) as writer:
+            reward = {f"t{i}": more + 0.1 * i for i in range(8)}
+            writer.event("eval", **evaluation("base", 0.5) | {"reward": reward, "failed": {}})
+    told = Board(tmp_path).answer("compare", {"a": "a", "b": "b"})
+    (found,) = told["gains"]
+    assert (found["name"], found["says"], found["up"]) == ("base", "the second is better", 8)
+    assert found["paired"] == pytest.approx({"mean": 0.5, "low": 0.5, "high": 0.5, "tasks": 8})
+    assert told["seeds"].startswith("both runs have seed 0")
+    (printed,) = compare(tmp_path / "a", tmp_path / "b").gains
+    assert printed.paired.low == found["paired"]["low"]
 
 
 def test_no_more_updates_are_looked_at_than_told(two, monkeypatch):

@@ -2,6 +2,7 @@
 
 import statistics
 
+import pyarrow as pa
 import pytest
 from recorded import make_row
 from shown import NAN, changed, opened_run, write
@@ -58,7 +59,7 @@ def test_every_prompt_by_hand(drawn):
         spread = pytest.approx(statistics.stdev(known)) if len(known) > 1 else None
         assert each["spread"] == spread
         assert (each["stage"], each["update"]) == ("grpo", len(updates))
-        assert each["prompt"] == (f"do {task}" + "!" * 400)[:300]
+        assert each["prompt"] == (f"do {task}" + "!" * 400)[:300] + "…"
     assert (told["count"], told["rows"], told["waiting"], told["unreadable"]) == (4, 12, 0, [])
     # rates: easy 1, hard 0, mixed 2 of 5, once 0
     assert told["rates"] == [2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1]
@@ -98,9 +99,39 @@ def test_an_attempt_with_several_samples_counts_once(tmp_path):
     assert asked(Board(tmp_path), "samples")["count"] == 5
 
 
-def test_prompts_are_found_by_their_name(drawn):
-    assert [each["task"] for each in asked(drawn, text="ONC")["tasks"]] == ["once"]
-    assert asked(drawn, text=".*")["tasks"] == []
+def found(board, **query):
+    return [each["task"] for each in asked(board, order="task", **query)["tasks"]]
+
+
+def test_prompts_are_found_by_their_name_and_by_what_they_ask(drawn):
+    assert found(drawn, text="ONC") == ["once"]
+    assert found(drawn, text="DO m") == ["mixed"]
+    assert found(drawn, text="!!") == ["easy", "hard", "mixed", "once"]
+    assert (
+        found(drawn, text="!" * 993) == found(drawn, text="be good") == []
+    )  # beyond what is kept; of no user
+    assert asked(drawn, text=".*") | {"tasks": 0} == asked(drawn, text="no such") | {"tasks": 0}
+    assert (asked(drawn, text=".*")["tasks"], asked(drawn, text=".*")["every"]) == ([], 4)
+
+
+def test_a_bar_of_the_pass_rates_lists_its_prompts(drawn):
+    told = asked(drawn)
+    for name, count in zip(told["bars"], told["rates"], strict=True):
+        chosen = asked(drawn, passed=name)
+        assert (chosen["count"], chosen["every"], chosen["rates"]) == (count, 4, told["rates"])
+    assert found(drawn, passed="never") == ["hard", "once"]
+    assert found(drawn, passed="40-50") == ["mixed"]
+    assert found(drawn, passed="never", text="do o") == ["once"]
+    with pytest.raises(QuestionError, match="no pass rate 45"):
+        asked(drawn, passed="45")
+
+
+def test_each_tenth_is_counted_in_the_bar_that_begins_with_it():
+    tenths = prompts._bars(
+        pa.chunked_array([[k / n for n in (10, 20, 30) for k in range(0, n + 1, n // 10)]])
+    )
+    assert tenths.tolist() == [0, *range(2, 12)] * 3
+    assert prompts._bars(pa.chunked_array([[-0.0, 0.001, 0.0999, 0.999]])).tolist() == [0, 1, 1, 10]
 
 
 def names(told):
@@ -159,9 +190,10 @@ def test_what_there_was_no_time_for_is_told_and_read_later(drawn, monkeypatch):
     monkeypatch.setattr(prompts, "PATIENCE", -1.0)
     first = asked(drawn)
     assert 0 < first["waiting"] < 3
-    assert all(each["prompt"] is None for each in first["tasks"])
-    while asked(drawn)["waiting"]:
+    assert first["unread"] == sum(each["prompt"] is None for each in first["tasks"])
+    while (told := asked(drawn))["waiting"] or told["unread"]:
         pass
+    assert all(each["prompt"] for each in told["tasks"])
     monkeypatch.setattr(prompts, "PATIENCE", 1.0)
     assert asked(drawn)["rows"] == 12
 
@@ -175,6 +207,31 @@ def test_an_update_that_cannot_be_read_is_told_and_the_others_are_listed(drawn, 
 
 def test_demonstrations_have_no_reward_and_are_no_attempts(board):
     told = board.answer("tasks", {"run": "mini"})
-    rows = board.answer("samples", {"run": "mini"})["count"]
-    assert rows == 15 * 16 + 2 * 6 * 4
+    rows = {each: board.answer("samples", {"run": "mini", "stage": each})["count"] for each in ("all", "sft")}
+    assert rows == {"all": 15 * 16 + 2 * 6 * 4, "sft": 15 * 16}
     assert told["rows"] == 2 * 6 * 4 == sum(each["attempts"] for each in told["tasks"])
+
+
+def test_samples_start_at_the_last_stage_that_has_rewards(board, tmp_path):
+    told = board.answer("samples", {"run": "mini"})
+    assert (told["stage"], told["stages"], told["count"]) == ("grpo", ["sft", "grpo"], 2 * 6 * 4)
+    assert {each["stage"] for each in told["samples"]} == {"grpo"}
+    assert board.answer("samples", {"run": "mini", "stage": "nothing"})["count"] == 0
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0, stage="sft", rows=[changed(make_row("a"), reward=NAN)])
+    told = asked(Board(tmp_path), "samples")
+    assert (told["stage"], told["count"]) == ("all", 1)
+
+
+def test_words_that_cannot_be_read_are_told_and_the_lists_stand(drawn, tmp_path):
+    with drawn.held.reading("run") as (opened,):
+        opened.samples(9.0)
+    (tmp_path / "run/rollouts/grpo-000000.arrow").unlink()
+    told = asked(drawn, "samples")
+    assert (told["count"], told["unread"], told["unreadable_count"]) == (15, 0, 1)
+    assert [each["answer"] is None for each in told["samples"]] == [
+        each["update"] == 1 for each in told["samples"]
+    ]
+    told = asked(drawn, text="do ")  # "hard" and "once" were drawn in no other update
+    assert (told["unread"], told["unreadable_count"], told["count"]) == (0, 1, 2)
+    assert "step 0 of stage grpo are missing" in told["unreadable"][0]

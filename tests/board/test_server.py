@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from importlib.resources import files
 
+import anyio
 import pytest
 import uvicorn
 from shown import opened_run, write
@@ -34,6 +35,9 @@ def asked(board, token="", hosts=LOCAL, base="http://127.0.0.1:8484"):
 def guarded(answer):
     for name, value in HEADERS.items():
         assert answer.headers.get_list(name) == [value], (answer.url, name)
+    own_file = answer.status_code == 200 and not answer.url.path.startswith("/api/")
+    kept = "no-cache" if own_file else "no-store"
+    assert answer.headers.get_list("cache-control") == [kept], answer.url
     return True
 
 
@@ -81,6 +85,17 @@ def test_every_answer_has_its_status_and_its_headers(board, path, status):
         assert list(told) == ["error"]
         assert "Traceback" not in told["error"]
         assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("path", ["/", "/main.js", "/plotly.js"])
+def test_a_file_that_is_still_the_same_is_not_sent_again(board, path):
+    with asked(board) as client:
+        first = client.get(path)
+        again = client.get(path, headers={"if-none-match": first.headers["etag"]})
+        other = client.get(path, headers={"if-none-match": '"of another version"'})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
+    assert (other.status_code, other.content) == (200, first.content)
+    assert first.headers["content-security-policy"] == again.headers["content-security-policy"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"])
@@ -191,7 +206,7 @@ def events_of(board, act):
 
     async def listen():
         heard = []
-        stream = changes(board)
+        stream = changes(board, anyio.Event())
         heard.append(await anext(stream))
         act()
         heard.append(await asyncio.wait_for(anext(stream), 10))
@@ -262,7 +277,7 @@ def test_a_listener_over_http_hears_and_ends_with_the_server(tmp_path, monkeypat
 
 def test_the_command_listens_and_ends_with_ctrl_c(tmp_path):
     command = [sys.executable, "-m", "truing", "board", str(tmp_path), "--port", "0", "--token", "t"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout.readline() == f"0 runs in {tmp_path}\n"
             address = process.stdout.readline().split()[2]
@@ -275,6 +290,7 @@ def test_the_command_listens_and_ends_with_ctrl_c(tmp_path):
                 assert stream.readline().startswith(b"event: hello")
                 process.send_signal(signal.SIGINT)
                 process.wait(timeout=20)
+            assert (process.returncode, process.stderr.read()) == (0, "")
         finally:
             process.kill()
 

@@ -9,6 +9,8 @@ from shown import NAN, changed, finding, opened_run, write
 from truing.board.answers import Board
 from truing.board.charts import metric_of
 from truing.board.update_page import SIDE_BY_SIDE
+from truing.doctor.rules import RULES
+from truing.errors import RecordError
 from truing.record import RunReader
 
 
@@ -92,10 +94,10 @@ def test_findings_are_on_the_pages_of_their_places(tmp_path):
         # the same rule, once more in another update: folded on the run's page, and not on this one's
         writer.event("finding", **finding("MSK001", "PROVEN", step=3, sample_id="0/grpo/3/0/0", end=2))
     assert found(Board(tmp_path)) == [
-        [[], [], []],
-        [["LEN001", "MSK001"], ["MSK001"], ["MSK001"]],
-        [[], [], []],
-        [["MSK001"], ["MSK001"], ["MSK001"]],
+        [[], {}, []],
+        [["LEN001", "MSK001"], {"MSK001": "PROVEN"}, ["MSK001"]],
+        [[], {}, []],
+        [["MSK001"], {"MSK001": "PROVEN"}, ["MSK001"]],
     ]
     head = Board(tmp_path).answer("run", {"run": "run"})["findings"]
     assert [(each["code"], each["update"]) for each in head] == [("MSK001", 2), ("LEN001", 2)]
@@ -103,6 +105,54 @@ def test_findings_are_on_the_pages_of_their_places(tmp_path):
     assert (head[1]["excerpt"], head[0]["title"] != "", head[0]["why"] != "") == ([], True, True)
     told = Board(tmp_path).answer("samples", {"run": "run", "found": "1"})
     assert [each["sample_id"] for each in told["samples"]] == ["0/grpo/1/0/0", "0/grpo/3/0/0"]
+
+
+def test_every_sample_that_a_finding_means_has_its_tokens_marked(tmp_path):
+    marks = {"0/grpo/0/0/0": [[1, 2], [3, 4]], "0/grpo/0/0/1": [[0, 2]]}
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0)
+        named = finding("MSK003", "PROVEN", sample_id="0/grpo/0/0/0", start=1, end=2, marks=marks)
+        writer.event("finding", **named)
+        incident = {"stage": "grpo", "step": 0, "text": "held back"}
+        writer.event("incident", what="held_back", **incident)
+        writer.event("incident", what="held_back", **incident | {"step": 1, "text": "of another update"})
+    board = Board(tmp_path)
+    (head,) = board.answer("run", {"run": "run"})["findings"]
+    assert head["samples"] == [
+        {"sample": "0/grpo/0/0/0", "token": 1},
+        {"sample": "0/grpo/0/0/1", "token": 0},
+    ]
+    assert (head["samples_count"], head["incidents"], "marks" in head) == (2, ["held back"], False)
+    assert head["healthy"].startswith(RULES["MSK003"].section("Healthy look-alikes")[:20])
+    assert [meant for _, meant in head["excerpt"]] == [False, True, False, True]
+    for name, spans in marks.items():
+        (own,) = board.answer("sample", at(sample=name))["findings"]
+        assert [list(each) for each in own["spans"]] == spans
+    group = board.answer("group", at(group="g0"))["samples"]
+    assert [each["findings"][0]["code"] for each in group] == ["MSK003", "MSK003"]
+    assert board.answer("update", at())["incidents"] == ["held back"]
+    told = board.answer("samples", {"run": "run", "found": "1"})
+    assert [each["sample_id"] for each in told["samples"]] == list(marks)
+
+
+def test_a_sample_knows_its_neighbours_in_the_update(tmp_path):
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0, rows=[make_row(f"s{i}") for i in range(3)])
+    board = Board(tmp_path)
+    told = [board.answer("sample", at(sample=f"s{i}")) for i in range(3)]
+    assert [(each["before"], each["after"]) for each in told] == [(None, "s1"), ("s0", "s2"), ("s1", None)]
+
+
+def test_numbers_are_told_where_rows_cannot_be_read(tmp_path):
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0, **{"reward/mean": 0.25})
+    (tmp_path / "run/rollouts/grpo-000000.arrow").write_bytes(b"damaged")
+    board = Board(tmp_path)
+    with pytest.raises(RecordError):
+        board.answer("update", at())
+    told = board.answer("numbers", at())
+    assert {each["name"]: each["value"] for each in told["numbers"]}["reward/mean"] == 0.25
+    assert told["samples"] == []
 
 
 def test_what_was_undone_is_not_on_the_page_of_what_was_made_in_its_place(tmp_path):
@@ -117,7 +167,7 @@ def test_what_was_undone_is_not_on_the_page_of_what_was_made_in_its_place(tmp_pa
         for step in range(1, 4):
             write(writer, step)
     board = Board(tmp_path)
-    assert found(board) == [[[], [], []]] * 4
+    assert found(board) == [[[], {}, []]] * 4
     (told,) = board.answer("run", {"run": "run"})["findings"]
     assert (told["undone"], told["excerpt"]) == ("undone by a rollback: see abandoned/grpo-1", [])
     assert board.answer("samples", {"run": "run", "found": "1"})["count"] == 0

@@ -31,16 +31,61 @@ def test_the_tokens_that_are_meant_are_marked_within_three_clicks(visit, planted
     click(page.locator(".finding", has_text="MSK003").locator("a", has_text=found.sample_id), "sample")
     assert click.count <= 3
     marked = page.locator(".t.found").evaluate_all("all => all.map((one) => Number(one.dataset.t))")
-    assert marked == list(range(found.start, found.end))
+    spans = found.marks[found.sample_id]
+    assert marked == [t for start, end in spans for t in range(start, end)]
     expect(page.locator(f'.t[data-t="{found.start}"]')).to_be_in_viewport()
     row = next(
         each
         for each in RunReader(planted).samples("grpo", found.step)
         if each.sample.sample_id == found.sample_id
     )
-    assert not row.sample.policy_mask[found.start : found.end].any()
-    assert row.pull[found.start : found.end].abs().min() > 0
+    assert not row.sample.policy_mask[marked].any()
+    assert row.pull[marked].abs().min() > 0
     expect(page.locator(".card")).to_contain_text("MSK003")
+
+
+def test_every_sample_that_is_meant_is_linked_and_marked_in_its_group_too(visit, planted):
+    (found,) = (each for each in recalled(RunReader(planted).events()) if each.code == "MSK003")
+    assert len(found.marks) > 1
+    page = visit.go(f"#/run?run={planted.name}")
+    card = page.locator(".finding", has_text="MSK003")
+    other = list(found.marks)[1]
+    card.get_by_role("link", name=other, exact=True).click()
+    page.wait_for_selector('main[data-page="sample"]')
+    start, end = found.marks[other][0]
+    expect(page.locator(f'.t.found.first[data-t="{start}"]')).to_be_in_viewport()
+    expect(page.locator(f'.t.found.last[data-t="{end - 1}"]')).to_have_count(1)
+    page.get_by_role("link", name="its group side by side").click()
+    page.wait_for_selector('main[data-page="group"]')
+    by_sample = {
+        section.locator("b a").inner_text(): section.locator(".t.found").count()
+        for section in page.locator(".columns > section").all()
+    }
+    assert by_sample[other] == sum(end - start for start, end in found.marks[other])
+    assert all(by_sample[name] == 0 for name in by_sample if name not in found.marks)
+
+
+def test_a_group_has_a_card_and_arrows_walk_in_it(visit, planted):
+    (found,) = (each for each in recalled(RunReader(planted).events()) if each.code == "MSK003")
+    rows = RunReader(planted).samples(found.stage, found.step)
+    group = next(each.sample.group_id for each in rows if each.sample.sample_id == found.sample_id)
+    at = f"run={planted.name}&stage={found.stage}&update={found.step + 1}"
+    page = visit.go(f"#/group?{at}&group={group}&sample={found.sample_id}&token={found.start}")
+    expect(page.locator(".card b").first).to_have_text(f"token {found.start}")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".card b").first).to_have_text(f"token {found.start + 1}")
+    expect(page.locator(".t.at")).to_have_count(1)
+    assert f"token={found.start + 1}" in page.url
+
+
+def test_neighbours_are_a_key_away(visit, planted):
+    names = [each.sample.sample_id for each in RunReader(planted).samples("grpo", 0)]
+    page = visit.go(f"#/sample?run={planted.name}&stage=grpo&update=1&sample={names[0]}")
+    expect(page.locator("h1")).to_have_text(names[0])
+    page.keyboard.press(".")
+    expect(page.locator("h1")).to_have_text(names[1])
+    page.keyboard.press(",")
+    expect(page.locator("h1")).to_have_text(names[0])
 
 
 def test_the_rule_that_fired_is_two_clicks_away(visit, planted):

@@ -240,15 +240,34 @@ def test_refreshes_of_several_threads_are_made_one_after_the_other(run):
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-def test_columns_of_one_step_are_those_of_its_rows(run, compacted):
+def test_columns_of_steps_are_those_of_their_rows(run, compacted):
     if compacted:
         compact(run)
-    table = SampleColumns(run).of_step(places(run)[1], ["text", "reward", "token_ids"])
-    rows = RunReader(run).samples("grpo", 1)
-    assert table.column_names == ["text", "reward", "token_ids"]
-    assert table["text"].to_pylist() == [row.text for row in rows]
-    ids = [torch.tensor(each) for each in table["token_ids"].to_pylist()]
-    assert all(torch.equal(a, row.sample.token_ids) for a, row in zip(ids, rows, strict=True))
+    every = places(run)
+    wanted = [every[0], every[2], every[1]]
+    tables = list(SampleColumns(run).of_steps(wanted, ["text", "reward", "token_ids"]))
+    for place, table in zip(wanted, tables, strict=True):
+        rows = RunReader(run).samples(place.stage, place.step)
+        assert table.column_names == ["text", "reward", "token_ids"]
+        assert table["text"].to_pylist() == [row.text for row in rows]
+        ids = [torch.tensor(each) for each in table["token_ids"].to_pylist()]
+        assert all(torch.equal(a, row.sample.token_ids) for a, row in zip(ids, rows, strict=True))
+
+
+def test_of_a_step_whose_columns_cannot_be_read_it_is_told_why(run):
+    every = places(run)
+    (run / "rollouts" / every[1].file).unlink()
+    first, lost, third = list(SampleColumns(run).of_steps(every[:3], ["text"]))
+    assert (first.num_rows, third.num_rows) == (every[0].rows, every[2].rows)
+    assert "step 1 of stage grpo are missing" in str(lost)
+
+
+def test_columns_of_steps_of_a_row_group_are_read_once(run, read):
+    compact(run)
+    every = places(run)
+    found = list(SampleColumns(run).of_steps([every[0], every[2]], ["text"]))
+    assert [table.num_rows for table in found] == [every[0].rows, every[2].rows]
+    assert len(read) == 1
 
 
 @pytest.mark.parametrize("said", ["no sum", ["a"], None, 5])

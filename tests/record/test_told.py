@@ -78,6 +78,9 @@ def test_an_event_without_a_field_is_left_out_and_told(tmp_path, kind):
         '{"time": 1, "kind": "eval", "payload": {"name": "base", "estimate": {"mean": null}}}\n',
         '{"time": 1, "kind": "finding", "payload": {"code": 1}}\n',
         json.dumps(line("finding", finding(verdict="MAYBE"))) + "\n",
+        json.dumps(line("finding", finding(marks={"s": [[1]]}))) + "\n",
+        json.dumps(line("finding", finding(marks={"s": [["1", 2]]}))) + "\n",
+        json.dumps(line("finding", finding(marks={"s": 3}))) + "\n",
         "\xff\n",
     ],
 )

@@ -47,11 +47,16 @@ def uses(run):
         "samples": lambda: reader.samples("grpo", 0),
         "compact": lambda: compact(run),
         "set_aside": lambda: set_aside(run, "grpo", 0, "a"),
-        "of_step": lambda: columns.of_step(place, ["text"]),
+        "of_steps": lambda: refused(*columns.of_steps([place], ["text"])),
     }
 
 
-@pytest.mark.parametrize("use", ["samples", "compact", "set_aside", "of_step"])
+def refused(found):
+    """What one step has in place of its columns."""
+    raise found
+
+
+@pytest.mark.parametrize("use", ["samples", "compact", "set_aside", "of_steps"])
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: repr(name)[:20])
 def test_a_segment_is_a_plain_file_name(run, name, use):
     rename(run, name)
@@ -63,7 +68,7 @@ def test_a_segment_is_a_plain_file_name(run, name, use):
     assert len(RunReader(run).samples("grpo", 1)) == 2
 
 
-@pytest.mark.parametrize("use", ["samples", "compact", "set_aside", "of_step"])
+@pytest.mark.parametrize("use", ["samples", "compact", "set_aside", "of_steps"])
 @pytest.mark.parametrize("linked", ["segment", "folder"])
 def test_a_link_that_leads_out_is_refused(run, tmp_path, linked, use):
     source = run / "rollouts/grpo-000000.arrow" if linked == "segment" else run / "rollouts"

@@ -81,6 +81,7 @@ OF_A_RUN: dict[str, Callable[[Opened, Query], Any]] = {
     "chart": _chart,
     "number": lambda run, q: run_page.number(run, said(q, "number")),
     "update": lambda run, q: update_page.update(run, *_at(q)),
+    "numbers": lambda run, q: update_page.update(run, *_at(q), samples=False),
     "sample": lambda run, q: update_page.sample(run, *_at(q), said(q, "sample"), whole(q, "token", 0)),
     "group": lambda run, q: update_page.group(run, *_at(q), said(q, "group")),
     "tasks": prompts.tasks,

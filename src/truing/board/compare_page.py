@@ -1,4 +1,4 @@
-"""Two runs: what was declared otherwise, where they part, and what each came to."""
+"""Two runs: which is better and how sure, what was declared otherwise, where they part, what each came to."""
 
 from dataclasses import asdict
 from typing import Any
@@ -7,11 +7,20 @@ from truing.board.log import evaluations_at
 from truing.board.opened import Opened
 from truing.board.overview import line
 from truing.board.run_page import spans
+from truing.board.xray import short
+from truing.record import SampleRow
 from truing.record.beside import beside
-from truing.record.compare import OTHER_SEED, Delta, declared, first_parting
+from truing.record.compare import OTHER_SEED, Delta, declared, first_parting, first_reworded
+from truing.record.gains import gains, seeds
 
 LOOKED_AT = 300
 """Updates that are compared token by token. `truing compare` looks at all."""
+
+REWORDED = 20
+"""Updates from that one on in which an answer is sought that reads otherwise."""
+
+BEFORE, AFTER = 24, 40
+"""Tokens that are shown around the first that is another."""
 
 
 def told(first: Opened, second: Opened) -> dict[str, Any]:
@@ -22,6 +31,8 @@ def told(first: Opened, second: Opened) -> dict[str, Any]:
             line(each) | {"spans": spans(each), "evaluations_at": evaluations_at(each.run)}
             for each in (first, second)
         ],
+        "gains": [asdict(each) for each in gains(first.run, second.run)],
+        "seeds": seeds(first.run, second.run),
         "recipe": [_delta(each) for each in recipe],
         "facts": [_delta(each) for each in facts],
         "numbers": sorted({*first.run.columns.numbers} & {*second.run.columns.numbers}),
@@ -32,12 +43,46 @@ def parting(first: Opened, second: Opened) -> dict[str, Any]:
     """Where two runs part, token by token, and what each came to."""
     recipe, _ = declared(first.run, second.run)
     same, found = first_parting(first.run, second.run, LOOKED_AT)
+    other_seed = any(each.key == "seed" for each in recipe)
     return {
         "same": same,
         "looked_at": LOOKED_AT,
-        "note": OTHER_SEED if any(each.key == "seed" for each in recipe) else "",
+        "note": OTHER_SEED if other_seed else "",
         "parting": None if found is None else asdict(found) | {"update": found.step + 1},
+        "words": None if found is None or other_seed else _words(first, second, same),
         "beside": [asdict(each) for each in beside(first.run, second.run)],
+    }
+
+
+def _words(first: Opened, second: Opened, start: int) -> dict[str, Any] | None:
+    """The first answer that reads otherwise, as both runs have it."""
+    found = first_reworded(first.run, second.run, start, REWORDED)
+    if found is None:
+        return None
+    return {
+        "stage": found.step.stage,
+        "update": found.step.step + 1,
+        "sample": found.rows[0].sample.sample_id,
+        "task": found.rows[0].sample.task_id,
+        "token": found.token,
+        "sides": [
+            _side(opened, row, found.token) for opened, row in zip((first, second), found.rows, strict=True)
+        ],
+    }
+
+
+def _side(opened: Opened, row: SampleRow, token: int) -> dict[str, Any]:
+    """The text around a token of a sample: it is empty where the sample ends before it."""
+    low, high = max(0, token - BEFORE), token + 1 + AFTER
+    texts = [short(text) for text in opened.texts(row.sample.token_ids[low:high].tolist())]
+    at = token - low
+    return {
+        "cut": low > 0,
+        "before": "".join(texts[:at]),
+        "token": "".join(texts[at : at + 1]),
+        "after": "".join(texts[at + 1 :]),
+        "more": max(0, len(row.sample) - high),
+        "reward": row.sample.reward,
     }
 
 

@@ -36,6 +36,7 @@ def hypothesis(root: Path, name: str) -> dict[str, Any]:
     runs = [run for run in lab.history.runs().values() if run.arm in arms.values()]
     return {
         "title": asked.title,
+        "verdict": verdict.verdict,
         "claim": asked.header.claim,
         "text": asked.path.read_text(encoding="utf-8"),
         "lines": [text for text, _ in verdict_lines(verdict)],

@@ -45,6 +45,12 @@ def _text(event: Event) -> str:
     return f"{place}{str(said)[:2000]}"
 
 
+def incidents(events: Sequence[Event], stage: str, step: int) -> list[str]:
+    """What else was told of an update."""
+    told = [event.payload for event in events if event.kind == "incident"]
+    return [str(each["text"]) for each in told if (each.get("stage"), each.get("step")) == (stage, step)]
+
+
 def words(events: Sequence[Event], most: int = 20) -> list[dict[str, Any]]:
     """First tokens of the last such updates in words."""
     told = [event.payload for event in events if event.kind == "boundary"][-most:]

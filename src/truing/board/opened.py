@@ -1,11 +1,9 @@
 """A run that the board shows: what was read is kept while somebody looks."""
 
-import json
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from tokenizers import Tokenizer
 
 from truing.board.odd import ODD
 from truing.board.places import leads_out
+from truing.board.said import Words
 from truing.config import Recipe, resolve
 from truing.doctor.ours import recipe_at
 from truing.doctor.recall import Told, recalled
@@ -21,9 +20,6 @@ from truing.record.followed import Followed
 from truing.record.rows import SampleRow, StepRow
 from truing.record.sample_columns import Known, SampleColumns
 from truing.record.store import RUN, STEPS
-
-PROMPT = 300
-"""Characters of a prompt that lists show."""
 
 HELD = 8
 """Updates whose rows are held at once."""
@@ -40,7 +36,7 @@ class Opened:
         self._unread: list[str] = []  # what of the run could not be read, once it was asked for
         self.lock = threading.RLock()
         self._samples = SampleColumns(run_dir)
-        self._prompts: dict[str, str] = {}
+        self.words = Words(self._samples)
         self._rows: OrderedDict[str, tuple[SampleRow, ...]] = OrderedDict()
 
     def refresh(self) -> bool:
@@ -94,6 +90,28 @@ class Opened:
         """Everything that is on record of an update, by its row."""
         return self.run.series.line(row)
 
+    def row_of(self, stage: str, number: int) -> int:
+        """The row of an update in the columns, by its stage and its number in it, from 1."""
+        columns = self.run.columns
+        if (at := columns.find(stage, number - 1)) is None:
+            ends = {name: int(columns.step[end - 1]) + 1 for name, _, end in columns.stages}
+            expected = (
+                f"up to {stage} {ends[stage]}" if stage in ends else ", ".join(ends) or "none is made yet"
+            )
+            raise RecordError(f"{self.name} has no update {stage[:50]} {number}", expected=expected)
+        return at
+
+    def find(self, stage: str, number: int) -> StepRow:
+        """An update by its stage and its number in it, from 1."""
+        return self.step(self.row_of(stage, number))
+
+    def find_row(self, step: StepRow, name: str) -> tuple[SampleRow, int]:
+        """A sample of an update, and the how-manieth it is."""
+        for index, row in enumerate(self.rows(step)):
+            if row.sample.sample_id == name:
+                return row, index
+        raise RecordError(f"{step.stage} {step.step + 1} has no sample {name[:200]}")
+
     def rows(self, step: StepRow) -> tuple[SampleRow, ...]:
         """The rows of an update, verified by checksum."""
         key = step.segment.sha256
@@ -108,23 +126,9 @@ class Opened:
         """Scalars of all samples, as far as they can be read in so many seconds, and by questions before."""
         return self._samples.refresh(self.run.columns.places, seconds)
 
-    def prompt(self, task: str, row: int, *, read: bool) -> str | None:
-        """What a task's prompt asks: the last message before the policy's first. None where it was not read.
-
-        Args:
-            task: its name.
-            row: of an update that drew it.
-            read: whether it may be read from the record, if nobody asked before.
-        """
-        if task not in self._prompts and read:
-            rows = self._samples.of_step(self.run.columns.places[row], ("task_id", "messages")).to_pylist()
-            for each in rows:
-                self._prompts.setdefault(each["task_id"], _asked(json.loads(each["messages"])))
-        return self._prompts.get(task)
-
     def named(self) -> set[str]:
         """Samples that a finding names."""
-        return {each.sample_id for each in self.told if not each.undone} - {""}
+        return {name for each in self.told if not each.undone for name in each.marks} - {""}
 
     def texts(self, ids: Sequence[int]) -> list[str]:
         """What each id reads as alone, by the tokenizer in the run; where that is nothing, the id itself."""
@@ -161,9 +165,3 @@ def identity(run_dir: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_ino, status.st_mtime_ns
-
-
-def _asked(messages: Sequence[Mapping[str, Any]]) -> str:
-    """The last message in front of the first that an assistant said."""
-    said = list(takewhile(lambda each: each.get("role") != "assistant", messages))
-    return str(said[-1].get("content", ""))[:PROMPT] if said else ""

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from truing.board.findings import finding
 from truing.board.held import Held
 from truing.board.opened import Opened, identity
 from truing.board.places import Places
 from truing.board.xray import short
-from truing.doctor.recall import Told
 from truing.errors import TruingError
 from truing.glance import Glance, glance
 from truing.record import being_written
@@ -109,12 +109,6 @@ def glance_facts(seen: Glance) -> dict[str, Any]:
     told = asdict(seen)
     found = [finding(each) for each in seen.findings]
     return told | {"findings": found, "at": seen.at, "why": short(seen.why)}
-
-
-def finding(each: Told) -> dict[str, Any]:
-    """A finding as JSON has it; updates count from 1."""
-    words = {name: short(getattr(each, name)) for name in ("what", "got", "expected", "remedy")}
-    return asdict(each) | words | {"verdict": str(each.verdict), "update": each.step + 1}
 
 
 def cards(opened: Opened) -> list[dict[str, Any]]:

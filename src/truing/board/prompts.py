@@ -1,14 +1,17 @@
 """What a run drew, prompt by prompt and sample by sample, of all its updates."""
 
 import time
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from truing.board.opened import Opened
 from truing.board.questions import Query, number, whole
+from truing.board.said import PROMPT, short
 from truing.errors import QuestionError
 from truing.record.sample_columns import Known
 
@@ -28,33 +31,51 @@ RIGHT = 1.0
 """A reward from which an attempt counts as passed, as in group/all_right_share."""
 
 
+BARS = ("never", *(f"{i}-{i + 10}" for i in range(0, 100, 10)), "always")
+"""Pass rates as they are counted, in percent: each tenth without its end."""
+
+ALL = "all"
+"""What is asked for in place of a stage: the samples of every one."""
+
 SAMPLES = {"task": "task_id", "group": "group_id", "finish": "finish_reason", "status": "status"}
 """What samples are chosen by, and the column that says it."""
 
 
 def tasks(opened: Opened, query: Query) -> dict[str, Any]:
     """Every prompt that was drawn: attempts, pass rate, mean reward and its spread, last update."""
-    order, start = _order(query, "tasks"), whole(query, "start", 0)
+    order, start, passed = _order(query, "tasks"), whole(query, "start", 0), _passed(query)
     known = opened.samples(PATIENCE)
+    until = time.monotonic() + PATIENCE
     attempts = _attempts(known.table)
-    found = _by_task(attempts)
+    every = _by_task(attempts)
+    found, unread, failed = every, set[str](), dict[int, str]()
     if text := query.get("text"):
-        found = found.filter(pc.match_substring(found["task"], text, ignore_case=True))
-    listed = _page(found, order, start)
+        found, unread, failed = _searched(opened, every, text, until)
+    bars = _bars(found["pass_rate"])
+    wanted = found if passed is None else found.filter(pa.array(bars == passed))
+    listed = _page(wanted, order, start).to_pylist()
+    of_listed = {each["task"]: each["last"] for each in listed}
+    failed |= opened.words.read_prompts(opened.run.columns.places, of_listed, until)
+    unread |= _unread(opened, of_listed, failed)
     return {
-        **_told(known, attempts.num_rows),
-        "tasks": _described(opened, listed.to_pylist()),
-        "count": found.num_rows,
-        "rates": _histogram(found["pass_rate"]),
+        **_told(known, attempts.num_rows, failed),
+        "tasks": [each | _asks(opened, each["task"]) | _place(opened, each["last"]) for each in listed],
+        "count": wanted.num_rows,
+        "every": every.num_rows,
+        "unread": len(unread),
+        "bars": BARS,
+        "rates": np.bincount(bars, minlength=len(BARS)).tolist(),
     }
 
 
 def samples(opened: Opened, query: Query) -> dict[str, Any]:
-    """Samples of all updates that are as they are wanted: by reward, group, task, finish reason, finding."""
+    """Samples as they are wanted: by stage, reward, group, task, finish reason, finding."""
     order, start = _order(query, "samples"), whole(query, "start", 0)
     least, most = number(query, "least"), number(query, "most")
     known = opened.samples(PATIENCE)
-    table = known.table
+    until = time.monotonic() + PATIENCE
+    stage = query.get("stage") or _earning(known.table)
+    table = known.table if stage == ALL else _of_stage(opened, known.table, stage)
     for name, column in SAMPLES.items():
         if value := query.get(name):
             table = table.filter(pc.equal(pc.cast(table[column], pa.string()), value))
@@ -64,14 +85,73 @@ def samples(opened: Opened, query: Query) -> dict[str, Any]:
         table = table.filter(pc.less_equal(table["reward"], most))
     if query.get("found"):
         table = table.filter(pc.is_in(table["sample_id"], pa.array(sorted(opened.named()), pa.string())))
-    listed = _page(table, order, start).to_pylist()
+    listed, unread, failed = _answered(opened, _page(table, order, start).to_pylist(), until)
     return {
-        **_told(known, table.num_rows),
-        "samples": [each | _place(opened, each["update"]) for each in listed],
+        **_told(known, table.num_rows, failed),
+        "samples": listed,
         "count": table.num_rows,
+        "unread": unread,
+        "stage": stage,
+        "stages": list(dict.fromkeys(name for name, _, _ in opened.run.columns.stages)),
         "finishes": sorted(set(known.table["finish_reason"].unique().to_pylist())),
         "statuses": sorted(set(known.table["status"].unique().to_pylist())),
     }
+
+
+def _of_stage(opened: Opened, table: pa.Table, stage: str) -> pa.Table:
+    """The samples of a stage; none is copied."""
+    updates = table["update"].to_numpy()
+    spans = [span for name, *span in opened.run.columns.stages if name == stage]
+    parts = [table.slice(low, high - low) for low, high in (np.searchsorted(updates, span) for span in spans)]
+    return pa.concat_tables([table.slice(0, 0), *parts])
+
+
+def _earning(table: pa.Table) -> str:
+    """The last stage whose samples have rewards; where none has, all."""
+    known = np.flatnonzero(~np.isnan(table["reward"].to_numpy()))
+    return table["stage"][int(known[-1])].as_py() if len(known) else ALL
+
+
+def _answered(
+    opened: Opened, listed: list[dict[str, Any]], until: float
+) -> tuple[list[dict[str, Any]], int, dict[int, str]]:
+    """Samples with how they answer; how many answers there was no time for; updates that cannot be read."""
+    places, words = opened.run.columns.places, opened.words
+    failed = words.read_answers(places, [(each["update"], each["sample_id"]) for each in listed], until)
+    answers = [words.answer(places[each["update"]], each["sample_id"]) for each in listed]
+    unread = sum(
+        text is None and each["update"] not in failed for each, text in zip(listed, answers, strict=True)
+    )
+    shown = [
+        each | _place(opened, each["update"]) | {"answer": text}
+        for each, text in zip(listed, answers, strict=True)
+    ]
+    return shown, unread, failed
+
+
+def _searched(
+    opened: Opened, every: pa.Table, text: str, until: float
+) -> tuple[pa.Table, set[str], dict[int, str]]:
+    """Prompts that have the text in their name or words; those that were not read; updates that cannot be."""
+    sought, names = text.lower(), every["task"].to_pylist()
+    named = [sought in name.lower() for name in names]
+    rows = zip(names, every["last"].to_pylist(), named, strict=True)
+    others = {name: row for name, row, is_named in rows if not is_named}
+    failed = opened.words.read_prompts(opened.run.columns.places, others, until)
+    asked = (opened.words.asked(name) or "" for name in names)
+    found = [is_named or sought in ask.lower() for is_named, ask in zip(named, asked, strict=True)]
+    return every.filter(pa.array(found, pa.bool_())), _unread(opened, others, failed), failed
+
+
+def _unread(opened: Opened, wanted: Mapping[str, int], failed: Collection[int]) -> set[str]:
+    """Tasks of which nobody knows yet what they ask."""
+    words = opened.words
+    return {task for task, row in wanted.items() if row not in failed and words.asked(task) is None}
+
+
+def _asks(opened: Opened, task: str) -> dict[str, Any]:
+    text = opened.words.asked(task)
+    return {"prompt": text if text is None else short(text, PROMPT)}
 
 
 def _attempts(table: pa.Table) -> pa.Table:
@@ -96,22 +176,13 @@ def _by_task(attempts: pa.Table) -> pa.Table:
     return pa.table(columns | {"last": found["update_max"]})
 
 
-def _described(opened: Opened, listed: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each prompt with where it was drawn last, and what it says, as far as there is time to read it."""
-    until = time.monotonic() + PATIENCE
-    for each in listed:
-        each |= _place(opened, each["last"])
-        each["prompt"] = opened.prompt(each["task"], each["last"], read=time.monotonic() < until)
-    return listed
-
-
 def _page(table: pa.Table, order: tuple[str, str], start: int) -> pa.Table:
     """A page of a table in an order; numbers that are not known come last."""
     return table.take(pc.sort_indices(table, [order])[start : start + PAGE])
 
 
-def _told(known: Known, rows: int) -> dict[str, Any]:
-    unreadable = list(known.unreadable.values())
+def _told(known: Known, rows: int, failed: Mapping[int, str]) -> dict[str, Any]:
+    unreadable = list({**known.unreadable, **failed}.values())
     return {
         "rows": rows,
         "waiting": known.waiting,
@@ -126,12 +197,18 @@ def _place(opened: Opened, row: int) -> dict[str, Any]:
     return {"stage": place.stage, "update": place.step + 1}
 
 
-def _histogram(rates: pa.ChunkedArray) -> list[int]:
-    """How many prompts have a pass rate of 0, of each tenth in between, and of 1."""
+def _bars(rates: pa.ChunkedArray) -> NDArray[np.int64]:
+    """Which of ``BARS`` each pass rate belongs to, [n]."""
     rates_N = rates.to_numpy()
-    inner = rates_N[(rates_N > 0) & (rates_N < 1)]
-    counts = np.histogram(inner, bins=10, range=(0, 1))[0].tolist()
-    return [int((rates_N == 0).sum()), *counts, int((rates_N == 1).sum())]
+    return np.where(rates_N <= 0, 0, 1 + np.floor(10 * rates_N)).astype(np.int64)
+
+
+def _passed(query: Query) -> int | None:
+    """The bar that is wanted; None where all are."""
+    name = query.get("passed")
+    if name and name not in BARS:
+        raise QuestionError(f"there is no pass rate {name[:50]}", expected=", ".join(BARS))
+    return BARS.index(name) if name else None
 
 
 def _order(query: Query, kind: str) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +13,7 @@ from plotly.offline import get_plotlyjs
 
 from truing.board.answers import Board
 from truing.board.bundle import bundle
+from truing.board.xray import WINDOW
 from truing.errors import RecordError, TruingError
 from truing.record.lines import dump_json
 
@@ -72,12 +73,12 @@ def _asked(board: Board, name: str) -> Iterator[Asked]:
     for room in head["rooms"]:
         for chart in room["charts"]:
             yield "chart", run | {"chart": chart["name"]}
-    places: dict[tuple[str, int], dict[str, None]] = {}
+    places: dict[tuple[str, int], dict[str, int]] = {}  # samples of an update, each with a token
     for each in head["findings"]:
         yield "rule", {"code": each["code"]}
         if not each["undone"]:
             named = places.setdefault((each["stage"], each["update"]), {})
-            named |= {each["sample_id"]: None} if each["sample_id"] else {}
+            named |= {sample["sample"]: sample["token"] or 0 for sample in each["samples"][:SAMPLES]}
     last = [(each["stage"], each["end"] - each["start"] - 1 + each["first"]) for each in head["spans"][-1:]]
     for place in last:
         places.setdefault(place, {})
@@ -85,17 +86,20 @@ def _asked(board: Board, name: str) -> Iterator[Asked]:
         yield from _update(board, _at(name, *place), samples, SAMPLES if place in last else 0)
 
 
-def _update(board: Board, at: dict[str, str], named: Iterable[str], more: int) -> Iterator[Asked]:
-    """An update, some of its samples, and their groups."""
+def _update(board: Board, at: dict[str, str], named: Mapping[str, int], more: int) -> Iterator[Asked]:
+    """An update, some of its samples, where they are long with the tokens that are meant, and groups."""
     yield "update", at
     try:
         listed = board.answer("update", at)["samples"]
     except TruingError:  # its page says why
+        yield "numbers", at
         return
     groups = {each["sample"]: each["group"] for each in listed}
     samples = [each for each in dict.fromkeys([*named, *list(groups)[:more]]) if each in groups]
     for sample in samples:
         yield "sample", at | {"sample": sample}
+        if (token := named.get(sample, 0)) >= WINDOW:
+            yield "sample", at | {"sample": sample, "token": str(token)}
     for group in dict.fromkeys(groups[sample] for sample in samples):
         yield "group", at | {"group": group}
 

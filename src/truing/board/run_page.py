@@ -1,19 +1,16 @@
 """One run: what was found, how it stands, and its charts."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from truing.board.charts import bounds, draw, find_chart, rooms_of
+from truing.board.findings import card
 from truing.board.log import evaluations_at, happened, words
 from truing.board.opened import Opened
 from truing.board.overview import cards, line
 from truing.board.rooms import Chart
-from truing.board.update_page import find, find_row, ratios_of
-from truing.doctor.rules import RULES
+from truing.board.update_page import ratios_of
+from truing.doctor.recall import folded
 from truing.errors import RecordError
-
-AROUND = 6
-"""Tokens that an excerpt shows on each side of what is meant."""
 
 ABOUT = ("model", "versions", "machine", "contract", "judged")
 """What run.json says beside the recipe that a person may want to see."""
@@ -28,7 +25,7 @@ def head(opened: Opened) -> dict[str, Any]:
         recipe, trouble = "", [*trouble, str(error)]
     return {
         **told,
-        "findings": [_finding(opened, each) for each in told["findings"]],
+        "findings": [card(opened, each) for each in folded(opened.told)],
         "scorecard": cards(opened),
         "rooms": rooms_of(run.columns),
         "spans": spans(opened),
@@ -66,30 +63,6 @@ def spans(opened: Opened) -> list[dict[str, Any]]:
         {"stage": name, "start": start, "end": end, "first": int(columns.step[start]) + 1}
         for name, start, end in columns.stages
     ]
-
-
-def _finding(opened: Opened, each: Mapping[str, Any]) -> dict[str, Any]:
-    """A finding with its rule's words, and the text around its place."""
-    rule = RULES.get(each["code"])
-    return {
-        **each,
-        "title": rule.title if rule else "",
-        "why": rule.section("Why it is silent") if rule else "",
-        "excerpt": _excerpt(opened, each),
-    }
-
-
-def _excerpt(opened: Opened, each: Mapping[str, Any]) -> list[tuple[str, bool]]:
-    """Text of the tokens around a finding's place, each with whether it is meant."""
-    if each["undone"] or not each["sample_id"] or each["end"] <= each["start"]:
-        return []
-    try:
-        row, _ = find_row(opened, find(opened, each["stage"], each["update"]), each["sample_id"])
-    except RecordError:  # its page says why it cannot be read
-        return []
-    low, high = max(0, each["start"] - AROUND), min(each["end"], each["start"] + 2 * AROUND) + AROUND
-    texts = opened.texts(row.sample.token_ids[low:high].tolist())
-    return [(text, each["start"] <= low + i < each["end"]) for i, text in enumerate(texts)]
 
 
 def _bounds(opened: Opened) -> dict[str, dict[str, list[dict[str, Any]]]]:

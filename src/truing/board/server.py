@@ -6,10 +6,12 @@ import hmac
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from importlib.resources import files
 from typing import Any
 from urllib.parse import urlencode
 
+import anyio
 from plotly.offline import get_plotlyjs
 from sse_starlette import EventSourceResponse
 from starlette.applications import Starlette
@@ -37,8 +39,9 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-store",
 }
+CACHED = {"Cache-Control": "no-cache"}
+"""Of the board's own files: a browser keeps them, and asks each time whether they are still the same."""
 
 SENT = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(?::\d+)?")
@@ -46,6 +49,8 @@ TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg":
 COOKIE = "truing_board"
 TICK = 1.0
 """Seconds between two looks at what runs have written."""
+PARTING = 0.8
+"""Seconds that whoever listens is given to end when the board does."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -59,30 +64,47 @@ def make_app(board: Board, *, token: str = "", hosts: frozenset[str] = frozenset
             own name point here is thereby turned away.
     """
 
-    def answer(request: Request) -> Response:
+    def answered(view: str, query: Mapping[str, str]) -> Response:
         try:
-            return _json(board.answer(request.path_params["view"], dict(request.query_params)))
+            return _json(board.answer(view, query))
         except QuestionError as error:
             return _json({"error": str(error)}, 400)
         except TruingError as error:
             return _json({"error": str(error)}, 404)
 
+    async def answer(request: Request) -> Response:
+        asked = partial(answered, request.path_params["view"], dict(request.query_params))
+        try:
+            return await anyio.to_thread.run_sync(asked, abandon_on_cancel=True)
+        except asyncio.CancelledError:  # only the end of the board does that
+            return _json({"error": "the board was ended"}, 503)
+
     routes = [
-        Route("/api/live", lambda request: EventSourceResponse(changes(board), ping=15)),
+        Route("/api/live", lambda request: _live(board)),
         Route("/api/{view}", answer),
         *(Route(path, _static(data, kind)) for path, (data, kind) in static_files().items()),
     ]
-    app = Starlette(routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=2000)])
+    app = Starlette(
+        routes=routes, middleware=[Middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)]
+    )
     app.router.redirect_slashes = False  # nothing is sent anywhere else
     return Guard(app, token, hosts)
 
 
-async def changes(board: Board) -> AsyncIterator[Mapping[str, str]]:
-    """Names of runs that wrote something since the last look, as server-sent events."""
+def _live(board: Board) -> Response:
+    ending = anyio.Event()
+    told = changes(board, ending)
+    return EventSourceResponse(told, ping=15, shutdown_event=ending, shutdown_grace_period=PARTING)
+
+
+async def changes(board: Board, ending: anyio.Event) -> AsyncIterator[Mapping[str, str]]:
+    """Names of runs that wrote something since the last look, as server-sent events, until the end."""
     before = await run_in_threadpool(board.overview.stamps)
     yield {"event": "hello", "data": "{}"}
     while True:
-        await asyncio.sleep(TICK)
+        with anyio.move_on_after(TICK):
+            await ending.wait()
+            return
         now = await run_in_threadpool(board.overview.stamps)
         moved = [name for name in now if now[name] != before.get(name)]
         if moved or now.keys() != before.keys():
@@ -115,6 +137,8 @@ class Guard:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 kept = [each for each in message["headers"] if each[0] not in SENT]
+                cached = any(name == b"cache-control" for name, _ in kept)
+                kept += [] if cached else [(b"cache-control", b"no-store")]
                 message["headers"] = [*kept, *SENT.items()]
             await send(message)
 
@@ -147,8 +171,12 @@ def _named(host: str) -> str:
 
 
 def _static(data: bytes, kind: str) -> Any:
+    headers = CACHED | {"ETag": f'"{hashlib.sha256(data).hexdigest()}"'}
+
     def serve(request: Request) -> Response:
-        return Response(data, media_type=kind)
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        return Response(data, media_type=kind, headers=headers)
 
     return serve
 

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from truing.board.charts import bounds, metric_of
+from truing.board.findings import card, of_sample, verdicts_of
+from truing.board.log import incidents
 from truing.board.opened import Opened
-from truing.board.overview import finding
 from truing.board.xray import about, short, tokens
 from truing.errors import RecordError
 from truing.record import SampleRow, StepRow
@@ -15,23 +16,11 @@ SIDE_BY_SIDE = 32
 """Samples of a group that are told at once."""
 
 
-def find(opened: Opened, stage: str, number: int) -> StepRow:
-    """An update by its stage and its number in it, from 1."""
-    return opened.step(_row_of(opened, stage, number))
-
-
-def find_row(opened: Opened, step: StepRow, name: str) -> tuple[SampleRow, int]:
-    """A sample of an update, and the how-manieth it is."""
-    for index, row in enumerate(opened.rows(step)):
-        if row.sample.sample_id == name:
-            return row, index
-    raise RecordError(f"{step.stage} {step.step + 1} has no sample {name[:200]}")
-
-
-def update(opened: Opened, stage: str, number: int) -> dict[str, Any]:
-    """One update: its numbers with their definitions, its ratios, and its samples."""
-    at = _row_of(opened, stage, number)
+def update(opened: Opened, stage: str, number: int, *, samples: bool = True) -> dict[str, Any]:
+    """One update: its numbers with their definitions, its ratios, and its samples if they are wanted."""
+    at = opened.row_of(stage, number)
     step = opened.step(at)
+    rows = opened.rows(step) if samples else ()
     return {
         "stage": stage,
         "update": number,
@@ -43,27 +32,30 @@ def update(opened: Opened, stage: str, number: int) -> dict[str, Any]:
         ],
         "seconds": dict(step.seconds),
         "ratios": ratios_of(opened, step),
-        "findings": [finding(each) for each in opened.findings(stage, step.step)],
-        "samples": [_about(opened, step, row, i) for i, row in enumerate(opened.rows(step))],
+        "findings": [card(opened, each) for each in opened.findings(stage, step.step)],
+        "incidents": incidents(opened.run.events, stage, step.step),
+        "samples": [_about(opened, step, row, i) for i, row in enumerate(rows)],
     }
 
 
 def sample(opened: Opened, stage: str, number: int, name: str, token: int) -> dict[str, Any]:
     """A sample of an update with a window of its tokens, and the messages that it was made of."""
-    step = find(opened, stage, number)
-    row, index = find_row(opened, step, name)
-    found = [each for each in opened.findings(stage, step.step) if each.sample_id == name]
+    step = opened.find(stage, number)
+    row, index = opened.find_row(step, name)
+    names = [each.sample.sample_id for each in opened.rows(step)]
     return {
+        "before": names[index - 1] if index else None,
+        "after": names[index + 1] if index + 1 < len(names) else None,
         "about": _about(opened, step, row, index),
         "tokens": tokens(opened, step, row, token),
         "messages": [_message(each) for each in row.messages],
-        "findings": [finding(each) for each in found],
+        "findings": of_sample(opened, step, row),
     }
 
 
 def group(opened: Opened, stage: str, number: int, name: str) -> dict[str, Any]:
     """The samples of a group side by side, best first; those without a reward last."""
-    step = find(opened, stage, number)
+    step = opened.find(stage, number)
     own = [(i, row) for i, row in enumerate(opened.rows(step)) if row.sample.group_id == name]
     if not own:
         raise RecordError(f"{stage} {number} has no group {name[:200]}")
@@ -72,7 +64,11 @@ def group(opened: Opened, stage: str, number: int, name: str) -> dict[str, Any]:
         "group": name,
         "count": len(own),
         "samples": [
-            {"about": _about(opened, step, row, i), "tokens": tokens(opened, step, row)}
+            {
+                "about": _about(opened, step, row, i),
+                "tokens": tokens(opened, step, row),
+                "findings": of_sample(opened, step, row),
+            }
             for i, row in own[:SIDE_BY_SIDE]
         ],
     }
@@ -95,20 +91,9 @@ def ratios_of(opened: Opened, step: StepRow) -> dict[str, Any] | None:
     return {**edges, "epochs": epochs, "limits": limits.get("ratio", [])}
 
 
-def _row_of(opened: Opened, stage: str, number: int) -> int:
-    """The row of an update in the columns."""
-    columns = opened.run.columns
-    if (at := columns.find(stage, number - 1)) is None:
-        ends = {name: int(columns.step[end - 1]) + 1 for name, _, end in columns.stages}
-        expected = f"up to {stage} {ends[stage]}" if stage in ends else ", ".join(ends) or "none is made yet"
-        raise RecordError(f"{opened.name} has no update {stage[:50]} {number}", expected=expected)
-    return at
-
-
 def _about(opened: Opened, step: StepRow, row: SampleRow, index: int) -> dict[str, Any]:
     """What there is to say of a sample, with the codes of findings that name it."""
-    found = opened.findings(step.stage, step.step)
-    return about(row, index, [each.code for each in found if each.sample_id == row.sample.sample_id])
+    return about(row, index, verdicts_of(opened, step, row))
 
 
 def _dense(pairs: Sequence[Sequence[int]], bins: int) -> list[int]:

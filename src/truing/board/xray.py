@@ -1,7 +1,7 @@
 """The tokens of a sample: where each came from, whether it was trained and why not, and its numbers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -78,8 +78,8 @@ def tokens(opened: Opened, step: StepRow, row: SampleRow, token: int = 0) -> dic
     }
 
 
-def about(row: SampleRow, index: int, findings: Sequence[str] = ()) -> dict[str, Any]:
-    """What there is to say of a sample as a whole."""
+def about(row: SampleRow, index: int, findings: Mapping[str, str] = {}) -> dict[str, Any]:
+    """What there is to say of a sample as a whole; findings that mean it, each code with its verdict."""
     sample = row.sample
     drawn = int((sample.origin == Origin.SAMPLED).sum())
     return {
@@ -103,7 +103,7 @@ def about(row: SampleRow, index: int, findings: Sequence[str] = ()) -> dict[str,
         "inner_step": row.inner_step,
         "old_source": sample.old_source,
         "error": short(row.error),
-        "findings": list(findings),
+        "findings": findings,
         "turns": [
             {
                 "start": turn.start,

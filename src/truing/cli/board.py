@@ -1,9 +1,12 @@
 """`truing board`: look at runs in a browser."""
 
+import os
 import secrets
 import socket
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Annotated
 
 import typer
@@ -50,9 +53,14 @@ def board(
         )
     if show:
         webbrowser.open(address)
+    Thread(target=found.overview.told, daemon=True).start()  # it is read before the first visitor asks
     app = make_app(found, token=token, hosts=frozenset(LOOPBACK) if local else frozenset())
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
-    uvicorn.Server(config).run(sockets=[listening])
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=1
+    )
+    with suppress(KeyboardInterrupt):  # it is how a board ends
+        uvicorn.Server(config).run(sockets=[listening])
+    os._exit(0)  # nobody waits for a thread that still reads for an answer: the board writes nothing
 
 
 def _listen(host: str, port: int | None) -> socket.socket:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from truing.doctor.evidence import Step
 from truing.doctor.rule import Rule
 from truing.doctor.rules import RULES
-from truing.doctor.verdict import FINDINGS, Finding, Result, Verdict
+from truing.doctor.verdict import FINDINGS, Claim, Finding, Marks, Result, Span, Verdict
 from truing.errors import RecipeError
 
 
@@ -36,8 +36,21 @@ def examine(step: Step, rules: Iterable[Rule]) -> tuple[list[Finding], dict[str,
         missing[rule.code] = []
         for claim in rule.judge(rule.measure(step)):
             sample = "" if claim.row is None else step.rows[claim.row].sample_id
-            findings.append(Finding(rule.code, rule.name, step.stage, step.step, claim, sample))
+            marks = _marks(step, claim)
+            findings.append(Finding(rule.code, rule.name, step.stage, step.step, claim, sample, marks))
     return findings, missing
+
+
+def _marks(step: Step, claim: Claim) -> Marks:
+    """What a claim means, by sample."""
+    if claim.row is None:
+        return {}
+    marks: dict[str, tuple[tuple[int, int], ...]] = {step.rows[claim.row].sample_id: ()}
+    spans = claim.spans or (Span(claim.row, claim.start, claim.end),)
+    for row, start, end in (each for each in spans if each.end > each.start):
+        name = step.rows[row].sample_id
+        marks[name] = (*marks.get(name, ()), (start, end))
+    return marks
 
 
 @dataclass

@@ -86,6 +86,7 @@ def told(found: Finding) -> Mapping[str, object]:
         "sample_id": found.sample_id,
         "start": claim.start,
         "end": claim.end,
+        "marks": found.marks,
         "what": claim.what,
         "got": claim.got,
         "expected": claim.expected,

@@ -1,12 +1,17 @@
-"""Tokens that a rule points at: the first stretch of them, and how many there are."""
+"""Tokens that a rule points at: where they are, and how many there are."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
+from truing.doctor.verdict import Span
 from truing.words import counted
+
+MOST = 1_000
+"""Stretches that are kept: whoever looks at a thousand has seen enough."""
 
 
 @dataclass(frozen=True)
@@ -15,10 +20,8 @@ class Places:
 
     tokens: int
     rows: int
-    row: int  # of the first stretch
-    start: int  # within its row
-    end: int
     looked_at: int  # tokens that were compared
+    spans: tuple[Span, ...]  # the first stretches, in the order of the rows
 
     def __bool__(self) -> bool:
         return self.tokens > 0
@@ -27,16 +30,38 @@ class Places:
         count = f"{counted(self.tokens, 'token')} of {counted(self.rows, 'row')}"
         return f"{count}, the first at row {self.row}, token {self.start}"
 
+    @property
+    def row(self) -> int:
+        """Of the first stretch."""
+        return self.spans[0].row
+
+    @property
+    def start(self) -> int:
+        """Of the first stretch, within its row."""
+        return self.spans[0].start
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """What a claim says of where: nothing where there are no tokens."""
+        return {**self.spans[0]._asdict(), "spans": self.spans} if self else {}
+
 
 def places(step: Step, wrong_N: Tensor, looked_at: int | None = None) -> Places:
     """Where ``wrong_N`` [N] bool is true."""
-    found = wrong_N.nonzero()[:, 0]
     total = len(wrong_N) if looked_at is None else looked_at
-    if not len(found):
-        return Places(0, 0, 0, 0, 0, total)
-    first = int(found[0])
-    row = int(step.row[first])
-    end = step.starts[row] + step.lengths[row]
-    length = int(torch.cumprod(wrong_N[first:end].long(), 0).sum())
-    start = first - step.starts[row]
-    return Places(len(found), len(step.row[found].unique()), row, start, start + length, total)
+    rows = len(step.row[wrong_N].unique())
+    return Places(int(wrong_N.sum()), rows, total, tuple(stretches(step, wrong_N)[:MOST]))
+
+
+def stretches(step: Step, wrong_N: Tensor) -> list[Span]:
+    """Neighbours of one row that are true, as one each."""
+    before_N = torch.roll(wrong_N, 1) & (torch.roll(step.row, 1) == step.row)
+    after_N = torch.roll(wrong_N, -1) & (torch.roll(step.row, -1) == step.row)
+    if len(wrong_N):  # what is rolled comes round
+        before_N[0] = after_N[-1] = False
+    starts, lasts = ((wrong_N & ~each_N).nonzero()[:, 0] for each_N in (before_N, after_N))
+    offsets = torch.tensor(step.starts, dtype=torch.long)
+    rows = step.row[starts]
+    firsts = (starts - offsets[rows]).tolist()
+    ends = (lasts + 1 - offsets[rows]).tolist()
+    return [Span(*each) for each in zip(rows.tolist(), firsts, ends, strict=True)]

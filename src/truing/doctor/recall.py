@@ -1,9 +1,9 @@
 """What rules told while a run went on, as its events have it: the inverse of ``live.told``."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 
-from truing.doctor.verdict import FINDINGS, Verdict
+from truing.doctor.verdict import FINDINGS, Marks, Verdict
 from truing.errors import RecordError
 from truing.record import Event
 from truing.record.told import undone
@@ -26,6 +26,7 @@ class Told:
     expected: str
     remedy: str
     log10_odds: float | None
+    marks: Marks  # all that it means, where sample_id and [start, end) are what shows it best
     time: float  # seconds since 1970, UTC
     undone: str = ""  # what became of the update, where it is no longer the run's
 
@@ -37,9 +38,14 @@ class Told:
         if missing := [name for name, value in told.items() if value is MISSING]:
             raise RecordError("a finding in events.jsonl is not whole", got=f"no {', '.join(missing)}")
         try:
-            return cls(**told | {"verdict": Verdict(told["verdict"])})
-        except ValueError as error:
-            raise RecordError("a finding in events.jsonl has no verdict", got=error) from error
+            return cls(**told | {"verdict": Verdict(told["verdict"]), "marks": _marks(told["marks"])})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise RecordError("a finding in events.jsonl is not as it should be", got=error) from error
+
+
+def _marks(told: Mapping[str, Sequence[Sequence[int]]]) -> Marks:
+    """Marks from JSON."""
+    return {name: tuple((start, end) for start, end in spans) for name, spans in told.items()}
 
 
 def recalled(events: Iterable[Event]) -> list[Told]:

@@ -1,7 +1,9 @@
 """How strong a verdict is, and what a finding says: what is wrong, where, what was expected, what to do."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class Verdict(StrEnum):
@@ -24,6 +26,18 @@ FINDINGS = (*STRONG, Verdict.SUSPECT)
 """What makes `truing check` exit with 1."""
 
 
+class Span(NamedTuple):
+    """Tokens [start, end) of a row."""
+
+    row: int
+    start: int
+    end: int
+
+
+Marks = Mapping[str, tuple[tuple[int, int], ...]]
+"""Samples that a finding means, each with its stretches of tokens, [start, end); none is the whole sample."""
+
+
 @dataclass(frozen=True)
 class Claim:
     """What a rule says of a step; ``examine`` adds which rule, and where in the run."""
@@ -36,6 +50,7 @@ class Claim:
     row: int | None = None  # index of the row that shows it best
     start: int = 0  # tokens of that row: [start, end)
     end: int = 0
+    spans: tuple[Span, ...] = ()  # every stretch of tokens that is meant, where that is not the only one
     log10_odds: float | None = None  # of EVIDENCE
     likely: float = 1.0  # how well this names the cause: an identity proven beats a symptom
 
@@ -50,6 +65,7 @@ class Finding:
     step: int
     claim: Claim
     sample_id: str = ""
+    marks: Marks = field(default_factory=dict[str, tuple[tuple[int, int], ...]])
     excerpt: tuple[
         tuple[str, bool], ...
     ] = ()  # text of tokens around the place, each with whether it is meant

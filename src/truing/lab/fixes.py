@@ -14,7 +14,7 @@ from truing.lab.numbers import effect_text
 from truing.lab.verdict import judge
 from truing.record import RunReader
 from truing.record.compare import flat
-from truing.training.evaluate import Evaluation
+from truing.record.evaluation import Evaluation
 from truing.training.result import evaluations_of
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from truing.config import resolve
 from truing.errors import LabError
 from truing.record import RunReader, StepRow
-from truing.training.evaluate import Evaluation
+from truing.record.evaluation import Evaluation
 from truing.training.result import evaluations_of
 
 LAST = 4

@@ -6,7 +6,7 @@ from typing import Literal
 
 from truing.lab.header import EVALUATED, Header
 from truing.lab.pairs import Pair, by_task
-from truing.training.evaluate import bootstrap
+from truing.record.evaluation import bootstrap
 from truing.words import counted
 
 Quality = Literal["high", "medium", "low", "–"]

@@ -12,6 +12,8 @@ from torch import Tensor
 from truing.record.beside import Pair, beside
 from truing.record.beside import lines as beside_lines
 from truing.record.followed import Followed
+from truing.record.gains import Gain, gains, seeds
+from truing.record.gains import lines as gain_lines
 from truing.record.rows import TRAINER_NUMBERS, SampleRow, StepRow
 from truing.types import MASKS
 from truing.words import counted
@@ -57,6 +59,15 @@ class Parting:
     tokens: int = 0  # of that stream and row that differ
 
 
+@dataclass(frozen=True, eq=False)
+class Reworded:
+    """A sample that both runs have, of one task, and the first token that is another."""
+
+    step: StepRow
+    rows: tuple[SampleRow, SampleRow]
+    token: int
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Everything that differs."""
@@ -66,6 +77,8 @@ class Comparison:
     same_updates: int  # before the first that differs
     parting: Parting | None
     beside: tuple[Pair, ...] = ()  # what each came to, where they part
+    gains: tuple[Gain, ...] = ()  # evaluations that both have, second − first
+    seeds: str = ""  # what their seeds mean for that
 
     @property
     def drawn_otherwise(self) -> bool:
@@ -86,7 +99,7 @@ def compare(run: Path, other: Path) -> Comparison:
     recipe, facts = declared(*runs)
     same, parting = first_parting(*runs)
     pairs = () if parting is None else beside(*runs)
-    return Comparison(recipe, facts, same, parting, pairs)
+    return Comparison(recipe, facts, same, parting, pairs, gains(*runs), seeds(*runs))
 
 
 def declared(first: Followed, second: Followed) -> tuple[tuple[Delta, ...], tuple[Delta, ...]]:
@@ -114,6 +127,24 @@ def first_parting(first: Followed, second: Followed, most: int | None = None) ->
         longer = max((first, second), key=lambda run: len(run.columns)).series.line(shorter)
         return shorter, Parting(longer.stage, longer.step, "number of updates", *counts)
     return looked_at, None
+
+
+def first_reworded(first: Followed, second: Followed, start: int, most: int) -> Reworded | None:
+    """From an update on, the first sample of one name and task whose tokens differ; of ``most`` updates."""
+    end = min(start + most, len(first.columns), len(second.columns))
+    for at in range(start, end):
+        pair = [run.series.line(at) for run in (first, second)]
+        where = [(row.stage, row.step) for row in pair]
+        if where[0] != where[1]:
+            return None
+        rows, others = (run.reader.rows(row) for run, row in zip((first, second), pair, strict=True))
+        twins = {(row.sample.sample_id, row.sample.task_id): row for row in others}
+        for row in rows:
+            twin = twins.get((row.sample.sample_id, row.sample.task_id))
+            if twin is not None and (found := _token(where[0], "token_ids", row, twin)):
+                assert found.token is not None
+                return Reworded(pair[0], (row, twin), found.token)
+    return None
 
 
 def _parting(
@@ -195,12 +226,12 @@ def lines(found: Comparison) -> Iterator[tuple[str, str]]:
     if found.parting is None:
         same = counted(found.same_updates, "update is", "updates are")
         yield f"all {same} the same, token by token", "green"
-        return
-    if found.drawn_otherwise:
+    elif found.drawn_otherwise:
         yield OTHER_SEED, "bold yellow"
     else:
         yield from _parting_lines(found.parting, found.same_updates)
     yield from beside_lines(found.beside)
+    yield from gain_lines(found.gains, found.seeds)
 
 
 def _parting_lines(each: Parting, same: int) -> Iterator[tuple[str, str]]:

@@ -6,8 +6,10 @@ is shown of one sample is to come from ``RunReader``.
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
 
@@ -16,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truing.errors import RecordError
-from truing.record.columns import read_columns, stretches
+from truing.record.columns import Stretch, read_columns, stretches
 from truing.record.index import Index, Place
 from truing.record.segments import SCHEMA
 from truing.record.store import PARQUET, Groups
@@ -86,10 +88,32 @@ class SampleColumns:
                 if not self.known.unreadable or self._compacted() is index:
                     return self.known
 
-    def of_step(self, place: Place, names: Sequence[str]) -> pa.Table:
-        """Columns of the rows of one step, as ``segments.SCHEMA`` names them."""
-        (stretch,) = stretches([place], self._compacted())
-        return read_columns(self.run_dir, stretch, self._groups, names)
+    def of_steps(self, steps: Sequence[Place], names: Sequence[str]) -> Iterator[pa.Table | RecordError]:
+        """Columns of the rows of each step, as ``segments.SCHEMA`` names them, or why it has none.
+
+        They are read as they are asked for: those of a row group, where they follow each other, at one time.
+        """
+        for group, found in groupby(stretches(steps, self._compacted()), attrgetter("group")):
+            whole = list(found)
+            for part in [whole] if group >= 0 else [[each] for each in whole]:
+                yield from self._of_group(part, names)
+
+    def _of_group(self, part: Sequence[Stretch], names: Sequence[str]) -> Iterator[pa.Table | RecordError]:
+        """The same of stretches that lie in one row group, or of one that is a step's own segment."""
+        first = min(each.start for each in part)
+        rows = max(each.start + each.rows for each in part) - first
+        try:
+            table = read_columns(
+                self.run_dir, Stretch(part[0].places, part[0].group, first, rows), self._groups, names
+            )
+        except RecordError as error:
+            yield from (error for each in part for _ in each.places)
+            return
+        for each in part:
+            start = each.start - first
+            for place in each.places:
+                yield table.slice(start, place.rows)
+                start += place.rows
 
     def _compacted(self) -> Index | None:
         """Where steps lie in the compacted file; None where there is none that can be read."""

@@ -19,6 +19,7 @@ NEEDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
         **dict.fromkeys(("what", "got", "expected", "remedy"), str),
         **dict.fromkeys(("step", "start", "end"), int),
         "log10_odds": (*NUMBER, type(None)),
+        "marks": dict,
     },
     "rollback": {"stage": str, "step": int, "to": int, "reason": str, "kept": str},
     "resumed": {"stage": str, "step": int},
@@ -92,6 +93,8 @@ def _wrong(event: Event) -> str:
         return f"{event.kind} without {', '.join(wrong)}"
     if "verdict" in needs and told["verdict"] not in VERDICTS:
         return f"finding with the verdict {told['verdict']}"
+    if "marks" in needs and not all(map(_is_spans, told["marks"].values())):
+        return "finding with marks that are no tokens"
     if event.kind == "numbers" and not all(isinstance(name, str) for name in told["names"]):
         return "numbers with a name that is none"
     if event.kind == "eval" and not all(
@@ -99,6 +102,13 @@ def _wrong(event: Event) -> str:
     ):
         return f"eval without {', '.join(ESTIMATE)}"
     return ""
+
+
+def _is_spans(value: object) -> bool:
+    """Whether a value is stretches of tokens, [start, end) each."""
+    return isinstance(value, list) and all(
+        isinstance(each, list) and len(each) == 2 and all(_is(token, int) for token in each) for each in value
+    )
 
 
 def _is(value: object, kind: type | tuple[type, ...]) -> bool:

@@ -16,11 +16,11 @@ from truing.errors import GuardError, Unstable
 from truing.memory import watch_peak
 from truing.models.score import causal_model
 from truing.record import RunReader, RunWriter, SampleRow, set_aside
+from truing.record.evaluation import Evaluation
 from truing.record.files import write_atomically
 from truing.record.told import midway
 from truing.training import checkpoint
 from truing.training.control import Control
-from truing.training.evaluate import Evaluation
 from truing.training.facts import update_facts, value_facts
 from truing.training.follow import follow_fact
 from truing.training.guard import REPORT, good_after, report, trouble

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from truing.record import Event
+from truing.record.evaluation import Estimate, Evaluation, read_evaluation
 from truing.record.told import evaluations_told
-from truing.training.evaluate import Estimate, Evaluation, read_evaluation
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from truing.memory import keep_freed_memory
 from truing.models.digest import quick_sum
 from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
+from truing.record.evaluation import Evaluation
 from truing.record.keys import check_known
 from truing.rewards import grade
 from truing.rng import permutation
@@ -24,7 +25,7 @@ from truing.rollout.collect import Scene, collect
 from truing.rollout.voices import Policy, Script, forced_ids
 from truing.sample.hf import HFSampler
 from truing.sample.sync import sampler_copy, sync
-from truing.training.evaluate import Evaluation, evaluate
+from truing.training.evaluate import evaluate
 from truing.training.prompt_limit import limited
 from truing.training.proof import prove_forward, prove_sampler
 from truing.training.restore import open_policy

@@ -73,10 +73,21 @@ const SHOWN = {
   displayModeBar: false,
 };
 
+// Its script is large and comes beside the page: charts wait for it, words do not.
+function loaded() {
+  if (window.Plotly) return null;
+  return new Promise((resolve, reject) => {
+    const script = document.getElementById("plotly");
+    script.addEventListener("load", resolve);
+    script.addEventListener("error", () => reject(new Error("The script of the charts did not come.")));
+  });
+}
+
 // Plotly reads the size of an element, so that one which is not in the page yet has to wait.
 export async function plot(element, traces, more) {
+  await loaded();
   while (!element.isConnected) await new Promise(requestAnimationFrame);
-  return Plotly.react(element, traces, layout(more), SHOWN);
+  return window.Plotly.react(element, traces, layout(more), SHOWN);
 }
 
 function lines(series, index, stacked) {

@@ -1,20 +1,9 @@
-// Two runs beside each other: what was declared otherwise, where they part, and their curves in one chart.
-import { fill, h, interval, link, number, state, table } from "./dom.js";
+// Two runs beside each other: which is better and how sure, what was declared otherwise, where they part, their curves.
+import { fill, h, interval, link, number, plural, state, table, tile } from "./dom.js";
 import { address, get, go } from "./data.js";
-import { colour, inert, plot } from "./chart.js";
+import { curves, swatch } from "./curves.js";
 
-const SHOWN = [
-  "reward/mean",
-  "entropy/drawn",
-  "kl_all/k3",
-  "length/mean",
-  "grad/norm",
-  "group/zero_variance_share",
-  "loss/supervised",
-  "ratio/std",
-];
-
-export async function compare(page, query) {
+export async function compare(page, query, context) {
   const runs = (await get("runs")).runs.map((each) => each.run);
   const choose = (name) =>
     h(
@@ -42,7 +31,7 @@ export async function compare(page, query) {
     );
   const told = await get("compare", { a: query.a, b: query.b });
   const parts = h("div", {}, h("p", { class: "quiet" }, "comparing token by token …"));
-  const charts = h("div", { class: "charts" });
+  const charts = h("div", {});
   fill(
     body,
     h(
@@ -55,29 +44,83 @@ export async function compare(page, query) {
           h("div", { class: "name" }, swatch(i), i ? "second" : "first"),
           h("div", {}, link(address("run", { run: each.run }), each.run), " ", state(each.state)),
           h("div", { class: "value" }, interval(each.reward)),
-          h("div", { class: "more" }, "reward, last 10 updates"),
+          h("div", { class: "more" }, "reward in training, last 10 updates"),
         ),
       ),
+      told.gains.slice(-1).map(last),
     ),
+    h("h2", {}, "Which is better"),
+    gains(told),
     h("h2", {}, "What was declared otherwise"),
     deltas([...told.recipe, ...told.facts]),
     h("h2", {}, "Where they part"),
     parts,
     h("h2", {}, "Curves"),
-    picker(told, charts),
     charts,
   );
-  for (const name of SHOWN.filter((each) => told.numbers.includes(each))) curve(charts, told, name);
+  const boxes = curves(charts, told);
+  context.keep(() => boxes);
   get("parting", { a: query.a, b: query.b }).then(
-    (found) => fill(parts, parting(found, query)),
+    (found) => fill(parts, parting(found, query, told.gains)),
     (error) => fill(parts, h("div", { class: "error" }, error.message)),
   );
 }
 
-function swatch(index) {
-  const line = h("i", { class: "swatch" });
-  line.style.background = colour(index);
-  return line;
+// A difference with its sign, and the ends of its interval with theirs.
+function signed(value) {
+  if (typeof value !== "number") return number(value);
+  return `${value > 0 ? "+" : value < 0 ? "−" : ""}${Math.abs(value).toFixed(3)}`;
+}
+
+function difference(each) {
+  const ends = each.paired ? ` [${signed(each.paired.low)}, ${signed(each.paired.high)}]` : "";
+  return signed(each.difference) + ends;
+}
+
+function over(each) {
+  const moved = each.up || each.down ? `: up on ${each.up}, down on ${each.down}` : "";
+  return plural(each.paired.tasks, "task") + moved;
+}
+
+const title = (name) => name.replaceAll("_", " ");
+
+function last(each) {
+  const more = each.paired ? `${each.says} · 95 % over ${over(each)}` : each.says;
+  return tile(`second − first, evaluation ${title(each.name)}`, difference(each), more);
+}
+
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}.`;
+
+function gains(told) {
+  const seeds = h("p", { class: "quiet" }, sentence(told.seeds));
+  if (!told.gains.length)
+    return [h("p", {}, "Nobody can tell: no evaluation of one name is on record of both."), seeds];
+  const rows = told.gains.map((each) =>
+    h(
+      "tr",
+      {},
+      h("td", {}, title(each.name)),
+      [each.first, each.second].map((one) =>
+        h("td", { class: "number" }, interval(one), h("div", { class: "quiet" }, tasks(one))),
+      ),
+      h(
+        "td",
+        { class: "number" },
+        h("b", {}, difference(each)),
+        h("div", { class: "quiet" }, each.paired ? over(each) : ""),
+      ),
+      h("td", { class: "wrap" }, each.says),
+    ),
+  );
+  const columns = [["evaluation"], [[swatch(0), "first"], "number"], [[swatch(1), "second"], "number"]];
+  return [
+    table([...columns, ["second − first, task by task, 95 % over tasks", "number"], [""]], rows),
+    seeds,
+  ];
+}
+
+function tasks(estimate) {
+  return typeof estimate.tasks === "number" ? plural(estimate.tasks, "task") : "";
 }
 
 function deltas(found) {
@@ -96,9 +139,11 @@ function deltas(found) {
   );
 }
 
-function parting(found, query) {
+function parting(found, query, compared) {
   const at = found.parting;
-  const beside = found.beside.map((each) =>
+  const above = new Set(compared.map((each) => `eval ${each.name}`));
+  const rest = found.beside.filter((each) => !above.has(each.name));
+  const beside = rest.map((each) =>
     h(
       "tr",
       {},
@@ -108,7 +153,7 @@ function parting(found, query) {
     ),
   );
   return [
-    found.note ? h("p", {}, found.note) : null,
+    found.note ? h("p", {}, sentence(found.note)) : null,
     at
       ? h(
           "div",
@@ -140,67 +185,64 @@ function parting(found, query) {
             h("dt", {}, "second"),
             h("dd", { class: "mono" }, told(at.second)),
           ),
-          at.tokens
-            ? h(
-                "p",
-                { class: "quiet" },
-                `token ${at.token}; ${at.tokens} of that row differ. The ${found.same} updates before are the same, token by token.`,
-              )
-            : null,
+          h("p", { class: "quiet" }, [apart(at), same(found.same)].filter(Boolean).join(" ")),
         )
       : h(
           "div",
           { class: "finding clean" },
           `The first ${found.same} updates are the same, token by token.${found.same >= found.looked_at ? " truing compare looks at all." : ""}`,
         ),
+    found.words ? words(found.words, query) : null,
     at ? table([["what each came to"], ["first", "number"], ["second", "number"]], beside) : null,
   ];
+}
+
+const apart = (at) => (at.tokens ? `Token ${at.token}; ${at.tokens} of that row differ.` : "");
+
+function same(updates) {
+  if (!updates) return "It is the first of the run.";
+  return `The ${plural(updates, "update")} before ${updates === 1 ? "is" : "are"} the same, token by token.`;
 }
 
 function told(value) {
   return typeof value === "number" ? number(value) : value === null ? "–" : String(value);
 }
 
-function picker(run, charts) {
-  return h(
-    "p",
-    {},
+// The first answer that reads otherwise, as both runs have it.
+function words(found, query) {
+  const at = { stage: found.stage, update: found.update, sample: found.sample, token: found.token };
+  return [
     h(
-      "label",
-      {},
-      "one more number",
-      h(
-        "select",
-        {
-          onchange: (event) => {
-            curve(charts, run, event.target.value);
-            event.target.value = "";
-          },
-        },
-        ["", ...run.numbers].map((each) => h("option", { value: each }, each)),
-      ),
+      "h3",
+      { class: "gap" },
+      `The first answer that reads otherwise: ${found.stage} ${found.update}, ${found.task}`,
     ),
-  );
-}
-
-async function curve(charts, told, name) {
-  const area = h("div", { class: "plot" });
-  const box = h("figure", { class: "chart" }, h("h3", {}, name), area);
-  charts.append(box);
-  const both = await Promise.all(told.runs.map((each) => get("number", { run: each.run, number: name })));
-  const traces = both.flatMap((each, i) =>
-    each.series.map((series) => ({
-      type: "scatter",
-      mode: "lines",
-      x: series.x,
-      y: series.y,
-      name: inert(told.runs[i].run),
-      line: { color: colour(i), width: 1.6 },
-      hovertemplate: "%{y:.4g}",
-    })),
-  );
-  plot(area, traces, {
-    xaxis: { title: { text: "update of the run", standoff: 4 } },
-    yaxis: { title: { text: both[0].units.map(inert).join(", "), standoff: 4 } },
-  });
+    h(
+      "div",
+      { class: "sides" },
+      found.sides.map((side, i) => {
+        const run = i ? query.b : query.a;
+        return h(
+          "section",
+          { class: "side" },
+          h(
+            "div",
+            { class: "row" },
+            swatch(i),
+            link(address("sample", { run, ...at }), run),
+            `reward ${number(side.reward)}`,
+          ),
+          h(
+            "div",
+            { class: "excerpt mono" },
+            side.cut ? h("span", { class: "quiet" }, "… ") : null,
+            side.before,
+            side.token ? h("mark", {}, side.token) : h("span", { class: "quiet" }, " ends here"),
+            side.after,
+            side.more ? h("span", { class: "quiet" }, ` … ${plural(side.more, "token")} more`) : null,
+          ),
+        );
+      }),
+    ),
+  ];
 }

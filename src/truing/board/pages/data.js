@@ -13,6 +13,11 @@ export function question(view, query) {
   return text ? `${view}?${text}` : view;
 }
 
+// Whether a question has an answer here: a report holds what was asked when it was made.
+export function holds(view, query) {
+  return !IS_REPORT || question(view, query) in VIEWS;
+}
+
 export async function get(view, query = {}) {
   const asked = question(view, query);
   if (IS_REPORT) {

@@ -77,7 +77,13 @@ export function verdict(name, text) {
   return h("span", { class: `verdict ${name.split(" ")[0]}` }, text || name);
 }
 
+// Codes of findings that mean something, each in the colour of its verdict.
+export function marks(findings) {
+  return Object.entries(findings).map(([code, name]) => [verdict(name, code), " "]);
+}
+
 const STATES = {
+  undone: "",
   running: "running",
   finished: "finished",
   "stopped by a finding": "bad",
@@ -86,7 +92,7 @@ const STATES = {
 };
 
 export function state(name) {
-  return h("span", { class: `state ${STATES[name] || "warn"}` }, name);
+  return h("span", { class: `state ${STATES[name] ?? "warn"}` }, name);
 }
 
 export function tile(name, value, more) {

@@ -1,6 +1,6 @@
-// A finding of the doctor: what it says, where, and the text around its place.
+// A finding of the doctor: what it says, where, the text around its place, and what else helps.
 import { h, link, plural, verdict } from "./dom.js";
-import { address } from "./data.js";
+import { address, holds } from "./data.js";
 
 export function findings(told) {
   if (!told.findings.length) {
@@ -12,30 +12,14 @@ export function findings(told) {
   return told.findings.map((each) => finding(each, told.run));
 }
 
+// A finding as a card. name: of its run; null where its updates cannot be looked at.
 export function finding(each, name) {
-  const at =
-    name === null
-      ? `${each.stage} ${each.update}${each.sample_id ? `, sample ${each.sample_id}` : ""}`
-      : each.sample_id
-        ? link(
-            address("sample", {
-              run: name,
-              stage: each.stage,
-              update: each.update,
-              sample: each.sample_id,
-              token: each.end > each.start ? each.start : "",
-            }),
-            `${each.stage} ${each.update}, sample ${each.sample_id}${each.end > each.start ? `, token ${each.start}` : ""}`,
-          )
-        : link(
-            address("update", { run: name, stage: each.stage, update: each.update }),
-            `${each.stage} ${each.update}`,
-          );
   const rows = [
     ["got", each.got],
     ["expected", each.expected],
     ["fix", each.remedy],
-    ["why silent", each.why],
+    ["also in", among(each, name)],
+    ["then also", (each.incidents || []).join("\n")],
   ].filter(([, text]) => text);
   return h(
     "section",
@@ -45,7 +29,7 @@ export function finding(each, name) {
       { class: "row" },
       verdict(each.verdict, each.verdict + (each.log10_odds ? ` 10^${Math.round(each.log10_odds)} : 1` : "")),
       h("b", {}, link(address("rule", { code: each.code }), `${each.code} ${each.name}`)),
-      h("span", {}, "at ", at),
+      h("span", {}, "at ", place(each, name)),
     ),
     h("p", { class: "wrap" }, each.what),
     each.undone ? h("p", { class: "quiet" }, each.undone) : null,
@@ -61,5 +45,46 @@ export function finding(each, name) {
       {},
       rows.map(([label, text]) => [h("dt", {}, label), h("dd", {}, text)]),
     ),
+    folded("why it is silent", each.why),
+    folded("what looks like it, and is healthy", each.healthy),
   );
+}
+
+function folded(says, text) {
+  return text ? h("details", {}, h("summary", {}, says), h("p", { class: "wrap" }, text)) : null;
+}
+
+// Where it is, as a link; an update that was undone is no longer there to be looked at.
+function place(each, name) {
+  const update = { run: name, stage: each.stage, update: each.update };
+  const token = each.end > each.start ? each.start : "";
+  const sample = each.sample_id ? `, sample ${each.sample_id}${token === "" ? "" : `, token ${token}`}` : "";
+  const says = `${each.stage} ${each.update}${sample}`;
+  if (name === null || each.undone) return says;
+  return link(
+    each.sample_id
+      ? address("sample", { ...update, sample: each.sample_id, token })
+      : address("update", update),
+    says,
+  );
+}
+
+// Samples that are listed before somebody asks for all.
+const FIRST = 6;
+
+// Other samples that it means.
+function among(each, name) {
+  const others = (each.samples || []).filter(({ sample }) => sample !== each.sample_id);
+  if (name === null || each.undone || !others.length) return null;
+  const to = ({ sample, token }) => {
+    const at = { run: name, stage: each.stage, update: each.update, sample };
+    return [holds("sample", at) ? link(address("sample", { ...at, token }), sample) : sample, " "];
+  };
+  const more = others.slice(FIRST);
+  const rest = each.samples_count - each.samples.length;
+  return [
+    others.slice(0, FIRST).map(to),
+    more.length ? h("details", {}, h("summary", {}, `${more.length} more`), more.map(to)) : null,
+    rest ? h("span", { class: "quiet" }, ` and ${rest} others`) : null,
+  ];
 }

@@ -11,7 +11,7 @@ export async function glossary(page) {
       h("h2", {}, topic.title),
       h(
         "dl",
-        { class: "words" },
+        { class: "glossary" },
         topic.words.map((each) => [h("dt", {}, each.names.join(", ")), h("dd", {}, each.means)]),
       ),
     ]),

@@ -1,7 +1,7 @@
 // A lab: hypotheses with their status, effects with their bounds, arms with their runs.
 import { fill, h, link, number, table, verdict } from "./dom.js";
 import { address, get } from "./data.js";
-import { plot } from "./chart.js";
+import { ink, plot } from "./chart.js";
 
 const MEANS = {
   VALIDATED: "pass",
@@ -12,7 +12,7 @@ const MEANS = {
   PENDING: "not",
 };
 
-export async function lab(page, query) {
+export async function lab(page, query, context) {
   const told = await get("lab", { lab: query.lab });
   const rows = told.hypotheses.map((each) =>
     h(
@@ -24,7 +24,7 @@ export async function lab(page, query) {
         link(address("hypothesis", { lab: query.lab, hypothesis: each.hypothesis }), each.hypothesis),
       ),
       h("td", { class: "wrap" }, h("b", {}, each.title), h("div", { class: "quiet" }, each.claim)),
-      h("td", {}, h("span", { class: `verdict ${MEANS[each.verdict]}` }, each.verdict)),
+      h("td", {}, verdict(MEANS[each.verdict], each.verdict)),
       h("td", { class: "wrap" }, each.because),
       h(
         "td",
@@ -37,6 +37,8 @@ export async function lab(page, query) {
       h("td", {}, each.quality),
     ),
   );
+  const drawn = told.effects.data ? [figure(told.effects)] : [];
+  context.keep(() => drawn);
   fill(
     page,
     h("h1", {}, told.name),
@@ -52,21 +54,28 @@ export async function lab(page, query) {
       ],
       rows,
     ),
-    told.effects.data
-      ? figure(told.effects)
+    drawn.length
+      ? drawn.map((each) => each.element)
       : h("p", { class: "quiet" }, "No effect is known yet: truing lab plan says what to do next."),
   );
 }
 
-export async function hypothesis(page, query) {
+export async function hypothesis(page, query, context) {
   const told = await get("hypothesis", { lab: query.lab, hypothesis: query.hypothesis });
+  const drawn = told.figures.map(figure);
+  context.keep(() => drawn);
   fill(
     page,
     h("p", { class: "crumbs" }, link(address("lab", { lab: query.lab }), query.lab)),
-    h("h1", {}, told.title),
+    h("h1", {}, `${query.hypothesis} ${told.title}`),
+    h("p", {}, verdict(MEANS[told.verdict], told.verdict)),
     h("p", {}, told.claim),
     h("pre", {}, told.lines.join("\n")),
-    h("div", { class: "charts" }, told.figures.map(figure)),
+    h(
+      "div",
+      { class: "charts" },
+      drawn.map((each) => each.element),
+    ),
     told.runs.length
       ? [
           h("h2", {}, "Runs"),
@@ -90,15 +99,26 @@ export async function hypothesis(page, query) {
   );
 }
 
+const TICKS = 12;
+
+// A figure of the lab, in the colours of the page; updates count from 1.
 function figure(told) {
   const area = h("div", {});
-  area.style.height = `${told.layout.height || 300}px`;
-  plot(area, told.data, {
-    ...told.layout,
-    title: undefined,
-    showlegend: true,
-    hovermode: "closest",
-    legend: { orientation: "h", y: -0.25 },
-  });
-  return h("figure", { class: "chart" }, h("h3", {}, told.layout.title ? told.layout.title.text : ""), area);
+  const { title, xaxis, shapes, height = 300, ...rest } = told.layout;
+  area.style.height = `${height}px`;
+  const data = told.data.map((each) => (each.x ? each : { ...each, x0: 1 }));
+  const seeds = data.flatMap((each) => each.x || []);
+  const axis = { ...xaxis };
+  if (axis.dtick) axis.dtick = Math.max(1, Math.ceil((Math.max(...seeds) - Math.min(...seeds)) / TICKS));
+  const show = () =>
+    plot(area, data, {
+      ...rest,
+      xaxis: axis,
+      shapes: (shapes || []).map((each) => ({ ...each, line: { ...each.line, color: ink("quiet") } })),
+      showlegend: true,
+      hovermode: "closest",
+      legend: { orientation: "h", y: -0.25 },
+    });
+  show();
+  return { show, element: h("figure", { class: "chart gap" }, h("h3", {}, title ? title.text : ""), area) };
 }

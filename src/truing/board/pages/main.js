@@ -8,7 +8,9 @@ import { group, sample } from "./sample.js";
 import { rule, rules } from "./rules.js";
 import { compare } from "./compare.js";
 import { hypothesis, lab } from "./lab.js";
-import { samples, tasks } from "./prompts.js";
+import { tasks } from "./prompts.js";
+import { samples } from "./samples.js";
+import { hold, writing } from "./hold.js";
 import { audit } from "./audit.js";
 import { glossary } from "./glossary.js";
 
@@ -35,6 +37,7 @@ let shown = 0;
 let kept = () => [];
 let renew = null;
 let keys = {};
+let drawn = { page: "", query: {} };
 
 async function show({ quiet = false } = {}) {
   const { page, query } = here();
@@ -59,21 +62,32 @@ async function show({ quiet = false } = {}) {
   try {
     if (!draw) throw new Error(`There is no page ${page}.`);
     if (!quiet) main.dataset.page = "";
-    const scroll = window.scrollY;
     await draw(target, query, context, main);
     if (mine !== shown) return;
+    if (quiet && writing(main)) return context.again(200); // nobody's words are taken away
     document.title = visible([query.run || query.code || "", "truing board"].filter(Boolean).join(" · "));
-    fill(main, target);
-    if (quiet) window.scrollTo(0, scroll);
-    else {
-      window.scrollTo(0, 0);
-      main.focus({ preventScroll: true });
-    }
+    stay(page, query, quiet, () => fill(main, target));
     main.dataset.page = page;
   } catch (error) {
     if (mine === shown) fill(main, h("div", { class: "error", role: "alert" }, error.message));
   }
   top();
+}
+
+// Puts a page in place of another. A list that is asked otherwise stays where it was, and so does the keyboard's
+// focus; the next page of a list begins at its top.
+function stay(page, query, quiet, put) {
+  const again = quiet || drawn.page === page;
+  const back = again ? hold(main) : () => false;
+  const turned = again && (drawn.query.start || "") !== (query.start || "");
+  const scroll = window.scrollY;
+  put();
+  drawn = { page, query };
+  const held = back();
+  const list = again ? main.querySelector("[data-list]") : null;
+  if (list && turned) list.scrollIntoView();
+  else window.scrollTo(0, quiet || list ? scroll : 0);
+  if (!quiet && !held) main.focus({ preventScroll: true });
 }
 
 function top() {
@@ -137,7 +151,7 @@ const HELP = [
   ["g then d", "rules of the doctor"],
   ["g then w", "what the words mean"],
   ["u", "one up: from a sample to its update, to its run"],
-  [", and .", "the update before, the update after"],
+  [", and .", "the one before, the one after: update, sample, page"],
   ["← and →", "from token to token"],
   ["t", "next tint"],
   ["/", "find"],
@@ -162,7 +176,17 @@ function help() {
   box.showModal();
 }
 
-const ABOVE = { sample: "update", group: "update", update: "run", run: "runs", rule: "rules" };
+const ABOVE = {
+  sample: "update",
+  group: "update",
+  update: "run",
+  samples: "run",
+  tasks: "run",
+  run: "runs",
+  rule: "rules",
+  lab: "runs",
+  audit: "runs",
+};
 let before = "";
 
 function up() {

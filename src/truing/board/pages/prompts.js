@@ -1,7 +1,8 @@
-// What a run drew: its prompts with their pass rates, and samples of all updates.
-import { count, fill, h, link, number, plural, table } from "./dom.js";
-import { address, get, go, here } from "./data.js";
-import { plot } from "./chart.js";
+// What a run drew, prompt by prompt: what is asked, how often it was passed, and when it was drawn last.
+import { count, fill, h, link, number, table } from "./dom.js";
+import { address, get, go } from "./data.js";
+import { colour, plot } from "./chart.js";
+import { counted, crumbs, head, input, list, otherwise, reading, select } from "./list.js";
 
 export async function tasks(page, query, context) {
   const told = await get("tasks", {
@@ -10,42 +11,29 @@ export async function tasks(page, query, context) {
     backwards: query.backwards,
     start: query.start,
     text: query.text,
+    passed: query.passed,
   });
-  const rows = told.tasks.map((each) =>
-    h(
-      "tr",
-      { class: "to" },
-      h(
-        "td",
-        { class: "wrap" },
-        link(address("samples", { run: query.run, task: each.task }), each.task),
-        h("div", { class: "quiet" }, each.family),
-      ),
-      h("td", { class: "wrap" }, each.prompt === null ? "…" : each.prompt),
-      h("td", { class: "number" }, count(each.attempts)),
-      h("td", { class: "number" }, `${(100 * each.pass_rate).toFixed(0)} %`),
-      h("td", { class: "number" }, number(each.reward, 3)),
-      h("td", { class: "number" }, number(each.spread, 3)),
-      h(
-        "td",
-        {},
-        link(
-          address("update", { run: query.run, stage: each.stage, update: each.update, task: each.task }),
-          `${each.stage} ${each.update}`,
-        ),
-      ),
-    ),
-  );
+  const sorted = { order: "pass_rate", ...query };
+  const columns = [
+    head(sorted, "task", "task"),
+    ["asks"],
+    head(sorted, "attempts", "attempts", "number"),
+    head(sorted, "pass_rate", "passed", "number"),
+    head(sorted, "reward", "mean reward", "number"),
+    head(sorted, "spread", "spread", "number"),
+    head(sorted, "last", "last drawn"),
+  ];
   const area = h("div", { class: "plot" });
+  const about = "Passed is a reward of 1 or more; spread is the standard deviation of an attempt.";
   fill(
     page,
     crumbs(query),
     h("h1", {}, "Prompts"),
-    reading(told, context),
+    reading(told, context, (many) => `what ${counted(many, "prompt")} ask${many === 1 ? "s" : ""}`),
     h(
       "p",
       { class: "quiet" },
-      `${plural(told.count, "prompt")}, ${plural(told.rows, "attempt")} with a reward. Passed is a reward of 1 or more; spread is the standard deviation of an attempt.`,
+      `${counted(told.every, "prompt")}, ${counted(told.rows, "attempt")} with a reward. ${about}`,
     ),
     h(
       "figure",
@@ -53,195 +41,89 @@ export async function tasks(page, query, context) {
       h("h3", {}, "Pass rates: what is always right or always wrong teaches nothing"),
       area,
     ),
-    h("p", { class: "row" }, find(query)),
-    table(
-      [
-        head(query, "task", "task"),
-        ["asks"],
-        head(query, "attempts", "attempts", "number"),
-        head(query, "pass_rate", "passed", "number"),
-        head(query, "reward", "mean reward", "number"),
-        head(query, "spread", "spread", "number"),
-        head(query, "last", "last drawn"),
-      ],
-      rows,
+    list(
+      query,
+      told,
+      filters(query, told),
+      table(
+        columns,
+        told.tasks.map((each) => row(query, each)),
+      ),
+      nothing(query, told),
     ),
-    pages(query, told.count),
   );
-  const names = ["never", ...[...Array(10).keys()].map((i) => `${10 * i}–${10 * i + 10} %`), "always"];
-  plot(area, [{ type: "bar", x: names, y: told.rates, hovertemplate: "%{y} prompts" }], {
-    xaxis: { title: { text: "passed" } },
-    yaxis: { title: { text: "prompts" } },
-    hovermode: "closest",
-  });
+  const draw = () => bars(area, query, told);
+  context.keep(() => [{ show: draw }]);
+  draw();
 }
 
-export async function samples(page, query, context) {
-  const asked = {
-    run: query.run,
-    task: query.task,
-    group: query.group,
-    finish: query.finish,
-    status: query.status,
-    least: query.least,
-    most: query.most,
-    found: query.found,
-    order: query.order,
-    backwards: query.backwards,
-    start: query.start,
+function filters(query, told) {
+  const shares = told.bars.map((name, i) => [name, `${words(name)} (${count(told.rates[i])})`]);
+  const chosen = query.passed || "";
+  return [
+    input(query, "text", "find", { type: "search", "data-key": "/" }),
+    select(query, "passed", "passed", [["", "all pass rates"], ...shares], chosen),
+    chosen
+      ? h("a", { href: otherwise(query, { passed: "" }), "data-hold": "passed" }, "all pass rates")
+      : null,
+    query.text || chosen
+      ? h("span", { class: "quiet" }, `${count(told.count)} of ${counted(told.every, "prompt")}`)
+      : null,
+  ];
+}
+
+function nothing(query, told) {
+  if (told.waiting || told.unread) return "No prompt that was read yet is like that.";
+  return query.text || query.passed
+    ? "No prompt is like that."
+    : "No attempt with a reward is on record yet.";
+}
+
+function row(query, each) {
+  const at = { run: query.run, stage: each.stage, update: each.update, task: each.task };
+  return h(
+    "tr",
+    { class: "to" },
+    h(
+      "td",
+      { class: "wrap" },
+      link(address("samples", { run: query.run, stage: "all", task: each.task }), each.task),
+      h("div", { class: "quiet" }, each.family),
+    ),
+    h("td", { class: "wrap words" }, each.prompt === null ? "…" : each.prompt),
+    h("td", { class: "number" }, count(each.attempts)),
+    h("td", { class: "number" }, `${(100 * each.pass_rate).toFixed(0)} %`),
+    h("td", { class: "number" }, number(each.reward, 3)),
+    h("td", { class: "number" }, number(each.spread, 3)),
+    h("td", { class: "line" }, link(address("update", at), `${each.stage} ${each.update}`)),
+  );
+}
+
+function words(bar) {
+  return bar.includes("-") ? `${bar.replace("-", "–")} %` : bar;
+}
+
+// A click on a bar lists its prompts, a click on the one that is listed lists all again.
+function bars(area, query, told) {
+  const chosen = told.bars.indexOf(query.passed);
+  const paint = told.bars.map((_, i) => (chosen < 0 || i === chosen ? colour(0) : `${colour(0)}44`));
+  const trace = {
+    type: "bar",
+    x: told.bars.map(words),
+    y: told.rates,
+    marker: { color: paint },
+    hovertemplate: "%{x}: %{y} prompts<extra></extra>",
   };
-  const told = await get("samples", asked);
-  const change = (name) => (event) =>
-    go("samples", {
-      ...query,
-      [name]: event.target.type === "checkbox" ? (event.target.checked ? "1" : "") : event.target.value,
-      start: "",
+  plot(area, [trace], {
+    xaxis: { title: { text: "passed" }, fixedrange: true },
+    yaxis: { title: { text: "prompts" }, fixedrange: true },
+    hovermode: "closest",
+    dragmode: false,
+  }).then(() => {
+    area.removeAllListeners("plotly_click");
+    area.on("plotly_click", (event) => {
+      const at = event.points[0].pointNumber;
+      go("tasks", { ...query, passed: at === chosen ? "" : told.bars[at], start: "" });
     });
-  const select = (name, values) =>
-    h(
-      "label",
-      {},
-      name,
-      h(
-        "select",
-        { onchange: change(name) },
-        ["", ...values].map((each) =>
-          h("option", { value: each, selected: query[name] === each }, each || "all"),
-        ),
-      ),
-    );
-  const text = (name, label, type) =>
-    h(
-      "label",
-      {},
-      label,
-      h("input", { type, step: "any", value: query[name] || "", onchange: change(name) }),
-    );
-  const rows = told.samples.map((each) => {
-    const at = { run: query.run, stage: each.stage, update: each.update };
-    return h(
-      "tr",
-      { class: "to" },
-      h("td", {}, link(address("sample", { ...at, sample: each.sample_id }), each.sample_id)),
-      h("td", {}, link(address("update", at), `${each.stage} ${each.update}`)),
-      h("td", { class: "wrap" }, each.task_id),
-      h("td", {}, link(address("group", { ...at, group: each.group_id }), "side by side")),
-      h("td", { class: "number" }, number(each.reward)),
-      h("td", { class: "number" }, count(each.turn_tokens)),
-      h("td", { class: "number" }, each.turns),
-      h("td", {}, each.finish_reason),
-      h("td", {}, `${each.status}, by ${each.ended_by}`),
-    );
   });
-  fill(
-    page,
-    crumbs(query),
-    h("h1", {}, "Samples of all updates"),
-    reading(told, context),
-    h(
-      "div",
-      { class: "row" },
-      text("task", "task", "search"),
-      text("group", "group", "search"),
-      select("finish", told.finishes.filter(Boolean)),
-      select("status", told.statuses),
-      text("least", "reward from", "number"),
-      text("most", "to", "number"),
-      h(
-        "label",
-        {},
-        h("input", { type: "checkbox", checked: query.found === "1", onchange: change("found") }),
-        "has a finding",
-      ),
-    ),
-    h("p", { class: "quiet" }, plural(told.count, "sample")),
-    table(
-      [
-        ["sample"],
-        head(query, "update", "update"),
-        ["task"],
-        ["group"],
-        head(query, "reward", "reward", "number"),
-        head(query, "turn_tokens", "tokens of turns", "number"),
-        ["turns", "number"],
-        ["finish"],
-        ["ended"],
-      ],
-      rows,
-    ),
-    pages(query, told.count),
-  );
-}
-
-function crumbs(query) {
-  return h("p", { class: "crumbs" }, link(address("run", { run: query.run }), query.run));
-}
-
-// Of a large run that goes on, samples are read while somebody waits; the page asks again.
-function reading(told, context) {
-  if (told.waiting) context.again(200);
-  return [
-    told.waiting
-      ? h("p", { class: "quiet" }, `${plural(told.waiting, "update is", "updates are")} still to be read …`)
-      : null,
-    told.unreadable_count
-      ? h(
-          "div",
-          { class: "error" },
-          `${plural(told.unreadable_count, "update")} cannot be read: ${told.unreadable.join("; ")}`,
-        )
-      : null,
-  ];
-}
-
-function head(query, order, text, kind) {
-  const now = query.order === order;
-  const sort = () =>
-    go(here().page, { ...query, order, backwards: now && !query.backwards ? "1" : "", start: "" });
-  return [
-    h(
-      "button",
-      { class: "sort", onclick: sort, "aria-pressed": now },
-      text,
-      now ? (query.backwards ? " ↓" : " ↑") : "",
-    ),
-    kind,
-  ];
-}
-
-function find(query) {
-  return h(
-    "label",
-    {},
-    "find",
-    h("input", {
-      type: "search",
-      value: query.text || "",
-      "data-key": "/",
-      onchange: (event) => go("tasks", { ...query, text: event.target.value, start: "" }),
-    }),
-  );
-}
-
-const PAGE = 100;
-
-function pages(query, many) {
-  const start = Number(query.start || 0),
-    name = here().page;
-  if (many <= PAGE) return null;
-  return h(
-    "p",
-    { class: "row" },
-    start > 0
-      ? h(
-          "a",
-          { href: address(name, { ...query, start: Math.max(0, start - PAGE) || "" }), "data-key": "," },
-          "← before",
-        )
-      : null,
-    h("span", { class: "quiet" }, `${start + 1} to ${Math.min(many, start + PAGE)} of ${count(many)}`),
-    start + PAGE < many
-      ? h("a", { href: address(name, { ...query, start: start + PAGE }), "data-key": "." }, "more →")
-      : null,
-  );
 }

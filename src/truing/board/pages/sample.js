@@ -1,12 +1,14 @@
 // A sample as it was, token by token; and a group of them side by side.
-import { fill, h, link, number, tile, verdict } from "./dom.js";
-import { address, get, IS_REPORT } from "./data.js";
+import { fill, h, link, marks, number, tile } from "./dom.js";
+import { address, get, holds } from "./data.js";
 import { finding } from "./finding.js";
-import { legend, tints, View } from "./tokens.js";
+import { legend, nextTint, tints, View } from "./tokens.js";
 
 export async function sample(page, query, context) {
   const asked = { run: query.run, stage: query.stage, update: query.update };
-  const told = await get("sample", { ...asked, sample: query.sample, token: IS_REPORT ? "" : query.token });
+  const whole = { ...asked, sample: query.sample };
+  const there = { ...whole, token: query.token };
+  const told = await get("sample", holds("sample", there) ? there : whole);
   const about = told.about;
   const view = new View(told, query);
   fill(
@@ -18,6 +20,7 @@ export async function sample(page, query, context) {
       h("h1", {}, about.sample),
       h("span", { class: "grow" }),
       link(address("group", { ...asked, group: about.group }), "its group side by side"),
+      neighbours(query, told),
     ),
     told.findings.map((each) => finding(each, query.run)),
     h(
@@ -64,40 +67,54 @@ export async function sample(page, query, context) {
   requestAnimationFrame(() => view.focus());
 }
 
+function neighbours(query, told) {
+  const to = (sample, key, says) => {
+    const at = { run: query.run, stage: query.stage, update: query.update, sample };
+    return sample && holds("sample", at)
+      ? h("a", { href: address("sample", { ...at, tint: query.tint }), "data-key": key }, says)
+      : null;
+  };
+  return h("span", { class: "row" }, to(told.before, ",", "← before"), to(told.after, ".", "after →"));
+}
+
 export async function group(page, query, context) {
   const asked = { run: query.run, stage: query.stage, update: query.update, group: query.group };
   const told = await get("group", asked);
   const columns = h("div", { class: "columns" });
-  const views = told.samples.map(
-    (each) => new View({ ...each, findings: [] }, { ...query, sample: each.about.sample }, true),
-  );
-  const show = () =>
-    fill(
-      columns,
-      ...told.samples.map((each, i) =>
+  const card = h("aside", { class: "card", "aria-live": "polite" });
+  const views = told.samples.map((each) => {
+    const mine = each.about.sample === query.sample;
+    return new View(each, { ...query, sample: each.about.sample, token: mine ? query.token : "" }, card);
+  });
+  fill(
+    columns,
+    ...told.samples.map((each, i) =>
+      h(
+        "section",
+        {},
         h(
-          "section",
-          {},
+          "div",
+          { class: "row" },
           h(
-            "div",
-            { class: "row" },
-            h(
-              "b",
-              {},
-              link(address("sample", { ...query, group: "", sample: each.about.sample }), each.about.sample),
+            "b",
+            {},
+            link(
+              address("sample", { ...query, group: "", token: "", sample: each.about.sample }),
+              each.about.sample,
             ),
-            h("span", { class: "grow" }),
-            each.about.findings.map((code) => verdict("PROVEN", code)),
           ),
-          h(
-            "div",
-            { class: "quiet" },
-            `reward ${number(each.about.reward)} · advantage ${number(each.about.advantage, 3)} · ${each.about.sampled} drawn · ${each.about.finish}`,
-          ),
-          views[i].text(),
+          h("span", { class: "grow" }),
+          marks(each.about.findings),
         ),
+        h(
+          "div",
+          { class: "quiet" },
+          `reward ${number(each.about.reward)} · advantage ${number(each.about.advantage, 3)} · ${each.about.sampled} drawn · ${each.about.finish}`,
+        ),
+        views[i].box,
       ),
-    );
+    ),
+  );
   fill(
     page,
     crumbs(query),
@@ -108,15 +125,18 @@ export async function group(page, query, context) {
       `${told.count} attempts at ${told.samples[0].about.task}, best first${told.count > told.samples.length ? `; the first ${told.samples.length}` : ""}`,
     ),
     tints(query, (tint) => {
-      query.tint = tint;
-      for (const view of views) view.tint = tint;
-      show();
+      for (const view of views) view.paintAs(tint);
     }),
     legend(),
-    columns,
+    h("div", { class: "xray" }, columns, card),
   );
-  show();
-  context.keys({});
+  const pointed = () => views.find((each) => each === View.last) || views[0];
+  context.keys({
+    ArrowRight: () => pointed().step(1),
+    ArrowLeft: () => pointed().step(-1),
+    t: nextTint,
+  });
+  requestAnimationFrame(() => views.forEach((view) => view.focus()));
 }
 
 function crumbs(query) {

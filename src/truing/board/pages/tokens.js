@@ -59,6 +59,12 @@ export function tints(query, change) {
   return h("p", { class: "row" }, h("label", {}, "tint by", select));
 }
 
+export function nextTint() {
+  const select = document.getElementById("tint");
+  select.selectedIndex = (select.selectedIndex + 1) % select.length;
+  select.dispatchEvent(new Event("change"));
+}
+
 export function legend() {
   return h(
     "p",
@@ -71,28 +77,42 @@ export function legend() {
 
 // Tokens of a sample, in blocks: what the policy was shown, and each of its turns.
 export class View {
-  constructor(told, query, small = false) {
-    Object.assign(this, { told, query, small, tint: query.tint || "none" });
+  // card: where a token is told, if several views have one together; they stand side by side then.
+  constructor(told, query, card = null) {
+    Object.assign(this, { told, query, small: card !== null, tint: query.tint || "none" });
     this.tokens = told.tokens;
     this.at = query.token
       ? Math.min(Math.max(Number(query.token) || 0, this.tokens.start), this.tokens.end - 1)
       : null;
-    this.card = h("aside", { class: "card", "aria-live": "polite" });
+    this.card = card || h("aside", { class: "card", "aria-live": "polite" });
     this.box = h("div", {});
-    this.element = h(
-      "div",
-      {},
-      tints(query, (tint) => {
-        this.tint = tint;
-        this.show();
-      }),
-      legend(),
-      h("div", { class: "xray" }, this.box, this.card),
-    );
-    if (!small) this.show();
+    if (!card) {
+      this.element = h(
+        "div",
+        {},
+        tints(query, (tint) => this.paintAs(tint)),
+        legend(),
+        h("div", { class: "xray" }, this.box, this.card),
+      );
+    }
+    this.show();
+  }
+
+  paintAs(tint) {
+    this.tint = tint;
+    this.show();
   }
 
   show() {
+    this.meant = new Map();
+    for (const each of this.told.findings) {
+      for (const [start, end] of each.spans) {
+        const last = Math.min(end, this.tokens.end);
+        for (let t = Math.max(start, this.tokens.start); t < last; t++) {
+          this.meant.set(t, [...this.found(t), each]);
+        }
+      }
+    }
     fill(this.box, this.text());
     this.tell(this.at);
   }
@@ -155,12 +175,22 @@ export class View {
     if (this.tokens.trained[i]) classes.push("trained");
     if (this.tokens.clipped[i]) classes.push("clipped");
     if (t === this.at) classes.push("at");
-    if (this.told.findings.some((each) => t >= each.start && t < each.end)) classes.push("found");
+    const [found] = this.found(t);
+    if (found) {
+      classes.push("found", found.verdict);
+      if (!this.found(t - 1).length) classes.push("first");
+      if (!this.found(t + 1).length) classes.push("last");
+    }
     const text = this.tokens.texts[i];
     const element = h("span", { class: classes.join(" "), "data-t": t }, text.replaceAll("\n", "⏎\n"));
     const paint = this.paint(i);
     if (paint) element.style.background = paint;
     return element;
+  }
+
+  // Findings that mean a token.
+  found(t) {
+    return this.meant.get(t) || [];
   }
 
   paint(i) {
@@ -191,7 +221,7 @@ export class View {
     this.at = Math.min(Math.max(t, this.tokens.start), last);
     const now = this.box.querySelector(`[data-t="${this.at}"]`);
     if (now) now.classList.add("at");
-    remember({ token: this.at });
+    remember({ token: this.at, sample: this.query.sample });
     this.tell(this.at);
     return now;
   }
@@ -202,16 +232,18 @@ export class View {
 
   tell(t) {
     if (t === null) {
+      if (View.last?.card === this.card && View.last !== this) return; // it tells of another's
       fill(this.card, h("p", { class: "quiet" }, "Point at a token, or walk with ← and →."));
       return;
     }
+    View.last = this;
     const i = t - this.tokens.start,
       told = this.tokens;
     const masks = Object.entries(told.masks)
       .filter(([, on]) => on[i])
       .map(([name]) => name);
     const reason = WHY[told.excluded[i]];
-    const found = this.told.findings.filter((each) => t >= each.start && t < each.end);
+    const found = this.found(t);
     fill(
       this.card,
       h(
@@ -247,7 +279,7 @@ export class View {
   }
 
   keys() {
-    return { ArrowRight: () => this.step(1), ArrowLeft: () => this.step(-1), t: () => this.next() };
+    return { ArrowRight: () => this.step(1), ArrowLeft: () => this.step(-1), t: nextTint };
   }
 
   step(by) {
@@ -255,13 +287,6 @@ export class View {
       this.at === null ? firstOwn(this.told.about.turns, this.tokens.start) : this.at + by,
     );
     now?.scrollIntoView({ block: "nearest" });
-  }
-
-  next() {
-    const names = Object.keys(TINTS),
-      select = document.getElementById("tint");
-    select.selectedIndex = (select.selectedIndex + 1) % names.length;
-    select.dispatchEvent(new Event("change"));
   }
 }
 

@@ -1,12 +1,17 @@
 // One update: its samples, its ratios, every number with its definition.
-import { count, duration, fill, h, link, number, plural, table, verdict } from "./dom.js";
+import { count, duration, fill, h, link, marks, number, plural, table } from "./dom.js";
 import { address, get, here, remember } from "./data.js";
 import { finding } from "./finding.js";
 import { histogram } from "./ratios.js";
 import { View } from "./tokens.js";
 
 export async function update(page, query, context) {
-  const told = await get("update", { run: query.run, stage: query.stage, update: query.update });
+  const asked = { run: query.run, stage: query.stage, update: query.update };
+  let trouble = null;
+  const told = await get("update", asked).catch((error) => {
+    trouble = h("div", { class: "error" }, error.message);
+    return get("numbers", asked);
+  });
   const list = h("div", {}),
     shown = h("div", {});
   fill(
@@ -24,7 +29,9 @@ export async function update(page, query, context) {
       h("span", { class: "grow" }),
       steps(query, told),
     ),
-    told.findings.map((each) => finding(each, query.run)),
+    trouble,
+    told.findings.map((each) => finding({ ...each, incidents: [] }, query.run)),
+    told.incidents.map((each) => h("p", { class: "wrap quiet" }, each)),
     told.ratios ? ratios(told) : null,
     h("h2", {}, "Samples"),
     list,
@@ -42,7 +49,8 @@ export async function update(page, query, context) {
 // The tokens of one sample at once: of one that a finding names, else of one that was trained.
 async function tokens(shown, every, query, context) {
   const chosen =
-    every.find((each) => each.findings.length) ||
+    every.find((each) => each.sample === query.sample) ||
+    every.find((each) => Object.keys(each.findings).length) ||
     every.find((each) => each.trained && each.computed) ||
     every[0];
   const at = { run: query.run, stage: query.stage, update: query.update };
@@ -150,7 +158,7 @@ export function samples(list, every, query) {
         ["group", "task", "finish"].every((name) => !chosen[name] || each[name] === chosen[name]) &&
         (!chosen.least || each.reward >= Number(chosen.least)) &&
         (!chosen.most || (each.reward !== null && each.reward <= Number(chosen.most))) &&
-        (!chosen.found || each.findings.length),
+        (!chosen.found || Object.keys(each.findings).length),
     );
     fill(
       rows,
@@ -213,11 +221,7 @@ export function listing(kept, query) {
         h("td", { class: "number" }, count(each.sampled)),
         h("td", {}, FINISH(each)),
         h("td", { class: "wrap mono" }, each.text.slice(0, 160)),
-        h(
-          "td",
-          {},
-          each.findings.map((code) => verdict("PROVEN", code)),
-        ),
+        h("td", {}, marks(each.findings)),
       );
     }),
   );

@@ -70,9 +70,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f" advantage than their rewards come to{turned}",
             got=f"{found.got:.5g} at row {found.wrong.row}",
             expected=f"{found.expected:.5g}",
-            row=found.wrong.row,
-            start=found.wrong.start,
-            end=found.wrong.end,
+            **found.wrong.shown,
             likely=2,
         )
 

@@ -78,9 +78,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"an advantage of {found.largest:.4g} in group {found.group} of {found.size}{note}",
             got=f"{found.largest:.4g} at row {found.where.row}",
             expected=f"at most (G − 1)/√G = {found.bound:.4g}",
-            row=found.where.row,
-            start=found.where.start,
-            end=found.where.end,
+            **found.where.shown,
             likely=1.5,
         )
 

@@ -78,9 +78,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"{found.groups} of {found.equal} groups of equal reward have advantages",
             got=f"up to {found.largest:.4g}, where all rewards are {found.reward:g}",
             expected="0",
-            row=found.where.row,
-            start=found.where.start,
-            end=found.where.end,
+            **found.where.shown,
             likely=2.2,
         )
 

@@ -84,9 +84,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             + (f": {found.reading}" if found.reading else ""),
             got=f"{found.got:.6g} at row {wrong.row}, token {wrong.start}",
             expected=f"{found.expected:.6g}",
-            row=wrong.row,
-            start=wrong.start,
-            end=wrong.end,
+            **wrong.shown,
             likely=2,
         )
 

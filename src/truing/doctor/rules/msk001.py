@@ -57,9 +57,7 @@ def judge(found: Measured) -> Iterator[Claim]:
                 f"the {loss} loss reads {counted(where.tokens, 'token')} that came from {found.origins}",
                 got=str(where),
                 expected="SAMPLED tokens alone" if loss == "policy" else "DEMO tokens alone",
-                row=where.row,
-                start=where.start,
-                end=where.end,
+                **where.shown,
                 likely=3,
             )
 

@@ -80,9 +80,7 @@ def judge(found: Measured) -> Iterator[Claim]:
                 f" {found.policy!r}",
                 got=str(where),
                 expected=f"the mask {found.policy!r} at all {where.looked_at} sampled tokens",
-                row=where.row,
-                start=where.start,
-                end=where.end,
+                **where.shown,
                 likely=1.5,
             )
 

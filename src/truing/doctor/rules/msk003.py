@@ -101,9 +101,7 @@ def _claim(what: str, where: Places, likely: float) -> Claim:
         what,
         got=str(where),
         expected=f"the closed form at all {where.looked_at} tokens that may be pulled",
-        row=where.row,
-        start=where.start,
-        end=where.end,
+        **where.shown,
         likely=likely,
     )
 

@@ -73,9 +73,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             " while the rest of the turn is",
             got=str(found.untrained),
             expected="the stop under the loss, like the tokens before it",
-            row=found.untrained.row,
-            start=found.untrained.start,
-            end=found.untrained.end,
+            **found.untrained.shown,
             likely=3,
         )
     if found.stopped and found.without == found.stopped:

@@ -83,9 +83,7 @@ def judge(found: Measured) -> Iterator[Claim]:
                 f"the {loss} loss reads {counted(where.tokens, 'token')} behind the stop of their turn{told}",
                 got=str(where),
                 expected="nothing behind the first stop of a turn",
-                row=where.row,
-                start=where.start,
-                end=where.end,
+                **where.shown,
                 likely=3,
             )
 

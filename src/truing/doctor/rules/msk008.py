@@ -97,9 +97,7 @@ def _claim(verdict: Verdict, what: str, where: Places) -> Claim:
         what,
         got=str(where),
         expected="one of the sampler's stop ids, trained like the tokens before it",
-        row=where.row,
-        start=where.start,
-        end=where.end,
+        **where.shown,
         likely=3,
     )
 

@@ -61,9 +61,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"{found.zeros.tokens} old log-probabilities are exactly 0 at tokens that were not certain",
             got=f"{found.zeros}; their median ratio is {found.median_ratio:.3g}, the probability itself",
             expected="what the sampler recorded",
-            row=found.zeros.row,
-            start=found.zeros.start,
-            end=found.zeros.end,
+            **found.zeros.shown,
             likely=3,
         )
 

@@ -158,9 +158,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             if found.tokens
             else "",
             expected=expected,
-            row=found.worst.row if found.worst else None,
-            start=found.worst.start,
-            end=found.worst.end,
+            **found.worst.shown,
             likely=1.5,
         )
 

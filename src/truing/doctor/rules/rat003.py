@@ -100,9 +100,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             " the weights have moved since the first",
             got=f"new = old, bit for bit; gradient norm {found.gradient:.3g}, learning rate {found.rate:.3g}",
             expected="ratios that differ from 1 from the second update on",
-            row=found.compared.row,
-            start=found.compared.start,
-            end=found.compared.end,
+            **found.compared.shown,
             likely=2,
         )
 

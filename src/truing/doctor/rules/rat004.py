@@ -80,9 +80,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             " token that they are of",
             got=f"{found.fits:.0%} of {found.tokens} fit with that shift, {found.in_place:.0%} in place",
             expected="the best fit without a shift",
-            row=found.where.row if found.where else None,
-            start=found.where.start,
-            end=found.where.end,
+            **found.where.shown,
             likely=3,
         )
 

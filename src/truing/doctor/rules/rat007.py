@@ -82,9 +82,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             expected="what the sampler recorded"
             if found.ours
             else "a forward of the same weights, under the same distribution",
-            row=found.differing.row,
-            start=found.differing.start,
-            end=found.differing.end,
+            **found.differing.shown,
             likely=1,
         )
 

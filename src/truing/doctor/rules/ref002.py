@@ -119,9 +119,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"median {found.median:.2g} nats over {counted(found.tokens, 'token')}, k3 {found.k3:.2g}",
             expected="0 to rounding"
             + ("" if found.null is None else f": the trainer is {found.null:.2g} from itself"),
-            row=found.worst.row if found.worst else None,
-            start=found.worst.start,
-            end=found.worst.end,
+            **found.worst.shown,
             likely=1.5,
         )
 

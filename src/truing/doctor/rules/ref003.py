@@ -95,9 +95,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"{found.equal} of {found.compared.tokens} are equal bit for bit, the largest difference is"
             f" {found.largest:.2g} nats",
             expected="a reference that stays where the stage began",
-            row=found.compared.row,
-            start=found.compared.start,
-            end=found.compared.end,
+            **found.compared.shown,
             likely=2,
         )
 

@@ -94,9 +94,7 @@ def _claim(verdict: Verdict, what: str, where: Places, got: str, expected: str) 
         what,
         got=f"{got}; {where}",
         expected=expected,
-        row=where.row,
-        start=where.start,
-        end=where.end,
+        **where.shown,
         likely=2,
     )
 

@@ -98,9 +98,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             if found.prompts
             else "; ".join(map(str, wrong)),
             expected="every sampled token in one turn, and nothing else but what was forced",
-            row=wrong[0].row if wrong else found.row,
-            start=wrong[0].start if wrong else low,
-            end=wrong[0].end if wrong else high,
+            **wrong[0].shown if wrong else {"row": found.row, "start": low, "end": high},
             likely=2,
         )
 

@@ -1,0 +1,70 @@
+"""What rules found, as JSON has it: in a line, in a card with all that helps, and of one sample."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from truing.board.log import incidents
+from truing.board.opened import Opened
+from truing.board.xray import short
+from truing.doctor.recall import Told
+from truing.doctor.rules import RULES
+from truing.errors import RecordError
+from truing.record import SampleRow, StepRow
+
+AROUND = 6
+"""Tokens that an excerpt shows on each side of what is meant."""
+
+LISTED = 50
+"""Samples of a finding that its card leads to."""
+
+WORDS = ("what", "got", "expected", "remedy")
+
+
+def finding(each: Told) -> dict[str, Any]:
+    """A finding in a line; updates count from 1."""
+    told = asdict(each) | {name: short(getattr(each, name)) for name in WORDS}
+    del told["marks"]  # may be a thousand, and are told where their samples are
+    return told | {"verdict": str(each.verdict), "update": each.step + 1}
+
+
+def card(opened: Opened, each: Told) -> dict[str, Any]:
+    """A finding with its rule's words, the text around it, its samples, and what else was told then."""
+    rule = RULES.get(each.code)
+    named = [(name, spans[0][0] if spans else None) for name, spans in each.marks.items() if name]
+    return {
+        **finding(each),
+        "title": rule.title if rule else "",
+        "why": rule.section("Why it is silent") if rule else "",
+        "healthy": rule.section("Healthy look-alikes") if rule else "",
+        "excerpt": _excerpt(opened, each),
+        "samples": [{"sample": name, "token": token} for name, token in named[:LISTED]],
+        "samples_count": len(named),
+        "incidents": incidents(opened.run.events, each.stage, each.step),
+    }
+
+
+def verdicts_of(opened: Opened, step: StepRow, row: SampleRow) -> Mapping[str, str]:
+    """Codes of findings that mean a sample, each with its verdict."""
+    return {each["code"]: each["verdict"] for each in of_sample(opened, step, row)}
+
+
+def of_sample(opened: Opened, step: StepRow, row: SampleRow) -> list[dict[str, Any]]:
+    """Findings that mean a sample, each with all stretches of its tokens."""
+    name = row.sample.sample_id
+    found = [each for each in opened.findings(step.stage, step.step) if name in each.marks]
+    return [finding(each) | {"spans": each.marks[name]} for each in found]
+
+
+def _excerpt(opened: Opened, each: Told) -> list[tuple[str, bool]]:
+    """Text of the tokens around a finding's place, each with whether it is meant."""
+    if each.undone or not each.sample_id or each.end <= each.start:
+        return []
+    try:
+        row, _ = opened.find_row(opened.find(each.stage, each.step + 1), each.sample_id)
+    except RecordError:  # its page says why it cannot be read
+        return []
+    low, high = max(0, each.start - AROUND), min(each.end, each.start + 2 * AROUND) + AROUND
+    texts = opened.texts(row.sample.token_ids[low:high].tolist())
+    spans = each.marks.get(each.sample_id, ())
+    return [(text, any(start <= t < end for start, end in spans)) for t, text in enumerate(texts, start=low)]

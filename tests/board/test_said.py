@@ -1,0 +1,82 @@
+"""What prompts ask and samples answer is read as far as there is time, and kept."""
+
+import pytest
+from recorded import make_row
+from shown import changed, opened_run, write
+
+from truing.board import prompts, said
+from truing.board.answers import Board
+from truing.record import compact
+
+TASKS = 5
+
+
+def asked(board, view, **query):
+    return board.answer(view, {"run": "run", **query})
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_search_reads_as_far_as_there_is_time_and_is_complete_in_the_end(tmp_path, monkeypatch, compacted):
+    """One prompt an update; of a question that has no time, one update is read for the search."""
+    with opened_run(tmp_path / "run") as writer:
+        for step in range(TASKS):
+            messages = ({"role": "user", "content": f"what is {step}?"},)
+            row = changed(make_row(f"{step}"), reward=0.0, task_id=f"task {step}", messages=messages)
+            write(writer, step, rows=[row])
+    if compacted:
+        compact(tmp_path / "run")
+    board = Board(tmp_path)
+    asked(board, "samples")
+    monkeypatch.setattr(prompts, "PATIENCE", -1.0)
+    left, counts = [], []
+    while not left or left[-1]:
+        told = asked(board, "tasks", text="IS 4")
+        left.append(told["unread"])
+        counts.append(told["count"])
+    assert (left, counts) == ([4, 3, 2, 1, 0], [0, 0, 0, 0, 1])
+    assert [each["prompt"] for each in told["tasks"]] == ["what is 4?"]
+
+
+def answered(folder, updates, texts):
+    """A run whose samples answer with these texts."""
+    with opened_run(folder) as writer:
+        for step in range(updates):
+            rows = [changed(make_row(f"{step}/{i}"), text=text) for i, text in enumerate(texts)]
+            write(writer, step, rows=rows)
+    return Board(folder.parent)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_samples_say_how_they_answer(tmp_path, compacted):
+    texts = ["", "ä" * 160, "ö" * 161]
+    board = answered(tmp_path / "run", 2, texts)
+    if compacted:
+        compact(tmp_path / "run")
+    told = asked(board, "samples", order="turn_tokens")
+    assert told["unread"] == 0
+    expected = {"0": "", "1": "ä" * 160, "2": "ö" * 160 + "…"}
+    assert [each["answer"] for each in told["samples"]] == [
+        expected[each["sample_id"][-1]] for each in told["samples"]
+    ]
+
+
+def test_answers_that_there_was_no_time_for_are_read_later(tmp_path, monkeypatch):
+    board = answered(tmp_path / "run", 3, ["yes", "no"])
+    asked(board, "samples")
+    board = Board(tmp_path)
+    monkeypatch.setattr(prompts, "PATIENCE", -1.0)
+    left = []
+    while (told := asked(board, "samples"))["waiting"] or told["unread"]:
+        left.append((told["waiting"], told["unread"]))
+        assert told["unread"] == sum(each["answer"] is None for each in told["samples"])
+    assert left
+    assert [each["answer"] for each in told["samples"]] == ["yes", "no"] * 3
+
+
+def test_no_more_answers_are_kept_than_are_meant_to_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(said, "HELD", 2)
+    board = answered(tmp_path / "run", 2, ["yes", "no", "maybe"])
+    for _ in range(2):
+        asked(board, "samples")
+    with board.held.reading("run") as (opened,):
+        assert len(opened.words._answers) == 2

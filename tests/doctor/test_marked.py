@@ -1,0 +1,93 @@
+"""Tokens that a rule points at, in all rows, and what a finding's event says of them."""
+
+import json
+
+import pytest
+import torch
+
+from truing.doctor import places as places_module
+from truing.doctor.examine import examine
+from truing.doctor.live import told
+from truing.doctor.made import but, made
+from truing.doctor.places import places
+from truing.doctor.rules import RULES
+from truing.doctor.verdict import Span
+
+STEP = made()
+
+
+def mask(*tokens):
+    wrong_N = torch.zeros(len(STEP.row), dtype=torch.bool)
+    wrong_N[list(tokens)] = True
+    return wrong_N
+
+
+def test_each_stretch_of_a_row_is_one_and_rows_are_parted():
+    first, second = STEP.starts[:2]
+    length = STEP.lengths[0]
+    assert second == first + length > 4
+    found = places(STEP, mask(0, 1, 3, second - 1, second, second + 1, len(STEP.row) - 1))
+    last = len(STEP.starts) - 1
+    assert found.spans == (
+        *(Span(0, 0, 2), Span(0, 3, 4), Span(0, length - 1, length), Span(1, 0, 2)),
+        Span(last, STEP.lengths[last] - 1, STEP.lengths[last]),
+    )
+    assert (found.tokens, found.rows, found.row, found.start) == (7, 3, 0, 0)
+    assert found.shown == {"row": 0, "start": 0, "end": 2, "spans": found.spans}
+
+
+def test_the_last_token_and_the_first_are_no_neighbours():
+    whole = places(STEP, torch.ones(len(STEP.row), dtype=torch.bool))
+    assert whole.spans == tuple(Span(i, 0, length) for i, length in enumerate(STEP.lengths))
+    ends = places(STEP, mask(0, len(STEP.row) - 1))
+    assert [each.row for each in ends.spans] == [0, len(STEP.starts) - 1]
+
+
+def test_where_there_are_none_a_claim_says_nothing():
+    nothing = places(STEP, mask())
+    assert (bool(nothing), nothing.spans, nothing.shown, nothing.rows) == (False, (), {}, 0)
+
+
+def test_of_very_many_the_first_are_kept_and_all_are_counted(monkeypatch):
+    monkeypatch.setattr(places_module, "MOST", 2)
+    every = places(STEP, torch.ones(len(STEP.row), dtype=torch.bool))
+    assert (len(every.spans), every.tokens, every.rows) == (2, len(STEP.row), len(STEP.starts))
+
+
+@pytest.mark.parametrize("code", ["MSK001", "ADV001", "RAT001"])
+def test_an_event_marks_all_that_a_rule_means(code):
+    (found, *_), _ = examine(RULES[code].example(), [RULES[code]])
+    marks = json.loads(json.dumps(told(found)))["marks"]
+    assert marks[found.sample_id][0] == [found.claim.start, found.claim.end]
+    spans = sum(end - start for stretches in marks.values() for start, end in stretches)
+    assert spans == sum(each.end - each.start for each in found.claim.spans) >= 1
+
+
+def test_an_event_marks_every_row():
+    healthy = made()
+    mask_N = healthy.tokens["policy_mask"].clone()
+    wrong = [start + 1 for start in healthy.starts]
+    mask_N[wrong] = True
+    (found, *_), _ = examine(but(healthy, policy_mask=mask_N), [RULES["MSK001"]])
+    assert {name: [list(each) for each in spans] for name, spans in found.marks.items()} == {
+        row.sample_id: [[1, 2]] for row in healthy.rows
+    }
+
+
+def test_a_claim_about_a_row_marks_the_sample_and_one_about_a_step_nothing():
+    of_a_row = [
+        each
+        for rule in RULES.values()
+        for each in examine(rule.example(), [rule])[0]
+        if each.claim.row is not None and each.claim.end <= each.claim.start
+    ]
+    of_a_step = [
+        each
+        for rule in RULES.values()
+        for each in examine(rule.example(), [rule])[0]
+        if each.claim.row is None
+    ]
+    assert of_a_row
+    assert of_a_step
+    assert all(each.marks == {each.sample_id: ()} for each in of_a_row)
+    assert all(each.marks == {} for each in of_a_step)

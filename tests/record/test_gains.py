@@ -1,0 +1,132 @@
+"""Which of two runs is better: paired by task, said only as far as the record goes."""
+
+import pytest
+from shown import evaluation, facts_of, opened_run
+
+from truing.record.evaluation import Evaluation
+from truing.record.followed import Followed
+from truing.record.gains import ALONE, MIDWAY, gains, lines, seeds
+
+FIRST = {f"t{i}": 0.25 * (i % 4) for i in range(12)}
+BETTER = {task: reward + 0.5 for task, reward in FIRST.items()}
+
+
+def judged(name, reward, failed=()):
+    """What the event of an evaluation says that knows its tasks."""
+    told = {"reward": reward, "parts": {}, "answers": {}, "failed": dict.fromkeys(failed, "e")}
+    return evaluation(name, 0.5) | told
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Makes two runs of the evaluations that are told of each."""
+
+    def make(first, second, **changes):
+        made = []
+        for name, events in (("a", first), ("b", second)):
+            with opened_run(tmp_path / name, **(changes if name == "b" else {})) as writer:
+                for each in events:
+                    writer.event("eval", **each)
+            made.append(Followed(tmp_path / name))
+            made[-1].refresh()
+        return made
+
+    return make
+
+
+def only(two, first, second):
+    (found,) = gains(*two([first], [second]))
+    return found
+
+
+def test_the_difference_is_paired_by_task(two):
+    found = only(two, judged("after_grpo", FIRST), judged("after_grpo", dict(reversed(BETTER.items()))))
+    told = [Evaluation("after_grpo", each, {}, {}, {}) for each in (FIRST, BETTER)]
+    assert found.paired == told[1].gain_over(told[0])
+    assert (found.difference, found.paired.low, found.paired.high) == pytest.approx((0.5, 0.5, 0.5))
+    assert (found.up, found.down, found.says) == (12, 0, "the second is better")
+    assert found.first == evaluation("", 0.5)["estimate"]
+
+
+def test_who_is_better_turns_with_the_sides(two):
+    found = only(two, judged("base", BETTER), judged("base", FIRST))
+    assert (found.difference, found.up, found.down) == (pytest.approx(-0.5), 0, 12)
+    assert found.says == "the first is better"
+
+
+@pytest.mark.parametrize(
+    ("moved", "says"),
+    [
+        ({}, "the same on every task"),
+        (dict.fromkeys(list(FIRST)[:5], 2.0), "too few tasks differ to tell"),
+        (dict.fromkeys(list(FIRST)[:6], 2.0), "the second is better"),
+        (
+            {task: FIRST[task] + (-1) ** i for i, task in enumerate(FIRST)},
+            "no difference that these tasks can tell",
+        ),
+    ],
+)
+def test_no_more_is_said_than_tasks_can_tell(two, moved, says):
+    assert only(two, judged("base", FIRST), judged("base", FIRST | moved)).says == says
+
+
+def test_a_task_that_failed_in_one_is_in_neither(two):
+    fewer = {task: reward for task, reward in BETTER.items() if task != "t0"}
+    found = only(two, judged("base", FIRST), judged("base", fewer, failed=["t0"]))
+    assert (found.paired.tasks, found.up) == (11, 11)
+
+
+def test_one_task_alone_is_not_compared(two):
+    found = only(two, judged("base", {"t0": 1.0}, failed=["t1"]), judged("base", {"t1": 1.0}, failed=["t0"]))
+    assert (found.paired, found.difference) == (None, None)
+    assert "fewer than two" in found.says
+
+
+def test_other_tasks_are_not_compared(two):
+    found = only(two, judged("base", FIRST), judged("base", {f"u{task}": 0.0 for task in FIRST}))
+    assert (found.paired, found.difference) == (None, None)
+    assert "same tasks" in found.says
+
+
+@pytest.mark.parametrize("reward", [None, [], {"t0": "1", "t1": "2"}, {"t0": None}, {"t0": 1e999, "t1": 0.0}])
+def test_means_alone_have_a_difference_without_an_interval(two, reward):
+    told = evaluation("base", 0.7) | ({} if reward is None else {"reward": reward, "failed": {}})
+    found = only(two, judged("base", FIRST), told)
+    assert (found.difference, found.paired, found.says) == (pytest.approx(0.2), None, ALONE)
+
+
+def test_other_rewards_are_not_compared(two):
+    first, second = two([judged("base", FIRST)], [judged("base", BETTER)])
+    second.__dict__["facts"] = facts_of() | {"judged": {"rewards": {"exact": 2.0}}}
+    (found,) = gains(first, second)
+    assert (found.difference, found.paired) == (None, None)
+    assert "other rewards" in found.says
+
+
+def test_what_one_has_alone_is_left_out_and_so_are_early_ones_of_a_stage(two):
+    names = ["base", *(f"grpo@{i}" for i in range(1, MIDWAY + 4)), "after_grpo"]
+    found = gains(
+        *two([evaluation(name, 0.1) for name in (*names, "x")], [evaluation(name, 0.2) for name in names])
+    )
+    assert [each.name for each in found] == ["base", *names[4:-1], "after_grpo"]
+
+
+def test_seeds_are_told(two):
+    assert seeds(*two([], [])).startswith("both runs have seed 0: one pair says nothing about other seeds")
+    assert list(lines((), "")) == []
+
+
+def test_other_seeds_may_be_the_difference(two):
+    assert seeds(*two([], [], seed=3)).startswith("seeds 0 and 3: the difference may be theirs alone")
+
+
+def test_the_terminal_has_a_line_for_each(two):
+    found = gains(
+        *two([judged("base", FIRST), evaluation("x", 0.5)], [judged("base", BETTER), evaluation("x", 0.75)])
+    )
+    head, *told = [text for text, _ in lines(found, "both runs have seed 0")]
+    assert "both runs have seed 0" in head
+    assert [" ".join(line.split()) for line in told] == [
+        "base +0.500 [+0.500, +0.500] over 12 tasks, up on 12, down on 0: the second is better",
+        f"x +0.250: {ALONE}",
+    ]

@@ -121,6 +121,8 @@ def test_every_evaluation_of_a_stage_is_to_be_seen(visit, rich):
     ):
         page.get_by_role("button", name=stretch).click()
         page.wait_for_function("(to) => location.hash.includes('from=') === to", arg=stretch == "grpo")
+        drawn = "update of grpo" if stretch == "grpo" else "update"
+        expect(plot.locator(".xtitle")).to_have_text(drawn)  # the address is there before the chart
         expect(plot.locator(".points path").first).to_be_visible()
         seen = plot.evaluate(
             """each => { const marks = each.data.find((one) => one.mode === "markers");

@@ -75,7 +75,8 @@ def test_series_are_the_columns(board, trained):
     head = board.answer("run", {"run": "mini"})
     seen = set()
     for each in (each for room in head["rooms"] for each in room["charts"]):
-        for series in board.answer("chart", {"run": "mini", "chart": each["name"]})["series"]:
+        chart = board.answer("chart", {"run": "mini", "chart": each["name"]})
+        for series in chart["series"]:
             name = series["name"]
             told = [
                 row.seconds.get(name[8:], math.nan)
@@ -84,7 +85,10 @@ def test_series_are_the_columns(board, trained):
                 for row in rows
             ]
             expected = [(i, value) for i, value in enumerate(told, start=1) if math.isfinite(value)]
-            assert list(zip(series["x"], series["y"], strict=True)) == expected, name
+            drawn = [(x, y) for x, y in expected if y > 0 or not chart["log"]]
+            assert list(zip(series["x"], series["y"], strict=True)) == drawn, name
+            assert series["not_above_0"] == len(expected) - len(drawn)
+            assert series["last"] == expected[-1][1]
             seen.add(name)
     recorded = {name for row in rows for name in row.metrics} | {
         f"seconds/{name}" for row in rows for name in row.seconds
@@ -111,6 +115,22 @@ def test_a_chart_may_be_asked_for_from_one_update_to_another(board):
     assert asked(to="2") == [1, 2]
     assert asked(**{"from": "9", "to": "8"}) == []
     assert asked(**{"from": "90"}) == []
+
+
+def test_a_log_axis_is_for_numbers_above_0(tmp_path):
+    with opened_run(tmp_path / "run") as writer:
+        for step, value in enumerate((0.0, 0.0, 2e-5, math.inf)):
+            write(writer, step, **{"mismatch/max_abs": value})
+    board = Board(tmp_path)
+
+    def asked(**window):
+        told = board.answer("chart", {"run": "run", "chart": "mismatch", **window})
+        (series,) = told["series"]
+        return told["log"], series["y"], series["not_above_0"]
+
+    assert asked() == (True, [2e-5], 2)
+    assert asked(to="2") == (False, [0.0, 0.0], 0)
+    assert asked(**{"from": "4"}) == (False, [], 0)
 
 
 def limits(stage="grpo", **changes):

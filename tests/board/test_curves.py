@@ -13,12 +13,12 @@ from truing.board.curves import POINTS, curve
 INF, NAN = math.inf, math.nan
 
 
-def slow(values, points, start=0, end=None):
+def slow(values, points, start=0, end=None, log=False):
     """The same, bucket by bucket and value by value."""
     known = [
         (i, value)
         for i, value in enumerate(values)
-        if i >= start and (end is None or i < end) and math.isfinite(value)
+        if i >= start and (end is None or i < end) and math.isfinite(value) and (value > 0 or not log)
     ]
     if len(known) <= points:
         return {"x": [i + 1 for i, _ in known], "y": [value for _, value in known]}
@@ -42,14 +42,22 @@ def slow(values, points, start=0, end=None):
 numbers = st.one_of(st.just(NAN), st.sampled_from([INF, -INF, 0.0, 1.0]), st.floats(-1e6, 1e6))
 
 
-@given(st.lists(numbers, max_size=60), st.integers(1, 9), st.integers(0, 70), st.integers(0, 70) | st.none())
-def test_curves_are_what_a_slow_second_implementation_says(values, points, start, end):
+@given(
+    st.lists(numbers, max_size=60),
+    st.integers(1, 9),
+    st.integers(0, 70),
+    st.integers(0, 70) | st.none(),
+    st.booleans(),
+)
+def test_curves_are_what_a_slow_second_implementation_says(values, points, start, end, log):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(curves, "POINTS", points)
-        got = curve(np.array(values, float), start, end)
-    expected = slow(values, points, start, end)
+        got = curve(np.array(values, float), start, end, log)
+    expected = slow(values, points, start, end, log)
     part = values[start:end]
     assert got.pop("infinite") == sum(map(math.isinf, part))
+    assert got.pop("not_above_0") == sum(log and math.isfinite(each) and each <= 0 for each in part)
+    assert got.pop("last") == next((each for each in reversed(part) if not math.isnan(each)), None)
     assert got.keys() == expected.keys()
     for name, told in expected.items():
         assert got[name] == (pytest.approx(told, rel=1e-9, abs=1e-9) if name in ("x", "y") else told), name
@@ -70,10 +78,19 @@ def test_the_least_and_the_largest_of_all_are_never_lost(values, points):
 
 
 def test_few_updates_are_told_as_they_are():
-    assert curve(np.array([0.5, NAN, 2.0, INF])) == {"x": [1, 3], "y": [0.5, 2.0], "infinite": 1}
-    assert curve(np.array([7.0])) == {"x": [1], "y": [7.0], "infinite": 0}
-    assert curve(np.empty(0)) == {"x": [], "y": [], "infinite": 0}
-    assert curve(np.full(3, NAN)) == {"x": [], "y": [], "infinite": 0}
+    none = {"infinite": 0, "not_above_0": 0, "last": None}
+    told = {"x": [1, 3], "y": [0.5, 2.0], "infinite": 1, "not_above_0": 0, "last": INF}
+    assert curve(np.array([0.5, NAN, 2.0, INF])) == told
+    assert curve(np.array([7.0])) == {"x": [1], "y": [7.0], **none, "last": 7.0}
+    assert curve(np.empty(0)) == {"x": [], "y": [], **none}
+    assert curve(np.full(3, NAN)) == {"x": [], "y": [], **none}
+
+
+def test_what_a_log_axis_has_no_place_for_is_counted():
+    values = np.array([0.5, 0.0, NAN, -2.0, 4.0, -INF, 0.0])
+    told = {"x": [1, 5], "y": [0.5, 4.0], "infinite": 1, "not_above_0": 3, "last": 0.0}
+    assert curve(values, log=True) == told
+    assert curve(values)["y"] == [0.5, 0.0, -2.0, 4.0, 0.0]
 
 
 def test_a_spike_among_many_is_in_its_bucket_with_its_update():
@@ -99,6 +116,12 @@ def test_a_gap_has_no_bucket():
 def test_a_stretch_that_is_zoomed_into_has_updates_of_its_own():
     values = np.arange(10.0 * POINTS)
     got = curve(values, 2000, 2003)
-    assert got == {"x": [2001, 2002, 2003], "y": [2000.0, 2001.0, 2002.0], "infinite": 0}
+    assert got == {
+        "x": [2001, 2002, 2003],
+        "y": [2000.0, 2001.0, 2002.0],
+        "infinite": 0,
+        "not_above_0": 0,
+        "last": 2002.0,
+    }
     assert curve(values, 5990, 99_999)["x"] == list(range(5991, 6001))
     assert curve(values, 99_999)["x"] == []

@@ -14,6 +14,7 @@ PAGES = {
     "compare": "#/compare?a=rich&b=critic",
     "rules": "#/rules",
     "rule": "#/rule?code=MSK003",
+    "words": "#/glossary",
 }
 
 
@@ -29,10 +30,10 @@ def test_tab_reaches_links_and_enter_follows_them(visit):
     assert page.evaluate(where) == page.locator("tbody a").first.inner_text()
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
     seen = []
-    for _ in range(6):
+    for _ in range(7):
         page.keyboard.press("Shift+Tab")
         seen.append(page.evaluate(where))
-    assert seen == ["keys", "dark or light", "Rules", "Compare", "Runs", "truing board"] or seen[0] == "?"
+    assert seen == ["?", "◐", "Words", "Rules", "Compare", "Runs", "truing board"]
     page.locator("tbody a", has_text="rich").first.focus()
     page.keyboard.press("Enter")
     page.wait_for_selector('main[data-page="run"]')
@@ -56,6 +57,22 @@ def test_keys_lead_up_and_down_and_on(visit):
     page.keyboard.press("/")
     page.keyboard.type("MSK003")
     expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_words_are_explained_from_the_header_the_dialog_and_the_keyboard(visit):
+    page = visit.go()
+    page.get_by_role("link", name="Words").click()
+    page.wait_for_selector('main[data-page="glossary"]')
+    expect(page.locator("dt", has_text="inner epoch")).to_be_visible()
+    visit.go()
+    page.keyboard.press("?")
+    page.get_by_role("link", name="what the words mean").click()
+    page.wait_for_selector('main[data-page="glossary"]')
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    visit.go()
+    page.keyboard.press("g")
+    page.keyboard.press("w")
+    page.wait_for_selector('main[data-page="glossary"]')
 
 
 def test_the_keys_are_told_in_a_dialog(visit):

@@ -59,6 +59,14 @@ def test_no_link_leads_to_what_it_does_not_hold(reports):
             expect(page.locator("main > .error")).to_have_count(0)
 
 
+def test_its_words_are_explained_in_it(reports):
+    with visiting("file://") as file:
+        page = opened(file, reports["planted"])
+        page.get_by_role("link", name="Words").click()
+        page.wait_for_selector('main[data-page="glossary"]')
+        expect(page.locator("dt", has_text="PROVEN")).to_be_visible()
+
+
 def test_the_tokens_that_a_finding_means_are_in_it(reports):
     with visiting("file://") as file:
         page = opened(file, reports["planted"])

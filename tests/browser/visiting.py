@@ -162,7 +162,7 @@ TOLD = """() => {
   const chart = (each, { data, layout }) => [each.getAttribute("aria-label"), {
     names: [...each.querySelectorAll(".legend span")].map((one) => one.title),
     traces: data.map(trace), shapes: (layout.shapes || []).map(shape),
-    labels: (layout.annotations || []).map((one) => one.text),
+    labels: (layout.annotations || []).map((one) => one.text), log: layout.yaxis.type === "log",
   }];
   const charts = [...document.querySelectorAll("figure.chart[aria-label]")];
   return Object.fromEntries(charts.map((each) => chart(each, each.querySelector(".plot"))));

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from truing.board import audits, compare_page, labs, prompts, rules_page, run_page, update_page
+from truing.board import audits, compare_page, glossary, labs, prompts, rules_page, run_page, update_page
 from truing.board.held import Held
 from truing.board.odd import ODD, telling
 from truing.board.opened import Opened
@@ -26,6 +26,7 @@ class Board:
         self.overview = Overview(self.places, self.held)
         self._views: dict[str, Callable[[Query], Any]] = {
             "runs": lambda _: self.overview.told(),
+            "words": lambda _: glossary.told(),
             "rules": lambda _: rules_page.index(),
             "rule": lambda q: rules_page.page(said(q, "code")),
             "lab": lambda q: labs.status(self._place(self.places.labs, "lab", q)),

@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from truing.board.curves import curve
 from truing.board.rooms import ROOMS, Chart, Room
 from truing.config import PolicyStage, Recipe
@@ -54,22 +57,30 @@ def numbers_of(chart: Chart, columns: Columns) -> list[str]:
 
 
 def draw(chart: Chart, columns: Columns, start: int, end: int | None) -> dict[str, Any]:
-    """A chart with its curves over updates ``[start, end)``, and the definition of each number."""
+    """A chart with its curves over updates ``[start, end)``, and the definition of each number.
+
+    Where none of its numbers is above 0 there, it has no log axis, which could show none of them.
+    """
     names = numbers_of(chart, columns)
+    log = chart.log and any(map(_above_0, (columns.column(name)[start:end] for name in names)))
     metrics = [metric_of(name) for name in names]
     shared = _prefix(names)
     return {
         "name": chart.name,
         "title": chart.title,
         "shape": chart.shape,
-        "log": chart.log,
+        "log": log,
         "units": list(dict.fromkeys(metric.unit for metric in metrics if metric.unit)),
         "series": [
-            {"name": name, "label": name[len(shared) :], **curve(columns.column(name), start, end)}
+            {"name": name, "label": name[len(shared) :], **curve(columns.column(name), start, end, log)}
             for name in names
         ],
         "definitions": [vars(metric) for metric in dict.fromkeys(metrics)],
     }
+
+
+def _above_0(values_N: NDArray[np.float64]) -> bool:
+    return bool((np.isfinite(values_N) & (values_N > 0)).any())
 
 
 def metric_of(name: str) -> Metric:

@@ -11,21 +11,30 @@ POINTS = 600
 """Points of a curve, at most: about what a chart has pixels for."""
 
 
-def curve(values_N: NDArray[np.float64], start: int = 0, end: int | None = None) -> dict[str, Any]:
+def curve(
+    values_N: NDArray[np.float64], start: int = 0, end: int | None = None, log: bool = False
+) -> dict[str, Any]:
     """A stretch of a number's history: `x` counts updates of the run from 1.
 
     Up to ``POINTS`` updates are told as they are. More are told in buckets of equal width: `y` their mean,
     `low` and `high` the least and the largest, and `low_at` and `high_at` the updates that have these, so
-    that no spike is lost. Updates without the number, and those in which it is infinite, are in none;
-    `infinite` counts the latter.
+    that no spike is lost. Updates without the number are in none, nor are those that have no place:
+    `infinite` counts where it is infinite, `not_above_0` where a log axis has no 0 and nothing below it.
+    `last` is its last value, drawn or not.
     """
     end = len(values_N) if end is None else min(end, len(values_N))
     part_N = values_N[max(0, start) : end]
-    infinite = int(np.isinf(part_N).sum())
-    at_N = np.flatnonzero(np.isfinite(part_N)) + max(0, start)
+    placed_N = np.isfinite(part_N) & ((part_N > 0) | (not log))
+    infinite, known = int(np.isinf(part_N).sum()), part_N[~np.isnan(part_N)]
+    told = {
+        "infinite": infinite,
+        "not_above_0": len(known) - infinite - int(placed_N.sum()),
+        "last": float(known[-1]) if len(known) else None,
+    }
+    at_N = np.flatnonzero(placed_N) + max(0, start)
     if len(at_N) <= POINTS:
-        return {"x": (at_N + 1).tolist(), "y": values_N[at_N].tolist(), "infinite": infinite}
-    return {**_buckets(values_N, at_N), "infinite": infinite}
+        return {"x": (at_N + 1).tolist(), "y": values_N[at_N].tolist(), **told}
+    return {**_buckets(values_N, at_N), **told}
 
 
 def _buckets(values_N: NDArray[np.float64], at_N: NDArray[np.int64]) -> Mapping[str, Any]:

@@ -69,6 +69,7 @@ def _asked(board: Board, name: str) -> Iterator[Asked]:
     run = {"run": name}
     head = board.answer("run", run)
     yield "run", run
+    yield "words", {}
     for room in head["rooms"]:
         for chart in room["charts"]:
             yield "chart", run | {"chart": chart["name"]}

@@ -1,5 +1,6 @@
 // Charts: Plotly draws them, the words around them are ours. Names come from runs, so they are inert here too.
-import { h, number, visible } from "./dom.js";
+import { LETTER, logAxis, named, updates } from "./axes.js";
+import { visible } from "./dom.js";
 
 const COLOURS = [
   "#2f74c9",
@@ -24,7 +25,7 @@ export function colour(index) {
 // Tokens have the colours that they have in the x-ray.
 const ORIGINS = ["prompt", "template", "tool", "forced", "sampled", "demo"];
 
-function paintOf(series, index) {
+export function paintOf(series, index) {
   return series.name.startsWith("tokens/origin_share/") && ORIGINS.includes(series.label)
     ? ink(series.label)
     : colour(index);
@@ -89,21 +90,9 @@ export async function plot(element, traces, more) {
   return window.Plotly.react(element, traces, layout(more), SHOWN);
 }
 
-// A number with an update of the run in words: 57 is "grpo 17".
-export function place(x, spans) {
-  const row = Math.round(x) - 1;
-  const span = spans.find((each) => row >= each.start && row < each.end) || spans[spans.length - 1];
-  return span ? { stage: span.stage, update: row - span.start + span.first } : null;
-}
-
-function named(x, spans) {
-  const at = place(x, spans);
-  return at ? `${at.stage} ${at.update}` : String(x);
-}
-
-function lines(series, index, stacked, spans) {
+function lines(series, index, stacked) {
   const paint = paintOf(series, index);
-  const at = series.x.map((x) => [Math.round(x), inert(named(x, spans))]);
+  const at = series.x.map((x) => [Math.round(x)]);
   const base = {
     type: "scatter",
     mode: "lines",
@@ -149,8 +138,9 @@ function lines(series, index, stacked, spans) {
 // A chart of a run.
 //   told: the view `chart`; spans: stages; limits: numbers that the recipe compares with;
 //   evaluations: points with bars; on: what a click on an update, and a zoom, do.
-export function draw(element, told, { spans, limits = [], evaluations = [], on = {}, range }) {
-  const traces = told.series.flatMap((series, index) => lines(series, index, told.shape === "stack", spans));
+export function draw(element, told, { spans, limits: all = [], evaluations = [], on = {}, range }) {
+  const limits = all.filter((each) => !told.log || each.y > 0).sort((a, b) => a.y - b.y);
+  const traces = told.series.flatMap((series, index) => lines(series, index, told.shape === "stack"));
   if (evaluations.length) {
     traces.push({
       type: "scatter",
@@ -178,54 +168,105 @@ export function draw(element, told, { spans, limits = [], evaluations = [], on =
     y1: 1,
     line: { dash: "dot", width: 1, color: ink("quiet") },
   }));
-  for (const each of limits)
-    shapes.push({
-      type: "line",
-      xref: "paper",
-      x0: 0,
-      x1: 1,
-      y0: each.y,
-      y1: each.y,
-      line: { dash: "dash", width: 1.2, color: ink("red") },
-    });
-  const annotations = limits.map((each) => ({
-    xref: "paper",
-    x: 1,
-    xanchor: "right",
-    y: told.log ? Math.log10(each.y) : each.y,
-    yanchor: "bottom",
-    text: inert(each.label),
-    showarrow: false,
-    font: { size: 10, color: ink("red") },
-  }));
-  for (const span of spans.length > 1 ? spans : [])
-    annotations.push({
-      x: span.start + 0.5,
-      xanchor: "left",
-      xshift: 3,
-      yref: "paper",
-      y: 0.97,
-      yanchor: "top",
-      text: inert(span.stage),
-      showarrow: false,
-      font: { size: 10, color: ink("quiet") },
-    });
+  shapes.push(...limits.map(across));
   const last = spans.length ? spans[spans.length - 1].end : 1;
+  const shown = range || [evaluations.length ? -0.2 : 0.5, last + 0.5];
+  const values = seen(told.series, limits, shown);
+  const width = Math.max(...told.series.map((each) => each.width || 1));
+  const room = element.clientWidth - MARGINS;
+  const { xaxis, overhang } = updateAxis(spans, shown, room);
   plot(element, traces, {
-    xaxis: {
-      range: range ? range.slice(0, 2) : [evaluations.length ? -0.2 : 0.5, last + 0.5],
-      title: { text: "update of the run", standoff: 4 },
-    },
+    margin: { l: 44, r: overhang, t: spans.length > 1 ? 16 : 8, b: 30 },
+    xaxis,
     yaxis: {
-      type: told.log ? "log" : "linear",
+      ...(told.log && values.length ? logAxis(values) : { type: "linear" }),
       title: { text: told.units.map(inert).join(", "), standoff: 4 },
+      fixedrange: true, // a drag is over updates, on all charts
     },
     shapes,
-    annotations,
-  }).then(() => listen(element, on));
+    annotations: [
+      ...limits.map((each, i) => beside(each, i, limits.length, told.log)),
+      ...(spans.length > 1 ? spans.map((each) => above(each, shown, room)) : []),
+    ],
+  }).then(() => listen(element, on, (x) => named(x, spans, width)));
 }
 
-function listen(element, on) {
+const MARGINS = 70; // pixels of a chart that are not its axis
+
+function updateAxis(spans, shown, width) {
+  const { title, ticktext, overhang, ...axis } = updates(spans, shown, width);
+  const xaxis = {
+    ...axis,
+    ticktext: ticktext.map(inert),
+    title: { text: inert(title), standoff: 4 },
+    unifiedhovertitle: { text: "update %{x} of the run" }, // which `listen` puts in words
+  };
+  return { xaxis, overhang };
+}
+
+// The name of a stage stands over where it begins, and is moved to the left where it would be cut off.
+function above(span, [low, high], width) {
+  const name = ((span.stage.length * LETTER) / width) * (high - low);
+  return {
+    x: Math.min(span.start + 0.5, Math.max(low, high - name)),
+    xanchor: "left",
+    yref: "paper",
+    y: 1,
+    yanchor: "bottom",
+    text: inert(span.stage),
+    showarrow: false,
+    font: { size: 10, color: ink("quiet") },
+  };
+}
+
+// What a log axis has to have place for: numbers of the updates that are shown, and those they are compared with.
+function seen(series, limits, [low, high]) {
+  return [
+    ...series.flatMap((each) =>
+      [each.y, each.low || [], each.high || []].flatMap((all) =>
+        all.filter((_, i) => low <= each.x[i] && each.x[i] <= high),
+      ),
+    ),
+    ...limits.map((each) => each.y),
+  ];
+}
+
+function across(limit) {
+  const line = { dash: "dash", width: 1.2, color: ink("red") };
+  return { type: "line", xref: "paper", x0: 0, x1: 1, y0: limit.y, y1: limit.y, line };
+}
+
+// The name of a limit stands over its line, that of the least of several below its own, and any between on the
+// left: so none lies on another, however near they are.
+function beside(limit, index, many, log) {
+  const side = index === 0 || index === many - 1 ? "right" : "left";
+  return {
+    xref: "paper",
+    x: side === "right" ? 1 : 0,
+    xanchor: side,
+    y: log ? Math.log10(limit.y) : limit.y,
+    yanchor: many > 1 && index === 0 ? "top" : "bottom",
+    text: inert(limit.label),
+    showarrow: false,
+    font: { size: 10, color: ink("red") },
+    yshift: many > 1 && index === 0 ? -1 : 1,
+  };
+}
+
+// Plotly names what is under the mouse by a number alone: here it is put in words.
+function name(element, says) {
+  const title = element.querySelector(".hoverlayer .legendtitletext");
+  const found = title && /^update (\d.*|0) of the run$/.exec(title.textContent);
+  if (found) title.textContent = visible(says(Number(found[1])));
+}
+
+const namers = new WeakMap();
+
+function listen(element, on, says) {
+  namers.get(element)?.disconnect();
+  const namer = new window.MutationObserver(() => name(element, says));
+  namer.observe(element.querySelector(".hoverlayer"), { childList: true, subtree: true });
+  namers.set(element, namer);
   element.removeAllListeners("plotly_click");
   element.removeAllListeners("plotly_relayout");
   if (on.click)
@@ -238,39 +279,4 @@ function listen(element, on) {
       if ("xaxis.range[0]" in event) on.zoom([event["xaxis.range[0]"], event["xaxis.range[1]"]]);
       else if (event["xaxis.autorange"]) on.zoom(null);
     });
-}
-
-export function legend(told) {
-  if (told.series.length < 2 && !told.series.some((each) => each.low)) return null;
-  return h(
-    "div",
-    { class: "legend" },
-    told.series.map((each, index) => {
-      const swatch = h("i", {});
-      swatch.style.background = paintOf(each, index);
-      const last = each.y.length ? number(each.y[each.y.length - 1]) : "–";
-      return h("span", { title: each.name }, swatch, `${each.label} ${last}`);
-    }),
-  );
-}
-
-export function definitions(told) {
-  const items = told.definitions.map((each) => [
-    h("dt", {}, each.name + (each.unit ? ` (${each.unit})` : "")),
-    h("dd", {}, each.formula + (each.absent ? ` Absent: ${each.absent}.` : "")),
-  ]);
-  const width = told.series.find((each) => each.width);
-  const many = width
-    ? ` · each point is the mean of ${width.width} updates, the band their least and largest`
-    : "";
-  const infinite = told.series
-    .filter((each) => each.infinite)
-    .map((each) => ` · ${each.label}: ${each.infinite} infinite, not drawn`)
-    .join("");
-  return h(
-    "details",
-    { open: told.definitions.length === 1 },
-    h("summary", {}, `definition${many}${infinite}`),
-    h("dl", {}, items),
-  );
 }

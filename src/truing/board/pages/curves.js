@@ -1,7 +1,9 @@
 // The curves of two runs in one chart: over the whole of both, or over a stage, from its own first update on.
 import { fill, h, number } from "./dom.js";
 import { get } from "./data.js";
-import { colour, definitions, inert, ink, place, plot } from "./chart.js";
+import { place } from "./axes.js";
+import { colour, inert, ink, plot } from "./chart.js";
+import { definitions } from "./under.js";
 
 const SHOWN = [
   "reward/mean",

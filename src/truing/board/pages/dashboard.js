@@ -1,7 +1,9 @@
 // All charts of a run, room by room: asked for as they come into view, zoomed together.
 import { fill, h } from "./dom.js";
 import { get, go, IS_REPORT, remember } from "./data.js";
-import { definitions, draw, legend, place } from "./chart.js";
+import { place, wide } from "./axes.js";
+import { draw } from "./chart.js";
+import { definitions, legend } from "./under.js";
 import { histogram } from "./ratios.js";
 
 // What charts show: a stretch of updates, as a function of the run, which goes on; null is all of it.
@@ -28,7 +30,10 @@ export function charts(element, now, seen) {
     remember({ from: to && (to[2] || Math.max(1, Math.floor(to[0]))), to: to && Math.ceil(to[1]) });
     for (const each of drawn) each.show();
   };
-  const zoom = (to) => show(() => to);
+  const zoom = (to) => {
+    const chosen = to && wide(to);
+    show(() => chosen);
+  };
   const click = (x) => {
     const at = place(x, now().spans);
     if (at) go("update", { run: told.run, ...at });
@@ -48,7 +53,10 @@ export function charts(element, now, seen) {
   );
   for (const room of told.rooms) {
     const grid = h("div", { class: "charts" });
-    element.append(h("h2", {}, room.title, h("small", {}, room.asks)), grid);
+    element.append(
+      h("h2", { "data-jump": room.title, tabindex: -1 }, room.title, h("small", {}, room.asks)),
+      grid,
+    );
     if (room.title === "Policy" && told.ratios) grid.append(ratios(told));
     for (const { name, title } of room.charts) {
       const box = chart(now, name, title, { click, zoom }, seen);

@@ -12,6 +12,7 @@ import { tasks } from "./prompts.js";
 import { samples } from "./samples.js";
 import { hold, writing } from "./hold.js";
 import { audit } from "./audit.js";
+import { glossary } from "./glossary.js";
 
 const PAGES = {
   runs,
@@ -27,6 +28,7 @@ const PAGES = {
   tasks,
   samples,
   audit,
+  glossary,
 };
 const LIVE = { runs: () => true, run: (query, names) => names.includes(query.run) };
 const main = document.getElementById("page");
@@ -91,6 +93,7 @@ function stay(page, query, quiet, put) {
 function top() {
   const { page } = here();
   const names = IS_REPORT ? { run: "Run" } : { runs: "Runs", compare: "Compare", rules: "Rules" };
+  names.glossary = "Words";
   fill(
     document.getElementById("top"),
     link(
@@ -146,6 +149,7 @@ const HELP = [
   ["?", "these keys"],
   ["g then r", "runs"],
   ["g then d", "rules of the doctor"],
+  ["g then w", "what the words mean"],
   ["u", "one up: from a sample to its update, to its run"],
   [", and .", "the one before, the one after: update, sample, page"],
   ["← and →", "from token to token"],
@@ -164,6 +168,7 @@ function help() {
       {},
       HELP.map(([key, text]) => h("tr", {}, h("td", {}, h("kbd", {}, key)), h("td", {}, text))),
     ),
+    h("p", {}, h("a", { href: address("glossary"), onclick: () => box.close() }, "what the words mean")),
     h("button", { onclick: () => box.close() }, "close"),
   );
   box.addEventListener("close", () => box.remove());
@@ -216,6 +221,9 @@ document.addEventListener("keydown", (event) => {
     },
     gd: () => {
       location.hash = address("rules");
+    },
+    gw: () => {
+      location.hash = address("glossary");
     },
     u: up,
     d: turn,

@@ -1,5 +1,6 @@
 // How the ratios of an update are spread, by inner epoch and by the sign of the advantage.
 import { count, h, number, table } from "./dom.js";
+import { logTicks } from "./axes.js";
 import { inert, ink, plot } from "./chart.js";
 
 export function histogram(element, told, limits) {
@@ -88,6 +89,9 @@ function bars(element, edges, groups, limits) {
     y1: 1,
     line: { dash: "dash", width: 1.2, color: ink("red") },
   }));
+  const most = Math.max(1, ...groups.flatMap((each) => each.counts));
+  const range = [0.7, 1.5 * most]; // a bar of one token is still to be seen
+  const counts = logTicks(...range);
   plot(element, traces, {
     barmode: "overlay",
     shapes,
@@ -95,6 +99,12 @@ function bars(element, edges, groups, limits) {
     showlegend: true,
     legend: { orientation: "h", y: 1.18 },
     xaxis: { tickvals: ticks.map(Math.log), ticktext: ticks.map(String), title: { text: "ratio r" } },
-    yaxis: { type: "log", dtick: 1, title: { text: "tokens" } },
+    yaxis: {
+      type: "log",
+      range: range.map(Math.log10),
+      tickvals: counts.map((each) => each.at),
+      ticktext: counts.map((each) => each.text),
+      title: { text: "tokens" },
+    },
   });
 }

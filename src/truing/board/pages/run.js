@@ -11,12 +11,14 @@ export async function run(page, query, context) {
   const head = h("div", {}),
     drawn = h("div", {}),
     foot = h("div", {});
+  const rooms = h("nav", { class: "jump", "aria-label": "on this page" });
   const words = () => {
+    fill(rooms, ...jumps(told, page));
     fill(head, ...above(told));
     fill(foot, ...below(told).flat(9).filter(Boolean));
   };
   words();
-  fill(page, head, drawn, foot);
+  fill(page, rooms, head, drawn, foot);
   let boxes = charts(drawn, () => told, seen);
   context.keep(() => boxes);
   context.renew(async () => {
@@ -31,6 +33,33 @@ export async function run(page, query, context) {
 
 function kinds(told) {
   return JSON.stringify([told.rooms, told.spans.map((each) => each.stage)]);
+}
+
+// What is far down the page, by its heading: the address is taken, so that these are buttons.
+function jumps(told, page) {
+  const names = [
+    "Findings",
+    told.scorecard.length ? CRITERIA : null,
+    ...told.rooms.map((each) => each.title),
+    HAPPENED,
+    told.words.length ? FIRST : null,
+    RUN,
+  ].filter(Boolean);
+  const jump = (name) => {
+    const target = page.querySelector(`[data-jump="${CSS.escape(name)}"]`);
+    target.focus({ preventScroll: true });
+    target.scrollIntoView();
+  };
+  return names.map((name) => h("button", { onclick: () => jump(name) }, name));
+}
+
+const CRITERIA = "Success criteria";
+const HAPPENED = "What happened";
+const FIRST = "First tokens in words";
+const RUN = "What was run";
+
+function heading(name) {
+  return h("h2", { "data-jump": name, tabindex: -1 }, name);
 }
 
 function above(told) {
@@ -49,7 +78,7 @@ function above(told) {
       [told.model, told.device, told.created, told.why].filter(Boolean).join(" · "),
     ),
     told.trouble ? h("div", { class: "error" }, told.trouble) : "",
-    ...[findings(told)].flat(),
+    h("section", { "data-jump": "Findings", "aria-label": "findings", tabindex: -1 }, findings(told)),
     tiles(told),
     scorecard(told) || "",
   ];
@@ -57,10 +86,10 @@ function above(told) {
 
 function below(told) {
   return [
-    h("h2", {}, "What happened"),
+    heading(HAPPENED),
     log(told),
-    told.words.length ? [h("h2", {}, "First tokens in words"), words(told)] : null,
-    h("h2", {}, "What was run"),
+    told.words.length ? [heading(FIRST), words(told)] : null,
+    heading(RUN),
     h("details", {}, h("summary", {}, "recipe"), h("pre", {}, told.recipe)),
     Object.entries(told.about).map(([name, value]) =>
       h("details", {}, h("summary", {}, name), h("pre", {}, JSON.stringify(value, null, 2))),
@@ -144,8 +173,8 @@ function scorecard(told) {
     .join(", ");
   return h(
     "details",
-    { open: failed },
-    h("summary", {}, h("b", {}, "Success criteria"), ` ${said}`),
+    { open: failed, "data-jump": CRITERIA, tabindex: -1 },
+    h("summary", {}, h("b", {}, CRITERIA), ` ${said}`),
     table([[""], ["criterion"], ["measured"], ["as it should read"], ["as reports have it"]], rows),
   );
 }

@@ -1,0 +1,181 @@
+"""What the words on the board's pages mean, for whoever reads them for the first time."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word, or several that are told together, as the pages write them."""
+
+    names: tuple[str, ...]
+    means: str
+
+
+@dataclass(frozen=True)
+class Topic:
+    """Words that belong together."""
+
+    title: str
+    words: tuple[Word, ...]
+
+
+def _word(names: str, means: str) -> Word:
+    return Word(tuple(names.split(", ")), means)
+
+
+TOPICS = (
+    Topic(
+        "A run",
+        (
+            _word(
+                "stage",
+                "A part of a run with one way to learn: supervised (sft), or by reward (grpo, ppo …). "
+                "Stages follow each other.",
+            ),
+            _word(
+                "update",
+                "One turn of learning: attempts are made and graded, and the weights are moved. Each stage "
+                'counts its own from 1: "grpo 15" is the 15th of grpo. Recipes call it a step.',
+            ),
+            _word(
+                "rollout",
+                "One attempt at a task, from the prompt to the last token; with tools it has several turns.",
+            ),
+            _word(
+                "sample",
+                "What a rollout is trained as: a row of tokens, each with its origin and its numbers.",
+            ),
+            _word(
+                "group",
+                "The attempts at one prompt in one update. In grpo they are compared with each other.",
+            ),
+            _word("reward", "What the grader gives an attempt."),
+            _word(
+                "advantage, A",
+                "How much better an attempt was than expected, for example than the mean of its group. "
+                "Tokens with A > 0 are made likelier, those with A < 0 less likely; with A = 0 the reward "
+                "teaches nothing.",
+            ),
+            _word(
+                "evaluation",
+                "Tasks that are never trained on, tried between updates. The interval holds the true mean "
+                "in 95 of 100 cases.",
+            ),
+        ),
+    ),
+    Topic(
+        "How far the policy moves",
+        (
+            _word("policy", "The model that is trained, as the one that chooses the next token."),
+            _word(
+                "inner epoch",
+                "One pass over the rollouts of an update. From the second on, the policy has moved since "
+                "they were drawn.",
+            ),
+            _word(
+                "ratio, r",
+                "How likely a token is now, over how likely it was when the update began. Before the first "
+                "move of an update it is 1.",
+            ),
+            _word(
+                "clip",
+                "Bounds of the ratio, 1 − clip_low and 1 + clip_high. Beyond them a token that was pushed "
+                "far enough has no gradient: it is clipped. A token that still pulls on the weights is "
+                "active.",
+            ),
+            _word(
+                "KL",
+                "How far two policies are apart, in nats per token; the reference is the policy that the "
+                "trained one is held near.",
+            ),
+            _word(
+                "k1, k3",
+                "Two estimates of a KL from drawn tokens. With x = log-probability of the reference − that "
+                "of the policy, k1 is the mean of −x and may be below 0; k3 is the mean of exp(x) − 1 − x, "
+                "which never is, and varies less.",
+            ),
+            _word("entropy", "How undecided the policy is: 0 where it is sure of the next token."),
+            _word(
+                "null, null band",
+                "What a number comes to where nothing is wrong, by rounding alone: the trainer measured "
+                "against itself. A mismatch of that size is rounding.",
+            ),
+        ),
+    ),
+    Topic(
+        "Where a token came from",
+        (
+            _word("PROMPT", "The task's own messages."),
+            _word(
+                "TEMPLATE, template",
+                "Glue that the chat template puts between messages, such as the marks of a role.",
+            ),
+            _word("TOOL", "What a tool, or the world, answered."),
+            _word(
+                "FORCED, forced",
+                "Put in without asking the policy, or the only token that a grammar allowed: no choice of "
+                "its.",
+            ),
+            _word(
+                "SAMPLED, policy's choice",
+                "The policy drew this token itself. Only such tokens may be trained by reward.",
+            ),
+            _word("DEMO", "Part of a demonstration: trained by supervised terms alone."),
+        ),
+    ),
+    Topic(
+        "Why a token is not trained by reward",
+        (
+            _word("NO", "There is no reason: it is trained."),
+            _word("NOT_SAMPLED", "The policy did not choose it."),
+            _word(
+                "STRUCTURE", "It is scaffolding of a tool call, which the recipe leaves out (no_structure)."
+            ),
+            _word("FORCED_ACTION", "Its turn began with forced tokens, under the mask that leaves such out."),
+            _word(
+                "NOT_KEPT",
+                "Its rollout failed, or earned too little to be kept, or its group was left out.",
+            ),
+            _word("CUT", "Its rollout was cut off, and the recipe leaves such out."),
+        ),
+    ),
+    Topic(
+        "What the doctor says",
+        (
+            _word("finding", "What a rule of the doctor found, where, and what to do about it."),
+            _word(
+                "PROVEN",
+                "Something that must hold does not, at this very token: no healthy run can show it. It is "
+                "a bug.",
+            ),
+            _word(
+                "EVIDENCE",
+                "A bet against the run that a healthy one loses; the odds say how often it would win by "
+                "chance: at 10⁶ : 1, in at most one healthy run of a million.",
+            ),
+            _word("SUSPECT", "A statistic that is unusual. Healthy runs may show it too: look, and judge."),
+            _word(
+                "CANNOT TELL",
+                "What was recorded fits a fault and a healthy run alike; the experiment that would tell is "
+                "named.",
+            ),
+            _word("NOT CHECKED", "Something that the rule needs was not recorded; it is named."),
+            _word("CLEAN", "It was looked at, and nothing was found."),
+        ),
+    ),
+    Topic(
+        "Success criteria",
+        (
+            _word("pass", "It reads as it should."),
+            _word("fail", "It does not."),
+            _word("fact, FACT", "A number with no right or wrong by itself: it is told, and not judged."),
+            _word("not checked", "Nothing was measured that it could be judged by."),
+        ),
+    ),
+)
+
+
+def told() -> list[dict[str, Any]]:
+    """All of it, as the page shows it."""
+    return [asdict(topic) for topic in TOPICS]

@@ -1,0 +1,46 @@
+"""Every word that the pages write in capitals is explained, once, where a newcomer finds it."""
+
+from typing import get_args
+
+import pytest
+
+from truing.board.answers import Board
+from truing.board.glossary import TOPICS
+from truing.doctor.verdict import Verdict
+from truing.scorecard import Verdict as Judged
+from truing.types import Excluded, Origin
+
+NAMES = [name for topic in TOPICS for word in topic.words for name in word.names]
+STUMBLED = (
+    "update, stage, rollout, group, advantage, inner epoch, ratio, clip, k1, k3, null band, FACT,"
+    " policy's choice, template, forced"
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [each.value for each in Verdict],
+        [each.name for each in Origin],
+        [each.name for each in Excluded],
+        list(get_args(Judged)),
+        STUMBLED.split(", "),
+    ],
+    ids=["verdicts", "origins", "excluded", "criteria", "stumbled"],
+)
+def test_every_word_is_explained(words):
+    assert words
+    assert [word for word in words if word not in NAMES] == []
+
+
+def test_no_word_is_explained_twice_or_by_nothing():
+    assert len(NAMES) == len(set(NAMES))
+    assert all(word.means.endswith(".") for topic in TOPICS for word in topic.words)
+
+
+def test_the_board_tells_them(tmp_path):
+    told = Board(tmp_path).answer("words", {})
+    found = {
+        tuple(word["names"]): word["means"] for topic in told for word in topic["words"] if topic["title"]
+    }
+    assert found == {word.names: word.means for topic in TOPICS for word in topic.words}

@@ -60,7 +60,7 @@ function layout(more) {
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: ink("quiet"), size: 11 },
     hoverlabel: { bgcolor: ink("panel"), font: { color: ink("ink"), size: 11 }, align: "left" },
-    xaxis: { ...axis, ...xaxis },
+    xaxis: { ...axis, spikecolor: ink("quiet"), spikethickness: 1, ...xaxis },
     yaxis: { ...axis, ...yaxis },
     ...rest,
   };
@@ -138,6 +138,7 @@ function lines(series, index, stacked) {
 // A chart of a run.
 //   told: the view `chart`; spans: stages; limits: numbers that the recipe compares with;
 //   evaluations: points with bars; on: what a click on an update, and a zoom, do.
+// Returns when it is drawn.
 export function draw(element, told, { spans, limits: all = [], evaluations = [], on = {}, range }) {
   const limits = all.filter((each) => !told.log || each.y > 0).sort((a, b) => a.y - b.y);
   const traces = told.series.flatMap((series, index) => lines(series, index, told.shape === "stack"));
@@ -175,11 +176,12 @@ export function draw(element, told, { spans, limits: all = [], evaluations = [],
   const width = Math.max(...told.series.map((each) => each.width || 1));
   const room = element.clientWidth - MARGINS;
   const { xaxis, overhang } = updateAxis(spans, shown, room);
-  plot(element, traces, {
+  return plot(element, traces, {
     margin: { l: 44, r: overhang, t: spans.length > 1 ? 16 : 8, b: 30 },
     xaxis,
     yaxis: {
       ...(told.log && values.length ? logAxis(values) : { type: "linear" }),
+      rangemode: values.some((each) => each < 0) ? "normal" : "nonnegative",
       title: { text: told.units.map(inert).join(", "), standoff: 4 },
       fixedrange: true, // a drag is over updates, on all charts
     },

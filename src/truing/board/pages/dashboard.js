@@ -73,39 +73,38 @@ function chart(now, name, title, on, seen) {
   const element = h("figure", { class: "chart", "aria-label": title }, h("h3", {}, title), area, below);
   let asked = false;
   let answers = 0;
-  const box = {
-    element,
-    name,
-    show: async () => {
-      if (!asked) return;
-      const told = now(),
-        range = seen.stretch(told),
-        mine = ++answers;
-      const answer = await get("chart", {
-        run: told.run,
-        chart: name,
-        ...(IS_REPORT || !range
-          ? {}
-          : { from: range[2] || Math.max(1, Math.floor(range[0])), to: Math.ceil(range[1]) }),
-      });
-      if (mine !== answers) return; // it was asked again since
-      draw(area, answer, {
-        spans: told.spans,
-        limits: limitsOf(told, name),
-        evaluations: name === "reward" ? told.evaluations_at : [],
-        on,
-        range,
-      });
-      fill(below, ...[legend(answer), definitions(answer)].filter(Boolean));
-      element.dataset.drawn = "yes";
-    },
+  const show = async () => {
+    if (!asked) return;
+    const told = now(),
+      range = seen.stretch(told),
+      mine = ++answers;
+    const answer = await get("chart", {
+      run: told.run,
+      chart: name,
+      ...(IS_REPORT || !range
+        ? {}
+        : { from: range[2] || Math.max(1, Math.floor(range[0])), to: Math.ceil(range[1]) }),
+    });
+    if (mine !== answers) return; // it was asked again since
+    const drawing = draw(area, answer, {
+      spans: told.spans,
+      limits: limitsOf(told, name),
+      evaluations: name === "reward" ? told.evaluations_at : [],
+      on,
+      range,
+    });
+    fill(below, ...[legend(answer), definitions(answer)].filter(Boolean));
+    await drawing;
+    element.dataset.drawn = "yes";
   };
+  const trouble = (error) => fill(below, h("div", { class: "error" }, error.message));
+  const box = { element, name, show: () => show().catch(trouble) };
   new IntersectionObserver(
     (found, observer) => {
       if (!found.some((each) => each.isIntersecting)) return;
       observer.disconnect();
       asked = true;
-      box.show().catch((error) => fill(below, h("div", { class: "error" }, error.message)));
+      box.show();
     },
     { rootMargin: "300px" },
   ).observe(element);

@@ -127,8 +127,8 @@ def test_every_evaluation_of_a_stage_is_to_be_seen(visit, rich):
     page = visit.go(f"#/run?run={rich.name}")
     plot = page.locator("figure[aria-label=Reward] .plot")
     for stretch, names in (
-        ("grpo", {"after_sft", "grpo@2", "grpo@4", "after_grpo"}),
-        ("whole run", {"base"}),
+        ("grpo", {"after_sft, 8 tasks", "grpo@2, 8 tasks", "grpo@4, 8 tasks", "after_grpo, 8 tasks"}),
+        ("whole run", {"base, 8 tasks"}),
     ):
         page.get_by_role("button", name=stretch).click()
         page.wait_for_function("(to) => location.hash.includes('from=') === to", arg=stretch == "grpo")
@@ -164,7 +164,7 @@ def test_a_click_on_a_point_opens_its_update(visit, rich):
     page = visit.go(f"#/run?run={rich.name}")
     box = page.get_by_role("figure", name="Reward", exact=True)
     box.scroll_into_view_if_needed()
-    page.wait_for_function("() => document.querySelector('figure[aria-label=Reward] .plot').data")
+    page.wait_for_selector("figure[aria-label=Reward][data-drawn]")  # from then on it listens
     x, y = box.locator(".plot").evaluate(
         """each => { const { xaxis, yaxis } = each._fullLayout, at = each.getBoundingClientRect();
              const lines = each.data.find((one) => one.mode !== "markers"), i = lines.x.length - 2;

@@ -1,6 +1,6 @@
 // Charts: Plotly draws them, the words around them are ours. Names come from runs, so they are inert here too.
 import { LETTER, logAxis, named, updates } from "./axes.js";
-import { visible } from "./dom.js";
+import { basis, visible } from "./dom.js";
 
 const COLOURS = [
   "#2f74c9",
@@ -135,6 +135,26 @@ function lines(series, index, stacked) {
   ];
 }
 
+// Evaluations as points, with bars where an interval is known.
+export function diamonds(evaluations, paint, name) {
+  return {
+    type: "scatter",
+    mode: "markers",
+    x: evaluations.map((each) => each.x),
+    y: evaluations.map((each) => each.mean),
+    error_y: {
+      array: evaluations.map((each) => (each.high === null ? null : each.high - each.mean)),
+      arrayminus: evaluations.map((each) => (each.low === null ? null : each.mean - each.low)),
+      thickness: 1.5,
+    },
+    marker: { size: 8, color: paint, symbol: "diamond" },
+    text: evaluations.map((each) => inert([each.name, basis(each)].filter(Boolean).join(", "))),
+    hovertemplate: "%{y:.3f}, %{text}",
+    name,
+    cliponaxis: false,
+  };
+}
+
 // A chart of a run.
 //   told: the view `chart`; spans: stages; limits: numbers that the recipe compares with;
 //   evaluations: points with bars; on: what a click on an update, and a zoom, do.
@@ -142,24 +162,7 @@ function lines(series, index, stacked) {
 export function draw(element, told, { spans, limits: all = [], evaluations = [], on = {}, range }) {
   const limits = all.filter((each) => !told.log || each.y > 0).sort((a, b) => a.y - b.y);
   const traces = told.series.flatMap((series, index) => lines(series, index, told.shape === "stack"));
-  if (evaluations.length) {
-    traces.push({
-      type: "scatter",
-      mode: "markers",
-      x: evaluations.map((each) => each.x),
-      y: evaluations.map((each) => each.mean),
-      error_y: {
-        array: evaluations.map((each) => (each.high === null ? null : each.high - each.mean)),
-        arrayminus: evaluations.map((each) => (each.low === null ? null : each.mean - each.low)),
-        thickness: 1.5,
-      },
-      marker: { size: 8, color: ink("ink"), symbol: "diamond" },
-      text: evaluations.map((each) => inert(each.name)),
-      hovertemplate: "%{text}: %{y:.3f}",
-      name: "evaluation",
-      cliponaxis: false,
-    });
-  }
+  if (evaluations.length) traces.push(diamonds(evaluations, ink("ink"), "evaluation"));
   const shapes = spans.slice(1).map((span) => ({
     type: "line",
     x0: span.start + 0.5,

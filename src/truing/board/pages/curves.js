@@ -1,8 +1,8 @@
 // The curves of two runs in one chart: over the whole of both, or over a stage, from its own first update on.
 import { fill, h, number } from "./dom.js";
 import { get } from "./data.js";
-import { place } from "./axes.js";
-import { colour, inert, ink, plot } from "./chart.js";
+import { named } from "./axes.js";
+import { colour, diamonds, inert, ink, plot } from "./chart.js";
 import { definitions } from "./under.js";
 
 const SHOWN = [
@@ -100,17 +100,12 @@ function within(series, run, stage) {
   const kept = series.x.map((_, i) => i).filter((i) => series.x[i] > span.start && series.x[i] <= span.end);
   const of = (values) => values && kept.map((i) => values[i]);
   return {
-    at: kept.map((i) => inert(inWords(series.x[i], run.spans))),
+    at: kept.map((i) => inert(named(series.x[i], run.spans))),
     x: kept.map((i) => series.x[i] - span.start + span.first - 1),
     y: of(series.y),
     low: of(series.low),
     high: of(series.high),
   };
-}
-
-function inWords(x, spans) {
-  const at = place(x, spans);
-  return at ? `${at.stage} ${at.update}` : String(x);
 }
 
 function draw(area, told, name, series, units, stage) {
@@ -149,22 +144,8 @@ function lines(series, index, name) {
 function evaluations(run, index, stage) {
   const span = stage === undefined ? { start: 0, end: Infinity, first: 1 } : spanOf(run, stage);
   const shown = run.evaluations_at.filter((each) => each.x >= span.start && each.x <= span.end);
-  return {
-    type: "scatter",
-    mode: "markers",
-    x: shown.map((each) => each.x - span.start + span.first - 1),
-    y: shown.map((each) => each.mean),
-    error_y: {
-      array: shown.map((each) => each.high - each.mean),
-      arrayminus: shown.map((each) => each.mean - each.low),
-      thickness: 1.5,
-    },
-    marker: { size: 8, color: colour(index), symbol: "diamond" },
-    text: shown.map((each) => inert(each.name)),
-    hovertemplate: "%{y:.3f}, evaluation %{text}",
-    name: inert(run.run),
-    cliponaxis: false,
-  };
+  const moved = shown.map((each) => ({ ...each, x: each.x - span.start + span.first - 1 }));
+  return diamonds(moved, colour(index), inert(run.run));
 }
 
 // Where stages begin. Runs whose stages begin at other updates have marks of their own, in their colours.

@@ -36,6 +36,7 @@ def board(
     from truing.board.answers import Board
     from truing.board.server import LOOPBACK, make_app
     from truing.record.segments import warm_up
+    from truing.words import counted
 
     console = Console(highlight=False)
     found = Board(folder)
@@ -45,7 +46,9 @@ def board(
     listening = _listen(host, port)
     where = f"http://{'[' + host + ']' if ':' in host else host}:{listening.getsockname()[1]}/"
     address = where + (f"?token={token}" if token else "")
-    console.print(f"{len(found.places.runs)} runs in {found.places.root}", markup=False, soft_wrap=True)
+    console.print(
+        f"{counted(len(found.places.runs), 'run')} in {found.places.root}", markup=False, soft_wrap=True
+    )
     console.print(f"the board: {address}  (Ctrl-C ends it)", markup=False, soft_wrap=True)
     if not local:
         console.print(

@@ -247,9 +247,9 @@ def test_facts_of_a_line_that_are_not_as_they_should_be_are_told(copied):
         lines[-1]["facts"] = facts
         (copied / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         told = everything(Board(copied.parent), "mini")
-        assert "run" in failed(told)
-        assert told["run"].startswith("the record of mini is not as it should be")
-        assert "chart" not in failed(told)
+        assert told["run"]["ratios"] is None
+        assert "the record of the ratios of the last update is not as it should be" in told["run"]["trouble"]
+        assert not {"run", "chart"} & set(failed(told))
 
 
 def test_runs_are_held_up_to_a_number_and_the_rest_is_read_again(tmp_path, monkeypatch):

@@ -202,3 +202,17 @@ def test_no_name_but_one_that_was_found_is_a_run(tmp_path, name):
     for kind in ("lab", "audit"):
         with pytest.raises(RecordError, match=f"there is no {kind}"):
             board.answer(kind, {kind: name})
+
+
+def test_a_pipe_in_a_run_keeps_nobody_waiting(tmp_path):
+    for name in ("good", "bad"):
+        with opened_run(tmp_path / name) as writer:
+            write(writer, 0)
+    board = Board(tmp_path)
+    (tmp_path / "bad/events.jsonl").unlink()
+    os.mkfifo(tmp_path / "bad/events.jsonl")
+    with pytest.raises(RecordError, match="neither a file nor a folder"):
+        board.answer("run", {"run": "bad"})
+    told = Board(tmp_path).answer("runs", {})
+    assert [each["run"] for each in told["runs"]] == ["good"]
+    assert "bad holds what is neither a file nor a folder; it is not shown" in told["notes"][0]

@@ -1,7 +1,7 @@
 """A run's page: where evaluations lie, what was told and when, and how it stands."""
 
 import pytest
-from shown import evaluation, facts_of, opened_run, write
+from shown import evaluation, facts_of, finding, opened_run, write
 
 from truing.board.answers import Board
 from truing.config import resolve
@@ -105,3 +105,22 @@ def test_what_is_said_of_the_run_is_what_run_json_says(told):
     assert told["about"]["contract"] == facts["contract"]
     assert told["recipe"].startswith('name = "mini"')
     assert (told["trouble"], told["state"], told["why"]) == ("", "crashed", "it broke")
+
+
+def test_what_was_noticed_before_training_is_beside_the_findings(tmp_path):
+    with opened_run(tmp_path / "run") as writer:
+        writer.event("finding", text="saying nothing earns the full reward")
+        write(writer, 0)
+        writer.event("finding", **finding("LEN001"))
+    head = Board(tmp_path).answer("run", {"run": "run"})
+    assert head["noticed"] == ["saying nothing earns the full reward"]
+    assert [each["code"] for each in head["findings"]] == ["LEN001"]
+
+
+def test_an_evaluation_stands_where_its_stage_counts_from(tmp_path):
+    with opened_run(tmp_path / "run") as writer:
+        for step in range(40, 52):
+            write(writer, step)
+        writer.event("eval", **evaluation("grpo@50", 0.5))
+    (told,) = Board(tmp_path).answer("run", {"run": "run"})["evaluations_at"]
+    assert told["x"] == 10

@@ -1,5 +1,6 @@
 """An update, its samples and groups are what the record says."""
 
+import json
 import math
 
 import pytest
@@ -194,3 +195,41 @@ def test_of_a_large_group_the_best_are_told_and_all_are_counted(tmp_path):
     told = Board(tmp_path).answer("group", at(group="g0"))
     assert (told["count"], len(told["samples"])) == (SIDE_BY_SIDE + 3, SIDE_BY_SIDE)
     assert told["samples"][0]["about"]["reward"] == SIDE_BY_SIDE + 2
+
+
+def test_marks_that_lie_on_each_other_are_told_once_and_excerpts_stay_short(tmp_path):
+    marks = {"0/grpo/0/0/0": [[2, 3], [-50, 2], [0, 1]] * 500}
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0)
+        hostile = finding("MSK003", "PROVEN", sample_id="0/grpo/0/0/0", start=-50, end=10**9, marks=marks)
+        writer.event("finding", **hostile)
+    board = Board(tmp_path)
+    (own,) = board.answer("sample", at(sample="0/grpo/0/0/0"))["findings"]
+    assert own["spans"] == [(-50, 3)]
+    (head,) = board.answer("run", {"run": "run"})["findings"]
+    assert [meant for _, meant in head["excerpt"]] == [True, True, True, False]
+
+
+def test_a_group_counts_attempts_and_a_message_has_its_calls(tmp_path):
+    call = {"type": "function", "function": {"name": "look", "arguments": {"at": "it"}}}
+    rows = [changed(make_row(f"s{i}"), rollout_id="r0") for i in range(2)]
+    messages = ({"role": "user", "content": "q"}, {"role": "assistant", "content": "", "tool_calls": [call]})
+    rows.append(changed(make_row("s2"), rollout_id="r1", messages=messages))
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0, rows=rows)
+    told = Board(tmp_path).answer("group", at(group="g0"))
+    assert (told["attempts"], told["count"]) == (2, 3)
+    said = Board(tmp_path).answer("sample", at(sample="s2"))["messages"]
+    assert (said[0]["text"], json.loads(said[1]["text"])) == ("q", [call])
+
+
+def test_an_update_knows_those_beside_it_also_of_another_stage(tmp_path):
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0, "sft")
+        write(writer, 1, "sft")
+        write(writer, 0)
+    board = Board(tmp_path)
+    last = board.answer("update", at("sft", "2"))
+    assert (last["before"], last["after"]) == ({"stage": "sft", "update": 1}, {"stage": "grpo", "update": 1})
+    first, end = board.answer("update", at("sft", "1")), board.answer("update", at("grpo", "1"))
+    assert (first["before"], end["after"]) == (None, None)

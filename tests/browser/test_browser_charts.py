@@ -178,6 +178,18 @@ def test_a_click_on_a_point_opens_its_update(visit, rich):
     assert page.locator("h1").inner_text() == "grpo 4"
 
 
+def test_two_clicks_zoom_out_and_open_nothing(visit, rich):
+    page = visit.go(f"#/run?run={rich.name}&from=2&to=5")
+    page.wait_for_selector("figure[aria-label=Reward][data-drawn]")
+    page.locator("figure[aria-label=Reward]").scroll_into_view_if_needed()
+    box = page.locator("figure[aria-label=Reward] .plot").bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 80)
+    page.mouse.dblclick(box["x"] + box["width"] / 2, box["y"] + 80)
+    page.wait_for_function("() => !location.hash.includes('from=')")
+    page.wait_for_timeout(400)  # longer than a click waits for its second
+    assert "#/run?" in page.url
+
+
 def test_a_zoom_is_in_the_address_and_comes_back(visit, rich):
     page = visit.go(f"#/run?run={rich.name}&from=2&to=5")
     plot = page.get_by_role("figure", name="Reward", exact=True).locator(".plot")

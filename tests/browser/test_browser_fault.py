@@ -101,6 +101,6 @@ def test_every_run_tells_first_what_was_found_or_that_nothing_was(visit, rich, c
     for run in (rich, critic, agent, planted):
         page = visit.go(f"#/run?run={run.name}")
         expect(page.locator("h1")).to_have_text(run.name)
-        told = page.locator(".finding:not(.clean) b").all_inner_texts()
+        told = page.locator(".finding:not(.clean) .row b").all_inner_texts()
         assert told == [f"{each.code} {each.name}" for each in recalled(RunReader(run).events())]
         assert page.locator(".finding.clean").count() == (not told)

@@ -3,6 +3,8 @@
 import pytest
 from playwright.sync_api import expect
 
+from truing.record import RunReader
+
 PAGES = {
     "overview": "",
     "run": "#/run?run=rich",
@@ -103,3 +105,29 @@ def test_no_page_is_wider_than_a_laptop(visit):
         page.evaluate("document.querySelectorAll('details').forEach((each) => each.open = true)")
         page.wait_for_timeout(150)
         assert page.evaluate("document.documentElement.scrollWidth") <= 1366, name
+
+
+def test_back_leads_to_where_somebody_was(visit, rich):
+    page = visit.go(f"#/run?run={rich.name}")
+    page.wait_for_selector("figure[aria-label=Reward][data-drawn]")
+    page.evaluate("window.scrollTo(0, 900)")
+    page.wait_for_function("() => window.scrollY > 800")
+    page.wait_for_timeout(100)
+    page.evaluate("document.querySelector('main a[href*=update]').click()")
+    page.wait_for_selector('main[data-page="update"]')
+    assert page.evaluate("window.scrollY") < 100
+    page.go_back()
+    page.wait_for_selector('main[data-page="run"]')
+    page.wait_for_function("() => window.scrollY > 600")
+
+
+def test_the_tint_that_was_chosen_goes_along(visit, rich):
+    names = [each.sample.sample_id for each in RunReader(rich).samples("grpo", 0)]
+    page = visit.go(f"#/sample?run={rich.name}&stage=grpo&update=1&sample={names[0]}")
+    page.keyboard.press("t")
+    chosen = page.locator("#tint").input_value()
+    assert chosen != "none"
+    page.keyboard.press(".")
+    page.wait_for_function("(name) => document.querySelector('h1').textContent === name", arg=names[1])
+    assert page.locator("#tint").input_value() == chosen
+    assert f"tint={chosen}" in page.url

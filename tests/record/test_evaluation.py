@@ -8,7 +8,7 @@ from scipy import stats
 
 from truing.errors import DataError
 from truing.record import evaluation as module
-from truing.record.evaluation import Evaluation, bootstrap, bounded, read_evaluation
+from truing.record.evaluation import Evaluation, bootstrap, bounded, read_bounds, read_evaluation
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.beta(0.5, 0.5, 60).tolist()
@@ -159,3 +159,33 @@ def test_an_estimate_is_printed_with_its_interval_and_what_it_rests_on():
     assert str(evaluation("x", [0.0] * 200, (0.0, 1.0)).estimate()) == "0.000 [0.000, 0.018] of 200 tasks"
     several = evaluation("x", [0.25, 0.75], samples=4).estimate()
     assert str(several) == "0.500 [0.250, 0.750] of 2 tasks × 4"
+
+
+@pytest.mark.parametrize("right", [0, 3, 1500, 3000])
+def test_of_very_many_tasks_the_normal_interval_is_as_wide_as_the_exact_one(right, monkeypatch):
+    outcomes = [1.0] * right + [0.0] * (3000 - right)
+    fast = bounded(outcomes, (0.0, 1.0), 1)
+    monkeypatch.setattr(module, "MANY", 10**6)
+    exact = bounded(outcomes, (0.0, 1.0), 1)
+    assert interval(fast) == pytest.approx(interval(exact), abs=1.5e-3)
+    assert (fast.mean, fast.tasks) == (exact.mean, 3000)
+    if right in (0, 3000):
+        assert interval(fast) == pytest.approx(interval(exact), abs=1e-6)
+
+
+def test_the_bootstrap_of_very_many_tasks_is_the_normal_interval_that_it_comes_to(monkeypatch):
+    values = RNG.beta(0.5, 0.5, 3000).tolist()
+    slow = bootstrap(values, "x")
+    monkeypatch.setattr(module, "RESAMPLED", 1000)
+    assert interval(bootstrap(values, "x")) == pytest.approx(interval(slow), abs=1e-3)
+    assert bootstrap([0.5] * 1_000_000, "x").tasks == 1_000_000  # and holds no memory for it
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [None, "x", [1.0], [1.0, 0.0], [0.2, 1.0], [-5.0, -6.0], [float("nan"), 1.0], [0.0, float("inf")]],
+)
+def test_bounds_that_do_not_hold_what_was_earned_are_not_known(bounds):
+    told = {"reward": {"a": 0.0, "b": 1.0}, "bounds": bounds}
+    assert read_bounds(told) is None
+    assert read_bounds(told | {"bounds": [0, 1]}) == (0, 1)

@@ -3,6 +3,7 @@
 import pytest
 from shown import evaluation, facts_of, opened_run
 
+from truing.record.estimate import Estimate
 from truing.record.evaluation import Evaluation
 from truing.record.followed import Followed
 from truing.record.gains import ALONE, MIDWAY, gains, lines, seeds
@@ -45,7 +46,7 @@ def test_the_difference_is_paired_by_task(two):
     assert found.paired == told[1].gain_over(told[0])
     assert (found.difference, found.paired.low, found.paired.high) == pytest.approx((0.5, 0.5, 0.5))
     assert (found.up, found.down, found.says) == (12, 0, "the second is better")
-    assert found.first == evaluation("", 0.5)["estimate"]
+    assert found.first == Estimate(**evaluation("", 0.5)["estimate"], samples=None)
 
 
 def test_who_is_better_turns_with_the_sides(two):

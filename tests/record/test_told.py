@@ -2,15 +2,17 @@
 
 import dataclasses
 import json
+import time
 
 import pytest
 from shown import evaluation, finding
 
 from truing.doctor.live import told as told_of
-from truing.doctor.recall import Told
+from truing.doctor.recall import Told, recalled
 from truing.doctor.verdict import Claim, Finding, Verdict
-from truing.record import RunWriter
-from truing.record.told import NEEDS, VERDICTS, read_events
+from truing.record import Event, RunWriter
+from truing.record.sound import NEEDS, VERDICTS, read_events
+from truing.record.told import Standing, parted
 
 GOOD = {
     "numbers": {"names": ["lr"]},
@@ -18,6 +20,7 @@ GOOD = {
     "boundary": {"stage": "grpo", "step": 0, "lines": []},
     "eval": evaluation("base", 0.5),
     "finding": finding(),
+    "incident": {"what": "held_back", "text": "t"},
     "rollback": {"stage": "grpo", "step": 3, "to": 1, "reason": "r", "kept": "abandoned/grpo-1"},
     "resumed": {"stage": "grpo", "step": 3},
     "gave_up": {"reason": "r"},
@@ -85,6 +88,11 @@ def test_an_event_without_a_field_is_left_out_and_told(tmp_path, kind):
         json.dumps(line("finding", finding(marks={"s": [[1]]}))) + "\n",
         json.dumps(line("finding", finding(marks={"s": [["1", 2]]}))) + "\n",
         json.dumps(line("finding", finding(marks={"s": 3}))) + "\n",
+        json.dumps(line("finding", finding(marks={"\ud800": []}))) + "\n",
+        json.dumps(line("boundary", {"stage": "grpo", "step": 0, "lines": [None]})) + "\n",
+        json.dumps(line("finding", finding(step=10**15))) + "\n",
+        '{"time": 1, "kind": "note", "payload": {"step": -1234567890123456}}\n',
+        '{"time": 1, "kind": "note", "payload": {"x": NaN}}\n',
         "\xff\n",
     ],
 )
@@ -106,3 +114,44 @@ def test_what_a_writer_writes_is_whole(tmp_path):
             writer.event(kind, **payload)
     events, odd = read_events(tmp_path / "run/events.jsonl")
     assert ([each.kind for each in events], odd) == (list(GOOD), [])
+
+
+def test_what_was_told_of_an_update_is_undone_once_and_with_it_all_that_came_after():
+    standing = Standing()
+    for step in (0, 3, 1, 3):
+        standing.add("grpo", step, f"grpo {step}")
+    standing.add("sft", 9, "sft 9")
+
+    def rollback(to):
+        return Event(1.0, "rollback", {"stage": "grpo", "step": 4, "to": to, "reason": "", "kept": ""})
+
+    assert standing.undone(Event(1.0, "note", {"stage": "grpo", "to": 0})) == []
+    assert standing.undone(rollback(2)) == ["grpo 3", "grpo 3"]
+    assert standing.undone(rollback(2)) == []
+    standing.add("grpo", 2, "grpo 2 again")
+    assert standing.undone(Event(1.0, "resumed", {"stage": "grpo", "step": 1})) == ["grpo 2 again", "grpo 1"]
+    assert standing.undone(rollback(0)) == ["grpo 0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_at"),
+    [
+        ("grpo@5", ("grpo", 5)),
+        ("base", None),
+        ("grpo@x", None),
+        ("a@b@7", ("a@b", 7)),
+        ("g@" + "9" * 5000, None),
+    ],
+)
+def test_the_name_of_an_evaluation_says_where_it_was_made(name, is_at):
+    assert parted(name) == is_at
+
+
+def test_many_rollbacks_of_many_findings_take_no_time_that_grows_with_their_product():
+    told = finding(stage="grpo", step=0)
+    events = [Event(1.0, "finding", told | {"step": step}) for step in range(20_000)]
+    cut = {"stage": "grpo", "step": 30_000, "to": 30_000, "reason": "", "kept": ""}
+    events += [Event(1.0, "rollback", cut)] * 20_000
+    begun = time.process_time()
+    assert len(recalled(events)) == 20_000
+    assert time.process_time() - begun < 5  # some 0.1 s; the product would take minutes

@@ -1,6 +1,6 @@
 """What rules found, as JSON has it: in a line, in a card with all that helps, and of one sample."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +17,9 @@ AROUND = 6
 
 LISTED = 50
 """Samples of a finding that its card leads to."""
+
+EXCERPT = 200
+"""Characters of a token that an excerpt shows."""
 
 WORDS = ("what", "got", "expected", "remedy")
 
@@ -53,7 +56,18 @@ def of_sample(opened: Opened, step: StepRow, row: SampleRow) -> list[dict[str, A
     """Findings that mean a sample, each with all stretches of its tokens."""
     name = row.sample.sample_id
     found = [each for each in opened.findings(step.stage, step.step) if name in each.marks]
-    return [finding(each) | {"spans": each.marks[name]} for each in found]
+    return [finding(each) | {"spans": merged(each.marks[name])} for each in found]
+
+
+def merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same tokens, each in one stretch."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
 
 
 def _excerpt(opened: Opened, each: Told) -> list[tuple[str, bool]]:
@@ -64,7 +78,8 @@ def _excerpt(opened: Opened, each: Told) -> list[tuple[str, bool]]:
         row, _ = opened.find_row(opened.find(each.stage, each.step + 1), each.sample_id)
     except RecordError:  # its page says why it cannot be read
         return []
-    low, high = max(0, each.start - AROUND), min(each.end, each.start + 2 * AROUND) + AROUND
-    texts = opened.texts(row.sample.token_ids[low:high].tolist())
+    start = max(0, each.start)
+    low, high = max(0, start - AROUND), max(0, min(each.end, start + 2 * AROUND)) + AROUND
+    texts = [short(text, EXCERPT) for text in opened.texts(row.sample.token_ids[low:high].tolist())]
     spans = each.marks.get(each.sample_id, ())
     return [(text, any(start <= t < end for start, end in spans)) for t, text in enumerate(texts, start=low)]

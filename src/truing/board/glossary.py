@@ -52,6 +52,11 @@ TOPICS = (
             ),
             _word("reward", "What the grader gives an attempt."),
             _word(
+                "sampling contract",
+                "How tokens are drawn: temperature, top-p, penalties, bans. Sampler, trainer and reference "
+                "score under the same one.",
+            ),
+            _word(
                 "advantage, A",
                 "How much better an attempt was than expected, for example than the mean of its group. "
                 "Tokens with A > 0 are made likelier, those with A < 0 less likely; with A = 0 the reward "
@@ -95,7 +100,17 @@ TOPICS = (
                 "of the policy, k1 is the mean of −x and may be below 0; k3 is the mean of exp(x) − 1 − x, "
                 "which never is, and varies less.",
             ),
-            _word("entropy", "How undecided the policy is: 0 where it is sure of the next token."),
+            _word(
+                "entropy, raw entropy",
+                "How undecided the policy is: 0 where it is sure of the next token. Raw is that of the "
+                "model's own output, before temperature, top-p and penalties.",
+            ),
+            _word(
+                "pull, closed form",
+                "How hard an update pulls a token up: minus the gradient of the loss by its log-probability. "
+                "The closed form is the same number by a formula that shares no code with the trainer; it is "
+                "0 where the declared loss leaves a token alone.",
+            ),
             _word(
                 "null, null band",
                 "What a number comes to where nothing is wrong, by rounding alone: the trainer measured "

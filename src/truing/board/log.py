@@ -8,7 +8,7 @@ from typing import Any
 from truing.record import Event
 from truing.record.estimate import read_estimate
 from truing.record.followed import Followed
-from truing.record.told import evaluations_told
+from truing.record.told import evaluations_told, parted
 
 HIDDEN = ("boundary", "numbers", "checkpoint")
 """Events that a log of the run need not show."""
@@ -51,6 +51,12 @@ def incidents(events: Sequence[Event], stage: str, step: int) -> list[str]:
     return [str(each["text"]) for each in told if (each.get("stage"), each.get("step")) == (stage, step)]
 
 
+def noticed(events: Sequence[Event]) -> list[str]:
+    """What was found before anything was trained: of the tasks, the rewards and the recipe, by no rule."""
+    told = [event.payload for event in events if event.kind == "finding" and "code" not in event.payload]
+    return [str(each.get("text", ""))[:2000] for each in told]
+
+
 def words(events: Sequence[Event], most: int = 20) -> list[dict[str, Any]]:
     """First tokens of the last such updates in words."""
     told = [event.payload for event in events if event.kind == "boundary"][-most:]
@@ -59,13 +65,14 @@ def words(events: Sequence[Event], most: int = 20) -> list[dict[str, Any]]:
 
 def evaluations_at(run: Followed) -> list[dict[str, Any]]:
     """Each evaluation after how many updates of the run it was made, with its interval."""
-    starts = {name: start for name, start, _ in run.columns.stages}
-    ends = {name: end for name, _, end in run.columns.stages}
+    columns = run.columns
+    before = {name: start - int(columns.step[start]) for name, start, _ in columns.stages}
+    ends = {name: end for name, _, end in columns.stages}
     placed = {"base": 0, **{f"after_{name}": end for name, end in ends.items()}}
     found = []
     for name, told in evaluations_told(run.events).items():
-        stage, _, done = name.rpartition("@")
-        at = starts[stage] + int(done) if stage in starts and done.isdecimal() else placed.get(name)
+        midway = parted(name)
+        at = before[midway[0]] + midway[1] if midway and midway[0] in before else placed.get(name)
         if at is not None:
             found.append({"name": name, "x": at, **asdict(read_estimate(told["estimate"]))})
     return found

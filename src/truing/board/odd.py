@@ -10,7 +10,7 @@ from truing.errors import RecordError
 
 ODD = (
     *(LookupError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError, RuntimeError),
-    *(OSError, pa.ArrowException, SafetensorError),
+    *(OSError, MemoryError, pa.ArrowException, SafetensorError),
 )
 
 

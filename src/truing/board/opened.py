@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from truing.board.odd import ODD
-from truing.board.places import leads_out
+from truing.board.places import unsafe
 from truing.board.said import Words
 from truing.config import Recipe, resolve
 from truing.doctor.ours import recipe_at
@@ -41,8 +41,8 @@ class Opened:
 
     def refresh(self) -> bool:
         """Read what was added; whether there was anything."""
-        if leads_out(self.run.run_dir, self.root):
-            raise RecordError(f"{self.name} holds links that lead out of the board's folder; it is not shown")
+        if why := unsafe(self.run.run_dir, self.root):
+            raise RecordError(f"{self.name} holds {why}; it is not shown")
         if moved := self.run.refresh():
             self.told = recalled(self.run.events)
         return moved

@@ -59,8 +59,8 @@ class Places:
         found: dict[Kind, dict[str, Path]] = {"run": {}, "lab": {}, "audit": {}}
         notes: list[str] = []
         for folder, kind in self._walk(notes):
-            if leads_out(folder, self.root, kind):
-                notes.append(f"{folder} holds links that lead out of {self.root}; it is not shown")
+            if why := unsafe(folder, self.root, kind):
+                notes.append(f"{folder} holds {why}; it is not shown")
                 continue
             name = "" if folder == self.root else folder.relative_to(self.root).as_posix()
             name = name or self.root.name or "/"
@@ -96,12 +96,18 @@ def _kind(files: Collection[str]) -> Kind | None:
     return "audit" if NAME.format(0) in files else None
 
 
-def leads_out(folder: Path, root: Path, kind: Kind = "run") -> bool:
-    """Whether a place, or a file of it that is opened, is a link to somewhere else."""
+def unsafe(folder: Path, root: Path, kind: Kind = "run") -> str:
+    """Why nothing of a place is opened; "" where it may be.
+
+    A link may lead to somewhere else, and whoever opens a pipe may wait for ever.
+    """
     here = str(folder)
     found = [
         glob(f"{escape(here)}/{name}", include_hidden=True) if "*" in name else [f"{here}/{name}"]
         for name in READ[kind]
     ]
-    links = filter(os.path.islink, (here, *chain.from_iterable(found)))
-    return any(not Path(link).resolve().is_relative_to(root) for link in links)
+    every = [path for path in (here, *chain.from_iterable(found)) if os.path.lexists(path)]
+    if any(os.path.islink(path) and not Path(path).resolve().is_relative_to(root) for path in every):
+        return f"links that lead out of {root}"
+    plain = all(os.path.isfile(path) or os.path.isdir(path) or os.path.islink(path) for path in every)
+    return "" if plain else "what is neither a file nor a folder"

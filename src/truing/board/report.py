@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
@@ -73,20 +73,21 @@ def _asked(board: Board, name: str) -> Iterator[Asked]:
     for room in head["rooms"]:
         for chart in room["charts"]:
             yield "chart", run | {"chart": chart["name"]}
-    places: dict[tuple[str, int], dict[str, int]] = {}  # samples of an update, each with a token
+    places: dict[tuple[str, int], list[tuple[str, int]]] = {}  # of each update samples, and a token of each
     for each in head["findings"]:
         yield "rule", {"code": each["code"]}
         if not each["undone"]:
-            named = places.setdefault((each["stage"], each["update"]), {})
-            named |= {sample["sample"]: sample["token"] or 0 for sample in each["samples"][:SAMPLES]}
+            named = places.setdefault((each["stage"], each["update"]), [])
+            named.append((each["sample_id"], each["start"]))
+            named += [(sample["sample"], sample["token"] or 0) for sample in each["samples"][:SAMPLES]]
     last = [(each["stage"], each["end"] - each["start"] - 1 + each["first"]) for each in head["spans"][-1:]]
     for place in last:
-        places.setdefault(place, {})
+        places.setdefault(place, [])
     for place, samples in places.items():
         yield from _update(board, _at(name, *place), samples, SAMPLES if place in last else 0)
 
 
-def _update(board: Board, at: dict[str, str], named: Mapping[str, int], more: int) -> Iterator[Asked]:
+def _update(board: Board, at: dict[str, str], named: Sequence[tuple[str, int]], more: int) -> Iterator[Asked]:
     """An update, some of its samples, where they are long with the tokens that are meant, and groups."""
     yield "update", at
     try:
@@ -95,10 +96,12 @@ def _update(board: Board, at: dict[str, str], named: Mapping[str, int], more: in
         yield "numbers", at
         return
     groups = {each["sample"]: each["group"] for each in listed}
-    samples = [each for each in dict.fromkeys([*named, *list(groups)[:more]]) if each in groups]
+    wanted = [*(sample for sample, _ in named), *list(groups)[:more]]
+    samples = [each for each in dict.fromkeys(wanted) if each in groups]
     for sample in samples:
         yield "sample", at | {"sample": sample}
-        if (token := named.get(sample, 0)) >= WINDOW:
+    for sample, token in named:
+        if token >= WINDOW:  # of a long sample the first are told, and those that are meant
             yield "sample", at | {"sample": sample, "token": str(token)}
     for group in dict.fromkeys(groups[sample] for sample in samples):
         yield "group", at | {"group": group}

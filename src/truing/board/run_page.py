@@ -4,7 +4,8 @@ from typing import Any
 
 from truing.board.charts import bounds, draw, find_chart, rooms_of
 from truing.board.findings import card
-from truing.board.log import evaluations_at, happened, words
+from truing.board.log import evaluations_at, happened, noticed, words
+from truing.board.odd import telling
 from truing.board.opened import Opened
 from truing.board.overview import cards, line
 from truing.board.rooms import Chart
@@ -23,14 +24,20 @@ def head(opened: Opened) -> dict[str, Any]:
         recipe = run.reader.recipe()
     except RecordError as error:
         recipe, trouble = "", [*trouble, str(error)]
+    try:
+        with telling("the ratios of the last update"):
+            ratios = ratios_of(opened, opened.step(len(run.columns) - 1)) if len(run.columns) else None
+    except RecordError as error:
+        ratios, trouble = None, [*trouble, str(error)]
     return {
         **told,
         "findings": [card(opened, each) for each in folded(opened.told)],
+        "noticed": noticed(run.events),
         "scorecard": cards(opened),
         "rooms": rooms_of(run.columns),
         "spans": spans(opened),
         "bounds": _bounds(opened),
-        "ratios": ratios_of(opened, opened.step(len(run.columns) - 1)) if len(run.columns) else None,
+        "ratios": ratios,
         "evaluations_at": evaluations_at(run),
         "events": happened(run.events),
         "words": words(run.events),

@@ -24,6 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from truing.board.answers import Board
+from truing.board.odd import telling
 from truing.errors import QuestionError, TruingError
 from truing.record.lines import dump_json
 
@@ -66,7 +67,8 @@ def make_app(board: Board, *, token: str = "", hosts: frozenset[str] = frozenset
 
     def answered(view: str, query: Mapping[str, str]) -> Response:
         try:
-            return _json(board.answer(view, query))
+            with telling(f"what {view} shows"):  # an answer may hold what cannot be written
+                return _json(board.answer(view, query))
         except QuestionError as error:
             return _json({"error": str(error)}, 400)
         except TruingError as error:

@@ -11,6 +11,7 @@ from truing.board.opened import Opened
 from truing.board.xray import about, short, tokens
 from truing.errors import RecordError
 from truing.record import SampleRow, StepRow
+from truing.record.lines import dump_json
 
 SIDE_BY_SIDE = 32
 """Samples of a group that are told at once."""
@@ -26,6 +27,8 @@ def update(opened: Opened, stage: str, number: int, *, samples: bool = True) -> 
         "update": number,
         "at": at + 1,
         "of": len(opened.run.columns),
+        "before": _place(opened, at - 1),
+        "after": _place(opened, at + 1),
         "label": step.loss_label,
         "numbers": [
             {"value": value, **vars(metric_of(name)), "name": name} for name, value in step.metrics.items()
@@ -63,6 +66,7 @@ def group(opened: Opened, stage: str, number: int, name: str) -> dict[str, Any]:
     return {
         "group": name,
         "count": len(own),
+        "attempts": len({row.sample.rollout_id for _, row in own}),
         "samples": [
             {
                 "about": _about(opened, step, row, i),
@@ -91,6 +95,14 @@ def ratios_of(opened: Opened, step: StepRow) -> dict[str, Any] | None:
     return {**edges, "epochs": epochs, "limits": limits.get("ratio", [])}
 
 
+def _place(opened: Opened, row: int) -> dict[str, Any] | None:
+    """The update of a row, as a person counts; None where there is none."""
+    columns = opened.run.columns
+    if not 0 <= row < len(columns):
+        return None
+    return {"stage": columns.stage_of(row), "update": int(columns.step[row]) + 1}
+
+
 def _about(opened: Opened, step: StepRow, row: SampleRow, index: int) -> dict[str, Any]:
     """What there is to say of a sample, with the codes of findings that name it."""
     return about(row, index, verdicts_of(opened, step, row))
@@ -104,8 +116,7 @@ def _dense(pairs: Sequence[Sequence[int]], bins: int) -> list[int]:
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
-    text = message.get("content")
-    return {
-        "role": str(message.get("role", "")),
-        "text": short(text if isinstance(text, str) else str(message)),
-    }
+    text, calls = message.get("content"), message.get("tool_calls")
+    said = text if isinstance(text, str) else str(message)
+    said += "\n" + dump_json(calls).decode() if calls and isinstance(text, str) else ""
+    return {"role": str(message.get("role", "")), "text": short(said.lstrip("\n"))}

@@ -145,8 +145,8 @@ def _mean(values: Tensor) -> float:
     return float(known.mean()) if len(known) else math.nan
 
 
-def short(text: str) -> str:
-    """A text of at most ``LONGEST`` characters; of a longer one, how long it is."""
-    if len(text) <= LONGEST:
+def short(text: str, longest: int = LONGEST) -> str:
+    """A text of so many characters at most; of a longer one, how long it is."""
+    if len(text) <= longest:
         return text
-    return f"{text[:LONGEST]}… ({len(text):,} characters)"
+    return f"{text[:longest]}… ({len(text):,} characters)"

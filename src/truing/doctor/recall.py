@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from truing.doctor.verdict import FINDINGS, Marks, Verdict
 from truing.errors import RecordError
 from truing.record import Event
-from truing.record.told import undone
+from truing.record.told import Standing
 
 
 @dataclass(frozen=True)
@@ -51,17 +51,17 @@ def _marks(told: Mapping[str, Sequence[Sequence[int]]]) -> Marks:
 def recalled(events: Iterable[Event]) -> list[Told]:
     """Everything that rules found, in the order of the run; what was undone since is told so."""
     found: list[Told] = []
+    standing = Standing()
     for event in events:
         if event.kind == "finding" and "code" in event.payload:
             told = Told.of(event)
-            found += [told] if told.verdict in FINDINGS else []
-        elif event.kind in ("rollback", "resumed"):
+            if told.verdict in FINDINGS:
+                standing.add(told.stage, told.step, len(found))
+                found.append(told)
+        for index in standing.undone(event):
             kept = event.payload.get("kept")
             why = f"undone by a rollback: see {kept}" if kept else "made anew when the run was resumed"
-            found = [
-                replace(each, undone=each.undone or why) if undone(event, each.stage, each.step) else each
-                for each in found
-            ]
+            found[index] = replace(found[index], undone=why)
     return found
 
 

@@ -18,6 +18,12 @@ from truing.rng import generator
 LEVEL = 0.95
 RESAMPLES = 9999
 
+MANY = 2_000
+"""Tasks beyond which the exact interval, whose time grows with their square, gives way to the normal one."""
+
+RESAMPLED = 20_000
+"""Tasks beyond which the bootstrap gives way to the normal interval that it comes to."""
+
 CLOSE = 1e-9
 """Rewards that differ by less are the same: sums of weights round."""
 
@@ -77,9 +83,11 @@ def read_evaluation(payload: Mapping[str, Any]) -> Evaluation:
 
 def read_bounds(payload: Mapping[str, Any]) -> tuple[float, float] | None:
     """What a task can earn, as an event tells it; one of an earlier version does not say."""
+    earned = payload["reward"].values()
     match payload.get("bounds"):
-        case [int() | float() as least, int() | float() as most]:
-            return least, most
+        case [int() | float() as least, int() | float() as most] if earned:
+            holds = least - CLOSE <= min(earned) and max(earned) <= most + CLOSE  # false of NaN, too
+            return (least, most) if holds and math.isfinite(most - least) else None
         case _:
             return None
 
@@ -89,9 +97,21 @@ def bounded(values: Sequence[float], bounds: tuple[float, float], samples: int |
 
     It has a width also where all are equal: after 200 tasks that earned 0, 1.8 % of others may earn 1.
     """
+    if len(values) > MANY:
+        return _bounded_many(values, bounds, samples)
     tail = (1 - LEVEL) / 2
     low, high = (_mean_at([*values, end], share) for end, share in zip(bounds, (1 - tail, tail), strict=True))
     return Estimate(float(np.mean(values)), low, high, len(values), samples)
+
+
+def _bounded_many(values: Sequence[float], bounds: tuple[float, float], samples: int | None) -> Estimate:
+    """The same by the normal distribution, and never narrower than if all were equal: the rule of three."""
+    mean, count = float(np.mean(values)), len(values)
+    half = float(stats.norm.ppf((1 + LEVEL) / 2) * np.std(values) / math.sqrt(count))
+    unseen = 1 - ((1 - LEVEL) / 2) ** (1 / count)
+    low = min(mean - half, mean - unseen * (mean - bounds[0]))
+    high = max(mean + half, mean + unseen * (bounds[1] - mean))
+    return Estimate(mean, max(low, bounds[0]), min(high, bounds[1]), count, samples)
 
 
 def _mean_at(points: Sequence[float], share: float) -> float:
@@ -113,6 +133,11 @@ def bootstrap(values: Sequence[float], key: str) -> Estimate:
     Source: Efron & Tibshirani, An Introduction to the Bootstrap, ch. 13; computed by scipy.
     """
     data = np.asarray(values, dtype=float)
+    if len(data) > RESAMPLED:
+        half = float(stats.norm.ppf((1 + LEVEL) / 2) * data.std() / math.sqrt(len(data)))
+        return Estimate(
+            float(data.mean()), float(data.mean()) - half, float(data.mean()) + half, len(data), None
+        )
     interval = stats.bootstrap(
         (data,),
         np.mean,

@@ -8,8 +8,8 @@ from typing import Any
 from truing.errors import RecordError
 from truing.record.reader import Event, RunReader, being_written
 from truing.record.series import Series, numbers_named
+from truing.record.sound import read_events
 from truing.record.store import EVENTS
-from truing.record.told import read_events
 from truing.record.updates import Columns
 
 

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from truing.record.estimate import Estimate
+from truing.record.estimate import Estimate, read_estimate
 from truing.record.evaluation import Evaluation, read_bounds
 from truing.record.followed import Followed
-from truing.record.told import NUMBER, evaluations_told
+from truing.record.sound import NUMBER
+from truing.record.told import evaluations_told
 
 FEWEST = 6
 """Tasks that have to differ before one run is called better: five all go one way by chance 1 time in 16."""
@@ -24,8 +25,8 @@ class Gain:
     """An evaluation that both runs have: what each came to, and second − first."""
 
     name: str
-    first: Mapping[str, float | None]  # the estimate on record: mean, low, high, and how many tasks
-    second: Mapping[str, float | None]
+    first: Estimate
+    second: Estimate
     difference: float | None  # paired, or of the means where these alone are on record
     paired: Estimate | None  # the same with its interval over tasks
     up: int  # tasks on which the second earns more
@@ -45,11 +46,11 @@ def gains(first: Followed, second: Followed) -> tuple[Gain, ...]:
 
 def _gain(first: Mapping[str, Any], second: Mapping[str, Any], otherwise: str) -> Gain:
     """Second − first: task by task where both were judged on the same tasks, by the same rewards."""
-    name, estimates = first["name"], (first["estimate"], second["estimate"])
+    name, estimates = first["name"], [read_estimate(each["estimate"]) for each in (first, second)]
     paired = otherwise or _paired(*map(_judged, (first, second)))
     if isinstance(paired, str):
-        means = [each["mean"] for each in estimates]
-        difference = means[1] - means[0] if paired == ALONE and None not in means else None
+        difference = estimates[1].mean - estimates[0].mean
+        difference = difference if paired == ALONE and math.isfinite(difference) else None
         return Gain(name, *estimates, difference, None, 0, 0, paired)
     shared = first["reward"].keys() & second["reward"].keys()
     apart = [second["reward"][task] - first["reward"][task] for task in shared]

@@ -67,6 +67,7 @@ function layout(more) {
 }
 
 const SHOWN = {
+  doubleClick: "autosize", // to all that there is, and not to what the page was opened with
   displaylogo: false,
   responsive: true,
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
@@ -266,6 +267,7 @@ function name(element, says) {
 }
 
 const namers = new WeakMap();
+const DOUBLE = 300; // milliseconds in which two clicks are one double-click
 
 function listen(element, on, says) {
   namers.get(element)?.disconnect();
@@ -274,11 +276,15 @@ function listen(element, on, says) {
   namers.set(element, namer);
   element.removeAllListeners("plotly_click");
   element.removeAllListeners("plotly_relayout");
-  if (on.click)
+  if (on.click) {
+    let opening = 0;
     element.on("plotly_click", (event) => {
+      window.clearTimeout(opening); // the second click of two zooms out, and opens nothing
       const point = event.points.find((each) => each.customdata);
-      if (point) on.click(point.customdata[0]);
+      if (point && event.event.detail < 2)
+        opening = window.setTimeout(() => on.click(point.customdata[0]), DOUBLE);
     });
+  }
   if (on.zoom)
     element.on("plotly_relayout", (event) => {
       if ("xaxis.range[0]" in event) on.zoom([event["xaxis.range[0]"], event["xaxis.range[1]"]]);

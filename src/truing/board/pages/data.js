@@ -47,7 +47,7 @@ export function go(page, query) {
 // Changes the address without a new page: what was asked of the view is kept for a reload, or a friend.
 export function remember(query) {
   const { page, query: now } = here();
-  history.replaceState(null, "", address(page, { ...now, ...query }));
+  history.replaceState(history.state, "", address(page, { ...now, ...query }));
 }
 
 export function follow(changed, heard) {

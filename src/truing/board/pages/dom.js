@@ -46,10 +46,15 @@ export function duration(seconds) {
   return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
 }
 
+export function fixed(value) {
+  return typeof value === "number" ? value.toFixed(3) : number(value);
+}
+
 export function interval(each) {
   if (!each || each.mean === null) return NO_NUMBER;
-  const mean = each.mean.toFixed(3);
-  return each.low === null ? mean : `${mean} [${each.low.toFixed(3)}, ${each.high.toFixed(3)}]`;
+  return each.low === null
+    ? fixed(each.mean)
+    : `${fixed(each.mean)} [${fixed(each.low)}, ${fixed(each.high)}]`;
 }
 
 // What an evaluation rests on; an earlier version may not have told.

@@ -1,13 +1,33 @@
 // A finding of the doctor: what it says, where, the text around its place, and what else helps.
 import { h, link, plural, verdict } from "./dom.js";
-import { address, holds } from "./data.js";
+import { address } from "./data.js";
+import { toSample } from "./links.js";
 
 export function findings(told) {
+  return [...found(told), noticed(told.noticed)];
+}
+
+// What was found before anything was trained: of tasks and rewards, by no rule.
+function noticed(texts) {
+  if (!texts.length) return "";
+  return h(
+    "section",
+    { class: "finding SUSPECT" },
+    h("b", {}, "Noticed before training"),
+    h(
+      "ul",
+      {},
+      texts.map((each) => h("li", { class: "wrap" }, each)),
+    ),
+  );
+}
+
+function found(told) {
   if (!told.findings.length) {
     const judged = told.updates
       ? `The doctor looked at ${plural(told.updates, "update")} and no rule found anything.`
       : "No update yet.";
-    return h("div", { class: "finding clean" }, judged);
+    return [h("div", { class: "finding clean" }, judged)];
   }
   return told.findings.map((each) => finding(each, told.run));
 }
@@ -61,12 +81,9 @@ function place(each, name) {
   const sample = each.sample_id ? `, sample ${each.sample_id}${token === "" ? "" : `, token ${token}`}` : "";
   const says = `${each.stage} ${each.update}${sample}`;
   if (name === null || each.undone) return says;
-  return link(
-    each.sample_id
-      ? address("sample", { ...update, sample: each.sample_id, token })
-      : address("update", update),
-    says,
-  );
+  return each.sample_id
+    ? toSample(update, each.sample_id, { token }, says)
+    : link(address("update", update), says);
 }
 
 // Samples that are listed before somebody asks for all.
@@ -76,10 +93,8 @@ const FIRST = 6;
 function among(each, name) {
   const others = (each.samples || []).filter(({ sample }) => sample !== each.sample_id);
   if (name === null || each.undone || !others.length) return null;
-  const to = ({ sample, token }) => {
-    const at = { run: name, stage: each.stage, update: each.update, sample };
-    return [holds("sample", at) ? link(address("sample", { ...at, token }), sample) : sample, " "];
-  };
+  const update = { run: name, stage: each.stage, update: each.update };
+  const to = ({ sample, token }) => [toSample(update, sample, { token }), " "];
   const more = others.slice(FIRST);
   const rest = each.samples_count - each.samples.length;
   return [

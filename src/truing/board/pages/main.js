@@ -39,9 +39,16 @@ let renew = null;
 let keys = {};
 let drawn = { page: "", query: {} };
 
+// How far each place of the history was scrolled: Back leads to where somebody was.
+const scrolled = new Map();
+history.scrollRestoration = "manual";
+window.addEventListener("scroll", () => history.state && scrolled.set(history.state.place, window.scrollY));
+
 async function show({ quiet = false } = {}) {
   const { page, query } = here();
   const mine = ++shown;
+  const before = history.state ? scrolled.get(history.state.place) : 0;
+  if (!history.state) history.replaceState({ place: Math.random() }, "");
   keys = {};
   kept = () => [];
   renew = null;
@@ -66,7 +73,7 @@ async function show({ quiet = false } = {}) {
     if (mine !== shown) return;
     if (quiet && writing(main)) return context.again(200); // nobody's words are taken away
     document.title = visible([query.run || query.code || "", "truing board"].filter(Boolean).join(" · "));
-    stay(page, query, quiet, () => fill(main, target));
+    stay(page, query, quiet, before || 0, () => fill(main, target));
     main.dataset.page = page;
   } catch (error) {
     if (mine === shown) fill(main, h("div", { class: "error", role: "alert" }, error.message));
@@ -75,8 +82,8 @@ async function show({ quiet = false } = {}) {
 }
 
 // Puts a page in place of another. A list that is asked otherwise stays where it was, and so does the keyboard's
-// focus; the next page of a list begins at its top.
-function stay(page, query, quiet, put) {
+// focus; the next page of a list begins at its top. before: where the place was scrolled to, if it is come back to.
+function stay(page, query, quiet, before, put) {
   const again = quiet || drawn.page === page;
   const back = again ? hold(main) : () => false;
   const turned = again && (drawn.query.start || "") !== (query.start || "");
@@ -86,7 +93,7 @@ function stay(page, query, quiet, put) {
   const held = back();
   const list = again ? main.querySelector("[data-list]") : null;
   if (list && turned) list.scrollIntoView();
-  else window.scrollTo(0, quiet || list ? scroll : 0);
+  else window.scrollTo(0, quiet || list ? scroll : before);
   if (!quiet && !held) main.focus({ preventScroll: true });
 }
 
@@ -187,7 +194,7 @@ const ABOVE = {
   lab: "runs",
   audit: "runs",
 };
-let before = "";
+let pressed = "";
 
 function up() {
   const { page, query } = here();
@@ -212,8 +219,8 @@ document.addEventListener("keydown", (event) => {
     /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)
   )
     return;
-  const chord = before === "g" ? `g${event.key}` : event.key;
-  before = event.key;
+  const chord = pressed === "g" ? `g${event.key}` : event.key;
+  pressed = event.key;
   const known = {
     "?": help,
     gr: () => {

@@ -1,6 +1,6 @@
 // The rules of the doctor: all of them, and the page of one.
 import { fill, h, link, table } from "./dom.js";
-import { address, get } from "./data.js";
+import { address, get, IS_REPORT } from "./data.js";
 
 export async function rules(page) {
   const told = await get("rules");
@@ -46,7 +46,7 @@ export async function rule(page, query) {
   const told = await get("rule", { code: query.code });
   fill(
     page,
-    h("p", { class: "crumbs" }, link(address("rules"), "rules")),
+    h("p", { class: "crumbs" }, IS_REPORT ? null : link(address("rules"), "rules")),
     h("h1", {}, `${told.code} ${told.name}`),
     h("p", {}, told.title),
     h(

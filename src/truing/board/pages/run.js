@@ -1,5 +1,6 @@
 // One run: findings first, then how it stands, then every chart.
-import { basis, count, duration, fill, h, link, number, plural, state, table, tile, verdict } from "./dom.js";
+import { basis, count, duration, fill, fixed, h, link } from "./dom.js";
+import { number, plural, state, table, tile, verdict } from "./dom.js";
 import { address, get, IS_REPORT } from "./data.js";
 import { charts, latest } from "./dashboard.js";
 import { findings } from "./finding.js";
@@ -118,8 +119,6 @@ function ways(told) {
 
 // Evaluations that have a tile; the chart of the reward has all.
 const TILES = 3;
-
-const fixed = (value) => (value === null ? "–" : value.toFixed(3));
 
 function tiles(told) {
   const evaluations = Object.entries(told.evaluations)

@@ -1,7 +1,8 @@
 // A sample as it was, token by token; and a group of them side by side.
-import { fill, h, link, marks, number, tile } from "./dom.js";
+import { fill, h, link, marks, number, plural, tile } from "./dom.js";
 import { address, get, holds } from "./data.js";
 import { finding } from "./finding.js";
+import { toSample } from "./links.js";
 import { legend, nextTint, tints, View } from "./tokens.js";
 
 export async function sample(page, query, context) {
@@ -95,14 +96,7 @@ export async function group(page, query, context) {
         h(
           "div",
           { class: "row" },
-          h(
-            "b",
-            {},
-            link(
-              address("sample", { ...query, group: "", token: "", sample: each.about.sample }),
-              each.about.sample,
-            ),
-          ),
+          h("b", {}, toSample(query, each.about.sample, { tint: query.tint })),
           h("span", { class: "grow" }),
           marks(each.about.findings),
         ),
@@ -122,7 +116,13 @@ export async function group(page, query, context) {
     h(
       "p",
       { class: "quiet" },
-      `${told.count} attempts at ${told.samples[0].about.task}, best first${told.count > told.samples.length ? `; the first ${told.samples.length}` : ""}`,
+      [
+        `${plural(told.attempts, "attempt")} at ${told.samples[0].about.task}, best first`,
+        told.count > told.attempts ? `${told.count} samples` : "",
+        told.count > told.samples.length ? `the first ${told.samples.length}` : "",
+      ]
+        .filter(Boolean)
+        .join("; "),
     ),
     tints(query, (tint) => {
       for (const view of views) view.paintAs(tint);

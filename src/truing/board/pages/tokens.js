@@ -1,5 +1,6 @@
 // The x-ray: tokens with their colours, their tint, and the card of the one that is pointed at.
-import { fill, h, number, table, verdict } from "./dom.js";
+import { about, ORIGINS } from "./card.js";
+import { fill, h } from "./dom.js";
 import { blocks, joined } from "./blocks.js";
 import { get, IS_REPORT, remember } from "./data.js";
 
@@ -12,34 +13,21 @@ const TINTS = {
   kl: "KL to the reference",
   pull: "pull",
 };
-const NAMES = {
-  sampler: "log-prob., sampler",
-  old: "log-prob., old",
-  new: "log-prob., new",
-  ref: "log-prob., reference",
-};
 const SIGNED = new Set(["advantage", "log_ratio", "pull"]);
-const ORIGINS = {
-  PROMPT: "the task's messages",
-  TEMPLATE: "glue of the chat template",
-  TOOL: "what the world answered",
-  FORCED: "injected, or the only choice",
-  SAMPLED: "the policy's choice",
-  DEMO: "a demonstration",
-};
-const WHY = {
-  NOT_SAMPLED: "the policy did not choose it",
-  STRUCTURE: "scaffolding of a call, by the mask policy",
-  FORCED_ACTION: "its turn began with forced tokens",
-  NOT_KEPT: "its rollout, or its group, was left out",
-  CUT: "its rollout was cut",
-};
-
 const mouse = {};
 const moved = (event) => event.clientX !== mouse.x || event.clientY !== mouse.y;
 document.addEventListener("mousemove", (event) =>
   Object.assign(mouse, { x: event.clientX, y: event.clientY }),
 );
+
+// The tint that was chosen last holds for what is looked at next.
+let last = "none";
+
+function tintOf(query) {
+  if (query.tint) last = query.tint;
+  else if (last !== "none") remember({ tint: last });
+  return last;
+}
 
 export function tints(query, change) {
   const select = h(
@@ -48,12 +36,13 @@ export function tints(query, change) {
       id: "tint",
       "aria-label": "tint",
       onchange: (event) => {
-        remember({ tint: event.target.value });
+        last = event.target.value;
+        remember({ tint: last });
         change(event.target.value);
       },
     },
     Object.entries(TINTS).map(([name, text]) =>
-      h("option", { value: name, selected: (query.tint || "none") === name }, text),
+      h("option", { value: name, selected: tintOf(query) === name }, text),
     ),
   );
   return h("p", { class: "row" }, h("label", {}, "tint by", select));
@@ -79,7 +68,7 @@ export function legend() {
 export class View {
   // card: where a token is told, if several views have one together; they stand side by side then.
   constructor(told, query, card = null) {
-    Object.assign(this, { told, query, small: card !== null, tint: query.tint || "none" });
+    Object.assign(this, { told, query, small: card !== null, tint: tintOf(query) });
     this.tokens = told.tokens;
     this.at = query.token
       ? Math.min(Math.max(Number(query.token) || 0, this.tokens.start), this.tokens.end - 1)
@@ -107,8 +96,8 @@ export class View {
     this.meant = new Map();
     for (const each of this.told.findings) {
       for (const [start, end] of each.spans) {
-        const last = Math.min(end, this.tokens.end);
-        for (let t = Math.max(start, this.tokens.start); t < last; t++) {
+        const last = Math.min(end, this.tokens.end + 1); // one beyond the window says whether it goes on
+        for (let t = Math.max(start, this.tokens.start - 1); t < last; t++) {
           this.meant.set(t, [...this.found(t), each]);
         }
       }
@@ -237,45 +226,7 @@ export class View {
       return;
     }
     View.last = this;
-    const i = t - this.tokens.start,
-      told = this.tokens;
-    const masks = Object.entries(told.masks)
-      .filter(([, on]) => on[i])
-      .map(([name]) => name);
-    const reason = WHY[told.excluded[i]];
-    const found = this.found(t);
-    fill(
-      this.card,
-      h(
-        "div",
-        { class: "row" },
-        h("b", {}, `token ${t}`),
-        h("span", { class: "quiet" }, `id ${told.ids[i]}`),
-        h("span", { class: told.origin[i], title: ORIGINS[told.origin[i]] }, told.origin[i]),
-      ),
-      h("pre", {}, told.texts[i].replaceAll("\n", "⏎\n").replaceAll(" ", "·")),
-      h(
-        "p",
-        {},
-        told.trained[i]
-          ? "trained"
-          : `not trained: ${told.origin[i] === "SAMPLED" ? reason : WHY.NOT_SAMPLED}`,
-        told.clipped[i] ? h("b", {}, " · clipped: the gradient is 0") : "",
-      ),
-      masks.length ? h("p", { class: "quiet" }, `masks: ${masks.join(", ")}`) : null,
-      found.map((each) => h("p", {}, verdict(each.verdict, each.code), " ", each.what)),
-      table(
-        [["number"], ["", "number"]],
-        Object.entries(told.numbers).map(([name, stream]) =>
-          h(
-            "tr",
-            { title: told.meaning[name] },
-            h("td", {}, NAMES[name] || name.replace("_", " ")),
-            h("td", { class: "number" }, number(stream[i], 5)),
-          ),
-        ),
-      ),
-    );
+    fill(this.card, ...about(this.tokens, t, this.found(t), this.card.querySelector("details")?.open));
   }
 
   keys() {

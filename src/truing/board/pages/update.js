@@ -1,7 +1,8 @@
 // One update: its samples, its ratios, every number with its definition.
 import { count, duration, fill, h, link, marks, number, plural, table } from "./dom.js";
-import { address, get, here, remember } from "./data.js";
+import { address, get, holds, remember } from "./data.js";
 import { finding } from "./finding.js";
+import { toSample } from "./links.js";
 import { histogram } from "./ratios.js";
 import { View } from "./tokens.js";
 
@@ -24,7 +25,7 @@ export async function update(page, query, context) {
       h(
         "span",
         { class: "quiet" },
-        `update ${told.at} of ${told.of} · loss: ${told.label.replaceAll("_", " ")}`,
+        `${told.at} of the run’s ${told.of} updates · loss: ${told.label.replaceAll("_", " ")}`,
       ),
       h("span", { class: "grow" }),
       steps(query, told),
@@ -77,15 +78,12 @@ async function tokens(shown, every, query, context) {
   context.keys(view.keys());
 }
 
-export function steps(query, told) {
-  const to = (by) =>
-    address(here().page, { ...query, update: told.update + by, sample: "", group: "", token: "" });
-  return h(
-    "span",
-    { class: "row" },
-    told.update > 1 ? h("a", { href: to(-1), "data-key": "," }, "← earlier") : null,
-    told.at < told.of ? h("a", { href: to(1), "data-key": "." }, "later →") : null,
-  );
+function steps(query, told) {
+  const to = (place, key, says) => {
+    if (!place || !holds("update", { run: query.run, ...place })) return null;
+    return h("a", { href: address("update", { run: query.run, ...place }), "data-key": key }, says);
+  };
+  return h("span", { class: "row" }, to(told.before, ",", "← earlier"), to(told.after, ".", "later →"));
 }
 
 // Samples that are listed before somebody asks for all.
@@ -206,7 +204,7 @@ export function listing(kept, query) {
       return h(
         "tr",
         { class: "to" },
-        h("td", {}, link(address("sample", { ...at, sample: each.sample }), each.sample)),
+        h("td", {}, toSample(at, each.sample)),
         h("td", { class: "wrap" }, each.task),
         h("td", {}, link(address("group", { ...at, group: each.group }), "side by side")),
         h("td", { class: "number" }, number(each.reward)),

@@ -1,0 +1,115 @@
+"""Events that can be shown: of a run that a stranger made, one bad line costs no more than itself."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from truing.record.estimate import BOUNDS, COUNTS
+from truing.record.lines import whole_lines
+from truing.record.reader import Event
+
+NUMBER = (int, float)
+NEEDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
+    "numbers": {"names": list},
+    "stage": {"stage": str, "steps": int, "first_step": int},
+    "boundary": {"stage": str, "step": int, "lines": list},
+    "eval": {"name": str, "estimate": dict},
+    "finding": {
+        **dict.fromkeys(("code", "name", "verdict", "stage", "sample_id"), str),
+        **dict.fromkeys(("what", "got", "expected", "remedy"), str),
+        **dict.fromkeys(("step", "start", "end"), int),
+        "log10_odds": (*NUMBER, type(None)),
+        "marks": dict,
+    },
+    "incident": {"what": str, "text": str},
+    "rollback": {"stage": str, "step": int, "to": int, "reason": str, "kept": str},
+    "resumed": {"stage": str, "step": int},
+    "gave_up": {"reason": str},
+    "stopped": {"error": str, "reason": str},
+}
+"""What an event of a kind must say so that it can be shown. A finding of no rule has a text alone."""
+
+VERDICTS = ("PROVEN", "EVIDENCE", "SUSPECT", "CANNOT TELL", "NOT CHECKED", "CLEAN")
+LATEST = 253402300800  # the year 10000: beyond it a date has no name
+DIGITS = 15  # of a whole number: with more, a browser's own have gaps, and the longest cannot be printed
+
+
+def read_events(path: Path) -> tuple[list[Event], list[str]]:
+    """Events that say what their kind is to say, and what is wrong with the others."""
+    events, odd = list[Event](), list[str]()
+    for number, line in enumerate(whole_lines(path), start=1):
+        try:
+            event = Event.from_json(json.loads(line, parse_int=_whole, parse_constant=_no_number))
+            wrong = _wrong(event)
+        except (ValueError, TypeError, RecursionError) as error:
+            wrong = str(error)
+        if wrong:
+            odd.append(f"line {number} of {path.name} is left out: {wrong[:200]}")
+        else:
+            events.append(event)
+    return events, odd
+
+
+def _whole(digits: str) -> int:
+    if len(digits.removeprefix("-")) > DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _wrong(event: Event) -> str:
+    """Why an event cannot be shown; "" where it can."""
+    told = event.payload
+    if not (_is(event.time, NUMBER) and 0 <= event.time < LATEST):
+        return "its time is none"
+    if not (isinstance(event.kind, str) and isinstance(told, dict)):
+        return "it is no event"
+    needs = {} if event.kind == "finding" and "code" not in told else NEEDS.get(event.kind, {})
+    if wrong := [name for name, kind in needs.items() if name not in told or not _is(told[name], kind)]:
+        return f"{event.kind} without {', '.join(wrong)}"
+    if "verdict" in needs and told["verdict"] not in VERDICTS:
+        return f"finding with the verdict {told['verdict']}"
+    if "marks" in needs and not all(
+        _is_text(name) and _is_spans(spans) for name, spans in told["marks"].items()
+    ):
+        return "finding with marks that are no tokens of samples"
+    if event.kind == "numbers" and not all(map(_is_text, told["names"])):
+        return "numbers with a name that is none"
+    if event.kind == "boundary" and not all(map(_is_line, told["lines"])):
+        return "boundary with a line that is none"
+    return _wrong_estimate(told["estimate"]) if event.kind == "eval" else ""
+
+
+def _wrong_estimate(told: Mapping[str, Any]) -> str:
+    """Why an estimate cannot be shown; an earlier version did not tell of how many tasks it is."""
+    if not all(_is(told.get(name, ""), (*NUMBER, type(None))) for name in BOUNDS):
+        return f"eval without {', '.join(BOUNDS)}"
+    if not all(_is(told.get(name), (int, type(None))) for name in COUNTS):
+        return f"eval with {', '.join(COUNTS)} that are no numbers"
+    return ""
+
+
+def _is_spans(value: object) -> bool:
+    """Whether a value is stretches of tokens, [start, end) each."""
+    return isinstance(value, list) and all(
+        isinstance(each, list) and len(each) == 2 and all(_is(token, int) for token in each) for each in value
+    )
+
+
+def _is_line(value: object) -> bool:
+    """Whether a value is a line of words, and the rules that it is about."""
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(each, str) for each in value)
+
+
+def _is_text(value: object) -> bool:
+    """Whether a value is a text that can be written: half of a pair of surrogates cannot."""
+    return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
+
+
+def _is(value: object, kind: type | tuple[type, ...]) -> bool:
+    """Whether a value is of a kind; true and false are no numbers."""
+    return isinstance(value, kind) and not isinstance(value, bool)

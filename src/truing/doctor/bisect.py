@@ -236,7 +236,7 @@ def swap_loss(step: Step) -> Swapped | str:
     found = rule.measure(step)
     told = "; ".join(claim.what for claim in rule.judge(found))
     after = but(step, pull=expected_pull(step))
-    return Swapped(after, bool(told), told or counted(found.other.looked_at, "token"))
+    return Swapped(after, bool(told), told or counted(found.other.where.looked_at, "token"))
 
 
 ROUNDING = 1e-3

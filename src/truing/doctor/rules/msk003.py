@@ -17,8 +17,9 @@ A ratio that is a bound of the clip, to the last digit: such tokens are not comp
 updates before one that was held back: rows that were in both have the numbers of the later, and what an
 update was divided by is not known where some of its rows are no longer among its own.
 
-Fix: The report names the tokens and by how much they differ. A constant factor is a denominator; the
-opposite sign a sign; neighbours exchanged a shift; one row in all a row's own weight.
+Fix: Tokens that are pulled and should be left alone (FORCED, TOOL, PROMPT): the loss reads another mask than
+the one on record; look for a second mask, or one that is lost on the way to the loss. A constant factor is a
+denominator; the opposite sign a sign; neighbours exchanged a shift; one row in all a row's own weight.
 
 References: https://arxiv.org/abs/1707.06347, https://arxiv.org/abs/2402.03300,
 https://arxiv.org/abs/2503.20783
@@ -28,6 +29,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
@@ -35,18 +37,28 @@ from truing.doctor.oracle.pulls import divided_as_recorded, expected_pull, on_ed
 from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule, has_gradient, rewarded
 from truing.doctor.verdict import Claim, Verdict
+from truing.types import Origin
 from truing.words import counted
 
 ROUNDING = 1e-3
 """Of the largest expected pull: float32 leaves 1e-6."""
 
 
+class Apart(NamedTuple):
+    """Tokens at which the gradient is another than its closed form."""
+
+    where: Places
+    origins: str  # where they come from
+    got: float  # at the first
+    expected: float
+
+
 class Measured(NamedTuple):
     """How far the gradient is from its closed form."""
 
-    extra: Places  # tokens that must not be reached, and are
-    missed: Places  # tokens that must be reached, and are not
-    other: Places  # tokens that are reached otherwise
+    extra: Apart  # tokens that must not be reached, and are
+    missed: Apart  # tokens that must be reached, and are not
+    other: Apart  # tokens that are reached otherwise
     factor: float  # median of got ÷ expected, where both are not 0
     spread: float  # how far that quotient varies: 0 where all differ by one factor
 
@@ -64,22 +76,37 @@ def measure(step: Step) -> Measured:
     spread = float((quotient_N - factor).abs().max()) if len(quotient_N) else 0.0
     other_N = both_N & ((got_N - expected_N).abs() > scale)
     looked_at = int((wanted_N | reached_N).sum())
-    found = (
-        places(step, each_N, looked_at) for each_N in (reached_N & ~wanted_N, wanted_N & ~reached_N, other_N)
-    )
+    found = [
+        _apart(step, each_N, got_N, expected_N, looked_at)
+        for each_N in (reached_N & ~wanted_N, wanted_N & ~reached_N, other_N)
+    ]
     return Measured(*found, factor, spread)
+
+
+def _apart(step: Step, wrong_N: Tensor, got_N: Tensor, expected_N: Tensor, looked_at: int) -> Apart:
+    where = places(step, wrong_N, looked_at)
+    if not where:
+        return Apart(where, "", 0.0, 0.0)
+    found = step.tokens["origin"][wrong_N].unique().tolist() if "origin" in step.tokens else []
+    first = int(wrong_N.nonzero()[0])
+    names = ", ".join(Origin(each).name for each in found)
+    return Apart(where, names, float(got_N[first]), float(expected_N[first]))
 
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Any difference beyond rounding is a fault, and its pattern says which."""
-    if found.extra:
-        what = f"the loss pulls at {counted(found.extra.tokens, 'token')} that the declared loss leaves alone"
+    extra, missed, other = found.extra.where, found.missed.where, found.other.where
+    if extra:
+        origins = f" ({found.extra.origins})" if found.extra.origins else ""
+        what = (
+            f"the loss pulls at {counted(extra.tokens, 'token')}{origins} that the declared loss leaves alone"
+        )
         yield _claim(what, found.extra, likely=2)
-    if found.missed:
-        what = f"no gradient reaches {counted(found.missed.tokens, 'token')} that should be pulled"
+    if missed:
+        what = f"no gradient reaches {counted(missed.tokens, 'token')} that should be pulled"
         yield _claim(what, found.missed, likely=2)
-    if found.other:
-        if found.spread < ROUNDING and not found.extra and not found.missed:
+    if other:
+        if found.spread < ROUNDING and not extra and not missed:
             sign = (
                 "with the wrong sign"
                 if abs(found.factor + 1) < ROUNDING
@@ -89,18 +116,20 @@ def judge(found: Measured) -> Iterator[Claim]:
             yield _claim(what, found.other, likely=2.5)
         else:
             yield _claim(
-                f"{counted(found.other.tokens, 'token is', 'tokens are')} pulled otherwise than declared",
+                f"{counted(other.tokens, 'token is', 'tokens are')} pulled otherwise than declared",
                 found.other,
                 likely=1,
             )
 
 
-def _claim(what: str, where: Places, likely: float) -> Claim:
+def _claim(what: str, found: Apart, likely: float) -> Claim:
+    where = found.where
     return Claim(
         Verdict.PROVEN,
         what,
-        got=str(where),
-        expected=f"the closed form at all {where.looked_at} tokens that may be pulled",
+        got=f"{where}: a pull of {found.got:.3g}",
+        expected=f"{found.expected:.3g} there, and the closed form at all {where.looked_at} tokens"
+        " that may be pulled",
         **where.shown,
         likely=likely,
     )

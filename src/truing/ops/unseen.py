@@ -28,13 +28,13 @@ def chance_above(point_E: Tensor, mean: float) -> float:
     """
     check(point_E=(point_E, "float"))
     below_A = (mean - point_E[point_E <= mean]).sort().values
-    above_B = (point_E[point_E > mean] - mean).sort().values
-    a_all, b_all = len(below_A), len(above_B)
+    above_Z = (point_E[point_E > mean] - mean).sort().values
+    a_all, b_all = len(below_A), len(above_Z)
     chance_A = torch.zeros(a_all + 1, dtype=point_E.dtype)  # P(a, both − a), where there are so many above
     chance_A[0] = 1
     for both in range(2, a_all + b_all + 1):
         first, last = max(1, both - b_all), min(a_all, both - 1)
-        near_A, far_A = below_A[first - 1 : last], above_B[both - last - 1 : both - first].flip(0)
+        near_A, far_A = below_A[first - 1 : last], above_Z[both - last - 1 : both - first].flip(0)
         fewer_below_A, fewer_above_A = chance_A[first - 1 : last], chance_A[first : last + 1]
         mixed_A = (far_A * fewer_below_A + near_A * fewer_above_A) / (near_A + far_A)
         chance_A[first : last + 1] = mixed_A

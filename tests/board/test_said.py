@@ -26,7 +26,7 @@ def test_a_search_reads_as_far_as_there_is_time_and_is_complete_in_the_end(tmp_p
     if compacted:
         compact(tmp_path / "run")
     board = Board(tmp_path)
-    asked(board, "samples")
+    asked(board, "samples", start="99")  # no line of it: no words are read
     monkeypatch.setattr(prompts, "PATIENCE", -1.0)
     left, counts = [], []
     while not left or left[-1]:
@@ -58,6 +58,18 @@ def test_samples_say_how_they_answer(tmp_path, compacted):
     assert [each["answer"] for each in told["samples"]] == [
         expected[each["sample_id"][-1]] for each in told["samples"]
     ]
+
+
+def test_samples_say_what_they_are_asked(tmp_path):
+    with opened_run(tmp_path / "run") as writer:
+        for step in range(2):
+            messages = ({"role": "user", "content": f"what is {step}?"},)
+            write(
+                writer, step, rows=[changed(make_row(f"{step}"), task_id=f"task {step}", messages=messages)]
+            )
+    told = asked(Board(tmp_path), "samples")
+    assert [each["prompt"] for each in told["samples"]] == ["what is 0?", "what is 1?"]
+    assert told["unread"] == 0
 
 
 def test_answers_that_there_was_no_time_for_are_read_later(tmp_path, monkeypatch):

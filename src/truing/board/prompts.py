@@ -115,18 +115,20 @@ def _earning(table: pa.Table) -> str:
 def _answered(
     opened: Opened, listed: list[dict[str, Any]], until: float
 ) -> tuple[list[dict[str, Any]], int, dict[int, str]]:
-    """Samples with how they answer; how many answers there was no time for; updates that cannot be read."""
+    """Samples with their words; how many there was no time for; updates that cannot be read."""
     places, words = opened.run.columns.places, opened.words
     failed = words.read_answers(places, [(each["update"], each["sample_id"]) for each in listed], until)
+    tasks = {each["task_id"]: each["update"] for each in listed}
+    failed |= words.read_prompts(places, tasks, until)
     answers = [words.answer(places[each["update"]], each["sample_id"]) for each in listed]
     unread = sum(
         text is None and each["update"] not in failed for each, text in zip(listed, answers, strict=True)
     )
     shown = [
-        each | _place(opened, each["update"]) | {"answer": text}
+        each | _place(opened, each["update"]) | {"answer": text} | _asks(opened, each["task_id"])
         for each, text in zip(listed, answers, strict=True)
     ]
-    return shown, unread, failed
+    return shown, unread + len(_unread(opened, tasks, failed)), failed
 
 
 def _searched(

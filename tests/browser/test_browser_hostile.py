@@ -6,7 +6,9 @@ from urllib.parse import quote
 
 import pytest
 from hostile import LONG, SHORT, write
-from visiting import served
+from shown import evaluation, opened_run
+from shown import write as write_update
+from visiting import served, visiting
 
 NAME = '"><img src=x onerror=window.pwned=1>&run=x#%2e%2e%00'
 FOREIGN = """() => {
@@ -128,3 +130,20 @@ def test_a_sample_of_many_tokens_opens_at_once_and_where_a_link_says(visit):
     assert shown == list(range(66000, 72000))
     ids = page.evaluate("document.querySelector('.card').innerText")
     assert f"id {70000 % 300}" in ids
+
+
+def test_an_evaluation_of_any_size_keeps_no_run_from_being_listed(tmp_path):
+    for name in ("odd", "good"):
+        with opened_run(tmp_path / name) as writer:
+            write_update(writer, 0)
+            writer.event("eval", **evaluation("base", 0.5))
+    events = tmp_path / "odd/events.jsonl"
+    endless = events.read_text().replace('"mean": 0.5', '"mean": 1e999')
+    assert "1e999" in endless
+    events.write_text(endless)
+    with served(tmp_path) as address, visiting(address) as visit:
+        page = visit.go("#/runs", "tbody tr .state")
+        assert page.locator("tbody tr").count() == 2
+        assert "∞" in page.locator("tbody tr", has_text="odd").inner_text()
+        visit.go("#/run?run=odd", ".tiles")
+        visit.go("#/compare?a=good&b=odd", "table")

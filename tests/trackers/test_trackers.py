@@ -10,9 +10,7 @@ import truing
 from truing.config import resolve
 from truing.errors import RecipeError, TruingError
 from truing.record import RunReader
-from truing.record.keys import check_known
 from truing.trackers import follow
-from truing.trackers.aliases import ALIASES, with_aliases
 
 
 @pytest.fixture(autouse=True)
@@ -46,11 +44,6 @@ def kept(monkeypatch):
     MADE.clear()
     monkeypatch.setattr(follow, "BACKENDS", {"tensorboard": ("math", Kept)})
     return MADE
-
-
-def test_every_alias_is_of_a_metric_that_there_is():
-    check_known(ALIASES.values())
-    assert with_aliases({"ratio/std": 0.5}) == {"ratio/std": 0.5, "ppo/ratio_std": 0.5}
 
 
 def test_a_tracker_gets_each_step_and_each_evaluation(mini, tmp_path, kept):

@@ -1,4 +1,4 @@
-"""Metrics by the names that other trainers and reports have for them; the number is the same."""
+"""Metrics under the names of other trainers' diagnostics; docs/tracking.md has the formulas."""
 
 ALIASES = {
     "ppo/ratio_mean": "ratio/mean",
@@ -11,10 +11,12 @@ ALIASES = {
     "active_fraction": "clip/in_band_share",
     "token_alignment": "alignment",
     "debug/advantage_max": "advantage/max_abs",
-    "debug/advantage_mean": "advantage/mean",
+    "debug/advantage_mean": "advantage/mean_abs",
     "debug/reward_std": "reward/std",
+    "debug/context_length_mean": "context/mean",
+    "debug/context_truncation_rate": "context/cut_share",
 }
-"""Ours by theirs. They call clipped what is outside the band; ``clip/clipped_share`` is less."""
+"""Ours by theirs. Their ``clipped_fraction`` is 1 − ``active_fraction``: some of it still has a gradient."""
 
 
 def with_aliases(metrics: dict[str, float]) -> dict[str, float]:

@@ -1,0 +1,93 @@
+"""Each second name has the number of its source's formula, computed here from the raw streams alone."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from samples import sample, written_by
+
+from truing.ops.losses import OBJECTIVES
+from truing.outcomes import EndedBy, Status
+from truing.record import SampleRow
+from truing.record.keys import check_known
+from truing.record.rows import TRAINER_NUMBERS
+from truing.trackers.aliases import ALIASES, with_aliases
+from truing.training.context_metrics import cut_share
+from truing.training.metrics import alignment, step_metrics
+from truing.training.tokens import Tokens
+from truing.types import Origin
+
+EPSILON = 0.2
+RATIOS = np.array([0.7, 0.95, 1.0, 1.3, 1.1])
+ADVANTAGES = np.array([-1.5, -1.5, -1.5, 0.9, 0.9])
+REWARDS = np.array([0.0, 1.0])
+CONTEXT_LENGTHS = [2, 1]
+DRAWN, SCORED = [5, 6, 7, 8, 9], [5, 6, 7, 8, 4]
+
+
+def update():
+    """Two rollouts: the first prompt was cut, the second answer begins with a forced token, which does not count."""
+    return [
+        rollout("a", 2, 0, slice(0, 3), ({"role": "user", "content": "short", "cut_chars": 12},)),
+        rollout("b", 1, 1, slice(3, 5), ()),
+    ]
+
+
+def rollout(name, prompt, forced, tokens, messages):
+    """A prompt, forced tokens, and the policy's own with their ratios and advantages."""
+    ratios, advantages = torch.tensor(RATIOS[tokens]), torch.tensor(ADVANTAGES[tokens])
+    before = torch.full((prompt + forced,), torch.nan)
+    origin = torch.tensor(
+        [Origin.PROMPT] * prompt + [Origin.FORCED] * forced + [Origin.SAMPLED] * len(ratios)
+    )
+    made = written_by(sample([1] * prompt, [5] * (forced + len(ratios)), name=name), origin)
+    made = dataclasses.replace(
+        made, reward=float(REWARDS["ab".index(name)]), advantage=torch.cat([before, advantages])
+    )
+    numbers = {key: torch.full((len(made),), torch.nan) for key in TRAINER_NUMBERS}
+    numbers["new_logprob"] = torch.cat([before, -1 + ratios.log()])
+    return SampleRow(
+        sample=made,
+        inner_step=0,
+        text="",
+        status=Status.DONE,
+        reward_parts={},
+        messages=messages,
+        outcome={},
+        ended_by=EndedBy.WORLD,
+        error="",
+        **numbers,
+    )
+
+
+SOURCES = {
+    "ppo/ratio_mean": RATIOS.mean(),
+    "ppo/ratio_std": RATIOS.std(ddof=1),
+    "ratio_p10": np.quantile(RATIOS, 0.1),
+    "ratio_p50": np.quantile(RATIOS, 0.5),
+    "ratio_p90": np.quantile(RATIOS, 0.9),
+    "ratio_mean_positive_adv": RATIOS[ADVANTAGES > 0].mean(),
+    "ratio_mean_negative_adv": RATIOS[ADVANTAGES < 0].mean(),
+    "active_fraction": ((RATIOS >= 1 - EPSILON) & (RATIOS <= 1 + EPSILON)).mean(),
+    "token_alignment": np.mean([a == b for a, b in zip(DRAWN, SCORED, strict=True)]),
+    "debug/advantage_max": np.abs(ADVANTAGES).max(),
+    "debug/advantage_mean": np.abs(ADVANTAGES).mean(),
+    "debug/reward_std": REWARDS.std(ddof=1),
+    "debug/context_length_mean": np.mean(CONTEXT_LENGTHS),
+    "debug/context_truncation_rate": 1 / 2,
+}
+"""By the formulas of the scripts that log them (``advantages.abs().mean()``, ``np.mean(lengths)`` …)."""
+
+
+@pytest.mark.parametrize("alias", ALIASES)
+def test_an_alias_has_the_number_of_its_source(alias):
+    rows = update()
+    metrics = step_metrics(Tokens(rows), OBJECTIVES["grpo"], first_inner=False) | cut_share(rows)
+    metrics |= alignment([torch.tensor(DRAWN)], [torch.tensor(SCORED)])
+    assert with_aliases(metrics)[alias] == pytest.approx(SOURCES[alias], rel=1e-6)
+
+
+def test_every_alias_is_of_a_metric_that_there_is():
+    check_known(ALIASES.values())
+    assert with_aliases({"ratio/std": 0.5}) == {"ratio/std": 0.5, "ppo/ratio_std": 0.5}

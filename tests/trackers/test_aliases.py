@@ -27,7 +27,7 @@ DRAWN, SCORED = [5, 6, 7, 8, 9], [5, 6, 7, 8, 4]
 
 
 def update():
-    """Two rollouts: the first prompt was cut, the second answer begins with a forced token, which does not count."""
+    """Two rollouts: the first prompt was cut; the second answer begins with a forced token."""
     return [
         rollout("a", 2, 0, slice(0, 3), ({"role": "user", "content": "short", "cut_chars": 12},)),
         rollout("b", 1, 1, slice(3, 5), ()),

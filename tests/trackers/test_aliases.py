@@ -7,6 +7,7 @@ import pytest
 import torch
 from samples import sample, written_by
 
+from truing.doctor.id_comparison import Pair, alignment, compare_ids
 from truing.ops.losses import OBJECTIVES
 from truing.outcomes import EndedBy, Status
 from truing.record import SampleRow
@@ -14,7 +15,7 @@ from truing.record.keys import check_known
 from truing.record.rows import TRAINER_NUMBERS
 from truing.trackers.aliases import ALIASES, with_aliases
 from truing.training.context_metrics import cut_share
-from truing.training.metrics import alignment, step_metrics
+from truing.training.metrics import step_metrics
 from truing.training.tokens import Tokens
 from truing.types import Origin
 
@@ -84,7 +85,7 @@ SOURCES = {
 def test_an_alias_has_the_number_of_its_source(alias):
     rows = update()
     metrics = step_metrics(Tokens(rows), OBJECTIVES["grpo"], first_inner=False) | cut_share(rows)
-    metrics |= alignment([torch.tensor(DRAWN)], [torch.tensor(SCORED)])
+    metrics |= alignment(compare_ids([Pair("a", 2, DRAWN, SCORED)]))
     assert with_aliases(metrics)[alias] == pytest.approx(SOURCES[alias], rel=1e-6)
 
 

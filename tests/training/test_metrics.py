@@ -15,7 +15,6 @@ from truing.record.keys import check_known
 from truing.record.rows import TRAINER_NUMBERS
 from truing.training.loss_label import loss_label
 from truing.training.metrics import (
-    alignment,
     entropy_metrics,
     kl_metrics,
     mismatch_metrics,
@@ -235,12 +234,6 @@ def test_entropy_is_over_trained_tokens():
     assert entropy_metrics(Tokens([one])) == {"entropy/contract": 1.0, "entropy/raw": 2.0}
 
 
-def test_alignment_compares_ids_by_position():
-    assert alignment([torch.tensor([1, 2, 3])], [torch.tensor([1, 2, 3])]) == {"alignment": 1.0}
-    assert alignment([torch.tensor([1, 2, 3])], [torch.tensor([1, 9])]) == {"alignment": 1 / 3}
-    assert alignment([], []) == {}
-
-
 def test_what_has_no_input_is_left_out_and_never_nan():
     metrics = step_metrics(Tokens([row(reward=NAN)]), GRPO, first_inner=True)
     assert not any(math.isnan(value) for value in metrics.values())
@@ -266,9 +259,7 @@ def test_every_metric_is_a_documented_float(objective):
         raw_entropy=[NAN, 1.0, 1.0],
         sampler_logprob=[NAN, -1.0, -1.0],
     )
-    metrics = step_metrics(Tokens([full, other]), objective, first_inner=True) | alignment(
-        [torch.ones(1)], [torch.ones(1)]
-    )
+    metrics = step_metrics(Tokens([full, other]), objective, first_inner=True)
     check_known(metrics)
     assert all(type(value) is float for value in metrics.values())
 

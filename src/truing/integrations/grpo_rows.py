@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Past, Row, Setup, Step
+from truing.doctor.id_comparison import Pair, alignment, compare_ids
 from truing.integrations.micro import Micro
 from truing.outcomes import FinishReason
 from truing.types import Origin, TurnSpan
@@ -38,15 +39,16 @@ def step_of_rows(
         facts: digests.
         past: updates before.
     """
-    rows, streams, equal, total = [], [], 0, 0
+    rows, streams, pairs = [], [], list[Pair]()
     for micro in window:
         for b, row in enumerate(micro.inputs["truing_row"].tolist()):
-            made, stream, agreed = _row(micro, b, row, setup, micro.inputs[GENERATED], inner_step)
+            made, stream, pair = _row(micro, b, row, setup, micro.inputs[GENERATED], inner_step)
             rows.append(made)
             streams.append(stream)
-            equal, total = equal + agreed[0], total + agreed[1]
+            pairs += pair
     names = set.intersection(*(set(each) for each in streams))
-    told = dict(numbers) | _numbers(rows, streams) | ({"alignment": equal / total} if total else {})
+    ids = compare_ids(pairs)
+    told = dict(numbers) | _numbers(rows, streams) | alignment(ids)
     return Step(
         stage="grpo",
         step=number,
@@ -55,7 +57,7 @@ def step_of_rows(
         lengths=[len(each["token_ids"]) for each in streams],
         tokens={name: torch.cat([each[name] for each in streams]) for name in sorted(names)},
         numbers=told,
-        facts=dict(facts),
+        facts=dict(facts) | ({"ids": ids} if ids["first"] else {}),
         past=past,
     )
 
@@ -79,8 +81,8 @@ def _numbers(rows: Sequence[Row], streams: Sequence[Mapping[str, Tensor]]) -> di
 
 def _row(
     micro: Micro, b: int, row: int, setup: Setup, generated: Mapping[str, Any], inner_step: int
-) -> tuple[Row, dict[str, Tensor], tuple[int, int]]:
-    """A row, its streams, and how many ids are those that were drawn, of how many."""
+) -> tuple[Row, dict[str, Tensor], list[Pair]]:
+    """A row, its streams, and its ids beside those that were drawn, where they are known."""
     inputs = micro.inputs
     prompt = inputs["prompt_ids"][b][inputs["prompt_mask"][b].bool()]
     mask = inputs["completion_mask"][b].bool()
@@ -123,8 +125,10 @@ def _row(
     if micro.pull is not None:
         outside = ~(streams["policy_mask"] | (streams["pull"].nan_to_num() != 0))
         streams["pull"] = streams["pull"].masked_fill(outside, math.nan)
-    agreed = _agreement(drawn[row], streams["token_ids"][: start + known]) if drawn is not None else (0, 0)
-    return _facts(micro, row, setup, generated, inner_step, streams, start), streams, agreed
+    facts = _facts(micro, row, setup, generated, inner_step, streams, start)
+    trained = streams["token_ids"][: start + known].tolist()
+    pairs = [] if drawn is None else [Pair(facts.sample_id, 0, [*drawn[row][0], *drawn[row][1]], trained)]
+    return facts, streams, pairs
 
 
 def _facts(
@@ -171,12 +175,6 @@ def _facts(
         inner_step=inner_step,
         messages=messages,
     )
-
-
-def _agreement(drawn: tuple[list[int], list[int]], ids: Tensor) -> tuple[int, int]:
-    """Ids at which a row is what the sampler had, of how many."""
-    had = [*drawn[0], *drawn[1]]
-    return sum(a == b for a, b in zip(had, ids.tolist(), strict=False)), max(len(had), len(ids))
 
 
 def _last(on: Tensor) -> int:

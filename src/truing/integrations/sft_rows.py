@@ -2,8 +2,8 @@
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, chain, groupby, pairwise, zip_longest
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from truing.contract import RAW
 from truing.doctor.evidence import Past, Row, Setup, Step
+from truing.doctor.id_comparison import Pair, alignment, compare_ids
 from truing.integrations.demonstrations import LENGTHS, ORIGINS, TOLD, UNKNOWN
 from truing.integrations.micro import IGNORED, Micro
 from truing.outcomes import FinishReason
@@ -37,10 +38,10 @@ def step_of_demonstrations(
         past: updates before.
         limit: tokens at which an example is cut.
     """
-    streams = [each for micro in window for each in _documents(micro)]
+    documents = [_documents(micro) for micro in window]
+    streams = list(chain.from_iterable(documents))
     names = set.intersection(*(set(each) for each in streams))
-    shares = [_agreement(micro) for micro in window]
-    equal, total = (sum(part) for part in zip(*shares, strict=True))
+    ids = compare_ids(_pairs(number, window, list(map(len, documents))))
     return Step(
         stage="sft",
         step=number,
@@ -48,8 +49,8 @@ def step_of_demonstrations(
         rows=[_row(f"{number}.{i}", each, limit) for i, each in enumerate(streams)],
         lengths=[len(each["token_ids"]) for each in streams],
         tokens={name: torch.cat([each[name] for each in streams]) for name in sorted(names)},
-        numbers=dict(numbers) | {"alignment": equal / total},
-        facts=dict(facts),
+        numbers=dict(numbers) | alignment(ids),
+        facts=dict(facts) | ({"ids": ids} if ids["first"] else {}),
         past=past,
     )
 
@@ -101,15 +102,30 @@ def _real(micro: Micro, b: int) -> Tensor:
     return torch.ones_like(micro.inputs["input_ids"][b]).bool() if mask is None else mask[b].bool()
 
 
-def _agreement(micro: Micro) -> tuple[int, int]:
-    """Ids, and labels, that are those of the examples, of how many."""
-    count = len(micro.inputs["input_ids"])
-    ids = torch.cat([micro.inputs["input_ids"][b][_real(micro, b)] for b in range(count)])
-    labels = torch.cat([micro.inputs["labels"][b][_real(micro, b)] for b in range(count)])
-    told = micro.inputs[TOLD][micro.inputs[TOLD] >= 0]
-    shared = min(len(ids), len(told))
-    equal = (ids[:shared] == told[:shared]) & ((labels == IGNORED) | (labels == ids))[:shared]
-    return int(equal.sum()), max(len(ids), len(told))
+def _pairs(number: int, window: Sequence[Micro], documents: Sequence[int]) -> Iterator[Pair]:
+    """Each example beside what is trained on; ``documents`` is how many each micro-batch has."""
+    first = 0
+    for micro, count in zip(window, documents, strict=True):
+        told = [each[each >= 0].tolist() for each in micro.inputs[TOLD]]
+        trained = [_labelled(micro, b) for b in range(len(micro.inputs["input_ids"]))]
+        if "position_ids" in micro.inputs:  # examples were laid end to end
+            told, trained = (_split(each, micro.inputs[LENGTHS].tolist()) for each in (told, trained))
+        for i, (had, has) in enumerate(zip_longest(told, trained, fillvalue=[])):
+            yield Pair(f"{number}.{first + i}", 0, had, has)
+        first += count
+
+
+def _labelled(micro: Micro, b: int) -> list[int]:
+    """The ids of a row without its pads; where a label is another id, that label is what is trained on."""
+    ids, labels = (micro.inputs[name][b][_real(micro, b)] for name in ("input_ids", "labels"))
+    return torch.where(labels == IGNORED, ids, labels).tolist()
+
+
+def _split(rows: Sequence[list[int]], lengths: Sequence[int]) -> list[list[int]]:
+    """Rows laid end to end, cut after so many ids each; the last part has all that is left."""
+    ids = list(chain.from_iterable(rows))
+    cuts = [0, *accumulate(lengths[:-1]), max(len(ids), sum(lengths))]
+    return [ids[a:b] for a, b in pairwise(cuts)]
 
 
 def _row(name: str, streams: Mapping[str, Tensor], limit: int | None) -> Row:

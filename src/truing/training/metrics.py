@@ -181,14 +181,6 @@ def entropy_metrics(tokens: Tokens) -> Metrics:
     return {name: float(value_N.mean()) for name, value_N in known_values.items() if len(value_N)}
 
 
-def alignment(drawn: Sequence[Tensor], scored: Sequence[Tensor]) -> Metrics:
-    """Share of ids that the trainer scored as they were drawn; [L] int64 per turn, in the same order."""
-    pairs = list(zip(drawn, scored, strict=True))
-    positions = sum(max(len(a), len(b)) for a, b in pairs)
-    equal = sum(x == y for a, b in pairs for x, y in zip(a.tolist(), b.tolist(), strict=False))
-    return {"alignment": equal / positions} if positions else {}
-
-
 def _ratio_metrics(ratio_N: Tensor, advantage_N: Tensor) -> Metrics:
     if not len(ratio_N):
         return {}

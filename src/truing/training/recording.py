@@ -3,7 +3,7 @@
 import hashlib
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
@@ -13,6 +13,7 @@ import torch
 from truing.algos import Setting
 from truing.clock import Clock
 from truing.config import PolicyStage
+from truing.doctor.id_comparison import Pair, alignment, compare_ids
 from truing.errors import RecordError
 from truing.memory import GB, peak
 from truing.models.digest import digest
@@ -26,7 +27,7 @@ from truing.training.gates import gate_metrics
 from truing.training.learner import Learner
 from truing.training.look_metrics import look_metrics
 from truing.training.loss_label import LossLabel, loss_label
-from truing.training.metrics import Metrics, alignment, correction_metrics, mismatch_metrics, step_metrics
+from truing.training.metrics import Metrics, correction_metrics, mismatch_metrics, step_metrics
 from truing.training.ratio_facts import epochs, ratio_facts
 from truing.training.session import Session
 from truing.training.source import Drawn
@@ -118,7 +119,8 @@ def step_record(
     )
     total = sum(last.loss.values())
     metrics: Metrics = step_metrics(tokens, objective, first_inner=False)
-    metrics |= mismatch_metrics(of_first) | alignment(*_ids(drawn, first.samples))
+    ids = compare_ids(_ids(drawn, first.samples))
+    metrics |= mismatch_metrics(of_first) | alignment(ids)
     metrics |= {f"loss/{name}": value for name, value in last.loss.items()}
     metrics |= {
         "tokens/computed": float(sum(trace.computed for trace in traces)),
@@ -144,9 +146,10 @@ def step_record(
     samples = tuple(row.sample for row in rows)
     seconds = clock.take()
     metrics["throughput/tokens_per_s"] = sum(map(len, samples)) / sum(seconds.values())
-    opened = {"opening": {"demonstrated": ids}} if (ids := _opening(samples)) else {}
+    opened = {"opening": {"demonstrated": opening}} if (opening := _opening(samples)) else {}
+    unequal = {"ids": ids} if ids["first"] else {}
     spread = _ratios(tokens, drawn, traces, objective)
-    facts = {**found, **opened, **spread}
+    facts = {**found, **opened, **unequal, **spread}
     return StepRecord(step, stage, metrics, label.label, samples, seconds, facts), label, rows
 
 
@@ -225,15 +228,13 @@ def _row(sample: Sample, drawn: Drawn, trace: Trace) -> SampleRow:
     )
 
 
-def _ids(drawn: Drawn, samples: Sequence[Sample]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+def _ids(drawn: Drawn, samples: Sequence[Sample]) -> Iterator[Pair]:
     """For each turn that was sampled: the ids that the sampler drew, and those that were trained on."""
     turns = {
         name: part for rollout in drawn.rollouts.values() for name, part in sample_turns(rollout).items()
     }
-    pairs = [
-        (turn.token_ids, sample.token_ids[span.start : span.end])
-        for sample in samples
-        for turn, span in zip(turns[sample.sample_id], sample.turns, strict=True)
-        if span.finish_reason is not FinishReason.DEMO
-    ]
-    return [drew for drew, _ in pairs], [scored for _, scored in pairs]
+    for sample in samples:
+        for turn, span in zip(turns[sample.sample_id], sample.turns, strict=True):
+            if span.finish_reason is not FinishReason.DEMO:
+                scored = sample.token_ids[span.start : span.end].tolist()
+                yield Pair(sample.sample_id, span.start, turn.token_ids.tolist(), scored)

@@ -8,7 +8,7 @@ usual one, not the one that was drawn. Every ratio behind that place compares tw
 
 How it is measured: Each turn's ids as the sampler returned them are compared, position by position, with
 the ids of the sample that was trained on. The share of equal ones must be exactly 1; there is no tolerance
-for ids.
+for ids. The finding names the first row and token that differ, both ids, and both lengths.
 
 Healthy look-alikes: That text would be encoded otherwise than it was drawn is common, and harmless as long
 as nobody encodes it. Demonstrations were drawn by nobody, and are not compared.
@@ -20,41 +20,67 @@ References: https://blog.vllm.ai/2025/10/22/agent-lightning.html,
 https://github.com/huggingface/trl/issues/5224
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
+from truing.doctor.id_comparison import Pair, compare_ids
 from truing.doctor.made import but, made
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
 
 class Measured(NamedTuple):
-    """Equal positions ÷ all positions."""
+    """Equal positions ÷ all positions, and where the first difference is, as far as it is known."""
 
     equal: float
+    rows: int = 0  # that differ; 0 where only the share is known
+    first: Mapping[str, Any] | None = None  # as doctor/id_comparison.py has it
+    row: int | None = None  # index of its row among those of the step
 
 
 def measure(step: Step) -> Measured:
-    """As the trainer counted it."""
-    return Measured(step.numbers["alignment"])
+    """As the trainer counted it, and where its first difference is."""
+    ids = step.facts.get("ids")
+    if ids is None or ids["first"] is None:
+        return Measured(step.numbers["alignment"])
+    named = ids["first"]["sample_id"]
+    row = next((index for index, row in enumerate(step.rows) if row.sample_id == named), None)
+    return Measured(ids["equal"] / ids["total"], ids["rows"], ids["first"], row)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Ids are equal, or they are not."""
-    if found.equal < 1:
-        yield Claim(
-            Verdict.PROVEN,
-            f"{1 - found.equal:.2g} of all drawn positions were trained on with another id",
-            got=f"{found.equal:.6g} of the ids are equal",
-            expected="exactly 1",
-            likely=4,  # masks and advantages of other ids are wrong as well
+    if found.equal == 1:
+        return
+    share = f"{1 - found.equal:.2g} of all drawn positions were trained on with another id"
+    first = found.first
+    if first is None:
+        got, expected, place = f"{found.equal:.6g} of the ids are equal", "exactly 1", {}
+    else:
+        share += f", in {counted(found.rows, 'row')}; the first is token {first['position']}"
+        got = f"{_id(first['trained'])}, and {counted(first['trained_length'], 'id')} in all"
+        expected = (
+            f"{_id(first['drawn'])}, and {counted(first['drawn_length'], 'id')} in all, as they were drawn"
         )
+        start = first["position"]
+        place = {"row": found.row, "start": start, "end": start + 1}
+    # masks and advantages of other ids are wrong as well
+    yield Claim(Verdict.PROVEN, share, got=got, expected=expected, likely=4, **place)
+
+
+def _id(number: int | None) -> str:
+    """An id, or that there is none at the position."""
+    return "no id" if number is None else f"id {number}"
 
 
 def example() -> Step:
-    """Answers were decoded and encoded again."""
-    return but(made(), numbers={"alignment": 0.97})
+    """Answers were decoded and encoded again: one has other ids, and one fewer, from its second token on."""
+    step = made()
+    drawn, start = [20, 31, 22, 23], step.rows[0].turns[0].start
+    ids = compare_ids([Pair(step.rows[0].sample_id, start, drawn, [20, 40, 23])])
+    return but(step, numbers={"alignment": ids["equal"] / ids["total"]}, facts={"ids": ids})
 
 
 RULE = Rule(

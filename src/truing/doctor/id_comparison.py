@@ -1,0 +1,50 @@
+"""Ids as they were drawn beside ids as they are trained on: how many are equal, where the first differs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class Pair(NamedTuple):
+    """One stretch of a row, twice."""
+
+    sample_id: str
+    start: int  # of the stretch within its row
+    drawn: Sequence[int]
+    trained: Sequence[int]
+
+
+def compare_ids(pairs: Iterable[Pair]) -> dict[str, Any]:
+    """The fact ``ids``: equal positions, all positions, rows that differ, and the first difference.
+
+    A position that only one side has counts as unequal; the other side's id is then None.
+
+    >>> compare_ids([Pair("a", 3, [5, 6, 7], [5, 9])])["first"]
+    {'sample_id': 'a', 'position': 4, 'drawn': 6, 'trained': 9, 'drawn_length': 3, 'trained_length': 2}
+    """
+    equal, total, rows, first = 0, 0, set[str](), None
+    for pair in pairs:
+        same = [a == b for a, b in zip(pair.drawn, pair.trained, strict=False)]
+        longest = max(len(pair.drawn), len(pair.trained))
+        equal, total = equal + sum(same), total + longest
+        if sum(same) == longest:
+            continue
+        rows.add(pair.sample_id)
+        at = same.index(False) if False in same else len(same)
+        first = first or {
+            "sample_id": pair.sample_id,
+            "position": pair.start + at,
+            "drawn": _at(pair.drawn, at),
+            "trained": _at(pair.trained, at),
+            "drawn_length": len(pair.drawn),
+            "trained_length": len(pair.trained),
+        }
+    return {"equal": equal, "total": total, "rows": len(rows), "first": first}
+
+
+def alignment(ids: Mapping[str, Any]) -> dict[str, float]:
+    """The metric ``alignment`` of a fact ``ids``; none where nothing was compared."""
+    return {"alignment": ids["equal"] / ids["total"]} if ids["total"] else {}
+
+
+def _at(ids: Sequence[int], index: int) -> int | None:
+    return int(ids[index]) if index < len(ids) else None

@@ -26,6 +26,7 @@ def said(kind, **facts):
         ("boundary", {"stage": HOSTILE, "step": 0, "lines": [(HOSTILE, HOSTILE)]}),
         ("incident", {"what": HOSTILE, "text": HOSTILE, "stage": HOSTILE, "step": 0}),
         ("rollback", {"stage": HOSTILE, "step": 3, "to": 2, "reason": HOSTILE, "kept": HOSTILE}),
+        ("reference", {"stage": HOSTILE, "step": 3, "text": HOSTILE}),
         ("resumed", {"stage": HOSTILE, "step": 1}),
         ("stopped", {"run": HOSTILE, "resumable": True}),
         ("evaluating", {"name": HOSTILE, "tasks": 8}),
@@ -45,6 +46,12 @@ def test_what_comes_from_a_run_is_inert(kind, facts):
     line = said(kind, **facts)
     assert all(char.isprintable() or char == "\n" for char in line)
     assert r"\x1b]0;owned\x07\x1b[2J [red]x[/red] :smile: \u202e" in line
+
+
+def test_a_sync_of_the_reference_is_a_line_and_one_without_text_is_none():
+    text = "reference set to the policy: 0 of 210 tensors differ"
+    assert said("reference", stage="grpo", step=19, text=text, differing=0) == f"  grpo 20: {text}\n"
+    assert said("reference", stage="grpo", step=19, differing=0) == ""  # of a run of an earlier version
 
 
 def test_a_text_of_lines_stays_one_of_lines():

@@ -78,6 +78,11 @@ class Lines:
         told = f"  {stage} {step + 1}: rolled back to the state after {to} steps: {reason}"
         self.say(f"{told}; what was undone is in {kept}")
 
+    def on_reference(self, stage: str, step: int, text: str = "", **_: Any) -> None:
+        """A sync of the reference; runs of earlier versions recorded no text."""
+        if text:
+            self.say(f"  {stage} {step + 1}: {text}", style="dim")
+
     def on_resumed(self, stage: str, step: int, **_: Any) -> None:
         """Where an interrupted run goes on."""
         self.say(f"resumed after {step} steps of {stage}")

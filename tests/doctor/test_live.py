@@ -111,8 +111,8 @@ def test_the_first_updates_are_told_in_words(mini, tmp_path):
     ]
     lines = json.dumps(told[0]["lines"])
     for part in (
-        "prompt tokens end in",
-        "the first answer: ",
+        "prompt tokens, which end",
+        "the first answer, ",
         "trained: ",
         "in the first answer, which ended by demo",
         "entropy",

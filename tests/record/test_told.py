@@ -22,6 +22,7 @@ GOOD = {
     "finding": finding(),
     "incident": {"what": "held_back", "text": "t"},
     "rollback": {"stage": "grpo", "step": 3, "to": 1, "reason": "r", "kept": "abandoned/grpo-1"},
+    "reference": {"stage": "grpo", "step": 3},
     "resumed": {"stage": "grpo", "step": 3},
     "gave_up": {"reason": "r"},
     "stopped": {"error": "ValueError", "reason": "r"},

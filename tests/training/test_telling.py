@@ -39,7 +39,7 @@ def test_a_later_dump_is_on_record_and_shown_to_nobody(mini, tmp_path, monkeypat
     run = truing.train(mini(), out=tmp_path / "run", watch=watch).run
     assert list(dumps(run)) == [(stage, step) for stage in ("sft", "grpo") for step in range(3)]
     assert shown == [(stage, step) for stage in ("sft", "grpo") for step in range(IN_WORDS)]
-    assert any("prompt tokens end in" in text for text, _ in dumps(run)["grpo", 2])
+    assert any("prompt tokens, which end" in text for text, _ in dumps(run)["grpo", 2])
 
 
 def test_a_resumed_run_dumps_the_same(mini, tmp_path, monkeypatch):

@@ -85,6 +85,7 @@ def test_a_reference_follows_by_its_schedule_and_is_on_record(mini, tmp_path, lo
     assert len({event["digest"] for event in synced}) == 2
     for event in synced:
         assert (event["differing"] == 0) == (differing == 0)
+        assert f": {event['differing']} of {event['tensors']} tensors differ" in event["text"]
     moved = [row.metrics.get("kl_all/k3") for row in reader.steps()]
     assert moved[0] == pytest.approx(0.0, abs=1e-9)
     assert moved[1] > 1e-8

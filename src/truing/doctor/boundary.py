@@ -1,87 +1,105 @@
-"""The first updates in words: where prompts end and answers begin, each line with the rules that guard it."""
+"""The first updates as text: where prompts end and answers begin, each line with the rules that guard it."""
 
-import math
+import json
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
-import torch
-
+from truing.doctor.chat_headers import headers_in
 from truing.doctor.evidence import Row, Step
-from truing.doctor.texts import Decode
-from truing.types import Origin
+from truing.doctor.family_summary import family_lines, mean_entropy, reward_lines
+from truing.doctor.texts import texts
 from truing.words import counted
 
-SHOWN = 8
-"""Tokens at each edge."""
+CHARACTERS = 120
+"""Of text that are shown on each side of the boundary, and at the end of a longer answer."""
 
-ROWS = 1
+EDGE = 8
+"""Tokens that are told apart on each side of the boundary."""
+
+PER_FAMILY = 2
+"""Samples of each task family that are shown."""
 
 IN_WORDS = 2
-"""Updates of a stage whose first tokens are told in words as they are made; those of others are on record."""
+"""Updates of a stage whose first tokens are shown as they are made; those of others are on record."""
+
+Line = tuple[str, str]
+"""A text, and the codes of the rules that guard what it says."""
 
 
-def boundary(step: Step, decode: Decode) -> list[tuple[str, str]]:
-    """Lines, each with the codes of the rules that guard what it says.
+def boundary(step: Step, tokenizer: Any) -> list[Line]:
+    """Samples of each task family at their boundary, then lengths, entropy and rewards of all.
 
     Args:
         step: with ids, origins and masks.
-        decode: text of ids, specials included.
+        tokenizer: of transformers; special tokens are shown.
     """
-    told = []
-    shown = [(row, part) for _, row, part in step.slices() if row.turns and row.kept][:ROWS]
-    for row, part in shown:
-        told += _row(step, row, part, decode)
-    return [*told, *_of_all(step)]
+    lines = []
+    for row, part in _shown(step):
+        lines += _sample(step, row, part, tokenizer)
+    return [*lines, *family_lines(step), *reward_lines(step)]
 
 
-def _row(step: Step, row: Row, part: slice, decode: Decode) -> list[tuple[str, str]]:
+def _shown(step: Step) -> list[tuple[Row, slice]]:
+    """Samples of each family: of different groups first, and of those the ones that are trained on."""
+    by_family: dict[str, list[tuple[bool, bool, int]]] = defaultdict(list)
+    slices, groups = list(step.slices()), set[tuple[str, str]]()
+    for index, row, _ in slices:
+        if row.turns:  # an attempt may have failed before its first word
+            by_family[row.family].append(((row.family, row.group_id) in groups, not row.kept, index))
+            groups.add((row.family, row.group_id))
+    chosen = [index for rows in by_family.values() for *_, index in sorted(rows)[:PER_FAMILY]]
+    return [slices[index][1:] for index in chosen]
+
+
+def _sample(step: Step, row: Row, part: slice, tokenizer: Any) -> list[Line]:
+    """A sample: text and tokens at the boundary of its first answer, what is trained, how its turns end."""
     ids = step.tokens["token_ids"][part].tolist()
     first, last = row.turns[0], row.turns[-1]
-    prompt, said = ids[: first.start], ids[first.start : first.end]
-    trained = (step.tokens["policy_mask"] | step.tokens["supervised_mask"])[part]
+    prompt, answer = ids[: first.start], ids[first.start : first.end]
+    trained = int((step.tokens["policy_mask"] | step.tokens["supervised_mask"])[part].sum())
     in_turns = sum(turn.end - turn.start for turn in row.turns)
-    stops = [sum(i in (step.setup.stop_ids or ()) for i in each) for each in (prompt, said)]
-    ended = f"{stops[1]} in the first answer, which ended by {first.finish_reason}"
+    stops = [sum(i in (step.setup.stop_ids or ()) for i in each) for each in (prompt, answer)]
     turns = f" of {len(row.turns)} turns" if len(row.turns) > 1 else ""
-    opening = counted(len(prompt), "prompt token ends", "prompt tokens end")
+    each = texts(tokenizer)
     lines = [
-        (f"{row.sample_id}: {opening} in {_text(prompt[-SHOWN:], decode)}", "TOK002"),
-        (f"the first answer{turns}: {counted(len(said), 'token')}, {_edges(said, decode)}", "TOK004"),
-        (f"trained: {int(trained.sum())} of {counted(in_turns, 'token')} of turns", "MSK001, MSK002"),
-        (f"stop ids: {stops[0]} in the prompt, {ended}", "MSK004, MSK005"),
+        (
+            f"{row.sample_id} ({row.family}): {counted(len(prompt), 'prompt token')}, which end:"
+            f" {_text(prompt, tokenizer, last=True)}",
+            "TOK002",
+        ),
+        (f"the first answer{turns}, {counted(len(answer), 'token')}: {_edges(answer, tokenizer)}", "TOK004"),
+        (f"tokens at the boundary: {_apart(each(prompt[-EDGE:]))} → {_apart(each(answer[:EDGE]))}", "TPL002"),
+        (
+            f"trained: {trained} of {counted(in_turns, 'token')} of turns; {mean_entropy(step, [part])}",
+            "MSK001, MSK002",
+        ),
+        (
+            f"stop ids: {stops[0]} in the prompt, {stops[1]} in the first answer, which ended by"
+            f" {first.finish_reason}",
+            "MSK004, MSK005",
+        ),
     ]
     if last.finish_reason != first.finish_reason:
         lines.append((f"the last answer ended by {last.finish_reason}", "MSK004"))
-    return lines
+    return [*lines, *((text, "MSK005") for text in headers_in(step, row, part, tokenizer))]
 
 
-def _of_all(step: Step) -> list[tuple[str, str]]:
-    """Lengths and entropy by task family, over all rows."""
-    entropy_N = step.tokens.get("entropy")
-    lengths: dict[str, list[int]] = defaultdict(list)
-    entropies: dict[str, list[float]] = defaultdict(list)
-    said_N = (step.tokens["origin"] == Origin.SAMPLED) | (step.tokens["origin"] == Origin.DEMO)
-    for _, row, part in step.slices():
-        lengths[row.family].append(int(said_N[part].sum()))
-        if entropy_N is not None:
-            known = entropy_N[part][~torch.isnan(entropy_N[part])]
-            entropies[row.family] += known.tolist()
-    lines = []
-    for family, each in lengths.items():
-        average = sum(each) / len(each)
-        told = f"{family}: answers of {min(each)} to {counted(max(each), 'token')}, {average:.1f} on average"
-        if entropies[family]:
-            told += f"; entropy {math.fsum(entropies[family]) / len(entropies[family]):.3g} nats per token"
-        lines.append((told, "LEN001, LEN002"))
-    return lines
+def _edges(ids: Sequence[int], tokenizer: Any) -> str:
+    """How an answer begins, and how it ends where it is longer."""
+    start, end = _text(ids, tokenizer), _text(ids, tokenizer, last=True)
+    return start if start == end else f"{start} … {end}"
 
 
-def _edges(ids: Sequence[int], decode: Decode) -> str:
-    if len(ids) <= 2 * SHOWN:
-        return _text(ids, decode)
-    return f"{_text(ids[:SHOWN], decode)} … {_text(ids[-SHOWN:], decode)}"
+def _text(ids: Sequence[int], tokenizer: Any, *, last: bool = False) -> str:
+    """The first or last characters of a text, quoted, special tokens included."""
+    near = (
+        4 * CHARACTERS
+    )  # ids that hold so many characters: one takes at most four bytes, an id at least one
+    text = tokenizer.decode(ids[-near:] if last else ids[:near], clean_up_tokenization_spaces=False)
+    return json.dumps(text[-CHARACTERS:] if last else text[:CHARACTERS], ensure_ascii=False)
 
 
-def _text(ids: Sequence[int], decode: Decode) -> str:
+def _apart(pieces: Sequence[str]) -> str:
     r"""Tokens side by side, each told apart: ``Hello|,| world|\n``."""
-    return "|".join(text.encode("unicode_escape").decode() for text in decode(ids)) or "(nothing)"
+    return "|".join(json.dumps(piece, ensure_ascii=False)[1:-1] for piece in pieces) or "(nothing)"

@@ -24,6 +24,7 @@ NEEDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     },
     "incident": {"what": str, "text": str},
     "rollback": {"stage": str, "step": int, "to": int, "reason": str, "kept": str},
+    "reference": {"stage": str, "step": int},
     "resumed": {"stage": str, "step": int},
     "gave_up": {"reason": str},
     "stopped": {"error": str, "reason": str},

@@ -16,6 +16,7 @@ from truing.training import checkpoint
 from truing.training.optimizer import learning_rate, make_optimizer
 from truing.training.room import Room
 from truing.training.session import Session
+from truing.words import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,11 +63,18 @@ class Learner:
         return True
 
     def compared(self) -> dict[str, Any]:
-        """What a sync left: the reference's digest, and how many of its weights are not the policy's."""
+        """What a sync left: the reference's digest, and how many of its tensors are not the policy's."""
         assert self.reference is not None
-        held = self.reference.moving()
+        held, keep = self.reference.moving(), self.reference_cfg.keep
         differing = sum(not torch.equal(held[name], weight) for name, weight in self.parameters.items())
-        return {"digest": self.reference.digest, "differing": differing, "keep": self.reference_cfg.keep}
+        done = f"moved towards the policy, keeping {keep:g} of itself" if keep else "set to the policy"
+        return {
+            "digest": self.reference.digest,
+            "differing": differing,
+            "tensors": len(held),
+            "keep": keep,
+            "text": f"reference {done}: {differing} of {counted(len(held), 'tensor')} differ",
+        }
 
     def set_rates(self, step: int) -> None:
         """The learning rates of update ``step`` of the stage."""

@@ -11,7 +11,6 @@ from truing.clock import Clock, phase
 from truing.config import Recipe, safer
 from truing.doctor.boundary import boundary
 from truing.doctor.live import Live, stop_at, told
-from truing.doctor.texts import texts
 from truing.errors import GuardError, Unstable
 from truing.memory import watch_peak
 from truing.models.score import causal_model
@@ -231,7 +230,7 @@ class Loop:
         with self.clock.running(), phase("doctor"):
             seen, found = self.doctor.look(record, rows, self.recipe)
         if in_words(self.declared.seed, record.stage, record.step):
-            lines = boundary(seen, texts(self.session.loaded.tokenizer))
+            lines = boundary(seen, self.session.loaded.tokenizer)
             self.teller.boundary(record.stage, record.step, lines)
         for finding in found:
             self.teller.tell("finding", **told(finding))

@@ -13,6 +13,7 @@ import torch
 from truing.algos import Setting
 from truing.clock import Clock
 from truing.config import PolicyStage
+from truing.doctor.answer_lengths import answer_lengths
 from truing.doctor.id_comparison import Pair, alignment, compare_ids
 from truing.errors import RecordError
 from truing.memory import GB, peak
@@ -149,7 +150,8 @@ def step_record(
     opened = {"opening": {"demonstrated": opening}} if (opening := _opening(samples)) else {}
     unequal = {"ids": ids} if ids["first"] else {}
     spread = _ratios(tokens, drawn, traces, objective)
-    facts = {**found, **opened, **unequal, **spread}
+    lengths = {"lengths": answer_lengths((sample.family, sample.origin) for sample in samples)}
+    facts = {**found, **opened, **unequal, **spread, **lengths}
     return StepRecord(step, stage, metrics, label.label, samples, seconds, facts), label, rows
 
 

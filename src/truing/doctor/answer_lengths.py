@@ -1,0 +1,43 @@
+"""How long answers and demonstrations are, by task family."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from torch import Tensor
+
+from truing.types import Origin
+from truing.words import counted
+
+KINDS = {"answers": Origin.SAMPLED, "demonstrations": Origin.DEMO}
+
+
+class Lengths(NamedTuple):
+    """Tokens per row."""
+
+    rows: int
+    least: int
+    most: int
+    mean: float
+
+    def __str__(self) -> str:
+        most = counted(self.most, "token")
+        return most if self.least == self.most else f"{self.least} to {most}, {self.mean:.1f} on average"
+
+
+ByFamily = Mapping[str, Mapping[str, Lengths]]
+"""Family → "answers" or "demonstrations" → lengths; a kind of which there is no row is absent."""
+
+
+def answer_lengths(rows: Iterable[tuple[str, Tensor]]) -> ByFamily:
+    """Lengths of the SAMPLED and of the DEMO tokens of rows; each row is its family and its origins [T]."""
+    found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for family, origin_T in rows:
+        for kind, origin in KINDS.items():
+            if length := int((origin_T == origin).sum()):
+                found[family][kind].append(length)
+    return {family: {kind: _of(each) for kind, each in kinds.items()} for family, kinds in found.items()}
+
+
+def _of(lengths: list[int]) -> Lengths:
+    return Lengths(len(lengths), min(lengths), max(lengths), sum(lengths) / len(lengths))

@@ -1,0 +1,60 @@
+"""Chat headers inside answers: what opens a message in the prompt, drawn once more by the policy."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from truing.doctor.evidence import Row, Step
+from truing.types import Origin
+
+SHOWN = 4
+"""Tokens of a header that are shown: in most templates it has three, and a line break."""
+
+SHORTEST = 3
+"""Characters that a header made of letters has at the least; a shorter one may be part of any text."""
+
+
+def headers_in(step: Step, row: Row, part: slice, tokenizer: Any) -> Iterator[str]:
+    """Sentences that name each kind of header in the turns of a row, with its first place.
+
+    A header is a special token that the template wrote into the row's prompt, stop ids and scaffolding of
+    calls left out; for a template of plain text, what it writes in front of an answer.
+    """
+    ids, origin = (step.tokens[name][part] for name in ("token_ids", "origin"))
+    start = row.turns[0].start
+    markers = _special(ids[:start][origin[:start] == Origin.TEMPLATE].tolist(), tokenizer)
+    markers -= set(step.setup.stop_ids or ())
+    scaffolding = (
+        step.tokens["structure"][part] if "structure" in step.tokens else torch.zeros(len(ids)).bool()
+    )
+    found = [
+        t
+        for turn in row.turns
+        for t in range(turn.start, turn.end)
+        if int(ids[t]) in markers and not scaffolding[t]
+    ]
+    if found:
+        t, end = found[0], next(turn.end for turn in row.turns if turn.start <= found[0] < turn.end)
+        text = tokenizer.decode(ids[t : min(end, t + SHOWN)].tolist(), clean_up_tokenization_spaces=False)
+        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+        yield f"chat header inside an answer: {text!r} at token {t}{more}"
+    elif (header := _plain_header(ids, origin, start, tokenizer)) and not markers:
+        for turn in row.turns:
+            answer = ids[turn.start : turn.end].tolist()
+            if header in tokenizer.decode(answer, clean_up_tokenization_spaces=False):
+                yield f"chat header inside an answer: {header!r}, in the turn from token {turn.start} on"
+
+
+def _special(ids: Sequence[int], tokenizer: Any) -> set[int]:
+    """Those of the ids that are special tokens, which no text is encoded to."""
+    added = tokenizer.added_tokens_decoder
+    return {i for i in ids if i in added and added[i].special}
+
+
+def _plain_header(ids: torch.Tensor, origin: torch.Tensor, start: int, tokenizer: Any) -> str:
+    """The template's text in front of an answer; "" where it is too short to be told from other text."""
+    other = (origin[:start] != Origin.TEMPLATE).nonzero()
+    first = int(other[-1]) + 1 if len(other) else 0
+    text = tokenizer.decode(ids[first:start].tolist(), clean_up_tokenization_spaces=False).strip()
+    return text if len(text) >= SHORTEST else ""

@@ -1,0 +1,73 @@
+"""An update by task family: lengths of answers beside demonstrations, entropy, how rewards are spread."""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from truing.doctor.answer_lengths import ByFamily, Lengths, answer_lengths
+from truing.doctor.evidence import Step
+from truing.words import counted
+
+DISTINCT = 4
+"""Values of a component of the reward that are counted one by one; of more, quantiles are told."""
+
+QUANTILES = {"least": 0.0, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "most": 1.0}
+
+
+def family_lines(step: Step) -> list[tuple[str, str]]:
+    """Lengths and entropy of each task family; demonstrations may be those of an earlier stage."""
+    parts: dict[str, list[slice]] = defaultdict(list)
+    for _, row, part in step.slices():
+        parts[row.family].append(part)
+    now = answer_lengths((row.family, step.tokens["origin"][part]) for _, row, part in step.slices())
+    shown = demonstrated(step)
+    lines = []
+    for family, lengths in now.items():
+        each = {**shown.get(family, {}), **lengths}
+        told = "; ".join(f"{kind} of {each[kind]}" for kind in ("answers", "demonstrations") if kind in each)
+        lines.append((f"{family}: {told}; {mean_entropy(step, parts[family])}", "LEN001, LEN002"))
+    return lines
+
+
+def demonstrated(step: Step) -> ByFamily:
+    """Lengths of the demonstrations that each family had last, in an update before this one."""
+    found: dict[str, Mapping[str, Lengths]] = {}
+    for past in step.past:
+        for family, kinds in past.facts.get("lengths", {}).items():
+            if "demonstrations" in kinds:
+                found[family] = {"demonstrations": Lengths(*kinds["demonstrations"])}
+    return found
+
+
+def mean_entropy(step: Step, parts: Sequence[slice]) -> str:
+    """Mean entropy of rows; where they were not computed, as their draws estimate it."""
+    for name, sign, how in (("entropy", 1, ""), ("sampler_logprob", -1, ", estimated from the draws")):
+        if name not in step.tokens:
+            continue
+        values = [x for part in parts for x in step.tokens[name][part].tolist() if not math.isnan(x)]
+        if values:
+            return f"entropy {abs(sign * math.fsum(values) / len(values)):.3g} nats per token{how}"
+    return "entropy was not measured"
+
+
+def reward_lines(step: Step) -> list[tuple[str, str]]:
+    """How each component of the reward is spread over the rollouts of an update."""
+    rollouts = {row.rollout_id: row.reward_parts for row in step.rows}
+    values: dict[str, list[float]] = defaultdict(list)
+    for parts in rollouts.values():
+        for name, value in parts.items():
+            values[name].append(value)
+    return [(f"reward component {name}: {spread(each)}", "RWD002, RWD006") for name, each in values.items()]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and distribution of numbers: each value with its count where there are few, else quantiles."""
+    mean = f"{math.fsum(values) / len(values):.3g} on average over {counted(len(values), 'rollout')}"
+    counts: Counter[Any] = Counter(values)
+    if len(counts) <= DISTINCT:
+        return f"{mean}: " + ", ".join(f"{value:g} × {counts[value]}" for value in sorted(counts))
+    quantiles = np.quantile(values, list(QUANTILES.values()))
+    return f"{mean}: " + ", ".join(f"{name} {x:.3g}" for name, x in zip(QUANTILES, quantiles, strict=True))

@@ -1,6 +1,6 @@
 """The doctor beside a run: each update is judged once, right after it was recorded."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from truing.config import Recipe
@@ -26,9 +26,16 @@ class Live:
         self.past: list[Past] = []
         self.told: set[tuple[str, str, str]] = set()  # rule, verdict, stage
 
-    def remember(self, rows: Sequence[StepRow]) -> None:
-        """Begin with what is on record, as a resumed or rolled-back run does."""
+    def remember(self, rows: Sequence[StepRow], found: Iterable[tuple[str, str, str, int]]) -> None:
+        """Begin with what is on record, as a resumed or rolled-back run does.
+
+        Args:
+            rows: the updates that are on record.
+            found: code, verdict, stage and update of what was told of them.
+        """
         self.past = [Past(row.stage, row.step, row.metrics, row.facts) for row in rows]
+        broken = {each for each in self.told if not each[1]}
+        self.told = {(code, verdict, stage) for code, verdict, stage, _ in found} | broken
 
     def audits(self, stage: str) -> list[Mapping[str, Any]]:
         """Bets on draws that updates of a stage had, oldest first."""

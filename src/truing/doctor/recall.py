@@ -65,6 +65,18 @@ def recalled(events: Iterable[Event]) -> list[Told]:
     return found
 
 
+def standing(events: Iterable[Event]) -> set[tuple[str, str, str, int]]:
+    """Code, verdict, stage and update of everything that rules told, less what was undone since."""
+    found, latest = set[tuple[str, str, str, int]](), Standing()
+    for event in events:
+        if event.kind == "finding" and "code" in event.payload:
+            code, verdict, stage, step = (event.payload[key] for key in ("code", "verdict", "stage", "step"))
+            latest.add(stage, step, (code, verdict, stage, step))
+            found.add((code, verdict, stage, step))
+        found.difference_update(latest.undone(event))
+    return found
+
+
 def folded(found: Sequence[Told]) -> tuple[Told, ...]:
     """Of each rule the strongest and earliest, of what still holds if anything does; strong rules first."""
     by_code: dict[str, Told] = {}

@@ -5,7 +5,7 @@
                                 reference.safetensors   the reference's, where it follows the policy
                                 optimizer.safetensors   AdamW's moments and step counts
                                 state.json              stage, step, digests, weights of the loss's terms,
-                                                        rollbacks
+                                                        rollbacks, facts that the next update records
     RUN/checkpoints/last                                the newest one's name
 
 Random numbers, data order and learning rate are functions of (seed, stage, step), so there is nothing
@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -44,6 +45,7 @@ class State:
     digests: Mapping[str, str] = field(default_factory=dict[str, str])  # of each table
     control: Mapping[str, float] = field(default_factory=dict[str, float])  # weights of the loss's terms
     rollbacks: int = 0  # how often the stage was set back before
+    between: Mapping[str, Any] = field(default_factory=dict[str, Any])  # facts that the next update records
 
     @property
     def name(self) -> str:
@@ -59,10 +61,12 @@ def save(
     optimizer: torch.optim.Optimizer,
     control: Mapping[str, float],
     rollbacks: int = 0,
+    between: Mapping[str, Any] = {},
 ) -> State:
     """Write a checkpoint and point ``last`` at it; a crash leaves the one before in place."""
     held = {name: _on_cpu(table) for name, table in tables.items()}
-    state = State(stage, step, {name: digest(table) for name, table in held.items()}, control, rollbacks)
+    digests = {name: digest(table) for name, table in held.items()}
+    state = State(stage, step, digests, control, rollbacks, between)
     target, building = folder / state.name, folder / f".{state.name}.tmp"
     try:
         shutil.rmtree(building, ignore_errors=True)

@@ -1,7 +1,10 @@
-"""When the doctor looks at an update beyond its record, and at what."""
+"""When the doctor looks at an update beyond its record, and at what.
+
+Looks go by what was counted, never by the clock: a resumed run looks at the same updates.
+"""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,18 +14,22 @@ from torch.utils.hooks import RemovableHandle
 from truing.models.digest import quick_sum
 from truing.models.lora import base_weights
 from truing.training.arrival import await_gradient
-from truing.training.audit import audit_facts
+from truing.training.audit import AUDITED, audit_facts
 from truing.training.facts import regraded
 from truing.training.learner import Learner
 from truing.training.session import Session
 from truing.training.source import Drawn
-from truing.training.step import Look
-from truing.training.witness import Witness
-from truing.types import Sample
+from truing.training.step import Look, Trace
+from truing.training.witness import Witness, chosen
+from truing.types import Origin, Sample
 
 SHARES = {"weights": 0.2, "audit": 0.4, "rows": 0.2, "gradient": 0.2}
 """Of the budget: digests and one synced layer; bets on the sampler; some rows computed a second time by a
 plain forward; every row's gradient, to compare their sum with what the optimiser gets."""
+
+PASSES = {"trained": 3.0, "drawn": 2.0, "weights": 30.0, "audit": 2.0, "rows": 12.0, "gradient": 3.0}
+"""What a token costs, in forwards of one token: to train on, to draw, and to look at; of weights, a look.
+`python bench/looks.py` measures them."""
 
 LOOKED_INTO = ("RAT", "SMP", "REF", "KLD", "OPT")
 """Families of rules whose suspicion is worth a look at the next update, whatever it costs."""
@@ -30,44 +37,74 @@ LOOKED_INTO = ("RAT", "SMP", "REF", "KLD", "OPT")
 
 @dataclass
 class Part:
-    """One kind of look, and what it has cost."""
+    """One kind of look, and what it has cost: forwards of a token, or seconds beside another trainer."""
 
-    share: float  # of a stage's time
-    grace: float = 0.0  # seconds that it may take in any case
-    spent: float = 0.0  # seconds
+    share: float  # of all that was spent
+    grace: float = 0.0  # that it may cost in any case
+    spent: float = 0.0
     last: float = 0.0
 
     def due(self, elapsed: float) -> bool:
-        """Whether another, as long as the last one, is within its share; the first always is."""
+        """Whether another, as costly as the last one, is within its share; the first always is."""
         most = max(self.grace, self.share * elapsed)
         return self.last == 0 or self.share == 1 or self.spent + self.last <= most
 
+    def spend(self, cost: float) -> None:
+        """Count a look of this kind."""
+        self.last = cost
+        self.spent += cost
+
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """A look of this kind."""
+        """Count the seconds of a look of this kind."""
         since = time.perf_counter()
         yield
-        self.last = time.perf_counter() - since
-        self.spent += self.last
+        self.spend(time.perf_counter() - since)
 
 
 class Looks:
-    """When a stage is looked at: at its first update, and then as often as its budget of time allows."""
+    """When a stage is looked at: at its first update, and then as often as its budget allows."""
 
-    def __init__(self, budget: float) -> None:
-        """``budget`` is the share of a stage's time, in [0, 1]; at 1 every update is looked at."""
-        self.began = time.perf_counter()
+    def __init__(
+        self, budget: float, before: Sequence[Mapping[str, Any]] = (), *, asked: bool = False
+    ) -> None:
+        """Begin, or go on after the updates of the stage that are on record.
+
+        Args:
+            budget: the looks' share of what a stage computes, in [0, 1]; at 1 every update is looked at.
+            before: facts of the stage's updates so far.
+            asked: whether the next update is to be looked at, whatever it costs.
+        """
         self.parts = {name: Part(1 if budget == 1 else share * budget) for name, share in SHARES.items()}
-        self.asked = False  # whether somebody wants the next update to be looked at, whatever it costs
+        self.asked = asked
+        self.trained = 0.0  # what the updates have cost, in forwards of a token
         self.base = ""  # a digest of what lies below the adapter
+        self.cost: dict[str, float] = {}  # of the looks at the update at hand
         self.awaited: RemovableHandle | None = None  # an update that is still to come
+        for facts in before:
+            self._count(facts.get("looks", {}))
+            self.base = self.base or facts.get("frozen", {}).get("declared", "")
+
+    def _count(self, passes: Mapping[str, float]) -> None:
+        """Count an update and the looks at it."""
+        self.trained += passes.get("update", 0.0)
+        for name in passes.keys() & self.parts.keys():
+            self.parts[name].spend(passes[name])
+
+    def fact(self, drawn: Drawn, traces: Sequence[Trace]) -> dict[str, Any]:
+        """Count the update that was made; the fact ``looks`` is what it and the looks at it have cost."""
+        sampled = sum(int((row.origin == Origin.SAMPLED).sum()) for row in (*drawn.samples, *drawn.failed))
+        computed = sum(trace.computed for trace in traces)
+        passes = {"update": PASSES["trained"] * computed + PASSES["drawn"] * sampled, **self.cost}
+        self._count(passes)
+        self.cost = {}
+        return {"looks": passes}
 
     def look(
         self, session: Session, stage: str, turn: int, drawn: Drawn, found: dict[str, Any]
     ) -> Look | None:
         """A look that adds to the facts ``found`` of an update; None where none is due."""
-        elapsed = time.perf_counter() - self.began
-        due = [name for name, part in self.parts.items() if self.asked or part.due(elapsed)]
+        due = [name for name, part in self.parts.items() if self.asked or part.due(self.trained)]
         self.asked = False
         if self.awaited is not None:  # that update was held back
             self.awaited.remove()
@@ -83,8 +120,9 @@ class Looks:
                 "gradient": lambda: self._await(session, learner, minibatch, turn, found),
             }
             for name in due:
-                with self.parts[name].timed():
-                    found.update(kinds[name]())
+                found.update(kinds[name]())
+            costs = _costs(drawn, minibatch)
+            self.cost = {name: PASSES[name] * costs[name] for name in due}
 
         return at
 
@@ -119,3 +157,15 @@ class Looks:
         everybody = [*drawn.samples, *drawn.failed]
         again = regraded(drawn.rollouts, session.env.rewards)
         return {"audit": audit_facts(learner, everybody, key), "regraded": again}
+
+
+def _costs(drawn: Drawn, minibatch: Sequence[Sample]) -> dict[str, float]:
+    """Tokens that each kind of look computes; of weights, one look."""
+    everybody = [*drawn.samples, *drawn.failed]
+    sampled = [len(row) for row in everybody if (row.origin == Origin.SAMPLED).any()]
+    return {
+        "weights": 1.0,
+        "audit": sum(sampled) * min(1.0, AUDITED / len(sampled)) if sampled else 0.0,
+        "rows": float(sum(map(len, chosen(minibatch)))),
+        "gradient": float(sum(map(len, minibatch))),
+    }

@@ -11,10 +11,11 @@ from truing.clock import Clock, phase
 from truing.config import Recipe, safer
 from truing.doctor.boundary import boundary
 from truing.doctor.live import Live, stop_at, told
+from truing.doctor.recall import standing
 from truing.errors import GuardError, Unstable
 from truing.memory import watch_peak
 from truing.models.score import causal_model
-from truing.record import RunReader, RunWriter, SampleRow, set_aside
+from truing.record import RunReader, RunWriter, SampleRow, StepRow, set_aside
 from truing.record.evaluation import Evaluation
 from truing.record.files import write_atomically
 from truing.record.told import midway
@@ -115,12 +116,23 @@ class Loop:
         self.control = Control(**state.control) if state.control else Control.start(self.recipe)
         recorded = RunReader(self.out).steps()
         self.history = [row.metrics for row in recorded if row.stage == stage]
-        self.doctor.remember(recorded)
-        self.looks, self.between = Looks(self.declared.doctor.budget), {}
+        self.remember(stage, recorded)
+        self.between = dict(state.between)
         learner = open_learner(self.session, stage, self.room, kept if kept.exists() else None)
         if self.recipe.guard and not kept.exists():
             self.save(learner, stage, 0)
         return learner
+
+    def remember(self, stage: str, recorded: Sequence[StepRow]) -> None:
+        """Go on with the doctor's own state as it was after the updates that are on record."""
+        found = standing(RunReader(self.out).events())
+        self.doctor.remember(recorded, found)
+        of_stage = [row for row in recorded if row.stage == stage]
+        last = of_stage[-1].step if of_stage else -1
+        suspected = [code for code, _, *where in found if where == [stage, last]]
+        asked = any(code.startswith(LOOKED_INTO) for code in suspected)
+        self.looks = Looks(self.declared.doctor.budget, [row.facts for row in of_stage], asked=asked)
+        self.teller.label = recorded[-1].loss_label if recorded else ""
 
     def unstable_after(self, learner: Learner, stage: str, step: int) -> str:
         """Make an update; why a guard is to undo it, "" where none is."""
@@ -157,10 +169,10 @@ class Loop:
         checkpoint.make_newest(self.checkpoints, state)
         self.writer.truncate_to(stage, to)
         self.history = self.history[:to]
-        self.doctor.remember(RunReader(self.out).steps())
+        self.remember(stage, RunReader(self.out).steps())
         self.evaluations = evaluations_of(RunReader(self.out).events())
         learner.restore(self.checkpoints / state.name)
-        self.between = {}
+        self.between = dict(state.between)
         self.clock.take()  # what was done in vain is no part of the next step
         return to
 
@@ -206,6 +218,7 @@ class Loop:
                 found |= self.between
                 look = self.looks.look(self.session, stage, turn, drawn, found)
                 traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), look)
+                found |= self.looks.fact(drawn, traces)
                 if traces[0].value_pull:
                     found["value"] = value_facts(traces[0], learner.setting)
                 with phase("doctor"):
@@ -267,7 +280,7 @@ class Loop:
         """Write a checkpoint, and drop those of the stage that nothing goes back to."""
         if learner.reference is not None:
             learner.reference.prove_still()
-        kept = (learner.tables(), learner.optimizer, asdict(self.control), self.rollbacks)
+        kept = (learner.tables(), learner.optimizer, asdict(self.control), self.rollbacks, self.between)
         state = checkpoint.save(self.checkpoints, stage, step, *kept)
         guard, last = self.recipe.guard, step == self.recipe.stage(stage).steps
         oldest = self.good(stage, good_after(step, guard)) if guard and not last else step

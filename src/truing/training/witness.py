@@ -45,7 +45,7 @@ class Witness:
         """Some rows by a plain forward and backward, beside the trainer's own."""
         learner.model.eval()
         try:
-            return self._compared(learner, minibatch, _chosen(minibatch))
+            return self._compared(learner, minibatch, chosen(minibatch))
         finally:
             training_mode(learner.model)
             learner.optimizer.zero_grad(set_to_none=True)
@@ -148,7 +148,7 @@ def _pulled(step: Step, minibatch: Sequence[Sample], rows: Sequence[Sample]) -> 
     return sum(float(pull_N[start : start + length].sum()) for start, length in parts)
 
 
-def _chosen(minibatch: Sequence[Sample]) -> list[Sample]:
+def chosen(minibatch: Sequence[Sample]) -> list[Sample]:
     """Rows to look at: those that pull first, each time others."""
     scored = [sample for sample in minibatch if trained(sample).any()]
     pulling = [row for row in scored if bool((row.advantage.nan_to_num() != 0).any())]

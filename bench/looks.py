@@ -1,0 +1,73 @@
+"""What a token costs, in forwards of one token: to train on, to draw, and to look at.
+
+    python bench/looks.py [CASE] [--steps 3]
+
+The first update is left out: it warms caches. `PASSES` in training/looks.py holds the figures, rounded.
+"""
+
+import argparse
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from truing.bench import ours
+from truing.bench.cases import CASES
+from truing.training import looks
+
+
+def main() -> None:
+    """Measure a case with every look at every update."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("case", nargs="?", default="short", choices=CASES)
+    parser.add_argument("--steps", type=int, default=3)
+    chosen = parser.parse_args()
+    seconds = watch_looks()
+    recipe = ours.recipe
+    ours.recipe = lambda case, steps: recipe(case, steps) | {"doctor": {"budget": 1.0}}
+    taken = ours.run(CASES[chosen.case], chosen.steps)
+    print(json.dumps(passes([step.record for step in taken], seconds), indent=2))
+
+
+def watch_looks() -> dict[str, list[float]]:
+    """Seconds of each kind of look, an entry per update, filled as a run goes on."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+
+    def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            since = time.perf_counter()
+            made = function(*args, **kwargs)
+            seconds[name].append(time.perf_counter() - since)
+            return made
+
+        return run
+
+    for name, owner, function in (
+        ("weights", looks.Looks, "_weights"),
+        ("audit", looks.Looks, "_draws"),
+        ("rows", looks.Witness, "rows"),
+        ("gradient", looks.Looks, "_await"),
+    ):
+        setattr(owner, function, timed(name, getattr(owner, function)))
+    return seconds
+
+
+def passes(records: list[Any], seconds: Mapping[str, list[float]]) -> dict[str, float]:
+    """Seconds per token of each kind ÷ those of a forward of one token, over all updates but the first."""
+    later = records[1:]
+    computed = sum(record.metrics["tokens/computed"] for record in later)
+    spent = {
+        name: sum(record.seconds[name] for record in later) for name in ("forward", "backward", "decode")
+    }
+    forward = spent["forward"] / computed
+    sampled = sum(record.metrics["tokens/sampled"] for record in later)
+    found = {"trained": (spent["forward"] + spent["backward"]) / computed, "drawn": spent["decode"] / sampled}
+    for name, each in seconds.items():
+        tokens = sum(record.facts["looks"][name] / looks.PASSES[name] for record in later)
+        found[name] = sum(each[1:]) / tokens
+    return {name: round(value / forward, 2) for name, value in found.items()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Looks go by what was counted: the same updates are looked at however long they take, and after a resume."""
+
+import time
+
+import pytest
+from runs import Interrupt, assert_same_run, crash_at
+
+import truing
+from truing.doctor.recall import standing
+from truing.record import Event, RunReader
+from truing.training.looks import SHARES, Looks
+
+KINDS = {"audit": 64.0, "rows": 400.0, "gradient": 300.0, "weights": 30.0}
+
+
+def looked_at(looks, updates, cost=1000.0):
+    """Facts of updates that cost so many forwards of a token each, looked at whenever it is due."""
+    facts = []
+    for _ in range(updates):
+        due = {name for name, part in looks.parts.items() if looks.asked or part.due(looks.trained)}
+        looks.asked = False
+        looks._count(passes := {"update": cost} | {name: KINDS[name] for name in due})
+        facts.append({"looks": passes})
+    return facts
+
+
+def test_the_first_update_is_looked_at_and_later_ones_within_the_budget():
+    facts = looked_at(Looks(0.05), 400)
+    assert facts[0]["looks"].keys() == {"update", *SHARES}
+    for name, share in SHARES.items():
+        times = [n for n, each in enumerate(facts) if name in each["looks"]]
+        assert len(times) > 1
+        for count, n in enumerate(times[1:], start=2):  # so much was computed by then, and no more looked at
+            assert count * KINDS[name] <= share * 0.05 * n * 1000
+
+
+@pytest.mark.parametrize(("budget", "times"), [(0.0, 1), (1.0, 30)])
+def test_no_budget_is_one_look_and_a_whole_one_is_all(budget, times):
+    facts = looked_at(Looks(budget), 30)
+    assert all(sum(name in each["looks"] for each in facts) == times for name in SHARES)
+
+
+@pytest.mark.parametrize("done", [1, 7, 60])
+def test_looks_go_on_as_they_were(done):
+    whole = looked_at(Looks(0.05), 200)
+    assert looked_at(Looks(0.05, whole[:done]), 200 - done) == whole[done:]
+    asked = looked_at(Looks(0.05, whole[:done], asked=True), 1)
+    assert asked[0]["looks"].keys() == {"update", *SHARES}
+
+
+def test_a_run_of_an_earlier_version_without_counts_is_looked_at_again():
+    assert Looks(0.05, [{"weights": {}}]).parts["rows"].due(0.0)
+
+
+def test_the_clock_decides_nothing(mini, tmp_path, monkeypatch):
+    table = mini(doctor={"budget": 0.5}, grpo={"steps": 6})
+    whole = truing.train(table, out=tmp_path / "whole", watch=lambda *_: None).run
+    real, calls = time.perf_counter, iter(range(10**9))
+    monkeypatch.setattr(time, "perf_counter", lambda: real() + 7.0 * (next(calls) % 5))
+    again = truing.train(table, out=tmp_path / "again", watch=lambda *_: None).run
+    assert_same_run(whole, again)
+
+
+@pytest.mark.parametrize("at", [("sft", 2), ("grpo", 3), ("grpo", 6)])
+def test_a_resumed_run_has_the_record_of_the_whole_one(mini, tmp_path, at):
+    table = mini(
+        lora={"rank": 4},
+        kl={"coef": 0.05},
+        entropy={"coef": 0.02},
+        reference={"sync_every": 3, "keep": 0.5},
+        doctor={"budget": 0.4},
+        sft={"steps": 4},
+        grpo={"steps": 8},
+        checkpoint_every=2,
+    )
+    whole = truing.train(table, out=tmp_path / "whole", watch=lambda *_: None).run
+    with pytest.raises(Interrupt):
+        truing.train(table, out=tmp_path / "parts", watch=crash_at(*at))
+    parts = truing.train(table, out=tmp_path / "parts", resume=True, watch=lambda *_: None).run
+    assert_same_run(whole, parts)
+    told = [standing(RunReader(run).events()) for run in (whole, parts)]
+    assert told[0] == told[1] != set()
+    looks = [sum(len(row.facts["looks"]) > 1 for row in RunReader(run).steps()) for run in (whole, parts)]
+    assert looks[0] == looks[1] > 2  # not the first updates of the stages alone
+
+
+def finding(code, step, stage="grpo"):
+    return Event(0.0, "finding", {"code": code, "verdict": "SUSPECT", "stage": stage, "step": step})
+
+
+def test_what_was_told_of_undone_updates_no_longer_stands():
+    events = [finding("LEN001", 1), finding("RAT001", 4), finding("RAT001", 1, "sft")]
+    undone = Event(0.0, "rollback", {"stage": "grpo", "to": 2})
+    assert standing([*events, undone]) == {("LEN001", "SUSPECT", "grpo", 1), ("RAT001", "SUSPECT", "sft", 1)}
+    resumed = Event(0.0, "resumed", {"stage": "grpo", "step": 0})
+    assert standing([*events, resumed, finding("RAT001", 5)]) == {
+        ("RAT001", "SUSPECT", "sft", 1),
+        ("RAT001", "SUSPECT", "grpo", 5),
+    }

@@ -17,8 +17,7 @@ class DoctorConfig(Part):
     stop: bool = True
     """Whether a run ends at an update of which a rule proves that it is wrong; it is told in any case."""
     budget: Annotated[float, Field(ge=0, le=1)] = 0.02
-    """Share of what a stage computes, counted in tokens, for extra passes over some rows; the first update
-    always has one, at 1 all."""
+    """Share of a stage's computation, in tokens, for extra passes over some rows: 1 is all updates."""
     suppress: dict[str, str] = Field(default_factory=dict)
     """Rules whose findings are meant, each with the reason: `REF001 = "synced by hand"`."""
 

@@ -4,6 +4,9 @@ CONSTRAINTS ?= constraints.txt
 BIN = .venv/bin
 PIP = PIP_CONSTRAINT=$(abspath $(CONSTRAINTS)) $(BIN)/pip --disable-pip-version-check
 
+# One process a core; a file's tests stay together, and share what its fixtures make.
+PARALLEL = -n auto --dist loadfile --durations 20
+
 .PHONY: install demo test test-full lint clean
 
 install: .venv/.installed
@@ -24,13 +27,13 @@ test: .venv/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
-	$(BIN)/pytest -m "not slow and not gpu"
+	$(BIN)/pytest $(PARALLEL) -m "not slow and not gpu"
 
 test-full: .venv/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
-	$(BIN)/pytest
+	$(BIN)/pytest $(PARALLEL)
 
 lint: .venv/.dev
 	$(BIN)/ruff check --fix

@@ -45,6 +45,12 @@ class Lamp:
         self.level -= by
         return {"level": self.level}
 
+    def tag(self, names):
+        self.level -= 1
+        names.append("kept")  # as the published postTweet does with its mentions
+        self.names = names
+        return {"names": names}
+
     def look(self):
         self._looks += 1
         return f"level {self.level}"
@@ -66,7 +72,11 @@ def talk(name, number, *turns, **more):
     } | more
 
 
-DOCUMENTS = [document("dim", by={"type": "float"}), document("look")]
+DOCUMENTS = [
+    document("dim", by={"type": "float"}),
+    document("look"),
+    document("tag", names={"type": "array", "items": {"type": "string"}}),
+]
 BASE = talk("base", 1, ("Dim it by 4.", ["dim(4)"]), ("How bright is it?", ["look()"]))
 MISSED = talk("miss_func", 1, ("Dim it by 4.", []), ("", ["dim(by=4)"]), missed_function={"1": ["dim"]})
 OTHERS = [talk("base", i, (f"Dim it by {i}.", [f"dim({i})"])) for i in range(2, 8)]
@@ -147,7 +157,7 @@ def test_a_conversation_is_judged_turn_by_turn(lamps, play, turns, reward):
 def test_a_withheld_function_comes_with_its_turn(lamps, play):
     env = lamps(*DOCUMENTS, MISSED)
     task = every(env)["multi_turn_miss_func_1"]
-    assert [spec.name for spec in task.tools] == ["look"]
+    assert [spec.name for spec in task.tools] == ["look", "tag"]
     reward, told = play(env, task, [call("dim", by=4), END, call("dim", by=4), END])
     assert reward == 1.0
     assert told[0]["content"].startswith("Error: there is no tool 'dim'")
@@ -220,6 +230,15 @@ def test_the_package_is_asked_for_by_name(lamps, monkeypatch):
 
 
 ANSWER = {"name": "book", "arguments": {"city": ["Bonn", "bonn.de"], "nights": [2], "pets": [True, ""]}}
+
+
+def test_a_world_that_keeps_the_lists_of_a_call_changes_no_demonstration(lamps, play):
+    row = talk("base", 9, ("Tag it.", ["tag(['a'])", "tag(names=['b'])"]))
+    task = every(lamps(*DOCUMENTS, row, *OTHERS))["multi_turn_base_9"]
+    assert task.demonstration == (call("tag", names=["a"]), call("tag", names=["b"]), END)
+    env = lamps(*DOCUMENTS, row, *OTHERS)
+    for _ in range(2):
+        assert play(env, task, task.demonstration)[0] == 1.0
 
 
 @pytest.mark.parametrize(

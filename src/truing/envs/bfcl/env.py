@@ -11,6 +11,7 @@ from truing.envs.bfcl.answers import AnswerEpisode, first_right, right_calls
 from truing.envs.bfcl.rows import Document, MultiTurn, SingleTurn, read_row
 from truing.envs.bfcl.schema import read_call
 from truing.envs.bfcl.world import Conversation, demonstration, same_turns
+from truing.envs.isolation import IsolatedEpisode
 from truing.envs.source import parse_spec, read_rows
 from truing.envs.twins import split_apart
 from truing.errors import DataError
@@ -80,8 +81,8 @@ class BFCL:
         functions = self._functions(row)
         parameters = {spec.name: list(spec.parameters["properties"]) for spec in functions}
         said = demonstration([[read_call(call, parameters) for call in turn] for turn in row.ground_truth])
-        reference = Conversation(row, functions)
-        shown = reference.shown
+        conversation = Conversation(row, functions)
+        shown, reference = conversation.shown, IsolatedEpisode(conversation)
         for turn in said:
             reference.reply(turn)
         answer = reference.outcome()

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from truing.config import Part
 from truing.envs.base import Split, share_of
+from truing.envs.isolation import IsolatedEpisode
 from truing.envs.taubench.data import TaskRow, read_folder
 from truing.envs.taubench.lookups import Lookups
 from truing.envs.taubench.orders import Orders
@@ -78,7 +79,7 @@ class TauBench:
     def _task(self, row: TaskRow) -> Task:
         """One row as a task; its answer is what the reference changes, and what must be said."""
         calls = [ToolCall(action.name, action.kwargs) for action in row.actions]
-        reference = self._episode()
+        reference = IsolatedEpisode(self._episode())
         for call in calls:
             reference.reply(Said(calls=(call,)))
         return Task(

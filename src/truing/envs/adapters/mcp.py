@@ -12,6 +12,7 @@ from truing.envs.base import Episode, Split
 from truing.envs.extras import optional
 from truing.envs.source import Row, parse_spec, read_rows
 from truing.envs.tools import ToolEpisode
+from truing.envs.usable import row_name, usable
 from truing.errors import DataError, RecipeError
 from truing.messages import ToolSpec
 from truing.rewards import Rewards, after_thought, exact_match
@@ -58,7 +59,6 @@ class Mcp:
     """
 
     Config = McpConfig
-    notes: Sequence[str] = ()
     rewards: Rewards
 
     def __init__(self, config: McpConfig) -> None:
@@ -68,10 +68,17 @@ class Mcp:
         self._shared = self._connect()
         self._tools = self._shared.tools()
         specs = tuple(tool.spec for tool in self._tools)
-        self._tasks: dict[Split, Sequence[Task]] = {
-            "train": [_task(row, config.system, specs) for row in read_rows(parse_spec(config.train))],
-            "eval": [_task(row, config.system, specs) for row in read_rows(parse_spec(config.eval))],
-        }
+        train, evaluation = (
+            usable(
+                read_rows(parse_spec(spec)),
+                lambda row: _task(row, config.system, specs),
+                name=row_name,
+                key=lambda task: task.task_id,
+            )
+            for spec in (config.train, config.eval)
+        )
+        self._tasks: dict[Split, Sequence[Task]] = {"train": train.made, "eval": evaluation.made}
+        self.notes: Sequence[str] = (*train.notes(), *evaluation.notes())
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """The tasks of a split, as its file has them."""

@@ -57,6 +57,7 @@ class TauBench:
         )
         """Tasks that ask for no change and for no word, as the data has it: doing nothing solves them."""
         self.notes = (
+            *self._folder.notes,
             f"left out tasks of other domains, whose databases are not read: {self._folder.left_out}",
             "no user is simulated: the instruction is the customer's one message",
             f"tasks that doing nothing solves, as their reference changes and says nothing: {len(self.idle)}",

@@ -62,6 +62,7 @@ class WorkBench:
         self.idle = tuple(task.task_id for each in self._tasks.values() for task in each if not task.answer)
         """Tasks that ask for no change, as the data has it: doing nothing solves them."""
         self.notes = (
+            *self._folder.notes,
             f"tasks that doing nothing solves, since their reference changes nothing: {len(self.idle)}",
         )
 

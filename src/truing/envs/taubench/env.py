@@ -1,9 +1,12 @@
 """tau-bench retail: requests of customers, judged by the shop's data and by what had to be said."""
 
 import inspect
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -114,4 +117,19 @@ def _tool(spec: ToolSpec, rooms: Sequence[object]) -> Tool:
     functions = [each for each in found if inspect.ismethod(each) and not spec.name.startswith("_")]
     if not functions:
         raise DataError("the data names a tool that tau-bench retail does not have", got=spec.name)
-    return Tool(spec, functions[0])
+    return Tool(replace(spec, parameters=_without_enums(spec.parameters)), partial(_written, functions[0]))
+
+
+def _written(function: Callable[..., Any], /, **arguments: Any) -> str:
+    """What the published shop answers: text, or a record as its JSON writes it."""
+    answer = function(**arguments)
+    return answer if isinstance(answer, str) else json.dumps(answer)
+
+
+def _without_enums(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a tool without the values that an argument may have: the shop itself refuses others."""
+    properties = schema.get("properties", {}).items()
+    open_ones = {
+        name: {key: each for key, each in part.items() if key != "enum"} for name, part in properties
+    }
+    return {**schema, "properties": open_ones}

@@ -15,7 +15,7 @@ from truing.envs.tools import ToolEpisode
 from truing.envs.usable import row_name, usable
 from truing.errors import DataError, RecipeError
 from truing.messages import ToolSpec
-from truing.rewards import Rewards, after_thought, exact_match
+from truing.rewards import Rewards, after_thought, number_match, plain_text, read_number
 from truing.types import Rollout, Task
 
 NEEDED = ("id", "prompt")
@@ -55,7 +55,8 @@ class McpConfig(Part):
 class Mcp:
     """Tasks in which the policy calls an MCP server's tools until it answers without calling one.
 
-    ``exact`` compares that answer with the task's own. Tasks without one need a reward of yours.
+    ``exact`` compares that answer with the task's own, as a number where it is one. Tasks without an answer
+    need a reward of yours.
     """
 
     Config = McpConfig
@@ -125,10 +126,12 @@ def _task(row: Row, system: str, tools: tuple[ToolSpec, ...]) -> Task:
 
 
 def _exact(rollout: Rollout, task: Task) -> float:
-    """1.0 where the last message is the answer, but for case, punctuation and articles."""
+    """1.0 where the last message is the answer: as a number, or but for case, punctuation and articles."""
     if task.answer is None:
         raise DataError(
             f"task {task.task_id} has no answer to compare with",
             remedy="give every task an answer, or reward functions from Python: truing.train(…, rewards=…)",
         )
-    return exact_match(after_thought(rollout.text), [task.answer])
+    if read_number(task.answer) is not None:
+        return number_match(rollout.text, task.answer)
+    return float(plain_text(after_thought(rollout.text)) == plain_text(task.answer))

@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "truing"
 
 MAY_IMPORT = {
     "errors": "",
+    "copies": "errors",
     "messages": "",
     "contract": "errors",
     "outcomes": "",
@@ -27,11 +28,11 @@ MAY_IMPORT = {
     "chat": "errors messages types",
     "memory": "",
     "models": "errors contract types ops memory",
-    "rewards": "errors types config models",
+    "rewards": "errors copies types config models",
     "sample": "errors contract outcomes types rng clock ops models",
-    "envs": "errors messages outcomes types rng config rewards",
+    "envs": "errors copies messages outcomes types rng config rewards",
     "rollout": "errors messages contract outcomes types rng clock config ops chat rewards sample envs",
-    "checks": "errors messages contract outcomes types chat rewards sample envs rollout",
+    "checks": "errors copies messages contract outcomes types chat rewards sample envs rollout",
     "algos": "errors types config ops rollout",
     "doctor": "errors contract outcomes words types config ops record",
     "glance": "errors record doctor",

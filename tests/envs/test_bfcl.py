@@ -12,11 +12,12 @@ from jsonschema import Draft202012Validator
 
 from truing.envs import checked_tasks, make_env
 from truing.envs.bfcl.answers import first_right, right_calls
+from truing.envs.bfcl.rows import MultiTurn
 from truing.envs.bfcl.schema import json_schema, read_call
-from truing.envs.bfcl.world import World
+from truing.envs.bfcl.world import World, same_turns
 from truing.envs.tools import ToolError
 from truing.errors import DataError, RecipeError
-from truing.messages import Said, ToolCall
+from truing.messages import Said, ToolCall, ToolSpec
 from truing.rewards import grade
 
 SINGLE = {
@@ -45,6 +46,12 @@ class Lamp:
         self.level -= by
         return {"level": self.level}
 
+    def tag(self, names):
+        self.level -= 1
+        names.append("kept")  # as the published postTweet does with its mentions
+        self.names = names
+        return {"names": names}
+
     def look(self):
         self._looks += 1
         return f"level {self.level}"
@@ -66,7 +73,11 @@ def talk(name, number, *turns, **more):
     } | more
 
 
-DOCUMENTS = [document("dim", by={"type": "float"}), document("look")]
+DOCUMENTS = [
+    document("dim", by={"type": "float"}),
+    document("look"),
+    document("tag", names={"type": "array", "items": {"type": "string"}}),
+]
 BASE = talk("base", 1, ("Dim it by 4.", ["dim(4)"]), ("How bright is it?", ["look()"]))
 MISSED = talk("miss_func", 1, ("Dim it by 4.", []), ("", ["dim(by=4)"]), missed_function={"1": ["dim"]})
 OTHERS = [talk("base", i, (f"Dim it by {i}.", [f"dim({i})"])) for i in range(2, 8)]
@@ -147,7 +158,7 @@ def test_a_conversation_is_judged_turn_by_turn(lamps, play, turns, reward):
 def test_a_withheld_function_comes_with_its_turn(lamps, play):
     env = lamps(*DOCUMENTS, MISSED)
     task = every(env)["multi_turn_miss_func_1"]
-    assert [spec.name for spec in task.tools] == ["look"]
+    assert [spec.name for spec in task.tools] == ["look", "tag"]
     reward, told = play(env, task, [call("dim", by=4), END, call("dim", by=4), END])
     assert reward == 1.0
     assert told[0]["content"].startswith("Error: there is no tool 'dim'")
@@ -200,7 +211,8 @@ def test_variants_of_a_scenario_stay_together(lamps):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([BASE], "documents no function of Lamp"),
+        ([BASE], "documents no function"),
+        ([*DOCUMENTS, BASE | {"involved_classes": ["Fan"]}], "documents no function of Fan"),
         ([*DOCUMENTS, talk("base", 1, ("Go.", ["dim(40)"]))], "not every reference call"),
         ([*DOCUMENTS, talk("base", 1, ("Go.", ["shine()"]))], "reference call cannot be read"),
         ([{"id": "x", "question": []}], "no known format"),
@@ -213,20 +225,108 @@ def test_rows_that_cannot_be_used_are_refused(lamps, rows, message):
         lamps(*rows)
 
 
+ODD = {
+    "no format": {"id": "odd_1", "question": []},
+    "field 'question'": BASE | {"id": "odd_1", "question": 3},
+    "not every reference call": talk("odd", 1, ("Go.", ["dim(40)"])),
+    "reference call cannot be read": talk("odd", 1, ("Go.", ["shine()"])),
+    "no function of Fan": talk("odd", 1, ("Go.", []), involved_classes=["Fan"]),
+    "another row has its id": OTHERS[0],
+    "functions that it does not have": {
+        "id": "odd_1",
+        "question": [[{"role": "user", "content": "x"}]],
+        "function": [],
+        "ground_truth": [{"f": {}}],
+    },
+}
+
+
+@pytest.mark.parametrize("reason", ODD)
+def test_an_odd_row_is_left_out_with_its_name_and_reason(lamps, reason):
+    env = lamps(*DOCUMENTS, BASE, *OTHERS, ODD[reason])
+    assert len(every(env)) == 1 + len(OTHERS)
+    (note,) = env.notes
+    assert note.startswith("left out rows that cannot be used: 1: ")
+    assert ODD[reason]["id"] in note
+    assert reason.removeprefix("no ") in note
+    checked_tasks(env)
+
+
+def test_results_are_written_as_the_published_check_compares_them(monkeypatch, lamps):
+    mpmath = pytest.importorskip("mpmath")
+
+    class Exact:
+        def near(self, value, precision):
+            mpmath.mp.dps = precision
+            return {"result": mpmath.log(value)}
+
+    config, code = ModuleType("config"), ModuleType("code")
+    config.CLASS_FILE_PATH_MAPPING, config.STATELESS_CLASSES = {"Exact": "bfcl_eval.exact"}, ["Exact"]
+    code.Exact = Exact
+    monkeypatch.setitem(sys.modules, "bfcl_eval.constants.executable_backend_config", config)
+    monkeypatch.setitem(sys.modules, "bfcl_eval.exact", code)
+    world = World(MultiTurn.model_validate(talk("base", 1, involved_classes=["Exact"])))
+    told = [world.call("near", {"value": value, "precision": 5}) for value in (20, 20.0002, 20)]
+    assert told[0] == told[2] != told[1]  # all are 2.9957 with five digits
+    assert told[0] == str({"result": mpmath.log(20)})
+
+
+@pytest.mark.parametrize("called", [True, False])
+def test_a_turn_whose_call_failed_had_a_call(called):
+    state = {"Lamp": {"level": 9}}
+    looked = {"called": True, "results": ["level 9"], "state": state}
+    twice = looked | {"results": ["level 9", "level 9"]}
+    done = {"turns": [twice, {"called": called, "results": [], "state": state}]}
+    assert same_turns(done, {"turns": [looked, looked]}) == called
+
+
 def test_the_package_is_asked_for_by_name(lamps, monkeypatch):
     monkeypatch.setitem(sys.modules, "bfcl_eval.constants.executable_backend_config", None)
     with pytest.raises(RecipeError, match=r"bfcl-eval[\s\S]*pip download --no-deps"):
         lamps(*DOCUMENTS, BASE)
 
 
-ANSWER = {"name": "book", "arguments": {"city": ["Bonn", "bonn.de"], "nights": [2], "pets": [True, ""]}}
+ANSWER = {
+    "name": "book",
+    "arguments": {"city": ["Bonn", "bonn.de", ""], "nights": [2], "pets": [True, ""], "rate": [10.0, ""]},
+}
+
+
+def spec(name, required=(), **properties):
+    return ToolSpec(name, "", {"type": "object", "properties": properties, "required": list(required)})
+
+
+BOOK = spec(
+    "book",
+    ("city", "nights"),
+    city={"type": "string"},
+    nights={"type": "integer"},
+    pets={"type": "boolean"},
+    rate={"type": "number"},
+    floor={"type": "integer"},
+)
+
+
+def test_a_world_that_keeps_the_lists_of_a_call_changes_no_demonstration(lamps, play):
+    row = talk("base", 9, ("Tag it.", ["tag(['a'])", "tag(names=['b'])"]))
+    task = every(lamps(*DOCUMENTS, row, *OTHERS))["multi_turn_base_9"]
+    assert task.demonstration == (call("tag", names=["a"]), call("tag", names=["b"]), END)
+    env = lamps(*DOCUMENTS, row, *OTHERS)
+    for _ in range(2):
+        assert play(env, task, task.demonstration)[0] == 1.0
 
 
 @pytest.mark.parametrize(
     ("arguments", "right"),
     [
         ({"city": "Bonn", "nights": 2}, True),
-        ({"city": "b-o-n-n", "nights": 2.0, "pets": True}, True),
+        ({"city": "b-o-n-n", "nights": 2, "pets": True, "rate": 10}, True),
+        ({"city": "bonn.de", "nights": 2, "rate": 10.0}, True),
+        ({"city": "Bonn", "nights": 2, "rate": "10"}, False),
+        ({"city": "Bonn", "nights": 2, "rate": 10.001}, False),
+        ({"city": "Bonn", "nights": 2, "rate": True}, False),
+        ({"city": "Bonn", "nights": 2.0}, False),
+        ({"nights": 2}, False),
         ({"city": "Bonn", "nights": 2, "pets": 1}, False),
         ({"city": "Bonn", "nights": True}, False),
         ({"city": "Bonn", "nights": "2"}, False),
@@ -237,29 +337,46 @@ ANSWER = {"name": "book", "arguments": {"city": ["Bonn", "bonn.de"], "nights": [
 )
 def test_arguments_of_a_single_turn(arguments, right):
     outcome = {"calls": [{"name": "book", "arguments": arguments}], "problems": []}
-    assert right_calls(outcome, [ANSWER]) == right
-    assert not right_calls(outcome, [ANSWER | {"name": "cancel"}])
+    assert right_calls(outcome, [ANSWER], [BOOK]) == right
+    assert not right_calls(outcome, [ANSWER | {"name": "cancel"}], [replace(BOOK, name="cancel")])
 
 
 def test_lists_and_objects_are_compared_inside():
-    wanted = {"name": "f", "arguments": {"of": [[{"k": ["a", "b"], "n": [1, ""]}, "C d"]]}}
-    for given, right in (([{"k": "B"}, "cd"], True), ([{"n": 1}, "cd"], False), ([{"k": "B"}], False)):
-        outcome = {"calls": [{"name": "f", "arguments": {"of": given}}], "problems": []}
-        assert right_calls(outcome, [wanted]) == right
+    f = spec("f", of={"type": "array", "items": {"type": "object"}}, to={"type": "array", "items": {}})
+    wanted = {
+        "name": "f",
+        "arguments": {"of": [[{"k": ["a b", "c"], "n": [1, ""], "in": [{"x": 1}, ""]}]], "to": [["C d"], ""]},
+    }
+    for given, right in (
+        ({"of": [{"k": "AB"}], "to": ["cd"]}, True),
+        ({"of": [{"k": "c", "n": 1, "in": {"x": 1}}]}, True),
+        ({"of": [{"k": "c", "in": {"x": [1]}}]}, False),
+        ({"of": [{"k": "c", "n": 2}]}, False),
+        ({"of": [{"n": 1}]}, False),
+        ({"of": [{"k": "c"}, {"k": "c"}]}, False),
+        ({"of": [{"k": "c"}], "to": [3]}, False),
+        ({"of": [{"k": "c"}], "to": []}, True),
+        ({"to": ["cd"]}, False),
+    ):
+        outcome = {"calls": [{"name": "f", "arguments": given}], "problems": []}
+        assert right_calls(outcome, [wanted], [f]) == right, given
 
 
 def test_calls_are_paired_in_any_order_and_none_is_too_many():
     wide = {"name": "f", "arguments": {"x": [1, 2]}}
     narrow = {"name": "f", "arguments": {"x": [1]}}
     one, two = ({"name": "f", "arguments": {"x": x}} for x in (1, 2))
-    # a greedy pairing would give call 1 to the wide answer, and leave call 2 without one
-    assert right_calls({"calls": [one, two], "problems": []}, [wide, narrow])
-    assert not right_calls({"calls": [two, two], "problems": []}, [wide, narrow])
-    assert not right_calls({"calls": [one, two, one], "problems": []}, [wide, narrow])
-    assert right_calls({"calls": [], "problems": []}, [])
-    assert not right_calls({"calls": [], "problems": ["not JSON"]}, [])
-    assert not right_calls({"calls": [one], "problems": []}, [])
-    assert first_right([wide]).calls == (ToolCall("f", {"x": 1}),)
+    tools = [spec("f", x={"type": "integer"})]
+    assert right_calls({"calls": [one, two], "problems": []}, [narrow, wide], tools)
+    assert right_calls({"calls": [two, one], "problems": []}, [narrow, wide], tools)
+    # as published: the wide answer takes call 1, and leaves the narrow one without a call
+    assert not right_calls({"calls": [one, two], "problems": []}, [wide, narrow], tools)
+    assert not right_calls({"calls": [two, two], "problems": []}, [narrow, wide], tools)
+    assert not right_calls({"calls": [one, two, one], "problems": []}, [narrow, wide], tools)
+    assert right_calls({"calls": [], "problems": []}, [], tools)
+    assert not right_calls({"calls": [], "problems": ["not JSON"]}, [], tools)
+    assert not right_calls({"calls": [one], "problems": []}, [], tools)
+    assert first_right([wide], tools).calls == (ToolCall("f", {"x": 1}),)
 
 
 def test_schemas_and_calls_are_read():

@@ -163,7 +163,6 @@ def test_questions_of_one_template_fall_on_one_side(dual):
     [
         ([{"x": 1}], [qa_row(1)], r":1 has no known format[\s\S]*got: \['x'\]"),
         ([qa_row(1)], [qa_row(1)], r"other data set\n  got: hallucination/qa\n  expected: fairness/"),
-        ([bbq_row(1), bbq_row(1)], [qa_row(1)], r"two rows have the id 'fairness/Age/1'"),
         ([bbq_row(1, label=3)], [qa_row(1)], r"field 'label' of"),
         ([bbq_row(1)], [general_row(1, hallucination="maybe")], r"field 'hallucination' of"),
         ([bbq_row(1)], [qa_row(1, right_answer=None)], r"field 'right_answer' of"),

@@ -94,9 +94,14 @@ def test_lookups(shop):
     [
         ("0.1 + 0.2", "0.3"),
         ("-(2 - 5) * 4 / 8", "1.5"),
-        ("2**9", "Error"),
-        ("1/0", "Error"),
+        (" 2**9 - 7 // 2", "509.0"),
+        ("1/0", "Error: division by zero"),
+        ("2(3)", "Error: 'int' object is not callable"),
+        ("007", "Error: leading zeros in decimal integer literals are not permitted"),
+        ("two", "Error: invalid characters in expression"),
+        ("9**9**9**9", "Error"),
         ("(" * 400, "Error"),
+        ("1+" * 400, "Error: an expression has"),
     ],
 )
 def test_calculate(shop, expression, value):
@@ -123,9 +128,12 @@ def test_items_are_swapped_one_by_one_and_the_difference_is_paid(shop):
     done = json.loads(say(shop, "modify_pending_order_items", *swap))
     assert [item["item_id"] for item in done["items"]] == ["blue", "red", "blue"]
     assert [item["price"] for item in done["items"]] == [15.3, 10.1, 15.3]
-    assert done["payment_history"][-1]["amount"] == 5.2  # 15.3 - 10.1
+    assert (
+        done["payment_history"][-1]["amount"] == 15.3 - 10.1
+    )  # 5.200000000000001: the shop rounds what it holds, and not this
     assert balance(shop) == 14.8  # 20 - 5.2
-    assert "is pending (items modified)" in say(shop, "cancel_pending_order", "#P", "no longer needed")
+    assert json.loads(say(shop, "get_order_details", "#P"))["status"] == "pending (item modified)"
+    assert "non-pending" in say(shop, "cancel_pending_order", "#P", "no longer needed")
 
 
 def test_exchange_and_return_are_asked_for_and_nothing_is_paid_yet(small):
@@ -147,29 +155,76 @@ def test_addresses(shop):
     assert shop.outcome().keys() == {"orders"}, "who moves back has not moved"
 
 
+OTHER_METHOD = "the new payment method should be different from the current one"
+NO_FUNDS = "insufficient gift card balance to pay for the {}"
+OTHER_COUNT = "the number of items to be exchanged should match"
+NOT_PAID_BY = "payment method should be either the original payment method or a gift card"
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "told"),
     [
-        ("find_user_id_by_email", ["bob@mail.com"], "there is no such user"),
-        ("get_order_details", ["P"], "there is no order 'P'"),
-        ("cancel_pending_order", ["#D", "no longer needed"], "order #D is delivered"),
-        ("cancel_pending_order", ["#P", "bored"], "the reason cannot be 'bored'"),
-        ("modify_pending_order_payment", ["#P", "paypal_2"], "already paid by paypal_2"),
-        ("modify_pending_order_payment", ["#P", "gift_card_1"], "holds 20, which does not cover 35.5"),
-        ("modify_pending_order_payment", ["#P", "gift_card_9"], "there is no payment method"),
-        ("modify_pending_order_items", ["#P", ["red"], ["gold"], "gift_card_1"], "does not cover 88.9"),
-        ("modify_pending_order_items", ["#P", ["red"], ["grey"], "paypal_2"], "'grey' is not an available"),
-        ("modify_pending_order_items", ["#P", ["red"] * 3, ["blue"] * 3, "paypal_2"], "no item 'red' (left)"),
-        ("modify_pending_order_items", ["#P", ["red"], [], "paypal_2"], "1 items cannot become 0"),
-        ("return_delivered_order_items", ["#D", ["red"], "paypal_2"], "goes to credit_card_3"),
-        ("return_delivered_order_items", ["#D", ["gold"], "gift_card_1"], "no item 'gold'"),
+        ("find_user_id_by_email", ["bob@mail.com"], "user not found"),
+        ("get_order_details", ["P"], "order not found"),
+        ("cancel_pending_order", ["#D", "no longer needed"], "non-pending order cannot be cancelled"),
+        ("cancel_pending_order", ["#P", "bored"], "invalid reason"),
+        (
+            "modify_pending_order_payment",
+            ["#P", "paypal_2"],
+            OTHER_METHOD,
+        ),
+        (
+            "modify_pending_order_payment",
+            ["#P", "gift_card_1"],
+            NO_FUNDS.format("order"),
+        ),
+        ("modify_pending_order_payment", ["#P", "gift_card_9"], "payment method not found"),
+        (
+            "modify_pending_order_items",
+            ["#P", ["red"], ["gold"], "gift_card_1"],
+            NO_FUNDS.format("new item"),
+        ),
+        (
+            "modify_pending_order_items",
+            ["#P", ["red"], ["grey"], "paypal_2"],
+            "new item grey not found or available",
+        ),
+        ("modify_pending_order_items", ["#P", ["red"] * 3, ["blue"] * 3, "paypal_2"], "red not found"),
+        (
+            "modify_pending_order_items",
+            ["#P", ["red"], [], "paypal_2"],
+            OTHER_COUNT,
+        ),
+        (
+            "return_delivered_order_items",
+            ["#D", ["red"], "paypal_2"],
+            NOT_PAID_BY,
+        ),
+        ("return_delivered_order_items", ["#D", ["gold"], "gift_card_1"], "some item not found"),
     ],
 )
 def test_the_shop_refuses(shop, name, arguments, told):
     answer = say(shop, name, *arguments)
-    assert answer.startswith("Error: ")
-    assert told in answer
+    assert answer == f"Error: {told}"
     assert shop.outcome() == {}
+
+
+def test_records_are_written_as_the_shop_writes_them(shop):
+    shuffled = dict(reversed((ADDRESS | {"city": "Århus"}).items()))
+    (message,) = shop.reply(Said(calls=(ToolCall("modify_user_address", {"user_id": "ada", **shuffled}),)))
+    fields = ("address1", "address2", "city", "state", "country", "zip")
+    written = json.dumps({field: shuffled[field] for field in fields})
+    assert r"\u00c5rhus" in written
+    assert written in message["content"]
+
+
+def test_an_item_that_came_in_may_be_the_next_to_go(shop):
+    swap = ("#D", ["red", "blue"], ["blue", "gold"], "credit_card_3")
+    assert "exchange_items" in say(shop, "exchange_delivered_order_items", *swap)
+    swap = ("#P", ["red", "blue"], ["blue", "gold"], "paypal_2")
+    done = json.loads(say(shop, "modify_pending_order_items", *swap))
+    # the first red becomes blue, and then the first blue, which is the same place, becomes gold
+    assert [item["item_id"] for item in done["items"]] == ["gold", "red", "blue"]
 
 
 def test_an_argument_that_a_tool_does_not_have_is_told_to_the_model(shop):
@@ -220,12 +275,12 @@ def test_each_published_reference_solves_its_task_and_doing_nothing_only_those_l
 
 
 REFUSED = {
-    "test-12": "a refund goes to credit_card_3124723",
-    "test-13": "a refund goes to credit_card_3124723",
-    "test-64": "order #W7464385 is pending",
-    "test-106": "gift_card_7245904 holds 17",
-    "train-288": "gift_card_7711863 holds 44",
-    "train-376": "gift_card_1139567 holds 75",
+    "test-12": NOT_PAID_BY,
+    "test-13": NOT_PAID_BY,
+    "test-64": "non-delivered order cannot be exchanged",
+    "test-106": NO_FUNDS.format("price difference"),
+    "train-288": NO_FUNDS.format("price difference"),
+    "train-376": NO_FUNDS.format("new item"),
 }
 """The published actions that the published data does not allow."""
 
@@ -238,7 +293,7 @@ def test_the_published_actions_go_through_but_for_those_that_the_data_forbids(en
             if message["content"].startswith("Error") and not looks_up:
                 refused[task.task_id.removeprefix("taubench-retail-tasks_")] = message["content"]
     assert refused.keys() == REFUSED.keys()
-    assert all(told in refused[name] for name, told in REFUSED.items())
+    assert refused == {name: f"Error: {told}" for name, told in REFUSED.items()}
 
 
 @pytest.mark.parametrize(
@@ -259,7 +314,7 @@ def test_amounts_are_those_that_the_published_outputs_name(env, number, name, to
     if name == "calculate":
         assert [str(answer) for answer in answers] == told
     elif name == "modify_pending_order_items":
-        assert [answer["payment_history"][-1]["amount"] for answer in answers] == told
+        assert [round(answer["payment_history"][-1]["amount"], 2) for answer in answers] == told
     else:
         assert [answer["exchange_price_difference"] for answer in answers] == told
     assert {str(each).removeprefix("-") for each in told} <= set(task.answer["outputs"])

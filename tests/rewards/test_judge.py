@@ -198,14 +198,36 @@ def test_a_refused_request_is_an_error_at_once_whatever_is_declared(serve, judge
 
 @pytest.mark.parametrize(
     ("reply", "score"),
-    [("Score: 0", 0.0), ("fine\nscore = 10/10.\n", 10.0), ("# Score\n**Score:** 4.5", 4.5)],
+    [
+        ("Score: 0", 0.0),
+        ("fine\nscore = 10/10.\n", 10.0),
+        ("# Score\n**Score:** 4.5", 4.5),
+        ("Score: **8**", 8.0),
+        ("The score is 8.", 8.0),
+        ("`Score: 8`", 8.0),
+        ("Final score: 8 out of 10", 8.0),
+        ("Score: [7]", 7.0),
+        ("> Score: 7 / 10 points", 7.0),
+    ],
 )
 def test_scores_that_can_be_read(reply, score):
     assert read_score(reply) == score
 
 
 @pytest.mark.parametrize(
-    "reply", ["", "8", "Score: -3", "Score: 8/5", "Score: 8 or 9", "Score: 8\nor not", "Score: ten"]
+    "reply",
+    [
+        "",
+        "8",
+        "Score: -3",
+        "Score: 8/5",
+        "Score: 8 or 9",
+        "Score: 8\nor not",
+        "Score: ten",
+        "Score: 8-9",
+        "No score: 8",
+        "Score: 11",
+    ],
 )
 def test_scores_that_cannot(reply):
     with pytest.raises(JudgeUnavailable, match="no score"):

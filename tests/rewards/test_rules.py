@@ -24,6 +24,52 @@ PEOPLE = ("The 30-year-old", "The 60-year-old", "Not known")
         ("Can't be determined", 2),
         ("It cannot be determined.", 2),
         ("Unknown: the 30-year-old or the 60-year-old", None),
+        ("**A**", 0),
+        ("**(B)**", 1),
+        ("`c`", 2),
+        ("[B]", 1),
+        ("Answer: A", 0),
+        ("answer: (b).", 1),
+        ("**Answer:** B. The 60-year-old", 1),
+        ("Final answer: **C**", 2),
+        ("The answer is A.", 0),
+        ("The correct answer is (B): the 60-year-old.", 1),
+        ("So, the best option is b", 1),
+        ("Option C", 2),
+        ("I would pick option B", 1),
+        ("It's (A)", 0),
+        ("A is correct.", 0),
+        (r"\boxed{B}", 1),
+        (r"$\boxed{\text{B}}$", 1),
+        ("<answer>B</answer>", 1),
+        ("B - the 60-year-old", 1),
+        ("B (the 60-year-old)", 1),
+        ("(B) the 60-year-old", 1),
+        ("B The 60-year-old", 1),
+        ("- B", 1),
+        ("A is wrong, B", None),
+        ("A is wrong", None),
+        ("Answer: A or B", None),
+        ("A or B", None),
+        ("A and B", None),
+        ("A, B", None),
+        ("A. B", None),
+        ("A B", None),
+        ("not A", None),
+        ("The answer is not A.", None),
+        ("Answer: A. Answer: B.", None),
+        ("A? No, B", None),
+        ("B The 30-year-old", None),
+        ("(B) The 30-year-old", None),
+        ("Answer: (A) the 60-year-old", None),
+        ("It was not the 30-year-old.", None),
+        ("It isn't the 30-year-old", None),
+        ("The 30-year-old is wrong", None),
+        ("It is not known.", 2),
+        ("Answer: unknown", 2),
+        ("Answer: the 60-year-old", 1),
+        ("Answer: E", None),
+        ("A 30-year-old", 0),
         ("A man", None),
         ("", None),
         ("()", None),
@@ -37,6 +83,31 @@ def test_an_option_within_another_is_told_apart_by_being_the_whole_response():
     options = ("The man", "The tall man")
     assert chosen_option("the tall man", options) == 1
     assert chosen_option("the man", options) == 0
+
+
+@pytest.mark.parametrize(
+    ("response", "chosen"),
+    [
+        ("No", 1),
+        ("**Yes**", 0),
+        ("Answer: No", 1),
+        ("B. No", 1),
+        ("The answer is no.", 1),
+        ("No, it does not.", 1),
+        ("Yes or no", None),
+        ("A. No", None),
+        ("(a) Yes.", 0),
+    ],
+)
+def test_yes_and_no_are_options_too(response, chosen):
+    assert chosen_option(response, ("Yes", "No")) == chosen
+
+
+def test_options_that_differ_in_punctuation_alone_are_two_numbers():
+    assert chosen_option("-5", ("5", "-5")) == 1
+    assert chosen_option("$1.40", ("$14.0", "$1.40")) == 1
+    assert faithfulness("It cost 14 million.", "1.4 million", ["14 million"]) == 0.0
+    assert faithfulness("1.4 million", "1.4 million", ["14 million"]) == 1.0
 
 
 @settings(deadline=None)

@@ -41,7 +41,7 @@ def test_normalize_answer_by_hand(text, wanted):
 
 
 def test_the_example_of_the_docstring_runs():
-    assert doctest.testmod(text_module) == doctest.TestResults(failed=0, attempted=1)
+    assert doctest.testmod(text_module) == doctest.TestResults(failed=0, attempted=2)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ from functools import partial
 
 from truing.checks.finding import Checked, Finding, checked
 from truing.checks.trial import Trial, turns
+from truing.copies import copied
 from truing.envs.base import Agentic, Episode
+from truing.envs.isolation import open_isolated
 from truing.envs.names import nearest
 from truing.envs.tools import ToolEpisode
 from truing.messages import Said, ToolCall
@@ -91,12 +93,12 @@ def _bad_calls(task: Task) -> dict[str, Said]:
 
 def _tell(env: Agentic, task: Task, said: Said) -> object:
     """What a fresh world answers to a turn."""
-    return env.open(task).reply(said)
+    return open_isolated(env, task).reply(said)
 
 
 def _open(env: Agentic, task: Task, timeout: float) -> Episode | None:
     """A fresh world; None where it cannot be opened, which playing the task reports."""
-    (opened,) = in_threads([partial(env.open, task)], timeout)
+    (opened,) = in_threads([partial(env.open, copied(task, f"task {task.task_id}"))], timeout)
     return opened.value
 
 

@@ -16,6 +16,7 @@ from truing.envs.base import Env, Split, checked_tasks
 from truing.envs.bfcl import BFCL
 from truing.envs.countdown import Countdown
 from truing.envs.dual import Dual
+from truing.envs.gsm8k import Gsm8k
 from truing.envs.musique import Musique
 from truing.envs.names import nearest
 from truing.envs.reasoning_gym import ReasoningGym
@@ -31,6 +32,7 @@ ENVS: dict[str, type] = {
     "mcp": Mcp,
     "verifiers": Verifiers,
     "openenv": OpenEnv,
+    "gsm8k": Gsm8k,
     "musique": Musique,
     "dual": Dual,
     "workbench": WorkBench,

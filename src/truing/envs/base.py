@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from truing.copies import copied
 from truing.errors import DataError
 from truing.messages import Message, Said
 from truing.rewards import Rewards
@@ -52,12 +53,15 @@ class Agentic(Env, Protocol):
 
 
 def checked_tasks(env: Env) -> dict[Split, Sequence[Task]]:
-    """Both splits of an environment, proven to be usable and apart.
+    """Both splits of an environment, proven to be usable and apart, in copies that it cannot change.
 
     Raises:
-        DataError: A split is empty, an id occurs twice, or a prompt of one split is also in the other.
+        DataError: A split is empty, an id occurs twice, a prompt of one split is also in the other, or a task
+            cannot be copied.
     """
-    splits: dict[Split, Sequence[Task]] = {"train": env.tasks("train"), "eval": env.tasks("eval")}
+    splits: dict[Split, Sequence[Task]] = copied(
+        {"train": list(env.tasks("train")), "eval": list(env.tasks("eval"))}, "a task"
+    )
     for split, tasks in splits.items():
         if not tasks:
             raise DataError(

@@ -10,6 +10,7 @@ from truing.config import Part, Rate
 from truing.envs.base import Split, share_of
 from truing.envs.dual_rows import Choice, Item, read_item
 from truing.envs.source import parse_spec, read_rows
+from truing.envs.usable import row_name, usable
 from truing.errors import DataError
 from truing.rewards import Rewards, extract_answer, follows_format
 from truing.rewards.judge import Judge, JudgeConfig
@@ -178,21 +179,22 @@ def _text(item: Item) -> tuple[str, str]:
 
 def _load(side: Side, data: str | Sequence[str]) -> tuple[list[Item], tuple[str, ...]]:
     """The usable items of all specs of one kind, and a note per reason why others were skipped."""
-    items: dict[str, Item] = {}
-    skipped: Counter[str] = Counter()
-    for spec in [data] if isinstance(data, str) else data:
-        for row in read_rows(parse_spec(spec)):
-            item = read_item(row)
-            if isinstance(item, str):
-                skipped[f"{spec}: skipped rows {item}"] += 1
-                continue
-            if not item.family.startswith(f"{side}/"):
-                raise DataError(
-                    f"{item.where} is of the other data set", got=item.family, expected=f"{side}/…"
-                )
-            name = f"{item.family}/{item.item_id}"
-            if name in items:
-                places = f"{items[name].where} and {item.where}"
-                raise DataError(f"two rows have the id {name!r}", got=places, expected="each row once")
-            items[name] = item
-    return list(items.values()), tuple(f"{note}: {count}" for note, count in skipped.items())
+    specs = [data] if isinstance(data, str) else data
+    read = usable(
+        [(spec, row) for spec in specs for row in read_rows(parse_spec(spec))],
+        lambda pair: (pair[0], _of_side(side, read_item(pair[1]))),
+        name=lambda pair: row_name(pair[1]),
+        key=lambda pair: (pair[1].family, pair[1].item_id) if isinstance(pair[1], Item) else object(),
+    )
+    items = [item for _, item in read.made if isinstance(item, Item)]
+    skipped = Counter(
+        f"{spec}: skipped rows {reason}" for spec, reason in read.made if isinstance(reason, str)
+    )
+    return items, (*(f"{note}: {count}" for note, count in skipped.items()), *read.notes())
+
+
+def _of_side(side: Side, item: Item | str) -> Item | str:
+    """The item, unless it is of the other data set."""
+    if isinstance(item, Item) and not item.family.startswith(f"{side}/"):
+        raise DataError(f"{item.where} is of the other data set", got=item.family, expected=f"{side}/…")
+    return item

@@ -10,6 +10,7 @@ from truing.config import Part
 from truing.envs.base import Split, share_of
 from truing.envs.qa_rows import Paragraph, Question, read_question
 from truing.envs.source import parse_spec, read_rows
+from truing.envs.usable import row_name, usable
 from truing.errors import DataError
 from truing.rewards import (
     AnswerFormat,
@@ -126,25 +127,23 @@ class Musique:
 
 def _load(specs: Iterable[str]) -> tuple[list[Question], tuple[str, ...]]:
     """The usable questions of all specs, and a note per reason why others were skipped."""
-    questions: dict[str, Question] = {}
-    skipped: Counter[str] = Counter()
-    for spec in specs:
-        for row in read_rows(parse_spec(spec)):
-            question = read_question(row)
-            if isinstance(question, str):
-                skipped[f"{spec}: skipped rows {question}"] += 1
-                continue
-            name = question.task_id
-            if name in questions:
-                places = f"{questions[name].where} and {question.where}"
-                raise DataError(f"two rows have the id {name!r}", got=places, expected="each question once")
-            questions[name] = question
-    notes = tuple(f"{note}: {count}" for note, count in skipped.items())
+    rows = [(spec, row) for spec in specs for row in read_rows(parse_spec(spec))]
+    read = usable(
+        rows,
+        lambda pair: (pair[0], read_question(pair[1])),
+        name=lambda pair: row_name(pair[1]),
+        key=lambda pair: pair[1].task_id if isinstance(pair[1], Question) else object(),
+    )
+    questions = [question for _, question in read.made if isinstance(question, Question)]
+    skipped = Counter(
+        f"{spec}: skipped rows {reason}" for spec, reason in read.made if isinstance(reason, str)
+    )
+    notes = (*(f"{note}: {count}" for note, count in skipped.items()), *read.notes())
     if not questions:
         raise DataError(
             "no row of the data can be used", got="; ".join(notes), expected="questions with paragraphs"
         )
-    return list(questions.values()), notes
+    return questions, notes
 
 
 def _one_text(question: Question) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import Field
 
 from truing.config import Part, Positive
+from truing.copies import copied
 from truing.envs.base import Split
 from truing.envs.drawn import distinct
 from truing.envs.extras import optional
@@ -91,7 +92,11 @@ class ReasoningGym:
     def _judge(self, response: str, entry: Mapping[str, Any]) -> float:
         """The library's score of the answer in a response."""
         said = extract_answer(response, self.config.answer_format)
-        return 0.0 if said is None else float(self._dataset.score_answer(said, entry))
+        return (
+            0.0
+            if said is None
+            else float(self._dataset.score_answer(said, copied(dict(entry), "a question")))
+        )
 
 
 def _dataset(config: ReasoningGymConfig) -> Any:

@@ -1,11 +1,13 @@
 """The rows of a data file, each checked against the model that says what a row has."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from truing.envs.source import Row, parse_spec, read_rows
+from truing.envs.usable import Usable, row_name, usable
 from truing.errors import DataError
 
 Record = TypeVar("Record", bound=BaseModel)
@@ -18,6 +20,15 @@ def read_records(path: Path, model: type[Record]) -> list[Record]:
         DataError: The file is missing or unreadable, or a row is not such a record.
     """
     return [_record(row, model) for row in read_rows(parse_spec(str(path)))]
+
+
+def usable_records(path: Path, model: type[Record], key: Callable[[Record], object]) -> Usable[Record]:
+    """The rows of a file that are such records, no two with one key, and notes of the others.
+
+    Raises:
+        DataError: The file is missing or unreadable, or no row is such a record.
+    """
+    return usable(read_rows(parse_spec(str(path))), lambda row: _record(row, model), row_name, key)
 
 
 def _record(row: Row, model: type[Record]) -> Record:

@@ -33,7 +33,18 @@ class Row:
     """One row as it was read, and where it was."""
 
     where: str
-    values: Mapping[str, Any]
+    read: Mapping[str, Any] | DataError  # why it cannot be read, where it cannot
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The fields of the row.
+
+        Raises:
+            DataError: It is not a JSON object.
+        """
+        if isinstance(self.read, DataError):
+            raise self.read
+        return self.read
 
 
 def parse_spec(text: str) -> Spec:
@@ -62,7 +73,7 @@ def parse_spec(text: str) -> Spec:
 
 
 def read_rows(spec: Spec) -> list[Row]:
-    """The rows that a spec names.
+    """The rows that a spec names; one that is no JSON object raises where its fields are asked for.
 
     Raises:
         DataError: They are missing or unreadable, there are none, or fewer than the slice asks for.
@@ -121,6 +132,8 @@ def _parse_rows(file: Path, text: str) -> Iterator[Row]:
     """The rows of one file: one JSON object a line, or (.json) one list of objects."""
     if file.suffix == ".json":
         rows = _parse_json(text, str(file))
+        if isinstance(rows, DataError):
+            raise rows
         if not isinstance(rows, list):
             raise DataError(
                 f"{file} is not a JSON list", got=type(rows).__name__, expected="a list of objects"
@@ -131,21 +144,19 @@ def _parse_rows(file: Path, text: str) -> Iterator[Row]:
         lines = [(f"{file}:{i}", line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
         found = [(where, _parse_json(line, where)) for where, line in lines]
     for where, values in found:
-        if not isinstance(values, dict):
-            raise DataError(
+        if not isinstance(values, dict | DataError):
+            values = DataError(
                 f"{where} is not a JSON object", got=type(values).__name__, expected="an object with fields"
             )
         yield Row(where, values)
 
 
 def _parse_json(text: str, where: str) -> Any:
-    """JSON, or an error that says where it is not."""
+    """What JSON holds, or an error that says where it is none."""
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{where} is not JSON", got=error, expected="one JSON object a line, or one list"
-        ) from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        return DataError(f"{where} is not JSON", got=error, expected="one JSON object a line, or one list")
 
 
 def _load_hub(spec: Spec) -> Any:

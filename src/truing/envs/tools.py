@@ -18,6 +18,7 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 
+from truing.copies import copied
 from truing.envs.names import nearest
 from truing.errors import DataError
 from truing.messages import Message, Said, ToolCall, ToolSpec, answer_to
@@ -40,8 +41,12 @@ class Tool:
         return self.function(*args, **kwargs)
 
     def run(self, arguments: Mapping[str, Any]) -> str:
-        """Check the arguments against the schema and call; text stays, anything else becomes JSON."""
-        problems = sorted(Draft202012Validator(self.spec.parameters).iter_errors(dict(arguments)), key=str)
+        """Check the arguments against the schema and call; text stays, anything else becomes JSON.
+
+        The function gets a copy: it may keep the lists of a call, or change them.
+        """
+        arguments = copied(dict(arguments), f"a call of {self.spec.name}")
+        problems = sorted(Draft202012Validator(self.spec.parameters).iter_errors(arguments), key=str)
         if problems:
             places = (".".join(map(str, problem.path)) or "arguments" for problem in problems)
             told = "; ".join(f"{place}: {p.message}" for place, p in zip(places, problems, strict=True))
@@ -54,11 +59,12 @@ class Tool:
         if self.types is None:
             return {name: _whole(value, self.spec.parameters, name) for name, value in arguments.items()}
         try:
-            read = self.types.model_validate(dict(arguments))
+            read = self.types.model_validate(arguments)
         except ValidationError as error:
             told = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
             raise ToolError(f"wrong arguments for {self.spec.name}: {told}") from error
-        return {name: getattr(read, name) for name in read.model_fields_set}
+        # defaults too: pydantic copies them, where Python would hand the same list to every call
+        return {name: getattr(read, name) for name in self.types.model_fields}
 
 
 def _whole(value: Any, parameters: Mapping[str, Any], name: str) -> Any:

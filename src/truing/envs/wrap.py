@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from truing.copies import copied
 from truing.envs.base import Agentic, Env, Episode, Split
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import RecipeError
@@ -73,7 +74,9 @@ class _Reworded(_Judged):
     @cached_property
     def _changed(self) -> Mapping[Split, Sequence[Task]]:
         splits: tuple[Split, ...] = ("train", "eval")
-        return {split: [self.change(task) for task in self.env.tasks(split)] for split in splits}
+        return {
+            split: [self.change(task) for task in copied(self.env.tasks(split), "a task")] for split in splits
+        }
 
 
 @dataclass(frozen=True)
@@ -84,12 +87,13 @@ class _RewordedAgent(_Reworded):
 
     def open(self, task: Task) -> Episode:
         """As the environment opens its own task."""
-        return self.env.open(self._own[task.task_id])
+        return self.env.open(copied(self._own[task.task_id], f"task {task.task_id}"))
 
     @cached_property
     def _own(self) -> Mapping[str, Task]:
         splits: tuple[Split, ...] = ("train", "eval")
-        return {task.task_id: task for split in splits for task in self.env.tasks(split)}
+        tasks = [task for split in splits for task in self.env.tasks(split)]
+        return {task.task_id: task for task in copied(tasks, "a task")}
 
 
 def judged(env: Env, rewards: Rewards) -> Env:

@@ -1,6 +1,8 @@
 """Rewards: pure graders of text, and the one place where reward functions are called."""
 
 from truing.rewards.grade import Graded, PerTurn, RewardFn, Rewards, grade, reach
+from truing.rewards.number_answer import final_number, number_match
+from truing.rewards.numbers import read_number
 from truing.rewards.text import (
     AnswerFormat,
     after_thought,
@@ -9,6 +11,7 @@ from truing.rewards.text import (
     f1,
     follows_format,
     normalize_answer,
+    plain_text,
     write_answer,
 )
 
@@ -22,9 +25,13 @@ __all__ = [
     "exact_match",
     "extract_answer",
     "f1",
+    "final_number",
     "follows_format",
     "grade",
     "normalize_answer",
+    "number_match",
+    "plain_text",
     "reach",
+    "read_number",
     "write_answer",
 ]

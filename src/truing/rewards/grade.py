@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from truing.copies import copied
 from truing.errors import JudgeUnavailable, RewardError, SkipGroup
 from truing.types import Rollout, Task
 
@@ -107,8 +108,9 @@ def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[floa
     """One reward of one rollout, or those of its turns, checked."""
     where = f"reward {name!r} ({_title(function)}) of task {rollout.task.task_id!r}"
     response = rollout.text if len(rollout.text) <= SHOWN else rollout.text[:SHOWN] + " […]"
+    seen = copied(rollout, f"the rollout of task {rollout.task.task_id}")  # a grader may sort it in place
     try:
-        value = function(rollout, rollout.task)
+        value = function(seen, seen.task)
     except (JudgeUnavailable, SkipGroup):
         raise
     except Exception as error:

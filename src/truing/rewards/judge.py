@@ -25,7 +25,11 @@ from truing.types import Rollout, Task
 BEST = 10
 """The score that becomes a reward of 1."""
 
-_SCORE = re.compile(r"[\s*#]*score[\s*:=]*(\d+(?:\.\d+)?)(?:\s*/\s*10)?[\s*.]*", re.IGNORECASE)
+_SCORE = re.compile(
+    r"[\s*#_`>\"(\[]*(?:(?:my|the|final|overall|total)\s+)*score(?:\s+is)?[\s*:=_`\"(\[]*"
+    r"(\d+(?:\.\d+)?)(?:\s*(?:/|out\s+of)\s*10(?:\.0)?)?(?:\s*points?)?[\s*.!_`\")\]]*",
+    re.IGNORECASE,
+)
 
 
 class Speaker(Protocol):

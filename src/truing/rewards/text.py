@@ -1,17 +1,20 @@
 """Pure graders of an answer given as text.
 
 Normalisation, F1 and exact match follow the SQuAD v1.1 evaluation, so that scores compare with
-published ones; where it leaves a case open, the MuSiQue evaluation decides (see ``f1``).
+published ones; where it leaves a case open, the MuSiQue evaluation decides (see ``f1``). One thing differs:
+SQuAD takes "14" for "1.4" and "5" for "-5", since it strips punctuation. Where the right answer is a number,
+another number is not it.
 """
 
 import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from truing.errors import DataError
+from truing.rewards.numbers import read_number, with_numbers
 
 AnswerFormat = Literal["line", "tag"]
 """Where a response holds its answer: on its only line, or in a closing <answer>…</answer>."""
@@ -35,10 +38,24 @@ def normalize_answer(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", plain).split())
 
 
+def plain_text(text: str) -> str:
+    """As ``normalize_answer``, with each number kept apart from every other one: 1.4 from 14, -5 from 5.
+
+    >>> plain_text("The -5 of 1,000!")
+    'minus5 of 1000'
+    """
+    return normalize_answer(with_numbers(text))
+
+
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
-    """1.0 where the normalised prediction equals a normalised answer, else 0.0."""
-    wanted = {normalize_answer(answer) for answer in _some(answers)}
-    return float(normalize_answer(prediction) in wanted)
+    """1.0 where the normalised prediction equals a normalised answer, else 0.0.
+
+    Where an answer is a number, the prediction has to be the same number, too.
+    """
+    right = (
+        all(plain(prediction) == plain(answer) for plain in _readings(answer)) for answer in _some(answers)
+    )
+    return float(any(right))
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
@@ -46,13 +63,21 @@ def f1(prediction: str, answers: Sequence[str]) -> float:
 
     F1 = 2PR / (P + R), with P = common / predicted words, R = common / answer words; words are those of
     the normalised texts, and a word said twice must be wanted twice. Where either text has no
-    words left, 1.0 if neither has and 0.0 otherwise (SQuAD v1.1 leaves this open, MuSiQue does so).
+    words left, 1.0 if neither has and 0.0 otherwise (SQuAD v1.1 leaves this open, MuSiQue does so). Where
+    the answer is a number, another number is no common word.
 
     Args:
         prediction: The answer to judge.
         answers: The answer and its aliases, at least one; the highest score counts.
     """
-    return max(_f1(normalize_answer(prediction), normalize_answer(answer)) for answer in _some(answers))
+    return max(
+        min(_f1(plain(prediction), plain(answer)) for plain in _readings(answer)) for answer in _some(answers)
+    )
+
+
+def _readings(answer: str) -> Sequence[Callable[[str], str]]:
+    """How texts are normalised to be compared with an answer: SQuAD's way, and for a number also as such."""
+    return (normalize_answer,) if read_number(answer) is None else (normalize_answer, plain_text)
 
 
 def _f1(prediction: str, answer: str) -> float:

@@ -6,7 +6,6 @@ All attempts are in flight together: at each turn one call of the sampler draws 
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -15,6 +14,7 @@ from truing.clock import phase
 from truing.config import EpisodeConfig
 from truing.contract import SamplingContract
 from truing.envs.base import Agentic, Env, Episode
+from truing.envs.isolation import open_isolated
 from truing.errors import DataError, SkipGroup
 from truing.messages import Message
 from truing.outcomes import EndedBy, Status
@@ -102,7 +102,7 @@ def _seats(tasks: Sequence[Task], group_size: int, scene: Scene, key: tuple[obje
 
 
 def _opening(env: Agentic, task: Task) -> Callable[[], Episode]:
-    return lambda: env.open(task)
+    return lambda: open_isolated(env, task)
 
 
 def _reply(seats: Sequence[Seat], scene: Scene) -> None:
@@ -126,8 +126,7 @@ def _reply(seats: Sequence[Seat], scene: Scene) -> None:
 def _replying(seat: Seat) -> Callable[[], Sequence[Message]]:
     episode, said = seat.episode, seat.said
     assert episode is not None
-    # a copy each way: what a world changes in its own data is not what was said
-    return lambda: [_told(message) for message in episode.reply(deepcopy(said))]
+    return lambda: [_told(message) for message in episode.reply(said)]
 
 
 def _told(message: Message) -> Message:

@@ -12,9 +12,10 @@ from truing.envs.base import Episode, Split
 from truing.envs.extras import optional
 from truing.envs.source import Row, parse_spec, read_rows
 from truing.envs.tools import ToolEpisode
+from truing.envs.usable import row_name, usable
 from truing.errors import DataError, RecipeError
 from truing.messages import ToolSpec
-from truing.rewards import Rewards, after_thought, exact_match
+from truing.rewards import Rewards, after_thought, number_match, plain_text, read_number
 from truing.types import Rollout, Task
 
 NEEDED = ("id", "prompt")
@@ -54,11 +55,11 @@ class McpConfig(Part):
 class Mcp:
     """Tasks in which the policy calls an MCP server's tools until it answers without calling one.
 
-    ``exact`` compares that answer with the task's own. Tasks without one need a reward of yours.
+    ``exact`` compares that answer with the task's own, as a number where it is one. Tasks without an answer
+    need a reward of yours.
     """
 
     Config = McpConfig
-    notes: Sequence[str] = ()
     rewards: Rewards
 
     def __init__(self, config: McpConfig) -> None:
@@ -68,10 +69,17 @@ class Mcp:
         self._shared = self._connect()
         self._tools = self._shared.tools()
         specs = tuple(tool.spec for tool in self._tools)
-        self._tasks: dict[Split, Sequence[Task]] = {
-            "train": [_task(row, config.system, specs) for row in read_rows(parse_spec(config.train))],
-            "eval": [_task(row, config.system, specs) for row in read_rows(parse_spec(config.eval))],
-        }
+        train, evaluation = (
+            usable(
+                read_rows(parse_spec(spec)),
+                lambda row: _task(row, config.system, specs),
+                name=row_name,
+                key=lambda task: task.task_id,
+            )
+            for spec in (config.train, config.eval)
+        )
+        self._tasks: dict[Split, Sequence[Task]] = {"train": train.made, "eval": evaluation.made}
+        self.notes: Sequence[str] = (*train.notes(), *evaluation.notes())
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """The tasks of a split, as its file has them."""
@@ -118,10 +126,12 @@ def _task(row: Row, system: str, tools: tuple[ToolSpec, ...]) -> Task:
 
 
 def _exact(rollout: Rollout, task: Task) -> float:
-    """1.0 where the last message is the answer, but for case, punctuation and articles."""
+    """1.0 where the last message is the answer: as a number, or but for case, punctuation and articles."""
     if task.answer is None:
         raise DataError(
             f"task {task.task_id} has no answer to compare with",
             remedy="give every task an answer, or reward functions from Python: truing.train(…, rewards=…)",
         )
-    return exact_match(after_thought(rollout.text), [task.answer])
+    if read_number(task.answer) is not None:
+        return number_match(rollout.text, task.answer)
+    return float(plain_text(after_thought(rollout.text)) == plain_text(task.answer))

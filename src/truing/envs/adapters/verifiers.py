@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from truing.config import Part, Positive, Rate
+from truing.copies import copied
 from truing.envs.adapters.connection import Connection, fresh_loop, run
 from truing.envs.base import Episode, Split, share_of
 from truing.envs.extras import optional
@@ -67,7 +68,7 @@ class Verifiers:
 
     def open(self, task: Task) -> Episode:
         """An episode with the tools of the task and of the taskset."""
-        original = self._originals[task.task_id]
+        original = self._original(task)
         return ToolEpisode([*self._own(original), *self._shared])
 
     def _task(self, original: Any) -> Task:
@@ -83,6 +84,10 @@ class Verifiers:
             answer=original.hash,
             tools=tuple(tool.spec for tool in (*self._own(original), *self._shared)),
         )
+
+    def _original(self, task: Task) -> Any:
+        """The taskset's own task, a copy: its tools and rewards may change its data."""
+        return copied(self._originals[task.task_id], f"task {task.task_id}")
 
     def _own(self, original: Any) -> list[Tool]:
         """The tools of one task, made anew."""
@@ -110,7 +115,7 @@ class Verifiers:
 
     def _reward(self, rollout: Rollout, task: Task) -> float:
         """The weighted sum of the task's own rewards."""
-        original = self._originals[task.task_id]
+        original = self._original(task)
         trace = self._trace(original, [*task.messages, *rollout.messages], len(task.messages))
         run(original.score(trace), self.config.timeout, self._judging)
         unscored = [name for name, reward in trace.rewards.items() if reward is None]

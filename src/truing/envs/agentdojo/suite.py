@@ -18,6 +18,7 @@ from agentdojo.functions_runtime import Function, FunctionCall, FunctionsRuntime
 from agentdojo.task_suite import get_suite
 from deepdiff import DeepDiff
 
+from truing.copies import copied
 from truing.envs.tools import Tool, ToolEpisode, ToolError
 from truing.messages import Message, Said, ToolCall, ToolSpec
 from truing.types import Task
@@ -112,7 +113,8 @@ class OfficeEpisode(ToolEpisode):
 
     def _carry_out(self, tool: str, /, **arguments: Any) -> str:
         """Run one tool of the package, which reports every failure of its tools as text for the model."""
-        self._calls.append(FunctionCall(function=tool, args=arguments))
+        call = FunctionCall(function=tool, args=copied(arguments, f"a call of {tool}"))
+        self._calls.append(call)  # as it was made: the tool may change its arguments
         result, problem = self._runtime.run_function(self._after, tool, arguments)
         if problem is not None:
             raise ToolError(problem)

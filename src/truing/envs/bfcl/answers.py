@@ -1,19 +1,37 @@
-"""Single-turn tasks: are these the right calls? The rules are those of BFCL's check by syntax tree.
+"""Single-turn tasks: are these the right calls? The verdict is that of BFCL's check by syntax tree.
 
-Text is compared without case, blanks and the marks ``, . / - _ * ^``. A parameter may be left out where
-its values hold an empty text. Calls may come in any order.
+Source: ``ast_checker.py`` of bfcl-eval 2026.3.23, its rules for Python. Text is compared without case, blanks
+and the marks ``, . / - _ * ^``, and calls may come in any order. Its oddities are kept, since its verdicts
+are published: types are Python's, so that 2.0 is no integer; objects within objects are compared as they
+are; of several answers that would do, a call takes the first.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from truing.messages import Message, Said, ToolCall
+from truing.messages import Message, Said, ToolCall, ToolSpec
+
+TYPES = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
+"""Type of a JSON schema → of Python. A schema without a type is of BFCL's ``any``, which is a text."""
+
+LEFT_OUT = ""
+"""Among the values that an argument may have, it says that the argument need not be given."""
 
 _IGNORED = re.compile(r"[ ,./\-_*^]")
 
 Call = Mapping[str, Any]
 """``name`` and ``arguments``; of a right call, the arguments are lists of values that they may have."""
+
+Schema = Mapping[str, Any]
+"""The JSON schema of a parameter, or of all parameters of a function."""
 
 
 class AnswerEpisode:
@@ -33,60 +51,124 @@ class AnswerEpisode:
         return {"calls": calls, "problems": list(self._said.problems)}
 
 
-def right_calls(outcome: Mapping[str, Any], answers: Sequence[Call]) -> bool:
+def right_calls(outcome: Mapping[str, Any], answers: Sequence[Call], tools: Sequence[ToolSpec]) -> bool:
     """Whether an outcome holds all right calls and nothing else."""
-    return not outcome["problems"] and _matches(outcome["calls"], answers)
+    schemas = {tool.name: tool.parameters for tool in tools}
+    left = list(outcome["calls"])
+    if outcome["problems"] or len(left) != len(answers):
+        return False
+    for answer in answers:
+        schema = schemas[answer["name"]]
+        right = next((i for i, call in enumerate(left) if _is_right(call, answer, schema)), None)
+        if right is None:
+            return False
+        del left[right]
+    return True
 
 
-def first_right(answers: Sequence[Call]) -> Said:
+def first_right(answers: Sequence[Call], tools: Sequence[ToolSpec]) -> Said:
     """The right calls with the first value that each argument may have."""
     if not answers:
         return Said("None of these functions can do this.")
-    return Said(calls=tuple(ToolCall(answer["name"], _first(answer["arguments"])) for answer in answers))
-
-
-def _matches(calls: Sequence[Call], answers: Sequence[Call]) -> bool:
-    """Whether calls and answers can be paired, each with one other."""
-    if not calls or not answers:
-        return not calls and not answers
-    return any(
-        _is_right(calls[0], answer) and _matches(calls[1:], [*answers[:i], *answers[i + 1 :]])
-        for i, answer in enumerate(answers)
+    schemas = {tool.name: tool.parameters for tool in tools}
+    return Said(
+        calls=tuple(
+            ToolCall(answer["name"], _first(answer["arguments"], schemas[answer["name"]]))
+            for answer in answers
+        )
     )
 
 
-def _is_right(call: Call, answer: Call) -> bool:
-    """Whether a call is the function, with arguments that it may have."""
-    return call["name"] == answer["name"] and _same(call["arguments"], answer["arguments"])
+def _is_right(call: Call, answer: Call, schema: Schema) -> bool:
+    """Whether a call is the function, with all arguments that it needs and none that it may not have."""
+    given, wanted = call["arguments"], answer["arguments"]
+    known = schema.get("properties", {})
+    return (
+        call["name"] == answer["name"]
+        and all(name in given for name in schema.get("required", ()))
+        and all(name in known and name in wanted for name in given)
+        and all(_is_one_of(value, wanted[name], known[name]) for name, value in given.items())
+        and all(name in given or LEFT_OUT in values for name, values in wanted.items())
+    )
 
 
-def _same(value: Any, wanted: Any) -> bool:
-    """Whether a value is the wanted one; of a wanted object, each value is a list of what it may be."""
-    if isinstance(wanted, dict):
-        return (
-            isinstance(value, Mapping)
-            and all(key in wanted for key in value)
-            and all(_allows(value, key, values) for key, values in wanted.items())
-        )
-    if isinstance(wanted, list):
-        return isinstance(value, list) and len(value) == len(wanted) and all(map(_same, value, wanted))
-    if isinstance(wanted, str):
-        return isinstance(value, str) and _plain(value) == _plain(wanted)
-    return isinstance(value, bool) == isinstance(wanted, bool) and value == wanted
+def _is_one_of(value: Any, options: Sequence[Any], schema: Schema) -> bool:
+    """Whether an argument has a type that it may have, and one of its values."""
+    kind = TYPES[schema.get("type", "string")]
+    items = TYPES[schema.get("items", {}).get("type", "string")] if kind is list else None
+    if kind is float and type(value) is int:
+        value = float(value)
+    told = _type_of(options)
+    if type(value) is not kind:  # a variable in place of a value, which the answers then name
+        return type(value) is told and value in options
+    if kind is list and not any(_may_hold(option, value, items) for option in options):
+        return False
+    if told not in (None, kind):
+        return value in options
+    if kind is dict:
+        return any(_same_object(value, option) for option in options)
+    if items is dict:
+        return any(_same_objects(value, option) for option in options)
+    if kind is list:
+        return _plain_texts(value) in map(_plain_texts, options)
+    return _plain_text(value) in [
+        _plain_text(option) for option in options if type(option) is kind or kind is not str
+    ]
 
 
-def _allows(given: Mapping[str, Any], key: str, values: Sequence[Any]) -> bool:
-    """Whether what is given under a key is one of its values, or may be left out and is."""
-    return any(_same(given[key], value) for value in values) if key in given else "" in values
+def _may_hold(option: Any, value: Sequence[Any], items: type | None) -> bool:
+    """Whether the types of a list's items are those of its schema, or those of an option."""
+    return not isinstance(option, list) or all(type(item) in (items, _type_of(option)) for item in value)
 
 
-def _plain(text: str) -> str:
-    """Text as it is compared."""
-    return _IGNORED.sub("", text).lower().replace("'", '"')
+def _type_of(options: Sequence[Any]) -> type | None:
+    """The type of the first value that is one."""
+    return next((type(option) for option in options if option != LEFT_OUT), None)
 
 
-def _first(wanted: Any) -> Any:
-    """The first of the wanted values; a parameter whose first value is empty is left out."""
-    if isinstance(wanted, dict):
-        return {key: _first(values[0]) for key, values in wanted.items() if values[0] != ""}
-    return [_first(part) for part in wanted] if isinstance(wanted, list) else wanted
+def _same_objects(value: Sequence[Any], option: Any) -> bool:
+    """Whether a list of objects is that of an option, object by object."""
+    return len(value) == len(option) and all(map(_same_object, value, option))
+
+
+def _same_object(value: Any, option: Any) -> bool:
+    """Whether an object is that of an option, whose values are lists of what each may be."""
+    return (
+        isinstance(value, dict)
+        and isinstance(option, dict)
+        and all(key in option for key in value)
+        and all(_plain_text(part) in map(_plain_text, option[key]) for key, part in value.items())
+        and all(key in value or LEFT_OUT in parts for key, parts in option.items())
+    )
+
+
+def _plain_texts(values: Sequence[Any]) -> list[Any]:
+    """A list as it is compared; an argument that may be left out may also be an empty list."""
+    return [_plain_text(value) for value in values]
+
+
+def _plain_text(value: Any) -> Any:
+    """Text as it is compared; anything else as it is."""
+    return _IGNORED.sub("", value).lower().replace("'", '"') if isinstance(value, str) else value
+
+
+def _first(values: Mapping[str, Sequence[Any]], schema: Schema) -> dict[str, Any]:
+    """The first of the values of each argument, less those that may be left out."""
+    known, required = schema.get("properties", {}), schema.get("required", ())
+    return {
+        name: _value(next((option for option in options if option != LEFT_OUT), LEFT_OUT))
+        for name, options in values.items()
+        if name in required or (options[0] != LEFT_OUT and (name in known or LEFT_OUT not in options))
+    }
+
+
+def _value(option: Any) -> Any:
+    """An option as a value: an object, or each object of a list, with the first of its parts."""
+    if isinstance(option, list):
+        return [_parts(part) if isinstance(part, dict) else part for part in option]
+    return _parts(option) if isinstance(option, dict) else option
+
+
+def _parts(option: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """An object with the first of each part's values; objects within it are values as they are."""
+    return {key: parts[0] for key, parts in option.items() if parts[0] != LEFT_OUT}

@@ -11,8 +11,10 @@ from truing.envs.bfcl.answers import AnswerEpisode, first_right, right_calls
 from truing.envs.bfcl.rows import Document, MultiTurn, SingleTurn, read_row
 from truing.envs.bfcl.schema import read_call
 from truing.envs.bfcl.world import Conversation, demonstration, same_turns
+from truing.envs.isolation import IsolatedEpisode
 from truing.envs.source import parse_spec, read_rows
 from truing.envs.twins import split_apart
+from truing.envs.usable import row_name, usable
 from truing.errors import DataError
 from truing.messages import ToolSpec
 from truing.rewards import Rewards
@@ -38,21 +40,30 @@ class BFCL:
     def __init__(self, config: BFCLConfig) -> None:
         self.rewards: Rewards = {"solved": (solved, 1.0)}
         specs = [config.data] if isinstance(config.data, str) else config.data
-        found = [read_row(row) for spec in specs for row in read_rows(parse_spec(spec))]
+        stored = [row for spec in specs for row in read_rows(parse_spec(spec))]
+        read = usable(stored, read_row, row_name, key=lambda row: row.key)
         self._classes: dict[str, list[ToolSpec]] = {}
-        for document in (row for row in found if isinstance(row, Document)):
+        for document in (row for row in read.made if isinstance(row, Document)):
             self._classes.setdefault(document.api_class, []).append(document.spec())
-        rows = [row for row in found if not isinstance(row, Document)]
-        self._conversations = {row.id: row for row in rows if isinstance(row, MultiTurn)}
-        tasks = [self._talk(row) if isinstance(row, MultiTurn) else _question(row) for row in rows]
-        marks = [row.marks() for row in rows]
+        rows = {row.id: row for row in read.made if not isinstance(row, Document)}
+        if read.refused and not rows:
+            raise read.refused[0][1]
+        self._conversations = {name: row for name, row in rows.items() if isinstance(row, MultiTurn)}
+        if self._conversations and not self._classes:
+            raise DataError(
+                "the data has conversations and documents no function",
+                remedy="add the file of function documents to env.data",
+            )
+        made = usable(rows.values(), self._task, name=lambda row: row.id)
+        tasks = made.made
+        marks = [rows[task.task_id].marks() for task in tasks]
         self._tasks = split_apart(
             tasks, lambda i, j: not marks[i].isdisjoint(marks[j]), config.eval_share, config.seed
         )
         self.idle = tuple(task.task_id for task in tasks if task.answer == ())
         """Tasks that no function can answer: doing nothing solves them."""
         free = f"solved by doing nothing: {len(self.idle)} irrelevance rows"
-        self.notes: Sequence[str] = (free,) if self.idle else ()
+        self.notes: Sequence[str] = (*((free,) if self.idle else ()), *read.notes(), *made.notes())
 
     def tasks(self, split: Split) -> Sequence[Task]:
         """The tasks of a split, in the order of the data."""
@@ -65,13 +76,16 @@ class BFCL:
         row = self._conversations[task.task_id]
         return Conversation(row, self._functions(row))
 
+    def _task(self, row: SingleTurn | MultiTurn) -> Task:
+        """A row as a task."""
+        return self._talk(row) if isinstance(row, MultiTurn) else _question(row)
+
     def _functions(self, row: MultiTurn) -> list[ToolSpec]:
         """The functions of a conversation's classes."""
         missing = set(row.involved_classes) - set(self._classes)
         if missing:
             raise DataError(
                 f"the data documents no function of {', '.join(sorted(missing))}, which {row.id} needs",
-                remedy="add the file of function documents to env.data",
             )
         return [spec for name in row.involved_classes for spec in self._classes[name]]
 
@@ -80,8 +94,8 @@ class BFCL:
         functions = self._functions(row)
         parameters = {spec.name: list(spec.parameters["properties"]) for spec in functions}
         said = demonstration([[read_call(call, parameters) for call in turn] for turn in row.ground_truth])
-        reference = Conversation(row, functions)
-        shown = reference.shown
+        conversation = Conversation(row, functions)
+        shown, reference = conversation.shown, IsolatedEpisode(conversation)
         for turn in said:
             reference.reply(turn)
         answer = reference.outcome()
@@ -101,7 +115,7 @@ def solved(rollout: Rollout, task: Task) -> float:
     """1.0 where the right calls were made, or the conversation went as the reference did."""
     if "turns" in rollout.outcome:
         return float(same_turns(rollout.outcome, task.answer))
-    return float(right_calls(rollout.outcome, task.answer))
+    return float(right_calls(rollout.outcome, task.answer, task.tools))
 
 
 def _question(row: SingleTurn) -> Task:
@@ -109,4 +123,8 @@ def _question(row: SingleTurn) -> Task:
     right = row.answers()
     family = row.id.rsplit("_", 1)[0]
     functions = tuple(function.spec() for function in row.function)
-    return Task(row.id, f"bfcl/{family}", row.question[0], right, (first_right(right),), functions)
+    said = first_right(right, functions)
+    calls = [{"name": call.name, "arguments": call.arguments} for call in said.calls]
+    if not right_calls({"calls": calls, "problems": said.problems}, right, functions):
+        raise DataError(f"the ground truth of {row.id} holds no calls that BFCL's check takes", got=calls)
+    return Task(row.id, f"bfcl/{family}", row.question[0], right, (said,), functions)

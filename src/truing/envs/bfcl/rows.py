@@ -31,6 +31,11 @@ class Document(Function):
 
     api_class: str
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """What no two documents share."""
+        return self.api_class, self.name
+
 
 class SingleTurn(BaseModel):
     """A question, functions, and for each right call the values that each parameter may have."""
@@ -39,6 +44,11 @@ class SingleTurn(BaseModel):
     question: Turns
     function: tuple[Function, ...]
     ground_truth: tuple[dict[str, dict[str, list[Any]]], ...] | None = None
+
+    @property
+    def key(self) -> str:
+        """What no two rows share."""
+        return self.id
 
     def answers(self) -> tuple[dict[str, Any], ...]:
         """The right calls, by name and arguments; of irrelevance rows there are none, nor a ground truth.
@@ -49,11 +59,29 @@ class SingleTurn(BaseModel):
             raise DataError(
                 f"row {self.id} has no ground truth, or has one where no call is right", expected=FORMATS
             )
-        return tuple(
+        answers = tuple(
             {"name": name, "arguments": {key: values or [[]] for key, values in arguments.items()}}
             for call in self.ground_truth or ()
             for name, arguments in call.items()
         )
+        strangers = {answer["name"] for answer in answers} - {function.name for function in self.function}
+        if strangers:
+            raise DataError(
+                f"row {self.id} wants calls of functions that it does not have", got=sorted(strangers)
+            )
+        objects = (
+            option for answer in answers for values in answer["arguments"].values() for option in values
+        )
+        for option in objects:
+            for part in option if isinstance(option, list) else [option]:
+                if isinstance(part, dict) and not all(
+                    isinstance(each, list) and each for each in part.values()
+                ):
+                    raise DataError(
+                        f"row {self.id} has an object whose values are not lists of what they may be",
+                        got=part,
+                    )
+        return answers
 
     def marks(self) -> set[str]:
         """Rows that share one are variants: here, those that ask the same."""
@@ -69,6 +97,11 @@ class MultiTurn(BaseModel):
     involved_classes: tuple[str, ...]
     ground_truth: tuple[tuple[str, ...], ...]
     missed_function: dict[int, tuple[str, ...]] = {}  # withheld until that turn
+
+    @property
+    def key(self) -> str:
+        """What no two rows share."""
+        return self.id
 
     def marks(self) -> set[str]:
         """Rows that share one are variants: here, those of one scenario number or of one first request."""

@@ -8,6 +8,7 @@ import copy
 import importlib
 import json
 import math
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -24,6 +25,9 @@ MISTAKES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 MOST_DIGITS = 4000
 """Of a number that a function may compute; Python writes no longer ones."""
 
+_PRECISION = threading.Lock()
+"""Held while a function runs: mpmath has one precision for all threads, and its numbers are written by it."""
+
 NOW_AVAILABLE = "These functions can be called from now on: {}. Can you do it now?"
 
 
@@ -39,16 +43,15 @@ class World:
             if name not in published.STATELESS_CLASSES:
                 # a class that the row does not configure starts from its own defaults, as published
                 scenario = copy.deepcopy(row.initial_config.get(name, {}))
-                made._load_scenario(scenario, long_context=False)
+                made._load_scenario(scenario, long_context="long_context" in row.id)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
         """The result of a function as text."""
         owner = next(each for each in self._objects.values() if hasattr(each, name))
         try:
             _refuse_endless(name, arguments)
-            result = getattr(owner, name)(**arguments)
-            # some results hold numbers of mpmath or files, which have a text of their own
-            return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
+            with _PRECISION:
+                return _written(getattr(owner, name)(**arguments))
         except MISTAKES as error:
             raise ToolError(f"{type(error).__name__}: {error}") from error
 
@@ -65,6 +68,7 @@ class Conversation(ToolEpisode):
         self._row = row
         self._specs = {spec.name: spec for spec in specs}
         self._results: list[str] = []
+        self._called = False  # in this turn, a function that there is
         self._turns: list[dict[str, Any]] = []
         withheld = {name for names in row.missed_function.values() for name in names}
         super().__init__([self._tool(spec) for spec in specs if spec.name not in withheld])
@@ -79,13 +83,14 @@ class Conversation(ToolEpisode):
         answers = super().reply(said)
         if answers:
             return answers
-        self._turns.append({"results": self._results, "state": self._world.state()})
-        self._results = []
+        turn = {"called": self._called, "results": self._results, "state": self._world.state()}
+        self._turns.append(turn)
+        self._results, self._called = [], False
         turn = len(self._turns)
         return self._request(turn) if turn < len(self._row.question) else ()
 
     def outcome(self) -> Mapping[str, Any]:
-        """For each turn that was ended: the results of its calls, and the state it left."""
+        """For each turn that was ended: whether it had a call, what calls gave, and the state it left."""
         return {"turns": self._turns}
 
     def _request(self, turn: int) -> Sequence[Message]:
@@ -106,6 +111,7 @@ class Conversation(ToolEpisode):
 
     def _carry_out(self, function: str, /, **arguments: Any) -> str:
         """Run a function and keep its result for the check."""
+        self._called = True
         result = self._world.call(function, arguments)
         self._results.append(result)
         return result
@@ -135,7 +141,7 @@ def same_turns(outcome: Mapping[str, Any], reference: Mapping[str, Any]) -> bool
         seen.update(turn["results"])
         if goal["results"]:
             same = turn["state"] == goal["state"] and Counter(goal["results"]) <= seen
-            if not (turn["results"] and same):
+            if not (turn["called"] and same):
                 return False
     return True
 
@@ -152,6 +158,19 @@ def _refuse_endless(name: str, arguments: Mapping[str, Any]) -> None:
             digits = base.bit_length() * abs(exponent) // 3
     if isinstance(digits, int | float) and abs(digits) > MOST_DIGITS:
         raise OverflowError(f"{name} with {digits:g} digits is too much, {MOST_DIGITS} are the most")
+
+
+def _written(result: Any) -> str:
+    """A result as the published check compares it, and as its models read it.
+
+    Numbers of mpmath and Decimal are written with all their digits, since results are compared as text.
+    """
+    if isinstance(result, str):
+        return result
+    try:
+        return json.dumps(result) if isinstance(result, dict) else str(result)
+    except (TypeError, ValueError):  # JSON has no such value
+        return str(result)
 
 
 def _public(value: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from truing.envs.records import read_records
+from truing.envs.records import read_records, usable_records
 from truing.envs.taubench.store import Record, Start
 from truing.errors import DataError
 from truing.messages import ToolSpec
@@ -50,10 +50,11 @@ class _Entry(BaseModel):
 
 @dataclass(frozen=True)
 class Folder:
-    """What a tau-bench folder holds for the retail domain, and how many tasks are of others."""
+    """What a tau-bench folder holds for the retail domain, and how many tasks are of others or odd."""
 
     tasks: tuple[TaskRow, ...]
     left_out: int
+    notes: tuple[str, ...]
     specs: tuple[ToolSpec, ...]
     policy: str
     start: Start
@@ -61,13 +62,14 @@ class Folder:
 
 def read_folder(folder: Path) -> Folder:
     """Read and check what the retail domain needs."""
-    rows = read_records(folder / "tasks.jsonl", TaskRow)
+    rows = usable_records(folder / "tasks.jsonl", TaskRow, key=lambda row: row.id)
     tools = read_records(folder / "tools.jsonl", _ToolRow)
     tables = {name: _table(folder / f"retail_db_{name}.jsonl") for name in ("users", "orders", "products")}
-    tasks = tuple(row for row in rows if row.domain == DOMAIN)
+    tasks = tuple(row for row in rows.made if row.domain == DOMAIN)
     return Folder(
         tasks=tasks,
-        left_out=len(rows) - len(tasks),
+        left_out=len(rows.made) - len(tasks),
+        notes=rows.notes(),
         specs=tuple(_spec(row.function) for row in tools if row.domain == DOMAIN),
         policy=_policy(folder / "retail_policy.md"),
         start=Start(**tables),

@@ -1,14 +1,18 @@
 """tau-bench retail: requests of customers, judged by the shop's data and by what had to be said."""
 
 import inspect
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from truing.config import Part
 from truing.envs.base import Split, share_of
+from truing.envs.isolation import IsolatedEpisode
 from truing.envs.taubench.data import TaskRow, read_folder
 from truing.envs.taubench.lookups import Lookups
 from truing.envs.taubench.orders import Orders
@@ -56,6 +60,7 @@ class TauBench:
         )
         """Tasks that ask for no change and for no word, as the data has it: doing nothing solves them."""
         self.notes = (
+            *self._folder.notes,
             f"left out tasks of other domains, whose databases are not read: {self._folder.left_out}",
             "no user is simulated: the instruction is the customer's one message",
             f"tasks that doing nothing solves, as their reference changes and says nothing: {len(self.idle)}",
@@ -78,7 +83,7 @@ class TauBench:
     def _task(self, row: TaskRow) -> Task:
         """One row as a task; its answer is what the reference changes, and what must be said."""
         calls = [ToolCall(action.name, action.kwargs) for action in row.actions]
-        reference = self._episode()
+        reference = IsolatedEpisode(self._episode())
         for call in calls:
             reference.reply(Said(calls=(call,)))
         return Task(
@@ -112,4 +117,19 @@ def _tool(spec: ToolSpec, rooms: Sequence[object]) -> Tool:
     functions = [each for each in found if inspect.ismethod(each) and not spec.name.startswith("_")]
     if not functions:
         raise DataError("the data names a tool that tau-bench retail does not have", got=spec.name)
-    return Tool(spec, functions[0])
+    return Tool(replace(spec, parameters=_without_enums(spec.parameters)), partial(_written, functions[0]))
+
+
+def _written(function: Callable[..., Any], /, **arguments: Any) -> str:
+    """What the published shop answers: text, or a record as its JSON writes it."""
+    answer = function(**arguments)
+    return answer if isinstance(answer, str) else json.dumps(answer)
+
+
+def _without_enums(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema of a tool without the values that an argument may have: the shop itself refuses others."""
+    properties = schema.get("properties", {}).items()
+    open_ones = {
+        name: {key: each for key, each in part.items() if key != "enum"} for name, part in properties
+    }
+    return {**schema, "properties": open_ones}

@@ -2,19 +2,19 @@
 
 import ast
 import operator
+import warnings
 from collections.abc import Callable
+from typing import Any
 
 from truing.envs.taubench.store import Record, Store
 from truing.envs.tools import ToolError
 
-OPERATORS = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.USub: operator.neg,
-    ast.UAdd: operator.pos,
-}
+ALLOWED = frozenset("0123456789+-*/(). ")
+"""What an expression may be written with."""
+
+MOST_BITS = 100_000
+"""Of a power; no float is so large, and few quotients need it."""
+
 LONGEST = 500
 """Characters of an expression; a longer one could be nested too deeply to be read."""
 
@@ -53,17 +53,21 @@ class Lookups:
 
     def list_all_product_types(self) -> dict[str, str]:
         """The id of each product by its name, sorted."""
-        products = self.store.start.products.items()
-        return dict(sorted((product["name"], product_id) for product_id, product in products))
+        products = self.store.start.products.values()
+        return dict(sorted((product["name"], product["product_id"]) for product in products))
 
     def calculate(self, expression: str) -> str:
-        """The value of an expression, to the cent."""
+        """The value of an expression, to the cent; what is wrong with it is told in Python's words."""
+        if not set(expression) <= ALLOWED:
+            raise ToolError("invalid characters in expression")
         if len(expression) > LONGEST:
             raise ToolError(f"an expression has {LONGEST} characters at most")
         try:
-            return str(round(_value(ast.parse(expression.strip(), mode="eval").body), 2))
-        except (SyntaxError, ArithmeticError, ValueError) as error:
-            raise ToolError(f"{expression!r} cannot be calculated: {error}") from error
+            with warnings.catch_warnings(action="ignore"):  # Python warns of 2(3), and the model is told
+                tree = ast.parse(expression.strip(), "<string>", "eval")
+            return str(round(float(_value(tree.body)), 2))
+        except (SyntaxError, ArithmeticError, TypeError, ValueError) as error:
+            raise ToolError(str(error)) from error
 
     def think(self, thought: str) -> str:
         """Nothing happens: the thought is in the transcript."""
@@ -71,23 +75,46 @@ class Lookups:
 
     def transfer_to_human_agents(self, summary: str) -> str:
         """Nothing changes: a human would take over."""
-        return "Transfer successful."
+        return "Transfer successful"
 
     def _only(self, fits: Callable[[Record], bool]) -> str:
         """The first user that fits."""
         for user_id, user in self.store.users.items():
             if fits(user):
                 return user_id
-        raise ToolError("there is no such user")
+        raise ToolError("user not found")
 
 
-def _value(node: ast.expr) -> float:
-    """The value of a parsed expression of numbers, + - * / and parentheses."""
+def _value(node: ast.expr) -> Any:
+    """The value of a parsed expression, as Python has it."""
     match node:
-        case ast.Constant(value=int() | float() as number):
-            return float(number)
-        case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
+        case ast.Constant(value=number):
+            return number
+        case ast.UnaryOp(op=op, operand=operand):
             return OPERATORS[type(op)](_value(operand))
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
+        case ast.BinOp(left=left, op=op, right=right):
             return OPERATORS[type(op)](_value(left), _value(right))
-    raise ValueError("only numbers, + - * / and parentheses are allowed")
+        case ast.Tuple():  # (), since there is no comma
+            return ()
+        case ast.Call(func=func):  # 2(3)
+            raise TypeError(f"{type(_value(func)).__name__!r} object is not callable")
+    raise ValueError("only numbers, operators and parentheses are allowed")
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    """A power, unless it would take hours."""
+    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * exponent > MOST_BITS:
+        raise OverflowError("int too large to convert to float")
+    return base**exponent
+
+
+OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Pow: _power,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}

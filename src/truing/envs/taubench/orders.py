@@ -1,4 +1,8 @@
-"""The tools of tau-bench retail that change orders and users."""
+"""The tools of tau-bench retail that change orders and users.
+
+Checks, their order, their words and the rounding of amounts are those of the published shop
+(https://github.com/sierra-research/tau-bench, ``tau_bench/envs/retail/tools``).
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +11,8 @@ from truing.envs.taubench.store import Record, Store
 from truing.envs.tools import ToolError
 
 REASONS = ("no longer needed", "ordered by mistake")
+ADDRESS = ("address1", "address2", "city", "state", "country", "zip")
+"""The fields of an address, in the order in which the shop writes them."""
 
 
 class Orders:
@@ -17,10 +23,12 @@ class Orders:
 
     def cancel_pending_order(self, order_id: str, reason: str) -> Record:
         """Cancel, and refund what was paid."""
-        order = self.store.order(order_id, "pending")
+        order = self.store.order(order_id, "pending", "cancelled")
         if reason not in REASONS:
-            raise ToolError(f"the reason cannot be {reason!r}, only {' or '.join(REASONS)}")
-        refunds = [{**payment, "transaction_type": "refund"} for payment in order["payment_history"]]
+            raise ToolError("invalid reason")
+        refunds = [
+            _transaction("refund", p["amount"], p["payment_method_id"]) for p in order["payment_history"]
+        ]
         for refund in refunds:
             self.store.pay(order["user_id"], refund["payment_method_id"], -refund["amount"])
         history = [*order["payment_history"], *refunds]
@@ -30,51 +38,51 @@ class Orders:
 
     def modify_pending_order_address(self, order_id: str, **address: str) -> Record:
         """Ship to another address."""
-        self.store.order(order_id, "pending")
-        return self.store.update_order(order_id, address=address)
+        self.store.order(order_id, "pending", "modified")
+        return self.store.update_order(order_id, address={field: address[field] for field in ADDRESS})
 
     def modify_pending_order_payment(self, order_id: str, payment_method_id: str) -> Record:
         """Pay by another method, and refund the first."""
-        order = self.store.order(order_id, "pending")
-        if len(order["payment_history"]) != 1:
-            raise ToolError(f"order {order_id} has more than one payment")
-        (payment,) = order["payment_history"]
-        amount, former = payment["amount"], payment["payment_method_id"]
+        order = self.store.order(order_id, "pending", "modified")
+        self.store.payment_method(order["user_id"], payment_method_id)
+        first, *others = order["payment_history"]
+        if others or first["transaction_type"] != "payment":
+            raise ToolError("there should be exactly one payment for a pending order")
+        amount, former = first["amount"], first["payment_method_id"]
         if payment_method_id == former:
-            raise ToolError(f"order {order_id} is already paid by {former}")
-        self.store.check_funds(order["user_id"], payment_method_id, amount)
+            raise ToolError("the new payment method should be different from the current one")
+        self.store.check_funds(order["user_id"], payment_method_id, amount, "order")
         self.store.pay(order["user_id"], payment_method_id, amount)
         self.store.pay(order["user_id"], former, -amount)
-        history = [payment, _transaction(amount, payment_method_id), _transaction(-amount, former)]
-        return self.store.update_order(order_id, payment_history=history)
+        swapped = [_transaction("payment", amount, payment_method_id), _transaction("refund", amount, former)]
+        return self.store.update_order(order_id, payment_history=[first, *swapped])
 
     def modify_pending_order_items(
         self, order_id: str, item_ids: list[str], new_item_ids: list[str], payment_method_id: str
     ) -> Record:
-        """Put other variants in place of items, and pay the difference."""
-        order = self.store.order(order_id, "pending")
-        swaps = self._swaps(order, item_ids, new_item_ids)
-        difference = _difference(order, swaps)
-        self.store.check_funds(order["user_id"], payment_method_id, difference)
+        """Put other variants in place of items, and pay the difference, which is not rounded here."""
+        order = self.store.order(order_id, "pending", "modified")
+        variants = self._variants(order, item_ids, new_item_ids)
+        difference = _difference(order, item_ids, variants)
+        self.store.check_funds(order["user_id"], payment_method_id, difference, "new item")
         self.store.pay(order["user_id"], payment_method_id, difference)
-        items = [
-            {**item, **{key: swaps[i][key] for key in ("item_id", "price", "options")}}
-            if i in swaps
-            else item
-            for i, item in enumerate(order["items"])
-        ]
-        history = [*order["payment_history"], _transaction(difference, payment_method_id)]
+        kind = "payment" if difference > 0 else "refund"
+        paid = _transaction(kind, abs(difference), payment_method_id)
         return self.store.update_order(
-            order_id, status="pending (items modified)", items=items, payment_history=history
+            order_id,
+            items=_swapped(order["items"], item_ids, new_item_ids, variants),
+            payment_history=[*order["payment_history"], paid],
+            status="pending (item modified)",
         )
 
     def exchange_delivered_order_items(
         self, order_id: str, item_ids: list[str], new_item_ids: list[str], payment_method_id: str
     ) -> Record:
         """Ask for other variants of items; nothing is paid yet."""
-        order = self.store.order(order_id, "delivered")
-        difference = _difference(order, self._swaps(order, item_ids, new_item_ids))
-        self.store.check_funds(order["user_id"], payment_method_id, difference)
+        order = self.store.order(order_id, "delivered", "exchanged")
+        variants = self._variants(order, item_ids, new_item_ids)
+        difference = round(_difference(order, item_ids, variants), 2)
+        self.store.check_funds(order["user_id"], payment_method_id, difference, "price difference")
         return self.store.update_order(
             order_id,
             status="exchange requested",
@@ -88,12 +96,13 @@ class Orders:
         self, order_id: str, item_ids: list[str], payment_method_id: str
     ) -> Record:
         """Ask to give items back; the refund comes later."""
-        order = self.store.order(order_id, "delivered")
-        method = self.store.payment_method(order["user_id"], payment_method_id)
+        order = self.store.order(order_id, "delivered", "returned")
+        self.store.payment_method(order["user_id"], payment_method_id)
         paid_by = order["payment_history"][0]["payment_method_id"]
-        if payment_method_id != paid_by and method["source"] != "gift_card":
-            raise ToolError(f"a refund goes to {paid_by}, which paid, or to a gift card")
-        _places(order, item_ids)
+        if "gift_card" not in payment_method_id and payment_method_id != paid_by:
+            raise ToolError("payment method should be either the original payment method or a gift card")
+        if _missing(order, item_ids):
+            raise ToolError("some item not found")
         return self.store.update_order(
             order_id,
             status="return requested",
@@ -103,41 +112,57 @@ class Orders:
 
     def modify_user_address(self, user_id: str, **address: str) -> Record:
         """Move a user."""
-        self.store.users[user_id] = {**self.store.user(user_id), "address": address}
+        moved = {field: address[field] for field in ADDRESS}
+        self.store.users[user_id] = {**self.store.user(user_id), "address": moved}
         return self.store.users[user_id]
 
-    def _swaps(self, order: Record, item_ids: Sequence[str], new_item_ids: Sequence[str]) -> dict[int, Any]:
-        """Place in the order → the variant that shall stand there."""
+    def _variants(self, order: Record, item_ids: Sequence[str], new_item_ids: Sequence[str]) -> list[Record]:
+        """The variants that items are to become."""
+        missing = _missing(order, item_ids)
+        if missing:
+            raise ToolError(f"{missing[0]} not found")
         if len(item_ids) != len(new_item_ids):
-            raise ToolError(f"{len(item_ids)} items cannot become {len(new_item_ids)}")
-        swaps: dict[int, Any] = {}
-        for place, new_id in zip(_places(order, item_ids), new_item_ids, strict=True):
-            variants = self.store.product(order["items"][place]["product_id"])["variants"]
+            raise ToolError("the number of items to be exchanged should match")
+        found: list[Record] = []
+        for item_id, new_id in zip(item_ids, new_item_ids, strict=True):
+            variants = self.store.product(_item(order["items"], item_id)["product_id"])["variants"]
             if new_id not in variants or not variants[new_id]["available"]:
-                raise ToolError(f"{new_id!r} is not an available item of the same product")
-            swaps[place] = variants[new_id]
-        return swaps
+                raise ToolError(f"new item {new_id} not found or available")
+            found.append(variants[new_id])
+        return found
 
 
-def _places(order: Record, item_ids: Sequence[str]) -> list[int]:
-    """Where items stand in an order; an item that is named twice must be there twice."""
-    free = list(enumerate(item["item_id"] for item in order["items"]))
-    places: list[int] = []
-    for item_id in item_ids:
-        found = next((pair for pair in free if pair[1] == item_id), None)
-        if found is None:
-            raise ToolError(f"order {order['order_id']} has no item {item_id!r} (left)")
-        free.remove(found)
-        places.append(found[0])
-    return places
+def _missing(order: Record, item_ids: Sequence[str]) -> list[str]:
+    """The items that an order does not have so often as they are named."""
+    held = [item["item_id"] for item in order["items"]]
+    return [item_id for item_id in item_ids if item_ids.count(item_id) > held.count(item_id)]
 
 
-def _difference(order: Record, swaps: dict[int, Any]) -> float:
-    """What the new items cost more than the old, to the cent."""
-    return round(sum(new["price"] - order["items"][place]["price"] for place, new in swaps.items()), 2)
+def _item(items: Sequence[Record], item_id: str) -> Record:
+    """The first item of an id."""
+    return next(item for item in items if item["item_id"] == item_id)
 
 
-def _transaction(amount: float, method_id: str) -> Record:
-    """A line of a payment history; a negative amount is a refund."""
-    kind = "payment" if amount > 0 else "refund"
-    return {"transaction_type": kind, "amount": abs(amount), "payment_method_id": method_id}
+def _difference(order: Record, item_ids: Sequence[str], variants: Sequence[Record]) -> float:
+    """What the new items cost more than the old, summed as the shop does."""
+    difference = 0.0
+    for item_id, variant in zip(item_ids, variants, strict=True):
+        difference += variant["price"] - _item(order["items"], item_id)["price"]
+    return difference
+
+
+def _swapped(
+    items: Sequence[Record], item_ids: Sequence[str], new_item_ids: Sequence[str], variants: Sequence[Record]
+) -> list[Record]:
+    """The items, one swapped after the other: an item that came in may be the first of its id to go."""
+    swapped = list(items)
+    for item_id, new_id, variant in zip(item_ids, new_item_ids, variants, strict=True):
+        place = swapped.index(_item(swapped, item_id))
+        new = {"item_id": new_id, "price": variant["price"], "options": variant["options"]}
+        swapped[place] = {**swapped[place], **new}
+    return swapped
+
+
+def _transaction(kind: str, amount: float, method_id: str) -> dict[str, Any]:
+    """A line of a payment history."""
+    return {"transaction_type": kind, "amount": amount, "payment_method_id": method_id}

@@ -30,11 +30,11 @@ class Store:
         """A user by id."""
         return _found(self.users, user_id, "user")
 
-    def order(self, order_id: str, status: str | None = None) -> Record:
-        """An order by id, which must have a status where one is given."""
+    def order(self, order_id: str, status: str | None = None, done: str = "") -> Record:
+        """An order by id; where a status is given, it must have that for something to be ``done`` to it."""
         order = _found(self.orders, order_id, "order")
         if status is not None and order["status"] != status:
-            raise ToolError(f"order {order_id} is {order['status']}, and would have to be {status}")
+            raise ToolError(f"non-{status} order cannot be {done}")
         return order
 
     def product(self, product_id: str) -> Record:
@@ -43,13 +43,13 @@ class Store:
 
     def payment_method(self, user_id: str, method_id: str) -> Record:
         """A payment method of a user."""
-        return _found(self.user(user_id)["payment_methods"], method_id, "payment method of this user")
+        return _found(self.user(user_id)["payment_methods"], method_id, "payment method")
 
-    def check_funds(self, user_id: str, method_id: str, amount: float) -> None:
-        """Refuse a payment that a gift card cannot cover."""
+    def check_funds(self, user_id: str, method_id: str, amount: float, what: str) -> None:
+        """Refuse to pay for ``what`` with a gift card that does not cover it."""
         method = self.payment_method(user_id, method_id)
         if method["source"] == "gift_card" and method["balance"] < amount:
-            raise ToolError(f"{method_id} holds {method['balance']}, which does not cover {amount}")
+            raise ToolError(f"insufficient gift card balance to pay for the {what}")
 
     def pay(self, user_id: str, method_id: str, amount: float) -> None:
         """Take an amount from a gift card, or give it back where it is negative; banks do so later."""
@@ -77,7 +77,7 @@ class Store:
 def _found(records: Mapping[str, Record], key: str, what: str) -> Record:
     """A record, or word to the model that there is none."""
     if key not in records:
-        raise ToolError(f"there is no {what} {key!r}")
+        raise ToolError(f"{what} not found")
     return records[key]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, RootModel
 
-from truing.envs.records import read_records
+from truing.envs.records import read_records, usable_records
 from truing.envs.workbench.office import Office, Start
 from truing.envs.workbench.tables import Row, Table
 from truing.errors import DataError
@@ -61,6 +61,7 @@ class Folder:
     tasks: tuple[TaskRow, ...]
     specs: tuple[ToolSpec, ...]
     start: Start
+    notes: tuple[str, ...]
 
 
 def read_folder(folder: Path) -> Folder:
@@ -75,7 +76,8 @@ def read_folder(folder: Path) -> Folder:
     )
     office = Office(start)
     specs = tuple(_spec(row, office) for row in read_records(folder / "tools.jsonl", _ToolRow))
-    return Folder(tuple(read_records(folder / "tasks.jsonl", TaskRow)), specs, start)
+    tasks = usable_records(folder / "tasks.jsonl", TaskRow, key=lambda row: row.id)
+    return Folder(tuple(tasks.made), specs, start, tasks.notes())
 
 
 def _rows(path: Path) -> list[Row]:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from truing.config import Part
 from truing.envs.base import Split, share_of
+from truing.envs.isolation import IsolatedEpisode
 from truing.envs.tools import ToolEpisode
 from truing.envs.workbench.data import Folder, TaskRow, read_folder
 from truing.envs.workbench.office import Office
@@ -61,6 +62,7 @@ class WorkBench:
         self.idle = tuple(task.task_id for each in self._tasks.values() for task in each if not task.answer)
         """Tasks that ask for no change, as the data has it: doing nothing solves them."""
         self.notes = (
+            *self._folder.notes,
             f"tasks that doing nothing solves, since their reference changes nothing: {len(self.idle)}",
         )
 
@@ -80,7 +82,7 @@ class WorkBench:
     def _task(self, row: TaskRow) -> Task:
         """One row as a task; its answer is what the reference changes."""
         calls = [ToolCall(call.tool, call.args) for call in row.ground_truth_calls]
-        reference = self._episode(self._folder.specs)
+        reference = IsolatedEpisode(self._episode(self._folder.specs))
         for call in calls:
             reference.reply(Said(calls=(call,)))
         system = [{"role": "system", "content": self.config.system}] if self.config.system else []

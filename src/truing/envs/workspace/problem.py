@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from truing.envs.isolation import IsolatedEpisode
 from truing.envs.workspace.state import Office
 from truing.envs.workspace.tools import TOOLS, open_office
 from truing.messages import Said, ToolCall
@@ -33,7 +34,7 @@ class Problem:
 
     def _states(self) -> list[dict[str, Any]]:
         """The state before the first turn, and after each."""
-        episode = open_office(self.office.snapshot(), TOOLS)
+        episode = IsolatedEpisode(open_office(self.office.snapshot(), TOOLS))
         states = [dict(episode.outcome())]
         for said in self.turns:
             episode.reply(said)

@@ -1,0 +1,146 @@
+"""Word problems with a number as their answer, in the form of GSM8K (https://arxiv.org/abs/2110.14168)."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
+
+from pydantic import BaseModel, Field, ValidationError
+
+from truing.config import Part
+from truing.envs.base import Split, share_of
+from truing.envs.source import Row, parse_spec, read_rows
+from truing.envs.usable import Usable, row_name, usable
+from truing.errors import DataError
+from truing.rewards import Rewards, after_thought, number_match, read_number
+from truing.types import Rollout, Task
+
+MARK = "####"
+"""Stands before the answer, on the last line of a solution."""
+
+_CALCULATION = re.compile(r"<<[^<>\n]*>>")
+_LAST_LINE = re.compile(rf"{MARK}[ \t]*(\S[^\n]*)")
+
+Data = str | Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+class Gsm8kConfig(Part):
+    """Which problems, how they are split, asked and judged."""
+
+    data: Data
+    """One spec or several: a file or folder, or "openai/gsm8k,main,train"; each may end in [:100]."""
+    eval_data: Data | None = None
+    """Problems to evaluate on, such as "openai/gsm8k,main,test"; where not given, a share of `data`."""
+    eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    """Without `eval_data`: problems whose SHA-256 of (seed, question), in [0, 1), is below this."""
+    seed: int = 0
+    """Another seed keeps other problems for evaluation."""
+    train_limit: Annotated[int, Field(ge=1)] | None = None
+    """At most so many training problems: the first of the data."""
+    eval_limit: Annotated[int, Field(ge=1)] | None = None
+    """At most so many evaluation problems: the first of the data."""
+    system: str = 'Solve the problem step by step. End with a line "#### N", where N is the answer.'
+    """The system message; where it is empty there is none."""
+    tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """How far an answer may be from the right one, relative to its size; 0 asks for the same number."""
+    format_weight: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of ending with a line "#### N"."""
+
+
+class _ProblemRow(BaseModel):
+    question: str
+    answer: str
+    id: str | None = None
+
+
+class Gsm8k:
+    """Problems, demonstrated by the published solution without its calculator's marks (``<<2*3=6>>``)."""
+
+    Config = Gsm8kConfig
+
+    def __init__(self, config: Gsm8kConfig) -> None:
+        self.config = config
+        self.rewards: Rewards = {
+            "correct": (partial(_correct, config.tolerance), 1.0),
+            "format": (keeps_format, config.format_weight),
+        }
+        read = self._read(config.data)
+        train, evaluation, self.notes = read.made, [], read.notes()
+        if config.eval_data is None:
+            evaluation = [task for task in train if self._is_for_eval(task)]
+            train = [task for task in train if not self._is_for_eval(task)]
+        else:
+            held_out = self._read(config.eval_data)
+            evaluation, self.notes = held_out.made, (*self.notes, *held_out.notes())
+        self._tasks: dict[Split, Sequence[Task]] = {
+            "train": train[: config.train_limit],
+            "eval": evaluation[: config.eval_limit],
+        }
+
+    def tasks(self, split: Split) -> Sequence[Task]:
+        """The problems of a split, in the order of the data."""
+        return self._tasks[split]
+
+    def _read(self, data: str | Sequence[str]) -> Usable[Task]:
+        """The problems of all specs."""
+        specs = [data] if isinstance(data, str) else data
+        rows = [row for spec in specs for row in read_rows(parse_spec(spec))]
+        return usable(rows, self._task, name=row_name, key=lambda task: task.task_id)
+
+    def _task(self, row: Row) -> Task:
+        """One row as a task."""
+        problem = _problem(row)
+        solution, mark, answer = (part.strip() for part in problem.answer.rpartition(MARK))
+        if not mark or read_number(answer) is None:
+            raise DataError(
+                f"{row.where} has no number as its answer",
+                got=repr(problem.answer[-80:]),
+                expected=f'a last line "{MARK} N"',
+            )
+        system = [{"role": "system", "content": self.config.system}] if self.config.system else []
+        return Task(
+            task_id=f"gsm8k/{problem.id or _named_by_content(problem)}",
+            family="gsm8k",
+            messages=(*system, {"role": "user", "content": problem.question.strip()}),
+            answer=answer,
+            demonstration=f"{_CALCULATION.sub('', solution)}\n{MARK} {answer}".lstrip(),
+        )
+
+    def _is_for_eval(self, task: Task) -> bool:
+        """Whether the hash of a problem keeps it for evaluation; twins under two ids stay together."""
+        asked = " ".join(task.messages[-1]["content"].casefold().split())
+        return share_of("split", self.config.seed, asked) < self.config.eval_share
+
+
+def keeps_format(rollout: Rollout, task: Task) -> float:
+    """1.0 where the response ends with a line that is the mark and a number, and has no other such line."""
+    lines = after_thought(rollout.text).strip().splitlines()
+    marked = [match for line in lines if (match := _LAST_LINE.match(line.strip()))]
+    last = _LAST_LINE.fullmatch(lines[-1].strip()) if lines else None
+    return float(last is not None and len(marked) == 1 and read_number(last[1]) is not None)
+
+
+def _correct(tolerance: float, rollout: Rollout, task: Task) -> float:
+    """1.0 where the number that a response ends with is the right one."""
+    return number_match(rollout.text, task.answer, tolerance)
+
+
+def _named_by_content(problem: _ProblemRow) -> str:
+    """A name for a problem without an id, as those on the hub are."""
+    content = f"{problem.question}\n{problem.answer}".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+def _problem(row: Row) -> _ProblemRow:
+    """A row as a problem."""
+    try:
+        return _ProblemRow.model_validate(row.values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        field = ".".join(map(str, problem["loc"]))
+        raise DataError(
+            f"field {field!r} of {row.where} cannot be used: {problem['msg']}",
+            got=problem["input"],
+            expected='texts: "question", and "answer" that ends with "#### N"',
+        ) from error

@@ -1,0 +1,34 @@
+"""Worlds that share no object with Truing: what goes in is a copy, and so is what comes out.
+
+A world is somebody else's code. It may keep the lists of a call and change them later, give out its live
+state, or change the task that it was opened for. Every world is therefore opened through ``open_isolated``,
+or wrapped where a loader makes one itself to play reference calls.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from truing.copies import copied
+from truing.envs.base import Agentic, Episode
+from truing.messages import Message, Said
+from truing.types import Task
+
+
+class IsolatedEpisode:
+    """An episode, with a copy made of everything that is said to it and that it answers."""
+
+    def __init__(self, episode: Episode) -> None:
+        self._episode = episode
+
+    def reply(self, said: Said) -> Sequence[Message]:
+        """What the world answers, as it is now."""
+        return copied(tuple(self._episode.reply(copied(said, "what was said"))), "the world's answer")
+
+    def outcome(self) -> Mapping[str, Any]:
+        """The world's state, as it is now."""
+        return copied(self._episode.outcome(), "the world's outcome")
+
+
+def open_isolated(env: Agentic, task: Task) -> IsolatedEpisode:
+    """A new episode, opened for a copy of the task."""
+    return IsolatedEpisode(env.open(copied(task, f"task {task.task_id}")))

@@ -1,0 +1,215 @@
+"""Worlds, tools and graders that keep, change and hand out what is not theirs: nothing else moves."""
+
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+
+import pytest
+
+from truing.config import EpisodeConfig
+from truing.contract import SamplingContract
+from truing.envs import checked_tasks
+from truing.envs.tools import ToolEpisode, tool
+from truing.envs.wrap import equipped, judged, reworded
+from truing.errors import DataError
+from truing.messages import Said, ToolCall, ToolSpec
+from truing.outcomes import Status
+from truing.rewards import grade
+from truing.rollout.collect import Scene, collect
+from truing.rollout.voices import Script
+from truing.types import Task
+
+LOOK = ToolSpec("look", "Look words up.", {"type": "object", "properties": {"words": {"type": "array"}}})
+
+
+def asking(name="t", split="train"):
+    """A task with something to change in each of its parts."""
+    return Task(
+        name,
+        "f",
+        ({"role": "user", "content": f"find {split}", "seen": ["page"]},),
+        answer={"wanted": ["moon", "sun"]},
+        demonstration=(
+            Said(calls=(ToolCall("look", {"words": ["sun", "moon"]}),)),
+            Said(calls=(ToolCall("look", {"words": ["sun"]}), ToolCall("look", {"words": [["deep"]]}))),
+            Said("done"),
+        ),
+        tools=(LOOK,),
+    )
+
+
+class Words(list):
+    """A list of a world's own kind."""
+
+
+class Hostile:
+    """An episode that keeps every object it sees, and changes all of them at each turn and when asked."""
+
+    def __init__(self, task):
+        self.task, self.kept, self.state, self.given = task, [], {"words": Words()}, []
+
+    def spoil(self):
+        for words in self.kept:
+            words.append("spoilt")
+            if words and isinstance(words[0], list):
+                words[0].append("spoilt")
+        self.task.answer["wanted"].append("spoilt")
+        self.task.messages[0]["seen"].append("spoilt")
+        self.task.tools[0].parameters["properties"]["spoilt"] = {}
+        self.task.demonstration[0].calls[0].arguments["words"].append("spoilt")
+        for message in self.given:
+            message["content"] = "spoilt"
+
+    def reply(self, said):
+        self.kept += [call.arguments["words"] for call in said.calls]
+        self.state["words"] += [str(call.arguments["words"]) for call in said.calls]
+        self.given += [{"role": "tool", "name": "look", "content": str(words)} for words in self.kept[-1:]]
+        self.spoil()
+        if said.calls:
+            self.given[-1]["content"] = f"{len(self.given)} seen"
+        return self.given[-1:] if said.calls else []
+
+    def outcome(self):
+        self.spoil()
+        return self.state
+
+
+@dataclass
+class World:
+    """Opens hostile episodes, and keeps them and its tasks."""
+
+    rewards: dict = field(default_factory=dict)
+    notes: tuple = ()
+    opened: list = field(default_factory=list)
+
+    def __post_init__(self):
+        self.own = {"train": [asking()], "eval": [asking("e", "eval")]}
+
+    def tasks(self, split):
+        return self.own[split]
+
+    def open(self, task):
+        self.opened.append(Hostile(task))
+        return self.opened[-1]
+
+
+def played(chat, env, tasks, group_size=2, reward=None):
+    contract = SamplingContract(stop_ids=chat.stop_ids, max_new_tokens=8)
+    scene = Scene(chat, env, contract, EpisodeConfig(), context_length=2048)
+    return collect(tasks, group_size=group_size, scene=scene, voice=Script(chat), grade=reward, key=("test",))
+
+
+def said_in(rollout):
+    """The arguments of each call, as the record has them."""
+    calls = [call for message in rollout.messages for call in message.get("tool_calls", ())]
+    return [call["function"]["arguments"]["words"] for call in calls]
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda env: env, lambda env: judged(env, {}), lambda env: reworded(env, deepcopy)]
+)
+def test_a_hostile_world_changes_no_task_no_demonstration_and_nothing_that_was_said(chat, wrap):
+    world = World()
+    env = wrap(world)
+    tasks = list(checked_tasks(env)["train"])
+    ids = []
+    for _ in range(2):  # the second time, the world has spoilt all that it keeps of the first
+        (group,) = played(chat, env, tasks)
+        for rollout in group.rollouts:
+            assert rollout.status is Status.DONE, rollout.error
+            assert said_in(rollout) == [["sun", "moon"], ["sun"], [["deep"]]]
+            told = [message["content"] for message in rollout.messages if message["role"] == "tool"]
+            assert told == ["1 seen", "2 seen"]
+            assert rollout.outcome == {"words": ["['sun', 'moon']", "['sun']", "[['deep']]"]}
+            ids.append([turn.token_ids.tolist() for turn in rollout.turns])
+        for episode in world.opened:
+            episode.spoil()
+            episode.state["words"].append("later")
+        assert group.rollouts[0].outcome == {"words": ["['sun', 'moon']", "['sun']", "[['deep']]"]}
+        for own in world.own["train"]:
+            own.answer["wanted"].append("spoilt")
+            own.demonstration[0].calls[0].arguments["words"].append("spoilt")
+    assert tasks == [asking()]
+    assert len(ids) == 4
+    assert ids == ids[:1] * 4
+
+
+def test_attempts_of_a_group_open_the_task_as_it_is_and_not_as_another_left_it(chat):
+    world, seen = World(), []
+
+    def opened(task):
+        seen.append(deepcopy(task))
+        task.answer["wanted"].clear()
+        return Hostile(deepcopy(asking()))
+
+    world.open = opened
+    played(chat, world, [asking()], group_size=3)
+    assert seen == [asking()] * 3
+
+
+def test_a_tool_that_changes_its_arguments_and_its_default_changes_no_other_call(chat):
+    @tool
+    def look(words: list, before: list = []) -> list:  # noqa: B006 — the trap that is asked about
+        """Look words up."""
+        before.append("seen")
+        words.append(before)
+        return words
+
+    one_turn = SimpleNamespace(rewards={}, notes=(), tasks=lambda split: [asking(split, split)])
+    env = equipped(one_turn, [look])
+    (group,) = played(chat, env, [asking()])
+    for rollout in group.rollouts:
+        assert said_in(rollout) == [["sun", "moon"], ["sun"], [["deep"]]]
+        told = [message["content"] for message in rollout.messages if message["role"] == "tool"]
+        assert told == ['["sun", "moon", ["seen"]]', '["sun", ["seen"]]', '[["deep"], ["seen"]]']
+
+
+def test_a_reward_that_sorts_in_place_is_seen_by_no_other_reward_attempt_or_record(chat):
+    def greedy(rollout, task):
+        assert rollout.task is task
+        score = float(task.answer["wanted"] == ["moon", "sun"] and rollout.outcome["words"][0] != "gone")
+        task.answer["wanted"].reverse()
+        rollout.outcome["words"][:] = ["gone"]
+        rollout.messages[0]["tool_calls"][0]["function"]["arguments"]["words"].sort()
+        rollout.turns[0].token_ids.zero_()
+        rollout.turns[0].sampler_logprob.zero_()
+        task.tools[0].parameters["properties"].clear()
+        return score
+
+    rewards = {"first": (greedy, 1.0), "second": (greedy, 1.0)}
+    tasks = [asking()]
+    (group,) = played(chat, World(), tasks, reward=lambda rollout: grade(rollout, rewards))
+    (untouched,) = played(chat, World(), [asking()])
+    for rollout, other in zip(group.rollouts, untouched.rollouts, strict=True):
+        assert rollout.reward_parts == {"first": 1.0, "second": 1.0}
+        assert rollout.outcome == other.outcome
+        assert rollout.messages == other.messages
+        assert rollout.turns[0].token_ids.equal(other.turns[0].token_ids)
+        assert rollout.turns[0].sampler_logprob.isnan().all()
+    assert tasks == [asking()]
+
+
+def test_a_task_that_cannot_be_copied_is_refused_by_name():
+    world = World()
+    world.own["train"] = [replace(asking(), answer=(word for word in "ab"))]
+    with pytest.raises(DataError, match=r"cannot be copied[\s\S]*generator"):
+        checked_tasks(world)
+
+
+def test_the_tools_own_lists_are_not_what_the_episode_answers(chat):
+    held = ["first"]
+
+    @tool
+    def look(words: list) -> list:
+        """Look words up."""
+        held.append("more")
+        return held
+
+    world = World()
+    world.open = lambda task: ToolEpisode([look], lambda: {"held": held})
+    (group,) = played(chat, world, [asking()], group_size=1)
+    outcome = group.rollouts[0].outcome
+    held.clear()
+    assert outcome == {"held": ["first", "more", "more", "more"]}
+    answers = [m["content"] for m in group.rollouts[0].messages if m["role"] == "tool"]
+    assert answers[0] == '["first", "more"]'

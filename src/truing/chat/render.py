@@ -65,7 +65,10 @@ def encode_answer(
     written = _written(chat, messages, said, tools)
     ends = [(written.find(stop), id) for stop, id in zip(chat.stops, chat.stop_ids, strict=True)]
     found = [end for end in ends if end[0] >= 0]
-    end, stop_id = min(found) if found else (len(written), _next_stop(chat, said, tools))
+    # where the template writes no stop at all, the model's first one is meant
+    end, stop_id = min(found, default=(len(written), chat.stop_ids[0]))
+    if not found and (follows := next_stop(chat, said, tools)) is not None:
+        stop_id = follows
     _check_calls(chat, said, written[:end], tools)
     ids, _ = encode_after(chat.tokenizer, chat.text(messages, tools), written[:end])
     return torch.tensor([*ids, stop_id])
@@ -91,8 +94,8 @@ def _written(chat: Chat, messages: Sequence[Message], said: Said, tools: Sequenc
     )
 
 
-def _next_stop(chat: Chat, said: Said, tools: Sequence[ToolSpec]) -> int:
-    """The stop that begins the message after an answer where none ends the answer (GLM); else the first."""
+def next_stop(chat: Chat, said: Said, tools: Sequence[ToolSpec]) -> int | None:
+    """The stop that begins the message after an answer, as GLM's templates have it; None where none does."""
     message = said.message()
     answers = [answer_to(call, i, MARK) for i, call in enumerate(said.calls)] or [
         {**ASKED[0], "content": MARK}
@@ -100,7 +103,7 @@ def _next_stop(chat: Chat, said: Said, tools: Sequence[ToolSpec]) -> int:
     own, whole = (chat.text([*ASKED, message, *more], tools, prompt=False) for more in ((), answers))
     follows = whole.partition(MARK)[0].rpartition(own[-TAIL:])[2]
     stops = zip(chat.stops, chat.stop_ids, strict=True)
-    return next((id for stop, id in stops if follows.startswith(stop)), chat.stop_ids[0])
+    return next((id for stop, id in stops if follows.startswith(stop)), None)
 
 
 def _check_calls(chat: Chat, said: Said, written: str, tools: Sequence[ToolSpec]) -> None:

@@ -18,7 +18,7 @@ from truing.chat.spelling import Spelling, pattern
 from truing.messages import ToolSpec
 
 NAME, KEY = r"[^\W\d][\w.-]*", r"[^\W\d][\w.$-]*"
-PLAIN = r"[^'\\\n\r]"
+PLAIN = r"[^'\\]"  # a new line too: LFM2.5 escapes none
 ESCAPED = r"\\['\\nr]"
 ESCAPES = str.maketrans({"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r"})
 WORDS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}

@@ -7,7 +7,7 @@ from tokenizers import AddedToken
 from truing.chat import make_chat
 from truing.models.tiny import byte_tokenizer
 
-FOLDER = Path(__file__).parents[1] / "data" / "templates"
+FOLDER = Path(__file__).parent / "data" / "templates"
 
 FORMAT_OF = {
     "qwen3_5": "qwen3_coder",

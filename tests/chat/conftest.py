@@ -16,7 +16,17 @@ FROM_TRL = (
     "gptoss",
     "gemma3",
     "gemma4",
+    "gemma4_v5",
+    "glm4moe",
+    "lfm2",
+    "lfm2_2_5",
+    "lfm2_v2",
     "llama3_2",
+    "muse_glimmer",
+    "nemotron_3_nano",
+    "nemotron_3_ultra",
+    "qwen3_6",
+    "qwen3_8",
     "qwen3_instruct_2507",
 )
 

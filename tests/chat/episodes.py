@@ -22,6 +22,10 @@ STOPS = (
     "<|return|>",
     "<|call|>",
     "<|END_OF_TURN_TOKEN|>",
+    "<turn|>",
+    "<|tool_response>",
+    "<|observation|>",
+    "<|user|>",
 )
 CONTROL = (
     *STOPS,

@@ -10,6 +10,7 @@ from episodes import TASK, USER, answers, as_written, completion, in_words, play
 
 from truing.chat import begin, decode_answer
 from truing.chat.render import text_of
+from truing.chat.thoughts import opened_thought
 from truing.chat.token_bytes import token_bytes
 from truing.errors import DataError, ModelError
 from truing.messages import Said, ToolCall
@@ -42,10 +43,14 @@ def split_otherwise(chat):
 
 
 def spaced(chat):
-    """The same call with more spaces in its JSON."""
+    """The same call with more spaces in it."""
 
     def change(ids):
-        text = decode_answer(chat, torch.tensor(ids)).replace('"n"', '  "n"')
+        text = decode_answer(chat, torch.tensor(ids))
+        for written in ('"n"', "<parameter=n>", "<arg_key>n", "{n:", "n=1"):
+            text = text.replace(
+                written, f"{written[0]}  {written[1:]}" if written == "{n:" else f"  {written}"
+            )
         return [*chat.tokenizer(text, add_special_tokens=False)["input_ids"], ids[-1]]
 
     return change
@@ -84,6 +89,8 @@ def test_every_template_of_the_data(templates, speak):
             names_the_first_difference(rollout)
         if not own.turns[1].restarts:
             meant = [USER, CALLS.message(), *own.messages[1:-1], DONE.message()]
+            if opened_thought(chat.text([USER], TASK.tools), chat.tool_format):
+                meant = [USER, *own.messages]  # the thought that the prompt opened is part of what was said
             whole = chat.text(meant, TASK.tools, prompt=False)
             (sample,) = samples(chat, own)
             assert whole.startswith(text_of(chat, sample.token_ids[:-1])), name

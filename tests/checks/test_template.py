@@ -91,7 +91,10 @@ def test_a_tool_that_the_prompt_does_not_show_is_found(report, spoken, shown, la
 
 def test_an_answer_that_no_prompt_shows_is_found(report, spoken):
     asked = "{% for message in messages if message['role'] != 'tool' %}"
-    chat = spoken((FIRST, asked))
+    calls = (
+        "{% for call in message['tool_calls'] or () %}<tool_call>{{ call['function'] | tojson }}</tool_call>"
+    )
+    chat = spoken((FIRST, asked), (CONTENT, f"{CONTENT}{calls}{{% endfor %}}"))
     deaf = Chat(chat.tokenizer, chat.stop_ids, "hermes", None, system_role=True)
     (finding,) = report(Shop(), deaf)["tool answers are shown"].findings
     assert finding.got == "2 of 2 answers are in no prompt"

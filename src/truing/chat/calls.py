@@ -5,16 +5,14 @@ sentence that goes back to the model, and then no call of that turn is carried o
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truing.chat.call_formats import FORMATS, CallFormat
 from truing.chat.call_formats.scan import Malformed, Region, Span
 from truing.errors import ModelError
-from truing.messages import Said, ToolCall
+from truing.messages import Said, ToolCall, ToolSpec
 
-THOUGHT_ENDS = "</think>"
-OPEN_THOUGHT = re.compile(r"<think>\s*\Z")
-"""How a prompt ends where the template itself begins the model's thought."""
 PROBLEMS = 8
 """A turn is read up to so many malformed calls: the model gains nothing from a longer list."""
 
@@ -27,16 +25,17 @@ class Parsed:
     scaffolding: tuple[Span, ...]  # characters that the format dictates, in order and apart
 
 
-def parse(text: str, format: str, *, thinking: bool = False) -> Parsed:
+def parse(text: str, format: str, tools: Sequence[ToolSpec] = (), *, thinking: bool = False) -> Parsed:
     """Read the calls of a turn, whose text comes without its stop token.
 
     Args:
         text: What the model wrote.
         format: A key of ``FORMATS``.
-        thinking: Whether the prompt has already opened ``<think>``.
+        tools: What may be called: where a format writes values without types, the schemas give them back.
+        thinking: Whether the prompt has already opened a thought.
     """
     family = call_format(format)
-    regions, problems = _regions(text, family, thinking)
+    regions, problems = _regions(text, family, tools, thinking)
     if problems or not regions:
         return Parsed(Said(family.content(text), problems=tuple(problems)), ())
     outside = "".join(text[a:b] for a, b in _between(0, [(at, r.end) for at, r in regions], len(text)))
@@ -46,16 +45,17 @@ def parse(text: str, format: str, *, thinking: bool = False) -> Parsed:
     return Parsed(Said(content if content.strip() else "", calls), scaffolding)
 
 
-def detect(written: str, call: ToolCall) -> str | None:
+def detect(written: str, call: ToolCall, tools: Sequence[ToolSpec] = ()) -> str | None:
     """The format in which a chat template wrote ``call``; None where no format reads it back.
 
     Args:
         written: What the template wrote between the generation prompt and the stop token.
         call: The one call of that message.
+        tools: What may be called.
     """
-    for name in FORMATS:
-        read = [(found.name, found.arguments) for found in parse(written, name).said.calls]
-        if read == [(call.name, call.arguments)]:
+    for name, family in FORMATS.items():
+        read = [(found.name, found.arguments) for found in parse(written, name, tools).said.calls]
+        if read == [(call.name, call.arguments)] and family.layout(call) in written:
             return name
     return None
 
@@ -67,18 +67,21 @@ def call_format(name: str) -> CallFormat:
     return FORMATS[name]
 
 
-def _regions(text: str, family: CallFormat, thinking: bool) -> tuple[list[tuple[int, Region]], list[str]]:
+def _regions(
+    text: str, family: CallFormat, tools: Sequence[ToolSpec], thinking: bool
+) -> tuple[list[tuple[int, Region]], list[str]]:
     """Each call with the place where it begins, and a sentence for each that could not be read."""
     regions: list[tuple[int, Region]] = []
     problems: list[str] = []
-    marks = re.compile(f"(?P<thought><think>)|{family.opening}")
-    at = _after(text, 0, THOUGHT_ENDS) if thinking else 0
+    begins, ends = family.thought
+    marks = re.compile(f"(?P<thought>{re.escape(begins)})|{family.opening}")
+    at = _after(text, 0, ends) if thinking else 0
     while len(problems) < PROBLEMS and (mark := marks.search(text, at)):
         if mark["thought"]:
-            at = _after(text, mark.end(), THOUGHT_ENDS)
+            at = _after(text, mark.end(), ends)
             continue
         try:
-            region = family.read(text, mark.end())
+            region = family.read(text, mark.end(), tools)
         except Malformed as error:
             problems.append(
                 f"Call {len(regions) + len(problems) + 1} is malformed: {error} "

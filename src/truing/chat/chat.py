@@ -1,13 +1,17 @@
 """How a model is spoken to: its tokenizer, what ends a turn, and how its template takes tools."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
 
 import jinja2
 from transformers import PreTrainedTokenizerBase
 
-from truing.chat.calls import FORMATS, OPEN_THOUGHT, detect
+from truing.chat.calls import FORMATS, detect
+from truing.chat.thoughts import apart, tags, without_opened_thought
 from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_stray_answers, without_system
 from truing.errors import DataError, ModelError
 from truing.messages import Message, Said, ToolCall, ToolSpec, answer_to
@@ -34,6 +38,8 @@ class Chat:
     tool_prompt: ToolPrompt | None  # supplied by Truing; None where the template shows tools itself
     system_role: bool  # where the template shows no system message, the first user message begins with it
     stray_answers: bool = True  # whether tool messages may follow a turn without calls: a malformed one
+    thoughts_apart: bool = False  # whether the template reads thoughts as reasoning_content, not in content
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what the template is told
 
     def text(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, prompt: bool = True
@@ -47,7 +53,9 @@ class Chat:
             messages = without_stray_answers(messages)
         if not self.system_role:
             messages = without_system(messages)
-        return rendered(self.tokenizer, messages, tools, prompt=prompt)
+        if self.thoughts_apart:
+            messages = apart(messages, self.tool_format)
+        return rendered(self.tokenizer, messages, tools, prompt=prompt, **self.template_kwargs)
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -61,6 +69,7 @@ def make_chat(
     *,
     tool_format: str = "auto",
     tool_prompt: Literal["auto", "hermes", "brief"] = "auto",
+    template_kwargs: Mapping[str, Any] | None = None,
 ) -> Chat:
     """Learn from a model's template whether it shows tools and how it writes calls.
 
@@ -70,14 +79,19 @@ def make_chat(
         tool_format: a name from the table in chat/calls.py; "auto" asks the template.
         tool_prompt: "auto" leaves tools to a template that shows them and supplies "hermes" to others;
             a name supplies that one in any case.
+        template_kwargs: what the template is told beside messages and tools, such as ``enable_thinking``.
     """
+    told = dict(template_kwargs or {})
+    check_template_kwargs(tokenizer, told)
     if tool_format not in ("auto", *FORMATS):
         raise _unknown_format(tool_format)
-    native = native_format(tokenizer, stop_ids) if tool_prompt == "auto" else None
-    system_role = shows_system(tokenizer)
+    native = native_format(tokenizer, stop_ids, **told) if tool_prompt == "auto" else None
+    system_role = shows_system(tokenizer, **told)
     if native is not None:
         written = native if tool_format == "auto" else tool_format
-        return Chat(tokenizer, tuple(stop_ids), written, None, system_role, takes_stray_answers(tokenizer))
+        stray = takes_stray_answers(tokenizer, **told)
+        thoughts = takes_thoughts_apart(tokenizer, written, **told)
+        return Chat(tokenizer, tuple(stop_ids), written, None, system_role, stray, thoughts, told)
     supplied = "hermes" if tool_prompt == "auto" else tool_prompt
     if tool_format not in ("auto", "hermes"):
         raise ModelError(
@@ -85,44 +99,75 @@ def make_chat(
             got=f"chat.tool_format = {tool_format!r}",
             remedy="leave chat.tool_format out, or use a chat template that shows tools",
         )
-    return Chat(tokenizer, tuple(stop_ids), "hermes", supplied, system_role)
+    thoughts = takes_thoughts_apart(tokenizer, "hermes", **told)
+    return Chat(tokenizer, tuple(stop_ids), "hermes", supplied, system_role, True, thoughts, told)
 
 
-def shows_system(tokenizer: PreTrainedTokenizerBase) -> bool:
+def check_template_kwargs(tokenizer: PreTrainedTokenizerBase, told: Mapping[str, Any]) -> None:
+    """Raise where a template is told what it does not read: that would change nothing, without a word."""
+    taken = inspect.signature(tokenizer.apply_chat_template).parameters
+    sources = tokenizer.chat_template
+    template = sources if isinstance(sources, str) else "".join((sources or {}).values())
+    for name in told:
+        if name in taken or not re.search(rf"\b{re.escape(name)}\b", template):
+            raise ModelError(
+                "the chat template cannot be told this",
+                got=f"chat.template_kwargs.{name} = {told[name]!r}",
+                expected="a variable that the template reads, such as enable_thinking",
+                remedy="take it out, or give a model.chat_template that reads it",
+            )
+
+
+def shows_system(tokenizer: PreTrainedTokenizerBase, **told: Any) -> bool:
     """Whether a template shows a system message: some refuse it (Gemma), others drop it without a word."""
     system: Message = {"role": "system", "content": SENTINEL.name}
     try:
-        return SENTINEL.name in rendered(tokenizer, [system, *ASKED], (), prompt=True)
+        return SENTINEL.name in rendered(tokenizer, [system, *ASKED], (), prompt=True, **told)
     except DataError:
         return False
 
 
-def takes_stray_answers(tokenizer: PreTrainedTokenizerBase) -> bool:
+def takes_stray_answers(tokenizer: PreTrainedTokenizerBase, **kwargs: Any) -> bool:
     """Whether a template renders tool messages after turns without a call: Mistral's and gpt-oss's refuse."""
     told = [Said(SENTINEL.name).message(), answer_to(ToolCall("error", {}), 0, SENTINEL.name)]
     try:
-        rendered(tokenizer, [*ASKED, *told, *told], (SENTINEL,), prompt=True)
+        rendered(tokenizer, [*ASKED, *told, *told], (SENTINEL,), prompt=True, **kwargs)
     except DataError:
         return False
     return True
 
 
-def native_format(tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int]) -> str | None:
-    """How a template writes calls; None where it shows no tools, or drops calls or what answers them."""
+def takes_thoughts_apart(tokenizer: PreTrainedTokenizerBase, tool_format: str, **told: Any) -> bool:
+    """Whether a template writes a thought once as ``reasoning_content``, and not within a content."""
+    opening, closing = tags(tool_format)
+    thinks = Said(f"{opening}\n{ANSWERED}\n{closing}\n\n{SENTINEL.name}").message()
+    forms = ([thinks], apart([thinks], tool_format))
     try:
-        shown = rendered(tokenizer, ASKED, (SENTINEL,), prompt=True)
-        called = rendered(tokenizer, [*ASKED, CALLED.message()], (SENTINEL,), prompt=False)
+        base = rendered(tokenizer, ASKED, (), prompt=False, **told).count(opening)
+        texts = [rendered(tokenizer, [*ASKED, *form], (), prompt=False, **told) for form in forms]
+    except DataError:
+        return False
+    within, alone = (ANSWERED in text and text.count(opening) == base + 1 for text in texts)
+    return alone and not within
+
+
+def native_format(tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int], **told: Any) -> str | None:
+    """How a template writes calls; None where it shows no tools, or drops calls or what answers them."""
+    write = partial(rendered, tokenizer, tools=(SENTINEL,), **told)
+    try:
+        shown = write(ASKED, prompt=True)
+        called = write([*ASKED, CALLED.message()], prompt=False)
         answer = answer_to(CALLED.calls[0], 0, ANSWERED)
-        answered = rendered(tokenizer, [*ASKED, CALLED.message(), answer], (SENTINEL,), prompt=True)
+        answered = write([*ASKED, CALLED.message(), answer], prompt=True)
     except DataError:
         return None
     # a thought that the prompt opens is no part of the call, though both may begin with "<"
-    writes = called[agree(OPEN_THOUGHT.sub("", shown), called) :].rstrip()
+    writes = called[agree(without_opened_thought(shown), called) :].rstrip()
     if SENTINEL.name not in shown or SENTINEL.name not in writes or ANSWERED not in answered:
         return None
     for stop in tokenizer.convert_ids_to_tokens(list(stop_ids)):
         writes = writes.removesuffix(stop)
-    return detect(writes, CALLED.calls[0]) or "unknown"
+    return detect(writes, CALLED.calls[0], (SENTINEL,)) or "unknown"
 
 
 def rendered(
@@ -131,6 +176,7 @@ def rendered(
     tools: Sequence[ToolSpec],
     *,
     prompt: bool,
+    **template_kwargs: Any,
 ) -> str:
     """The text that a tokenizer's own template makes of messages."""
     try:
@@ -139,6 +185,7 @@ def rendered(
             tools=[tool.schema() for tool in tools] or None,
             tokenize=False,
             add_generation_prompt=prompt,
+            **template_kwargs,
         )
     except (jinja2.TemplateError, TypeError) as error:  # TypeError: a template that adds text to a None
         raise DataError(

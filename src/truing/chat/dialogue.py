@@ -13,6 +13,7 @@ from torch import Tensor
 
 from truing.chat.chat import Chat, agree
 from truing.chat.render import SHOWN, encode, refuse_special_tokens, render_prompt, said_spans, text_of
+from truing.chat.thoughts import opened_thought
 from truing.messages import Message, Said, ToolSpec
 from truing.types import Origin, Task
 
@@ -50,9 +51,10 @@ def begin(chat: Chat, task: Task) -> tuple[Dialogue, Context]:
 
 def hear(chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor, said: Said) -> Dialogue:
     """The dialogue after ids [F] were forced and the policy drew ids [L], which together said something."""
+    message, thought = said.message(), opened_thought(dialogue.text, chat.tool_format)
     return replace(
         dialogue,
-        messages=(*dialogue.messages, said.message()),
+        messages=(*dialogue.messages, {**message, "content": thought + said.content}),
         text=dialogue.text + text_of(chat, torch.cat([forced, drawn])),
         token_ids=torch.cat([dialogue.token_ids, drawn]),
     )

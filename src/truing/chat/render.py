@@ -13,15 +13,20 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from truing.chat.chat import Chat, agree
+from truing.chat.calls import parse
+from truing.chat.chat import ANSWERED as MARK
+from truing.chat.chat import ASKED, Chat, agree
 from truing.chat.encoding import Span, encode_after
+from truing.chat.thoughts import answer_start
 from truing.chat.token_bytes import escaped, readable, token_bytes
 from truing.errors import DataError
-from truing.messages import Message, Said, ToolSpec
+from truing.messages import Message, Said, ToolSpec, answer_to
 from truing.types import Origin, Task
 
 SHOWN = 60
 """Characters of a text that an error shows."""
+TAIL = 8
+"""Characters by which the end of an answer is found again in a longer conversation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,9 +63,13 @@ def encode_answer(
     """The ids [L] that a policy would draw to say this after ``messages``, as its template writes it."""
     refuse_special_tokens(chat.tokenizer, f"{said.content}{said.calls}")
     written = _written(chat, messages, said, tools)
-    # where the template writes no stop, the model's first one is meant
     ends = [(written.find(stop), id) for stop, id in zip(chat.stops, chat.stop_ids, strict=True)]
-    end, stop_id = min((e for e in ends if e[0] >= 0), default=(len(written), chat.stop_ids[0]))
+    found = [end for end in ends if end[0] >= 0]
+    # where the template writes no stop at all, the model's first one is meant
+    end, stop_id = min(found, default=(len(written), chat.stop_ids[0]))
+    if not found and (follows := next_stop(chat, said, tools)) is not None:
+        stop_id = follows
+    _check_calls(chat, said, written[:end], tools)
     ids, _ = encode_after(chat.tokenizer, chat.text(messages, tools), written[:end])
     return torch.tensor([*ids, stop_id])
 
@@ -73,14 +82,44 @@ def _written(chat: Chat, messages: Sequence[Message], said: Said, tools: Sequenc
     without = [message for message in messages if message["role"] != "system"]
     for shown in (messages, without):
         before, after = chat.text(shown, tools), chat.text([*shown, said.message()], tools, prompt=False)
-        if after.startswith(before):
-            return after[len(before) :]
+        start = answer_start(before, after, chat.tool_format)
+        if start is not None:
+            return after[start:]
     raise DataError(
         "the chat template writes an answer otherwise than it prompts for one: none can be demonstrated",
         got=repr(after[agree(after, before) :][:SHOWN]),
         expected=f"{before[agree(after, before) :][:SHOWN]!r} as in the prompt",
-        remedy="give another model.chat_template, or leave the sft stage out",
+        remedy="where the prompt opens a thought, write one in the demonstration, or set "
+        "chat.template_kwargs = {enable_thinking = false}; else give another model.chat_template",
     )
+
+
+def next_stop(chat: Chat, said: Said, tools: Sequence[ToolSpec]) -> int | None:
+    """The stop that begins the message after an answer, as GLM's templates have it; None where none does."""
+    message = said.message()
+    answers = [answer_to(call, i, MARK) for i, call in enumerate(said.calls)] or [
+        {**ASKED[0], "content": MARK}
+    ]
+    own, whole = (chat.text([*ASKED, message, *more], tools, prompt=False) for more in ((), answers))
+    follows = whole.partition(MARK)[0].rpartition(own[-TAIL:])[2]
+    stops = zip(chat.stops, chat.stop_ids, strict=True)
+    return next((id for stop, id in stops if follows.startswith(stop)), None)
+
+
+def _check_calls(chat: Chat, said: Said, written: str, tools: Sequence[ToolSpec]) -> None:
+    """Raise where the calls of an answer are not read back as they were meant."""
+    if not said.calls:
+        return
+    read = parse(written, chat.tool_format, tools).said
+    calls = [[(call.name, dict(call.arguments)) for call in turn.calls] for turn in (said, read)]
+    if calls[0] != calls[1]:
+        raise DataError(
+            "the chat template writes a demonstrated call so that it is read as another",
+            got=f"{written[:200]!r}, read as {read.problems or calls[1]}",
+            expected=f"{calls[0]}"[:SHOWN],
+            remedy="give the tool's arguments types in its schema, take signs of the format out of their "
+            'texts, or set chat.tool_prompt = "hermes", whose JSON holds any value',
+        )
 
 
 def decode_answer(chat: Chat, token_ids: Tensor) -> str:

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from truing.chat.calls import parse
 from truing.chat.token_bytes import escaped, readable, token_bytes
-from truing.messages import Said
+from truing.messages import Said, ToolSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +31,7 @@ def read_turn(
     token_ids: Tensor,
     stop_ids: Sequence[int],
     format: str,
+    tools: Sequence[ToolSpec] = (),
     *,
     thinking: bool = False,
 ) -> Reading:
@@ -43,7 +44,7 @@ def read_turn(
     pieces = token_bytes(tokenizer, ids[:-1] if ids and ids[-1] in stop_ids else ids)
     spelled = escaped(pieces)
     text = readable(spelled)
-    parsed = parse(text, format, thinking=thinking)
+    parsed = parse(text, format, tools, thinking=thinking)
     edges = np.cumsum([0, *map(len, pieces)])
     inside = np.zeros(edges[-1] + 1, dtype=np.int64)
     for start, end in _byte_spans(spelled, parsed.scaffolding):

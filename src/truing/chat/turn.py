@@ -4,16 +4,12 @@ import torch
 from torch import Tensor
 
 from truing.chat import structure
-from truing.chat.calls import FORMATS, OPEN_THOUGHT
+from truing.chat.calls import FORMATS
 from truing.chat.chat import Chat
 from truing.chat.dialogue import Dialogue
 from truing.chat.render import decode_answer
+from truing.chat.thoughts import opened_thought
 from truing.messages import Said
-
-
-def in_thought(dialogue: Dialogue) -> bool:
-    """Whether the prompt has already opened the thought that the turn begins with."""
-    return OPEN_THOUGHT.search(dialogue.text) is not None
 
 
 def read_turn(chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor) -> tuple[Said, Tensor]:
@@ -26,6 +22,12 @@ def read_turn(chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor) -> 
     if not dialogue.tools:
         content = FORMATS[chat.tool_format].content if chat.tool_format in FORMATS else str
         return Said(content(decode_answer(chat, ids))), torch.zeros(len(drawn), dtype=torch.bool)
-    thinking = in_thought(dialogue)
-    reading = structure.read_turn(chat.tokenizer, ids, chat.stop_ids, chat.tool_format, thinking=thinking)
+    reading = structure.read_turn(
+        chat.tokenizer,
+        ids,
+        chat.stop_ids,
+        chat.tool_format,
+        dialogue.tools,
+        thinking=opened_thought(dialogue.text, chat.tool_format) != "",
+    )
     return reading.said, reading.structure[len(forced) :]

@@ -13,16 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from truing.chat.call_formats import FORMATS
 from truing.chat.chat import Chat
 from truing.chat.dialogue import Dialogue
-from truing.chat.grammar import CLOSING, OPENING, call_grammar, check_constrainable
+from truing.chat.grammar import call_grammar, check_constrainable
+from truing.chat.spelling import Spelling
+from truing.chat.thoughts import opened_thought
 from truing.chat.token_bytes import token_bytes
-from truing.chat.turn import in_thought
 from truing.errors import ContractError, RecipeError
 from truing.messages import ToolSpec
-
-THOUGHT = re.compile(rb"<think>.*?(</think>|$)", re.DOTALL)
-OPENED = OPENING.encode()
 
 
 class Grammars:
@@ -37,8 +36,14 @@ class Grammars:
             chat.tokenizer, n_vocab=vocab, eos_token=list(chat.stop_ids)
         )
         self.bytes = token_bytes(chat.tokenizer, range(vocab))
-        self.reaching = [_reaching(self.bytes, OPENED[:n]) for n in range(len(OPENED))]
-        self._closing = _closing(chat)
+        self._format, format = chat.tool_format, FORMATS[chat.tool_format]
+        self.opened = opened = format.tag.encode()
+        begins, ends = (re.escape(tag.encode()) for tag in format.thought)
+        self.thought = re.compile(rb"%s.*?(%s|$)" % (begins, ends), re.DOTALL)
+        self.reaching = [_reaching(self.bytes, opened, n) for n in range(len(opened))]
+        self._spell = Spelling(
+            {token.content: id for id, token in chat.tokenizer.added_tokens_decoder.items()}
+        )
         self._made: dict[str, Grammar] = {}
         for id in chat.stop_ids:
             if not self.tokenizer.is_special_token(id):
@@ -51,14 +56,15 @@ class Grammars:
 
     def walk(self, dialogue: Dialogue, begun: Tensor) -> "Walk":
         """The next turn of a dialogue, which begins with ids [F] that were forced on it."""
-        walk = Walk(self._grammar(dialogue.tools), b"<think>" if in_thought(dialogue) else b"")
+        begun_thought = opened_thought(dialogue.text, self._format)
+        walk = Walk(self._grammar(dialogue.tools), begun_thought.encode())
         for id in begun.tolist():
             walk.take(id)
         return walk
 
     def _grammar(self, tools: Sequence[ToolSpec]) -> "Grammar":
         """The grammar of calls of these tools, compiled once."""
-        text = call_grammar(tools, self._closing)
+        text = call_grammar(self._format, tools, self._spell)
         if text not in self._made:
             self._made[text] = Grammar(self, text)
         return self._made[text]
@@ -68,7 +74,7 @@ class Grammar:
     """What calls of some tools may look like."""
 
     def __init__(self, grammars: Grammars, text: str) -> None:
-        self.bytes = grammars.bytes
+        self.bytes, self.opened, self.thought = grammars.bytes, grammars.opened, grammars.thought
         self._tokenizer, self._vocab = grammars.tokenizer, grammars.vocab
         matcher = grammars.library.LLMatcher
         self._start = matcher(self._tokenizer, matcher.grammar_from_lark(text), log_level=0)
@@ -120,15 +126,16 @@ class Walk:
         """The ids that may come next: [V] bool; None where all may."""
         if self._call is not None:
             return self._grammar.inside(self._call)
-        stands = (n for n in range(len(OPENED))[::-1] if self._outside.endswith(OPENED[:n]))
+        opened = self._grammar.opened
+        stands = (n for n in range(len(opened))[::-1] if self._outside.endswith(opened[:n]))
         return self._grammar.outside(next(stands))
 
     def take(self, id: int) -> None:
         """Go on by one id."""
         if self._call is None:
             self._said += self._grammar.bytes[id]
-            self._outside = THOUGHT.sub(b"\n", self._said)
-            _, opened, beyond = self._outside.partition(OPENED)
+            self._outside = self._grammar.thought.sub(b"\n", self._said)
+            _, opened, beyond = self._outside.partition(self._grammar.opened)
             if not opened:
                 return
             self._call = self._grammar.begin(beyond)
@@ -145,17 +152,11 @@ class Walk:
             self._said, self._outside, self._call = b"", b"", None
 
 
-def _reaching(tokens: Sequence[bytes], before: bytes) -> list[tuple[int, bytes]]:
-    """Ids that complete the opening tag after ``before`` and go on, with what they say beyond it."""
-    last = OPENED[-1:]
-    cut = [(id, (before + token).partition(OPENED)[2]) for id, token in enumerate(tokens) if last in token]
+def _reaching(tokens: Sequence[bytes], opened: bytes, stands: int) -> list[tuple[int, bytes]]:
+    """Ids that complete the opening tag, of which some bytes stand, with what they say beyond it."""
+    before, last = opened[:stands], opened[-1:]
+    cut = [(id, (before + token).partition(opened)[2]) for id, token in enumerate(tokens) if last in token]
     return [(id, beyond) for id, beyond in cut if beyond]
-
-
-def _closing(chat: Chat) -> str:
-    """The closing tag in Lark: an added token is meant by its id, since its text would mean its letters."""
-    added = {token.content: id for id, token in chat.tokenizer.added_tokens_decoder.items()}
-    return f"<[{added[CLOSING]}]>" if CLOSING in added else f'"{CLOSING}"'
 
 
 def _llguidance() -> Any:

@@ -8,11 +8,12 @@ import torch
 
 from truing.chat import Chat, render_prompt
 from truing.chat.chat import ASKED, CALLED, SENTINEL, agree
-from truing.chat.render import text_of
+from truing.chat.render import next_stop, text_of
+from truing.chat.thoughts import answer_start
 from truing.checks.finding import NOT_DEMONSTRATED, Checked, Finding, checked
 from truing.checks.tools import NO_TOOLS
 from truing.checks.trial import Trial, samples
-from truing.messages import Message, Said
+from truing.messages import Message, Said, ToolCall, ToolSpec
 from truing.types import Task
 
 TEMPLATE = "the chat template"
@@ -21,6 +22,7 @@ SHOWN = 40
 """Characters that a finding shows of a text."""
 
 ANSWER = Said("truing")
+KEYS = ("name", "arguments")
 
 
 def generation_prompt(trial: Trial) -> Checked:
@@ -49,7 +51,7 @@ def stop_is_written(trial: Trial) -> Checked:
     findings = []
     for name, said, tools in forms:
         written = chat.text([*ASKED, said.message()], tools, prompt=False).rstrip()
-        if not written.endswith(chat.stops):
+        if not written.endswith(chat.stops) and next_stop(chat, said, tools) is None:
             findings.append(
                 Finding(
                     TEMPLATE,
@@ -137,7 +139,7 @@ def demonstrations_agree(trial: Trial) -> Checked:
         messages = [*play.task.messages, *_said(play.rollout.messages)]
         # some tokenizers, as Qwen's, compose letters and their accents; to a reader they are one text
         ours = normalize("NFC", text_of(chat, sample.token_ids)).strip()
-        theirs = normalize("NFC", chat.text(messages, play.task.tools, prompt=False)).strip()
+        theirs = normalize("NFC", _as_prompted(chat, messages, play.task.tools)).strip()
         if ours != theirs:
             at = agree(ours, theirs)
             findings.append(
@@ -169,6 +171,21 @@ def tools_are_shown(trial: Trial) -> Checked:
                 )
             )
     return checked(len(tasks), findings, missing="" if tasks else NO_TOOLS)
+
+
+def _as_prompted(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
+    """A conversation as the template writes it, its last answer behind the prompt that the policy sees.
+
+    Past turns may have their thoughts otherwise than a prompt opens them, and a stop that ends no turn but
+    begins the next message.
+    """
+    whole, prompt = chat.text(messages, tools, prompt=False), chat.text(messages[:-1], tools)
+    start = answer_start(prompt, whole, chat.tool_format)
+    text = whole if start is None else prompt + whole[start:]
+    calls = messages[-1].get("tool_calls", ())
+    said = Said(calls=tuple(ToolCall(**{key: call["function"][key] for key in KEYS}) for call in calls))
+    stop = None if text.rstrip().endswith(chat.stops) else next_stop(chat, said, tools)
+    return text if stop is None else text + chat.stops[chat.stop_ids.index(stop)]
 
 
 def _said(messages: Sequence[Message]) -> Sequence[Message]:

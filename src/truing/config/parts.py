@@ -82,6 +82,8 @@ class ChatConfig(Part):
     """How the model writes calls, a name from the table in chat/calls.py; `auto` asks its chat template."""
     tool_prompt: Literal["auto", "hermes", "brief"] = "auto"
     """The tool prompt that Truing supplies; `auto` supplies `hermes` where the template shows no tools."""
+    template_kwargs: dict[str, bool | int | float | str] = Field(default_factory=dict)
+    """What the chat template is told beside messages and tools, as `{enable_thinking = false}`."""
 
 
 class EpisodeConfig(Part):

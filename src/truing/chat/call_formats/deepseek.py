@@ -7,6 +7,7 @@ from truing.chat.call_formats.scan import (
     Malformed,
     Region,
     Span,
+    Tools,
     expect,
     read_object,
     skip,
@@ -20,7 +21,7 @@ FENCED = re.compile(r"function<｜tool▁sep｜>([^\s<`{]+)\n```json\n")
 BARE = re.compile(r"([^\s<`{]+)<｜tool▁sep｜>")
 
 
-def read(text: str, at: int) -> Region:
+def read(text: str, at: int, _: Tools) -> Region:
     """The calls of a block, and its end."""
     calls: list[ToolCall] = []
     choices: list[Span] = []

@@ -2,7 +2,16 @@
 
 import re
 
-from truing.chat.call_formats.scan import CallFormat, Malformed, Region, expect, read_object, skip, tool_call
+from truing.chat.call_formats.scan import (
+    CallFormat,
+    Malformed,
+    Region,
+    Tools,
+    expect,
+    read_object,
+    skip,
+    tool_call,
+)
 
 OPENING = r"(?:\A|<\|start\|>assistant)(?:<\|channel\|>(?:commentary|analysis))? to=functions\."
 NAME = re.compile(r"[^\s<]+")
@@ -11,7 +20,7 @@ FINAL = "<|channel|>final<|message|>"
 GLUE = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>\w+<\|message\|>|<\|(?:end|return|call)\|>")
 
 
-def read(text: str, at: int) -> Region:
+def read(text: str, at: int, _: Tools) -> Region:
     """A name, the rest of the header, and the arguments up to ``<|call|>``, which is the stop token."""
     name = NAME.match(text, at)
     rest = name and REST.match(text, name.end())

@@ -1,19 +1,41 @@
 """Hermes: a JSON object between tags, as Qwen2.5, Qwen3, SmolLM3, Hermes and MiniMind write it."""
 
+import json
 from dataclasses import replace
 
-from truing.chat.call_formats.scan import CallFormat, Region, expect, read_call, skip
+from truing.chat.call_formats.lark import closed, json_rule
+from truing.chat.call_formats.scan import CallFormat, Region, Tools, expect, read_call, skip
+from truing.chat.spelling import Spelling
+
+BEGIN, END = "<tool_call>", "</tool_call>"
 
 
-def read(text: str, at: int) -> Region:
+def read(text: str, at: int, _: Tools) -> Region:
     """One call and its closing tag."""
     region = read_call(text, skip(text, at), "arguments")
-    return replace(region, end=expect(text, skip(text, region.end), "</tool_call>", "the closing tag"))
+    return replace(region, end=expect(text, skip(text, region.end), END, "the closing tag"))
 
+
+def grammar(tools: Tools, spell: Spelling) -> str:
+    """The name of a tool, then arguments by its schema, which stays a document of its own."""
+    called = " | ".join(f"tool{i}" for i in range(len(tools)))
+    lines = [f"start: {spell(_NAME)} ({called}) {spell(END)}"]
+    for i, tool in enumerate(tools):
+        name = json.dumps(tool.name, ensure_ascii=False)[1:]  # its opening quote stands in _NAME
+        lines.append(f"tool{i}: {spell(name + _ARGUMENTS)} arguments{i} {spell(_END)}")
+        lines.append(f"arguments{i}: {json_rule(closed(tool))}")
+    return "\n".join(lines)
+
+
+_NAME = '\n{"name": "'
+_ARGUMENTS = ', "arguments": '
+_END = "}\n"
 
 HERMES = CallFormat(
     form='a JSON object with the keys "name" and "arguments" between the tags tool_call and /tool_call',
-    opening=r"\n?<tool_call>",
+    opening=rf"\n?{BEGIN}",
     read=read,
-    closing="</tool_call>",
+    closing=END,
+    tag=BEGIN,
+    grammar=grammar,
 )

@@ -7,6 +7,7 @@ from truing.chat.call_formats.scan import (
     Malformed,
     Region,
     Span,
+    Tools,
     expect,
     read_call,
     read_object,
@@ -18,7 +19,7 @@ from truing.messages import ToolCall
 NAME = re.compile(r"[^\s\[\]{}\"]+")
 
 
-def read(text: str, at: int) -> Region:
+def read(text: str, at: int, _: Tools) -> Region:
     """What follows ``[TOOL_CALLS]``, in either form."""
     at = skip(text, at)
     return _listed(text, at + 1) if text.startswith("[", at) else _named(text, at)

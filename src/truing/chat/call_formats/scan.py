@@ -6,14 +6,18 @@ Scaffolding is told by what it is not: a region of the text is a call as its for
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from truing.messages import ToolCall
+from truing.chat.spelling import Spelling
+from truing.messages import ToolCall, ToolSpec
 
 Span = tuple[int, int]
 """A place in a text: its first character, and the first after it."""
+
+Tools = Sequence[ToolSpec]
+"""What may be called; formats that write values without types read them by the schemas."""
 
 DEPTH = 64
 """How deep arguments may nest: deeper ones would overrun whoever walks through them later."""
@@ -51,9 +55,13 @@ class CallFormat:
 
     form: str  # in words, for a model that wrote something else
     opening: str  # the regular expression of where a call begins
-    read: Callable[[str, int], Region]  # the call whose opening ended there; raises Malformed
+    read: Callable[[str, int, Tools], Region]  # the call whose opening ended there; raises Malformed
     closing: str | None  # where a malformed call ends; None: with the turn
     content: Callable[[str], str] = lambda outside: outside  # what was said, of the text outside calls
+    thought: tuple[str, str] = ("<think>", "</think>")  # the tags in which no call is read
+    layout: Callable[[ToolCall], str] = lambda call: ""  # what tells it from a format that reads the same
+    tag: str = ""  # the text of the opening, where a grammar can be told of what follows it
+    grammar: Callable[[Tools, Spelling], str] | None = None  # of a call from the end of ``tag`` on, in Lark
 
 
 @dataclass(frozen=True)
@@ -63,11 +71,12 @@ class Value:
     data: Any
     start: int
     end: int
+    quote: int = 1  # characters of each quote around a text
 
     @property
     def choice(self) -> Span:
         """The part that the model chose: quotes are scaffolding, except where nothing else was said."""
-        quoted = isinstance(self.data, str) and self.data != ""
+        quoted = self.quote if isinstance(self.data, str) and self.data != "" else 0
         return (self.start + quoted, self.end - quoted)
 
 

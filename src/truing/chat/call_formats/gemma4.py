@@ -1,0 +1,100 @@
+"""Gemma 4 and FunctionGemma: ``call:name{key:value}`` between tags, texts within quotes that are a token."""
+
+import re
+from typing import Any
+
+from truing.chat.call_formats.scan import (
+    DEPTH,
+    TOO_DEEP,
+    TWICE,
+    CallFormat,
+    Malformed,
+    Region,
+    Tools,
+    Value,
+    expect,
+    read_value,
+    skip,
+    tool_call,
+)
+
+END, QUOTE = "<tool_call|>", '<|"|>'
+NAME = re.compile(r"[^\s{}<>]+")
+KEY = re.compile(r"[^\s{}<>:,]+")
+
+
+def read(text: str, at: int, _: Tools) -> Region:
+    """One call and its closing tag."""
+    name = NAME.match(text, at)
+    if name is None:
+        raise Malformed("expected the name of a tool", at)
+    values, end = _members(text, name.end(), DEPTH)
+    choices = (name.span(), *(value.choice for value in values.values()))
+    closed = expect(text, skip(text, end), END, "the closing tag")
+    return Region((tool_call(name[0], values, at),), choices, closed)
+
+
+def _members(text: str, at: int, levels: int) -> tuple[dict[str, Value], int]:
+    """The members of an object, whose keys stand bare or in quotes, and the place after it."""
+    members: dict[str, Value] = {}
+    at = skip(text, expect(text, at, "{"))
+    while not text.startswith("}", at):
+        if members:
+            at = skip(text, expect(text, at, ","))
+        key = _text(text, at) if text.startswith(QUOTE, at) else _bare(text, at)
+        if key.data in members:
+            raise Malformed(TWICE, at)
+        at = skip(text, expect(text, skip(text, key.end), ":"))
+        value = members[key.data] = _value(text, at, levels - 1)
+        at = skip(text, value.end)
+    return members, at + 1
+
+
+def _value(text: str, at: int, levels: int) -> Value:
+    """A value: a text in quotes, an object, a list, or a number or word as JSON has it."""
+    if levels < 0:
+        raise Malformed(TOO_DEEP, at)
+    if text.startswith(QUOTE, at):
+        return _text(text, at)
+    if text.startswith("{", at):
+        members, end = _members(text, at, levels)
+        return Value({key: value.data for key, value in members.items()}, at, end)
+    if text.startswith("None", at):  # as the first templates of Gemma 4 write null
+        return Value(None, at, at + len("None"))
+    if not text.startswith("[", at):
+        return read_value(text, at)
+    start, items = at, list[Any]()
+    at = skip(text, at + 1)
+    while not text.startswith("]", at):
+        if items:
+            at = skip(text, expect(text, at, ","))
+        value = _value(text, at, levels - 1)
+        items.append(value.data)
+        at = skip(text, value.end)
+    return Value(items, start, at + 1)
+
+
+def _bare(text: str, at: int) -> Value:
+    """A key without quotes."""
+    found = KEY.match(text, at)
+    if found is None:
+        raise Malformed("expected the name of an argument", at)
+    return Value(found[0], at, found.end())
+
+
+def _text(text: str, at: int) -> Value:
+    """What stands between two quotes, which knows no escapes."""
+    start = at + len(QUOTE)
+    end = text.find(QUOTE, start)
+    if end < 0:
+        raise Malformed("expected a text whose quotes end", at)
+    return Value(text[start:end], at, end + len(QUOTE), len(QUOTE))
+
+
+GEMMA4 = CallFormat(
+    form="call:name{key:value} between the tags of a call, each text in its quotes",
+    opening=r"<\|tool_call>call:",
+    read=read,
+    closing=END,
+    thought=("<|channel>thought", "<channel|>"),
+)

@@ -1,0 +1,21 @@
+"""GLM: a name, then an arg_key and an arg_value for each argument; GLM-4.7 and 5 write no new lines."""
+
+from dataclasses import replace
+
+from truing.chat.call_formats.tagged import tagged
+from truing.chat.call_formats.tags import Tags
+
+FORM = "a name, then an arg_key and an arg_value for each argument, all within tool_call tags"
+LINES = Tags(
+    begin="",
+    named="\n",
+    key="<arg_key>",
+    keyed="</arg_key>\n<arg_value>",
+    valued="</arg_value>\n",
+    end="",
+    closing="</tool_call>",
+)
+ONE_LINE = replace(LINES, named="", keyed="</arg_key><arg_value>", valued="</arg_value>")
+
+GLM45 = tagged(LINES, form=FORM, opening="<tool_call>")
+GLM47 = tagged(ONE_LINE, form=FORM, opening="<tool_call>")

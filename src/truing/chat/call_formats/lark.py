@@ -1,0 +1,147 @@
+"""What the grammars of the formats share: a tool's schema taken apart, and JSON by it."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from truing.chat.call_formats.scan import Tools
+from truing.chat.call_formats.typed import DEFINITIONS
+from truing.errors import RecipeError
+from truing.messages import ToolSpec
+
+FORM = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+"""JSON as chat templates write it; were white space free, a random policy might write it for ever."""
+
+NOTES = {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"}
+"""Keywords that say nothing of what is valid."""
+OF_TOOLS = {"type", "properties", "required", "additionalProperties", "$schema", "strict"}
+OF_TEXTS = {"type", "enum", "const", "minLength", "maxLength", "pattern", "format"}
+
+FORMATS_OF_TEXT = {
+    "date": r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])",
+    "time": r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])",
+    "uuid": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+}
+FORMATS_OF_TEXT["date-time"] = f"{FORMATS_OF_TEXT['date']}T{FORMATS_OF_TEXT['time']}"
+"""Formats that a text is held to; any other is a note, as JSON Schema has it."""
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a tool: its name, None where any may be given, and what it may be."""
+
+    name: str | None
+    required: bool
+    parts: tuple[Mapping[str, Any], ...]  # each of one type, or a list of values
+
+
+def arguments(tool: ToolSpec) -> list[Argument]:
+    """The arguments of a tool in the order of its schema, and last any others that it takes."""
+    told = closed(tool)
+    if strange := set(told) - OF_TOOLS - NOTES - set(DEFINITIONS):
+        raise _beyond(tool, strange)
+    definitions = {part: told[part] for part in DEFINITIONS if part in told}
+    required = told.get("required", ())
+    made = [
+        Argument(name, name in required, tuple(_parts(schema, definitions)))
+        for name, schema in told.get("properties", {}).items()
+    ]
+    others = told.get("additionalProperties", True)
+    if others is not False:
+        made.append(Argument(None, False, tuple(_parts(others, definitions))))
+    return made
+
+
+def texts(tool: ToolSpec, part: Mapping[str, Any]) -> str:
+    """A text by a part of a schema that takes any of some length or pattern, as terminals of Lark."""
+    if strange := set(part) - OF_TEXTS - NOTES - set(DEFINITIONS):
+        raise _beyond(tool, strange)
+    least, most = part.get("minLength", 0), part.get("maxLength", "")
+    made = [f"/(?s:.{{{least},{most}}})/" if least or most != "" else "/(?s:.*)/"]
+    if "pattern" in part:
+        inner = part["pattern"].removeprefix("^").removesuffix("$").replace("/", r"\/")
+        before = "" if part["pattern"].startswith("^") else "(?s:.*)"
+        after = "" if part["pattern"].endswith("$") else "(?s:.*)"
+        made.append(f"/{before}({inner}){after}/")
+    if part.get("format") in FORMATS_OF_TEXT:
+        made.append(f"/{FORMATS_OF_TEXT[part['format']]}/")
+    return " & ".join(made)
+
+
+def takes_text(part: Mapping[str, Any]) -> bool:
+    """Whether a part takes texts that it does not list."""
+    return "enum" not in part and part.get("type", "string") == "string"
+
+
+def json_rule(schema: Any) -> str:
+    """JSON by a schema."""
+    return f"%json {json.dumps({'x-guidance': FORM, **schema})}"
+
+
+def closed(tool: ToolSpec) -> dict[str, Any]:
+    """The schema of a tool's arguments: keys that it does not name are written only where it says so."""
+    if "properties" in tool.parameters:
+        return {"additionalProperties": False, **tool.parameters}
+    return dict(tool.parameters)
+
+
+def check_names(tools: Tools, name: str, key: str) -> None:
+    """Raise where the name of a tool or of an argument is none that the format can write."""
+    for tool in tools:
+        named = [(tool.name, name), *((told, key) for told in tool.parameters.get("properties", {}))]
+        for told, form in named:
+            if not re.fullmatch(form, told):
+                raise RecipeError(
+                    "a name is written otherwise than calls of this format are read",
+                    got=f"{told!r} of the tool {tool.name!r}",
+                    expected="letters, digits, and signs that are no part of a tag",
+                    remedy='set episode.grammar = "off", or rename it',
+                )
+
+
+def _parts(schema: Any, definitions: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """What a schema takes, as schemas of one type or with a list of values each."""
+    schema = {} if schema is True else dict(schema or {"enum": []})
+    if "$ref" in schema:
+        target = _referred(schema.pop("$ref"), definitions)
+        yield from _parts({**target, **schema}, definitions)
+        return
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        if keyword in schema and (keyword != "allOf" or len(schema["allOf"]) == 1):
+            for part in schema.pop(keyword):
+                yield from _parts({**schema, **part}, definitions)
+            return
+    if "const" in schema:
+        schema["enum"] = [schema.pop("const")]
+    kinds = schema.get("type")
+    if isinstance(kinds, list) and "enum" not in schema:
+        yield from ({**definitions, **schema, "type": kind} for kind in kinds)
+    else:
+        yield {**definitions, **schema}
+
+
+def _referred(reference: str, definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema that a reference names."""
+    target: Any = definitions
+    for step in reference.removeprefix("#/").split("/"):
+        if step not in target:
+            raise RecipeError(
+                "the schema of a tool refers to what is not there",
+                got=reference,
+                expected=f"a part of {', '.join(DEFINITIONS)}",
+                remedy="define it in the parameters of the tool",
+            )
+        target = target[step]
+    return target
+
+
+def _beyond(tool: ToolSpec, keywords: set[str]) -> RecipeError:
+    """What to do where a schema asks for more than a grammar holds to."""
+    return RecipeError(
+        "the schema of a tool cannot be held to",
+        got=f"{', '.join(sorted(keywords))} in the parameters of {tool.name}",
+        expected="types, lists of values, and bounds on them",
+        remedy='set episode.grammar = "off", or simplify the parameters of the tool',
+    )

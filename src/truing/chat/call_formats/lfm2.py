@@ -1,0 +1,41 @@
+"""LFM2 and LFM2.5: a list of calls as Python writes them, between tags."""
+
+from truing.chat.call_formats.pythonic import read_expression
+from truing.chat.call_formats.pythonic_grammar import call_rules
+from truing.chat.call_formats.scan import CallFormat, Region, Span, Tools, expect, skip
+from truing.chat.spelling import Spelling
+from truing.messages import ToolCall
+
+BEGIN, END = "<|tool_call_start|>", "<|tool_call_end|>"
+
+
+def read(text: str, at: int, _: Tools) -> Region:
+    """The calls of a list, and the closing tag."""
+    calls: list[ToolCall] = []
+    choices: list[Span] = []
+    at = skip(text, expect(text, skip(text, at), "["))
+    while not calls or not text.startswith("]", at):
+        if calls:
+            at = skip(text, expect(text, at, ","))
+        region = read_expression(text, at)
+        calls += region.calls
+        choices += region.choices
+        at = skip(text, region.end)
+    return Region(tuple(calls), tuple(choices), expect(text, skip(text, at + 1), END, "the closing tag"))
+
+
+def grammar(tools: Tools, spell: Spelling) -> str:
+    """A list of one call or more, and the closing tag."""
+    called = " | ".join(f"call{i}" for i in range(len(tools)))
+    start = f'start: "[" ({called}) (", " ({called}))* "]" {spell(END)}'
+    return "\n".join([start, *call_rules(tools, spell)])
+
+
+LFM2 = CallFormat(
+    form="a list of calls as in Python, [name(key='value')], between the tags of a call",
+    opening=r"<\|tool_call_start\|>",
+    read=read,
+    closing=END,
+    tag=BEGIN,
+    grammar=grammar,
+)

@@ -1,0 +1,109 @@
+"""Calls and values as Python writes them, or JSON: ``f(x='a', y=[1, None], z={"k": true})``."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from truing.chat.call_formats.scan import (
+    DEPTH,
+    TOO_DEEP,
+    TWICE,
+    Malformed,
+    Region,
+    Value,
+    expect,
+    read_value,
+    skip,
+    tool_call,
+)
+
+NAME = re.compile(r"([^\W\d][\w.-]*)\(")
+KEY = re.compile(r"([^\W\d][\w.$-]*)[ \t\n\r]*=")
+WORD = re.compile(r"(True|False|None)\b")
+WORDS = {"True": True, "False": False, "None": None}
+QUOTED = re.compile(r"'((?:[^'\\]|\\.)*+)'|\"((?:[^\"\\]|\\.)*+)\"", re.DOTALL)
+AS_JSON = re.compile(r"\\x[0-9a-fA-F]{2}|\\.|\"", re.DOTALL)
+"""What a string of Python writes otherwise than one of JSON."""
+
+_DECODER = json.JSONDecoder(strict=False)
+"""Templates that do not escape write a new line as it is."""
+
+
+def read_expression(text: str, at: int, name: re.Pattern[str] = NAME) -> Region:
+    """``f(key=value, …)``, whose first group of ``name`` is what is called."""
+    head = name.match(text, at)
+    if head is None:
+        raise Malformed("expected name(key=value)", at)
+    values: dict[str, Value] = {}
+    at = skip(text, head.end())
+    while not text.startswith(")", at):
+        if values:
+            at = skip(text, expect(text, at, ","))
+        key = KEY.match(text, at)
+        if key is None or key[1] in values:
+            raise Malformed("expected each argument once, as key=value", at)
+        values[key[1]] = read_literal(text, skip(text, key.end()))
+        at = skip(text, values[key[1]].end)
+    choices = (head.span(1), *(value.choice for value in values.values()))
+    return Region((tool_call(head[1], values, head.start()),), choices, at + 1)
+
+
+def read_literal(text: str, at: int, levels: int = DEPTH) -> Value:
+    """A value as Python or JSON writes it; within one both may be mixed."""
+    if levels < 0:
+        raise Malformed(TOO_DEEP, at)
+    if word := WORD.match(text, at):
+        return Value(WORDS[word[1]], at, word.end())
+    if text.startswith(("'", '"'), at):
+        return _text(text, at)
+    if text.startswith("[", at):
+        items, end = _items(text, at, "]", levels)
+        return Value([item for _, item in items], at, end)
+    if text.startswith("{", at):
+        items, end = _items(text, at, "}", levels)
+        return Value(dict(items), at, end)
+    return read_value(text, at)
+
+
+def _items(text: str, at: int, closing: str, levels: int) -> tuple[list[tuple[Any, Any]], int]:
+    """The items of a list or object, each with its key where it has one, and the place after them."""
+    items: list[tuple[Any, Any]] = []
+    keys = set[str]()
+    at = skip(text, at + 1)
+    while not text.startswith(closing, at):
+        if items:
+            at = skip(text, expect(text, at, ","))
+        key = ""
+        if closing == "}":
+            named = _text(text, at)
+            if named.data in keys:
+                raise Malformed(TWICE, at)
+            keys.add(key := named.data)
+            at = skip(text, expect(text, skip(text, named.end), ":"))
+        value = read_literal(text, at, levels - 1)
+        items.append((key, value.data))
+        at = skip(text, value.end)
+    return items, at + 1
+
+
+def _text(text: str, at: int) -> Value:
+    """A text in single or double quotes, with the escapes of Python or of JSON."""
+    found = QUOTED.match(text, at)
+    if found is None:
+        raise Malformed("expected a text in quotes that end", at)
+    written = found[1] if found[2] is None else found[2]
+    try:
+        return Value(_DECODER.decode(f'"{AS_JSON.sub(_as_json, written)}"'), at, found.end())
+    except json.JSONDecodeError as error:
+        raise Malformed(f"not a text: {error.msg}", at) from error
+
+
+def _as_json(sign: re.Match[str]) -> str:
+    """An escape, or a double quote, as JSON has it."""
+    if sign[0].startswith("\\x"):
+        return f"\\u00{sign[0][2:]}"
+    return SIGNS.get(sign[0], sign[0])
+
+
+SIGNS: Mapping[str, str] = {"\\'": "'", '"': '\\"', "\\\n": ""}

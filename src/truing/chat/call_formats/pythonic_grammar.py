@@ -1,0 +1,81 @@
+"""The grammar of a call as Python writes it: texts in single quotes, lists and objects as JSON."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from truing.chat.call_formats.lark import (
+    FORMATS_OF_TEXT,
+    Argument,
+    arguments,
+    check_names,
+    json_rule,
+    takes_text,
+    texts,
+)
+from truing.chat.call_formats.scan import Tools
+from truing.chat.spelling import Spelling, pattern
+from truing.messages import ToolSpec
+
+NAME, KEY = r"[^\W\d][\w.-]*", r"[^\W\d][\w.$-]*"
+PLAIN = r"[^'\\]"  # a new line too: LFM2.5 escapes none
+ESCAPED = r"\\['\\nr]"
+ESCAPES = str.maketrans({"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r"})
+WORDS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}
+PYTHON = {True: "True", False: "False", None: "None"}
+
+
+def call_rules(tools: Tools, spell: Spelling) -> Iterator[str]:
+    """The rules ``call0``, ``call1``, … of these tools."""
+    check_names(tools, NAME, KEY)
+    for i, tool in enumerate(tools):
+        told = arguments(tool)
+        yield f'call{i}: {spell(tool.name + "(")} first{i}_0 ")"'
+        for k, argument in enumerate(told):
+            follows = f"argument{i}_{k}" + ("" if argument.name else f' (", " argument{i}_{k})*')
+            skips = not argument.required
+            yield f"first{i}_{k}: {follows} rest{i}_{k + 1}" + f" | first{i}_{k + 1}" * skips
+            yield f'rest{i}_{k}: ", " {follows} rest{i}_{k + 1}' + f" | rest{i}_{k + 1}" * skips
+            yield from _argument(spell, tool, argument, f"{i}_{k}")
+        yield f'first{i}_{len(told)}: ""'
+        yield f'rest{i}_{len(told)}: ""'
+
+
+def _argument(spell: Spelling, tool: ToolSpec, argument: Argument, at: str) -> Iterator[str]:
+    """The rules of one argument."""
+    if argument.name is not None:
+        yield f"argument{at}: {spell(argument.name + '=')} value{at}"
+    else:
+        known = "|".join(pattern(name) for name in tool.parameters.get("properties", {}))
+        yield f'argument{at}: OTHER{at} "=" value{at}'
+        yield f"OTHER{at}: /[a-zA-Z_][a-zA-Z0-9_]*/" + (f" & ~/({known})/" if known else "")
+    options: list[str] = []
+    for j, part in enumerate(argument.parts):
+        name = f"{at}_{j}"
+        if takes_text(part):
+            yield f'TEXT{name}: "\'" ({_text(tool, part)}) "\'"'
+            options.append(f"TEXT{name}")
+        elif "enum" in part:
+            options += [spell(_written(one)) for one in part["enum"]]
+        elif part["type"] in WORDS:
+            options += WORDS[part["type"]]
+        else:
+            yield f"json{name}: {json_rule(part)}"
+            options.append(f"json{name}")
+    yield f"value{at}: {' | '.join(options)}"
+
+
+def _text(tool: ToolSpec, part: Mapping[str, Any]) -> str:
+    """What stands between the quotes of a text; one that has to fit a pattern has no escapes."""
+    free = texts(tool, part)
+    if "pattern" in part or part.get("format") in FORMATS_OF_TEXT:
+        return f"{free} & /{PLAIN}*/"
+    least, most = part.get("minLength", 0), part.get("maxLength", "")
+    return f"/({PLAIN}|{ESCAPED}){{{least},{most}}}/"
+
+
+def _written(value: Any) -> str:
+    """A listed value as Python writes it."""
+    if isinstance(value, str):
+        return f"'{value.translate(ESCAPES)}'"
+    return PYTHON[value] if value is None or isinstance(value, bool) else json.dumps(value)

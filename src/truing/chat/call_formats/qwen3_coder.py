@@ -1,0 +1,19 @@
+"""Qwen3-Coder, Qwen3.5 to 3.8 and Nemotron 3: a function, and each parameter on lines of its own."""
+
+from truing.chat.call_formats.tagged import tagged
+from truing.chat.call_formats.tags import Tags
+
+QWEN3_CODER = tagged(
+    Tags(
+        begin="\n<function=",
+        named=">\n",
+        key="<parameter=",
+        keyed=">\n",
+        valued="\n</parameter>\n",
+        end="</function>\n",
+        closing="</tool_call>",
+        python_words=True,
+    ),
+    form="a function with its name, holding a parameter for each argument, within tool_call tags",
+    opening="<tool_call>",
+)

@@ -1,0 +1,113 @@
+"""Calls whose name and arguments stand between tags, each value as bare text or JSON.
+
+A text is written as it is, whatever signs it holds, so a value ends at the first closing tag after which
+the call goes on: ``a < b`` and ``</b>`` are text, and so is a closing tag in the midst of a text.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from truing.chat.call_formats.scan import (
+    TWICE,
+    CallFormat,
+    Malformed,
+    Region,
+    Span,
+    Tools,
+    Value,
+    skip,
+    tool_call,
+)
+from truing.chat.call_formats.tagged_grammar import grammar
+from truing.chat.call_formats.tags import KEY, NAME, Tags
+from truing.chat.call_formats.typed import schema_of, value_of
+from truing.messages import ToolCall
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the calls of one set of tags; new lines between tags may be missing, or be more."""
+
+    tags: Tags
+
+    @cached_property
+    def _parts(self) -> dict[str, re.Pattern[str]]:
+        """What may stand where: white space is free but for a value's, of which one new line is the tags'."""
+        tags = self.tags
+        line = "\n?" if tags.padded else ""
+        follows = "|".join(_loose(sign) for sign in (tags.key, tags.end or tags.closing))
+        return {
+            "head": re.compile(f"{_loose(tags.begin)}({NAME}){_loose(tags.named)}{SPACE}"),
+            "key": re.compile(f"{_loose(tags.key)}({KEY}){_loose(tags.keyed)}{line}"),
+            "closed": re.compile(f"{line}{_loose(tags.valued)}{SPACE}(?={follows})"),
+            "end": re.compile(_loose(tags.end) + SPACE),
+            "after": re.compile(_loose(tags.closing)),
+        }
+
+    def read(self, text: str, at: int, tools: Tools) -> Region:
+        """The calls after an opening tag, and their end."""
+        calls: list[ToolCall] = []
+        choices: list[Span] = []
+        while True:
+            call, found, at = self._call(text, skip(text, at), tools)
+            calls.append(call)
+            choices += found
+            if after := self._parts["after"].match(text, at):
+                return Region(tuple(calls), tuple(choices), _line_end(text, after.end()))
+            if not self.tags.many:
+                raise Malformed("expected the closing tag of the call", at)
+
+    def _call(self, text: str, at: int, tools: Tools) -> tuple[ToolCall, list[Span], int]:
+        """One call, what the model chose in it, and the place after it."""
+        head = self._parts["head"].match(text, at)
+        if head is None:
+            raise Malformed("expected the name of a tool between its tags", at)
+        values: dict[str, Value] = {}
+        choices = [head.span(1)]
+        at = head.end()
+        while key := self._parts["key"].match(text, at):
+            closed = self._parts["closed"].search(text, key.end())
+            if closed is None:
+                raise Malformed("expected the end of an argument, and then another or that of the call", at)
+            if key[1] in values:
+                raise Malformed(TWICE, at)
+            start, end = key.end(), closed.start()
+            data = value_of(text[start:end], schema_of(tools, head[1], key[1]))
+            values[key[1]] = Value(data, start, end)
+            # nothing between the tags is a choice too, and the closing tag is all there is of it
+            choices.append((start, end) if start < end else closed.span())
+            at = closed.end()
+        ended = self._parts["end"].match(text, at)
+        if ended is None:
+            raise Malformed("expected an argument between its tags, or the end of the call", at)
+        return tool_call(head[1], values, head.start()), choices, ended.end()
+
+
+def tagged(
+    tags: Tags, form: str, *, opening: str, thought: tuple[str, str] = ("<think>", "</think>")
+) -> CallFormat:
+    """The format that writes calls between these tags."""
+    return CallFormat(
+        form=form,
+        opening=rf"\n{{0,2}}{re.escape(opening)}",
+        read=Reader(tags).read,
+        closing=tags.closing.strip(),
+        thought=thought,
+        layout=tags.layout,
+        tag=opening,
+        grammar=lambda tools, spell: grammar(tags, tools, spell),
+    )
+
+
+SPACE = r"[ \t\n\r]*+"
+
+
+def _loose(written: str) -> str:
+    """What tags may look like: any white space between them, and none around them."""
+    return SPACE.join(re.escape(part) for part in re.split(r"\n|(?<=>)(?=<)", written.strip()))
+
+
+def _line_end(text: str, at: int) -> int:
+    """The end of a turn whose last new line a template writes after the closing tag, or ``at``."""
+    return len(text) if text[at:] == "\n" else at

@@ -1,0 +1,53 @@
+"""The grammar of calls between tags: each argument by its schema, in the order of the schema."""
+
+import json
+from collections.abc import Iterator
+
+from truing.chat.call_formats.lark import Argument, arguments, check_names, json_rule, takes_text, texts
+from truing.chat.call_formats.scan import Tools
+from truing.chat.call_formats.tags import KEY, NAME, Tags
+from truing.chat.spelling import Spelling, pattern, quoted
+from truing.messages import ToolSpec
+
+PYTHON_WORDS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}
+
+
+def grammar(tags: Tags, tools: Tools, spell: Spelling) -> str:
+    """The grammar of what follows an opening tag: the name of a tool, its arguments, the closing tag."""
+    check_names(tools, NAME, KEY)
+    called = " | ".join(f"tool{i}" for i in range(len(tools)))
+    repeated = f"({spell(tags.begin)} ({called}))" + "+" * tags.many
+    lines = [f"start: {repeated} {spell(tags.closing)}"]
+    for i, tool in enumerate(tools):
+        told = arguments(tool)
+        optional = ("" if one.required else "*" if one.name is None else "?" for one in told)
+        names = " ".join(f"argument{i}_{k}{sign}" for k, sign in enumerate(optional))
+        lines.append(f"tool{i}: {spell(tool.name + tags.named)} {names} {spell(tags.end)}")
+        for k, argument in enumerate(told):
+            lines += _argument(tags, spell, tool, argument, f"{i}_{k}")
+    return "\n".join(lines)
+
+
+def _argument(tags: Tags, spell: Spelling, tool: ToolSpec, argument: Argument, at: str) -> Iterator[str]:
+    """The rules of one argument."""
+    if argument.name is not None:
+        yield f"argument{at}: {spell(tags.key + argument.name + tags.keyed)} value{at}"
+    else:
+        known = "|".join(pattern(name) for name in tool.parameters.get("properties", {}))
+        yield f"argument{at}: {spell(tags.key)} OTHER{at} {spell(tags.keyed)} value{at}"
+        yield f"OTHER{at}: /{KEY}/" + (f" & ~/({known})/" if known else "")
+    options: list[str] = []
+    for j, part in enumerate(argument.parts):
+        if takes_text(part):
+            head, rest = spell.head(tags.valued)
+            free = f"/(?s:.*){pattern(tags.valued.strip())}(?s:.*)/"
+            yield f"TEXT{at}_{j}: ({texts(tool, part)} & ~{free}) {quoted(head) if head else ''}"
+            options.append(f"TEXT{at}_{j} {spell(rest)}")
+        elif "enum" in part:
+            listed = (one if isinstance(one, str) else json.dumps(one) for one in part["enum"])
+            options += [spell(one + tags.valued) for one in listed]
+        else:
+            yield f"json{at}_{j}: {json_rule(part)}"
+            words = PYTHON_WORDS.get(part["type"], ()) if tags.python_words else ()
+            options += [f"{one} {spell(tags.valued)}" for one in (f"json{at}_{j}", *words)]
+    yield f"value{at}: {' | '.join(options)}"

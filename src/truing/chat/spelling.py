@@ -1,0 +1,39 @@
+"""How a text is spelt in a grammar of llguidance, in the dialect of Lark."""
+
+import json
+import re
+from collections.abc import Mapping
+
+
+class Spelling:
+    """Spells the text that a format dictates.
+
+    An added token is meant by its id: to llguidance its text would mean its letters, which the model does
+    not write.
+    """
+
+    def __init__(self, added: Mapping[str, int]) -> None:
+        """``added``: the text and id of each added token of the tokenizer."""
+        self._added = added
+        longest_first = sorted(added, key=len, reverse=True)
+        self._cut = re.compile(f"({'|'.join(map(re.escape, longest_first))})" if added else "(?!)")
+
+    def __call__(self, text: str) -> str:
+        """The text as an expression: quoted text, and ``<[id]>`` for each added token."""
+        parts = [part for part in self._cut.split(text) if part]
+        return " ".join(f"<[{self._added[p]}]>" if p in self._added else quoted(p) for p in parts)
+
+    def head(self, text: str) -> tuple[str, str]:
+        """The text before the first added token, and the rest."""
+        found = self._cut.search(text)
+        return (text[: found.start()], text[found.start() :]) if found else (text, "")
+
+
+def quoted(text: str) -> str:
+    """A text as Lark quotes it, which is how JSON does."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def pattern(text: str) -> str:
+    """A text as a regular expression of Lark, between its slashes."""
+    return re.sub(r"([\\.+*?()|\[\]{}^$/&~#-])", r"\\\1", text).replace("\n", r"\n")

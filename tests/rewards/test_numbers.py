@@ -168,6 +168,8 @@ def test_no_other_number_is_paid(said, wanted, right):
         ("2 + 3 = <<2+3=5>>5 eggs\n#### 5", 5),
         ("17 first.\n#### 1,042", 1042),
         ("#### $72 dollars", 72),
+        ("I have 3 cats. #### 72", 72),
+        ("#### 72 is what I said first, but #### 73", None),
         ("so 3 bags\nA: 72", 72),
         ("**Answer: 72**", 72),
         ("**Answer:** $72.50", Fraction(145, 2)),

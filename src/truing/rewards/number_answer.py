@@ -13,7 +13,7 @@ LONGEST_END = 2000
 _CALCULATION = re.compile(r"<<[^<>\n]*>>")
 _BOXED = re.compile(r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 _MARKED = re.compile(
-    r"(?:^|\n)[*\s]*####\s*(?P<hashes>[^\n]+)"
+    r"####\s*(?P<hashes>(?:(?!####)[^\n])+)"
     r"|(?:^|\n)[*\s]*A[*]*\s*:(?P<letter>[^\n]+)"
     r"|\banswer\b[*]*\s*(?:is\b|=|:)[*:]*(?P<words>[^\n]+)",
     re.IGNORECASE,

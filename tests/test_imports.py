@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "chat": "errors messages types",
     "memory": "",
     "models": "errors contract types ops memory",
-    "rewards": "errors types config models",
+    "rewards": "errors types config chat models",
     "sample": "errors contract outcomes types rng clock ops models",
     "envs": "errors messages outcomes types rng config rewards",
     "rollout": "errors messages contract outcomes types rng clock config ops chat rewards sample envs",

@@ -80,6 +80,11 @@ class Chat:
         return Control(self.tokenizer, control_tokens(self.tokenizer, [*sources, *self._examples()]))
 
     @cached_property
+    def unshown(self) -> dict[tuple[str, bool, bool], list[str]]:
+        """What the template was seen to leave out, by the shape of what it was given (chat/unshown.py)."""
+        return {}
+
+    @cached_property
     def special(self) -> Control:
         """Those of them that no text of a task is meant to hold."""
         added = self.tokenizer.added_tokens_decoder

@@ -16,6 +16,7 @@ from truing.chat.chat import Chat, agree
 from truing.chat.encoding import Span, encode_after
 from truing.chat.marks import Rendering
 from truing.chat.token_bytes import escaped, readable, token_bytes
+from truing.chat.unshown import refuse_unshown_prompt, refuse_unwritten
 from truing.errors import DataError
 from truing.messages import Message, Said, ToolSpec
 from truing.types import Origin, Task
@@ -49,6 +50,7 @@ def render_prompt(chat: Chat, task: Task) -> Prompt:
         raise DataError(
             "a prompt has no tokens at all", got=list(task.messages), expected="something to answer"
         )
+    refuse_unshown_prompt(chat, task.messages, task.tools)
     return Prompt(ids, origin)
 
 
@@ -58,6 +60,7 @@ def encode_answer(
     """The ids [L] that a policy would draw to say this after ``messages``, as its template writes it."""
     refuse_special_tokens(chat, f"{said.content}{said.calls}")
     written, start = _written(chat, messages, said, tools)
+    refuse_unwritten(chat, messages, said, tools)
     # where the template writes no stop, the model's first one is meant
     ends = [(written.find(stop, start), id) for stop, id in zip(chat.stops, chat.stop_ids, strict=True)]
     end, stop_id = min((e for e in ends if e[0] >= 0), default=(len(written.text), chat.stop_ids[0]))
@@ -176,7 +179,7 @@ def said_spans(
         glue, _, outline = outline.partition(place)
         start = cursor + len(glue)
         after = outline.partition("\ue000")[0]
-        form = next((f for f in _forms(message["content"]) if text.startswith(f + after, start)), None)
+        form = next((f for f in forms(message["content"]) if text.startswith(f + after, start)), None)
         if form is None or text[cursor:start] != glue:
             return None
         cursor = start + len(form)
@@ -184,9 +187,10 @@ def said_spans(
     return spans if text[cursor:] == outline else None
 
 
-def _forms(content: str) -> tuple[str, ...]:
+def forms(content: str) -> tuple[str, ...]:
     """The ways in which templates write a content: as it is, trimmed, or within a string of JSON."""
-    return content, content.strip(), json.dumps(content, ensure_ascii=False)[1:-1]
+    bare = (content, content.strip())
+    return *bare, *(json.dumps(each, ensure_ascii=False)[1:-1] for each in bare)
 
 
 def _origins(offsets: Sequence[Span], spans: Sequence[Span], homes: Sequence[Origin]) -> Iterator[Origin]:

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "chat": "errors messages types",
     "memory": "",
     "models": "errors contract types ops memory",
-    "rewards": "errors copies types config models",
+    "rewards": "errors copies types config chat models",
     "sample": "errors contract outcomes types rng clock ops models",
     "envs": "errors copies messages outcomes types rng config rewards",
     "rollout": "errors messages contract outcomes types rng clock config ops chat rewards sample envs",

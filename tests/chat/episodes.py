@@ -4,6 +4,7 @@ import torch
 
 from truing.chat import begin, encode_answer
 from truing.chat.render import text_of
+from truing.chat.tool_prompt import HERMES as hermes
 from truing.config import EpisodeConfig
 from truing.contract import RAW
 from truing.envs.tools import tool
@@ -99,14 +100,21 @@ def samples(chat, rollout):
     assert len(made) == 1 + sum(bool(turn.restarts) for turn in rollout.turns)
     for sample in made:
         answered = sample.token_ids[sample.origin == Origin.TOOL]
-        special = torch.tensor(chat.tokenizer.all_special_ids)
-        assert not torch.isin(answered, special).any(), "no control token comes from an answer"
+        assert not torch.isin(answered, control_ids(chat)).any(), "no control token comes from an answer"
     for i, turn in enumerate(rollout.turns):
         if turn.restarts:
             shown = chat.text(past(rollout, i), rollout.task.tools)
             assert text_of(chat, turn.context_ids) == shown, "a new sample begins with the template's words"
             assert (turn.context_origin != Origin.SAMPLED).all()
     return made
+
+
+def control_ids(chat):
+    """What data must not become: all special tokens, and all added ones that the template writes."""
+    added = chat.tokenizer.added_tokens_decoder.items()
+    written = chat.text([USER], TASK.tools)
+    written += chat.tokenizer.chat_template + (hermes if chat.tool_prompt else "")
+    return torch.tensor([id for id, token in added if token.special or token.content in written])
 
 
 def past(rollout, turn):

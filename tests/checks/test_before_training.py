@@ -7,10 +7,11 @@ from test_template import CONTENT, ENDS, FIRST
 import truing
 from truing.config import EpisodeConfig
 from truing.contract import SamplingContract
-from truing.errors import ModelError, RewardError
+from truing.errors import DataError, ModelError, RewardError
+from truing.models import tiny as tiny_model
 from truing.record import RunReader
 from truing.rollout.collect import Scene
-from truing.training.proof import prove_tasks
+from truing.training.proof import prove_demonstrations, prove_tasks
 
 
 def scene(env, chat):
@@ -66,3 +67,32 @@ def test_a_run_tells_what_its_template_lacks(mini, tmp_path):
     result = truing.train(recipe, out=tmp_path / "run")
     notes = [event.payload["text"] for event in RunReader(result.run).events() if event.kind == "finding"]
     assert [note for note in notes if "no stop token" in note]
+
+
+def test_a_prompt_that_lacks_a_message_starts_no_run(spoken):
+    chat = spoken((FIRST, "{% for message in messages if message['role'] != 'user' %}"))
+    with pytest.raises(ModelError, match="not shown all that was said") as caught:
+        proven(Quiz(), chat)
+    assert "message 1 (user)" in str(caught.value)
+
+
+def test_every_demonstration_is_read_before_the_first_update(spoken):
+    """Also those that no check looks at, since it looks at a few tasks."""
+    chat = spoken((CONTENT, "{{ message['content'].split('<tool_call>')[0] }}"))
+    tasks = [*Quiz().tasks("train"), *Shop().tasks("train")]
+    prove_demonstrations(chat, tasks[: len(tasks) // 2])
+    with pytest.raises(DataError, match="task red cup") as caught:
+        prove_demonstrations(chat, tasks)
+    assert "call 1 (price)" in str(caught.value)
+
+
+def test_a_run_that_would_train_on_a_turn_that_cannot_be_written_is_refused(mini, tmp_path):
+    folder = tmp_path / "model"
+    tiny_model.build(folder)
+    (folder / "chat_template.jinja").write_text(
+        tiny_model.CHATML.replace(CONTENT, "{{ message['content'].split('<tool_call>')[0] }}")
+    )
+    recipe = mini(stages=["sft"], model={"name": str(folder)}, eval={"tasks": 2})
+    with pytest.raises(DataError, match="does not write all that a demonstrated turn says"):
+        truing.train(recipe, env=Shop(), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -118,3 +118,44 @@ def test_a_template_that_refuses_a_role_is_found(report, spoken):
         "the prompt opens the assistant's turn",
         "the template writes a stop",
     }
+
+
+SHOWN = "every message is shown"
+LATER = "later prompts show every message"
+
+
+def test_a_prompt_without_the_users_message_is_found(report, spoken):
+    findings = report(Quiz(), spoken((FIRST, "{% for message in messages if message['role'] != 'user' %}")))[
+        SHOWN
+    ].findings
+    assert [each.where for each in findings] == list(PRICES)
+    assert findings[0].got == "the prompt does not show the text of message 1 (user)"
+
+
+@pytest.mark.parametrize("alters", ["[:9]", "| upper", "| replace('a', 'e')"])
+def test_a_message_that_is_shown_otherwise_is_found(report, spoken, alters):
+    findings = report(Quiz(), spoken((CONTENT, CONTENT.replace(" }}", f" {alters} }}}}"))))[SHOWN].findings
+    assert len(findings) == TASKS
+    assert "message 1 (user)" in findings[0].got
+
+
+def test_a_message_that_a_later_prompt_lacks_is_found(report, spoken):
+    """As Mistral's system message, which no prompt shows that ends in an answer of a tool."""
+    gone = "{{ message['content'] if messages | length < 4 or loop.index != 2 }}"
+    told = report(Shop(), spoken((CONTENT, gone)))
+    assert told[SHOWN].findings == ()
+    assert len(told[LATER].findings) == TASKS
+    assert told[LATER].findings[0].got == "the prompt of turn 2 does not show the text of message 1 (user)"
+
+
+def test_sound_templates_show_every_message(report, spoken):
+    told = report(Shop(), spoken())
+    assert (told[SHOWN].count, told[SHOWN].findings) == (TASKS, ())
+    assert (told[LATER].count, told[LATER].findings) == (TASKS, ())
+
+
+def test_a_demonstration_that_cannot_be_written_is_found(report, spoken):
+    chat = spoken((CONTENT, "{{ message['content'].split('<tool_call>')[0] }}"))
+    findings = report(Shop(), chat)["attempts can be played and graded"].findings
+    assert findings[0].what == "the chat template does not write all that a demonstrated turn says"
+    assert findings[0].got == "it leaves out call 1 (price) of message 2 (assistant)"

@@ -1,6 +1,7 @@
 """What ends a turn, for the shapes in which models declare it."""
 
 import pytest
+from tokenizers import AddedToken
 
 from truing.errors import ModelError
 from truing.models.stops import stop_ids, turn_end_id
@@ -31,6 +32,20 @@ LAST = "{{ messages[-1]['content'] }}"
 )
 def test_turn_end_is_the_special_token_right_after_the_answer(template, expected):
     assert turn_end_id(tokenizer_with(template)) == expected
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ("<turn|>\n", "<turn|>"),  # added, and not declared as special
+        ("<turn|><|im_end|>", None),  # then the special one ends the text that has it
+        ("\n\n", None),  # Gemma's runs of white space are added tokens too
+    ],
+)
+def test_an_added_token_that_is_not_declared_as_special_may_end_a_turn(after, expected):
+    tokenizer = tokenizer_with(LAST + after)
+    tokenizer.add_tokens([AddedToken(each, special=False, normalized=False) for each in ("<turn|>", "\n\n")])
+    assert turn_end_id(tokenizer) == (expected and tokenizer.convert_tokens_to_ids(expected))
 
 
 @pytest.mark.parametrize(

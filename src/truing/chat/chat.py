@@ -2,16 +2,19 @@
 
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from truing.chat.calls import FORMATS, detect
-from truing.chat.thoughts import apart, tags, without_opened_thought
+from truing.chat.control import Control, control_tokens
+from truing.chat.marks import Rendering
+from truing.chat.thoughts import apart, thought_tags, without_opened_thought
 from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_stray_answers, without_system
 from truing.errors import DataError, ModelError
 from truing.messages import Message, Said, ToolCall, ToolSpec, answer_to
@@ -26,6 +29,9 @@ CALLED = Said(calls=(ToolCall(SENTINEL.name, {"word": "truing"}),))
 
 ANSWERED = "7358113"
 """What the tool answers: a number, which no template writes otherwise."""
+
+
+NOTHING_DRAWN: Mapping[int, Iterable[str]] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +51,101 @@ class Chat:
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, prompt: bool = True
     ) -> str:
         """What the model's own template makes of messages, up to where the assistant begins (``prompt``)."""
+        return self.rendering(messages, tools, prompt=prompt).text
+
+    def rendering(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec] = (),
+        *,
+        prompt: bool = True,
+        drawn: Mapping[int, Iterable[str]] = NOTHING_DRAWN,
+    ) -> Rendering:
+        """The same text, and where it is cut so that nothing in messages and tools becomes a control token.
+
+        Args:
+            messages: what was said.
+            tools: what the model is told of.
+            prompt: whether the assistant begins to speak at the end.
+            drawn: control tokens that the policy itself drew, by the place of its message: those stay.
+        """
         if tools and self.tool_format not in FORMATS:
             raise _unknown_format(self.tool_format)
+        if self.thoughts_apart:
+            messages = apart(messages, self.tool_format)
+        told = [self._marked(message, drawn.get(i, ())) for i, message in enumerate(messages)]
+        shown = [ToolSpec(**self.control.in_data(vars(tool))) for tool in tools]
+        return self.control.read(self._rendered(told, shown, prompt=prompt))
+
+    @cached_property
+    def control(self) -> Control:
+        """What data must not become: special tokens, and what the template or the tool prompt writes."""
+        template = self.tokenizer.chat_template
+        sources = template.values() if isinstance(template, dict) else [template]
+        return Control(self.tokenizer, control_tokens(self.tokenizer, [*sources, *self._examples()]))
+
+    @cached_property
+    def unshown(self) -> dict[tuple[str, bool, bool], list[str]]:
+        """What the template was seen to leave out, by the shape of what it was given (chat/unshown.py)."""
+        return {}
+
+    @cached_property
+    def special(self) -> Control:
+        """Those of them that no text of a task is meant to hold."""
+        added = self.tokenizer.added_tokens_decoder
+        plain = (text for text, id in self.control.ids.items() if not added[id].special)
+        return self.control.without({*plain, *thought_tags(self.tool_format)})
+
+    @cached_property
+    def tags(self) -> frozenset[str]:
+        """Control tokens that a content of the assistant's may hold: of thoughts, and of calls as text."""
+        plain = self.control.ids.keys() - self.special.ids.keys()
+        return frozenset(tag for tag in plain if tag in thought_tags(self.tool_format) or tag in self._call)
+
+    @property
+    def _call(self) -> str:
+        """What the template writes for a call; nothing where that cannot be read."""
+        if not self._probe:
+            return ""
+        before = self._rendered(ASKED, self._probe, prompt=True)
+        called = self._rendered([*ASKED, CALLED.message()], self._probe, prompt=False)
+        return called[agree(before, called) :]
+
+    @property
+    def _probe(self) -> tuple[ToolSpec, ...]:
+        """The tool of an example; none where the template's calls cannot be read."""
+        return (SENTINEL,) if self.tool_format in FORMATS else ()
+
+    def _examples(self) -> Iterator[str]:
+        """Conversations as the template writes them: tokens may be put together from parts of its source."""
+        answers = [answer_to(CALLED.calls[0], 0, ANSWERED), Said(ANSWERED).message()]
+        system: Message = {"role": "system", "content": ANSWERED}
+        for messages, tools in (
+            ([system, *ASKED], ()),
+            ([*ASKED, answers[1], *ASKED], ()),
+            ([*ASKED, CALLED.message(), *answers], self._probe),
+        ):
+            for prompt in (True, False):
+                with suppress(DataError):  # not every template takes every role
+                    yield self._rendered(messages, tools, prompt=prompt)
+
+    def _marked(self, message: Message, drawn: Iterable[str]) -> Message:
+        """A message whose texts become no control tokens but those that the policy drew."""
+        control = self.control.without(drawn)
+        content = control.without(self.tags) if message["role"] == "assistant" else control
+        return {
+            key: value if key == "role" else (content if key == "content" else control).in_data(value)
+            for key, value in message.items()
+        }
+
+    def _rendered(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, prompt: bool) -> str:
+        """What the model's own template makes of messages, behind the tool prompt where there is one."""
         if self.tool_prompt is not None:
             messages, tools = with_tool_prompt(messages, tools, self.tool_prompt), ()
         elif not self.stray_answers:
             messages = without_stray_answers(messages)
         if not self.system_role:
             messages = without_system(messages)
-        if self.thoughts_apart:
-            messages = apart(messages, self.tool_format)
         return rendered(self.tokenizer, messages, tools, prompt=prompt, **self.template_kwargs)
 
     @property
@@ -139,7 +230,7 @@ def takes_stray_answers(tokenizer: PreTrainedTokenizerBase, **kwargs: Any) -> bo
 
 def takes_thoughts_apart(tokenizer: PreTrainedTokenizerBase, tool_format: str, **told: Any) -> bool:
     """Whether a template writes a thought once as ``reasoning_content``, and not within a content."""
-    opening, closing = tags(tool_format)
+    opening, closing = thought_tags(tool_format)
     thinks = Said(f"{opening}\n{ANSWERED}\n{closing}\n\n{SENTINEL.name}").message()
     forms = ([thinks], apart([thinks], tool_format))
     try:

@@ -5,14 +5,15 @@ Nothing that was sampled is encoded again. Where the template writes the past ot
 turn then starts from the template's own rendering, and a new sample begins.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from truing.chat.chat import Chat, agree
-from truing.chat.render import SHOWN, encode, refuse_special_tokens, render_prompt, said_spans, text_of
+from truing.chat.render import SHOWN, encode, render_prompt, said_spans, text_of
 from truing.chat.thoughts import opened_thought
 from truing.messages import Message, Said, ToolSpec
 from truing.types import Origin, Task
@@ -30,6 +31,8 @@ class Dialogue:
     task_messages: int  # so many of the messages are the task's
     text: str  # what the ids say
     token_ids: Tensor  # [T] int64
+    # control tokens that were drawn, by the place of the message that they are in
+    drawn: Mapping[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,26 +54,34 @@ def begin(chat: Chat, task: Task) -> tuple[Dialogue, Context]:
 
 def hear(chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor, said: Said) -> Dialogue:
     """The dialogue after ids [F] were forced and the policy drew ids [L], which together said something."""
+    ids = torch.cat([forced, drawn])
+    text = text_of(chat, ids)
     message, thought = said.message(), opened_thought(dialogue.text, chat.tool_format)
     return replace(
         dialogue,
         messages=(*dialogue.messages, {**message, "content": thought + said.content}),
-        text=dialogue.text + text_of(chat, torch.cat([forced, drawn])),
+        text=dialogue.text + text,
         token_ids=torch.cat([dialogue.token_ids, drawn]),
+        drawn={**dialogue.drawn, len(dialogue.messages): _as_ids(chat, ids, text)},
     )
+
+
+def _as_ids(chat: Chat, ids: Tensor, text: str) -> frozenset[str]:
+    """The control tokens of a turn that were drawn as such each time, and never spelled in letters."""
+    times = Counter(ids.tolist())
+    known = chat.control.ids.items()
+    return frozenset(token for token, id in known if id in times and text.count(token) == times[id])
 
 
 def answer(chat: Chat, dialogue: Dialogue, replies: Sequence[Message]) -> tuple[Dialogue, Context]:
     """The dialogue after the world answered, up to where the policy speaks again."""
     messages = (*dialogue.messages, *replies)
-    text = chat.text(messages, dialogue.tools)
+    rendering = chat.rendering(messages, dialogue.tools, drawn=dialogue.drawn)
+    text = rendering.text
     homes = [_home(i, message, dialogue) for i, message in enumerate(messages)]
     spans = said_spans(chat, messages, dialogue.tools, text, homes)
-    if spans is None:  # then a content cannot be encoded apart from the template's own control tokens
-        for message in replies:
-            refuse_special_tokens(chat.tokenizer, message["content"])
     extends = text.startswith(dialogue.text)
-    ids, origin = encode(chat.tokenizer, text, spans, homes, len(dialogue.text) if extends else 0)
+    ids, origin = encode(chat, rendering, spans, homes, len(dialogue.text) if extends else 0)
     whole = torch.cat([dialogue.token_ids, ids]) if extends else ids
     restarts = "" if extends else _first_difference(dialogue, text, ids)
     return replace(dialogue, messages=messages, text=text, token_ids=whole), Context(ids, origin, restarts)

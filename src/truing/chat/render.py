@@ -11,14 +11,15 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from truing.chat.calls import parse
 from truing.chat.chat import ANSWERED as MARK
 from truing.chat.chat import ASKED, Chat, agree
 from truing.chat.encoding import Span, encode_after
+from truing.chat.marks import Rendering
 from truing.chat.thoughts import answer_start
 from truing.chat.token_bytes import escaped, readable, token_bytes
+from truing.chat.unshown import refuse_unshown_prompt, refuse_unwritten
 from truing.errors import DataError
 from truing.messages import Message, Said, ToolSpec, answer_to
 from truing.types import Origin, Task
@@ -45,15 +46,16 @@ class Prompt:
 def render_prompt(chat: Chat, task: Task) -> Prompt:
     """Render a task up to the point where the assistant begins to speak."""
     for message in task.messages:
-        refuse_special_tokens(chat.tokenizer, message["content"])
-    text = chat.text(task.messages, task.tools)
+        refuse_special_tokens(chat, message["content"])
+    rendering = chat.rendering(task.messages, task.tools)
     homes = [Origin.PROMPT] * len(task.messages)
-    spans = said_spans(chat, task.messages, task.tools, text, homes)
-    ids, origin = encode(chat.tokenizer, text, spans, homes)
+    spans = said_spans(chat, task.messages, task.tools, rendering.text, homes)
+    ids, origin = encode(chat, rendering, spans, homes)
     if not len(ids):
         raise DataError(
             "a prompt has no tokens at all", got=list(task.messages), expected="something to answer"
         )
+    refuse_unshown_prompt(chat, task.messages, task.tools)
     return Prompt(ids, origin)
 
 
@@ -61,30 +63,35 @@ def encode_answer(
     chat: Chat, messages: Sequence[Message], said: Said, tools: Sequence[ToolSpec] = ()
 ) -> Tensor:
     """The ids [L] that a policy would draw to say this after ``messages``, as its template writes it."""
-    refuse_special_tokens(chat.tokenizer, f"{said.content}{said.calls}")
-    written = _written(chat, messages, said, tools)
-    ends = [(written.find(stop), id) for stop, id in zip(chat.stops, chat.stop_ids, strict=True)]
+    refuse_special_tokens(chat, f"{said.content}{said.calls}")
+    written, start = _written(chat, messages, said, tools)
+    refuse_unwritten(chat, messages, said, tools)
+    ends = [(written.find(stop, start), id) for stop, id in zip(chat.stops, chat.stop_ids, strict=True)]
     found = [end for end in ends if end[0] >= 0]
     # where the template writes no stop at all, the model's first one is meant
-    end, stop_id = min(found, default=(len(written), chat.stop_ids[0]))
+    end, stop_id = min(found, default=(len(written.text), chat.stop_ids[0]))
     if not found and (follows := next_stop(chat, said, tools)) is not None:
         stop_id = follows
-    _check_calls(chat, said, written[:end], tools)
-    ids, _ = encode_after(chat.tokenizer, chat.text(messages, tools), written[:end])
+    _check_calls(chat, said, written.text[start:end], tools)
+    ids, _ = encoded(chat, written, start, end)
     return torch.tensor([*ids, stop_id])
 
 
-def _written(chat: Chat, messages: Sequence[Message], said: Said, tools: Sequence[ToolSpec]) -> str:
-    """What the template writes for an answer and after it.
+def _written(
+    chat: Chat, messages: Sequence[Message], said: Said, tools: Sequence[ToolSpec]
+) -> tuple[Rendering, int]:
+    """What the template writes up to an answer, for it and after it, and where the answer begins.
 
     Mistral's shows the system message only while it prompts, so the same is sought without one too.
     """
-    without = [message for message in messages if message["role"] != "system"]
-    for shown in (messages, without):
-        before, after = chat.text(shown, tools), chat.text([*shown, said.message()], tools, prompt=False)
-        start = answer_start(before, after, chat.tool_format)
+    message = said.message()
+    before, rendering = "", Rendering("")
+    for shown in (messages, [message for message in messages if message["role"] != "system"]):
+        before, rendering = chat.text(shown, tools), chat.rendering([*shown, message], tools, prompt=False)
+        start = answer_start(before, rendering.text, chat.tool_format)
         if start is not None:
-            return after[start:]
+            return rendering, start
+    after = rendering.text
     raise DataError(
         "the chat template writes an answer otherwise than it prompts for one: none can be demonstrated",
         got=repr(after[agree(after, before) :][:SHOWN]),
@@ -133,45 +140,54 @@ def text_of(chat: Chat, token_ids: Tensor) -> str:
     return readable(escaped(token_bytes(chat.tokenizer, token_ids.tolist())))
 
 
-def refuse_special_tokens(tokenizer: PreTrainedTokenizerBase, text: str) -> None:
-    """Raise where data would become control tokens: a paragraph must not be able to end the user's turn."""
-    for token in tokenizer.all_special_tokens:
-        if token in text:
-            raise DataError(
-                f"a text of the task holds the special token {token!r}",
-                got=text if len(text) < 200 else f"{text[:200]} […]",
-                expected="plain text: the template alone writes special tokens",
-                remedy="take it out of the data, or write it otherwise",
-            )
+def refuse_special_tokens(chat: Chat, text: str) -> None:
+    """Raise where a text of a task holds a special token: no data is meant to have one."""
+    token = chat.special.first(text)
+    if token is not None:
+        raise DataError(
+            f"a text of the task holds the special token {token!r}",
+            got=text if len(text) < 200 else f"{text[:200]} […]",
+            expected="plain text: the template alone writes special tokens",
+            remedy="take it out of the data, or write it otherwise",
+        )
 
 
 def encode(
-    tokenizer: PreTrainedTokenizerBase,
-    text: str,
-    spans: Sequence[Span] | None,
-    homes: Sequence[Origin],
-    start: int = 0,
+    chat: Chat, rendering: Rendering, spans: Sequence[Span] | None, homes: Sequence[Origin], start: int = 0
 ) -> tuple[Tensor, Tensor]:
     """The ids and origins [L] of a rendered text from character ``start`` on.
 
-    What a message says never becomes a control token: where a content holds the text of one (a web page
-    may), it is encoded apart, letter by letter as far as that token goes.
+    What data says never becomes a control token: where it holds the text of one (a web page may), the
+    rendering is cut, and what lies between cuts is encoded apart.
 
     Args:
-        tokenizer: the model's.
-        text: rendered by the chat template.
+        chat: how the model is spoken to.
+        rendering: by the chat template.
         spans: where each message's content stands, in order; None where that cannot be told.
-        homes: the origin of each message's content. Glue is TEMPLATE; without spans all is the last one's.
+        homes: the origin of each message's content. Control tokens and other glue are TEMPLATE; without
+            spans all but control tokens is the last one's.
         start: what comes before is not encoded.
     """
-    ids: list[int] = []
-    origin: list[Origin] = []
-    for first, end, plain in _pieces(tokenizer, text, spans, start):
-        encoded, places = encode_after(tokenizer, text[:first], text[first:end], plain=plain)
-        ids += encoded
-        offsets = [(first + a, first + b) for a, b in places]
-        origin += [homes[-1]] * len(offsets) if spans is None else list(_origins(offsets, spans, homes))
+    ids, places = encoded(chat, rendering, start, len(rendering.text))
+    control = set(chat.control.ids.values()).intersection(ids)
+    glue = [  # some control tokens take in the white space of a content too
+        id in control and rendering.text[a:b].strip() in chat.control.ids
+        for id, (a, b) in zip(ids, places, strict=True)
+    ]
+    origin = [homes[-1]] * len(ids) if spans is None else list(_origins(places, spans, homes))
+    origin = [Origin.TEMPLATE if own else home for own, home in zip(glue, origin, strict=True)]
     return torch.tensor(ids, dtype=torch.long), torch.tensor(origin, dtype=torch.uint8)
+
+
+def encoded(chat: Chat, rendering: Rendering, start: int, end: int) -> tuple[list[int], list[Span]]:
+    """The ids of a rendered text from character ``start`` to ``end``, and the span of the text of each."""
+    ids: list[int] = []
+    places: list[Span] = []
+    for first, last in rendering.pieces(start, end):
+        piece, within = encode_after(chat.tokenizer, rendering.text[:first], rendering.text[first:last])
+        ids += piece
+        places += [(first + a, first + b) for a, b in within] if first else within
+    return ids, places
 
 
 def said_spans(
@@ -202,7 +218,7 @@ def said_spans(
         glue, _, outline = outline.partition(place)
         start = cursor + len(glue)
         after = outline.partition("\ue000")[0]
-        form = next((f for f in _forms(message["content"]) if text.startswith(f + after, start)), None)
+        form = next((f for f in forms(message["content"]) if text.startswith(f + after, start)), None)
         if form is None or text[cursor:start] != glue:
             return None
         cursor = start + len(form)
@@ -210,23 +226,10 @@ def said_spans(
     return spans if text[cursor:] == outline else None
 
 
-def _forms(content: str) -> tuple[str, ...]:
+def forms(content: str) -> tuple[str, ...]:
     """The ways in which templates write a content: as it is, trimmed, or within a string of JSON."""
-    return content, content.strip(), json.dumps(content, ensure_ascii=False)[1:-1]
-
-
-def _pieces(
-    tokenizer: PreTrainedTokenizerBase, text: str, spans: Sequence[Span] | None, start: int
-) -> Iterator[tuple[int, int, bool]]:
-    """Parts of a text to encode by themselves: (start, end, whether special tokens are plain text in it)."""
-    for a, b in spans or ():
-        if a >= start and any(token in text[a:b] for token in tokenizer.all_special_tokens):
-            if start < a:
-                yield start, a, False
-            yield a, b, True
-            start = b
-    if start < len(text):
-        yield start, len(text), False
+    bare = (content, content.strip())
+    return *bare, *(json.dumps(each, ensure_ascii=False)[1:-1] for each in bare)
 
 
 def _origins(offsets: Sequence[Span], spans: Sequence[Span], homes: Sequence[Origin]) -> Iterator[Origin]:

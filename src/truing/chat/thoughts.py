@@ -9,14 +9,14 @@ from truing.messages import Message
 DEFAULT = ("<think>", "</think>")
 
 
-def tags(tool_format: str) -> tuple[str, str]:
+def thought_tags(tool_format: str) -> tuple[str, str]:
     """The tags of a thought, of a model that writes calls so."""
     return FORMATS[tool_format].thought if tool_format in FORMATS else DEFAULT
 
 
 def apart(messages: Sequence[Message], tool_format: str) -> list[Message]:
     """The messages for a template that reads thoughts as ``reasoning_content`` alone."""
-    opening, closing = tags(tool_format)
+    opening, closing = thought_tags(tool_format)
     made: list[Message] = []
     for message in messages:
         content = message["content"].lstrip()
@@ -29,7 +29,7 @@ def apart(messages: Sequence[Message], tool_format: str) -> list[Message]:
 
 def opened_thought(prompt: str, tool_format: str) -> str:
     """The tag and white space with which a prompt ends that begins the model's thought; else nothing."""
-    opening, _ = tags(tool_format)
+    opening, _ = thought_tags(tool_format)
     found = re.search(rf"{re.escape(opening)}\s*\Z", prompt)
     return found[0] if found else ""
 
@@ -57,7 +57,7 @@ def answer_start(prompt: str, whole: str, tool_format: str) -> int | None:
     """
     if whole.startswith(prompt):
         return len(prompt)
-    opening, closing = map(re.escape, tags(tool_format))
+    opening, closing = map(re.escape, thought_tags(tool_format))
     ends = re.search(rf"{opening}\s*({closing}\s*)?\Z", prompt)
     if ends is None or not whole.startswith(prompt[: ends.start()]):
         return None

@@ -1,22 +1,26 @@
 """Checks of a chat template over several turns, in a conversation with two calls."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
-from truing.chat import Chat, Context, Dialogue, answer, begin, encode_answer, hear
+from truing.chat import Chat, Context, answer, begin, encode_answer, hear
 from truing.chat.chat import ASKED, CALLED, SENTINEL
+from truing.chat.render import forms
+from truing.chat.unshown import listed, unshown
 from truing.checks.finding import Checked, Finding, checked
 from truing.checks.template import OTHER_TEMPLATE, TEMPLATE
 from truing.checks.tools import NO_TOOLS
-from truing.checks.trial import Trial
+from truing.checks.trial import Play, Trial
 from truing.errors import DataError
-from truing.messages import answer_to
+from truing.messages import Message, answer_to
 from truing.types import Task
 
 PROBE = Task("truing-probe", "probe", ASKED, tools=(SENTINEL,))
 ANSWERS = ("truing-first", "truing-second")
 """What the calls are answered."""
+
+NOT_DEMONSTRATED_LATER = "later turns: no demonstration has one that could be played"
 
 
 def answers_are_shown(trial: Trial) -> Checked:
@@ -24,7 +28,7 @@ def answers_are_shown(trial: Trial) -> Checked:
     if not any(task.tools for task in trial.tasks):
         return checked(0, (), missing=NO_TOOLS)
     try:
-        shown = [answer for _, answer, dialogue in _conversation(trial.scene.chat) if answer in dialogue.text]
+        shown = [answer for answer, text in _answered(trial.scene.chat) if answer in text]
     except DataError as error:
         return checked(0, (), missing=_refused(error))
     lost = len(ANSWERS) - len(shown)
@@ -41,7 +45,7 @@ def answers_are_shown(trial: Trial) -> Checked:
 def turns_extend(trial: Trial) -> Checked:
     """Tell which turns of a conversation with two calls begin a new sample; this is no fault."""
     try:
-        contexts = [context for context, _, _ in _conversation(trial.scene.chat)]
+        contexts = list(_conversation(trial.scene.chat))
     except DataError as error:
         return checked(0, (), missing=_refused(error))
     restarts = [
@@ -50,14 +54,71 @@ def turns_extend(trial: Trial) -> Checked:
     return checked(len(ANSWERS), (), notes=restarts)
 
 
-def _conversation(chat: Chat) -> Iterator[tuple[Context, str, Dialogue]]:
-    """After each call of a conversation: the next turn's context, what was answered, and all so far."""
+def prompts_show_all(trial: Trial) -> Checked:
+    """The first prompt of each task shows all of its messages."""
+    chat, findings = trial.scene.chat, []
+    for task in trial.tasks:
+        lost = listed(unshown(chat, task.messages, task.tools)) or _altered(chat, task)
+        if lost:
+            findings.append(_unshown(task, f"the prompt does not show {lost}"))
+    return checked(len(trial.tasks), findings)
+
+
+def later_prompts_show_all(trial: Trial) -> Checked:
+    """Before each later turn of a demonstration, the prompt shows all that was said so far."""
+    count, findings = 0, []
+    for play in trial.gold:
+        for turn, said in enumerate(_so_far(play), 2):
+            count += 1
+            if lost := listed(unshown(trial.scene.chat, said, play.task.tools)):
+                findings.append(_unshown(play.task, f"the prompt of turn {turn} does not show {lost}"))
+                break
+    return checked(count, findings, missing="" if count else NOT_DEMONSTRATED_LATER)
+
+
+def _so_far(play: Play) -> Iterator[Sequence[Message]]:
+    """All messages before each turn of a play but the first."""
+    if play.rollouts:
+        whole = [*play.task.messages, *play.rollout.messages]
+        first = len(play.task.messages)
+        spoken = [i for i in range(first, len(whole)) if whole[i]["role"] == "assistant"]
+        yield from (whole[:i] for i in spoken[1:])
+
+
+def _altered(chat: Chat, task: Task) -> str:
+    """The messages that the prompt shows otherwise than they were said; the assistant's thoughts may go."""
+    text = chat.text(task.messages, task.tools)
+    said = [(i, m["role"], m["content"]) for i, m in enumerate(task.messages, 1) if m["role"] != "assistant"]
+    lost = [i_role for *i_role, content in said if not any(form in text for form in forms(content))]
+    return ", ".join(f"message {i} ({role}) as it was said" for i, role in lost)
+
+
+def _unshown(task: Task, got: str) -> Finding:
+    return Finding(
+        task.task_id,
+        "the model is not shown all that was said",
+        got,
+        "every message: its text, its calls and their arguments",
+        "set a model.chat_template that shows them, or change the messages",
+    )
+
+
+def _answered(chat: Chat) -> Iterator[tuple[str, str]]:
+    """Each answer of a conversation with two calls, and the prompt of the turn after it."""
+    messages = [*ASKED]
+    for told in ANSWERS:
+        messages += [CALLED.message(), answer_to(CALLED.calls[0], 0, told)]
+        yield told, chat.text(messages, (SENTINEL,))
+
+
+def _conversation(chat: Chat) -> Iterator[Context]:
+    """The context of the next turn after each call of a conversation."""
     dialogue, _ = begin(chat, PROBE)
     for told in ANSWERS:
         drawn = encode_answer(chat, dialogue.messages, CALLED, dialogue.tools)
         dialogue = hear(chat, dialogue, torch.tensor([], dtype=torch.long), drawn, CALLED)
         dialogue, context = answer(chat, dialogue, [answer_to(CALLED.calls[0], 0, told)])
-        yield context, told, dialogue
+        yield context
 
 
 def _refused(error: DataError) -> str:

@@ -35,6 +35,8 @@ CHECKS: Mapping[str, Callable[[Trial], Checked]] = {
     "BOS is not doubled": template.bos_is_single,
     "SFT and RL show one prompt": template.prompts_agree,
     "demonstrations read as the template writes them": template.demonstrations_agree,
+    "every message is shown": conversation.prompts_show_all,
+    "later prompts show every message": conversation.later_prompts_show_all,
     "tools are shown in full": template.tools_are_shown,
     "tool answers are shown": conversation.answers_are_shown,
     "turns extend each other": conversation.turns_extend,

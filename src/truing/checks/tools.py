@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from truing.checks.finding import Checked, Finding, checked
+from truing.checks.prose import Stranger, strangers
 from truing.checks.trial import Trial, turns
 from truing.copies import copied
 from truing.envs.base import Agentic, Episode
@@ -23,12 +24,12 @@ NO_WORLDS = "worlds: the environment opens none"
 
 
 def names_agree(trial: Trial) -> Checked:
-    """The tools of a prompt, of its world and of its demonstration are one set."""
+    """The tools of a prompt, of its world and of its demonstration are one set, and prose names no others."""
     tasks = [task for task in trial.tasks if task.tools or any(said.calls for said in turns(task))]
     if not tasks:
         return checked(0, (), missing=NO_TOOLS)
     env, missing, unseen = trial.scene.env, "", 0
-    findings, later = [], _shown_later(trial)
+    findings, later, told = [], _shown_later(trial), dict[Stranger, str]()
     for task in tasks:
         prompt = {spec.name for spec in task.tools}
         called = {call.name for said in turns(task) for call in said.calls}
@@ -36,12 +37,15 @@ def names_agree(trial: Trial) -> Checked:
             task, "the demonstration calls", called - prompt - later[task.task_id], "the prompt", prompt
         )
         world = _open(env, task, trial.scene.limits.timeout) if isinstance(env, Agentic) else None
+        held = set(world.tools) if isinstance(world, ToolEpisode) else set[str]()
+        for stranger in strangers(task, prompt | held | later[task.task_id]):
+            told.setdefault(stranger, task.task_id)
         if isinstance(world, ToolEpisode):
-            held = set(world.tools)
             findings += _strangers(task, "the prompt shows", prompt - held, "the world", held)
             findings += _strangers(task, "the world has", held - prompt, "the prompt", prompt)
         else:
             unseen += 1
+    findings += (_named_otherwise(where, stranger) for stranger, where in told.items())
     if unseen:
         missing = f"registries: {unseen} of {len(tasks)} tasks open no ToolEpisode, whose tools can be read"
     return checked(len(tasks), findings, missing=missing)
@@ -100,6 +104,17 @@ def _open(env: Agentic, task: Task, timeout: float) -> Episode | None:
     """A fresh world; None where it cannot be opened, which playing the task reports."""
     (opened,) = in_threads([partial(env.open, copied(task, f"task {task.task_id}"))], timeout)
     return opened.value
+
+
+def _named_otherwise(where: str, stranger: Stranger) -> Finding:
+    """A name in prose that looks like a tool's; told once, at the first task that has it."""
+    return Finding(
+        where,
+        f"{stranger.place} names a tool that does not exist",
+        repr(stranger.name),
+        stranger.tool,
+        f"did you mean {stranger.tool!r}? A model that does as it is told calls {stranger.name!r} in vain",
+    )
 
 
 def _strangers(task: Task, who: str, names: set[str], where: str, known: set[str]) -> Iterator[Finding]:

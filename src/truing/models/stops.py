@@ -34,7 +34,11 @@ def stop_ids(tokenizer: PreTrainedTokenizerBase, eos: int | Sequence[int] | None
 
 
 def turn_end_id(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """The special token that the chat template writes right after an assistant message, if it writes one."""
+    """The token that the chat template writes right after an assistant message to end it, if it writes one.
+
+    It is a special token. Where the template writes none there, an added token that a tokenizer does not
+    declare as special ends the turn too, as long as it is no white space.
+    """
     messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": MARKER}]
     try:
         text = tokenizer.apply_chat_template(messages, tokenize=False)
@@ -53,4 +57,8 @@ def turn_end_id(tokenizer: PreTrainedTokenizerBase) -> int | None:
         )
     ids = tokenizer(after, add_special_tokens=False)["input_ids"]
     added = tokenizer.added_tokens_decoder
-    return ids[0] if ids and ids[0] in added and added[ids[0]].special else None
+    if not ids or ids[0] not in added:
+        return None
+    specials = any(id in added and added[id].special for id in ids)
+    plain_end = not specials and not added[ids[0]].content.isspace()
+    return ids[0] if added[ids[0]].special or plain_end else None

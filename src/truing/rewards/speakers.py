@@ -9,9 +9,12 @@ import torch
 from pydantic import BaseModel, Field, ValidationError
 from transformers import GenerationConfig
 
+from truing.chat import make_chat
+from truing.chat.render import encode
 from truing.errors import JudgeUnavailable, RecipeError, RewardError
 from truing.models.load import load
 from truing.rewards.judge_config import JudgeConfig
+from truing.types import Origin
 
 PASSING = {408, 409, 425, 429}
 """Refusals that another attempt may not meet, beside all of 500 and above."""
@@ -86,6 +89,7 @@ class LocalModel:
 
     def __init__(self, config: JudgeConfig) -> None:
         self._loaded = load(config.model)
+        self._chat = make_chat(self._loaded.tokenizer, self._loaded.stop_ids)
         self._max_tokens = config.max_tokens
         template = self._loaded.tokenizer.get_chat_template()
         self.identity = {
@@ -98,18 +102,13 @@ class LocalModel:
     def reply(self, prompt: str) -> str:
         """What the model says to the prompt.
 
-        Control tokens in the prompt are broken by a blank, so that a response cannot speak for the judge.
+        Control tokens in the prompt are encoded as letters, so that a response cannot speak for the judge.
         """
         model, tokenizer = self._loaded.model, self._loaded.tokenizer
-        for token in tokenizer.all_special_tokens:
-            prompt = prompt.replace(token, f"{token[0]} {token[1:]}")
-        shown = tokenizer.apply_chat_template(
-            [{"role": "user", "content": prompt}],
-            add_generation_prompt=True,
-            return_dict=True,
-            return_tensors="pt",
-        ).to(model.device)
-        length = shown["input_ids"].shape[1]
+        rendering = self._chat.rendering([{"role": "user", "content": prompt}])
+        ids, _ = encode(self._chat, rendering, None, [Origin.PROMPT])
+        shown = ids[None].to(model.device)
+        length = len(ids)
         room = self._loaded.context_length - self._max_tokens
         if length > room:
             raise RewardError(
@@ -124,7 +123,8 @@ class LocalModel:
             eos_token_id=list(self._loaded.stop_ids),
             pad_token_id=self._loaded.pad_id,
         )
-        made = model.generate(**shown, generation_config=greedy)
+        mask = torch.ones_like(shown)
+        made = model.generate(input_ids=shown, attention_mask=mask, generation_config=greedy)
         return tokenizer.decode(made[0, length:], skip_special_tokens=True)
 
 

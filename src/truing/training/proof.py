@@ -7,11 +7,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from truing.algos.grpo import no_turn_rewards
+from truing.chat import Chat
+from truing.chat.unshown import refuse_unwritten
 from truing.checks import check_tasks, spread
-from truing.checks.trial import hold_trial
+from truing.checks.trial import hold_trial, turns
 from truing.config import GrpoConfig
 from truing.contract import RAW, SamplingContract
-from truing.errors import ModelError
+from truing.errors import DataError, ModelError
 from truing.models.score import autocast, causal_model, score
 from truing.rollout.collect import Scene
 from truing.sample.drawing import Request
@@ -34,6 +36,7 @@ NEVER = (
     "the stop is trained",
     "BOS is not doubled",
     "SFT and RL show one prompt",
+    "every message is shown",
     "tools are shown in full",
     "tool answers are shown",
 )
@@ -137,11 +140,29 @@ def prove_credit(scene: Scene, tasks: Sequence[Task], cfg: GrpoConfig) -> None:
             raise no_turn_rewards(f"task {play.task.task_id}")
 
 
+def prove_demonstrations(chat: Chat, tasks: Sequence[Task]) -> None:
+    """Raise where the chat template does not write all that a turn of a demonstration says.
+
+    Each turn is tried behind its task's prompt, so nothing has to be played.
+    """
+    for task in tasks:
+        for said in turns(task):
+            try:
+                refuse_unwritten(chat, task.messages, said, task.tools)
+            except DataError as error:
+                raise DataError(
+                    f"{error.what}: task {task.task_id}",
+                    got=error.got,
+                    expected=error.expected,
+                    remedy=error.remedy,
+                ) from error
+
+
 def prove_tasks(scene: Scene, *splits: Sequence[Task]) -> Iterator[str]:
     """A sentence for each check of the environment and the chat template that finds something.
 
     Raises:
-        ModelError: A doubled BOS, tools or their answers that no prompt shows, or a renderer at fault.
+        ModelError: A doubled BOS; messages, tools or their answers that no prompt shows; a renderer at fault.
     """
     tasks = [task for split in splits for task in spread(split, TASKS)]
     for name, result in check_tasks(scene, tasks).items():

@@ -12,7 +12,7 @@ from truing.record import Event, RunReader, RunWriter, compact
 from truing.trackers import Followers, check_followers, open_followers
 from truing.training.loop import Loop
 from truing.training.notes import notes
-from truing.training.proof import prove_credit, prove_tasks
+from truing.training.proof import prove_credit, prove_demonstrations, prove_tasks
 from truing.training.recording import check_judged, run_facts
 from truing.training.restore import check_same_recipe
 from truing.training.result import Result
@@ -31,6 +31,8 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
         check_same_recipe(recipe, RunReader(out).recipe())
     session = open_session(recipe, env)
     scene = session.scene(session.contract)
+    if recipe.bootstrap.steps or any(ALGORITHMS[name].source == "demonstrations" for name in recipe.stages):
+        prove_demonstrations(session.chat, session.train_tasks)
     if "grpo" in recipe.stages:
         prove_credit(scene, session.train_tasks, recipe.stage("grpo"))
     room = _room(session, RunReader(out).events() if resume else [])

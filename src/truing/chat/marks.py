@@ -1,0 +1,49 @@
+"""Marks in a text that a chat template renders: places at which it is cut into pieces to be encoded."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+BREAK, EDGE, LITERAL = "\ufdd0", "\ufdd1", "\ufdd2"
+"""Marks in data: a piece ends here; a piece ends here where a control token would reach across; the next
+character is one of these three, and no mark. Unicode keeps all three for a program's own use."""
+
+MARKS = re.compile(f"[{BREAK}{EDGE}{LITERAL}]")
+READ = re.compile(f"{LITERAL}(.)|([{BREAK}{EDGE}])")
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """A text that a chat template wrote, and the places at which it is cut into pieces to be encoded."""
+
+    text: str
+    cuts: tuple[int, ...] = ()
+
+    def pieces(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Spans of the text from ``start`` to ``end`` that are encoded each by itself."""
+        edges = [start, *(cut for cut in self.cuts if start < cut < end), end]
+        yield from ((a, b) for a, b in pairwise(edges) if a < b)
+
+    def find(self, token: str, start: int) -> int:
+        """Where the template wrote that token, from ``start`` on; -1 where it did not."""
+        at = self.text.find(token, start)
+        while at >= 0 and any(at < cut < at + len(token) for cut in self.cuts):
+            at = self.text.find(token, at + 1)
+        return at
+
+
+def with_marks(text: str, marks: Mapping[int, str]) -> str:
+    """A text with a mark before each of those characters; marks that it holds itself stay text."""
+    edges = [0, *sorted(marks), len(text)]
+    parts = (MARKS.sub(rf"{LITERAL}\g<0>", text[a:b]) for a, b in pairwise(edges))
+    return "".join(marks.get(a, "") + part for a, part in zip(edges, parts, strict=False))
+
+
+def without_marks(marked: str) -> tuple[str, list[tuple[int, str]]]:
+    """The text alone, and each mark with the place of the character before which it stood."""
+    marks, seen = list[tuple[int, str]](), 0
+    for found in READ.finditer(marked):
+        marks += [(found.start() - seen, found[2])] if found[2] else []
+        seen += 1  # of each match one character is no text
+    return (READ.sub(r"\1", marked) if seen else marked), marks

@@ -1,0 +1,152 @@
+"""What a chat template leaves out of the messages that it renders.
+
+Templates drop parts without a word: the second call of a turn, text beside a call, a message of a role that
+they do not expect. So each part is replaced by a marker that stands nowhere else, and is sought again in
+what the template makes of that. Which family the template belongs to does not matter.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from truing.chat.chat import Chat
+from truing.chat.thoughts import thought_tags
+from truing.errors import DataError
+from truing.messages import Message, Said, ToolSpec
+
+FIRST_NUMBER = 7358113
+"""Numbers are replaced by numbers from here on."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something that a message says, and what stands for it."""
+
+    message: int
+    role: str
+    name: str
+    marker: str
+    thought: bool = False
+    call: str = ""  # of an argument: the marker of its call's name
+
+    def __str__(self) -> str:
+        return f"{self.name} of message {self.message + 1} ({self.role})"
+
+
+@dataclass
+class Marked:
+    """Messages of which every part is a marker; ``tags`` open and close a thought."""
+
+    tags: tuple[str, str]
+    messages: list[Message] = field(default_factory=list[Message])
+    parts: list[Part] = field(default_factory=list[Part])
+
+    def add(self, message: Message) -> None:
+        """One more, marked."""
+        calls = [self._call(i, call) for i, call in enumerate(message.get("tool_calls") or ())]
+        marked = {**message, "content": self._content(message)}
+        self.messages.append(marked | ({"tool_calls": calls} if calls else {}))
+
+    def _marker(self, role: str, name: str, *, thought: bool = False, call: str = "") -> str:
+        marker = f"truing{len(self.parts)}x"
+        self.parts.append(Part(len(self.messages), role, name, marker, thought, call))
+        return marker
+
+    def _content(self, message: Message) -> str:
+        role, content = message["role"], message["content"]
+        opening, closing = map(re.escape, self.tags)
+        form = rf"(\s*{opening})?(.*?)({closing}\s*)(.*)"
+        thought = re.fullmatch(form, content, re.DOTALL) if role == "assistant" else None
+        if thought is None:
+            return self._marker(role, "the text") if content.strip() else content
+        opens, inner, closes, rest = thought.groups(default="")
+        inner = f"\n{self._marker(role, 'the thought', thought=True)}\n" if inner.strip() else inner
+        return opens + inner + closes + (self._marker(role, "the text") if rest.strip() else rest)
+
+    def _call(self, index: int, call: Mapping[str, Any]) -> Mapping[str, Any]:
+        function = call["function"]
+        name = f"call {index + 1} ({function['name']})"
+        marker = self._marker("assistant", name)
+        given = {
+            key: self._value(f"the argument {key!r} of {name}", marker, value)
+            for key, value in function["arguments"].items()
+        }
+        return {**call, "function": {"name": marker, "arguments": given}}
+
+    def _value(self, name: str, call: str, value: Any) -> Any:
+        """A value of the same type whose texts and numbers are markers; true, false and null have none."""
+        if isinstance(value, Mapping):
+            return {key: self._value(name, call, each) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._value(name, call, each) for each in value]
+        if isinstance(value, str):
+            return self._marker("assistant", name, call=call) if value.strip() else value
+        if isinstance(value, bool) or value is None:
+            return value
+        number = FIRST_NUMBER + len(self.parts)
+        self.parts.append(Part(len(self.messages), "assistant", name, str(number), call=call))
+        return number if isinstance(value, int) else number + 0.5
+
+
+def unshown(
+    chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, prompt: bool = True
+) -> list[Part]:
+    """The parts of messages that stand nowhere in what the template makes of them.
+
+    Thoughts are looked for in the last message alone: of earlier ones many templates drop them by design.
+
+    Args:
+        chat: how the model is spoken to.
+        messages: whose texts, calls and answers are sought.
+        tools: what the model is told of.
+        prompt: whether the assistant begins to speak at the end.
+    """
+    marked = Marked(thought_tags(chat.tool_format))
+    for message in messages:
+        marked.add(message)
+    key = (repr(marked.messages), bool(tools), prompt)
+    if key not in chat.unshown:
+        text = chat.text(marked.messages, tools, prompt=prompt)
+        chat.unshown[key] = [part.marker for part in marked.parts if part.marker not in text]
+    lost, last = chat.unshown[key], len(messages) - 1
+    return [
+        part for part in marked.parts if part.marker in lost and (not part.thought or part.message == last)
+    ]
+
+
+def refuse_unshown_prompt(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
+    """Raise where a prompt would lack what it is meant to say.
+
+    Some templates drop what the assistant said earlier by design; `truing check` tells of that.
+    """
+    lost = [
+        part for part in unshown(chat, messages, tools) if part.name != "the text" or part.role != "assistant"
+    ]
+    if lost:
+        raise DataError(
+            "the chat template leaves a part of the prompt out",
+            got=f"it does not show {listed(lost)}; roles {[message['role'] for message in messages]}",
+            expected="every message in the prompt",
+            remedy="change the messages of the task, or set a model.chat_template that shows them",
+        )
+
+
+def refuse_unwritten(chat: Chat, messages: Sequence[Message], said: Said, tools: Sequence[ToolSpec]) -> None:
+    """Raise where the template does not write all that a demonstrated turn says."""
+    whole = [*messages, said.message()]
+    lost = [part for part in unshown(chat, whole, tools, prompt=False) if part.message == len(messages)]
+    if lost:
+        raise DataError(
+            "the chat template does not write all that a demonstrated turn says",
+            got=f"it leaves out {listed(lost)}",
+            expected="every text, thought, call and argument of the turn",
+            remedy="demonstrate what it can write (one call in a turn, no text beside a call), or set"
+            ' chat.tool_prompt = "hermes", with which Truing writes text and calls itself',
+        )
+
+
+def listed(parts: Sequence[Part]) -> str:
+    """Parts in words, each once; of a call that is missing, its arguments are not told apart."""
+    markers = {part.marker for part in parts}
+    return ", ".join(dict.fromkeys(str(part) for part in parts if part.call not in markers))

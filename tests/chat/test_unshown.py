@@ -1,0 +1,127 @@
+"""What a chat template does not show or write is refused by name, whatever family it is of."""
+
+import pytest
+from test_control import HARMONY, HEADERS, gptoss, llama3, qwen, speaking
+
+from truing.chat import Chat, encode_answer, make_chat, render_prompt
+from truing.chat.unshown import listed, unshown
+from truing.errors import DataError
+from truing.messages import Said, ToolCall, ToolSpec, answer_to
+from truing.types import Task
+
+ASKED = {"role": "user", "content": "Which word?"}
+TOOLS = (ToolSpec("look", "Look.", {"type": "object", "properties": {"word": {"type": "string"}}}),)
+ONE, TWO = ToolCall("look", {"word": "moon"}), ToolCall("look", {"word": "sun", "far": 3})
+
+ALL = (
+    "{% if tools %}{{ tools | tojson }}{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for call in m.tool_calls or () %}"
+    '<tool_call>{"name": "{{ call.function.name }}", "arguments": {{ call.function.arguments | tojson }}}'
+    "</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def told(*changes):
+    """A chat whose template writes all, but for what was changed."""
+    tokenizer, template = qwen(), ALL
+    for was, now in changes:
+        assert was in template
+        template = template.replace(was, now)
+    tokenizer.chat_template = template
+    return Chat(tokenizer, (tokenizer.eos_token_id,), "hermes", None, system_role=True)
+
+
+def lost(chat, *messages, prompt=True):
+    return listed(unshown(chat, messages, TOOLS, prompt=prompt))
+
+
+CONVERSATION = (
+    {"role": "system", "content": "Be brief."},
+    ASKED,
+    Said("Let me look.", (ONE, TWO)).message(),
+    answer_to(ONE, 0, "white"),
+    answer_to(TWO, 1, "yellow"),
+    Said("It is white.").message(),
+    ASKED,
+)
+
+
+def test_a_template_that_writes_all_loses_nothing():
+    assert lost(told(), *CONVERSATION) == ""
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "missing"),
+    [
+        ("messages %}", "messages if m.role != 'user' %}", "the text of message 2 (user)"),
+        ("messages %}", "messages if m.role != 'system' %}", "the text of message 1 (system)"),
+        ("messages %}", "messages if m.role != 'tool' %}", "the text of message 4 (tool)"),
+        ("messages %}", "messages[-6:] %}", "the text of message 1 (system)"),
+        ("m.tool_calls or ()", "(m.tool_calls or ())[:1]", "call 2 (look) of message 3 (assistant)"),
+        ("m.tool_calls or ()", "()", "call 1 (look) of message 3 (assistant)"),
+        ("{{ m.content }}", "{{ m.content if not m.tool_calls }}", "the text of message 3 (assistant)"),
+        (
+            "call.function.arguments |",
+            "{'word': call.function.arguments.word} |",
+            "the argument 'far' of call 2",
+        ),
+        ("{{ call.function.name }}", "f", "call 1 (look) of message 3"),
+        ("{{ m.content }}", "{{ m.content[:4] }}", "the text of message 1 (system)"),
+    ],
+)
+def test_each_part_that_is_left_out_is_named(was, now, missing):
+    assert missing in lost(told((was, now)), *CONVERSATION)
+
+
+def test_the_arguments_of_a_missing_call_are_not_told_apart():
+    chat = told(("m.tool_calls or ()", "(m.tool_calls or ())[:1]"))
+    assert lost(chat, *CONVERSATION) == "call 2 (look) of message 3 (assistant)"
+
+
+def test_thoughts_of_earlier_turns_may_go_and_those_of_the_last_may_not():
+    drops = "{{ m.content.split('</think>')[-1] if m.role == 'assistant' else m.content }}"
+    chat = told(("{{ m.content }}", drops))
+    thinks = Said("<think>\nhm\n</think>\n\nMoon.").message()
+    assert lost(chat, ASKED, thinks, ASKED) == ""
+    assert lost(chat, ASKED, thinks, prompt=False) == "the thought of message 2 (assistant)"
+    with pytest.raises(DataError, match="the thought of message 2"):
+        encode_answer(chat, [ASKED], Said("<think>\nhm\n</think>\n\nMoon."), TOOLS)
+    assert len(encode_answer(chat, [ASKED], Said("Moon."), TOOLS))
+
+
+@pytest.mark.parametrize(
+    ("make", "template", "said", "missing"),
+    [
+        (gptoss, HARMONY, Said(calls=(ONE, TWO)), "call 2 (look) of message 2"),
+        (llama3, HEADERS, Said("Let me look.", (ONE,)), "the text of message 2"),
+        (llama3, HEADERS, Said(calls=(ONE, TWO)), "call 2 (look) of message 2"),
+    ],
+)
+def test_a_demonstrated_turn_that_cannot_be_written_is_refused(make, template, said, missing):
+    chat = speaking(make)
+    assert chat.tool_format in ("gptoss", "llama3"), "else this template is not used for calls"
+    with pytest.raises(DataError, match="does not write all that a demonstrated turn says") as caught:
+        encode_answer(chat, [ASKED], said, TOOLS)
+    assert missing in str(caught.value)
+    assert len(encode_answer(chat, [ASKED], Said(calls=(ONE,)), TOOLS))
+
+
+@pytest.mark.parametrize("role", ["user", "system"])
+def test_a_prompt_that_lacks_a_message_is_refused(role):
+    chat = told(("messages %}", f"messages if m.role != '{role}' %}}"))
+    with pytest.raises(DataError, match=rf"does not show the text of message \d \({role}\)"):
+        render_prompt(chat, Task("t", "f", CONVERSATION[:2], tools=TOOLS))
+
+
+def test_a_second_system_message_that_a_template_drops_is_refused():
+    tokenizer = qwen()
+    tokenizer.chat_template = (
+        "{% if messages[0].role == 'system' %}<|im_start|>{{ messages[0].content }}<|im_end|>{% endif %}"
+        "{% for m in messages if m.role != 'system' %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+    )
+    chat = make_chat(tokenizer, [tokenizer.eos_token_id])
+    system = {"role": "system", "content": "Be brief."}
+    assert len(render_prompt(chat, Task("t", "f", (system, ASKED))).token_ids)
+    with pytest.raises(DataError, match=r"message 2 \(system\)"):
+        render_prompt(chat, Task("t", "f", (system, system, ASKED)))

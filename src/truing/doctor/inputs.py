@@ -57,6 +57,7 @@ INPUTS: Mapping[str, str] = {
     "facts.uses": "how often each row of a batch was used",
     "facts.batch": "names and digests of the rows of a batch",
     "facts.held_out": "tasks that are trained on beside those of the evaluation",
+    "facts.prompts": "prompts, rendered once more from their tasks",
     "facts.update": "one weight's update, computed a second time",
     "facts.reference": "a digest of the reference's weights",
     "facts.null": "how far the trainer is from itself on the same tokens",

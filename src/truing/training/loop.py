@@ -28,6 +28,7 @@ from truing.training.learner import Learner, open_learner
 from truing.training.looks import LOOKED_INTO, Looks
 from truing.training.moments import moment_facts
 from truing.training.patience import Patience
+from truing.training.prompts import prompt_facts
 from truing.training.recording import reward_weights, step_record, tool_names
 from truing.training.result import Result, evaluations_of
 from truing.training.room import Room
@@ -212,6 +213,7 @@ class Loop:
                     found["value"] = value_facts(traces[0], learner.setting)
                 with phase("doctor"):
                     found |= use_facts(self.session, learner.setting, step, drawn, traces)
+                    found["prompts"] = prompt_facts(self.session, [*drawn.samples, *drawn.failed])
             with phase("record"):
                 made = drawn, traces, self.clock, found, self.doctor.audits(stage)
                 record, label, rows = step_record(stage, step, learner, *made)

@@ -170,9 +170,13 @@ def null_facts(
     together_K, alone_K = (
         torch.cat([said[row.sample_id][trained(row)] for row in rows]).double() for said in (together, alone)
     )
+    possible_K = torch.isfinite(together_K) & torch.isfinite(alone_K)  # a stop that is banned has −∞ in both
+    together_k, alone_k = together_K[possible_K], alone_K[possible_K]
+    if not len(together_k):
+        return {"logprob": 0.0, "k3": 0.0}
     return {
-        "logprob": float((together_K - alone_K).abs().max()),
-        "k3": float(kl_k3(alone_K, together_K).mean()),
+        "logprob": float((together_k - alone_k).abs().max()),
+        "k3": float(kl_k3(alone_k, together_k).mean()),
     }
 
 

@@ -13,9 +13,9 @@ How it is measured: Each turn's ids are held against the sampling contract: a tu
 then; a limit of turns was reached where it is the reason.
 
 Healthy look-alikes: An attempt that time, the context or the limit of turns ended: its last turn ended by a
-stop. A forced prefix, which is context and counts for no limit. Demonstrations, which nobody sampled. Another
-trainer's answers, which a full context may have cut: there a shorter one is suspected only where a row of the
-same step is longer, and stop strings end without a stop id.
+stop. A forced prefix, which is context and counts for no limit. Demonstrations, which nobody sampled.
+Another trainer's answers, which a full context may have cut: there a shorter one is suspected only where a
+row of the same step is longer, and stop strings end without a stop id.
 
 Fix: Where ids end in one that no recipe declares, look at what the sampler stops at: the tokenizer's and the
 generation configuration's `eos_token_id`, stop strings, a special token of another template. Where all are

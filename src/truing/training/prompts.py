@@ -82,10 +82,11 @@ def prove_prompts(session: Session) -> None:
             ]
             found = prompt_facts(session, samples)
             if found["other"]:
+                got, meant = found["got"], found["expected"]
                 raise ModelError(
-                    f"stage {stage} shows task {found['task_id']} otherwise than its messages and tools render",
-                    got=f"{found['got']['tokens']} tokens, from token {found['at']} on {found['got']['text']!r}",
-                    expected=f"{found['expected']['tokens']} tokens, {found['expected']['text']!r} there",
+                    f"stage {stage} shows task {found['task_id']} otherwise than the environment gives it",
+                    got=f"{got['tokens']} tokens, from token {found['at']} on {got['text']!r}",
+                    expected=f"{meant['tokens']} tokens, {meant['text']!r} there",
                     remedy="show every stage the same messages and tools of a task",
                 )
 

@@ -74,6 +74,8 @@ class Setup:
     steps: int | None = None  # of the stage
     max_grad_norm: float | None = None
     tools: tuple[str, ...] | None = None  # names that the world knows
+    max_turns: int | None = None  # of an attempt
+    reward_weights: Mapping[str, float] | None = None  # by the name of the part
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -98,6 +100,7 @@ class Row:
     kept: bool = True  # whether the update trains on it
     messages: tuple[Mapping[str, Any], ...] = ()
     bootstrap_value: float = float("nan")
+    ended_by: str = ""  # an ``EndedBy``; "" is not known
 
 
 @dataclass(frozen=True, eq=False)

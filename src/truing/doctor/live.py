@@ -19,9 +19,14 @@ class Live:
     """What is remembered from update to update: numbers and facts of those before, and what was told."""
 
     def __init__(
-        self, recipe: Recipe, contract: SamplingContract, bos: int | None, tools: Sequence[str]
+        self,
+        recipe: Recipe,
+        contract: SamplingContract,
+        bos: int | None,
+        tools: Sequence[str],
+        rewards: Mapping[str, float],
     ) -> None:
-        self.contract, self.bos, self.tools = contract, bos, tools
+        self.contract, self.bos, self.tools, self.rewards = contract, bos, tools, rewards
         self.diagnosis = Diagnosis(chosen(), recipe.doctor.suppress)
         self.past: list[Past] = []
         self.told: set[tuple[str, str, str]] = set()  # rule, verdict, stage
@@ -48,7 +53,7 @@ class Live:
 
         A rule that suspected something, and now proves it, has found something new.
         """
-        setup = setup_of(recipe, record.stage, self.contract, self.bos, self.tools)
+        setup = setup_of(recipe, record.stage, self.contract, self.bos, self.tools, self.rewards)
         where = (record.stage, record.step)
         step = step_of(*where, setup, rows, record.metrics, record.facts, tuple(self.past))
         found = self.diagnosis.add(step)

@@ -29,6 +29,7 @@ def setup_of(
     contract: SamplingContract | None = None,
     bos: int | None = None,
     tools: Sequence[str] | None = None,
+    rewards: Mapping[str, float] | None = None,
 ) -> Setup:
     """What a recipe declares of a stage.
 
@@ -38,6 +39,7 @@ def setup_of(
         contract: the sampling contract; None is not known.
         bos: the id that begins a sequence; None where sequences begin with none.
         tools: names that the world knows; None is not known.
+        rewards: the weight of each part of the reward; None is not known.
     """
     cfg, adapter = recipe.stage(stage), recipe.lora
     common = {
@@ -55,6 +57,8 @@ def setup_of(
         "lora": bool(adapter),
         "tools": None if tools is None else tuple(tools),
         "max_new_tokens": recipe.sampling.max_new_tokens,
+        "max_turns": recipe.episode.max_turns,
+        "reward_weights": rewards,
         "inner_steps": 1,
         "min_reward": getattr(cfg, "min_reward", None),
     }
@@ -140,10 +144,11 @@ def recorded(run: Path) -> Iterator[Step]:
     recipe = resolve(facts["recipe"])
     contract = SamplingContract(**facts["contract"] | {"stop_ids": tuple(facts["contract"]["stop_ids"])})
     rollbacks = [event.payload for event in reader.events() if event.kind == "rollback"]
+    rewards = facts.get("judged", {}).get("rewards")  # an earlier version did not say
     past: list[Past] = []
     for row in reader.steps():
         now = recipe_at(recipe, rollbacks, row.stage, row.step)
-        setup = setup_of(now, row.stage, contract, facts["bos_id"], facts["tools"])
+        setup = setup_of(now, row.stage, contract, facts["bos_id"], facts["tools"], rewards)
         rows = reader.samples(row.stage, row.step)
         yield step_of(row.stage, row.step, setup, rows, row.metrics, row.facts, tuple(past))
         past.append(Past(row.stage, row.step, row.metrics, row.facts))
@@ -185,4 +190,5 @@ def _row(row: SampleRow) -> Row:
         kept=row.inner_step >= 0,
         messages=row.messages,
         bootstrap_value=sample.bootstrap_value,
+        ended_by=str(row.ended_by),
     )

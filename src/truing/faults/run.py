@@ -38,7 +38,7 @@ class Outcome:
     """What became of a planted fault, or of a healthy run."""
 
     fault: Fault
-    fired: tuple[Finding, ...]  # every finding, in the order of the run, each code once per stage
+    fired: tuple[Finding, ...]  # in the order of the run, each code and strength once per stage
     error: str  # the trainer's own refusal; "" where it trained
     broken: tuple[str, ...] = ()  # rules that failed themselves
 
@@ -131,11 +131,11 @@ def outcome(fault: Fault, keep: Path | None = None) -> Outcome:
 
 
 def _once(diagnosis: Diagnosis) -> list[Finding]:
-    """Each rule's first finding of each stage, in the order of the run."""
-    found: dict[tuple[str, str], Finding] = {}
+    """Each rule's first finding of each strength and stage, in the order of the run."""
+    found: dict[tuple[str, str, str], Finding] = {}
     for each in diagnosis.findings.values():
         for finding in each:
             if finding.claim.verdict in FINDINGS:
-                found.setdefault((finding.stage, finding.code), finding)
-    stages = list(dict.fromkeys(stage for stage, _ in found))
+                found.setdefault((finding.stage, finding.code, finding.claim.verdict), finding)
+    stages = list(dict.fromkeys(stage for stage, *_ in found))
     return sorted(found.values(), key=lambda each: (stages.index(each.stage), each.step))

@@ -140,3 +140,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value
+
+
+def infinities_from_json(value: Any) -> Any:
+    """The same value with every infinity in it as a number again; ``null`` stays, for it may be no number."""
+    if value in ("Infinity", "-Infinity"):
+        return float(value)
+    if isinstance(value, Mapping):
+        return {name: infinities_from_json(item) for name, item in value.items()}
+    return [infinities_from_json(item) for item in value] if isinstance(value, list) else value

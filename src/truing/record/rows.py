@@ -9,7 +9,7 @@ from torch import Tensor
 from truing.errors import ContractError
 from truing.messages import Message
 from truing.outcomes import EndedBy, Status
-from truing.record.lines import floats_from_json
+from truing.record.lines import floats_from_json, infinities_from_json
 from truing.types import Sample, StepRecord
 
 TRAINER_NUMBERS = ("new_logprob", "entropy", "raw_entropy", "pull")
@@ -86,7 +86,8 @@ class StepRow:
     def from_json(cls, line: Mapping[str, Any]) -> "StepRow":
         """The inverse of ``dataclasses.asdict`` over JSON; ``null`` becomes NaN."""
         numbers = {name: floats_from_json(line[name]) for name in ("metrics", "seconds")}
-        return cls(**{**line, **numbers, "segment": Segment(**line["segment"])})
+        facts = infinities_from_json(line.get("facts", {}))
+        return cls(**{**line, **numbers, "segment": Segment(**line["segment"]), "facts": facts})
 
     def to_json(self) -> dict[str, Any]:
         """The line as a dictionary."""

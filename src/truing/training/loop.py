@@ -28,7 +28,8 @@ from truing.training.learner import Learner, open_learner
 from truing.training.looks import LOOKED_INTO, Looks
 from truing.training.moments import moment_facts
 from truing.training.patience import Patience
-from truing.training.recording import step_record, tool_names
+from truing.training.prompts import prompt_facts
+from truing.training.recording import reward_weights, step_record, tool_names
 from truing.training.result import Result, evaluations_of
 from truing.training.room import Room
 from truing.training.session import Session
@@ -52,7 +53,8 @@ class Loop:
         self.clock = Clock(torch.cuda.synchronize) if on_cuda else Clock()
         self.control = Control.start(self.declared)
         bos = session.loaded.tokenizer.bos_token_id
-        self.doctor = Live(self.declared, session.contract, bos, tool_names(session))
+        rewards = reward_weights(session.env.rewards)
+        self.doctor = Live(self.declared, session.contract, bos, tool_names(session), rewards)
         self.looks = Looks(self.declared.doctor.budget)
         self.between: dict[str, Any] = {}  # facts of what was done since the last update
         self.patience = Patience()
@@ -223,6 +225,7 @@ class Loop:
                     found["value"] = value_facts(traces[0], learner.setting)
                 with phase("doctor"):
                     found |= use_facts(self.session, learner.setting, step, drawn, traces)
+                    found["prompts"] = prompt_facts(self.session, [*drawn.samples, *drawn.failed])
             with phase("record"):
                 made = drawn, traces, self.clock, found, self.doctor.audits(stage)
                 record, label, rows = step_record(stage, step, learner, *made)

@@ -47,6 +47,32 @@ def plain_facts(
     return {"tokens": tokens, "rows": len(rows), "device": device, **largest, "where": where}
 
 
+BEHIND, PLACES = 32, 32
+"""Ids behind a row that give its forward another shape; and tokens of a row at which the two are compared."""
+
+
+@torch.no_grad()
+def rounding_fact(learner: Learner, rows: Sequence[Sample]) -> dict[str, float]:
+    """How far a plain forward of rows is from itself in another shape; empty where there is no room for one.
+
+    ``rounding`` is the largest, over tokens, of the root mean square of the difference over the vocabulary,
+    nats under the temperature of the row: what a token loses that is certain says nothing of the others.
+    """
+    causal = causal_model(learner.model)
+    if causal.device.type != "cpu":
+        return {}  # the trainer computes in bfloat16 there, and a plain forward does not
+    most = causal.config.get_text_config().max_position_embeddings
+    logits, found = own_logits(learner.model), list[float]()
+    for row in rows:
+        places, ids = trained(row).nonzero()[:PLACES, 0] - 1, row.token_ids
+        behind = ids.roll(1)[: min(BEHIND, most - len(ids))]
+        if len(behind):
+            apart_KV = logits(torch.cat([ids, behind]), places).double() - logits(ids, places).double()
+            spread_K = apart_KV.std(dim=1, correction=0)  # what all ids have in common is no difference
+            found.append(float(spread_K.max()) / (min(row.contract.temperature, 1.0) or 1.0))
+    return {"rounding": max(found)} if found else {}
+
+
 def _plain_reference(reference: Reference, row: Sample, wanted: Sequence[int]) -> Tensor:
     """The same of the reference: [K]."""
     if isinstance(reference, AdapterReference):

@@ -22,6 +22,7 @@ from truing.models.score import causal_model
 from truing.ops.losses import Objective
 from truing.outcomes import FinishReason
 from truing.record import SampleRow
+from truing.rewards import Rewards
 from truing.rollout.flatten import sample_turns
 from truing.training.context_metrics import cut_share
 from truing.training.gates import gate_metrics
@@ -76,10 +77,15 @@ def judged(session: Session) -> dict[str, Any]:
     """What the run's rewards mean: reward functions with their weights, and a hash of the training tasks."""
     tasks = [(task.task_id, [dict(m) for m in task.messages], task.answer) for task in session.train_tasks]
     return {
-        "rewards": {name: weight for name, (_, weight) in session.env.rewards.items()},
+        "rewards": reward_weights(session.env.rewards),
         "eval_tasks": [task.task_id for task in session.eval_tasks],
         "tasks_hash": hashlib.sha256(repr(tasks).encode()).hexdigest()[:16],
     }
+
+
+def reward_weights(rewards: Rewards) -> dict[str, float]:
+    """The weight of each part of the reward, by its name."""
+    return {name: weight for name, (_, weight) in rewards.items()}
 
 
 def check_judged(session: Session, run: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ from truing.record import Event, RunReader, RunWriter, compact
 from truing.trackers import Followers, check_followers, open_followers
 from truing.training.loop import Loop
 from truing.training.notes import notes
+from truing.training.prompts import prove_prompts
 from truing.training.proof import prove_credit, prove_demonstrations, prove_tasks
 from truing.training.recording import check_judged, run_facts
 from truing.training.restore import check_same_recipe
@@ -37,6 +38,7 @@ def run(recipe: Recipe, env: Env, out: Path, *, resume: bool = False, watch: Wat
         prove_credit(scene, session.train_tasks, recipe.stage("grpo"))
     room = _room(session, RunReader(out).events() if resume else [])
     found = list(prove_tasks(scene, session.train_tasks, session.eval_tasks))
+    prove_prompts(session)
     if resume:
         check_judged(session, RunReader(out).run())
     with RunWriter(out, resume=resume) as writer:

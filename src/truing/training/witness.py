@@ -24,7 +24,7 @@ from truing.record import SampleRow
 from truing.training.arrival import beside, flat_gradient
 from truing.training.collate import collate
 from truing.training.learner import Learner
-from truing.training.plain import own_logits, plain_facts
+from truing.training.plain import own_logits, plain_facts, rounding_fact
 from truing.training.session import Session
 from truing.training.step import Trace, backward, trained
 from truing.types import Sample
@@ -57,7 +57,7 @@ class Witness:
             return {}
         facts: dict[str, Any] = {}
         together, alone = _scores(learner, [rows]), _scores(learner, [[row] for row in rows])
-        facts["null"] = null_facts(rows, together, alone)
+        facts["null"] = null_facts(rows, together, alone) | rounding_fact(learner, rows)
         facts["plain"] = plain_facts(learner, rows, together, alone)
         if setup_of(self.session.recipe, self.stage).plain is not False:
             facts["gradient"] = self._gradient(learner, minibatch, rows, together)
@@ -170,9 +170,13 @@ def null_facts(
     together_K, alone_K = (
         torch.cat([said[row.sample_id][trained(row)] for row in rows]).double() for said in (together, alone)
     )
+    possible_K = torch.isfinite(together_K) & torch.isfinite(alone_K)  # a stop that is banned has −∞ in both
+    together_k, alone_k = together_K[possible_K], alone_K[possible_K]
+    if not len(together_k):
+        return {"logprob": 0.0, "k3": 0.0}
     return {
-        "logprob": float((together_K - alone_K).abs().max()),
-        "k3": float(kl_k3(alone_K, together_K).mean()),
+        "logprob": float((together_k - alone_k).abs().max()),
+        "k3": float(kl_k3(alone_k, together_k).mean()),
     }
 
 

@@ -39,6 +39,7 @@ from torch import Tensor
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, pulled
 from truing.doctor.places import Places, places
+from truing.doctor.rounding import allowed
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.rules.ref002 import normal
 from truing.doctor.verdict import Claim, Verdict
@@ -48,11 +49,8 @@ from truing.words import counted
 MEDIAN, K3 = 0.05, 0.01
 """Nats, more than an engine in bfloat16 shows: its median is 0.03 and its k3 0.001."""
 
-FLOOR, TIMES = 1e-3, 20
-"""Nats, and multiples of the trainer's distance from itself: that is the largest of a few tokens alone."""
-
-APART = 1e-2
-"""Nats from a plain forward in float32 that no rounding explains."""
+FLOOR, APART = 1e-3, 1e-2
+"""Nats, and nats from a plain forward in float32; both where nobody measured what a plain forward rounds."""
 
 
 class Measured(NamedTuple):
@@ -71,6 +69,7 @@ class Measured(NamedTuple):
     rows: int
     null: float | None  # nats, the trainer from itself, on a CPU
     plain: float | None  # nats, the farther of the two from a plain forward, on a CPU
+    rounding: float | None  # nats, a plain forward from itself, on a CPU
     worst: Places
 
 
@@ -141,15 +140,19 @@ def _rows(step: Step, difference_N: Tensor) -> tuple[int, int]:
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Beyond what the trainer shows against itself, and never proven without a plain forward that agrees."""
-    bound = math.inf if found.null is None else max(FLOOR, TIMES * found.null)
+    most = allowed(found.rounding, found.null, FLOOR)
+    bound = math.inf if most is None else most
+    apart = max(APART, bound) if found.rounding is None else bound
     expected = (
         "0 to rounding; nobody measured how far the trainer is from itself"
-        if found.null is None
+        if most is None
         else f"within {bound:.2g}: the trainer is {found.null:.2g} from itself"
+        if found.rounding is None
+        else f"within {bound:.2g}: a plain forward rounds by {found.rounding:.2g}"
     )
     if found.median > MEDIAN or found.k3 > K3 or found.largest > bound:
         # a plain forward finds one of the two wrong; or both right, so that the loss was of another forward
-        sure = found.plain is not None and (found.plain > max(APART, bound) or found.median > bound)
+        sure = found.plain is not None and (found.plain > apart or found.median > bound)
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
             f"before the first update trainer and sampler differ by up to {found.largest:.3g} nats"

@@ -32,6 +32,8 @@ from torch import Tensor
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, pulled
 from truing.doctor.places import Places, places
+from truing.doctor.rounding import allowed
+from truing.doctor.rounding import measured as rounding
 from truing.doctor.rule import Rule, referred
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Origin
@@ -40,8 +42,8 @@ from truing.words import counted
 MEDIAN, K3 = 0.05, 0.01
 """Nats, more than two forwards in bfloat16 show: their median is 0.03 and their k3 0.001."""
 
-FLOOR, TIMES, APART = 1e-3, 20, 1e-2
-"""Nats, multiples of the trainer's distance from itself, and nats from a plain forward in float32."""
+FLOOR, APART = 1e-3, 1e-2
+"""Nats, and nats from a plain forward in float32; both where nobody measured what a plain forward rounds."""
 
 
 class Measured(NamedTuple):
@@ -53,6 +55,7 @@ class Measured(NamedTuple):
     k3: float
     null: float | None  # nats, the trainer from itself, on a CPU
     plain: float | None  # nats, trainer or sampler from a plain forward, on a CPU
+    rounding: float | None  # nats, a plain forward from itself, on a CPU
     ours: bool  # whether the reference is the start of the stage by declaration
     worst: Places
 
@@ -75,19 +78,20 @@ def measure(step: Step) -> Measured:
     )
 
 
-def normal(step: Step) -> tuple[float | None, float | None]:
-    """On a CPU, nats: the trainer from itself; trainer or sampler from a plain forward. None is not known.
+def normal(step: Step) -> tuple[float | None, float | None, float | None]:
+    """On a CPU, nats: the trainer from itself; trainer or sampler from a plain forward; and that from itself.
 
-    The first is as it was last measured in the stage, the second of this update.
+    None is not known. The second is of this update, the others are as they were last measured in the stage.
     """
     facts = [*(past.facts for past in step.of_stage), step.facts]
     looked_at = [each["plain"] for each in facts if "plain" in each]
     if looked_at and looked_at[-1].get("device", "cpu") != "cpu":
-        return None, None
+        return None, None, None
     plain = step.facts.get("plain", {})
     apart = [plain[name] for name in ("trainer", "sampler") if name in plain]
     nulls = [each["null"]["logprob"] for each in facts if "null" in each]
-    return nulls[-1] if nulls else None, max(apart, default=None)
+    rounds = [found for each in facts if (found := rounding(each)) is not None]
+    return nulls[-1] if nulls else None, max(apart, default=None), max(rounds, default=None)
 
 
 def at_first(step: Step) -> Tensor:
@@ -107,10 +111,13 @@ def at_first(step: Step) -> Tensor:
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Beyond what is normal between two forwards of the same weights."""
-    bound = math.inf if found.null is None else max(FLOOR, TIMES * found.null)
+    most = allowed(found.rounding, found.null, FLOOR)
+    bound = math.inf if most is None else most
     if found.median > MEDIAN or found.k3 > K3 or found.largest > bound:
         # the policy's own scores are right, and most tokens differ: those of the reference are wrong
-        right = found.plain is not None and found.plain <= max(APART, bound)
+        right = found.plain is not None and found.plain <= (
+            max(APART, bound) if found.rounding is None else bound
+        )
         sure = found.ours and right and found.median > bound
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,

@@ -1,21 +1,22 @@
 """SMP004: The sampler draws from another distribution than it should.
 
 What: The sampler's recorded log-probabilities differ from those of a plain forward of the same tokens, and
-the trainer's do not. Whatever is wrong is in the sampler: its weights, its processors, its cache, or what
-it records.
+the trainer's do not. Whatever is wrong is in the sampler: its weights, its processors, its cache, or what it
+records.
 
 Why it is silent: What a sampler says of its own draws is believed. The trainer then sees a policy that has
 moved before anything was updated, weighs tokens by ratios that mean nothing, and pulls at the wrong ones.
 
-How it is measured: Some rows are scored once more, one at a time, in float32, by the model's own forward
-and the declared contract. Both log-probabilities of each token are compared with that. A hundredth of a nat
-is allowed, or twenty times what the trainer differs from itself.
+How it is measured: Some rows are scored once more, one at a time, in float32, by the model's own forward and
+the declared contract. Both log-probabilities of each token are compared with that. Twenty times what a plain
+forward differs from itself in another shape is allowed; where nobody measured that, two thousandths of a
+nat, or twenty times what the trainer differs from itself.
 
-Healthy look-alikes: An engine in bfloat16 on a GPU, which is off by a tenth of a nat at single tokens:
-there the comparison is never proof. Log-probabilities of 0 of tokens that were the only possible ones.
+Healthy look-alikes: An engine in bfloat16 on a GPU, which is off by a tenth of a nat at single tokens: there
+the comparison is never proof. Log-probabilities of 0 of tokens that were the only possible ones.
 
-Fix: Compare the contract with what the engine is told: temperature, truncation, penalties, banned stops.
-Ask it for log-probabilities after its processors. Check its weights (SMP002, SMP003) before its arithmetic.
+Fix: Compare the contract with what the engine is told: temperature, truncation, penalties, banned stops. Ask
+it for log-probabilities after its processors. Check its weights (SMP002, SMP003) before its arithmetic.
 
 References: https://github.com/huggingface/trl/issues/4159, https://github.com/huggingface/trl/issues/6789
 """
@@ -26,13 +27,14 @@ from typing import NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
+from truing.doctor.rounding import allowed
+from truing.doctor.rounding import measured as rounding
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 from truing.words import counted
 
-APART, TIMES = 2e-3, 20
-"""Nats from a plain forward in float32, and multiples of the trainer's distance from itself."""
-
+APART = 2e-3
+"""Nats from a plain forward in float32, where nobody measured what a plain forward rounds."""
 
 UNKNOWN = 1.0
 """Nats, where nobody measured what is normal: in bfloat16 a token among thousands is 0.6 off."""
@@ -53,11 +55,13 @@ class Measured(NamedTuple):
     ours: bool  # whether the first update is declared to be by the weights that drew
     row: int | None  # of the token at which the one that is asked for is farthest off
     token: int
+    rounding: float | None  # a plain forward from itself in another shape
 
     @property
     def bound(self) -> float:
         """What both may differ by."""
-        return UNKNOWN if self.null is None else max(APART, TIMES * self.null)
+        found = allowed(self.rounding, self.null, APART)
+        return UNKNOWN if found is None else found
 
     @property
     def sure(self) -> bool:
@@ -79,6 +83,7 @@ def measure(step: Step, of: str = "sampler") -> Measured:
         step.setup.on_policy is not False,
         row,
         int(token),
+        rounding(step.facts),
     )
 
 

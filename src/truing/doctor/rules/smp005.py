@@ -4,17 +4,16 @@ What: The trainer's log-probabilities differ from those of a plain forward of th
 positions, another attention mask, another temperature, or dropout.
 
 Why it is silent: A forward that is wrong is wrong for every token alike, and still falls in loss. Trainer
-and reference are wrong together, so the KL is 0 where it should be. Only a row that is scored alone,
-without a pad or a neighbour, tells.
+and reference are wrong together, so the KL is 0 where it should be. Only a row that is scored alone, without
+a pad or a neighbour, tells.
 
-How it is measured: Some rows are scored once more, one at a time, in float32, by the model's own forward
-and the declared contract. A hundredth of a nat is allowed, or twenty times what the trainer differs from
-itself in other micro-batches. Where the sampler is as far off, both do something that the contract does not
-say.
+How it is measured: Some rows are scored once more, one at a time, in float32, by the model's own forward and
+the declared contract. Twenty times what a plain forward differs from itself in another shape is allowed;
+where nobody measured that, two thousandths of a nat, or twenty times what the trainer differs from itself in
+other micro-batches. Where the sampler is as far off, both do something that the contract does not say.
 
-Healthy look-alikes: A forward in bfloat16 on a GPU, which is off by a tenth of a nat at single tokens:
-there the comparison is never proof. Differences of 5e-5 nats between a row alone and the same row among
-others.
+Healthy look-alikes: A forward in bfloat16 on a GPU, which is off by a tenth of a nat at single tokens: there
+the comparison is never proof. Differences of 5e-5 nats between a row alone and the same row among others.
 
 Fix: Score one row alone and inside its batch: what differs is padding, positions or the mask between packed
 rows. What is the same in both is the contract: temperature, penalties, support.

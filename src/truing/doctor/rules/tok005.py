@@ -171,7 +171,7 @@ def repeats_the_question() -> Step:
 
 def _quoting(after: int) -> Step:
     """A step whose answers hold the ids of their prompts."""
-    step = made(prompt=12, answers=(16,) * 8)
+    step = made(prompt=12, answers=(16,) * 8, setup={"max_new_tokens": 16})
     ids = step.tokens["token_ids"].clone()
     for start in step.starts:
         ids[start + 12 + after : start + 22 + after] = ids[start + 1 : start + 11]

@@ -1,0 +1,28 @@
+"""What two sound forwards of the same tokens may differ by."""
+
+from collections.abc import Mapping
+from typing import Any
+
+TIMES, LEAST = 20, 1e-5
+"""Multiples of what was measured, of a few tokens alone; and nats that float32 leaves of any number."""
+
+
+def measured(facts: Mapping[str, Any]) -> float | None:
+    """Nats by which a plain forward of rows differs from itself in another shape; None where nobody asked.
+
+    No other row is in it, and none of the trainer's own functions: no fault of theirs is part of it.
+    """
+    return facts.get("null", {}).get("rounding")
+
+
+def allowed(rounding: float | None, itself: float | None, floor: float) -> float | None:
+    """Nats; None where nothing was measured.
+
+    Args:
+        rounding: of a plain forward, nats.
+        itself: how far the trainer is from itself, nats. A fault may be part of it.
+        floor: nats that are allowed where only that is known.
+    """
+    if rounding is not None:
+        return max(LEAST, TIMES * rounding)
+    return None if itself is None else max(floor, TIMES * itself)

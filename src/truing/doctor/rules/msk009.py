@@ -1,0 +1,132 @@
+"""MSK009: No token is trained.
+
+What: Update after update, no token is under the policy loss or a supervised one.
+
+Why it is silent: Everything else goes on as ever: attempts are drawn and graded, and rewards are shown. The
+loss and the gradient are 0, as they also are where no group has a signal, and the weights stay what they
+were.
+
+How it is measured: Tokens under a loss are counted in each update, and so are updates in a row without any.
+Why tokens are left out is on record with each of them, and is named. It is proven of a stage that never
+trained a token, after ten updates or at its end.
+
+Healthy look-alikes: One update of which all attempts were cut, or all groups left out because they are
+equal: the next may be another. Groups of equal reward that are kept: their tokens are trained, with an
+advantage of 0.
+
+Fix: Where turns began with forced tokens, `episode.mask = "action"` leaves them out whole: lower
+`episode.force_rate`, or take `mask = "sampled"`. Where all attempts were cut, raise
+`sampling.max_new_tokens`, or fine-tune on demonstrations first, so that answers end. Where all failed, mend
+the tool or the environment.
+
+References: docs/agents.md, docs/control.md
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, past
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+from truing.types import Excluded, Origin
+
+TOLD, SURE, LEAST = 3, 10, 3
+"""Updates in a row: to be told of, to be proven, and the shortest stage that is judged at its end."""
+
+REASONS = {
+    Excluded.NOT_SAMPLED: "the policy chose none",
+    Excluded.STRUCTURE: "all are scaffolding of calls",
+    Excluded.FORCED_ACTION: "every turn began with forced tokens",
+    Excluded.NOT_KEPT: "no attempt was kept",
+    Excluded.CUT: "every attempt was cut",
+}
+
+
+class Measured(NamedTuple):
+    """Updates without a trained token."""
+
+    idle: int  # in a row, up to this one
+    updates: int  # of the stage, so far
+    ends: bool  # whether the stage ends here
+    reason: Excluded | None  # why most tokens that were drawn are left out
+
+
+def measure(step: Step) -> Measured:
+    """Count back from this update to the last that trained a token."""
+    mask_N = step.tokens["policy_mask"]
+    trained_N = mask_N | step.tokens.get("supervised_mask", torch.zeros_like(mask_N))
+    before = [each.numbers.get("tokens/trained") for each in step.of_stage]
+    idle = 0 if trained_N.any() else 1
+    while idle and idle <= len(before) and before[-idle] == 0:
+        idle += 1
+    return Measured(idle, len(before) + 1, step.step + 1 == step.setup.steps, _reason(step) if idle else None)
+
+
+def _reason(step: Step) -> Excluded | None:
+    """Why most tokens that were drawn are left out."""
+    if "excluded" not in step.tokens or "origin" not in step.tokens:
+        return None
+    drawn_N = step.tokens["origin"] == Origin.SAMPLED
+    why = step.tokens["excluded"][drawn_N if drawn_N.any() else slice(None)]
+    found = Counter(why.tolist()).most_common(1)
+    return Excluded(found[0][0]) if found else None
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """A stage that trains nothing is none; groups that are left out may be others some day."""
+    if found.idle < TOLD:
+        return
+    always = found.idle == found.updates and (found.idle >= SURE or (found.ends and found.idle >= LEAST))
+    why = f": {REASONS[found.reason]}" if found.reason in REASONS else ""
+    yield Claim(
+        Verdict.PROVEN if always and found.reason is not Excluded.NOT_KEPT else Verdict.SUSPECT,
+        f"no token was trained in {found.idle} updates in a row"
+        + (", nor in any before" if found.idle == found.updates else "")
+        + why,
+        got="0 tokens under a loss; the weights are what they were",
+        expected="tokens under the policy loss",
+        likely=4,
+    )
+
+
+def _idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
+    """A step without a trained token, behind others without any."""
+    step = made(setup={"steps": steps})
+    none_N, sampled_N = torch.zeros_like(step.tokens["policy_mask"]), step.tokens["policy_mask"]
+    why_N = torch.where(sampled_N, reason, step.tokens["excluded"]).to(torch.uint8)
+    before = [past(i, tokens_trained=0.0) for i in range(updates - 1)]
+    blank_N = torch.full_like(step.tokens["advantage"], torch.nan)
+    streams = {"policy_mask": none_N, "excluded": why_N, "advantage": blank_N, "pull": blank_N.float()}
+    moved = {"before": "a", "after": "a", "next": "a"}
+    rows = {i: {"kept": False, "inner_step": -1} for i in range(len(step.rows))}
+    still = but(step, past=before, facts={"weights": moved}, rows=rows, numbers={"grad/norm": 0.0}, **streams)
+    return replace(still, step=updates - 1)
+
+
+def example() -> Step:
+    """Every turn begins with forced tokens, and the mask leaves such turns out."""
+    step = _idle(10, Excluded.FORCED_ACTION)
+    return but(step, setup={"mask": "action"})
+
+
+def all_cut_once() -> Step:
+    """The second update whose attempts were all cut."""
+    return but(_idle(2, Excluded.CUT), setup={"truncated": "mask"})
+
+
+RULE = Rule(
+    code="MSK009",
+    name="no-token-trained",
+    kind="E",
+    needs=("policy_mask",),
+    taints=("policy",),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(all_cut_once,),
+)

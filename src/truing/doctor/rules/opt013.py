@@ -1,0 +1,108 @@
+"""OPT013: Every update is held back.
+
+What: Update after update, a gate of the recipe holds the whole update back: attempts are drawn and graded, a
+gradient may be computed, and no weight changes.
+
+Why it is silent: Each time the gate does what it was declared for. A policy that is held back stays where it
+is, and so does what the gate measures: beyond `kl.cap` the next batch is drawn by the same policy, as far
+from the same reference. Rewards and lengths go on, level.
+
+How it is measured: Updates in a row of which not one inner step was made are counted. It is proven after
+twenty of them, or at the end of a stage of which they are half or more, and five at the least.
+
+Healthy look-alikes: A batch that is held back, or a few: the next is another sample. A stage whose later
+inner steps are held back, while its first ones are made.
+
+Fix: Beyond `kl.cap`, lower the learning rate and start anew, raise the cap or `kl.coef`, let the reference
+follow (`reference.sync_every`), or take `kl.cap_action = "rollback"` with a guard. Below
+`gates.min_trained_tokens` or `gates.min_trained_share`, see why so little is trained (MSK009, LEN003) or
+lower the gate.
+
+References: docs/control.md, https://spinningup.openai.com/en/latest/algorithms/ppo.html
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from truing.doctor.evidence import Step
+from truing.doctor.made import but, made, past
+from truing.doctor.rule import Rule
+from truing.doctor.verdict import Claim, Verdict
+
+TOLD, SURE = 5, 20
+"""Updates in a row: to be told of, and to be proven."""
+
+
+class Measured(NamedTuple):
+    """Updates that were not made."""
+
+    held: int  # in a row, up to this one
+    updates: int  # of the stage, so far
+    ends: bool  # whether the stage ends here
+    kl: float | None  # nats per token, to the reference
+
+
+def measure(step: Step) -> Measured:
+    """Count back from this update to the last that was made."""
+    told = [each.numbers for each in step.of_stage]
+    held = int(_held_back(step.numbers))
+    while held and held <= len(told) and _held_back(told[-held]):
+        held += 1
+    ends = step.step + 1 == step.setup.steps
+    return Measured(held, len(told) + 1, ends, step.numbers.get("kl_all/k3"))
+
+
+def _held_back(numbers: Mapping[str, float]) -> bool:
+    """Whether no inner step was made, because of a gate: then there is no norm."""
+    return numbers.get("gate/held_back", 0.0) > 0 and "grad/norm" not in numbers
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """What changes nothing will not be another the next time."""
+    if found.held < TOLD:
+        return
+    half = found.ends and 2 * found.held >= found.updates
+    kl = "" if found.kl is None else f"; the KL to the reference is {found.kl:.3g} nats per token"
+    yield Claim(
+        Verdict.PROVEN if found.held >= SURE or half else Verdict.SUSPECT,
+        f"the last {found.held} of {found.updates} updates were all held back{kl}",
+        got="no weight has changed since",
+        expected="a gate that holds back a batch, and lets others through",
+        likely=4,
+    )
+
+
+def _held(times: int, made_before: int = 0) -> Step:
+    """An update that was held back, behind others; ``made_before`` were made."""
+    step = made(setup={"steps": 100})
+    earlier = [past(i, grad_norm=1.0) for i in range(made_before)]
+    earlier += [past(i, gate_held_back=1.0) for i in range(made_before, made_before + times - 1)]
+    still = {"before": "a", "after": "a", "next": "a"}
+    held = but(step, past=earlier, facts={"weights": still}, numbers={"gate/held_back": 1.0})
+    numbers = {name: value for name, value in held.numbers.items() if name != "grad/norm"}
+    return replace(held, step=len(earlier), numbers=numbers)
+
+
+def example() -> Step:
+    """The policy is beyond the cap, and stays there."""
+    return _held(20, made_before=3)
+
+
+def now_and_then() -> Step:
+    """Three batches in a row."""
+    return _held(3, made_before=9)
+
+
+RULE = Rule(
+    code="OPT013",
+    name="every-update-held-back",
+    kind="S",
+    needs=("policy_mask",),
+    taints=("policy",),
+    when=lambda step: "gate/held_back" in step.numbers,
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(now_and_then,),
+)

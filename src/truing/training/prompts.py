@@ -1,0 +1,105 @@
+"""Whether every stage shows its tasks as the environment gives them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from truing.algos import ALGORITHMS
+from truing.chat import render_prompt
+from truing.chat.render import text_of
+from truing.errors import ModelError
+from truing.rollout.flatten import flatten
+from truing.training.session import Session
+from truing.types import Origin, Sample, Task
+
+ASKED = 32
+"""Tasks of an update whose prompts are rendered once more."""
+
+TASKS, SHOWN = 4, 8
+"""Tasks of each stage that are asked before the first update; and tokens that a difference shows."""
+
+
+def prompt_facts(session: Session, samples: Iterable[Sample]) -> dict[str, Any]:
+    """How many of the prompts of an update are not those of their tasks, and the first of them.
+
+    Args:
+        session: with the tasks as the environment gave them.
+        samples: of the update.
+    """
+    tasks = {task.task_id: task for task in session.train_tasks}
+    shown: dict[str, Sample] = {}
+    for sample in samples:
+        if sample.sample_id.rpartition("#")[2] in (
+            "0",
+            sample.sample_id,
+        ):  # others come behind
+            shown.setdefault(sample.task_id, sample)
+    asked = [sample for sample in shown.values() if sample.task_id in tasks][:ASKED]
+    others = [found for sample in asked if (found := _difference(session, sample, tasks[sample.task_id]))]
+    return {"asked": len(asked), "other": len(others)} | (others[0] if others else {})
+
+
+def _difference(session: Session, sample: Sample, task: Task) -> dict[str, Any]:
+    """Where the prompt of a sample leaves that of its task; nothing where it is the same."""
+    shown, meant = prompt_ids(sample).tolist(), render_prompt(session.chat, task).token_ids.tolist()
+    if shown == meant:
+        return {}
+    pairs = zip(shown, meant, strict=False)
+    at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(shown), len(meant)))
+    texts = [
+        text_of(session.chat, sample.token_ids.new_tensor(ids[at : at + SHOWN])) for ids in (shown, meant)
+    ]
+    return {
+        "sample_id": sample.sample_id,
+        "task_id": sample.task_id,
+        "at": at,
+        "got": {"tokens": len(shown), "text": texts[0]},
+        "expected": {"tokens": len(meant), "text": texts[1]},
+    }
+
+
+def prompt_ids(sample: Sample) -> Tensor:
+    """The ids of a prompt, without those that were forced in front of an answer: [P]."""
+    end = sample.prompt_length
+    return sample.token_ids[:end][sample.origin[:end] != Origin.FORCED]
+
+
+def prove_prompts(session: Session) -> None:
+    """Raise where a stage of the recipe shows a task otherwise than the environment gave it.
+
+    Every stage is asked which tasks it begins with; those that learn from demonstrations also play some.
+    """
+    for stage in session.recipe.stages:
+        cfg = session.recipe.stage(stage)
+        shown = ALGORITHMS[stage].source == "demonstrations"
+        tasks = session.tasks_of(stage, 0, cfg.batch_size if shown else cfg.prompts_per_step)
+        _same_tasks(stage, tasks, {task.task_id: task for task in session.train_tasks})
+        if shown:
+            groups = session.demonstrate(tasks[:TASKS], (stage, "prompts"))
+            samples = [
+                sample for group in groups for rollout in group.rollouts for sample in flatten(rollout)
+            ]
+            found = prompt_facts(session, samples)
+            if found["other"]:
+                got, meant = found["got"], found["expected"]
+                raise ModelError(
+                    f"stage {stage} shows task {found['task_id']} otherwise than the environment gives it",
+                    got=f"{got['tokens']} tokens, from token {found['at']} on {got['text']!r}",
+                    expected=f"{meant['tokens']} tokens, {meant['text']!r} there",
+                    remedy="show every stage the same messages and tools of a task",
+                )
+
+
+def _same_tasks(stage: str, tasks: Sequence[Task], given: Mapping[str, Task]) -> None:
+    """Raise where a stage asks otherwise than the environment's tasks do."""
+    for task in tasks:
+        meant = given[task.task_id]
+        for part in ("messages", "tools"):
+            if getattr(task, part) != getattr(meant, part):
+                raise ModelError(
+                    f"stage {stage} asks task {task.task_id} with other {part} than the environment gives",
+                    got=f"{getattr(task, part)!r:.300}",
+                    expected=f"{getattr(meant, part)!r:.300}",
+                    remedy=f"let every stage have the same {part} of a task",
+                )

@@ -1,6 +1,7 @@
 """`truing why`: why does the reward not go up."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +11,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from truing.doctor.course import Course
     from truing.doctor.examine import Diagnosis
     from truing.doctor.story import Story
     from truing.doctor.why import Hypothesis
@@ -23,21 +25,26 @@ def explain_run(
 ) -> None:
     """Say what RUN's reward suffers from: what was found, what is open and its test, what is not it."""
     from truing.doctor.postmortem import post_mortem
-    from truing.doctor.story import Story, trend
+    from truing.doctor.story import Story
     from truing.doctor.why import discard, why
 
     diagnosis = post_mortem(run)
     _refuse_without_reward(run, diagnosis)
     story = Story.of(run, diagnosis)
-    first, last, chance = trend(story)
     answers, tainted = why(story), discard(diagnosis, story.recipe)
     if as_json:
-        told = {"run": str(run), "reward": {"first": first, "last": last, "chance": chance}}
+        told = {"run": str(run), "reward": _reward(story.course)}
         print(json.dumps(told | {"hypotheses": [asdict(each) for each in answers], "discard": tainted}))
         return
     console = Console(highlight=False)
     for text, style in _lines(story, answers, tainted):
         console.print(text, style=style or None, markup=False, soft_wrap=True)
+
+
+def _reward(course: "Course") -> dict[str, float | bool | str]:
+    """Its course as JSON has it; what no two updates tell has no interval."""
+    told = asdict(course) | {"learns": course.learns}
+    return {name: x for name, x in told.items() if not isinstance(x, float) or math.isfinite(x)}
 
 
 def _refuse_without_reward(run: Path, diagnosis: "Diagnosis") -> None:
@@ -62,17 +69,9 @@ def _lines(
     story: "Story", answers: Sequence["Hypothesis"], tainted: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Every line with its style: the reward, each answer, what to discard, the cheapest test."""
-    from truing.doctor.story import trend
     from truing.doctor.why import nearest
-    from truing.words import counted
 
-    first, last, chance = trend(story)
-    moved = "goes up" if last > first and chance < 0.01 else "does not clearly go up"
-    yield (
-        f"{story.stage}: the reward {moved}: {first:.3f} in the first updates, {last:.3f} in the last of"
-        f" {counted(len(story.steps), 'update')} (chance of such a slope in noise {chance:.2g})",
-        "bold",
-    )
+    yield f"{story.stage}: {story.course.told()}", "bold"
     for each in answers:
         yield f"{each.state:<9} {each.name}", STYLES[each.state]
         yield f"          {each.because}", ""

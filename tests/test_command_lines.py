@@ -1,4 +1,4 @@
-"""Every command line on a recipe that the recipes, the docs and the README print can be typed as it stands."""
+"""Every command line on a recipe that recipes, docs and the README print can be typed as it stands."""
 
 import re
 import shlex

@@ -116,7 +116,9 @@ SHAPES = {
         rewards="one a group",
     ),
     "half the tasks are solved and half out of reach": Shape(
-        {"reward/mean": noisy(0.5)} | shares(0.9, 0.45, 0.45), {"some tasks are too easy", SMALL}, {"signal: tasks are"}
+        {"reward/mean": noisy(0.5)} | shares(0.9, 0.45, 0.45),
+        {"some tasks are too easy", SMALL},
+        {"signal: tasks are"},
     ),
     "a cap on the KL holds every update back": Shape(
         {"kl_trained/k3": level(0.3)}, {"updates are held back"}, {SMALL, HARD, EASY}, held=18,

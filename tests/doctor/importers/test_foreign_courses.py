@@ -100,7 +100,7 @@ def test_a_kl_that_grows_is_left_alone(tmp_path, last):
 
 def test_an_entropy_that_explodes_while_the_reward_does_not_rise(tmp_path):
     widens = healthy(0, reward=flat, entropy=lambda t, r: 0.15 * 60**t)
-    assert set(found(trainer_state(tmp_path, widens))) == {"LEN005"}
+    assert set(found(trainer_state(tmp_path, widens))) == {"LEN006"}
 
 
 def every_fifth(seed, alike):

@@ -16,7 +16,7 @@ Healthy look-alikes: Noise of small batches; a dip during which the policy finds
 are rare. Tasks that get harder, or a penalty that sets in, look like a collapse: what the log does not say,
 the rule cannot know.
 
-Fix: Look at what moved before: KLD003 (the KL), LEN002 and LEN005 (the entropy), LEN003 (cut attempts). Go
+Fix: Look at what moved before: KLD003 (the KL), LEN002 and LEN006 (the entropy), LEN003 (cut attempts). Go
 back to a checkpoint from before the break, with a smaller learning rate, a KL term or a clip that holds.
 
 References: https://arxiv.org/abs/2505.22617, https://arxiv.org/abs/2503.14476

@@ -1,4 +1,4 @@
-"""LEN005: Entropy has exploded.
+"""LEN006: Entropy has exploded.
 
 What: Over the last five updates the entropy of what is drawn is ten times what it was over the first three
 of the stage, and above one nat per token, while the reward has not risen.
@@ -70,7 +70,7 @@ def explores() -> Step:
 
 
 RULE = Rule(
-    code="LEN005",
+    code="LEN006",
     name="entropy-explosion",
     kind="S",
     needs=("numbers.entropy/drawn | numbers.entropy/contract",),

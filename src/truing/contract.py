@@ -44,6 +44,17 @@ class SamplingContract:
         """Whether some tokens are cut from the support, which must then be recorded."""
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 
+    def room(self, context_length: int) -> int:
+        """How many tokens a prompt may have in a context of so many, one at the least."""
+        if self.max_new_tokens >= context_length:
+            raise ContractError(
+                "sampling.max_new_tokens leaves no room for a prompt",
+                got=f"{self.max_new_tokens}, where the model's context is {context_length} tokens",
+                expected=f"less than {context_length}, by as much as the longest prompt has",
+                remedy="lower sampling.max_new_tokens, or take a model with a longer context",
+            )
+        return context_length - self.max_new_tokens
+
 
 RAW = SamplingContract()
 """The model's own distribution: demonstrations are scored under it."""

@@ -88,7 +88,9 @@ def test_what_was_not_checked_is_a_line_for_each_missing_input_with_every_rule_o
     rules = chosen(["REF"])
     lacking = {"REF001": ["a"], "REF002": ["b", "c"], "REF003": ["c"], "REF004": ["b", "c", "a"]}
     found = Diagnosis(rules, lacking=lacking)
-    texts = [text for text, _ in lines(found, "RUN") if "not checked: " in text]
+    texts = [text for text, _ in lines(found, "RUN", verbose=True) if "not checked: " in text]
     assert texts == ["not checked: needs c: REF002, REF003, REF004", "not checked: needs a: REF001"]
-    assert "some of these need more; --json has all that each lacks" in [x for x, _ in lines(found, "RUN")]
+    assert "some of these need more; --json has all that each lacks" in [
+        x for x, _ in lines(found, "RUN", verbose=True)
+    ]
     assert facts(found)["not_checked"] == lacking

@@ -242,3 +242,15 @@ def test_a_full_disk_loses_nothing_and_the_run_goes_on_once_there_is_space(
 def test_a_disk_that_is_full_from_the_start(train):
     with disk_full_at(3_000):  # the recipe itself takes some 2,000
         assert refused(train(), "cannot write", "got: ", "free space")
+
+
+@pytest.mark.parametrize("verb", ["train", "check"])
+@pytest.mark.parametrize("tokens", [2048, 1_000_000])
+def test_an_answer_as_long_as_the_context_is_refused_by_the_name_of_its_key(train, tmp_path, verb, tokens):
+    outcome = train(sampling={"max_new_tokens": tokens})
+    if verb == "check":
+        outcome = command("check", tmp_path / "recipe.toml", "--json")
+    assert refused(
+        outcome, "sampling.max_new_tokens leaves no room", f"got: {tokens}, ", "lower sampling.max"
+    )
+    assert not re.search(r"-\d", outcome.err)

@@ -185,7 +185,9 @@ def _cut_short(cut: Sequence[Play], of: int) -> Iterator[Finding]:
 def _room(trial: Trial) -> tuple[int, str]:
     """How long a prompt may be, and how that comes about."""
     context, answer = trial.scene.context_length, trial.scene.contract.max_new_tokens
-    return context - answer, f"the model's context of {context} less sampling.max_new_tokens = {answer}"
+    return trial.scene.contract.room(
+        context
+    ), f"the model's context of {context} less sampling.max_new_tokens = {answer}"
 
 
 def _too_long(lengths: Mapping[str, int], room: tuple[int, str], what: str, remedy: str) -> Iterator[Finding]:

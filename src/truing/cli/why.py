@@ -1,6 +1,7 @@
 """`truing why`: why does the reward not go up."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -9,35 +10,74 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from truing.errors import RecipeError
+
 if TYPE_CHECKING:
+    from truing.doctor.course import Course
     from truing.doctor.examine import Diagnosis
-    from truing.doctor.story import Story
-    from truing.doctor.why import Hypothesis
+    from truing.doctor.hypothesis import Hypothesis
 
 STYLES = {"found": "bold red", "open": "yellow", "ruled out": "green"}
 
 
 def explain_run(
-    run: Annotated[Path, typer.Argument(help="A run directory; the run may go on.")],
+    run: Annotated[
+        Path, typer.Argument(help="A run directory; the run may go on. Or another trainer's log.")
+    ],
+    name: Annotated[str | None, typer.Argument(help="run=NAME, where a log has several.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what RUN's reward suffers from: what was found, what is open and its test, what is not it."""
     from truing.doctor.postmortem import post_mortem
-    from truing.doctor.story import Story, trend
+    from truing.doctor.story import Story
     from truing.doctor.why import discard, why
 
+    if not (run / "run.json").is_file():
+        _explain_log(run, name, as_json)
+        return
     diagnosis = post_mortem(run)
     _refuse_without_reward(run, diagnosis)
     story = Story.of(run, diagnosis)
-    first, last, chance = trend(story)
     answers, tainted = why(story), discard(diagnosis, story.recipe)
+    _show(run, story.stage, story.course, answers, tainted, as_json)
+
+
+def _explain_log(path: Path, name: str | None, as_json: bool) -> None:
+    """The same of what another trainer logged."""
+    from truing.doctor.importers.judge import judge
+    from truing.doctor.importers.steps import STAGE
+    from truing.doctor.importers.why import LogStory, why_log
+
+    if name is not None and not name.startswith("run="):
+        raise RecipeError("a log takes no settings", got=name, expected="run=NAME, or nothing")
+    story = LogStory(judge(path, run=None if name is None else name.removeprefix("run=")))
+    way = story.course  # or an error, before anything is said
+    _show(path, STAGE, way, why_log(story), (), as_json)
+
+
+def _show(
+    run: Path,
+    stage: str,
+    course: "Course",
+    answers: Sequence["Hypothesis"],
+    tainted: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Print the answers."""
     if as_json:
-        told = {"run": str(run), "reward": {"first": first, "last": last, "chance": chance}}
-        print(json.dumps(told | {"hypotheses": [asdict(each) for each in answers], "discard": tainted}))
+        told = {"run": str(run), "reward": _reward(course)}
+        listed = {"hypotheses": [asdict(each) for each in answers], "discard": list(tainted)}
+        print(json.dumps(told | listed))
         return
     console = Console(highlight=False)
-    for text, style in _lines(story, answers, tainted):
+    for text, style in _lines(stage, course, answers, tainted):
         console.print(text, style=style or None, markup=False, soft_wrap=True)
+
+
+def _reward(course: "Course") -> dict[str, float | bool | str]:
+    """Its course as JSON has it; what no two updates tell has no interval."""
+    told = asdict(course) | {"learns": course.learns}
+    return {name: x for name, x in told.items() if not isinstance(x, float) or math.isfinite(x)}
 
 
 def _refuse_without_reward(run: Path, diagnosis: "Diagnosis") -> None:
@@ -59,20 +99,12 @@ def _refuse_without_reward(run: Path, diagnosis: "Diagnosis") -> None:
 
 
 def _lines(
-    story: "Story", answers: Sequence["Hypothesis"], tainted: Sequence[str]
+    stage: str, course: "Course", answers: Sequence["Hypothesis"], tainted: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Every line with its style: the reward, each answer, what to discard, the cheapest test."""
-    from truing.doctor.story import trend
     from truing.doctor.why import nearest
-    from truing.words import counted
 
-    first, last, chance = trend(story)
-    moved = "goes up" if last > first and chance < 0.01 else "does not clearly go up"
-    yield (
-        f"{story.stage}: the reward {moved}: {first:.3f} in the first updates, {last:.3f} in the last of"
-        f" {counted(len(story.steps), 'update')} (chance of such a slope in noise {chance:.2g})",
-        "bold",
-    )
+    yield f"{stage}: {course.told()}", "bold"
     for each in answers:
         yield f"{each.state:<9} {each.name}", STYLES[each.state]
         yield f"          {each.because}", ""

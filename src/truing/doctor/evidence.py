@@ -73,6 +73,7 @@ class Setup:
     schedule: str | None = None  # constant, linear, cosine
     steps: int | None = None  # of the stage
     max_grad_norm: float | None = None
+    logged_every: int | None = 1  # updates that a step's numbers are means over
     tools: tuple[str, ...] | None = None  # names that the world knows
     max_turns: int | None = None  # of an attempt
     reward_weights: Mapping[str, float] | None = None  # by the name of the part

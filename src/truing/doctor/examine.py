@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from truing.doctor.evidence import Step
 from truing.doctor.rule import Rule
 from truing.doctor.rules import RULES
-from truing.doctor.verdict import FINDINGS, Claim, Finding, Marks, Result, Span, Verdict
+from truing.doctor.verdict import FINDINGS, STRONG, Claim, Finding, Marks, Result, Span, Verdict
 from truing.errors import RecipeError
 
 
@@ -24,8 +24,16 @@ def chosen(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> list[Rule]
     return [rule for rule in picked if not (ignore and rule.code.startswith(tuple(ignore)))]
 
 
-def examine(step: Step, rules: Iterable[Rule]) -> tuple[list[Finding], dict[str, list[str]]]:
-    """What rules find in a step, and what was missing for those that could not look, by code."""
+def examine(
+    step: Step, rules: Iterable[Rule], final: bool = True
+) -> tuple[list[Finding], dict[str, list[str]]]:
+    """What rules find in a step, and what was missing for those that could not look, by code.
+
+    Args:
+        step: an update.
+        rules: to ask.
+        final: whether it is the last of its stage so far; only then the course of the stage is judged.
+    """
     findings, missing = [], {}
     for rule in rules:
         if not rule.when(step):
@@ -34,6 +42,8 @@ def examine(step: Step, rules: Iterable[Rule]) -> tuple[list[Finding], dict[str,
             missing[rule.code] = lacking
             continue
         missing[rule.code] = []
+        if rule.lasting and not final:
+            continue
         for claim in rule.judge(rule.measure(step)):
             sample = "" if claim.row is None else step.rows[claim.row].sample_id
             marks = _marks(step, claim)
@@ -63,15 +73,22 @@ class Diagnosis:
     steps: dict[str, int] = field(default_factory=dict[str, int])  # that had what a rule needs
     lacking: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     broken: dict[str, str] = field(default_factory=dict[str, str])  # rules that failed themselves, and how
+    latest: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    """Of each rule and stage, the last update that it looked at."""
 
-    def add(self, step: Step) -> list[Finding]:
-        """Examine a step; what is found in it and not suppressed, likeliest cause first."""
+    def add(self, step: Step, final: bool = True) -> list[Finding]:
+        """Examine a step; what is found in it and not suppressed, likeliest cause first.
+
+        Args:
+            step: an update, after all those before.
+            final: whether it is the last of its stage so far.
+        """
         every: list[Finding] = []
         for rule in self.rules:
             if rule.code in self.broken:
                 continue
             try:
-                found, missing = examine(step, [rule])
+                found, missing = examine(step, [rule], final)
             except Exception as error:  # noqa: BLE001 - a rule that fails must not end a run; it is told of
                 self.broken[rule.code] = f"{type(error).__name__}: {error} ({step.stage} {step.step + 1})"
                 continue
@@ -81,15 +98,23 @@ class Diagnosis:
                     self.lacking[code] = lacking
                 else:
                     self.steps[code] = self.steps.get(code, 0) + 1
+                    self.latest[code, step.stage] = step.step
         for finding in every:
             self.findings.setdefault(finding.code, []).append(finding)
         return ranked([finding for finding in every if finding.code not in self.suppressed])
+
+    def standing(self, rule: Rule) -> tuple[Finding, ...]:
+        """What a rule found; of one that judges the course of a stage, what holds at its last update."""
+        found = self.findings.get(rule.code, ())
+        if not rule.lasting:
+            return tuple(found)
+        return tuple(each for each in found if self.latest.get((rule.code, each.stage)) == each.step)
 
     def results(self) -> list[Result]:
         """One for each rule that had a step to look at, or lacked something."""
         made = []
         for rule in self.rules:
-            code, found = rule.code, tuple(self.findings.get(rule.code, ()))
+            code, found = rule.code, self.standing(rule)
             if code in self.broken and not found:
                 made.append(Result(code, Verdict.NOT_CHECKED, missing=(BROKEN.format(self.broken[code]),)))
                 continue
@@ -139,5 +164,10 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def is_finding(result: Result) -> bool:
-    """Whether a result makes a check fail."""
+    """Whether something was found, and not suppressed."""
     return result.verdict in FINDINGS and not result.suppressed
+
+
+def fails(result: Result, strict: bool) -> bool:
+    """Whether a result makes a check fail: what is only suspected does where the check is strict."""
+    return is_finding(result) and (strict or result.verdict in STRONG)

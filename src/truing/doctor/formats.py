@@ -3,10 +3,10 @@
 from typing import Any
 from xml.etree import ElementTree
 
-from truing.doctor.examine import Diagnosis
+from truing.doctor.examine import Diagnosis, fails, is_finding
 from truing.doctor.folded import Folded, folded
 from truing.doctor.rules import RULES
-from truing.doctor.verdict import FINDINGS, Verdict
+from truing.doctor.verdict import Verdict
 
 LEVELS = {Verdict.PROVEN: "error", Verdict.EVIDENCE: "error", Verdict.SUSPECT: "warning"}
 
@@ -59,8 +59,14 @@ def _suppressions(reason: str) -> dict[str, Any]:
     return {"suppressions": [{"kind": "external", "justification": reason}]} if reason else {}
 
 
-def junit(diagnosis: Diagnosis, target: str) -> str:
-    """A test case per rule: failed where it found something, skipped where it could not look."""
+def junit(diagnosis: Diagnosis, target: str, strict: bool = False) -> str:
+    """A test case per rule: failed where it fails the check, skipped where it could not look.
+
+    Args:
+        diagnosis: what was found.
+        target: what was judged, as one types it.
+        strict: whether what is only suspected fails; else it is told in the output of its case.
+    """
     results = diagnosis.results()
     suite = ElementTree.Element("testsuite", name=f"truing check {target}", tests=str(len(results)))
     failures = 0
@@ -68,9 +74,11 @@ def junit(diagnosis: Diagnosis, target: str) -> str:
         case = ElementTree.SubElement(
             suite, "testcase", classname=each.code[:3], name=f"{each.code} {RULES[each.code].name}"
         )
-        if each.verdict in FINDINGS and not each.suppressed:
+        if fails(each, strict):
             failures += 1
             ElementTree.SubElement(case, "failure", message=_text(folded(each.findings)[0]))
+        elif is_finding(each):
+            ElementTree.SubElement(case, "system-out").text = _text(folded(each.findings)[0])
         elif each.verdict is Verdict.NOT_CHECKED or each.suppressed:
             ElementTree.SubElement(case, "skipped", message=each.suppressed or "; ".join(each.missing))
     suite.set("failures", str(failures))

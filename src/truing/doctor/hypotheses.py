@@ -3,34 +3,17 @@
 import math
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
-from pydantic import ValidationError
 from scipy import stats
 
-from truing.config import Recipe
 from truing.doctor.costs import again, check_minutes, command, evaluation_minutes, training_minutes
+from truing.doctor.course import ENOUGH
 from truing.doctor.folded import folded
-from truing.doctor.story import Story, trend
+from truing.doctor.hypothesis import Hypothesis
+from truing.doctor.story import Story
 from truing.doctor.verdict import FINDINGS, Verdict
 from truing.record.estimate import read_estimate
 from truing.words import counted
-
-State = Literal["found", "open", "ruled out"]
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One answer to the question, and where it stands."""
-
-    name: str
-    state: State
-    because: str  # with numbers
-    test: str = ""  # what would settle it, as a command where there is one
-    minutes: float | None = None  # what that takes, by the seconds on record; None is not known
-    changes: tuple[str, ...] = ()  # of the recipe, where the test is to train with them
-    code: str = ""  # of the rule that found it
 
 
 def bugs(story: Story) -> Iterator[Hypothesis]:
@@ -71,54 +54,6 @@ def bugs(story: Story) -> Iterator[Hypothesis]:
         )
 
 
-def signal(story: Story) -> Iterator[Hypothesis]:
-    """Groups of equal reward teach nothing; what they cost."""
-    share = story.last("group/zero_variance_share")
-    if math.isnan(share):
-        return
-    right, wrong = story.last("group/all_right_share"), story.last("group/all_wrong_share")
-    seconds = sum(
-        sum(row.seconds.values()) * row.metrics.get("group/zero_variance_share", 0.0) for row in story.steps
-    )
-    tokens = sum(
-        row.metrics.get("tokens/sampled", 0.0) * row.metrics.get("group/zero_variance_share", 0.0)
-        for row in story.steps
-    )
-    told = f"{share:.0%} of groups earn the same ({right:.0%} all right, {wrong:.0%} all wrong)"
-    cost = f"; so far they cost {seconds / 60:.1f} minutes and {tokens:.0f} sampled tokens"
-    if share < 0.5:
-        yield Hypothesis("groups have no signal", "ruled out", told + cost)
-    elif wrong > 0.9:
-        yield Hypothesis(
-            "tasks are too hard, or the verifier is dead",
-            "open",
-            f"{told}{cost}; a check says whether demonstrations earn the full reward",
-            command(story, "check", "--static"),
-            0.0,  # trains nothing
-        )
-    else:
-        state: State = "found" if share >= 0.8 else "open"
-        advice = "tasks are too easy" if right > wrong else "tasks are too hard"
-        resampled = _may_resample(story)
-        yield Hypothesis(
-            f"groups have no signal: {advice}",
-            state,
-            f"{told}{cost}; other tasks help{', or to draw other groups in their place' * resampled}",
-            again(story, "gates.equal_groups=resample") if resampled else "",
-            changes=("gates.equal_groups=resample",) * resampled,
-        )
-
-
-def _may_resample(story: Story) -> bool:
-    """Whether the recipe may leave out groups of equal reward, and does not yet."""
-    try:
-        gates = story.recipe.gates.model_copy(update={"equal_groups": "resample"})
-        Recipe.model_validate(story.recipe.model_copy(update={"gates": gates}).model_dump())
-    except ValidationError:
-        return False
-    return story.recipe.gates.equal_groups != "resample"
-
-
 def evaluation(story: Story) -> Iterator[Hypothesis]:
     """Whether the evaluation could see a gain at all."""
     estimates = [read_estimate(each["estimate"]) for each in story.evaluations if each.get("estimate")]
@@ -130,7 +65,9 @@ def evaluation(story: Story) -> Iterator[Hypothesis]:
     needed = math.ceil(tasks * (half / 0.04) ** 2)
     unseen = f"a gain below {half * math.sqrt(2):.2f} is not seen"
     told = f"{now.mean:.3f} ± {half:.3f} over {counted(tasks, 'task')}: {unseen}"
-    if half <= 0.04:
+    if story.blocked:
+        told += f"; there is none to see: {story.blocked[0].name}"
+    if half <= 0.04 or story.blocked:
         yield Hypothesis("the evaluation is too small", "ruled out", told)
         return
     # an environment may have no more tasks, and what it has is only known where the recipe says so
@@ -150,13 +87,18 @@ def evaluation(story: Story) -> Iterator[Hypothesis]:
 
 def lengths(story: Story) -> Iterator[Hypothesis]:
     """Whether the reward favours short answers, and whether many are cut."""
-    graded = {row.sample.rollout_id: row for row in story.rows if not math.isnan(row.sample.reward)}
+    graded = {
+        row.sample.rollout_id: row
+        for row in story.rows
+        # what was cut is as long as the limit, and mostly wrong: that is no taste of the reward's
+        if not math.isnan(row.sample.reward) and not row.sample.truncated
+    }
     pairs = [(sum(t.end - t.start for t in row.sample.turns), row.sample.reward) for row in graded.values()]
     if len({length for length, _ in pairs}) > 1 and len({reward for _, reward in pairs}) > 1:
         rank = stats.spearmanr([length for length, _ in pairs], [reward for _, reward in pairs])
         rho, chance = float(rank.statistic), float(rank.pvalue)
         told = (
-            f"rank correlation of length and reward {rho:+.2f}, {counted(len(pairs), 'attempt')}"
+            f"rank correlation of length and reward {rho:+.2f}, {counted(len(pairs), 'whole attempt')}"
             f" (chance {chance:.1g})"
         )
         favours = rho < -0.3 and chance < 1e-3
@@ -196,7 +138,7 @@ def supervised(story: Story) -> Iterator[Hypothesis]:
         return
     quarter = len(losses) // 4
     before, after = (sum(part) / quarter for part in (losses[-2 * quarter : -quarter], losses[-quarter:]))
-    falling = after < 0.9 * before
+    falling = after < 0.9 * before and not (story.course.learns or story.blocked)
     yield Hypothesis(
         "supervised fine-tuning was too short",
         "open" if falling else "ruled out",
@@ -240,21 +182,57 @@ def world(story: Story) -> Iterator[Hypothesis]:
         )
 
 
+CERTAIN = 0.01
+"""Nats per token: below it nothing is left to choose, so that no rate changes anything."""
+
+
 def size(story: Story) -> Iterator[Hypothesis]:
     """Whether updates are too small to be seen, or so large that they undo each other."""
-    first, last, chance = trend(story)
-    if last > first and chance < 0.01:
+    course, rate = story.course, story.recipe.stage(story.stage).learning_rate
+    steps = min(20, len(story.steps))
+    if course.fell:
+        yield _trained(story, "updates are too large", f"the reward fell {course.fell}", rate / 10, steps)
+    if excluded := _no_matter_of_size(story):
+        yield Hypothesis("updates are too small", "ruled out", excluded)
+    elif course.updates < ENOUGH:
+        longer = f"{story.stage}.steps={4 * ENOUGH}"
         yield Hypothesis(
-            "updates are too small", "ruled out", f"the reward rose from {first:.3f} to {last:.3f}"
+            "there were too few updates to tell",
+            "open",
+            f"{counted(course.updates, 'update')}: a trend shows over {ENOUGH} or more",
+            again(story, longer),
+            training_minutes(story, {story.stage: 4 * ENOUGH}),
+            (longer,),
         )
-        return
-    rate, steps = story.recipe.stage(story.stage).learning_rate, min(20, len(story.steps))
-    yield Hypothesis(
-        "updates are too small",
+    else:
+        because = f"learning rate {rate:g} over {counted(len(story.steps), 'update')}, reward from"
+        because += f" {course.first:.3f} to {course.last:.3f}"
+        yield _trained(story, "updates are too small", because, 10 * rate, steps)
+
+
+def _no_matter_of_size(story: Story) -> str:
+    """What on record says that larger updates would show nothing; "" where nothing does."""
+    course, entropy = story.course, story.last("entropy/drawn")
+    tied = story.last("group/zero_variance_share")
+    if course.learns or course.fell:
+        return course.told()
+    if story.blocked:
+        return f"no update moved a weight: {story.blocked[0].name}"
+    if tied >= 0.95:
+        return f"{tied:.0%} of groups have no advantage: a larger rate multiplies nothing"
+    if entropy < CERTAIN:
+        return f"the policy is certain of its tokens ({entropy:.2g} nats): no attempt differs from another"
+    return ""
+
+
+def _trained(story: Story, name: str, because: str, rate: float, steps: int) -> Hypothesis:
+    """Open, with the test to train at another rate."""
+    changed = f"{story.stage}.learning_rate={rate:g}"
+    return Hypothesis(
+        name,
         "open",
-        f"learning rate {rate:g} over {counted(len(story.steps), 'update')}, reward from {first:.3f} to"
-        f" {last:.3f}",
-        again(story, f"{story.stage}.learning_rate={10 * rate:g}", f"{story.stage}.steps={steps}"),
+        because,
+        again(story, changed, f"{story.stage}.steps={steps}"),
         training_minutes(story, {story.stage: steps}),
-        (f"{story.stage}.learning_rate={10 * rate:g}",),
+        (changed,),
     )

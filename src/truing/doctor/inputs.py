@@ -88,15 +88,17 @@ INPUTS: Mapping[str, str] = {
     "sampler_logprob | old_logprob": "log-probabilities of what was drawn",
     # what another trainer's log of scalars says in place of streams
     "row.reward | numbers.reward/std": "rewards, or their deviation",
-    "row.reward | numbers.group/zero_variance_share": "rewards",
-    "row.group_id | numbers.group/zero_variance_share": "groups, or the share of those of equal reward",
+    "row.reward | numbers.group/zero_variance_share | numbers.reward/any_std": "rewards",
+    "row.group_id | numbers.group/zero_variance_share | numbers.reward/any_std": "groups, or the share of"
+    " those of equal reward",
     "numbers.entropy/drawn | numbers.entropy/contract": "the mean entropy of what was drawn, or drawn from",
     "value | numbers.value/centred_explained_variance": "values per token, or their explained variance",
     "returns | numbers.value/centred_explained_variance": "returns per token, or their explained variance",
 }
 """A stream by its name; what a row, the setup, the facts or the numbers say with that in front.
 
-Three numbers are of other trainers alone: ``kl/any``, a KL whose estimator is not told; ``kl/weighted_k3``,
-k3 that may be weighted by each token's ratio; and ``value/centred_explained_variance``, 1 − var(R − V) ÷
-var R, which forgives a constant error.
+Four numbers are of other trainers alone: ``kl/any``, a KL whose estimator is not told; ``kl/weighted_k3``,
+k3 that may be weighted by each token's ratio; ``reward/any_std``, a deviation of all rewards or the mean of
+the groups'; and ``value/centred_explained_variance``, 1 − var(R − V) ÷ var R, which forgives a constant
+error.
 """

@@ -24,10 +24,10 @@ def post_mortem(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = (
     """
     diagnosis, steps = Diagnosis(chosen(select, ignore), suppressed(run)), 0
     shown: dict[str, int] = {}
-    for step, decode in updates(run):
+    for step, decode, final in _with_finals(updates(run)):
         steps += 1
         before = {code: len(found) for code, found in diagnosis.findings.items()}
-        diagnosis.add(step)
+        diagnosis.add(step, final)
         for code, found in diagnosis.findings.items():
             new = found[before.get(code, 0) :]
             strength = min((ORDER.index(each.claim.verdict) for each in new), default=len(ORDER))
@@ -37,6 +37,17 @@ def post_mortem(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = (
     if not steps:
         raise RecordError(f"{run} holds no update", expected="at least one", remedy="train first")
     return diagnosis
+
+
+def _with_finals(each: Iterator[tuple[Step, Decode]]) -> Iterator[tuple[Step, Decode, bool]]:
+    """Each update with whether it is the last of its stage."""
+    held: tuple[Step, Decode] | None = None
+    for following in each:
+        if held is not None:
+            yield *held, following[0].stage != held[0].stage
+        held = following
+    if held is not None:
+        yield *held, True
 
 
 def updates(run: Path) -> Iterator[tuple[Step, Decode]]:

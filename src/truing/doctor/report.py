@@ -9,6 +9,7 @@ from typing import Any
 from truing.doctor.evidence import Step
 from truing.doctor.examine import Diagnosis, is_finding
 from truing.doctor.folded import Folded, folded, place
+from truing.doctor.healthy import rate, shown_by
 from truing.doctor.kept import is_kept
 from truing.doctor.rule import TAINTS
 from truing.doctor.rules import RULES
@@ -33,8 +34,14 @@ def with_excerpt(finding: Finding, step: Step, decode: Decode) -> Finding:
     return replace(finding, excerpt=tuple(zip(decode(ids), meant, strict=True)))
 
 
-def lines(diagnosis: Diagnosis, target: str) -> Iterator[tuple[str, str]]:
-    """Every line with its style, findings first."""
+def lines(diagnosis: Diagnosis, target: str, verbose: bool = False) -> Iterator[tuple[str, str]]:
+    """Every line with its style, findings first.
+
+    Args:
+        diagnosis: of a run.
+        target: what was judged, as one types it.
+        verbose: whether rules that could not look are named, each with what it lacks.
+    """
     results = diagnosis.results()
     every = [found for each in results for found in each.findings]
     for each in folded(every, diagnosis.suppressed):
@@ -44,7 +51,7 @@ def lines(diagnosis: Diagnosis, target: str) -> Iterator[tuple[str, str]]:
         if each.findings and each.suppressed:
             updates = counted(len(set(map(place, each.findings))), "update")
             yield f"suppressed {each.code} ({updates}): {each.suppressed}", "dim"
-    yield from _summary(results)
+    yield from _summary(results, verbose)
 
 
 def _finding(each: Folded, target: str) -> Iterator[tuple[str, str]]:
@@ -61,7 +68,9 @@ def _finding(each: Folded, target: str) -> Iterator[tuple[str, str]]:
             yield f"    {name:<9} {text}", ""
     yield from carets(found.excerpt)
     yield f"    {'fix':<9} {claim.remedy or rule.section('Fix')}", ""
-    if claim.verdict in FINDINGS:
+    if claim.verdict is Verdict.SUSPECT:
+        yield f"    {'healthy':<9} {shown_by(found.code)}", ""
+    if claim.verdict in FINDINGS and rule.taints:
         tainted = "; ".join(TAINTS[taint] for taint in rule.taints)
         yield f"    {'tainted':<9} from {each.first.stage} {each.first.step + 1} on: {tainted}", ""
     own = found.sample_id and not is_kept(Path(target))  # the x-ray is of Truing's own runs
@@ -78,7 +87,7 @@ def carets(excerpt: Sequence[tuple[str, bool]]) -> Iterator[tuple[str, str]]:
     yield "    | " + "".join(("^" if meant else " ") * len(text) for text, meant in shown).rstrip(), "red"
 
 
-def _summary(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
+def _summary(results: Sequence[Result], verbose: bool) -> Iterator[tuple[str, str]]:
     clean = [each for each in results if each.verdict is Verdict.CLEAN]
     unchecked = [each for each in results if each.verdict is Verdict.NOT_CHECKED]
     found = sum(is_finding(each) for each in results)
@@ -89,6 +98,11 @@ def _summary(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
     )
     if clean:
         yield "clean: " + ", ".join(f"{each.code} ({each.steps})" for each in clean), "dim"
+    if unchecked and not verbose:
+        inputs = len({need for each in unchecked for need in each.missing})
+        told = f"{counted(len(unchecked), 'rule lacks', 'rules lack')} {counted(inputs, 'input')}"
+        yield f"not checked: {told}; --verbose names them", "dim"
+        return
     for need, codes in _by_need(unchecked):
         yield f"not checked: needs {need}: {', '.join(codes)}", "dim"
     if any(len(each.missing) > 1 for each in unchecked):
@@ -133,5 +147,6 @@ def finding_facts(each: Folded, suppressed: Mapping[str, str] = {}) -> dict[str,
         "remedy": found.claim.remedy or RULES[found.code].section("Fix"),
         "taints": list(RULES[found.code].taints),
         "suppressed": suppressed.get(found.code, ""),
+        "healthy": rate(found.code) if found.claim.verdict is Verdict.SUSPECT else {},
         "excerpt": [list(each) for each in found.excerpt],
     }

@@ -3,19 +3,17 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
-
 from truing.config import PolicyStage, Recipe, resolve
+from truing.doctor.course import LAST, Course, course
 from truing.doctor.examine import Diagnosis
+from truing.doctor.hypothesis import Hypothesis
 from truing.errors import RecordError
 from truing.record import Event, RunReader, SampleRow, StepRow
-
-LAST = 10
-"""Updates at the end of a stage that are looked at closely."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +29,12 @@ class Story:
     evaluations: Sequence[Mapping[str, Any]]
     evaluation_seconds: float  # of one, at most; NaN where there was none
     diagnosis: Diagnosis
+    blocked: tuple[Hypothesis, ...] = ()  # what kept every update from moving a weight
+
+    @cached_property
+    def course(self) -> Course:
+        """How the mean reward went."""
+        return course([value for value in self.series("reward/mean") if math.isfinite(value)])
 
     @classmethod
     def of(cls, run: Path, diagnosis: Diagnosis) -> "Story":
@@ -78,13 +82,3 @@ def begun(run: Path) -> bool:
     reader = RunReader(run)
     recipe = resolve(reader.run()["recipe"])
     return any(isinstance(recipe.stage(row.stage), PolicyStage) for row in reader.steps())
-
-
-def trend(story: Story) -> tuple[float, float, float]:
-    """Mean reward of the first and last updates, and the chance of such a slope in noise."""
-    rewards = story.series("reward/mean")
-    if len(rewards) < 3:
-        return rewards[0] if rewards else math.nan, rewards[-1] if rewards else math.nan, 1.0
-    part = max(1, min(LAST, len(rewards) // 3))
-    chance = float(stats.linregress(range(len(rewards)), rewards).pvalue) if len(set(rewards)) > 1 else 1.0
-    return sum(rewards[:part]) / part, sum(rewards[-part:]) / part, chance

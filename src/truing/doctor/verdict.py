@@ -23,7 +23,7 @@ STRONG = (Verdict.PROVEN, Verdict.EVIDENCE)
 """What no healthy run may get."""
 
 FINDINGS = (*STRONG, Verdict.SUSPECT)
-"""What makes `truing check` exit with 1."""
+"""What is told as found. SUSPECT alone makes `truing check` exit with 1 under ``--strict`` only."""
 
 
 class Span(NamedTuple):

@@ -2,28 +2,23 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from truing.config import Recipe
 from truing.doctor.examine import Diagnosis
 from truing.doctor.folded import folded
-from truing.doctor.hypotheses import (
-    Hypothesis,
-    bugs,
-    evaluation,
-    families,
-    lengths,
-    signal,
-    size,
-    supervised,
-    world,
-)
+from truing.doctor.hypotheses import bugs, evaluation, families, lengths, size, supervised, world
+from truing.doctor.hypothesis import Hypothesis
 from truing.doctor.rules import RULES
+from truing.doctor.signal import signal
 from truing.doctor.story import Story
+from truing.doctor.stuck import stuck
 from truing.doctor.verdict import Verdict
 from truing.words import counted
 
 ASKED: tuple[Callable[[Story], Iterator[Hypothesis]], ...] = (
     bugs,
+    stuck,
     signal,
     evaluation,
     lengths,
@@ -37,7 +32,8 @@ ASKED: tuple[Callable[[Story], Iterator[Hypothesis]], ...] = (
 
 def why(story: Story) -> list[Hypothesis]:
     """Every hypothesis: what was found first, then what is open by the minutes of its test, where known."""
-    made = [found for ask in ASKED for found in ask(story)]
+    told = replace(story, blocked=tuple(stuck(story)))
+    made = [found for ask in ASKED for found in ask(told)]
     order = {"found": 0, "open": 1, "ruled out": 2}
     return sorted(made, key=lambda each: (order[each.state], _rank(each)))
 

@@ -91,6 +91,14 @@ class LocalModel:
         self._loaded = load(config.model)
         self._chat = make_chat(self._loaded.tokenizer, self._loaded.stop_ids)
         self._max_tokens = config.max_tokens
+        context = self._loaded.context_length
+        if self._max_tokens >= context:
+            raise RewardError(
+                "judge.max_tokens leaves the judge no room to read",
+                got=f"{self._max_tokens}, where its context is {context} tokens",
+                expected=f"less than {context}, by as much as it is to read",
+                remedy="lower judge.max_tokens, or take a judge with a longer context",
+            )
         template = self._loaded.tokenizer.get_chat_template()
         self.identity = {
             "weights": self._loaded.digest,

@@ -57,7 +57,7 @@ class HFSampler:
     def generate(self, requests: Sequence[Request], contract: SamplingContract) -> list[Completion]:
         """Draw one completion per request, in their order."""
         for request in requests:
-            room = self.context_length - contract.max_new_tokens
+            room = contract.room(self.context_length)
             if len(request.prompt_ids) > room:
                 raise DataError(
                     "a prompt is longer than the context allows",

@@ -125,6 +125,8 @@ def open_session(recipe: Recipe, env: Env) -> Session:
     check_known(f"reward_part/{name}" for name in env.rewards)
     keep_freed_memory()
     loaded, policy = open_policy(recipe)
+    contract = recipe.sampling.contract(loaded.stop_ids)
+    contract.room(loaded.context_length)  # or nothing could be drawn, which SFT would not notice
     prove_forward(policy)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     if (limit := recipe.episode.max_prompt_tokens) is not None:
@@ -144,7 +146,7 @@ def open_session(recipe: Recipe, env: Env) -> Session:
         env=env,
         train_tasks=splits["train"],
         eval_tasks=splits["eval"][:wanted],
-        contract=recipe.sampling.contract(loaded.stop_ids),
+        contract=contract,
         chat=chat,
         grammars=None if recipe.episode.grammar == "off" else Grammars(chat, vocabulary),
     )

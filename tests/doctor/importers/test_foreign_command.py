@@ -21,13 +21,19 @@ def test_a_clean_log_says_how_much_was_not_checked(tmp_path):
     assert told.code == 0
     exact = sum(rule.kind in EXACT for rule in RULES.values())
     assert f"scalars only: {exact} exact rules not checked" in told.out
-    assert "(trl): 60 updates, 1 to 60; metrics (9): loss = loss/total, grad_norm = grad/norm," in told.out
-    assert "not understood, so not judged (1): clip_ratio/region_mean\n" in told.out
+    assert "(trl): 60 records, updates 1 to 60\n" in told.out
+    assert "columns: 9 read, 1 known and judged by no rule; --verbose names them\n" in told.out
+    assert "not understood" not in told.out
+    whole = truing("check", tmp_path, "--verbose").out
+    assert "read: loss = loss/total, grad_norm = grad/norm," in whole
+    assert "judged by no rule: clip_ratio/region_mean: shares of tokens or of sequences" in whole
+    assert len(whole.splitlines()) > 20 > 10 > len(told.out.splitlines())
 
 
 def test_findings_are_in_every_form_and_the_exit_code(collapsed):
     told = truing("check", collapsed)
-    assert told.code == 1
+    assert told.code == 0  # only suspected
+    assert truing("check", collapsed, "--strict").code == 1
     assert told.out.startswith("SUSPECT LEN001 length-collapse  at train ")
     assert "truing tokens" not in told.out  # there are none
     asked = json.loads(truing("check", collapsed, "--json").out)
@@ -37,12 +43,15 @@ def test_findings_are_in_every_form_and_the_exit_code(collapsed):
     assert (asked["trainer"], asked["updates"], asked["not_understood"]) == (
         "trl",
         60,
-        ["clip_ratio/region_mean"],
+        [],
     )
     sarif = json.loads(truing("check", collapsed, "--sarif").out)["runs"][0]
     place = sarif["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
     assert place == str(collapsed)
-    suite = ElementTree.fromstring(truing("check", collapsed, "--junit").out.strip())
+    mild = ElementTree.fromstring(truing("check", collapsed, "--junit").out.strip())
+    assert [case.get("name")[:6] for case in mild if case.find("system-out") is not None] == ["LEN001"]
+    assert mild.get("failures") == "0"
+    suite = ElementTree.fromstring(truing("check", collapsed, "--junit", "--strict").out.strip())
     assert [case.get("name")[:6] for case in suite if case.find("failure") is not None] == ["LEN001"]
 
 
@@ -54,10 +63,10 @@ def test_rules_are_chosen_as_for_a_run(collapsed):
 
 
 def test_what_was_not_understood_is_named(tmp_path):
-    logs = [log | {f"rewards/f{i}/mean": 0.5 for i in range(10)} for log in healthy(0)]
+    logs = [log | {f"mine/f{i}": 0.5 for i in range(10)} for log in healthy(0)]
     told = truing("check", trainer_state(tmp_path, logs))
-    assert "not understood, so not judged (11): clip_ratio/region_mean, rewards/f0/mean, " in told.out
-    assert "rewards/f6/mean, …" in told.out
+    assert "not understood, so not judged (10): mine/f0, " in told.out
+    assert "mine/f7, …" in told.out
 
 
 def test_dumps_are_more_than_scalars(tmp_path):

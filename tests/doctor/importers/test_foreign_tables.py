@@ -79,7 +79,8 @@ def test_openrlhf_is_read_from_its_console(tmp_path):
         "reward/std": 0.5,
         "truncated/share": 0.125,
     }
-    assert run.unread == ["policy_loss", "kl", "timing/broadcast"]
+    assert list(run.unused) == ["policy_loss", "kl", "rollout/num_samples", "timing/broadcast"]
+    assert run.unread == []
     assert set(run.left_out) == {"reward"}
 
 
@@ -100,7 +101,7 @@ def test_an_evaluation_is_not_the_training(tmp_path):
     logs = [*healthy(0)[:3], {"eval_reward": 0.9, "eval_entropy": 0.1, "step": 3}]
     run = imported(read(trainer_state(tmp_path, logs)))
     assert run.steps[2].numbers["entropy/contract"] == logs[2]["entropy"]
-    assert run.unread == ["clip_ratio/region_mean", "eval_reward", "eval_entropy"]
+    assert list(run.unused) == ["clip_ratio/region_mean", "eval_reward", "eval_entropy"]
 
 
 def test_supervised_fine_tuning_has_no_entropy_of_what_was_drawn(tmp_path):
@@ -127,7 +128,7 @@ WRONG = {
     "a.csv": ("step,lr\n1,0.1,7\n", "line 2, has another number of cells"),
     "b.csv": ("step,lr\n", "has no row"),
     "a.json": ('{"a": 1}', "has no log"),
-    "a.log": ("nothing\n", "no log of OpenRLHF"),
+    "a.log": ("nothing\n", "holds no metrics"),
     "a.db": ("nothing", "cannot be read as a project of trackio"),
     "a.wandb": ("nothing", "is no log of W&B"),
     "a.png": ("nothing", "neither a run of Truing nor a log"),

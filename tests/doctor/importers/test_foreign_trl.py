@@ -98,4 +98,12 @@ def test_the_configuration_is_declared_where_a_tracker_has_it(left):
         assert "clip/clipped_share" in imported(read(left / place)).steps[0].numbers  # of tokens
     state = imported(read(left / "out"))
     assert state.steps[0].setup.learning_rate is None
-    assert "clip_ratio/region_mean" in state.unread  # of tokens, or of sequences
+    assert "clip_ratio/region_mean" in state.unused  # of tokens, or of sequences
+
+
+def test_every_column_is_read_or_known_and_unused_with_the_reason(left):
+    for place in ("out", "out/runs", "wandb", "trackio.db"):
+        run = imported(read(left / place))
+        assert run.unread == []
+        assert {"num_tokens", "step_time", "completions/min_length"} <= run.unused.keys()
+        assert run.read["reward_std"] == "reward/any_std"

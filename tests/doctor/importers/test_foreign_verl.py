@@ -32,7 +32,8 @@ def test_metrics_have_our_names_and_what_is_another_quantity_has_none(tmp_path):
     assert step.numbers["value/centred_explained_variance"] == 0.5
     assert step.numbers["advantage/max_abs"] == 3.5
     assert "value/explained_variance" not in step.numbers
-    assert run.unread == ["timing_s/step"]
+    assert run.unused == {"timing_s/step": "seconds and speed"}
+    assert run.unread == []
 
 
 def test_numbers_of_a_dump_follow_from_its_rewards_and_groups(tmp_path):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from truing.doctor.evidence import Setup
-from truing.doctor.importers.names import OPENRLHF, TRL, VERL, Trainer
+from truing.doctor.importers.names import OPENRLHF, TRANSFORMERS, TRL, VERL, Trainer
 
 K1, K3 = "kl_trained/k1", "kl_trained/k3"
 VERL_KL = {"kl": K1, "k1": K1, "low_var_kl": K3, "k3": K3, "low_var_kl+": K3, "k3+": K3}
@@ -26,6 +26,9 @@ def setup_of(trainer: Trainer, config: Mapping[str, Any], names: Sequence[str]) 
         return _trl(config)
     if trainer is VERL:
         return _verl(config, critic="critic/values/mean" in names)
+    if trainer is TRANSFORMERS and "mean_token_accuracy" in names:
+        preferences = any(name.startswith("rewards/") for name in names)
+        return Setup(trainer=trainer.name, algo=None if preferences else "sft")
     return Setup(trainer=trainer.name)
 
 

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from truing.doctor.importers import openrlhf, tables, tensorboard, trackio, trainer_state, verl, wandb
+from truing.doctor.importers import console, tables, tensorboard, trackio, trainer_state, verl, wandb
 from truing.doctor.importers.dumps import is_dump
 from truing.doctor.importers.log import Log, lines
 from truing.errors import RecordError
 
 FORMATS = (
-    "trainer_state.json (transformers, TRL), or a folder with checkpoints that have one",
+    "trainer_state.json (transformers, TRL), or a folder with checkpoints that have one; a list of logs",
     "a W&B log (run-*.wandb), its folder, or a history as .csv",
     "TensorBoard's events.out.tfevents.*, or the folder of one run",
     "a project of trackio (.db, .parquet)",
     "verl's file log or rollout dumps (.jsonl), or a folder with both",
-    "OpenRLHF's console (.log, .txt)",
+    "what TRL, verl or OpenRLHF printed (.log, .txt, .out, .err)",
     "scalars with a step (.csv, .jsonl)",
 )
 
@@ -48,8 +48,8 @@ def _file(path: Path, run: str | None) -> Log:
             return trackio.read(path, run)
         case ".parquet":
             return trackio.read_parquet(path, run)
-        case ".log" | ".txt":
-            return openrlhf.read(path)
+        case ".log" | ".txt" | ".out" | ".err":
+            return console.read(path)
         case _:
             raise _unknown(path, path.name)
 

@@ -26,15 +26,19 @@ class Judged:
     run: Imported
     exact_not_checked: int  # exact rules that lacked an input in every step
 
-    def lines(self) -> Iterator[tuple[str, str]]:
-        """Each with its style, for below a diagnosis."""
+    def lines(self, verbose: bool = False) -> Iterator[tuple[str, str]]:
+        """Each with its style, for below a diagnosis; ``verbose`` names every column."""
         run = self.run
         kind = "scalars and answers" if run.texts else "scalars only"
         yield f"{kind}: {counted(self.exact_not_checked, 'exact rule')} not checked", "bold yellow"
-        updates = counted(len(run.steps), "update")
-        updates += f", {run.steps[0].step + 1} to {run.steps[-1].step + 1}"
-        read = ", ".join(f"{theirs} = {ours}" for theirs, ours in run.read.items())
-        yield f"read from {run.form} ({run.trainer}): {updates}; metrics ({len(run.read)}): {read}", "dim"
+        updates = counted(len(run.steps), "record")
+        updates += f", updates {run.steps[0].step + 1} to {run.steps[-1].step + 1}"
+        every = run.steps[0].setup.logged_every or 1
+        updates += f", each the mean of {every}" if every > 1 else ""
+        yield f"read from {run.form} ({run.trainer}): {updates}", "dim"
+        yield from self._columns(verbose)
+        for note in run.notes:
+            yield note, "yellow"
         for name, why in run.left_out.items():
             yield f"left out: {name} is something else in this run: {why}", "yellow"
         if run.unread:
@@ -43,6 +47,18 @@ class Judged:
             yield f"not understood, so not judged ({len(run.unread)}): {names}{more}", "yellow"
         if hint := meant(run.near):
             yield hint, "yellow"
+
+    def _columns(self, verbose: bool) -> Iterator[tuple[str, str]]:
+        """Which columns are read, and which are known and not judged."""
+        run = self.run
+        if not verbose:
+            unused = f", {len(run.unused)} known and judged by no rule" if run.unused else ""
+            yield f"columns: {len(run.read)} read{unused}; --verbose names them", "dim"
+            return
+        yield "read: " + ", ".join(f"{theirs} = {ours}" for theirs, ours in run.read.items()), "dim"
+        for why in dict.fromkeys(run.unused.values()):
+            names = ", ".join(name for name, each in run.unused.items() if each == why)
+            yield f"judged by no rule: {names}: {why}", "dim"
 
     def facts(self) -> dict[str, Any]:
         """The same as JSON has it."""
@@ -54,7 +70,9 @@ class Judged:
             "updates": len(self.run.steps),
             "read": dict(self.run.read),
             "left_out": dict(self.run.left_out),
+            "unused": dict(self.run.unused),
             "not_understood": list(self.run.unread),
+            "notes": list(self.run.notes),
             "near": dict(self.run.near),
         }
 
@@ -73,7 +91,7 @@ def judge(
     diagnosis = Diagnosis(chosen(select, ignore))
     found = imported(read(target, run))
     for step in found.steps:
-        diagnosis.add(step)
+        diagnosis.add(step, final=step is found.steps[-1])
     if not (diagnosis.steps or select or ignore):
         raise RecordError(
             f"nothing in {target} could be judged",

@@ -9,7 +9,7 @@ from typing import Any
 from truing.doctor.evidence import Row
 from truing.errors import RecordError
 
-STEPS = ("train/global_step", "global_step", "step", "Step", "_step")
+STEPS = ("train/global_step", "global_step", "step", "Step", "_step", "update", "iteration")
 """What the number of an update is called: a trainer's own count before a tracker's, which counts calls."""
 
 
@@ -30,15 +30,20 @@ class Log:
     points: Sequence[Point]  # in the order of the log
     config: Mapping[str, Any] = field(default_factory=dict[str, Any])  # as the trainer declared it
     rows: Mapping[int, Sequence[Row]] = field(default_factory=dict[int, Sequence[Row]])  # by step
+    counted: bool = False  # whether steps are those of the records, for the log has none
 
 
-def points(records: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Point]:
+def points(records: Iterable[tuple[str, Mapping[str, Any]]], counted: bool = False) -> list[Point]:
     """Points of records that have the step among their values; what is no number is left out.
 
     Args:
         records: where each is, and what it says.
+        counted: whether the records have no step, and are counted.
     """
-    told = list(records)
+    told = [
+        (where, {**record, "step": count} if counted else record)
+        for count, (where, record) in enumerate(records, 1)
+    ]
     name = next((each for each in STEPS if any(each in record for _, record in told)), None)
     if not told:
         raise RecordError("the log holds nothing yet", expected="a record per update", remedy="wait for one")
@@ -60,9 +65,20 @@ def points(records: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Point]:
     return made
 
 
+def names_step(records: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether any record says of which update it is."""
+    told = list(records)
+    return any(name in record for name in STEPS for record in told)
+
+
 def number(value: object) -> float | None:
-    """The value where it is a number; None for texts, tables and what was not told."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """The value where it is a number, or a text of one; None for texts, tables and what was not told."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except ValueError:
+        return None
 
 
 def lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

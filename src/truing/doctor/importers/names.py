@@ -1,22 +1,7 @@
 """Which numbers of other trainers are ours: the same quantity in the same unit, and nothing else.
 
-Numbers that are missing here are read by nobody, and the report says so. Why the well-known ones are:
-
-TRL (1.16, trl/trainer/grpo_trainer.py, rloo_trainer.py)
-    ``reward_std``: before 0.27 the mean of the groups' deviations, since then that of all rewards; a log
-    does not tell which. ``clip_ratio/*``: shares of tokens or of sequences, by
-    ``importance_sampling_level``; see declared.py. ``completions/max_length``, ``sampling/*/max``: of several
-    batches the mean of the largest. ``sampling/sampling_logp_difference/mean``: of absolute differences.
-    ``policy_loss``: its weight depends on the loss.
-verl (0.8, verl/trainer/ppo/metric_utils.py, verl/workers/actor/dp_actor.py)
-    ``critic/rewards/mean``: less a KL penalty where that is in the reward; ``critic/score/mean`` is what was
-    earned. ``actor/ppo_kl``: old − new, to another policy than the reference. ``actor/pg_loss``: a sum over
-    minibatches. ``actor/pg_clipfrac``: by the policy loss, and a mean over micro-batches of any size.
-    ``critic/vf_explained_var``: its own number below, for it forgives a constant error.
-OpenRLHF (0.11, openrlhf/trainer/ppo_trainer.py, openrlhf/trainer/ray/ppo_actor.py)
-    ``kl`` and ``logprobs_diff``: 0 where nobody scored a reference, and else by an estimator that is not
-    told. ``policy_loss``, ``entropy_loss``: shares of a window's sum, not means. ``return``: a sum per
-    attempt. ``values``: after the update. ``group_reward_std``: a mean of deviations.
+Columns that are known and judged by no rule stand in ``unused.py``, each with why; all others are told as
+not understood.
 """
 
 import difflib
@@ -37,6 +22,22 @@ class Trainer:
     """Ours that is the largest absolute value of several of theirs."""
 
 
+GENERIC = {
+    "reward": "reward/mean",
+    "reward_mean": "reward/mean",
+    "mean_reward": "reward/mean",
+    "rewards/mean": "reward/mean",
+    "reward_std": "reward/any_std",  # of all rewards, or the mean of the groups'
+    "kl": "kl/any",
+    "loss": "loss/total",
+    "grad_norm": "grad/norm",
+    "learning_rate": "lr",
+    "entropy": "entropy/contract",
+    "completion_length": "length/mean",
+    "response_length": "length/mean",
+}
+"""What tables call a number of reinforcement learning, whoever wrote them."""
+
 HF = {
     "loss": "loss/total",
     "grad_norm": "grad/norm",  # of the last update since the last log, as is the rate
@@ -46,12 +47,16 @@ HF = {
 
 TRL = Trainer(
     "trl",
-    frozenset({"frac_reward_zero_std", "completions/mean_length", "clip_ratio/region_mean"}),
+    frozenset(
+        {"frac_reward_zero_std", "completions/mean_length", "clip_ratio/region_mean", "completion_length"}
+    ),
     HF
     | {
         "reward": "reward/mean",
+        "reward_std": "reward/any_std",  # before 0.27 the mean of the groups', since then of all rewards
         "frac_reward_zero_std": "group/zero_variance_share",  # see declared.py for `scale_rewards`
         "completions/mean_length": "length/mean",  # without the tokens of tools
+        "completion_length": "length/mean",  # before 0.16
         "completions/clipped_ratio": "truncated/share",
         # of logits at the temperature of sampling, before any nucleus
         "entropy": "entropy/contract",
@@ -97,19 +102,19 @@ OPENRLHF = Trainer(
     },
 )
 
-TRANSFORMERS = Trainer("transformers", frozenset({"learning_rate"}), HF)
+TRANSFORMERS = Trainer("transformers", frozenset({"learning_rate", "grad_norm"}), HF)
 """Any other trainer on transformers' own, such as supervised fine-tuning: its entropy is of given tokens."""
 
-PLAIN = Trainer("plain", frozenset(), {})
-"""Numbers that are called as Truing calls its own."""
+PLAIN = Trainer("plain", frozenset(), GENERIC)
+"""Numbers that are called as Truing calls its own, or as everybody does."""
 
-TRAINERS = (TRL, VERL, OPENRLHF, TRANSFORMERS)
+TRAINERS = (VERL, OPENRLHF, TRL, TRANSFORMERS)
+
+REWARDS = frozenset(name for name, ours in GENERIC.items() if ours == "reward/mean")
+"""One of these, and the table is not of supervised fine-tuning."""
 
 PREFIX = "train/"
 """What trackers put before the names of a trainer; what is of an evaluation has another, and stays."""
-
-COUNTERS = frozenset({"epoch", "timestamp", "total_flos", "num_tokens", "rollout/num_samples"})
-"""Clocks and counters: nothing that could be judged."""
 
 
 def bare(name: str) -> str:
@@ -119,7 +124,8 @@ def bare(name: str) -> str:
 
 def trainer_of(names: Set[str]) -> Trainer:
     """Whose names these are."""
-    return next((each for each in TRAINERS if each.marks & names), PLAIN)
+    found = next((each for each in TRAINERS if each.marks & names), PLAIN)
+    return PLAIN if found is TRANSFORMERS and names & REWARDS else found
 
 
 def ours_of(trainer: Trainer, name: str) -> str | None:

@@ -2,15 +2,15 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from truing.doctor.evidence import Past, Setup, Step
 from truing.doctor.importers.declared import left_out, renamed, setup_of
 from truing.doctor.importers.dumps import told_by
 from truing.doctor.importers.log import Log, Point
 from truing.doctor.importers.names import (
-    COUNTERS,
     PLAIN,
     TRAINERS,
     Trainer,
@@ -19,6 +19,7 @@ from truing.doctor.importers.names import (
     ours_of,
     trainer_of,
 )
+from truing.doctor.importers.unused import why_unused
 from truing.errors import RecordError
 
 STAGE = "train"
@@ -33,9 +34,11 @@ class Imported:
     trainer: str
     steps: Sequence[Step]
     read: Mapping[str, str]  # theirs → ours
-    unread: Sequence[str]  # names that nobody judged
+    unused: Mapping[str, str]  # theirs → why no rule judges it, though it is known
+    unread: Sequence[str]  # names that nobody knows
     left_out: Mapping[str, str]  # theirs → what it means in this run
-    near: Mapping[str, str]  # of those that nobody judged, what they may be a spelling of
+    near: Mapping[str, str]  # of those that nobody knows, what they may be a spelling of
+    notes: Sequence[str] = ()  # what was made of the order of the log
 
     @property
     def texts(self) -> bool:
@@ -57,19 +60,35 @@ def imported(log: Log) -> Imported:
             remedy=meant(near(names, {}))
             or "rename the columns to the names in docs/metrics.md that are the same quantity",
         )
-    numbers = {step: _ours(theirs, read, trainer) for step, theirs in _by_step(log.points, set(read)).items()}
+    told, notes = _by_step(log.points, set(read))
+    numbers = {step: _ours(theirs, read, trainer) for step, theirs in told.items()}
     for step, rows in log.rows.items():
         numbers[step] = told_by(rows) | numbers.get(step, {})
-    unread = [name for name in names if name not in read and name not in other and name not in COUNTERS]
+    left = [name for name in names if name not in read and name not in other]
+    unused = {name: why for name in left if (why := why_unused(trainer.name, name))}
+    unread = [name for name in left if name not in unused]
+    setup = replace(
+        setup_of(trainer, log.config, names), logged_every=None if log.counted else every(numbers)
+    )
     return Imported(
         log.form,
         trainer.name,
-        _steps(numbers, log, setup_of(trainer, log.config, names)),
+        _steps(numbers, log, setup),
         read,
+        unused,
         unread,
         {name: why for name, why in other.items() if name in names},
         near(unread, read) if trainer is PLAIN else {},  # another trainer's names are what they are
+        [COUNTED, *notes] if log.counted else notes,
     )
+
+
+COUNTED = "the log tells no step: its records are counted, however many updates each is of"
+
+
+def every(steps: Iterable[int]) -> int:
+    """How many updates a record is of: the smallest distance of two; 1 where there is one record."""
+    return min((after - before for before, after in pairwise(sorted(steps))), default=1)
 
 
 def meant(near: Mapping[str, str]) -> str:
@@ -102,24 +121,50 @@ def _read(
     return found
 
 
-def _by_step(points: Sequence[Point], wanted: set[str]) -> dict[int, dict[str, float]]:
-    """What is wanted of each step; a step that is told twice must be told alike."""
-    found = defaultdict[int, dict[str, float]](dict)
+def _by_step(points: Sequence[Point], wanted: set[str]) -> tuple[dict[int, dict[str, float]], list[str]]:
+    """What is wanted of each step, and where the log goes back: a run that was resumed tells those anew."""
+    series, back = defaultdict[str, dict[int, float]](dict), dict[tuple[int, int], None]()
     for point in points:
         for name, value in point.values.items():
             if bare(name) not in wanted:
                 continue
             if point.step is None:
                 raise RecordError(f"{point.where} has {name} and no step", remedy="export the step with it")
-            known = found[point.step].setdefault(bare(name), value)
-            if known != value and not (math.isnan(known) and math.isnan(value)):
-                raise RecordError(
-                    f"step {point.step} is logged twice, with two values of {name}",
-                    got=f"{known:.6g} and {value:.6g}, the latter in {point.where.rstrip(',')}",
-                    expected="one value an update",
-                    remedy="where a run was resumed, cut what came after the checkpoint; else export one run",
-                )
-    return dict(found)
+            told = series[bare(name)]
+            latest = next(reversed(told), point.step)  # steps of a series are in order
+            if point.step == latest or _alike(told.get(point.step, math.inf), value):
+                _once(told.setdefault(point.step, value), value, name, point)
+            elif point.step > latest:
+                told[point.step] = value
+            else:
+                back[latest, point.step] = None
+                series[bare(name)] = {s: x for s, x in told.items() if s < point.step} | {point.step: value}
+    found = defaultdict[int, dict[str, float]](dict)
+    for name, told in series.items():
+        for step, value in told.items():
+            found[step][name] = value
+    return dict(found), [_went_back(*each) for each in back]
+
+
+def _alike(one: float, other: float) -> bool:
+    """Whether two numbers are the same, NaN among them."""
+    return one == other or (math.isnan(one) and math.isnan(other))
+
+
+def _once(known: float, value: float, name: str, point: Point) -> None:
+    """Raise where an update is told twice, and not alike."""
+    if not _alike(known, value):
+        raise RecordError(
+            f"step {point.step} is logged twice, with two values of {name}",
+            got=f"{known:.6g} and {value:.6g}, the latter in {point.where.rstrip(',')}",
+            expected="one value an update",
+            remedy="where a run was resumed, cut what came after the checkpoint; else export one run",
+        )
+
+
+def _went_back(latest: int, step: int) -> str:
+    """What was made of it."""
+    return f"the log goes back from {latest} to {step}: of updates told twice the later telling is read"
 
 
 def _ours(theirs: Mapping[str, float], read: Mapping[str, str], trainer: Trainer) -> dict[str, float]:

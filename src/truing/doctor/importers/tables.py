@@ -7,19 +7,26 @@ A cell that is blank or NaN is how a table says that nothing was logged there.
 
 import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.importers.log import Log, lines, points, text
+from truing.doctor.importers.log import Log, lines, names_step, points, text
 from truing.errors import RecordError
 
 MERGED = ("__MIN", "__MAX")
 
 
 def read_jsonl(path: Path) -> Log:
-    """A JSON object a line, with a step."""
-    return Log(str(path.name), points(lines(path)))
+    """A JSON object a line."""
+    return log_of(path, list(lines(path)))
+
+
+def log_of(path: Path, records: Sequence[tuple[str, Mapping[str, Any]]]) -> Log:
+    """Records of a file; those of transformers, which have an epoch, are counted where none has a step."""
+    told = [record for _, record in records]
+    counted = not names_step(told) and any("epoch" in record for record in told)
+    return Log(str(path.name), points(records, counted), counted=counted)
 
 
 def read_csv(path: Path, run: str | None) -> Log:

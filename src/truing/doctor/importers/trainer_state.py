@@ -4,10 +4,13 @@ The log holds what the trainer told at each ``logging_steps``: means since the l
 rate of the last update alone.
 """
 
+import json
 import zipfile
 from pathlib import Path
+from typing import Any
 
 from truing.doctor.importers.log import Log, parsed, points
+from truing.doctor.importers.tables import log_of
 from truing.errors import RecordError
 
 NAME = "trainer_state.json"
@@ -29,7 +32,10 @@ def _count(path: Path) -> str:
 
 def read(path: Path) -> Log:
     """The logs of a run; with them the class of its arguments, where those are beside the file."""
-    state = parsed(path.read_text(encoding="utf-8"), str(path))
+    text = path.read_text(encoding="utf-8")
+    if text.lstrip().startswith("["):
+        return log_of(path, _numbered(path, json.loads(text)))
+    state = parsed(text, str(path))
     history = state.get("log_history")
     if not isinstance(history, list):
         raise RecordError(
@@ -38,9 +44,14 @@ def read(path: Path) -> Log:
             expected="log_history, as transformers writes it",
             remedy="name a trainer_state.json, or a file of JSON lines (.jsonl)",
         )
-    told = points((f"{path}, log {count},", record) for count, record in enumerate(history, 1))
+    told = points(_numbered(path, history))
     named = _class(path.with_name(ARGUMENTS))
     return Log(str(path.name), told, {"config_class": named} if named else {})
+
+
+def _numbered(path: Path, history: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    """Each log with its place."""
+    return [(f"{path}, log {count},", record) for count, record in enumerate(history, 1)]
 
 
 def _class(arguments: Path) -> str | None:

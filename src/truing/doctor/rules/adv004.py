@@ -8,7 +8,9 @@ and look as they always do, only noisier. The mean reward stands still, at one e
 
 How it is measured: The share of groups whose rewards are all equal, in this step and the four before it,
 and how many of those are all right, and all wrong. The cost is the share of sampled tokens that lie in such
-groups. A log of scalars may have the first share alone: then it is asked whether the reward has risen.
+groups. A log of scalars may have the first share alone, or a deviation of rewards, which is 0 only where all
+groups are of equal reward. Then the share is a mean over a fifth of the log, and it is asked whether that
+many groups could be all right: no more than the mean reward ÷ the largest, where none is below 0.
 
 Healthy look-alikes: Tasks that the policy has learned: all is right, and there is nothing left to do. That
 fits health, and is told as such. A single step of a small batch. A method without groups, whose critic
@@ -23,7 +25,7 @@ References: https://arxiv.org/abs/2503.14476, docs/control.md
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -40,6 +42,9 @@ STEPS = 5
 
 SHARES = ("group/zero_variance_share", "group/all_right_share", "group/all_wrong_share")
 
+DEVIATION = "reward/any_std"
+"""Of another trainer: of all rewards, or the mean of the groups'. 0 is all groups alike in either sense."""
+
 
 class Measured(NamedTuple):
     """Means over the last steps, and what this one cost; NaN where it is not known."""
@@ -50,17 +55,29 @@ class Measured(NamedTuple):
     wrong: float
     tokens: float  # share of this step's sampled tokens
     reward: Ends
+    solvable: float  # share of groups that may be all right, by the mean reward; NaN where nobody tells it
 
 
 def measure(step: Step) -> Measured:
     """Shares of groups, by the metrics or else by the rows; share of tokens, by the rows."""
     groups = _groups(step)
     equal = {name for name, rewards in groups.items() if max(rewards) == min(rewards)}
-    told = [each.numbers for each in step.of_stage[-(STEPS - 1) :]]
-    known = [s for s in [*map(_told, told), _now(groups, equal) or _told(step.numbers)] if s]
+    every = history(step)
+    named = bool(groups) or SHARES[1] in step.numbers
+    steps = STEPS if named else max(STEPS, len(every) // 5)
+    known = [s for s in [*map(_told, every[-steps:-1]), _now(groups, equal) or _told(step.numbers)] if s]
     means = [math.fsum(column) / len(known) for column in zip(*known, strict=True)] if known else [0.0] * 3
-    reward = ends([numbers.get("reward/mean", math.nan) for numbers in history(step)])
-    return Measured(len(known), *means, _cost(step, equal), reward)
+    rewards = [numbers.get("reward/mean", math.nan) for numbers in every]
+    return Measured(len(known), *means, _cost(step, equal), ends(rewards), _solvable(rewards, steps))
+
+
+def _solvable(rewards: Sequence[float], steps: int) -> float:
+    """The mean reward of the last steps ÷ the largest of all, which is 1 where all lie in [0, 1]."""
+    known = [reward for reward in rewards if math.isfinite(reward)]
+    low, high = min(known, default=math.nan), max(known, default=math.nan)
+    floor, top = min(0.0, low), 1.0 if low >= 0 and high <= 1 else high
+    last = known[-steps:]
+    return (math.fsum(last) / len(last) - floor) / (top - floor) if last and top > floor else math.nan
 
 
 def _cost(step: Step, equal: set[str]) -> float:
@@ -93,14 +110,18 @@ def _now(groups: Mapping[str, list[float]], equal: set[str]) -> tuple[float, ...
 
 
 def _told(numbers: Mapping[str, float]) -> tuple[float, ...]:
-    return tuple(numbers.get(name, math.nan) for name in SHARES) if SHARES[0] in numbers else ()
+    if SHARES[0] in numbers:
+        return tuple(numbers.get(name, math.nan) for name in SHARES)
+    if DEVIATION in numbers:
+        return float(numbers[DEVIATION] == 0), math.nan, math.nan
+    return ()
 
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Four of five groups, over five steps."""
     if found.steps >= STEPS and found.equal >= 0.8:
         named, reward = not math.isnan(found.right), found.reward
-        solved = found.right >= 0.9 * found.equal if named else math.isnan(reward.last) or reward.rose
+        solved = found.right >= 0.9 * found.equal if named else _may_be_solved(found)
         told = f"all right {found.right:.0%}, all wrong {found.wrong:.0%}"
         if not named:
             told = f"mean reward {reward.last:.3g}, at first {reward.first:.3g}"
@@ -118,6 +139,12 @@ def judge(found: Measured) -> Iterator[Claim]:
         )
 
 
+def _may_be_solved(found: Measured) -> bool:
+    """Whether such groups may all be right, of a log that does not say which are."""
+    unknown = math.isnan(found.solvable)
+    return unknown or found.reward.rose or found.solvable >= 0.9 * found.equal
+
+
 def example() -> Step:
     """Nothing was right for five steps."""
     shares = {"group_zero_variance_share": 1.0, "group_all_right_share": 0.0, "group_all_wrong_share": 1.0}
@@ -129,13 +156,21 @@ def one_step() -> Step:
     return made(rewards=(0.0,) * 8)
 
 
+def solved() -> Step:
+    """A log of a run that was good from the start: most groups are of equal reward, and may be right."""
+    told = {"group_zero_variance_share": 0.88, "reward_mean": 0.92}
+    numbers = {"group/zero_variance_share": 0.88, "reward/mean": 0.92}
+    bare = but(made(), rows={i: {"group_id": ""} for i in range(8)}, setup={"algo": None})
+    return but(bare, past=[past(number, **told) for number in range(20)], numbers=numbers)
+
+
 RULE = Rule(
     code="ADV004",
     name="groups-without-signal",
     kind="S",
     needs=(
-        "row.reward | numbers.group/zero_variance_share",
-        "row.group_id | numbers.group/zero_variance_share",
+        "row.reward | numbers.group/zero_variance_share | numbers.reward/any_std",
+        "row.group_id | numbers.group/zero_variance_share | numbers.reward/any_std",
     ),
     taints=(),
     when=lambda step: (
@@ -147,4 +182,5 @@ RULE = Rule(
     judge=judge,
     example=example,
     lookalikes=(one_step,),
+    lasting=True,
 )

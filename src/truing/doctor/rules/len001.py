@@ -7,12 +7,14 @@ Why it is silent: Short answers are fast, cheap and well behaved. Every number p
 there are few tokens left to disagree about.
 
 How it is measured: Mean tokens of an attempt, all its samples together, over the stage's first three
-updates and its last five, which do not overlap. The same of the mean reward; it has risen if it did by more
-than single updates differ within those windows.
+updates and its last five, which do not overlap. The same of the mean reward; it has risen if it did by three
+standard errors of such a difference, or by three deviations of single updates since the lowest of the first
+three. The deviation is that of neighbouring updates.
 
-Healthy look-alikes: A learner that finds out how to be brief earns more for it, or as much where nearly all
-groups are all right already. A template that writes the past anew cuts attempts into shorter samples:
-attempts are counted, and not samples. Another stage begins anew.
+Healthy look-alikes: A learner that finds out how to be brief earns more for it, be it within the first
+records of a log that has one for every ten updates, or as much where nearly all groups are all right
+already. A template that writes the past anew cuts attempts into shorter samples: attempts are counted, and
+not samples. Another stage begins anew.
 
 Fix: Read a few of the short answers. Where they are empty, see LEN004; where they give up early, see what a
 wrong answer costs beside a long one: penalties for length, and losses that divide by it.
@@ -25,6 +27,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
+from truing.doctor.levels import noise
 from truing.doctor.made import but, made, past
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
@@ -44,12 +47,14 @@ class Ends(NamedTuple):
 
     first: float
     last: float
-    spread: float  # deviation of single updates from the mean of their window
+    lowest: float  # of the first window
+    spread: float  # deviation of single updates about their level, by how much neighbours differ
 
     @property
     def rose(self) -> bool:
-        """Whether it rose by more than single updates differ."""
-        return self.last - self.first > self.spread
+        """Whether it rose by more than chance: since the first window, or since the lowest of it."""
+        error = self.spread * math.sqrt(1 / FIRST + 1 / LAST)
+        return self.last - self.first > 3 * error or self.last - self.lowest > 3 * self.spread
 
 
 class Measured(NamedTuple):
@@ -77,16 +82,22 @@ def ends(values: Sequence[float]) -> Ends:
     """First and last window of what is known; NaN where they would overlap."""
     known = [value for value in values if not math.isnan(value)]
     if len(known) < FIRST + LAST:
-        return Ends(math.nan, math.nan, math.nan)
-    windows = known[:FIRST], known[-LAST:]
-    first, last = (math.fsum(window) / len(window) for window in windows)
-    squares = [(x - mean) ** 2 for window, mean in zip(windows, (first, last), strict=True) for x in window]
-    return Ends(first, last, math.sqrt(math.fsum(squares) / (len(squares) - 2)))
+        return Ends(math.nan, math.nan, math.nan, math.nan)
+    first, last = (math.fsum(window) / len(window) for window in (known[:FIRST], known[-LAST:]))
+    return Ends(first, last, min(known[:FIRST]), noise(known))
 
 
 def right_by_now(told: Sequence[Mapping[str, float]]) -> float:
-    """Share of groups that are all right, over the last window; 0 where nobody tells."""
-    shares = [numbers.get("group/all_right_share", 0.0) for numbers in told[-LAST:]]
+    """Share of groups that are all right, over the last window; 0 where nobody tells.
+
+    A log may tell rewards alone. Where all lie in [0, 1], 2 × mean − 1 of the attempts earn half or more.
+    """
+    last = told[-LAST:]
+    rewards = [numbers.get("reward/mean", math.nan) for numbers in told]
+    if not any("group/all_right_share" in numbers for numbers in last):
+        bounded = all(0 <= reward <= 1 for reward in rewards)  # NaN is not
+        return max(0.0, 2 * math.fsum(rewards[-LAST:]) / len(last) - 1) if bounded else 0.0
+    shares = [numbers.get("group/all_right_share", 0.0) for numbers in last]
     return math.fsum(shares) / len(shares)
 
 
@@ -130,6 +141,17 @@ def example() -> Step:
     return _collapsed(0.31)
 
 
+def learned_at_once() -> Step:
+    """The reward went from 0.15 to 0.95 within the first records of a log."""
+    rewards = (0.15, 0.9, 0.94, 0.96, 0.95, 0.94, 0.96, 0.95, 0.95, 0.95)
+    lengths = (90.0, 96.0, 87.0, 40.0, 20.0, 14.0, 9.0, 8.0, 8.0, 8.0)
+    told = [
+        past(i, length_mean=length, reward_mean=paid)
+        for i, (length, paid) in enumerate(zip(lengths, rewards, strict=True))
+    ]
+    return but(made(), past=told[:-1], numbers={"length/mean": 8.0, "reward/mean": 0.95})
+
+
 def brief_and_right() -> Step:
     """Shorter answers, and better ones."""
     return _collapsed(0.9)
@@ -147,8 +169,9 @@ RULE = Rule(
     needs=("numbers.length/mean",),
     taints=("policy",),
     when=drawn,
+    lasting=True,
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(brief_and_right, right_from_the_start),
+    lookalikes=(brief_and_right, learned_at_once, right_from_the_start),
 )

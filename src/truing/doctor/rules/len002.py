@@ -100,6 +100,7 @@ RULE = Rule(
     needs=("numbers.entropy/drawn | numbers.entropy/contract",),
     taints=("policy",),
     when=drawn,
+    lasting=True,
     measure=measure,
     judge=judge,
     example=example,

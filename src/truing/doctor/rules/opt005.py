@@ -9,7 +9,10 @@ gradients skips them without a word.
 
 How it is measured: The norms of this update and the four before it, in steps whose largest advantage is not
 0, where something pulls and something is left to chance. Of a trainer that does not tell its advantages:
-in which not all groups are of equal reward. Terms of the loss and the norm must be finite.
+in which not all groups are of equal reward. Where a log has a record for every ten updates, the norm is of
+the last of them alone, and the share of groups of equal reward a mean: that all groups of that one update
+were of equal reward has a chance of that share at most, and the chances of records in a row are multiplied.
+Terms of the loss and the norm must be finite.
 
 Healthy look-alikes: Steps in which all groups are of equal reward. A policy that is certain of every token:
 its log-probabilities are 0, and so is their gradient. A clip that holds every token back. One infinite norm
@@ -33,6 +36,9 @@ from truing.doctor.verdict import Claim, Verdict
 
 STEPS = 5
 
+CHANCE = 1e-6
+"""Of a row of records, each of several updates, whose last ones all had nothing to learn."""
+
 
 class Measured(NamedTuple):
     """Updates in a row without a gradient that had something to learn, and numbers that are none."""
@@ -40,22 +46,25 @@ class Measured(NamedTuple):
     without: int
     advantage: float  # the largest of this step
     not_finite: tuple[str, ...]
+    chance: float  # at most, that they had nothing to learn: 0 where each record is of one update
 
 
 def measure(step: Step) -> Measured:
     """Count back from this update, and look through its numbers."""
     numbers = [step.numbers, *(past.numbers for past in reversed(step.of_stage))]
     supervised = step.setup.algo in ("sft", "rft")
-    without = 0
+    without, chance = 0, 0.0 if step.setup.logged_every == 1 else 1.0
     for each in numbers:
         if each.get("grad/norm") != 0 or not _has_signal(each, supervised):
             break
         without += 1
+        chance *= each.get("group/zero_variance_share", 1.0)
     shown = {name: x for name, x in step.numbers.items() if name.startswith("loss/") or name == "grad/norm"}
     return Measured(
         without,
         step.numbers.get("advantage/max_abs", 0.0),
         tuple(name for name, value in shown.items() if not math.isfinite(value)),
+        0.0 if supervised else chance,  # demonstrations always teach
     )
 
 
@@ -79,7 +88,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             expected="finite numbers",
             likely=2,
         )
-    if found.without >= STEPS:
+    if found.without >= STEPS and found.chance < CHANCE:
         yield Claim(
             Verdict.SUSPECT,
             f"{found.without} updates in a row had something to learn, and a gradient of exactly 0",
@@ -105,6 +114,14 @@ def equal() -> Step:
     return but(example(), past=[past(number, **known) for number in range(4)])
 
 
+def every_fifth() -> Step:
+    """A log of every fifth update, where most groups are of equal reward: in some updates all are."""
+    known = {"grad_norm": 0.0, "group_zero_variance_share": 0.8, "entropy_contract": 0.1}
+    numbers = {"grad/norm": 0.0, "group/zero_variance_share": 0.8, "entropy/contract": 0.1}
+    told = [past(number, **known) for number in range(9)]
+    return but(made(setup={"logged_every": 5}), numbers=numbers, past=told)
+
+
 RULE = Rule(
     code="OPT005",
     name="no-gradient",
@@ -114,5 +131,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(equal,),
+    lookalikes=(equal, every_fifth),
 )

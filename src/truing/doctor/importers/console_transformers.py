@@ -1,0 +1,52 @@
+"""The console of transformers' Trainer, and so of TRL: a dict per log, between the progress bar's states.
+
+``PrinterCallback`` and ``ProgressCallback`` (transformers 5.19, trainer_callback.py) print it, numbers as
+texts of four digits; transformers 4 printed numbers. No step is in it: the bar that stands nearest tells it.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from truing.doctor.importers.log import names_step
+from truing.doctor.importers.printed import pairs
+
+if TYPE_CHECKING:
+    from truing.doctor.importers.console import Line
+
+DICT = re.compile(r"\{['\"][^{}]*\}")
+BAR = re.compile(r"\|\s*(\d+)/(\d+) \[")
+TOLD = frozenset({"loss", "reward", "grad_norm", "learning_rate"})
+"""One of these, and a printed dict is the log of an update; an evaluation and the summary have others."""
+
+
+def records(lines: "Sequence[Line]") -> list[tuple[str, dict[str, Any]]]:
+    """The logs of a console log; with the step, where it or the bar tells one for each."""
+    made, bars, last = list[tuple[str, dict[str, float]]](), list[dict[int, int]](), ""
+    reached: dict[int, int] = {}  # of each bar, by its total, where it stood last
+    for line in lines:
+        for hit in DICT.findall(line.text):
+            values = pairs(hit)
+            if TOLD & values.keys() and hit != last:  # several processes print the same
+                made.append((line.where, values))
+                bars.append(dict(reached))
+                last = hit
+        for done, total in BAR.findall(line.text):
+            reached[int(total)] = int(done)
+    if names_step(values for _, values in made):
+        return made
+    if steps := _steps(bars):
+        return [(where, {**values, "step": step}) for (where, values), step in zip(made, steps, strict=True)]
+    return made
+
+
+def _steps(bars: Sequence[dict[int, int]]) -> list[int]:
+    """Where the bar of the updates stood at each log; empty where none moved on from log to log."""
+    seen = Counter(total for each in bars for total in each)
+    for total in sorted(seen, key=lambda total: (seen[total], total), reverse=True):
+        steps = [each.get(total, 0) for each in bars]
+        if len(steps) > 1 and all(before < after for before, after in pairwise(steps)):
+            return steps
+    return []

@@ -1,0 +1,14 @@
+"""Names and numbers as Python prints them: ``{'loss': 0.5, 'kl': '1e-05', 'x': np.float64(nan)}``."""
+
+import re
+
+NUMBER = r"-?(?:\d[\d_]*(?:\.\d*)?(?:e[-+]?\d+)?|\.\d+|nan|inf(?:inity)?)"
+VALUE = rf"(?:(?:np\.)?\w*\(|tensor\(|'|\")?\s*({NUMBER})"
+"""A number, also in quotes (transformers 5 prints texts) or in the type of numpy or torch."""
+
+PAIR = re.compile(rf"""['"]([^'"]+)['"]:\s*{VALUE}(?![\w.])""", re.IGNORECASE)
+
+
+def pairs(text: str) -> dict[str, float]:
+    """Names and numbers of a printed dict; what is no number is left out."""
+    return {name: float(value) for name, value in PAIR.findall(text)}

@@ -1,0 +1,121 @@
+"""Why does the reward of a foreign run not go up? What its log can tell, and what it excludes."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from truing.doctor.course import ENOUGH, LAST, Course, course
+from truing.doctor.folded import folded
+from truing.doctor.hypothesis import Hypothesis
+from truing.doctor.importers.judge import Judged
+from truing.doctor.verdict import FINDINGS
+from truing.errors import RecordError
+from truing.words import counted
+
+HIGH = 0.8
+"""Of the groups, or of the largest reward there could be."""
+
+
+@dataclass(frozen=True)
+class LogStory:
+    """What a log tells of its updates."""
+
+    judged: Judged
+
+    @property
+    def updates(self) -> Sequence[Mapping[str, float]]:
+        """Our names and numbers, record by record."""
+        return [step.numbers for step in self.judged.run.steps]
+
+    def last(self, name: str) -> float:
+        """A number's mean over the last records; NaN where it is not known."""
+        known = [numbers[name] for numbers in self.updates if math.isfinite(numbers.get(name, math.nan))]
+        return math.fsum(known[-LAST:]) / len(known[-LAST:]) if known else math.nan
+
+    @cached_property
+    def course(self) -> Course:
+        """How the mean reward went."""
+        rewards = [numbers.get("reward/mean", math.nan) for numbers in self.updates]
+        if not any(map(math.isfinite, rewards)):
+            raise RecordError(
+                f"{self.judged.run.form} tells no reward",
+                got=", ".join(self.judged.run.read),
+                expected="the mean reward of each update",
+                remedy="`truing check` judges what else is in it",
+            )
+        return course([reward for reward in rewards if math.isfinite(reward)])
+
+
+def why_log(story: LogStory) -> list[Hypothesis]:
+    """Every hypothesis: what was found first, then what is open, then what the log excludes."""
+    made = [found for ask in (_rules, _signal, _cut, _size, _unseen) for found in ask(story)]
+    return sorted(made, key=lambda each: ("found", "open", "ruled out").index(each.state))
+
+
+def _rules(story: LogStory) -> Iterator[Hypothesis]:
+    results = story.judged.diagnosis.results()
+    for each in folded(f for result in results for f in result.findings if f.claim.verdict in FINDINGS):
+        shown = each.shown
+        yield Hypothesis(
+            f"{shown.claim.verdict} {shown.code} {shown.name}",
+            "found",
+            f"{shown.claim.what} ({shown.where})",
+            f"truing explain {shown.code}",
+            code=shown.code,
+        )
+
+
+def _signal(story: LogStory) -> Iterator[Hypothesis]:
+    share = story.last("group/zero_variance_share")
+    if math.isnan(share):
+        return
+    told = f"{share:.0%} of groups earn the same, at a mean reward of {story.course.last:.3g}"
+    if share < HIGH:
+        yield Hypothesis("groups have no signal", "ruled out", told)
+    elif story.course.learns:
+        yield Hypothesis("groups have no signal: the tasks are solved", "open", told)
+    else:
+        which = "a log does not say how many are all right, and how many all wrong"
+        yield Hypothesis("groups have no signal", "open", f"{told}; {which}")
+
+
+def _cut(story: LogStory) -> Iterator[Hypothesis]:
+    cut = story.last("truncated/share")
+    if not math.isnan(cut):
+        found = cut > 0.3
+        longer = "train again with a higher limit of tokens" if found else ""
+        yield Hypothesis(
+            "answers are cut", "found" if found else "ruled out", f"{cut:.0%} of attempts are cut", longer
+        )
+
+
+def _size(story: LogStory) -> Iterator[Hypothesis]:
+    way, share, rate = story.course, story.last("group/zero_variance_share"), story.last("lr")
+    at = "" if math.isnan(rate) else f"learning rate {rate:.2g}, "
+    if way.fell:
+        smaller = "train again from before the break, at a tenth of the learning rate"
+        yield Hypothesis("updates are too large", "open", f"{at}the reward fell {way.fell}", smaller)
+    if way.learns or way.fell:
+        yield Hypothesis("updates are too small", "ruled out", way.told())
+    elif rate == 0:
+        yield Hypothesis("the learning rate is 0", "found", "in the last records")
+    elif share >= HIGH:
+        because = f"{share:.0%} of groups have no advantage: a larger rate multiplies next to nothing"
+        yield Hypothesis("updates are too small", "ruled out", because)
+    elif way.updates < ENOUGH:
+        told = f"{counted(way.updates, 'record')}: a trend shows over {ENOUGH} or more"
+        yield Hypothesis("there were too few updates to tell", "open", told, "train on")
+    else:
+        ends = f"{at}reward from {way.first:.3g} to {way.last:.3g}"
+        yield Hypothesis("updates are too small", "open", ends, "train again at ten times the learning rate")
+
+
+def _unseen(story: LogStory) -> Iterator[Hypothesis]:
+    audit = "train under truing.integrations.trl.audit (docs/doctor.md)"
+    yield Hypothesis(
+        "a bug that scalars do not show",
+        "open",
+        f"{counted(story.judged.exact_not_checked, 'exact rule')} lack tokens",
+        audit if story.judged.run.trainer == "trl" else "",
+    )

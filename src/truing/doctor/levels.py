@@ -1,0 +1,80 @@
+"""Levels of a number over the updates of a stage: where it stood best, where it stands, when it broke."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+SHORTEST = 5
+"""Updates of a window."""
+
+
+class Fall(NamedTuple):
+    """From the best window before to the last; windows are indices [start, end) of the values."""
+
+    best: float
+    now: float
+    since: float  # mean of all values since it broke
+    window: int  # updates of either
+    start: int  # of the best window
+    broke: int  # first value of the lower level
+    errors: float  # the fall in standard errors of the difference of two windows
+    share: float  # of the height that the best window had above the floor
+
+
+def noise(values: Sequence[float]) -> float:
+    """Deviation of single values about a level that changes slowly: by differences of neighbours."""
+    steps = [(after - before) ** 2 for before, after in pairwise(values)]
+    return math.sqrt(math.fsum(steps) / len(steps) / 2) if steps else math.nan
+
+
+def falls(values: Sequence[float]) -> list[Fall]:
+    """The fall by windows of five values, of ten, and so on, the last a fifth of all; none where too few.
+
+    The floor is 0, or the smallest value where there are negative ones.
+    """
+    longest = max(SHORTEST, len(values) // 5)
+    windows, size = list[int](), SHORTEST
+    while size < longest:
+        windows.append(size)
+        size *= 2
+    return [_fall(values, window) for window in (*windows, longest) if len(values) >= 2 * window]
+
+
+def _fall(values: Sequence[float], window: int) -> Fall:
+    means = moving(values, window)
+    now = means[-1]
+    start = max(range(len(means) - window), key=lambda i: means[i])
+    best, floor = means[start], min(0.0, *values)
+    # where rewards are rare the best window is one in which they were not, and varies more than others
+    single = max(noise(values), statistics.stdev(values[start : start + window]))
+    error = single * math.sqrt(2 / window)
+    broke = start + split(values[start:])
+    return Fall(
+        best,
+        now,
+        statistics.fmean(values[broke:]),
+        window,
+        start,
+        broke,
+        (best - now) / error if error > 0 else 0.0,
+        (best - now) / (best - floor) if best > floor else 0.0,
+    )
+
+
+def moving(values: Sequence[float], window: int) -> list[float]:
+    """Means of each run of ``window`` values, in order."""
+    return [math.fsum(values[i : i + window]) / window for i in range(len(values) - window + 1)]
+
+
+def split(values: Sequence[float]) -> int:
+    """Where two levels fit the values best, by least squares, the second of a few values at least."""
+    total, sums, best, place = math.fsum(values), 0.0, -math.inf, len(values) - SHORTEST
+    for i in range(1, len(values) - SHORTEST + 1):
+        sums += values[i - 1]
+        # the part of the sum of squares that two means explain
+        explained = sums**2 / i + (total - sums) ** 2 / (len(values) - i)
+        if explained > best:
+            best, place = explained, i
+    return place

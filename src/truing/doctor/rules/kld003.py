@@ -1,0 +1,103 @@
+"""KLD003: The KL to the reference jumped.
+
+What: The KL of an update is ten times the largest of all updates before it, and above half a nat per token.
+
+Why it is silent: Where the KL has no weight in the loss nobody reads it, and where it has, one update adds a
+term that outweighs the reward, which the clip of the gradient then hides.
+
+How it is measured: The recorded KL against the largest of the stage so far, which is of five updates or
+more.
+
+Healthy look-alikes: A KL that grows from 0, quickly at first: it is never ten times all that came before. A
+reference that is synced, from which the KL begins anew. k3 has a heavy tail, so a single token that the
+reference finds impossible can make a jump that the next update does not show.
+
+Fix: Look at the update's longest ratios and its learning rate; see whether the reference's weights are still
+those of the start (REF001), and whether the reward falls from there on (RWD010).
+
+References: http://joschu.net/blog/kl-approx.html, https://arxiv.org/abs/2503.14476
+"""
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from truing.doctor.evidence import Past, Step
+from truing.doctor.made import but, made
+from truing.doctor.rule import Rule, drawn
+from truing.doctor.rules.kld002 import K3, THEIRS
+from truing.doctor.rules.len001 import history
+from truing.doctor.verdict import Claim, Verdict
+
+TIMES = 10.0
+"""Of the largest before: growth from 0 doubles an update at the most, once there are five."""
+
+NATS = 0.5
+"""Per token: below it is no answer that the reference finds odd."""
+
+BEFORE = 5
+"""Updates that tell what is usual."""
+
+NAMES = (*K3, "kl_all/k1", *THEIRS)
+
+
+class Measured(NamedTuple):
+    """The KL of this update, nats per token, and the largest before it; NaN where there were too few."""
+
+    now: float
+    largest: float
+    before: int  # updates that told it
+
+
+def measure(step: Step) -> Measured:
+    """By the first estimate that this update tells."""
+    name = next(name for name in NAMES if name in step.numbers)
+    told = [numbers.get(name, math.nan) for numbers in history(step)]
+    known = [abs(value) for value in told[:-1] if math.isfinite(value)]
+    return Measured(told[-1], max(known) if len(known) >= BEFORE else math.nan, len(known))
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """Ten times what there ever was."""
+    if found.now >= NATS and found.now >= TIMES * found.largest:
+        yield Claim(
+            Verdict.SUSPECT,
+            f"the KL jumped to {found.now:.3g} nats per token, and was at most {found.largest:.2g} in the"
+            f" {found.before} updates before",
+            got=f"{found.now:.3g}",
+            expected="a KL that grows from update to update",
+        )
+
+
+def _kl(*values: float) -> Step:
+    told = [Past("grpo", number, {"kl_all/k3": value}, {}) for number, value in enumerate(values[:-1])]
+    return but(made(), past=told, numbers={"kl_all/k3": values[-1]})
+
+
+def example() -> Step:
+    """One update moved the policy to where the reference never is."""
+    return _kl(0.0, 0.004, 0.02, 0.03, 0.05, 0.06, 0.05, 14.7)
+
+
+def growing() -> Step:
+    """A KL that has no weight, and grows from 0."""
+    return _kl(*(0.02 * number**1.5 for number in range(20)))
+
+
+def small() -> Step:
+    """Fifty times what it was, and still next to nothing."""
+    return _kl(*(1e-5,) * 8, 5e-4)
+
+
+RULE = Rule(
+    code="KLD003",
+    name="kl-jumped",
+    kind="S",
+    needs=(),
+    taints=("policy",),
+    when=lambda step: drawn(step) and any(name in step.numbers for name in NAMES),
+    measure=measure,
+    judge=judge,
+    example=example,
+    lookalikes=(growing, small),
+)

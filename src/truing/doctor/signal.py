@@ -1,0 +1,108 @@
+"""Groups of equal reward teach nothing: what they cost, and what they are alike in."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+from pydantic import ValidationError
+
+from truing.config import Recipe
+from truing.doctor.costs import again, command
+from truing.doctor.hypothesis import Hypothesis, State
+from truing.doctor.story import Story
+
+MOST = 0.8
+"""Of the groups of equal reward: then all right, or all wrong, is what they are."""
+
+CUT = 0.9
+"""Of the attempts: then what they earn says nothing of the tasks."""
+
+
+def signal(story: Story) -> Iterator[Hypothesis]:
+    """Whether groups have a signal, and if not what kind of tasks or grader that looks like."""
+    share = story.last("group/zero_variance_share")
+    if math.isnan(share):
+        return
+    right, wrong = story.last("group/all_right_share"), story.last("group/all_wrong_share")
+    told = f"{share:.0%} of groups earn the same ({right:.0%} all right, {wrong:.0%} all wrong){_cost(story)}"
+    if share < 0.5:
+        yield Hypothesis("groups have no signal", "ruled out", told)
+    elif right >= MOST * share:
+        name = "the tasks are solved" if story.course.learns else "tasks are too easy"
+        yield from _without(story, name, told, share)
+    elif wrong >= MOST * share:
+        yield from _all_wrong(story, told, share, wrong)
+    elif share - right - wrong >= share / 2:
+        yield from _paid_alike(story, told, share - right - wrong)
+    else:
+        yield from _without(story, "some tasks are too easy and the others too hard", told, share)
+
+
+def _cost(story: Story) -> str:
+    """What groups of equal reward have cost so far."""
+    spent = [(row, row.metrics.get("group/zero_variance_share", 0.0)) for row in story.steps]
+    seconds = sum(sum(row.seconds.values()) * share for row, share in spent)
+    tokens = sum(row.metrics.get("tokens/sampled", 0.0) * share for row, share in spent)
+    return f"; so far they cost {seconds / 60:.1f} minutes and {tokens:.0f} sampled tokens"
+
+
+def _all_wrong(story: Story, told: str, share: float, wrong: float) -> Iterator[Hypothesis]:
+    if story.last("truncated/share") >= CUT:
+        because = f"{story.last('truncated/share'):.0%} of attempts are cut: none shows what it can do"
+        yield Hypothesis("tasks are too hard", "ruled out", f"{because}; {told}")
+    elif wrong > 0.9:
+        yield Hypothesis(
+            "tasks are too hard, or the verifier is dead",
+            "open",
+            f"{told}; a check says whether demonstrations earn the full reward",
+            command(story, "check", "--static"),
+            0.0,  # trains nothing
+        )
+    else:
+        yield from _without(story, "tasks are too hard", told, share)
+
+
+def _paid_alike(story: Story, told: str, between: float) -> Iterator[Hypothesis]:
+    """Groups tied at rewards that are neither right nor wrong: a grader that looks at the task alone."""
+    groups, differ = _tied(story)
+    texts = f"; in {differ} of {groups} of the last of them the answers differ" if groups else ""
+    yield Hypothesis(
+        "attempts of a group are paid alike, whatever they answer",
+        "found" if differ > groups / 2 else "open",
+        f"{told}; {between:.0%} are tied at a reward between{texts}",
+        command(story, "check", "--static"),
+        0.0,  # trains nothing
+    )
+
+
+def _tied(story: Story) -> tuple[int, int]:
+    """Groups of the last updates with equal rewards, and those of them in which texts differ."""
+    texts, rewards = defaultdict[str, set[str]](set), defaultdict[str, set[float]](set)
+    for row in story.rows:
+        if not math.isnan(row.sample.reward):
+            texts[row.sample.group_id].add(row.text)
+            rewards[row.sample.group_id].add(row.sample.reward)
+    tied = [name for name, paid in rewards.items() if len(paid) == 1]
+    return len(tied), sum(len(texts[name]) > 1 for name in tied)
+
+
+def _without(story: Story, advice: str, told: str, share: float) -> Iterator[Hypothesis]:
+    state: State = "found" if share >= MOST else "open"
+    resampled = _may_resample(story) and share < 1  # where no group differs there is none to draw instead
+    yield Hypothesis(
+        f"groups have no signal: {advice}",
+        state,
+        f"{told}; other tasks help{', or to draw other groups in their place' * resampled}",
+        again(story, "gates.equal_groups=resample") if resampled else "",
+        changes=("gates.equal_groups=resample",) * resampled,
+    )
+
+
+def _may_resample(story: Story) -> bool:
+    """Whether the recipe may leave out groups of equal reward, and does not yet."""
+    try:
+        gates = story.recipe.gates.model_copy(update={"equal_groups": "resample"})
+        Recipe.model_validate(story.recipe.model_copy(update={"gates": gates}).model_dump())
+    except ValidationError:
+        return False
+    return story.recipe.gates.equal_groups != "resample"

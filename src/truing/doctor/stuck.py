@@ -1,0 +1,105 @@
+"""Why no update could move the policy: what the record itself says, whatever the tasks are like."""
+
+import math
+from collections.abc import Iterator
+
+from truing.doctor.costs import again
+from truing.doctor.hypothesis import Hypothesis
+from truing.doctor.story import Story
+from truing.words import counted
+
+HELD_BACK = "held_back"
+"""The loss label of a step that made no update."""
+
+MASKED = {
+    "masked/cut": ('their attempts were cut, and gates.truncated is "mask"', "gates.truncated=keep"),
+    "masked/forced_action": (
+        'their turns began with forced tokens, and episode.mask is "action"',
+        "episode.mask=sampled",
+    ),
+    "masked/not_kept": ("their attempts failed, were alone in their group, or were not kept", ""),
+    "masked/structure": (
+        'they are scaffolding of calls, and episode.mask is "no_structure"',
+        "episode.mask=sampled",
+    ),
+}
+"""Why sampled tokens are not trained: the share of them, in words, and the change that trains them."""
+
+
+def stuck(story: Story) -> Iterator[Hypothesis]:
+    """What kept every update of the stage from moving a weight; nothing where some did."""
+    yield from _nothing_trained(story)
+    yield from _held_back(story)
+    yield from _no_rate(story)
+    yield from _no_gradient(story)
+
+
+def _nothing_trained(story: Story) -> Iterator[Hypothesis]:
+    trained = story.series("tokens/trained")
+    if not trained or any(trained):
+        return
+    shares = {name: story.last(name) for name in MASKED if story.last(name) > 0}
+    cause = max(shares, key=lambda name: shares[name], default="")
+    why, change = MASKED.get(cause, ("the record does not say why", ""))
+    if cause == "masked/cut":  # what is cut teaches nothing good: longer answers come first
+        change = f"sampling.max_new_tokens={2 * story.recipe.sampling.max_new_tokens}"
+    share = f"{shares[cause]:.0%} of the sampled tokens: " if cause else ""
+    yield Hypothesis(
+        "no token is trained",
+        "found",
+        f"0 tokens were trained in {counted(len(trained), 'update')}; {share}{why}",
+        again(story, change) if change else "",
+        changes=(change,) if change else (),
+    )
+
+
+def _held_back(story: Story) -> Iterator[Hypothesis]:
+    held = [row for row in story.steps if row.loss_label == HELD_BACK]
+    trained = sum(story.series("tokens/trained"))
+    if len(held) < len(story.steps) / 2 or not trained:
+        return
+    cap = story.recipe.kl.cap
+    change = f"kl.cap={10 * cap:g}" if cap is not None else ""
+    by = f"kl.cap = {cap:g}" if cap is not None else "a gate of the recipe"
+    kl = story.last("kl_trained/k3")
+    known = "" if math.isnan(kl) else f"; the KL is {kl:.3g} nats per token"
+    yield Hypothesis(
+        "updates are held back",
+        "found",
+        f"{len(held)} of {counted(len(story.steps), 'update')} were not made, by {by}{known}",
+        again(story, change) if change else "",
+        changes=(change,) if change else (),
+    )
+
+
+def _no_rate(story: Story) -> Iterator[Hypothesis]:
+    rates, declared = story.series("lr"), story.recipe.stage(story.stage).learning_rate
+    if not rates:
+        return
+    warming = story.recipe.optimizer.warmup_steps
+    if max(rates) == 0:
+        yield Hypothesis("the learning rate is 0", "found", f"in all of {counted(len(rates), 'update')}")
+    elif max(rates) < declared / 2 and warming > len(rates):
+        change = "optimizer.warmup_steps=0"
+        yield Hypothesis(
+            "the learning rate is still warming up",
+            "found",
+            f"it reached {max(rates):.2g} of {declared:.2g} in {counted(len(rates), 'update')};"
+            f" optimizer.warmup_steps is {warming}",
+            again(story, change),
+            changes=(change,),
+        )
+
+
+def _no_gradient(story: Story) -> Iterator[Hypothesis]:
+    norms, trained = story.series("grad/norm"), any(story.series("tokens/trained"))
+    tied = story.last("group/zero_variance_share")
+    if len(norms) < 2 or any(norms) or not trained or tied == 1:  # groups without signal have no gradient
+        return
+    spread = story.last("advantage/max_abs")
+    known = "" if math.isnan(spread) else f", with advantages of up to {spread:.3g}"
+    yield Hypothesis(
+        "the gradient is 0",
+        "found",
+        f"its norm is exactly 0 in all of {counted(len(norms), 'update')}{known}",
+    )

@@ -1,0 +1,48 @@
+"""How often healthy runs show what a rule suspects: counted, for reports to say.
+
+``python -m truing.faults.suspected docs/kill-matrix.md LOGS > src/truing/doctor/healthy.toml``, where LOGS
+is a folder with published logs: ``index.jsonl`` names each ``file`` and its ``label_from_reward``.
+"""
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import tomli_w
+
+from truing.doctor.importers.judge import judge
+from truing.doctor.importers.log import lines
+from truing.doctor.verdict import Verdict
+
+HEADING = "| healthy run |"
+SUSPECTED = re.compile(r"SUSPECT (\w+)")
+
+
+def of_runs(page: str) -> dict[str, int]:
+    """Healthy runs of the kill matrix (docs/kill-matrix.md), and how many show each rule's SUSPECT."""
+    rows = [row for row in page.partition(HEADING)[2].splitlines()[2:] if row.startswith("|")]
+    return _counted([set(SUSPECTED.findall(row)) for row in rows])
+
+
+def of_logs(folder: Path) -> dict[str, int]:
+    """Logs of a folder that are labelled healthy, and how many show each rule's SUSPECT."""
+    told = [record for _, record in lines(folder / "index.jsonl")]
+    healthy = [each["file"] for each in told if each.get("label_from_reward", "").startswith("healthy")]
+    results = [judge(folder / file).diagnosis.results() for file in healthy]
+    return _counted([{each.code for each in log if each.verdict is Verdict.SUSPECT} for log in results])
+
+
+def _counted(shown: list[set[str]]) -> dict[str, int]:
+    """How many there are, and how many show each code."""
+    counts = Counter(code for each in shown for code in each)
+    return {"of": len(shown)} | dict(sorted(counts.items()))
+
+
+if __name__ == "__main__":
+    print("# Written by `python -m truing.faults.suspected docs/kill-matrix.md LOGS`.")
+    found = {
+        "runs": of_runs(Path(sys.argv[1]).read_text(encoding="utf-8")),
+        "logs": of_logs(Path(sys.argv[2])),
+    }
+    print(tomli_w.dumps(found), end="")

@@ -1,0 +1,52 @@
+"""`truing why LOG`: what a log tells of its reward, and what it excludes."""
+
+import json
+
+import pytest
+from command import truing
+from foreign import constant, flat, healthy, json_lines, trainer_state
+
+LEARNS = {}
+FELL = {"reward": lambda t, r: (0.8 if t < 0.6 else 0.0) + r.gauss(0, 0.03)}
+STANDS = {"reward": flat}
+TIED = {"reward": flat, "frac_reward_zero_std": constant(1.0)}
+CUT = {"reward": flat, "completions/clipped_ratio": constant(0.9)}
+STILL = {"reward": flat, "learning_rate": constant(0.0)}
+
+SHAPES = {
+    "learns": (
+        LEARNS,
+        "train: the run learns: 0.3",
+        set(),
+        {"updates are too small", "groups have no signal"},
+    ),
+    "fell": (FELL, "train: the reward fell: from 0.8", {"updates are too large"}, {"updates are too small"}),
+    "stands": (
+        STANDS,
+        "train: the reward does not clearly go up",
+        {"updates are too small"},
+        {"answers are cut"},
+    ),
+    "tied": (TIED, "train: the reward does not", {"groups have no signal"}, {"updates are too small"}),
+    "cut": (CUT, "train: the reward does not", {"answers are cut"}, set()),
+    "rate 0": (STILL, "train: the reward does not", {"the learning rate is 0"}, {"updates are too small"}),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_log_is_explained_and_what_it_excludes_is_not_named(tmp_path, name):
+    series, head, says, excluded = SHAPES[name]
+    told = truing("why", trainer_state(tmp_path, healthy(0, **series)))
+    assert told.code == 0, told.err
+    assert told.out.startswith(head)
+    asked = json.loads(truing("why", tmp_path, "--json").out)
+    named = {each["name"] for each in asked["hypotheses"] if each["state"] != "ruled out"}
+    assert says <= named
+    assert not named & excluded
+    assert asked["reward"]["learns"] is (name == "learns")
+
+
+def test_a_log_without_a_reward_and_a_key_are_refused(tmp_path):
+    path = json_lines(tmp_path / "a.jsonl", [{"step": i, "loss": 1.0, "grad_norm": 1.0} for i in range(9)])
+    assert "tells no reward" in truing("why", path).err
+    assert "takes no settings" in truing("why", path, "lr=1").err

@@ -74,7 +74,7 @@ def plain_facts(
         place, plain_K = (row.sample_id, wanted), logprobs(model, sample, wanted)
         found.add("itself", logprobs(model, sample, wanted, BEHIND), plain_K, *place)
         for seed in range(AGAIN if coarse or noisy else 0):
-            with rounded_at_random(model, index, seed), _training(model) if noisy else nullcontext():
+            with rounded_at_random(model, AGAIN * index + seed), _training(model) if noisy else nullcontext():
                 found.add("rounding", logprobs(model, sample, wanted), plain_K, *place)
         for name, stream in STREAMS.items():
             if stream in step.tokens:
@@ -84,7 +84,10 @@ def plain_facts(
                 theirs_K = logprobs(other, sample, wanted)
                 drawn = noisy and other is model  # below an adapter TRL drops what it drops in training
                 for seed in range(AGAIN if coarse or drawn else 0):
-                    with rounded_at_random(other, index, seed), _training(other) if drawn else nullcontext():
+                    with (
+                        rounded_at_random(other, AGAIN * index + seed),
+                        _training(other) if drawn else nullcontext(),
+                    ):
                         found.add("reference_rounding", logprobs(other, sample, wanted), theirs_K, *place)
             found.add("reference", step.tokens["ref_logprob"][part][wanted].double(), theirs_K, *place)
     tokens = sum(len(wanted) for _, wanted in rows)

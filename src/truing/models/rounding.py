@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truing.rng import seed_of
-
 FINE = {"torch.float32", "torch.float64"}
 """Types of weights that need no look at what rounding changes."""
 
@@ -42,11 +40,10 @@ def last_digit(dtype: torch.dtype) -> float:
 
 
 @contextmanager
-def rounded_at_random(model: nn.Module, *key: object) -> Iterator[None]:
+def rounded_at_random(model: nn.Module, seed: int) -> Iterator[None]:
     """Within the block each output of a module without parts is off by up to half of its last digit.
 
-    Gradients that come back through it are off by as much. ``key`` names the random numbers; torch's own are
-    left alone.
+    Gradients that come back through it are off by as much. Torch's own random numbers are left alone.
     """
     chance: dict[torch.device, torch.Generator] = {}
 
@@ -55,7 +52,7 @@ def rounded_at_random(model: nn.Module, *key: object) -> Iterator[None]:
             return None
         device = output.device
         if device not in chance:
-            chance[device] = torch.Generator(device).manual_seed(seed_of("rounding", *key))
+            chance[device] = torch.Generator(device).manual_seed(seed)
         unit = torch.rand(output.shape, generator=chance[device], device=device)
         return (output.float() * (1 + last_digit(output.dtype) * (unit - 0.5))).to(output.dtype)
 

@@ -249,6 +249,18 @@ def test_what_was_undone_is_told_so_and_what_still_holds_goes_first(tmp_path):
     ]
 
 
+def test_facts_are_no_findings(tmp_path):
+    told = [
+        ("fact", finding("LEN003", "FACT", step=2)),
+        ("finding", finding("KLD001", "SUSPECT", step=2)),
+        ("fact", finding("LEN003", "FACT", step=7)),
+        ("rollback", {"stage": "grpo", "step": 8, "to": 5, "reason": "it broke", "kept": "abandoned/grpo-1"}),
+    ]
+    now = ended(tmp_path / "run", *told)
+    assert [each.code for each in now.findings] == ["KLD001"]
+    assert [(each.code, each.step, each.undone) for each in now.facts] == [("LEN003", 2, "")]
+
+
 def test_a_finding_that_is_made_again_after_a_resume_is_told_once(tmp_path):
     same = ("finding", finding("LEN001", "SUSPECT", step=4))
     now = ended(tmp_path / "run", same, ("resumed", {"stage": "grpo", "step": 2}), same)

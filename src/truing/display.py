@@ -60,6 +60,10 @@ class Lines:
         style = "bold red" if verdict in STRONG else "yellow" if verdict else ""
         self.say(f"finding: {text}", style=style)
 
+    def on_fact(self, text: str, **_: Any) -> None:
+        """What a rule states of an update, and what is no fault."""
+        self.say(f"fact: {text}", style="dim")
+
     def on_boundary(self, stage: str, step: int, lines: Sequence[tuple[str, str]]) -> None:
         """The first updates in words, each line with the rules that guard it."""
         self.say(f"  {stage} {step + 1} in words:", style="dim")

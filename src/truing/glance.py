@@ -51,6 +51,7 @@ class Glance:
     reward: Interval | None  # mean of the last updates of the last stage that has any, by their spread
     evaluations: Mapping[str, Estimate]
     findings: tuple[Told, ...]  # one for each rule, the strongest first
+    facts: tuple[Told, ...]  # that rules state; none is a fault
     incidents: int
     seconds: float  # that updates took
     tokens: float  # that the policy drew
@@ -80,6 +81,7 @@ def glance(run: Followed) -> Glance:
             name: read_estimate(told["estimate"]) for name, told in evaluations_told(run.events).items()
         },
         findings=folded(recalled(run.events)),
+        facts=folded(recalled(run.events, "fact")),
         incidents=sum(event.kind == "incident" for event in run.events),
         seconds=float(pace_N.sum()),
         tokens=float(np.nansum(columns.column("tokens/sampled"))),

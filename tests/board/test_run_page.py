@@ -117,6 +117,16 @@ def test_what_was_noticed_before_training_is_beside_the_findings(tmp_path):
     assert [each["code"] for each in head["findings"]] == ["LEN001"]
 
 
+def test_a_fact_is_told_apart_from_what_was_found(tmp_path):
+    with opened_run(tmp_path / "run") as writer:
+        write(writer, 0)
+        writer.event("fact", **finding("LEN003", "FACT"))
+    board = Board(tmp_path)
+    head = board.answer("run", {"run": "run"})
+    assert (head["findings"], [each["code"] for each in head["facts"]]) == ([], ["LEN003"])
+    assert board.answer("runs", {})["runs"][0]["findings"] == []
+
+
 def test_an_evaluation_stands_where_its_stage_counts_from(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         for step in range(40, 52):

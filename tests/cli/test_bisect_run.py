@@ -2,6 +2,7 @@
 
 import importlib
 import json
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +11,8 @@ import truing
 from truing.cli import app
 from truing.doctor.bisect import RULES_OF
 from truing.doctor.guilt import home
+from truing.doctor.rules import len003
+from truing.doctor.verdict import Verdict
 from truing.faults.planted import FAULTS
 from truing.record import RunReader
 from truing.training.preflight import chance
@@ -33,9 +36,16 @@ def test_a_guilty_part_is_named_in_text_and_json_with_exit_1(mini, tmp_path):
     assert (told["home"], told["unexplained"]) == ("truing.ops.losses:policy_loss", [])
 
 
+@pytest.fixture
+def cut_is_suspected(monkeypatch):
+    """All attempts of these runs are cut: as if a rule suspected a fault in that."""
+    monkeypatch.setattr(len003, "Verdict", SimpleNamespace(FACT=Verdict.SUSPECT))
+
+
+@pytest.mark.usefixtures("cut_is_suspected")
 def test_what_rules_find_and_no_swap_explains_is_said_with_exit_1(mini, tmp_path):
     run = truing.train(mini(), out=tmp_path / "run", watch=lambda *_: None).run
-    result = invoke("bisect", str(run), "--stage", "grpo", "--step", "3")  # all attempts are cut
+    result = invoke("bisect", str(run), "--stage", "grpo", "--step", "3")
     assert result.exit_code == 1
     told = "rules find something, and no part that could be swapped differs: SUSPECT LEN003 (truing check "
     assert told in result.stdout
@@ -45,6 +55,7 @@ def test_what_rules_find_and_no_swap_explains_is_said_with_exit_1(mini, tmp_path
     assert "no part differs from its second implementation" in clean.stdout
 
 
+@pytest.mark.usefixtures("cut_is_suspected")
 def test_what_is_suppressed_needs_no_guilty_part(mini, tmp_path):
     table = mini(doctor={"suppress": {"LEN003": "answers are short on purpose"}})
     run = truing.train(table, out=tmp_path / "run", watch=lambda *_: None).run
@@ -104,7 +115,7 @@ def test_runs_of_two_seeds_are_compared_by_what_they_came_to(mini, tmp_path):
     assert "recipe  seed: 0 | 1" in told
     assert "the seeds differ: from the first update on tasks, rows and tokens are drawn otherwise" in told
     assert "parts: " not in told
-    for name in ("eval after_grpo", "sft loss/supervised", "grpo reward/mean", "finding LEN003"):
+    for name in ("eval after_grpo", "sft loss/supervised", "grpo reward/mean", "fact LEN003"):
         (line,) = (line for line in told.splitlines() if line.startswith(f"  {name} "))
         assert " | " in line
     pairs = json.loads(invoke("compare", *map(str, runs), "--json").stdout)["beside"]

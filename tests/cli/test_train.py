@@ -58,7 +58,9 @@ def test_without_json_it_ends_with_the_gains_the_run_and_what_to_type_next(toml,
     outcome = command("train", toml(), "--out", tmp_path / "run")
     shown = " ".join(outcome.out.split())
     # the model is too small and too new: what is left to it is to be cut
-    assert f"doctor: 6 updates judged, 1 SUSPECT (LEN003): truing check {tmp_path / 'run'}" in shown
+    told = "doctor: 6 updates judged, no rule found anything; 1 FACT (LEN003): truing check "
+    assert f"{told}{tmp_path / 'run'}" in shown
+    assert "fact: FACT LEN003 attempts-cut-off: " in " ".join(outcome.err.split())
     assert shown.count("95 %") == 1
     gain = r"[+-]\d\.\d+ \[[+-]\d\.\d+, [+-]\d\.\d+\]"
     assert re.search(rf"after_grpo .* {NUMBER} \[{NUMBER}, {NUMBER}\] .* {gain}", shown)
@@ -129,7 +131,7 @@ def test_the_last_lines_name_what_the_doctor_found_the_strongest_first(toml, tmp
     with FAULTS["optimizer-skips"].plant():
         outcome = command("train", toml(doctor={"stop": False}), "--out", tmp_path / "run")
     (line,) = (line for line in outcome.out.splitlines() if line.startswith("doctor: "))
-    assert re.match(r"doctor: 6 updates judged, \d PROVEN \(OPT001\b.*\), 1 SUSPECT \(LEN003\): ", line)
+    assert re.match(r"doctor: 6 updates judged, \d PROVEN \(OPT001\b.*\); 1 FACT \(LEN003\): ", line)
     assert line.endswith(f"truing check {tmp_path / 'run'}")
 
 

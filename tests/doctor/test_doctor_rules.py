@@ -1,15 +1,18 @@
 """Each rule fires on its example and names its cause first, and says nothing of what is healthy."""
 
+import itertools
+
 import pytest
 import torch
 
 from truing.doctor.evidence import Setup, Step
-from truing.doctor.examine import Diagnosis, chosen, examine, ranked
+from truing.doctor.examine import Diagnosis, chosen, examine, is_finding, ranked
 from truing.doctor.inputs import INPUTS
 from truing.doctor.made import but, made
 from truing.doctor.page import pages
+from truing.doctor.report import facts, lines
 from truing.doctor.rule import SECTIONS
-from truing.doctor.rules import RULES
+from truing.doctor.rules import RULES, rwd001
 from truing.doctor.verdict import FINDINGS, Verdict
 from truing.errors import RecipeError
 from truing.ops.losses import OBJECTIVES
@@ -162,3 +165,40 @@ def test_without_a_declared_kl_no_reference_is_asked_for_and_with_one_it_is():
 
     assert asked(0.0) == set()
     assert asked(0.1) == asked(None) == {"REF001", "REF002", "REF003", "REF004"}
+
+
+def test_a_reward_that_does_not_see_how_an_attempt_ended_is_a_fact():
+    step = rwd001.cut_ones((1.0, 0.0, 1.0, 0.0) * 4, [i for i in range(16) if i % 4 < 3])
+    (found,) = examine(step, [RULES["RWD001"]])[0]
+    assert found.claim.verdict is Verdict.FACT
+    (found,) = examine(RULES["RWD001"].example(), [RULES["RWD001"]])[0]
+    assert found.claim.verdict is Verdict.SUSPECT
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_the_chance_that_cut_attempts_are_the_best_is_that_of_all_ways_to_give_out_rewards(groups):
+    tables = [(2, 1, 1, 2), (1, 1, 0, 2), (0, 2, 1, 1)][:groups]
+    ways = []
+    for both, cut, best, neither in tables:
+        size = both + cut + best + neither
+        drawn = itertools.combinations(range(size), both + best)
+        ways.append([sum(each < both + cut for each in chosen) for chosen in drawn])
+    seen = sum(both for both, *_ in tables)
+    every = [sum(each) for each in itertools.product(*ways)]
+    expected = sum(each >= seen for each in every) / len(every)
+    assert rwd001.chance_of(tables) == pytest.approx(expected)
+
+
+def test_a_fact_is_no_finding_and_is_told_apart():
+    step = RULES["LEN003"].example()
+    diagnosis = Diagnosis(chosen(["LEN003", "MSK001"]))
+    diagnosis.add(step)
+    (fact,) = [each for each in diagnosis.results() if each.code == "LEN003"]
+    assert fact.verdict is Verdict.FACT
+    assert not is_finding(fact)
+    told = facts(diagnosis)
+    assert ([each["code"] for each in told["facts"]], told["findings"]) == (["LEN003"], [])
+    shown = [text for text, _ in lines(diagnosis, "RUN")]
+    assert shown[0].startswith("FACT LEN003 attempts-cut-off  at grpo ")
+    assert any(text.startswith("0 rules found something") for text in shown)
+    assert not any("tainted" in text for text in shown)

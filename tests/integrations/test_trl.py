@@ -25,13 +25,13 @@ class Forgetful(transformers.TrainerCallback):
 
     def on_pre_optimizer_step(self, args, state, control, model, **kwargs):
         for name, weight in model.named_parameters():
-            if ".layers.0." in name:
+            if ".layers.0." in name and weight.requires_grad:
                 weight.grad.zero_()
 
 
 @pytest.fixture
 def trainer(folder, config):
-    def made(**changes):
+    def made(model=folder, peft_config=None, **changes):
         own = {
             "per_device_train_batch_size": 8,
             "num_generations": 4,
@@ -40,10 +40,11 @@ def trainer(folder, config):
         }
         asked = [{"prompt": [{"role": "user", "content": f"what is {i}?"}]} for i in range(16)]
         return trl.GRPOTrainer(
-            model=str(folder),
+            model=str(model),
             args=trl.GRPOConfig(**config | own | changes),
             reward_funcs=[chance],
             train_dataset=datasets.Dataset.from_list(asked),
+            peft_config=peft_config,
         )
 
     return made
@@ -97,6 +98,26 @@ def test_a_healthy_trainer_is_left_alone_and_its_gradient_is_checked(trainer, na
     whole = set() if "entropy_coef" in HEALTHY[name] else {"OPT009"}
     assert {"MSK001", "MSK003", "ADV001", "OPT001", "TOK001", "RWD002", "SMP009"} | whole <= clean
     assert "not checked: " in str(found)
+
+
+COARSE = {
+    "kl": {"beta": 0.1, "num_iterations": 2},
+    "accumulated": {
+        "gradient_accumulation_steps": 4,
+        "per_device_train_batch_size": 2,
+        "gradient_checkpointing": True,
+    },
+}
+
+
+@pytest.mark.parametrize("name", COARSE)
+def test_a_healthy_trainer_in_another_precision_is_left_alone(trainer, wide_folder, coarse, name):
+    made = trainer(model=wide_folder, **coarse | COARSE[name])
+    found = audit(made)
+    made.train()
+    assert fired(found, strong=False) == []
+    clean = {each.code for each in found.diagnosis.results() if each.verdict is Verdict.CLEAN}
+    assert {"SMP005", "SMP009", "OPT009", "MSK003"} <= clean
 
 
 def of_batch(change):
@@ -169,6 +190,32 @@ def test_what_is_planted_is_proven_in_the_first_update_and_named(trainer, monkey
     made.train()
     assert fired(found)[0] == code or code in fired(found)
     assert found.diagnosis.findings[code][0].step == 0
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_is_planted_is_proven_in_another_precision_too(trainer, wide_folder, coarse, monkeypatch, name):
+    method, wrap, code = PLANTED[name]
+    monkeypatch.setattr(trl.GRPOTrainer, method, wrap(getattr(trl.GRPOTrainer, method)))
+    made = trainer(model=wide_folder, max_steps=1, **coarse)
+    found = audit(made)
+    made.train()
+    assert code in fired(found)
+
+
+def test_a_layer_whose_gradient_is_lost_is_found_in_another_precision_too(trainer, wide_folder, coarse):
+    made = trainer(model=wide_folder, max_steps=1, **coarse)
+    made.add_callback(Forgetful())
+    found = audit(made)
+    made.train()
+    assert "OPT009" in fired(found, strong=False)
+
+
+def test_weights_in_another_precision_than_the_first_are_no_float32(trainer):
+    made = trainer(bf16=False, model_init_kwargs={"dtype": "bfloat16"}, cast_lm_head_to_fp32=True)
+    found = audit(made)
+    made.train()
+    assert fired(found, strong=False) == []
+    assert found.past[0].facts["plain"]["device"] == "cpu, torch.bfloat16"
 
 
 def test_rewards_of_other_rows_are_suspected(trainer, monkeypatch):

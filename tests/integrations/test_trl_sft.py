@@ -38,10 +38,11 @@ TEXTS = [{"text": f"{i} and {i} is {2 * i} {'x' * (i % 3)}"} for i in range(24)]
 
 @pytest.fixture
 def trainer(folder, config):
-    def made(rows=PAIRS, collator=None, **changes):
+    def made(rows=PAIRS, collator=None, model=folder, peft_config=None, **changes):
         own = {"per_device_train_batch_size": 4}
         return trl.SFTTrainer(
-            model=str(folder),
+            model=str(model),
+            peft_config=peft_config,
             args=trl.SFTConfig(**config | own | changes),
             train_dataset=datasets.Dataset.from_list(rows),
             data_collator=collator,
@@ -81,6 +82,17 @@ def test_a_healthy_trainer_is_left_alone_and_its_gradient_is_checked(trainer, na
     clean = {code for code, verdict in results(found).items() if verdict is Verdict.CLEAN}
     assert {"MSK007", "TOK001", "OPT001", "OPT002", "OPT009", "SMP005"} <= clean
     assert ("MSK001" in clean) == (name != "packed")
+
+
+@pytest.mark.parametrize("name", ["accumulated", "packed"])
+def test_a_healthy_trainer_in_another_precision_is_left_alone(trainer, wide_folder, coarse, name):
+    made = trainer(model=wide_folder, **coarse | HEALTHY[name])
+    found = audit(made)
+    made.train()
+    assert fired(found) == {}
+    assert {"SMP005", "OPT009"} <= {
+        code for code, verdict in results(found).items() if verdict is Verdict.CLEAN
+    }
 
 
 def changed(change):
@@ -160,22 +172,40 @@ def test_what_is_planted_is_proven_in_the_first_update_and_named_first(trainer, 
     assert ranked(each[0] for each in found.diagnosis.findings.values())[0].code == code
 
 
-def test_packed_documents_that_see_each_other_are_told_apart(trainer, monkeypatch):
+@pytest.mark.parametrize("name", PLANTED)
+def test_what_is_planted_is_proven_in_another_precision_too(trainer, wide_folder, coarse, monkeypatch, name):
+    target, wrap, code = PLANTED[name]
+    owner, method = target.rsplit(".", 1)
+    owner = pkgutil.resolve_name(owner)
+    monkeypatch.setattr(owner, method, wrap(getattr(owner, method)))
+    own = {"max_steps": 1, "gradient_accumulation_steps": 2}
+    made = trainer(model=wide_folder, **coarse | own)
+    found = audit(made)
+    made.train()
+    assert results(found)[code] is Verdict.PROVEN
+
+
+@pytest.mark.parametrize("precision", [{}, {"bf16": True, "model_init_kwargs": {}}])
+def test_packed_documents_that_see_each_other_are_told_apart(trainer, wide_folder, monkeypatch, precision):
     target, wrap = changed(run_on)
     owner, method = target.rsplit(".", 1)
     owner = pkgutil.resolve_name(owner)
     monkeypatch.setattr(owner, method, wrap(getattr(owner, method)))
-    made = trainer(max_steps=1, packing=True, max_length=128, per_device_train_batch_size=1)
+    own = {"max_steps": 1, "packing": True, "max_length": 128, "per_device_train_batch_size": 1}
+    made = trainer(model=wide_folder, **own | precision)
     found = audit(made)
     made.train()
-    assert results(found)["SMP005"] is Verdict.PROVEN
+    # the first document is as it should be, and bfloat16 asks that most tokens are far off
+    assert results(found)["SMP005"] is (Verdict.SUSPECT if precision else Verdict.PROVEN)
 
 
-def test_noise_that_is_declared_is_not_taken_for_a_fault(trainer):
-    made = trainer(neftune_noise_alpha=5)
+@pytest.mark.parametrize("precision", [{}, {"bf16": True, "model_init_kwargs": {}}])
+def test_noise_that_is_declared_is_not_taken_for_a_fault(trainer, wide_folder, precision):
+    made = trainer(model=wide_folder, neftune_noise_alpha=5, **precision)
     found = audit(made)
     made.train()
     assert fired(found) == {}
+    assert results(found)["SMP005"] is Verdict.CLEAN
 
 
 def test_auditing_changes_nothing(trainer):

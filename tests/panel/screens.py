@@ -34,6 +34,7 @@ def screen(card=CARD, reward_N=None, **changes):
             "after_sft": Estimate(0.43, 0.36, 0.5, tasks=200, samples=4),
         },
         "findings": (),
+        "facts": (),
         "incidents": 0,
         "seconds": 34.2,
         "tokens": 123456.0,

@@ -1,6 +1,7 @@
 """The first screen on a terminal: its facts, in columns that are few, from a run that nobody vouches for."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -100,6 +101,16 @@ def test_one_update_has_no_interval_and_no_curve():
 
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J[red]x[/red]\u202e\r\n:smile:"
+
+
+def test_facts_have_a_row_of_their_own_below_what_was_found():
+    cut = finding("LEN003", Verdict.FACT, what="75% of all attempts were cut off")
+    lines = shown(screen(facts=(cut,)), 80)
+    (found,) = (i for i, line in enumerate(lines) if "no rule found anything" in line)
+    assert re.search(
+        r"^│ facts +FACT LEN003 grpo \d+: 75% of all attempts were cut off +│$", lines[found + 1]
+    )
+    assert not any("facts" in line for line in shown(screen(), 80))
 
 
 def test_what_comes_from_a_run_is_inert():

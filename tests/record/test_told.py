@@ -20,6 +20,7 @@ GOOD = {
     "boundary": {"stage": "grpo", "step": 0, "lines": []},
     "eval": evaluation("base", 0.5),
     "finding": finding(),
+    "fact": finding(verdict="FACT"),
     "incident": {"what": "held_back", "text": "t"},
     "rollback": {"stage": "grpo", "step": 3, "to": 1, "reason": "r", "kept": "abandoned/grpo-1"},
     "reference": {"stage": "grpo", "step": 3},

@@ -11,6 +11,6 @@ from truing.doctor.rules import RULES
 def judged(folder: Path) -> dict[str, Any]:
     """What `truing check` says of it, and why each fault is silent."""
     told = facts(post_mortem(folder))
-    for each in told["findings"]:
+    for each in (*told["findings"], *told["facts"]):
         each["why"] = RULES[each["code"]].section("Why it is silent")
     return told

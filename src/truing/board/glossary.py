@@ -175,6 +175,7 @@ TOPICS = (
                 "What was recorded fits a fault and a healthy run alike; the experiment that would tell is "
                 "named.",
             ),
+            _word("FACT", "What is true of the run, and no fault: it is told, and not judged."),
             _word("NOT CHECKED", "Something that the rule needs was not recorded; it is named."),
             _word("CLEAN", "It was looked at, and nothing was found."),
         ),
@@ -184,7 +185,7 @@ TOPICS = (
         (
             _word("pass", "It reads as it should."),
             _word("fail", "It does not."),
-            _word("fact, FACT", "A number with no right or wrong by itself: it is told, and not judged."),
+            _word("fact", "A number with no right or wrong by itself: it is told, and not judged."),
             _word("not checked", "Nothing was measured that it could be judged by."),
         ),
     ),

@@ -107,8 +107,8 @@ def line(opened: Opened) -> dict[str, Any]:
 def glance_facts(seen: Glance) -> dict[str, Any]:
     """A glance as JSON has it."""
     told = asdict(seen)
-    found = [finding(each) for each in seen.findings]
-    return told | {"findings": found, "at": seen.at, "why": short(seen.why)}
+    found, facts = ([finding(each) for each in every] for every in (seen.findings, seen.facts))
+    return told | {"findings": found, "facts": facts, "at": seen.at, "why": short(seen.why)}
 
 
 def cards(opened: Opened) -> list[dict[str, Any]]:

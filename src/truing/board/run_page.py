@@ -10,7 +10,7 @@ from truing.board.opened import Opened
 from truing.board.overview import cards, line
 from truing.board.rooms import Chart
 from truing.board.update_page import ratios_of
-from truing.doctor.recall import folded
+from truing.doctor.recall import folded, recalled
 from truing.errors import RecordError
 
 ABOUT = ("model", "versions", "machine", "contract", "judged")
@@ -32,6 +32,7 @@ def head(opened: Opened) -> dict[str, Any]:
     return {
         **told,
         "findings": [card(opened, each) for each in folded(opened.told)],
+        "facts": [card(opened, each) for each in folded(recalled(run.events, "fact"))],
         "noticed": noticed(run.events),
         "scorecard": cards(opened),
         "rooms": rooms_of(run.columns),

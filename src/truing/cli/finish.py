@@ -48,7 +48,9 @@ def doctor_line(run: Path, command: str) -> tuple[str, str]:
             parts.append(f"{len(codes)} {verdict} ({', '.join(sorted(codes))})")
     judged = counted(len(reader.steps()), "update")
     found = ", ".join(parts) or "no rule found anything"
-    return f"doctor: {judged} judged, {found}: {command} check {run}", "yellow" if parts else "green"
+    facts = sorted({event.payload["code"] for event in reader.events() if event.kind == "fact"})
+    stated = f"; {counted(len(facts), 'FACT')} ({', '.join(facts)})" if facts else ""
+    return f"doctor: {judged} judged, {found}{stated}: {command} check {run}", "yellow" if parts else "green"
 
 
 def print_finish(console: Console, result: Result) -> None:

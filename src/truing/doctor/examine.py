@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from truing.doctor.evidence import Step
 from truing.doctor.rule import Rule
 from truing.doctor.rules import RULES
-from truing.doctor.verdict import FINDINGS, STRONG, Claim, Finding, Marks, Result, Span, Verdict
+from truing.doctor.verdict import FINDINGS, ORDER, STRONG, Claim, Finding, Marks, Result, Span, Verdict
 from truing.errors import RecipeError
 
 
@@ -137,8 +137,6 @@ class Diagnosis:
             )
         return made
 
-
-ORDER = list(Verdict)
 
 BROKEN = "a rule that works: it failed with {}, which is a fault of Truing's; please report it"
 """What a rule that failed itself lacks."""

@@ -40,7 +40,7 @@ def folded(findings: Iterable[Finding], suppressed: Mapping[str, str] = {}) -> l
 
 
 def _fold(shown: Finding, found: list[Finding]) -> Folded:
-    # what CANNOT TELL begins no taint: it fits health as well
+    # what CANNOT TELL, and a FACT, begin no taint: they fit health as well
     counts = [each for each in found if each.claim.verdict in FINDINGS] or found
     return Folded(shown, counts[0], len({place(each) for each in counts}))
 

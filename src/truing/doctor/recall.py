@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
+from typing import Literal
 
-from truing.doctor.verdict import FINDINGS, Marks, Verdict
+from truing.doctor.verdict import FINDINGS, ORDER, Marks, Verdict
 from truing.errors import RecordError
 from truing.record import Event
 from truing.record.told import Standing
@@ -48,14 +49,14 @@ def _marks(told: Mapping[str, Sequence[Sequence[int]]]) -> Marks:
     return {name: tuple((start, end) for start, end in spans) for name, spans in told.items()}
 
 
-def recalled(events: Iterable[Event]) -> list[Told]:
-    """Everything that rules found, in the order of the run; what was undone since is told so."""
+def recalled(events: Iterable[Event], kind: Literal["finding", "fact"] = "finding") -> list[Told]:
+    """All that rules found, or stated as facts, in the order of the run; what was undone is told so."""
     found: list[Told] = []
     standing = Standing()
     for event in events:
-        if event.kind == "finding" and "code" in event.payload:
+        if event.kind == kind and "code" in event.payload:
             told = Told.of(event)
-            if told.verdict in FINDINGS:
+            if told.verdict in FINDINGS or kind == "fact":
                 standing.add(told.stage, told.step, len(found))
                 found.append(told)
         for index in standing.undone(event):
@@ -80,6 +81,6 @@ def standing(events: Iterable[Event]) -> set[tuple[str, str, str, int]]:
 def folded(found: Sequence[Told]) -> tuple[Told, ...]:
     """Of each rule the strongest and earliest, of what still holds if anything does; strong rules first."""
     by_code: dict[str, Told] = {}
-    for each in sorted(found, key=lambda each: (FINDINGS.index(each.verdict), bool(each.undone))):
+    for each in sorted(found, key=lambda each: (ORDER.index(each.verdict), bool(each.undone))):
         by_code.setdefault(each.code, each)
     return tuple(by_code.values())

@@ -43,15 +43,29 @@ def lines(diagnosis: Diagnosis, target: str, verbose: bool = False) -> Iterator[
         verbose: whether rules that could not look are named, each with what it lacks.
     """
     results = diagnosis.results()
-    every = [found for each in results for found in each.findings]
-    for each in folded(every, diagnosis.suppressed):
+    found, facts = _parted(diagnosis, results)
+    for each in found:
         yield from _finding(each, target)
+        yield "", ""
+    for each in facts:
+        shown = each.shown
+        yield f"{shown.claim.verdict} {shown.code} {shown.name}  at {shown.where}{each.again}", "cyan"
+        yield f"  {shown.claim.what}", ""
+        yield f"    {'more':<9} truing explain {shown.code}", "dim"
         yield "", ""
     for each in results:
         if each.findings and each.suppressed:
             updates = counted(len(set(map(place, each.findings))), "update")
             yield f"suppressed {each.code} ({updates}): {each.suppressed}", "dim"
     yield from _summary(results, verbose)
+
+
+def _parted(diagnosis: Diagnosis, results: Sequence[Result]) -> tuple[list[Folded], list[Folded]]:
+    """What was found, and what is stated as a fact; without what is suppressed."""
+    every = [found for each in results for found in each.findings]
+    shown = folded(every, diagnosis.suppressed)
+    facts = [each for each in shown if each.shown.claim.verdict is Verdict.FACT]
+    return [each for each in shown if each not in facts], facts
 
 
 def _finding(each: Folded, target: str) -> Iterator[tuple[str, str]]:
@@ -122,9 +136,11 @@ def _by_need(unchecked: Sequence[Result]) -> Iterator[tuple[str, list[str]]]:
 def facts(diagnosis: Diagnosis) -> dict[str, Any]:
     """A diagnosis as JSON has it."""
     results = diagnosis.results()
-    every = [found for each in results for found in each.findings]
+    every = folded(found for each in results for found in each.findings)
+    said = [finding_facts(each, diagnosis.suppressed) for each in every]
     return {
-        "findings": [finding_facts(each, diagnosis.suppressed) for each in folded(every)],
+        "findings": [told for told in said if told["verdict"] != Verdict.FACT],
+        "facts": [told for told in said if told["verdict"] == Verdict.FACT],
         "clean": {each.code: each.steps for each in results if each.verdict is Verdict.CLEAN},
         "not_checked": {each.code: list(each.missing) for each in results if each.missing},
     }

@@ -15,9 +15,13 @@ class Verdict(StrEnum):
     CANNOT_TELL = (
         "CANNOT TELL"  # the data fits a fault and health alike; names the experiment that would tell
     )
+    FACT = "FACT"  # true of the run, and no fault: what somebody who reads its numbers should know
     NOT_CHECKED = "NOT CHECKED"  # an input is missing, and is named
     CLEAN = "CLEAN"  # looked at, and nothing found
 
+
+ORDER = tuple(Verdict)
+"""The strongest first."""
 
 STRONG = (Verdict.PROVEN, Verdict.EVIDENCE)
 """What no healthy run may get."""

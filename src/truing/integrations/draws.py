@@ -16,7 +16,9 @@ from truing.contract import SamplingContract
 from truing.doctor.oracle.audit import increments
 from truing.doctor.oracle.forward import plain_distributions
 from truing.doctor.oracle.replay import EDGE
+from truing.doctor.plain import OFTEN
 from truing.integrations.look import own_logits
+from truing.models.rounding import machine, rounded_at_random
 from truing.rng import permutation
 from truing.training.audit import AUDITED, bets
 
@@ -51,6 +53,7 @@ def drawn_facts(
     """
     gains: dict[str, list[float]] = {}
     tables: dict[int, Tensor] = {}
+    coarse, rounding = machine(model) != "cpu", 0.0
     for i in permutation(len(generation.drawn), *key, "audit")[:AUDITED]:
         prompt, answer = generation.drawn[i]
         start, end = len(prompt), len(prompt) + len(answer)
@@ -64,29 +67,45 @@ def drawn_facts(
         wanted = list(range(start, end))
         if not wanted:
             continue
-        tables[i] = torch.stack(plain_distributions(own_logits(model, 0), row, wanted)).double().cpu()
+        tables[i] = torch.stack(plain_distributions(own_logits(model), row, wanted)).double().cpu()
+        if coarse and generation.chance is not None:
+            with rounded_at_random(model, i):
+                other_TV = torch.stack(plain_distributions(own_logits(model), row, wanted)).double().cpu()
+            rounding = max(rounding, float((other_TV - tables[i]).abs().nan_to_num(0.0).max()))
         for name, each in increments(bets([row], [(0, t) for t in wanted], tables[i], stops)).items():
             before = gains.get(name, [0.0] * len(each))
             gains[name] = [a + b for a, b in zip(before, each, strict=True)]
-    replay = {} if generation.chance is None else _replayed(model, generation, tables, generation.chance)
-    return {"tokens": sum(map(len, tables.values())), "gains": gains} | replay
+    found: dict[str, Any] = {"tokens": sum(map(len, tables.values())), "gains": gains}
+    if generation.chance is None or not tables:
+        return found
+    behind = _replayed(model, generation, tables, generation.chance)
+    if behind:
+        (nats, i, t), edge = max(behind), max(EDGE, OFTEN * rounding)
+        found["replay"] = {
+            "tokens": len(behind),
+            "missed": sum(each > edge for each, _, _ in behind),
+            "largest": nats,
+            "instead": "",
+            "where": (f"{i}", len(generation.drawn[i][0]) + t),
+            "device": machine(model),
+            **({"rounding": rounding} if coarse else {}),
+        }
+    return found
 
 
 def _replayed(
     model: Any, generation: Generation, tables: Mapping[int, Tensor], chance: Tensor
-) -> dict[str, Any]:
-    """The rows' draws once more; nothing where they agree no more often than by chance.
+) -> list[tuple[float, int, int]]:
+    """The rows' draws once more: nats, row and token of each; none where they agree only as by chance.
 
     ``torch.multinomial`` draws one id of each row as the first in a race: argmax p_v / q_v, q exponential. So
     a draw is off by as many nats as the id that was drawn comes behind the first.
     """
-    if not tables:
-        return {}
     rows, vocab = len(generation.drawn), next(iter(tables.values())).shape[1]
     device = next(model.parameters()).device
     numbers = torch.Generator(device)
     numbers.set_state(chance)
-    behind: list[tuple[float, int, int]] = []  # nats, row, token of the answer
+    behind: list[tuple[float, int, int]] = []
     expected = 0.0
     for t in range(min(max(map(len, tables.values())), max(1, NUMBERS // (rows * vocab)))):
         race_NV = -torch.empty(rows, vocab, device=device).exponential_(1, generator=numbers).log().cpu()
@@ -97,10 +116,5 @@ def _replayed(
                 expected += float(logprob_TV[t, drawn].exp())
     count = len(behind)
     agreed, fair = sum(nats <= EDGE for nats, _, _ in behind), expected / count
-    if agreed <= count * fair + 4 * math.sqrt(count * fair * (1 - fair)) + 1:
-        return {}
-    nats, i, t = max(behind)
-    where = f"{i}", len(generation.drawn[i][0]) + t
-    coarse = device.type if next(model.parameters()).dtype is torch.float32 else "coarse"
-    told = {"tokens": count, "missed": count - agreed, "largest": nats, "instead": ""}
-    return {"replay": told | {"where": where, "device": coarse}}
+    by_chance = agreed <= count * fair + 4 * math.sqrt(count * fair * (1 - fair)) + 1
+    return [] if by_chance else behind

@@ -1,6 +1,7 @@
-"""A plain forward and backward of rows beside what another trainer's own said of them."""
+"""A plain forward of rows beside what another trainer's own said of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,7 @@ from torch import Tensor, nn
 from truing.contract import SamplingContract
 from truing.doctor.evidence import Row, Step
 from truing.doctor.oracle.forward import Logits, plain_logprobs
-from truing.training.arrival import FREE, beside, flat_gradient, pull_of, silent
-from truing.training.facts import spot
-from truing.training.unheard import unheard
+from truing.models.rounding import machine, rounded_at_random
 
 ROWS, TOKENS = 4, 512
 """Rows are looked at until they have so many tokens; at least one."""
@@ -20,19 +19,46 @@ ROWS, TOKENS = 4, 512
 BEHIND = 8
 """Tokens that are put behind a row to compute it in another shape; no token before sees them."""
 
+AGAIN = 2
+"""Times that a row is rounded at random: where a router chooses, one rounding in many changes the choice."""
 
 STREAMS = {"trainer": "new_logprob", "sampler": "sampler_logprob", "old": "old_logprob"}
 """What a plain forward of the policy is compared with, before the first update of a batch."""
+
+
+class Differences:
+    """How far streams are from what is right: largest, where that is, mean and median, nats."""
+
+    def __init__(self) -> None:
+        self.largest: dict[str, float] = {}
+        self.where: dict[str, tuple[str, int]] = {}
+        self.all: dict[str, list[Tensor]] = {}
+
+    def add(self, name: str, got_K: Tensor, right_K: Tensor, row: str, wanted: Sequence[int]) -> None:
+        """Compare the tokens ``wanted`` of a row."""
+        apart_K = (got_K - right_K).abs().nan_to_num(0.0)
+        worst = int(apart_K.argmax())
+        if float(apart_K[worst]) >= self.largest.get(name, -1.0):
+            self.largest[name], self.where[name] = float(apart_K[worst]), (row, wanted[worst])
+        self.all.setdefault(name, []).append(apart_K)
+
+    def facts(self) -> dict[str, Any]:
+        """As an update has them."""
+        every = {name: torch.cat(parts) for name, parts in self.all.items()}
+        mean = {name: float(apart_K.mean()) for name, apart_K in every.items()}
+        median = {name: float(apart_K.median()) for name, apart_K in every.items()}
+        return {**self.largest, "mean": mean, "median": median, "where": self.where}
 
 
 @torch.no_grad()
 def plain_facts(
     model: Any, step: Step, contract: SamplingContract, *, noisy: bool, reference: Any = None
 ) -> dict[str, Any]:
-    """The largest difference, nats, at a token under the loss; the weights must not have moved yet.
+    """How far each stream is from a plain forward at tokens under the loss; weights must not have moved yet.
 
-    ``itself`` is how far the plain forward is from itself in another shape: what is normal. It is left out
-    where the trainer adds noise, which a plain forward does not.
+    ``itself`` is how far the plain forward is from itself in another shape: what is normal in float32. In
+    another precision that is ``rounding``: how far it is from itself rounded at random. Where the trainer
+    adds noise, ``rounding`` is with that noise.
 
     Args:
         model: the policy, without the trainer's wrappers.
@@ -41,109 +67,58 @@ def plain_facts(
         noisy: whether the trainer's forward is a draw.
         reference: gives the reference model within a block; None where there is none.
     """
-    largest: dict[str, float] = {}
-    where: dict[str, tuple[str, int]] = {}
-
-    def compare(name: str, got_K: Tensor, right_K: Tensor, row: Row, wanted: Sequence[int]) -> None:
-        apart_K = (got_K - right_K).abs().nan_to_num(0.0)
-        worst = int(apart_K.argmax())
-        if float(apart_K[worst]) >= largest.get(name, -1.0):
-            largest[name], where[name] = float(apart_K[worst]), (row.sample_id, wanted[worst])
-
-    rows = _chosen(step)
+    found, device, rows = Differences(), machine(model), chosen(step)
+    coarse = device != "cpu"
     for index, wanted in rows:
-        row, part, sample = _sample(step, index, contract)
-        plain_K, other_K = (_logprobs(model, sample, wanted, behind) for behind in (0, BEHIND))
-        compare("itself", other_K, plain_K, row, wanted)
+        row, part, sample = sample_of(step, index, contract)
+        place, plain_K = (row.sample_id, wanted), logprobs(model, sample, wanted)
+        found.add("itself", logprobs(model, sample, wanted, BEHIND), plain_K, *place)
+        for seed in range(AGAIN if coarse or noisy else 0):
+            with rounded_at_random(model, AGAIN * index + seed), _training(model) if noisy else nullcontext():
+                found.add("rounding", logprobs(model, sample, wanted), plain_K, *place)
         for name, stream in STREAMS.items():
             if stream in step.tokens:
-                compare(name, step.tokens[stream][part][wanted].double(), plain_K, row, wanted)
+                found.add(name, step.tokens[stream][part][wanted].double(), plain_K, *place)
         if reference is not None and "ref_logprob" in step.tokens:
             with reference() as other:
-                theirs_K = _logprobs(other, sample, wanted, 0)
-            compare("reference", step.tokens["ref_logprob"][part][wanted].double(), theirs_K, row, wanted)
-    if noisy:
-        del largest["itself"]
+                theirs_K = logprobs(other, sample, wanted)
+                drawn = noisy and other is model  # below an adapter TRL drops what it drops in training
+                for seed in range(AGAIN if coarse or drawn else 0):
+                    with (
+                        rounded_at_random(other, AGAIN * index + seed),
+                        _training(other) if drawn else nullcontext(),
+                    ):
+                        found.add("reference_rounding", logprobs(other, sample, wanted), theirs_K, *place)
+            found.add("reference", step.tokens["ref_logprob"][part][wanted].double(), theirs_K, *place)
     tokens = sum(len(wanted) for _, wanted in rows)
-    return {"tokens": tokens, "rows": len(rows), "device": _machine(model), **largest, "where": where}
+    return {"tokens": tokens, "rows": len(rows), "device": device} | found.facts()
 
 
-def _logprobs(model: Any, sample: Any, wanted: Sequence[int], behind: int) -> Tensor:
+def logprobs(model: Any, sample: Any, wanted: Sequence[int], behind: int = 0) -> Tensor:
     """Of tokens of a row, by the model's own forward: [K] float64 on the CPU."""
     return plain_logprobs(own_logits(model, behind), sample, wanted)[0].cpu().double()
 
 
-def arrival_facts(
-    model: Any,
-    step: Step,
-    contract: SamplingContract,
-    parameters: Mapping[str, Tensor],
-    turn: int,
-    *,
-    clipped: float,
-) -> dict[str, Any]:
-    """The gradient that the optimiser gets beside the rows' own: each pulled by a plain forward alone.
-
-    Args:
-        model: the policy, without the trainer's wrappers.
-        step: whose rows, with how hard the trainer's own loss pulled at each log-probability.
-        contract: under which the trainer says that it scores.
-        parameters: what is trained, with the gradient that the optimiser gets.
-        turn: which weights are compared, where there are too many.
-        clipped: what the clip made of the gradient's length, in (0, 1].
-    """
-    chosen = [name for name in parameters if name in spot(parameters, turn)]
-    weights = [parameters[name] for name in chosen]
-    total = [torch.zeros_like(weight) for weight in weights]
-    for index in range(len(step.rows)):
-        _, part, sample = _sample(step, index, contract)
-        pull_T = step.tokens["pull"][part].nan_to_num()
-        wanted = pull_T.nonzero()[:, 0].tolist()
-        if wanted:
-            logprob_K = plain_logprobs(own_logits(model, 0), sample, wanted)[0]
-            loss = -(pull_T[wanted].to(logprob_K) * logprob_K).sum()
-            for sum_, own in zip(total, torch.autograd.grad(loss, weights, allow_unused=True), strict=True):
-                if own is not None:
-                    sum_ += own
-    idle = [name for name, sum_ in zip(chosen, total, strict=True) if silent(sum_)]
-    # others keep their place, so that the same part of them is taken
-    added = dict(parameters) | {name: clipped * sum_ for name, sum_ in zip(chosen, total, strict=True)}
-    expected_P = torch.cat([each.detach().reshape(-1).double().cpu() for each in spot(added, turn).values()])
-    about: dict[str, Any] = pull_of(clipped * step.tokens["pull"], step.tokens["new_logprob"])
-    if about["free"] > FREE:
-        about["unheard"] = _unheard(model, step, contract, parameters, idle)
-    counted = {"rows": len(step.rows), "device": _machine(model)}
-    return beside(expected_P, flat_gradient(parameters, turn)) | counted | about
+@contextmanager
+def _training(model: nn.Module) -> Iterator[None]:
+    """The model as it is in training, with its noise; torch's random numbers are left alone."""
+    device = next(model.parameters()).device
+    with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+        model.train()
+        try:
+            yield
+        finally:
+            model.eval()
 
 
-def _unheard(
-    model: Any, step: Step, contract: SamplingContract, parameters: Mapping[str, Tensor], idle: Sequence[str]
-) -> dict[str, Any]:
-    """Which weights without a gradient some rows depend on."""
-    asked: list[tuple[Any, list[int]]] = []
-    pulls = [torch.zeros(0, dtype=torch.float64)]
-    for index, _ in _chosen(step):
-        _, part, sample = _sample(step, index, contract)
-        pull_T = step.tokens["pull"][part].double().nan_to_num()
-        wanted = pull_T.nonzero()[:, 0].tolist()
-        if wanted:
-            asked.append((sample, wanted))
-            pulls.append(pull_T[wanted])
-
-    def said() -> Tensor:
-        return torch.cat([_logprobs(model, sample, wanted, 0) for sample, wanted in asked])
-
-    return unheard(parameters, idle, said, torch.cat(pulls))
-
-
-def _sample(step: Step, index: int, contract: SamplingContract) -> tuple[Row, slice, Any]:
+def sample_of(step: Step, index: int, contract: SamplingContract) -> tuple[Row, slice, Any]:
     """A row, where its tokens are, and as much of a sample as a plain forward reads."""
     row, part = step.rows[index], slice(step.starts[index], step.starts[index] + step.lengths[index])
     ids = step.tokens["token_ids"][part]
     return row, part, SimpleNamespace(token_ids=ids, turns=row.turns, contract=contract, support=None)
 
 
-def _chosen(step: Step) -> list[tuple[int, list[int]]]:
+def chosen(step: Step) -> list[tuple[int, list[int]]]:
     """Rows to look at, each with its tokens under a loss."""
     trained_N = step.tokens["policy_mask"] | step.tokens["supervised_mask"]
     rows: list[tuple[int, list[int]]] = []
@@ -157,7 +132,7 @@ def _chosen(step: Step) -> list[tuple[int, list[int]]]:
     return rows
 
 
-def own_logits(model: Any, behind: int) -> Logits:
+def own_logits(model: Any, behind: int = 0) -> Logits:
     """The model's own forward of one row; ``behind`` more tokens make it two rows of another length."""
     device = next(model.parameters()).device
 
@@ -173,10 +148,3 @@ def drops(model: nn.Module) -> bool:
     modules: Sequence[Any] = list(model.modules())
     by_layer = any(isinstance(each, nn.Dropout) and each.p > 0 for each in modules)
     return by_layer or any(getattr(each, "attention_dropout", 0.0) > 0 for each in modules)
-
-
-def _machine(model: nn.Module) -> str:
-    """Its device, and what it rounds in where that is not float32."""
-    weight = next(model.parameters())
-    coarse = torch.is_autocast_enabled(weight.device.type) or weight.dtype is not torch.float32
-    return f"{weight.device.type}, {weight.dtype}" if coarse else weight.device.type

@@ -28,7 +28,8 @@ from truing.doctor.live import stop_at
 from truing.doctor.report import lines, with_excerpt
 from truing.doctor.texts import texts
 from truing.doctor.verdict import Verdict
-from truing.integrations.look import arrival_facts, plain_facts
+from truing.integrations.gradients import arrival_facts
+from truing.integrations.look import plain_facts
 from truing.models.digest import quick_sum, sums
 from truing.training.adam import Recomputed, recomputed
 from truing.training.facts import pulled, spot, weight_facts

@@ -38,7 +38,7 @@ FOUND = 2
 STATES = {"running": "bold not dim", "finished": "bold green not dim", "stopped": "bold yellow not dim"}
 """States that are no alarm."""
 
-VERDICTS: Mapping[Verdict, str] = {Verdict.SUSPECT: "yellow"}
+VERDICTS: Mapping[Verdict, str] = {Verdict.SUSPECT: "yellow", Verdict.FACT: "dim"}
 ALARM = "bold red not dim"
 
 Row = tuple[str, Sequence[Text]]
@@ -71,6 +71,8 @@ def _rows(facts: Screen, width: int) -> Iterator[Row]:
     if seen.evaluations:
         yield "evaluations", flow(_evaluations(seen), width)
     yield "findings", list(_findings(seen, width))
+    if seen.facts:
+        yield "facts", [_finding(each, width) for each in seen.facts]
     if facts.card:
         yield "scorecard", flow(list(_card(facts.card)), width)
     if seen.seconds:

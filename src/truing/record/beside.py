@@ -60,13 +60,13 @@ def _metrics(run: Followed) -> dict[str, Any]:
 
 
 def _findings(run: Followed) -> dict[str, Any]:
-    """Each rule that found something, and where it did first."""
+    """Each rule that found or stated something, and where it did first."""
     found: dict[str, Any] = {}
     for event in run.events:
-        if event.kind == "finding" and "code" in event.payload:
+        if event.kind in ("finding", "fact") and "code" in event.payload:
             each = event.payload
             place = f"{each['verdict']} at {each['stage']} {each['step'] + 1}"
-            found.setdefault(f"finding {each['code']}", place)
+            found.setdefault(f"{event.kind} {each['code']}", place)
     return found
 
 

@@ -10,18 +10,22 @@ from truing.record.lines import whole_lines
 from truing.record.reader import Event
 
 NUMBER = (int, float)
+TOLD: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("code", "name", "verdict", "stage", "sample_id"), str),
+    **dict.fromkeys(("what", "got", "expected", "remedy"), str),
+    **dict.fromkeys(("step", "start", "end"), int),
+    "log10_odds": (*NUMBER, type(None)),
+    "marks": dict,
+}
+"""What is said of an update by a rule."""
+
 NEEDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "numbers": {"names": list},
     "stage": {"stage": str, "steps": int, "first_step": int},
     "boundary": {"stage": str, "step": int, "lines": list},
     "eval": {"name": str, "estimate": dict},
-    "finding": {
-        **dict.fromkeys(("code", "name", "verdict", "stage", "sample_id"), str),
-        **dict.fromkeys(("what", "got", "expected", "remedy"), str),
-        **dict.fromkeys(("step", "start", "end"), int),
-        "log10_odds": (*NUMBER, type(None)),
-        "marks": dict,
-    },
+    "finding": TOLD,
+    "fact": TOLD,
     "incident": {"what": str, "text": str},
     "rollback": {"stage": str, "step": int, "to": int, "reason": str, "kept": str},
     "reference": {"stage": str, "step": int},
@@ -31,7 +35,7 @@ NEEDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
 }
 """What an event of a kind must say so that it can be shown. A finding of no rule has a text alone."""
 
-VERDICTS = ("PROVEN", "EVIDENCE", "SUSPECT", "CANNOT TELL", "NOT CHECKED", "CLEAN")
+VERDICTS = ("PROVEN", "EVIDENCE", "SUSPECT", "CANNOT TELL", "FACT", "NOT CHECKED", "CLEAN")
 LATEST = 253402300800  # the year 10000: beyond it a date has no name
 DIGITS = 15  # of a whole number: with more, a browser's own have gaps, and the longest cannot be printed
 
@@ -73,11 +77,11 @@ def _wrong(event: Event) -> str:
     if wrong := [name for name, kind in needs.items() if name not in told or not _is(told[name], kind)]:
         return f"{event.kind} without {', '.join(wrong)}"
     if "verdict" in needs and told["verdict"] not in VERDICTS:
-        return f"finding with the verdict {told['verdict']}"
+        return f"{event.kind} with the verdict {told['verdict']}"
     if "marks" in needs and not all(
         _is_text(name) and _is_spans(spans) for name, spans in told["marks"].items()
     ):
-        return "finding with marks that are no tokens of samples"
+        return f"{event.kind} with marks that are no tokens of samples"
     if event.kind == "numbers" and not all(map(_is_text, told["names"])):
         return "numbers with a name that is none"
     if event.kind == "boundary" and not all(map(_is_line, told["lines"])):

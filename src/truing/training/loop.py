@@ -12,6 +12,7 @@ from truing.config import Recipe, safer
 from truing.doctor.boundary import boundary
 from truing.doctor.live import Live, stop_at, told
 from truing.doctor.recall import standing
+from truing.doctor.verdict import Verdict
 from truing.errors import GuardError, Unstable
 from truing.memory import watch_peak
 from truing.models.score import causal_model
@@ -249,7 +250,8 @@ class Loop:
             lines = boundary(seen, self.session.loaded.tokenizer)
             self.teller.boundary(record.stage, record.step, lines)
         for finding in found:
-            self.teller.tell("finding", **told(finding))
+            kind = "fact" if finding.claim.verdict is Verdict.FACT else "finding"
+            self.teller.tell(kind, **told(finding))
             self.looks.asked |= finding.code.startswith(LOOKED_INTO)
         for text in self.doctor.failures():
             self.teller.tell("incident", what="rule", stage=record.stage, step=record.step, text=text)

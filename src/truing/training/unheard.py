@@ -69,7 +69,9 @@ def _nudged(weights: Sequence[Tensor], size: float, direction: int) -> Iterator[
         for weight, was in zip(weights, kept, strict=True):
             noise = torch.randn(weight.shape, generator=chance).to(weight)
             weight.add_(size * (was.float().square().mean().sqrt().item() or 1.0) * noise)
+        torch.clear_autocast_cache()  # of copies of weights as they were
         yield
     finally:
         for weight, was in zip(weights, kept, strict=True):
             weight.copy_(was)
+        torch.clear_autocast_cache()

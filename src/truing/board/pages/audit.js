@@ -15,6 +15,7 @@ export async function audit(page, query) {
     told.findings.length
       ? told.findings.map((each) => [finding(each, null), again(each)])
       : h("div", { class: "finding clean" }, "No rule found anything."),
+    told.facts.map((each) => [finding(each, null), again(each)]),
     clean.length
       ? [
           h("h2", {}, plural(clean.length, "rule is", "rules are"), " clean"),

@@ -4,7 +4,7 @@ import { address } from "./data.js";
 import { toSample } from "./links.js";
 
 export function findings(told) {
-  return [...found(told), noticed(told.noticed)];
+  return [...found(told), noticed(told.noticed), ...told.facts.map((each) => finding(each, told.run))];
 }
 
 // What was found before anything was trained: of tasks and rewards, by no rule.

@@ -2,14 +2,16 @@
 
 What: For three updates in a row, half of the attempts or more ended at a limit and not by themselves.
 
+It is stated as a FACT: a limit that is low, or a policy that has not learned to stop yet, is no fault of the
+code.
+
 Why it is silent: A cut attempt has a reward like any other. It is mostly that of a wrong answer, whatever
 the answer would have been: the policy is taught that thinking does not pay.
 
 How it is measured: The recorded share of attempts that were cut, by tokens, turns, context or time, in this
 update and the two before it.
 
-Healthy look-alikes: A single update with long answers, or two. A policy that has not learned to stop yet is
-cut as well: that is no fault of the code, and is told all the same.
+Healthy look-alikes: A single update with long answers, or two.
 
 Fix: Raise the limit that cuts, or declare what cut attempts are worth: not trained on, or graded lower.
 Where the policy does not stop at all, see whether its stop is trained (MSK004, MSK008).
@@ -63,7 +65,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if len(found.shares) == STEPS and all(share >= HALF for share in found.shares):
         by = ", ".join(f"{share:.0%} by {name}" for name, share in found.limits)
         yield Claim(
-            Verdict.SUSPECT,
+            Verdict.FACT,
             f"{found.shares[-1]:.0%} of all attempts were cut off, and half or more in two updates before",
             got=by,
             expected="attempts that end by themselves; "

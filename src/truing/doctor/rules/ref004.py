@@ -23,9 +23,9 @@ from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but
+from truing.doctor.plain import Measured, measured
 from truing.doctor.rule import Rule, referred
-from truing.doctor.rules.smp004 import Measured, plain
-from truing.doctor.rules.smp004 import measure as measured
+from truing.doctor.rules.smp004 import plain
 from truing.doctor.verdict import Claim, Verdict
 from truing.words import counted
 
@@ -37,13 +37,14 @@ def measure(step: Step) -> Measured:
 
 def judge(found: Measured) -> Iterator[Claim]:
     """The weights say something else."""
-    if found.reference > found.bound:
+    if found.off("reference"):
+        far = found.largest["reference"]
         yield Claim(
-            Verdict.PROVEN if found.sure else Verdict.SUSPECT,
-            f"what the update took for the reference is up to {found.reference:.3g} nats from a plain forward"
+            Verdict.PROVEN if found.sure("reference") else Verdict.SUSPECT,
+            f"what the update took for the reference is up to {far:.3g} nats from a plain forward"
             " of the reference",
-            got=f"{found.reference:.3g} over {counted(found.tokens, 'token')}",
-            expected=f"within {found.bound:.2g}",
+            got=f"{far:.3g} over {counted(found.tokens, 'token')}",
+            expected=found.normal("reference"),
             row=found.row,
             start=found.token,
             end=found.token + 1,

@@ -4,16 +4,18 @@ What: The trainer's log-probabilities differ from those of a plain forward of th
 positions, another attention mask, another temperature, or dropout.
 
 Why it is silent: A forward that is wrong is wrong for every token alike, and still falls in loss. Trainer
-and reference are wrong together, so the KL is 0 where it should be. Only a row that is scored alone, without
-a pad or a neighbour, tells.
+and reference are wrong together, so the KL is 0 where it should be. Only a row that is scored alone,
+without a pad or a neighbour, tells.
 
-How it is measured: Some rows are scored once more, one at a time, in float32, by the model's own forward and
-the declared contract. Twenty times what a plain forward differs from itself in another shape is allowed;
-where nobody measured that, two thousandths of a nat, or twenty times what the trainer differs from itself in
-other micro-batches. Where the sampler is as far off, both do something that the contract does not say.
+How it is measured: Some rows are scored once more, one at a time, by the model's own forward and the
+declared contract. In float32 twenty times what a plain forward differs from itself in another shape is
+allowed; where nobody measured that, two thousandths of a nat, or twenty times what the trainer differs from
+itself in other micro-batches. In another precision it is the mean over tokens that counts: it may be
+four times what rounding at random changes, and is proven at twenty times. Where the sampler is as far off,
+both do something that the contract does not say.
 
-Healthy look-alikes: A forward in bfloat16 on a GPU, which is off by a tenth of a nat at single tokens: there
-the comparison is never proof. Differences of 5e-5 nats between a row alone and the same row among others.
+Healthy look-alikes: A forward in bfloat16, which is off by a tenth of a nat at single tokens; on a GPU the
+comparison is never proof. Differences of 5e-5 nats between a row alone and the same row among others.
 
 Fix: Score one row alone and inside its batch: what differs is padding, positions or the mask between packed
 rows. What is the same in both is the contract: temperature, penalties, support.
@@ -24,9 +26,9 @@ References: https://github.com/huggingface/trl/issues/6789, docs/notation.md
 from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
+from truing.doctor.plain import Measured, measured
 from truing.doctor.rule import Rule
-from truing.doctor.rules.smp004 import APART, Measured, plain
-from truing.doctor.rules.smp004 import measure as measured
+from truing.doctor.rules.smp004 import plain
 from truing.doctor.verdict import Claim, Verdict
 from truing.words import counted
 
@@ -38,28 +40,30 @@ def measure(step: Step) -> Measured:
 
 def judge(found: Measured) -> Iterator[Claim]:
     """The trainer is off: alone, or with the sampler beside it; or nobody knows where it is."""
-    if found.sure and found.behind > APART:
+    if found.off("itself") and found.sure("itself"):
+        behind = found.largest["itself"]
         yield Claim(
             Verdict.PROVEN,
-            f"tokens behind a row change its log-probabilities by up to {found.behind:.3g} nats: the policy's"
+            f"tokens behind a row change its log-probabilities by up to {behind:.3g} nats: the policy's"
             " attention sees the future",
-            got=f"{found.behind:.3g} over {counted(found.tokens, 'token')}",
-            expected=f"within {APART:.2g}: nothing behind a token may matter to it",
+            got=f"{behind:.3g} over {counted(found.tokens, 'token')}",
+            expected=f"{found.normal('itself')}: nothing behind a token may matter to it",
             likely=4,
         )
         return
-    if found.trainer > found.bound:
-        both = found.sampler > found.bound
-        among = found.alone <= found.bound
-        other = f", and so is the sampler, by {found.sampler:.3g}" if both else ""
+    if found.off("trainer"):
+        far = found.largest["trainer"]
+        other = f", and so is the sampler, by {found.largest['sampler']:.3g}" if found.off("sampler") else ""
         other += (
-            "; the same rows alone are right: padding, positions, or the mask between rows" if among else ""
+            "; the same rows alone are right: padding, positions, or the mask between rows"
+            if found.right("alone")
+            else ""
         )
         yield Claim(
-            Verdict.PROVEN if found.sure else Verdict.SUSPECT,
-            f"the trainer is up to {found.trainer:.3g} nats from a plain forward{other}",
-            got=f"{found.trainer:.3g} over {counted(found.tokens, 'token')}",
-            expected=f"within {found.bound:.2g}",
+            Verdict.PROVEN if found.sure("trainer") else Verdict.SUSPECT,
+            f"the trainer is up to {far:.3g} nats from a plain forward{other}",
+            got=f"{far:.3g} over {counted(found.tokens, 'token')}",
+            expected=found.normal("trainer"),
             row=found.row,
             start=found.token,
             end=found.token + 1,

@@ -1,0 +1,103 @@
+"""How far what was said of tokens is from a plain forward of them, and what rounding explains of it."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from truing.doctor import rounding as float32
+from truing.doctor.evidence import Step
+
+APART, TIMES = 2e-3, 20
+"""Nats from a plain forward in float32, and multiples of what is normal."""
+
+OFTEN = 4
+"""Multiples of what rounding at random changes on average, in another precision than float32."""
+
+UNKNOWN = 1.0
+"""Nats, where nobody measured what is normal: in bfloat16 a token among thousands is 0.6 off."""
+
+STREAMS = ("trainer", "alone", "sampler", "reference", "old", "itself")
+"""What is compared: the trainer, also one row at a time; the sampler; the reference, with a plain forward of
+its own; what an update before it moves anything is compared with; a plain forward with tokens behind."""
+
+
+class Measured(NamedTuple):
+    """How far each stream is from a plain forward, nats; what was not compared is left out."""
+
+    tokens: int
+    largest: Mapping[str, float]
+    mean: Mapping[str, float]  # over tokens; where it was not in float32, of ``rounding`` too
+    median: Mapping[str, float]
+    rounding: Mapping[str, float]  # the largest that rounding at random changes, of the policy and reference
+    null: float | None  # in float32: the trainer from itself, or the plain forward
+    shapes: float | None  # in float32: a plain forward from itself in another shape
+    device: str
+    ours: bool  # whether the first update is declared to be by the weights that drew
+    row: int | None  # of the token at which the one that is asked for is farthest off
+    token: int
+
+    def off(self, stream: str) -> bool:
+        """Whether it was compared, and is farther than rounding explains."""
+        if stream not in self.largest:
+            return False
+        far, rounding = self.largest[stream], _rounding(stream)
+        if rounding not in self.rounding:
+            return far > self._bound(stream)
+        often = self.mean.get(stream, 0.0) > max(APART, OFTEN * self.mean[rounding])
+        return often or far > max(APART, TIMES * self.rounding[rounding])
+
+    def right(self, stream: str) -> bool:
+        """Whether it was compared, and is as near as rounding explains."""
+        return stream in self.largest and not self.off(stream)
+
+    def sure(self, stream: str) -> bool:
+        """Whether what is normal was measured on a CPU; in another precision, and most tokens are far off.
+
+        Where a router chooses, rounding may move a few tokens by as much as any fault does.
+        """
+        if (rounding := _rounding(stream)) in self.rounding:
+            most = self.median.get(stream, 0.0) > max(APART, TIMES * self.mean[rounding])
+            return most and self.device.startswith("cpu")
+        return self.null is not None and self.device == "cpu"
+
+    def normal(self, stream: str) -> str:
+        """What was expected, in words."""
+        if (rounding := _rounding(stream)) in self.rounding:
+            return (
+                f"within what rounding changes in {self.device}: {self.rounding[rounding]:.2g} at most and"
+                f" {self.mean[rounding]:.2g} on average, not {self.mean.get(stream, 0.0):.2g}"
+            )
+        return f"within {self._bound(stream):.2g}"
+
+    def _bound(self, stream: str) -> float:
+        """What it may differ by in float32; how far a plain forward is from itself is no bound of that."""
+        if stream == "itself":
+            return APART
+        found = float32.allowed(self.shapes, self.null, APART)
+        return UNKNOWN if found is None else found
+
+
+def _rounding(stream: str) -> str:
+    return "reference_rounding" if stream == "reference" else "rounding"
+
+
+def measured(step: Step, of: str) -> Measured:
+    """As it was compared beside the update, and where the stream ``of`` is farthest off."""
+    plain = step.facts["plain"]
+    sample, token = (plain.get("where") or {}).get(of, ("", 0))
+    row = next((index for index, row in enumerate(step.rows) if row.sample_id == sample), None)
+    device = plain.get("device", "cpu")
+    # in another precision a plain forward may be the same in two shapes, and still be off in a batch
+    itself = plain.get("itself") if device == "cpu" else None
+    return Measured(
+        plain.get("tokens", 0),
+        {name: plain[name] for name in STREAMS if name in plain},
+        plain.get("mean", {}),
+        plain.get("median", {}),
+        {name: plain[name] for name in ("rounding", "reference_rounding") if name in plain},
+        step.facts.get("null", {}).get("logprob", itself),
+        float32.measured(step.facts),
+        device,
+        step.setup.on_policy is not False,
+        row,
+        int(token),
+    )

@@ -64,6 +64,7 @@ INPUTS: Mapping[str, str] = {
     "facts.plain": "a plain forward of the same tokens",
     "facts.gradient": "a plain backward of the same rows",
     "facts.arrival": "the rows' gradients, added up, beside what the optimiser got",
+    "facts.handed": "what backward passes handed over, beside what the optimiser got",
     "facts.value": "the gradient of the loss per value of the critic",
     "facts.follow": "one weight of the reference around a sync, computed a second time",
     "facts.sync": "the sampler's weights beside the trainer's",

@@ -35,9 +35,13 @@ class Live:
         """Begin with what is on record, as a resumed or rolled-back run does."""
         self.past = [Past(row.stage, row.step, row.metrics, row.facts) for row in rows]
 
+    def facts(self, stage: str) -> list[Mapping[str, Any]]:
+        """Facts of the updates of a stage, oldest first."""
+        return [each.facts for each in self.past if each.stage == stage]
+
     def audits(self, stage: str) -> list[Mapping[str, Any]]:
         """Bets on draws that updates of a stage had, oldest first."""
-        return [each.facts["audit"] for each in self.past if each.stage == stage and "audit" in each.facts]
+        return [facts["audit"] for facts in self.facts(stage) if "audit" in facts]
 
     def look(
         self, record: StepRecord, rows: Sequence[SampleRow], recipe: Recipe

@@ -8,8 +8,9 @@ computed over the whole minibatch, so any number of micro-batches gives the grad
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +26,7 @@ from truing.models.score import score
 from truing.rng import permutation, seed_of
 from truing.training.collate import collate
 from truing.training.gates import too_far, too_little
+from truing.training.handed import Handed, arriving, handing
 from truing.training.learner import Learner
 from truing.training.optimizer import check_loss, clip_and_step
 from truing.types import Batch, Sample, Scores
@@ -47,6 +49,13 @@ class Trace:
     head_step: float = 0.0  # how far the update moved the critic's head
     micro_batches: list[MicroBatch] = field(default_factory=list)
     passes: Counter[str] = field(default_factory=Counter)  # how often each row went forward and backward
+    handed: list[Handed] = field(default_factory=list[Handed])  # gradients, of the policy and of the critic
+    arrived: list[list[dict[str, Any]]] = field(
+        default_factory=list[list[dict[str, Any]]]
+    )  # of each of those
+    below: dict[str, Tensor] = field(
+        default_factory=dict[str, Tensor]
+    )  # P(lower ids), NaN where nobody asked
 
     @property
     def computed(self) -> int:
@@ -83,7 +92,7 @@ def train_step(
         if trace.held_back:
             learner.optimizer.zero_grad(set_to_none=True)
             break
-        with phase("optimizer"), _watching_head(learner.critic, trace):
+        with phase("optimizer"), _watching_head(learner.critic, trace), _arriving(learner, trace):
             trace.grad_norms = clip_and_step(
                 learner.optimizer, learner.optimizer_cfg.max_grad_norm, where, *learner.parts()
             )
@@ -101,9 +110,12 @@ def accumulate(
         trace = Trace(inner_step, minibatch)
         torch.manual_seed(seed_of(*key, "dropout"))
         try:
-            for micro in learner.room.micro_batches(learner.model, pulling):
-                trace.micro_batches.append(micro)
-                backward(learner, micro, divided, trace, where)
+            with _handing(learner, trace):
+                for micro in learner.room.micro_batches(learner.model, pulling):
+                    trace.micro_batches.append(micro)
+                    for handed in trace.handed:
+                        handed.turn += 1
+                    backward(learner, micro, divided, trace, where)
             return trace
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
@@ -176,6 +188,23 @@ def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
         for sample, value in zip(micro.samples, values, strict=True):
             valued[sample.sample_id] = replace(sample, value=value[:-1], bootstrap_value=float(value[-1]))
     return [valued.get(sample.sample_id, sample) for sample in samples]
+
+
+@contextmanager
+def _handing(learner: Learner, trace: Trace) -> Iterator[None]:
+    """Note what backward passes within the block hand over, to the policy and to the critic."""
+    with ExitStack() as stack:
+        trace.handed = [stack.enter_context(handing(part)) for part in learner.parts()]
+        yield
+
+
+@contextmanager
+def _arriving(learner: Learner, trace: Trace) -> Iterator[None]:
+    """Compare it with what the optimiser gets within the block."""
+    with ExitStack() as stack:
+        parts = zip(learner.parts(), trace.handed, strict=True)
+        trace.arrived = [stack.enter_context(arriving(learner.optimizer, *each)) for each in parts]
+        yield
 
 
 @contextmanager

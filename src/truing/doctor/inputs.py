@@ -71,6 +71,7 @@ INPUTS: Mapping[str, str] = {
     "facts.regraded": "stored answers, graded again",
     "facts.frozen": "a digest of the weights that are not trained",
     "facts.audit": "what tokens that were chosen before any reward were drawn from",
+    "facts.audit | facts.draws": "what tokens were drawn from, and by which numbers",
     "facts.head": "a digest of the critic's head before and after",
     "numbers.alignment": "the share of ids that were trained on as they were drawn",
     "numbers.grad/norm": "the norm of the gradient",

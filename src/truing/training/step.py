@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from truing.algos import Term
 from truing.clock import phase
@@ -22,7 +22,7 @@ from truing.memory import give_back, out_of_memory
 from truing.models.critic import Critic, state_values
 from truing.models.forward import MicroBatch
 from truing.models.lora import training_mode
-from truing.models.score import score
+from truing.models.score import causal_model, score
 from truing.rng import permutation, seed_of
 from truing.training.collate import collate
 from truing.training.gates import too_far, too_little
@@ -131,7 +131,9 @@ def backward(
     """Add the gradient of a micro-batch; each term comes with its denominator."""
     batch = collate(micro.samples)
     with phase("forward"):
-        scores = score(learner.model, batch, trained(batch), critic=learner.critic, recompute=micro.recompute)
+        asked = replayed(learner, trace, batch)
+        about: dict[str, Any] = {"critic": learner.critic, "recompute": micro.recompute, "below_BT": asked}
+        scores = score(learner.model, batch, trained(batch), **about)
         scores.logprob.retain_grad()
         if scores.value is not None:
             scores.value.retain_grad()
@@ -235,6 +237,36 @@ def trained(rows: Sample | Batch) -> Tensor:
     return rows.policy_mask | rows.kl_mask | rows.supervised_mask
 
 
+REPLAYED = 16_000_000
+"""Entries of distributions that an update replays draws from, some 20 ms: 325 tokens over 49,152 ids."""
+
+
+def replayed(learner: Learner, trace: Trace, batch: Batch) -> Tensor | None:
+    """Some of the sampled tokens whose draws are replayed: [B, T] bool; None where none is.
+
+    Only before the first update are the weights those that drew, and only in float32 are they so to the last
+    digits. All tokens of a step together are so many that it takes little of its time; the same place of a
+    rollout is asked again in another step.
+    """
+    causal = causal_model(learner.model)
+    policy = isinstance(learner.setting.stage, PolicyStage)
+    if trace.inner_step or not policy or causal.device.type != "cpu" or _noisy(learner.model):
+        return None
+    tokens = sum(int(sample.kl_mask.sum()) for sample in trace.samples)
+    every = -(-tokens * causal.config.get_text_config().vocab_size // REPLAYED) or 1
+    offset = seed_of(trace.samples[0].sample_id, "replayed") % every
+    return batch.kl_mask & (
+        (batch.kl_mask.flatten().cumsum(0).view(batch.kl_mask.shape) + offset) % every == 0
+    )
+
+
+def _noisy(model: nn.Module) -> bool:
+    """Whether dropout is on: then a forward is not that of the weights."""
+    return any(
+        isinstance(module, nn.Dropout) and module.training and module.p > 0 for module in model.modules()
+    )
+
+
 def _keep(trace: Trace, samples: Sequence[Sample], scores: Scores, parts: dict[str, Tensor]) -> None:
     """Add a micro-batch to the trace: per-token streams, NaN where not scored, and terms of the loss."""
     streams = {name: getattr(scores, name).detach() for name in ("logprob", "entropy", "raw_entropy")}
@@ -248,6 +280,9 @@ def _keep(trace: Trace, samples: Sequence[Sample], scores: Scores, parts: dict[s
             if name == "pull":  # where it must not be, it is to be seen
                 known = known | (values != 0)
             getattr(trace, name)[sample.sample_id] = torch.where(known, values, torch.nan)
+    if scores.below is not None:
+        for b, sample in enumerate(samples):
+            trace.below[sample.sample_id] = scores.below[b, : len(sample)].cpu()
     if scores.value is not None and scores.value.grad is not None:
         for b, sample in enumerate(samples):
             trace.value_pull[sample.sample_id] = -scores.value.grad[b, : len(sample)].cpu()

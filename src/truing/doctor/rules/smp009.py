@@ -8,12 +8,13 @@ number like any other, and where sampler and trainer report that one every ratio
 truncation, a penalty, weights that are one update old: all of it hides in the draw alone.
 
 How it is measured: A draw inverts the cumulative distribution at a number that the recipe's seed, the step,
-the task's place and the attempt name. At a look some attempts' distributions are computed by the trainer's
-forward, and each number must lie in the interval of the token that was drawn. What differs is tried against
-other temperatures, truncations and penalties: where one of them draws every token, it is named. In TRL the
-numbers are those of torch's generator, whose state is kept from before a generation: ids run a race, and how
-far the drawn one is behind the first is told in nats. Where draws agree no more often than by chance, the
-sampler has other numbers, and nothing is said.
+the task's place and the attempt name. In every update the forward that is trained also tells, of some
+hundred tokens or all, where their intervals lie, and each number must lie in that of the token that was
+drawn; at a look some attempts' distributions are computed anew. What differs is tried against other
+temperatures, truncations and penalties: where one of them draws every token, it is named. In TRL the numbers
+are those of torch's generator, whose state is kept from before a generation: ids run a race, and how far the
+drawn one is behind the first is told in nats. Where draws agree no more often than by chance, the sampler
+has other numbers, and nothing is said.
 
 Healthy look-alikes: A number at the very edge of an interval, which rounding moves: a thousandth of the
 whole is allowed. A sampler with random numbers of its own, as an inference engine has: it is not replayed,
@@ -30,20 +31,22 @@ from typing import NamedTuple
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
 from truing.doctor.oracle.replay import EDGE
+from truing.doctor.rounding import allowed
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
-TIMES = 20
-"""Multiples of how far the trainer is from itself, nats."""
+AGREE = 1e-3
+"""Nats: where trainer and sampler are farther apart, RAT002 says so, and draws are for a look to judge."""
 
 
 class Measured(NamedTuple):
     """Draws made once more."""
 
     tokens: int
-    missed: int  # of them are off
+    missed: int  # of them are off by more than the edge of an interval
     largest: float  # how far a number is from the interval of its token, in [0, 1]; in a race, nats
-    null: float  # the trainer from itself, nats
+    bound: float  # what rounding may come to
     instead: str  # what draws every token; "" where nothing that was tried does
     coarse: bool  # not in float32 on a CPU
     row: int | None
@@ -51,27 +54,35 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """As they were replayed beside the update."""
-    replay = step.facts["audit"]["replay"]
-    sample, token = replay["where"]
+    """As they were replayed at a look, or else by the update's own forward."""
+    replay = step.facts["audit"]["replay"] if "replay" in step.facts.get("audit", {}) else {}
+    own = step.facts.get("draws", {})
+    if (
+        own
+        and step.numbers.get("mismatch/max_abs", 0.0) <= AGREE
+        and own["largest"] > replay.get("largest", -1.0)
+    ):
+        replay = {"instead": replay.get("instead", ""), **own}
+    sample, token = replay.get("where", ("", 0))
     row = next((index for index, row in enumerate(step.rows) if row.sample_id == sample), None)
-    itself = step.facts.get("plain", {}).get("itself", 0.0)
-    null = step.facts.get("null", {}).get("logprob", itself)
-    known = (replay["tokens"], replay["missed"], replay["largest"], null, replay["instead"])
-    return Measured(*known, replay.get("device", "cpu") != "cpu", row, int(token))
+    itself = step.facts.get("null", {}).get("logprob", step.facts.get("plain", {}).get("itself", 0.0))
+    told = replay.get("tokens", 0), replay.get("missed", 0), replay.get("largest", 0.0)
+    most = allowed(None, itself, EDGE) or EDGE
+    return Measured(
+        *told, most, replay.get("instead", ""), replay.get("device", "cpu") != "cpu", row, int(token)
+    )
 
 
 def judge(found: Measured) -> Iterator[Claim]:
     """A number is in an interval, or it is not."""
-    bound = max(EDGE, TIMES * found.null)
-    if found.largest > bound:
+    if found.largest > found.bound:
         instead = f": {found.instead} would" if found.instead else ""
         yield Claim(
             Verdict.SUSPECT if found.coarse else Verdict.PROVEN,
-            f"{found.missed} of {found.tokens} tokens are not what their random numbers draw from the"
-            f" declared distribution{instead}",
+            f"{found.missed} of {counted(found.tokens, 'token')} are not what their random numbers draw from"
+            f" the declared distribution{instead}",
             got=f"a number that misses the token that was drawn by {found.largest:.2g}",
-            expected=f"by {bound:.2g} at most: rounding",
+            expected=f"by {found.bound:.2g} at most: rounding",
             row=found.row,
             start=found.token,
             end=found.token + 1,
@@ -94,15 +105,23 @@ def at_an_edge() -> Step:
     return _replayed(largest=4e-6)
 
 
+def of_another_forward() -> Step:
+    """Between looks, where trainer and sampler say other things of the same tokens."""
+    draws = {"tokens": 64, "missed": 9, "largest": 0.2, "where": ("s0", 5)}
+    return but(made(), facts={"draws": draws}, numbers={"mismatch/max_abs": 0.4})
+
+
 RULE = Rule(
     code="SMP009",
     name="draws-not-replayed",
     kind="M",
-    needs=("facts.audit",),
+    needs=("facts.audit | facts.draws",),
     taints=("policy",),
-    when=lambda step: drawn(step) and "replay" in step.facts.get("audit", {"replay": {}}),
+    when=lambda step: (
+        drawn(step) and ("draws" in step.facts or "replay" in step.facts.get("audit", {"replay": {}}))
+    ),
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(at_an_edge,),
+    lookalikes=(at_an_edge, of_another_forward),
 )

@@ -52,7 +52,7 @@ def test_another_template_is_seen_token_by_token(mini, tmp_path):
     def otherwise(real):
         return lambda *args, **kwargs: real(*args, **kwargs).replace("system\n", "System\n")
 
-    with replaced("truing.chat.chat:Chat.text", otherwise):
+    with replaced("truing.chat.chat:rendered", otherwise):
         run = truing.train(mini(), out=tmp_path / "run", watch=lambda *_: None).run
     found = guilty(bisect(run, stage="grpo", step=0)[1])
     assert found.part == "template"

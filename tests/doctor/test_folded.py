@@ -73,7 +73,7 @@ def test_a_report_counts_one_as_one():
 
 def test_while_a_run_goes_on_a_rule_is_told_again_only_where_its_verdict_is_another(monkeypatch):
     live = Live.__new__(Live)
-    live.told, live.past, live.contract, live.bos, live.tools = set(), [], None, None, ()
+    live.told, live.past, live.contract, live.bos, live.tools, live.rewards = set(), [], None, None, (), {}
     monkeypatch.setattr("truing.doctor.live.setup_of", lambda *_: None)
     monkeypatch.setattr("truing.doctor.live.step_of", lambda *_: None)
     told = []

@@ -42,9 +42,13 @@ class Live:
         broken = {each for each in self.told if not each[1]}
         self.told = {(code, verdict, stage) for code, verdict, stage, _ in found} | broken
 
+    def facts(self, stage: str) -> list[Mapping[str, Any]]:
+        """Facts of the updates of a stage, oldest first."""
+        return [each.facts for each in self.past if each.stage == stage]
+
     def audits(self, stage: str) -> list[Mapping[str, Any]]:
         """Bets on draws that updates of a stage had, oldest first."""
-        return [each.facts["audit"] for each in self.past if each.stage == stage and "audit" in each.facts]
+        return [facts["audit"] for facts in self.facts(stage) if "audit" in facts]
 
     def look(
         self, record: StepRecord, rows: Sequence[SampleRow], recipe: Recipe

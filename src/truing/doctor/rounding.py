@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from truing.doctor.evidence import Step
+
 TIMES, LEAST = 20, 1e-5
 """Multiples of what was measured, of a few tokens alone; and nats that float32 leaves of any number."""
 
@@ -13,6 +15,12 @@ def measured(facts: Mapping[str, Any]) -> float | None:
     No other row is in it, and none of the trainer's own functions: no fault of theirs is part of it.
     """
     return facts.get("null", {}).get("rounding")
+
+
+def of_stage(step: Step) -> float | None:
+    """The largest that was measured in the stage so far."""
+    facts = [*(past.facts for past in step.of_stage), step.facts]
+    return max((found for each in facts if (found := measured(each)) is not None), default=None)
 
 
 def allowed(rounding: float | None, itself: float | None, floor: float) -> float | None:

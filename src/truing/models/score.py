@@ -14,7 +14,7 @@ from truing.contract import SamplingContract
 from truing.errors import ContractError
 from truing.models.forward import hidden_before
 from truing.ops.logprobs import chunked_scores
-from truing.ops.sampling import contract_logits, support_mask
+from truing.ops.sampling import contract_logits, mass_below, support_mask
 from truing.types import Batch, Sample, Scores
 
 if TYPE_CHECKING:
@@ -34,11 +34,13 @@ def score(
     *,
     critic: "Critic | None" = None,
     recompute: bool = False,
+    below_BT: Tensor | None = None,
 ) -> Scores:
     """Score the tokens ``wanted_BT`` [B, T]; elsewhere the streams are 0.
 
     Each token is scored under its sample's contract: the same penalties, bans, temperature and
     recorded support as when it was drawn. With ``recompute`` less is kept for the backward pass.
+    ``below_BT`` are tokens among them of which the probability of all lower ids is asked for, too.
     """
     causal = causal_model(model)
     device = causal.device
@@ -51,25 +53,32 @@ def score(
     head = causal.get_output_embeddings()
     row_bytes = 4 * causal.config.get_text_config().vocab_size
     contracts = [batch.samples[b].contract for b in wanted_2N[0].tolist()]
+    below = None if below_BT is None else streams[0].new_full(batch.token_ids.shape, torch.nan)
     for contract in dict.fromkeys(contracts):
         chosen_N = torch.tensor([each == contract for each in contracts])
         sample_N, token_N = wanted_2N[:, chosen_N]
+        ids_N = batch.token_ids[sample_N, token_N].to(device)
+        replay = _replay(batch.samples, sample_N, token_N, contract)
+        if below is not None and below_BT is not None:
+            asked_N = below_BT[sample_N, token_N]
+            replay = _noting(replay, ids_N, asked_N, below, (sample_N, token_N))
         scores = chunked_scores(
             hidden_ND[chosen_N.to(device)],
             head,
-            batch.token_ids[sample_N, token_N].to(device),
-            _replay(batch.samples, sample_N, token_N, contract),
+            ids_N,
+            replay,
             rows=max(1, CHUNK_BYTES // row_bytes),
             kept=KEPT_BYTES // row_bytes,
         )
         place = (sample_N.to(device), token_N.to(device))
         streams = [stream.index_put(place, values) for stream, values in zip(streams, scores, strict=True)]
     if critic is None:
-        return Scores(*streams)
+        return Scores(*streams, below=below)
     with autocast(device):
         value_N = critic.values(hidden_ND, ids, wanted_2N, recompute=recompute).to(dtype)
     place = (wanted_2N[0].to(device), wanted_2N[1].to(device))
-    return Scores(*streams, value=streams[0].new_zeros(batch.token_ids.shape).index_put(place, value_N))
+    values = streams[0].new_zeros(batch.token_ids.shape).index_put(place, value_N)
+    return Scores(*streams, value=values, below=below)
 
 
 @torch.no_grad()
@@ -118,6 +127,26 @@ def _replay(
             supports = [_support(samples[b], t) for b, t in here]
             support = support_mask(supports, logits_NV.shape[1]).to(device)
         return contract_logits(logits_NV, contract, generated, support_NV=support)
+
+    return transform
+
+
+def _noting(
+    replay: Callable[[Tensor, slice], Tensor],
+    ids_N: Tensor,
+    asked_N: Tensor,
+    below_BT: Tensor,
+    places: tuple[Tensor, Tensor],
+) -> Callable[[Tensor, slice], Tensor]:
+    """The same function, which also writes the mass below the tokens that are asked for into ``below_BT``."""
+
+    def transform(logits_NV: Tensor, part: slice) -> Tensor:
+        drawn_NV = replay(logits_NV, part)
+        here = asked_N[part].nonzero()[:, 0]
+        if len(here):
+            mass = mass_below(drawn_NV.detach()[here.to(drawn_NV.device)], ids_N[part][here.to(ids_N.device)])
+            below_BT[tuple(each[part][here].to(below_BT.device) for each in places)] = mass.to(below_BT.dtype)
+        return drawn_NV
 
     return transform
 

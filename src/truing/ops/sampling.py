@@ -112,6 +112,26 @@ def draw(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
     return block_N * _BLOCK + _invert(inside_NK, rest_N)[0]
 
 
+def mass_below(logits_NV: Tensor, ids_N: Tensor) -> Tensor:
+    """The probability of all ids below one: where its interval begins on the cumulative distribution.
+
+    F_n = Σ_{v < id_n} p_{n,v}, p = softmax(logits); ``draw`` gives id_n where F_n ≤ u < F_n + p_{n,id}.
+    Worked example: p = (0.5, 0.3, 0.2), id 2 → 0.8.
+
+    Args:
+        logits_NV: [N, V] float, nats; -inf where an id cannot be drawn.
+        ids_N: [N] int64.
+
+    Returns:
+        [N] float64, in [0, 1].
+    """
+    check(logits_NV=(logits_NV, "float"), ids_N=(ids_N, "int64"))
+    scores_NV = widen(logits_NV)
+    mass_NV = (scores_NV - scores_NV.amax(dim=-1, keepdim=True)).exp()
+    lower_NV = torch.arange(mass_NV.shape[1], device=ids_N.device) < ids_N[:, None]
+    return (mass_NV * lower_NV).sum(dim=-1).double() / mass_NV.sum(dim=-1).double()
+
+
 def _invert(mass_NK: Tensor, uniform_N: Tensor) -> tuple[Tensor, Tensor]:
     """The entry of each row that ``uniform_N`` falls on, never one of mass 0, and how far into it: [0, 1)."""
     cumulative_NK = mass_NK.cumsum(dim=-1)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from truing.models.lora import training_mode
 from truing.models.score import causal_model, score
 from truing.training.collate import collate
 from truing.training.facts import spot
@@ -63,12 +64,58 @@ def await_gradient(
         pull_K = torch.cat([rows.pull[row.sample_id][_pulled(rows, row)] for row in asked])
         about["unheard"] = unheard(learner.parameters, idle, lambda: _said(learner, asked, rows), pull_K)
 
-    def compare(*_: object) -> None:
-        handle.remove()
-        facts["arrival"] = about | beside(expected_P, flat_gradient(learner.parameters, turn))
+    awaited = [expected_P]
 
-    handle = learner.optimizer.register_step_pre_hook(compare)
-    return handle
+    def compare(*_: object) -> None:
+        if awaited:  # at the first step; a hook cannot remove itself while others are to be called
+            facts["arrival"] = about | beside(awaited.pop(), flat_gradient(learner.parameters, turn))
+
+    return learner.optimizer.register_step_pre_hook(compare)
+
+
+def handed_facts(learner: Learner, traces: Sequence[Trace], *, ask: bool) -> dict[str, Any]:
+    """What backward passes handed over beside what the optimiser got, over all steps of an update.
+
+    Args:
+        learner: as the update left it.
+        traces: of the inner steps.
+        ask: whether weights that a pass gave nothing are asked if the loss depends on them.
+    """
+    stepped = [trace for trace in traces if trace.arrived]
+    found = [fact for trace in stepped for calls in trace.arrived for fact in calls]
+    if not found:
+        return {}
+    worst = max(found, key=lambda fact: (fact["count"], len(fact["foreign"]), fact["relative"]))
+    told = {name: worst[name] for name in ("weights", "wrong", "count", "relative", "foreign")}
+    calls = [len(trace.arrived[0]) for trace in stepped]
+    last = stepped[-1].arrived[0]
+    told |= {"steps": len(stepped), "calls": sum(calls), "factor": last[-1]["factor"] if last else None}
+    silent = next((trace for trace in stepped if trace.arrived[0] and trace.arrived[0][0]["missed"]), None)
+    if silent is None:
+        return {"handed": told}
+    missed = silent.arrived[0][0]["missed"]
+    about = {"silent": sorted(missed)[:3], "silent_count": len(missed)}
+    return {"handed": told | about | {"unheard": _asked_of(learner, silent, missed) if ask else {}}}
+
+
+def _asked_of(learner: Learner, trace: Trace, missed: Mapping[str, int]) -> dict[str, Any]:
+    """The weight that a pass gave nothing and its rows depend on most; empty where there is none."""
+    turn = min(missed.values())
+    names = [name for name, first in missed.items() if first == turn]
+    rows = [row for row in trace.micro_batches[turn].samples if bool(_pulled(trace, row).any())][:ROWS]
+    if not rows:
+        return {}
+    pull_K, logprob_K = (
+        torch.cat([stream[row.sample_id][_pulled(trace, row)] for row in rows])
+        for stream in (trace.pull, trace.logprob)
+    )
+    if pull_of(pull_K, logprob_K)["free"] <= FREE:
+        return {}
+    learner.model.eval()
+    try:
+        return unheard(learner.parameters, names, lambda: _said(learner, rows, trace), pull_K)
+    finally:
+        training_mode(learner.model)
 
 
 def _pulled(trace: Trace, row: Sample) -> Tensor:

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from truing.doctor.oracle.audit import Drawn, increments
-from truing.doctor.oracle.replay import replay_facts
+from truing.doctor.oracle.replay import EDGE, replay_facts
 from truing.models.lora import training_mode
 from truing.models.score import causal_model, distributions
 from truing.rng import permutation, uniforms
 from truing.training.collate import collate
 from truing.training.learner import Learner
+from truing.training.step import Trace
 from truing.types import Origin, Sample
 
 AUDITED = 8
@@ -46,6 +47,38 @@ def audit_facts(learner: Learner, drawn: Sequence[Sample], key: tuple[object, ..
         replays.append(replay | {"where": (chosen[b].sample_id, t)})
     training_mode(learner.model)
     return {"tokens": int(wanted_BT.sum()), "gains": gains, "replay": _joined(replays) | {"device": device}}
+
+
+def draw_facts(trace: Trace, drawn: Sequence[Sample]) -> dict[str, Any]:
+    """How far the random numbers of tokens are from the intervals that the update's own forward gives them.
+
+    Args:
+        trace: of the first minibatch.
+        drawn: all rows of the step.
+
+    Returns:
+        The fact ``draws``; empty where no token was replayed.
+    """
+    before, tokens, missed = turns_before(drawn), 0, 0
+    largest, where = 0.0, ("", 0)
+    for row in trace.samples:
+        if row.sample_id not in trace.below:
+            continue
+        below_T, size_T = trace.below[row.sample_id].double(), trace.logprob[row.sample_id].double().exp()
+        uniform_T = torch.full_like(below_T, torch.nan)
+        for k, turn in enumerate(row.turns, before[row.sample_id]):
+            key = (*row.rollout_id.split("/"), *([k] if k else []))
+            uniform_T[turn.start : turn.end] = uniforms(turn.end - turn.start, *key)
+        miss_T = torch.stack([below_T - uniform_T, uniform_T - below_T - size_T]).amax(0).clamp(min=0.0)
+        known_T = ~miss_T.isnan() & _was_drawn(row)
+        if known_T.any():
+            tokens, missed = tokens + int(known_T.sum()), missed + int((miss_T[known_T] > EDGE).sum())
+            worst = int(torch.where(known_T, miss_T, -1.0).argmax())
+            if float(miss_T[worst]) >= largest:
+                largest, where = float(miss_T[worst]), (row.sample_id, worst)
+    return (
+        {"draws": {"tokens": tokens, "missed": missed, "largest": largest, "where": where}} if tokens else {}
+    )
 
 
 def turns_before(rows: Sequence[Sample]) -> dict[str, int]:

@@ -21,6 +21,8 @@ from truing.record.evaluation import Evaluation
 from truing.record.files import write_atomically
 from truing.record.told import midway
 from truing.training import checkpoint
+from truing.training.arrival import handed_facts
+from truing.training.audit import draw_facts
 from truing.training.control import Control
 from truing.training.facts import update_facts, value_facts
 from truing.training.follow import follow_fact
@@ -226,6 +228,9 @@ class Loop:
                     found["value"] = value_facts(traces[0], learner.setting)
                 with phase("doctor"):
                     found |= use_facts(self.session, learner.setting, step, drawn, traces)
+                    quiet = not any("silent" in each.get("handed", {}) for each in self.doctor.facts(stage))
+                    found |= handed_facts(learner, traces, ask=quiet)
+                    found |= draw_facts(traces[0], [*drawn.samples, *drawn.failed])
                     found["prompts"] = prompt_facts(self.session, [*drawn.samples, *drawn.failed])
             with phase("record"):
                 made = drawn, traces, self.clock, found, self.doctor.audits(stage)

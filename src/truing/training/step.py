@@ -8,11 +8,12 @@ computed over the whole minibatch, so any number of micro-batches gives the grad
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from truing.algos import Term
 from truing.clock import phase
@@ -21,10 +22,11 @@ from truing.memory import give_back, out_of_memory
 from truing.models.critic import Critic, state_values
 from truing.models.forward import MicroBatch
 from truing.models.lora import training_mode
-from truing.models.score import score
+from truing.models.score import causal_model, score
 from truing.rng import permutation, seed_of
 from truing.training.collate import collate
 from truing.training.gates import too_far, too_little
+from truing.training.handed import Handed, arriving, handing
 from truing.training.learner import Learner
 from truing.training.optimizer import check_loss, clip_and_step
 from truing.types import Batch, Sample, Scores
@@ -47,6 +49,13 @@ class Trace:
     head_step: float = 0.0  # how far the update moved the critic's head
     micro_batches: list[MicroBatch] = field(default_factory=list)
     passes: Counter[str] = field(default_factory=Counter)  # how often each row went forward and backward
+    handed: list[Handed] = field(default_factory=list[Handed])  # gradients, of the policy and of the critic
+    arrived: list[list[dict[str, Any]]] = field(
+        default_factory=list[list[dict[str, Any]]]
+    )  # of each of those
+    below: dict[str, Tensor] = field(
+        default_factory=dict[str, Tensor]
+    )  # P(lower ids), NaN where nobody asked
 
     @property
     def computed(self) -> int:
@@ -83,7 +92,7 @@ def train_step(
         if trace.held_back:
             learner.optimizer.zero_grad(set_to_none=True)
             break
-        with phase("optimizer"), _watching_head(learner.critic, trace):
+        with phase("optimizer"), _watching_head(learner.critic, trace), _arriving(learner, trace):
             trace.grad_norms = clip_and_step(
                 learner.optimizer, learner.optimizer_cfg.max_grad_norm, where, *learner.parts()
             )
@@ -101,9 +110,12 @@ def accumulate(
         trace = Trace(inner_step, minibatch)
         torch.manual_seed(seed_of(*key, "dropout"))
         try:
-            for micro in learner.room.micro_batches(learner.model, pulling):
-                trace.micro_batches.append(micro)
-                backward(learner, micro, divided, trace, where)
+            with _handing(learner, trace):
+                for micro in learner.room.micro_batches(learner.model, pulling):
+                    trace.micro_batches.append(micro)
+                    for handed in trace.handed:
+                        handed.turn += 1
+                    backward(learner, micro, divided, trace, where)
             return trace
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
@@ -119,7 +131,9 @@ def backward(
     """Add the gradient of a micro-batch; each term comes with its denominator."""
     batch = collate(micro.samples)
     with phase("forward"):
-        scores = score(learner.model, batch, trained(batch), critic=learner.critic, recompute=micro.recompute)
+        asked = replayed(learner, trace, batch)
+        about: dict[str, Any] = {"critic": learner.critic, "recompute": micro.recompute, "below_BT": asked}
+        scores = score(learner.model, batch, trained(batch), **about)
         scores.logprob.retain_grad()
         if scores.value is not None:
             scores.value.retain_grad()
@@ -179,6 +193,23 @@ def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
 
 
 @contextmanager
+def _handing(learner: Learner, trace: Trace) -> Iterator[None]:
+    """Note what backward passes within the block hand over, to the policy and to the critic."""
+    with ExitStack() as stack:
+        trace.handed = [stack.enter_context(handing(part)) for part in learner.parts()]
+        yield
+
+
+@contextmanager
+def _arriving(learner: Learner, trace: Trace) -> Iterator[None]:
+    """Compare it with what the optimiser gets within the block."""
+    with ExitStack() as stack:
+        parts = zip(learner.parts(), trace.handed, strict=True)
+        trace.arrived = [stack.enter_context(arriving(learner.optimizer, *each)) for each in parts]
+        yield
+
+
+@contextmanager
 def _watching_head(critic: Critic | None, trace: Trace) -> Iterator[None]:
     """Note how far the block moves the critic's head."""
     if critic is None:
@@ -206,6 +237,36 @@ def trained(rows: Sample | Batch) -> Tensor:
     return rows.policy_mask | rows.kl_mask | rows.supervised_mask
 
 
+REPLAYED = 16_000_000
+"""Entries of distributions that an update replays draws from, some 20 ms: 325 tokens over 49,152 ids."""
+
+
+def replayed(learner: Learner, trace: Trace, batch: Batch) -> Tensor | None:
+    """Some of the sampled tokens whose draws are replayed: [B, T] bool; None where none is.
+
+    Only before the first update are the weights those that drew, and only in float32 are they so to the last
+    digits. All tokens of a step together are so many that it takes little of its time; the same place of a
+    rollout is asked again in another step.
+    """
+    causal = causal_model(learner.model)
+    policy = isinstance(learner.setting.stage, PolicyStage)
+    if trace.inner_step or not policy or causal.device.type != "cpu" or _noisy(learner.model):
+        return None
+    tokens = sum(int(sample.kl_mask.sum()) for sample in trace.samples)
+    every = -(-tokens * causal.config.get_text_config().vocab_size // REPLAYED) or 1
+    offset = seed_of(trace.samples[0].sample_id, "replayed") % every
+    return batch.kl_mask & (
+        (batch.kl_mask.flatten().cumsum(0).view(batch.kl_mask.shape) + offset) % every == 0
+    )
+
+
+def _noisy(model: nn.Module) -> bool:
+    """Whether dropout is on: then a forward is not that of the weights."""
+    return any(
+        isinstance(module, nn.Dropout) and module.training and module.p > 0 for module in model.modules()
+    )
+
+
 def _keep(trace: Trace, samples: Sequence[Sample], scores: Scores, parts: dict[str, Tensor]) -> None:
     """Add a micro-batch to the trace: per-token streams, NaN where not scored, and terms of the loss."""
     streams = {name: getattr(scores, name).detach() for name in ("logprob", "entropy", "raw_entropy")}
@@ -219,6 +280,9 @@ def _keep(trace: Trace, samples: Sequence[Sample], scores: Scores, parts: dict[s
             if name == "pull":  # where it must not be, it is to be seen
                 known = known | (values != 0)
             getattr(trace, name)[sample.sample_id] = torch.where(known, values, torch.nan)
+    if scores.below is not None:
+        for b, sample in enumerate(samples):
+            trace.below[sample.sample_id] = scores.below[b, : len(sample)].cpu()
     if scores.value is not None and scores.value.grad is not None:
         for b, sample in enumerate(samples):
             trace.value_pull[sample.sample_id] = -scores.value.grad[b, : len(sample)].cpu()

@@ -59,7 +59,7 @@ def test_rules_are_chosen_as_for_a_run(collapsed):
     told = truing("check", collapsed, "--ignore", "LEN")
     assert told.code == 0
     assert "scalars only: 2 exact rules" in truing("check", collapsed, "--select", "TOK001,MSK001").out
-    assert "scalars only: 0 exact rules" in truing("check", collapsed, "--select", "LEN").out
+    assert "scalars only: 0 exact rules" in truing("check", collapsed, "--select", "LEN001").out
 
 
 def test_what_was_not_understood_is_named(tmp_path):

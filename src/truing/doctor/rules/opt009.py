@@ -32,6 +32,7 @@ from typing import NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
+from truing.doctor.rounding import allowed, of_stage
 from truing.doctor.rule import Rule
 from truing.doctor.rules.opt006 import Measured as Gradients
 from truing.doctor.rules.opt006 import compared, differ, reading
@@ -45,7 +46,7 @@ FREE = 1e-3
 """Sum of what pulls at tokens that are not certain: beside it a gradient of exactly 0 is no rounding."""
 
 MOVED = 1e-4
-"""Nats, far beyond rounding: so far log-probabilities move on average, each as it is pulled."""
+"""Nats per pull that log-probabilities move by, far beyond rounding where nobody measured that."""
 
 
 class Measured(NamedTuple):
@@ -56,13 +57,15 @@ class Measured(NamedTuple):
     weight: str  # on which log-probabilities depend, and which gets no gradient; "" where there is none
     moved: float  # nats per pull, by a nudge of that weight
     silent: int  # weights without a gradient
+    least: float  # nats per pull that rounding does not explain
 
 
 def measure(step: Step) -> Measured:
     """As the optimiser got it, beside the sum of the rows' own."""
     known = step.facts["arrival"]
     cut = known.get("unheard") or {"weight": "", "moved": 0.0, "silent": 0}
-    return Measured(compared(known), known["free"], cut["weight"], cut["moved"], cut["silent"])
+    least = allowed(of_stage(step), None, MOVED) or MOVED
+    return Measured(compared(known), known["free"], cut["weight"], cut["moved"], cut["silent"], least)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
@@ -88,7 +91,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             expected="a gradient: some of what the answers depend on is to be trained",
             likely=1.5,
         )
-    if found.moved > MOVED:
+    if found.moved > found.least:
         yield Claim(
             verdict,
             f"no gradient comes to {found.weight}, though the answers depend on it: the path is cut",

@@ -32,8 +32,7 @@ from torch import Tensor
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, pulled
 from truing.doctor.places import Places, places
-from truing.doctor.rounding import allowed
-from truing.doctor.rounding import measured as rounding
+from truing.doctor.rounding import allowed, of_stage
 from truing.doctor.rule import Rule, referred
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Origin
@@ -90,8 +89,7 @@ def normal(step: Step) -> tuple[float | None, float | None, float | None]:
     plain = step.facts.get("plain", {})
     apart = [plain[name] for name in ("trainer", "sampler") if name in plain]
     nulls = [each["null"]["logprob"] for each in facts if "null" in each]
-    rounds = [found for each in facts if (found := rounding(each)) is not None]
-    return nulls[-1] if nulls else None, max(apart, default=None), max(rounds, default=None)
+    return nulls[-1] if nulls else None, max(apart, default=None), of_stage(step)
 
 
 def at_first(step: Step) -> Tensor:

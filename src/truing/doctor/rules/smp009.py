@@ -8,12 +8,13 @@ number like any other, and where sampler and trainer report that one every ratio
 truncation, a penalty, weights that are one update old: all of it hides in the draw alone.
 
 How it is measured: A draw inverts the cumulative distribution at a number that the recipe's seed, the step,
-the task's place and the attempt name. At a look some attempts' distributions are computed by the trainer's
-forward, and each number must lie in the interval of the token that was drawn. What differs is tried against
-other temperatures, truncations and penalties: where one of them draws every token, it is named. In TRL the
-numbers are those of torch's generator, whose state is kept from before a generation: ids run a race, and how
-far the drawn one is behind the first is told in nats. Where draws agree no more often than by chance, the
-sampler has other numbers, and nothing is said.
+the task's place and the attempt name. In every update the forward that is trained also tells, of some
+hundred tokens or all, where their intervals lie, and each number must lie in that of the token that was
+drawn; at a look some attempts' distributions are computed anew. What differs is tried against other
+temperatures, truncations and penalties: where one of them draws every token, it is named. In TRL the numbers
+are those of torch's generator, whose state is kept from before a generation: ids run a race, and how far the
+drawn one is behind the first is told in nats. Where draws agree no more often than by chance, the sampler
+has other numbers, and nothing is said.
 
 Healthy look-alikes: A number at the very edge of an interval, which rounding moves: a thousandth of the
 whole is allowed, and in another precision than float32 four times what rounding at random changes. A sampler
@@ -34,6 +35,10 @@ from truing.doctor.oracle.replay import EDGE
 from truing.doctor.plain import OFTEN, TIMES
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
+
+AGREE = 1e-3
+"""Nats: where trainer and sampler are farther apart, RAT002 says so, and draws are for a look to judge."""
 
 SEVERAL, MANY = 2, 0.1
 """Tokens, and the share of them, that rounding does not move that far in another precision than float32: one
@@ -44,7 +49,7 @@ class Measured(NamedTuple):
     """Draws made once more."""
 
     tokens: int
-    missed: int  # of them are off
+    missed: int  # of them are off by more than the edge of an interval
     largest: float  # how far a number is from the interval of its token, in [0, 1]; in a race, nats
     null: float  # the trainer from itself, nats
     rounding: float | None  # what rounding at random changes of any log-probability; not asked in float32
@@ -67,14 +72,22 @@ class Measured(NamedTuple):
 
 
 def measure(step: Step) -> Measured:
-    """As they were replayed beside the update."""
-    replay = step.facts["audit"]["replay"]
-    sample, token = replay["where"]
+    """As they were replayed at a look, or else by the update's own forward."""
+    replay = step.facts["audit"]["replay"] if "replay" in step.facts.get("audit", {}) else {}
+    own = step.facts.get("draws", {})
+    if (
+        own
+        and step.numbers.get("mismatch/max_abs", 0.0) <= AGREE
+        and own["largest"] > replay.get("largest", -1.0)
+    ):
+        replay = {"instead": replay.get("instead", ""), **own}
+    sample, token = replay.get("where", ("", 0))
     row = next((index for index, row in enumerate(step.rows) if row.sample_id == sample), None)
     itself = step.facts.get("plain", {}).get("itself", 0.0)
     null = step.facts.get("null", {}).get("logprob", itself)
-    known = (replay["tokens"], replay["missed"], replay["largest"], null, replay.get("rounding"))
-    return Measured(*known, replay["instead"], replay.get("device", "cpu"), row, int(token))
+    told = replay.get("tokens", 0), replay.get("missed", 0), replay.get("largest", 0.0)
+    about = replay.get("instead", ""), replay.get("device", "cpu")
+    return Measured(*told, null, replay.get("rounding"), *about, row, int(token))
 
 
 def judge(found: Measured) -> Iterator[Claim]:
@@ -83,8 +96,8 @@ def judge(found: Measured) -> Iterator[Claim]:
         instead = f": {found.instead} would" if found.instead else ""
         yield Claim(
             Verdict.PROVEN if found.sure else Verdict.SUSPECT,
-            f"{found.missed} of {found.tokens} tokens are not what their random numbers draw from the"
-            f" declared distribution{instead}",
+            f"{found.missed} of {counted(found.tokens, 'token')} are not what their random numbers draw from"
+            f" the declared distribution{instead}",
             got=f"a number that misses the token that was drawn by {found.largest:.2g}",
             expected=f"by {found.bound:.2g} at most: rounding",
             row=found.row,
@@ -119,15 +132,23 @@ def at_an_edge() -> Step:
     return _replayed(largest=4e-6)
 
 
+def of_another_forward() -> Step:
+    """Between looks, where trainer and sampler say other things of the same tokens."""
+    draws = {"tokens": 64, "missed": 9, "largest": 0.2, "where": ("s0", 5)}
+    return but(made(), facts={"draws": draws}, numbers={"mismatch/max_abs": 0.4})
+
+
 RULE = Rule(
     code="SMP009",
     name="draws-not-replayed",
     kind="M",
-    needs=("facts.audit",),
+    needs=("facts.audit | facts.draws",),
     taints=("policy",),
-    when=lambda step: drawn(step) and "replay" in step.facts.get("audit", {"replay": {}}),
+    when=lambda step: (
+        drawn(step) and ("draws" in step.facts or "replay" in step.facts.get("audit", {"replay": {}}))
+    ),
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(at_an_edge, in_bfloat16, another_expert),
+    lookalikes=(at_an_edge, in_bfloat16, another_expert, of_another_forward),
 )

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from truing.doctor.evidence import Setup, Step
+from truing.doctor.evidence import Past, Setup, Step
 from truing.doctor.examine import Diagnosis, chosen, examine, is_finding, ranked
 from truing.doctor.inputs import INPUTS
 from truing.doctor.made import but, made
@@ -202,3 +202,12 @@ def test_a_fact_is_no_finding_and_is_told_apart():
     assert shown[0].startswith("FACT LEN003 attempts-cut-off  at grpo ")
     assert any(text.startswith("0 rules found something") for text in shown)
     assert not any("tainted" in text for text in shown)
+
+
+@pytest.mark.parametrize(("before", "verdict"), [(0.5, Verdict.FACT), (0.0, Verdict.SUSPECT)])
+def test_weights_that_move_without_a_gradient_are_a_fact_where_momentum_moves_them(before, verdict):
+    weights = {"before": "a", "after": "b", "next": "b"}
+    told = [Past("grpo", 0, {"grad/norm": before}, {})]
+    step = but(made(), past=told, numbers={"grad/norm": 0.0}, facts={"weights": weights})
+    (found,) = examine(step, [RULES["OPT001"]])[0]
+    assert found.claim.verdict is verdict

@@ -11,9 +11,9 @@ How it is measured: A digest over the bits of the trained weights before and aft
 recorded norm of the gradient and the learning rate; and one over each weight by itself, of those in
 float32 whose gradient is so large that AdamW moves them by its whole rate.
 
-Healthy look-alikes: A learning rate of 0 in warm-up. A step without signal, whose gradient is 0. Weight
-decay moves weights without a gradient, where it is declared. Of a large model another part is summed each
-time.
+Healthy look-alikes: A learning rate of 0 in warm-up. A step without signal, whose gradient is 0. After an
+update that had a gradient momentum moves weights without one: that is stated as a FACT. Of a large model
+another part is summed each time.
 
 Fix: Print which parameters require a gradient, and whether the optimiser holds these very objects; look for
 a scheduler that begins at 0, and for weights in bfloat16, where small updates vanish.
@@ -39,6 +39,7 @@ class Measured(NamedTuple):
     rate: float
     updates: int | None
     still: tuple[str, ...]  # weights that were pulled, and did not move
+    before: bool  # whether an earlier update of the stage had a gradient
 
 
 def measure(step: Step) -> Measured:
@@ -50,6 +51,7 @@ def measure(step: Step) -> Measured:
         step.numbers["lr"],
         step.setup.inner_steps,
         tuple(weights.get("still", ())),
+        any(past.numbers.get("grad/norm", 0.0) > 0 for past in step.of_stage),
     )
 
 
@@ -75,9 +77,10 @@ def judge(found: Measured) -> Iterator[Claim]:
         )
     # of several updates in a step the record has the last one's gradient alone
     if found.gradient == 0 and found.updates == 1 and found.moved:
+        by = "momentum of those before moves them" if found.before else "weight decay does that, or somebody"
         yield Claim(
-            Verdict.SUSPECT,
-            "weights changed in an update without a gradient: momentum does that, weight decay, or somebody",
+            Verdict.FACT if found.before else Verdict.SUSPECT,
+            f"weights changed in an update without a gradient: {by}",
             got=told,
         )
 

@@ -121,7 +121,7 @@ def _may_resample(story: Story) -> bool:
 
 def evaluation(story: Story) -> Iterator[Hypothesis]:
     """Whether the evaluation could see a gain at all."""
-    estimates = [read_estimate(each["estimate"]) for each in story.evaluations if each.get("estimate")]
+    estimates = [read_estimate(each) for each in story.evaluations if each.get("estimate")]
     if len(estimates) < 2 or not estimates[-1].tasks:
         return
     now, tasks = estimates[-1], estimates[-1].tasks

@@ -16,7 +16,7 @@ Finished runs are kept; a broken one resumes.
 import argparse
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,7 +24,7 @@ import numpy as np
 
 from truing.config import Recipe, load_recipe
 from truing.record import RunReader
-from truing.record.evaluation import Evaluation, bootstrap, read_evaluation
+from truing.record.evaluation import Evaluation, read_evaluation
 
 ARMS = ("grpo", "rft", "sft", "sft-answers")
 ROWS = {
@@ -75,11 +75,20 @@ def evaluations(run: Path) -> dict[str, Evaluation]:
     return {evaluation.name: evaluation for evaluation in found}
 
 
-def over_seeds(folder: Path, arm: str, name: str) -> list[Mapping[str, float]]:
-    """The reward of each task, per finished seed."""
+def over_seeds(folder: Path, arm: str, name: str) -> list[Evaluation]:
+    """An evaluation of each finished seed."""
     runs = sorted(path for path in folder.glob(f"{arm}-s*") if path.is_dir())
     found = [evaluations(run) for run in runs]
-    return [evaluation[name].reward for evaluation in found if name in evaluation]
+    return [evaluation[name] for evaluation in found if name in evaluation]
+
+
+def averaged(seeds: Sequence[Evaluation]) -> Evaluation:
+    """The mean reward of each task over seeds: its unit stays the task."""
+    reward = {task: float(np.mean([seed.reward[task] for seed in seeds])) for task in seeds[0].reward}
+    known = [seed.bounds for seed in seeds if seed.bounds is not None]
+    lows, highs = [low for low, _ in known], [high for _, high in known]
+    bounds = (min(lows), max(highs)) if len(known) == len(seeds) else None
+    return Evaluation(seeds[0].name, reward, {}, {}, {}, bounds)
 
 
 def report(folder: Path) -> str:
@@ -90,15 +99,10 @@ def report(folder: Path) -> str:
         seeds = over_seeds(folder, arm, name)
         if not seeds:
             continue
-        tasks = sorted(seeds[0])
-        mean = [float(np.mean([seed[task] for seed in seeds])) for task in tasks]
-        before = [float(np.mean([seed[task] for seed in warm])) for task in tasks]
-        gain = bootstrap(np.subtract(mean, before).tolist(), row)
-        found = bootstrap(mean, row)
-        of_mean = f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
-        shown = "" if row == "SFT" else f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]"
-        each = " ".join(f"{np.mean(list(seed.values())):.3f}" for seed in seeds)
-        lines.append(f"| {row} | {len(seeds)} | {of_mean} | {shown} | {each} |")
+        mean, before = averaged(seeds), averaged(warm)
+        shown = "" if row == "SFT" else mean.gain_over(before).signed
+        each = " ".join(f"{seed.estimate().mean:.3f}" for seed in seeds)
+        lines.append(f"| {row} | {len(seeds)} | {mean.estimate()} | {shown} | {each} |")
     return "\n".join(lines)
 
 

@@ -1,13 +1,13 @@
 """Labs that nobody trained: how often is a verdict wrong, and how often does it see what is there?
 
-    python bench/labs.py FOLDER [--labs 400] [--hypotheses 6] [--seeds 12] [--effect 0] [--jobs 2]
+    python bench/labs.py FOLDER [--labs 400] [--hypotheses 6] [--seeds 24] [--within 1] [--effect 0]
 
 Each lab has as many hypotheses as it says, which share a baseline; each is run, seed by seed, until the lab
 itself says that it is settled, by the code that judges real runs. Outcomes are drawn: a baseline of each
-seed, and an arm that is another draw of the same kind, moved by the effect. Kinds take turns: normal;
-collapsed or not; skewed; with tails of Cauchy's. With no effect the share of labs that validate anything is
-what the lab's error bounds; with one, the share of hypotheses that are validated is the power, which the
-plan says beforehand.
+seed, and what the arm gains over it, moved by the effect. No pair differs by more than --within; with 0
+nobody knows how far pairs can differ, and bets are on signs. Kinds take turns, each with a mean gain of the
+effect. With no effect, or a loss, the share of labs that validate anything is what the lab's error bounds;
+with one, the share of hypotheses that are validated is the power, which the plan says beforehand.
 """
 
 import argparse
@@ -23,7 +23,6 @@ from scipy import stats
 from truing.lab.conduct import begin
 from truing.lab.design import BASELINE, arms_of
 from truing.lab.folder import Lab, open_lab
-from truing.lab.header import Hypothesis
 from truing.lab.ledger import Begun, Ledger, Run
 from truing.lab.power import power
 from truing.lab.verdict import by_pairs, judge
@@ -46,32 +45,44 @@ why = "it is drawn"
 priority = "low"
 probability = 0.5
 cost = "none"
-smallest_effect = 1.0
+metric = "{metric}"
+smallest_effect = 0.1
 seeds = {seeds}
-confirm = [{{ metric = "eval/reward", arm = "arm", above = 0.0 }}]
-refute = [{{ metric = "eval/reward", arm = "arm", below = 1.0 }}]
+{within}
+confirm = [{{ metric = "{metric}", arm = "arm", above = 0.0 }}]
+refute = [{{ metric = "{metric}", arm = "arm", below = 0.1 }}]
 
 [arms]
 arm = ["grpo.learning_rate={rate}"]
 ```
 """
 
+METRICS = {True: "eval/reward", False: "grad/norm"}
+"""Whether it is known how far pairs can differ: of a norm nobody knows it."""
+
 KINDS: Mapping[str, Callable[[np.random.Generator], float]] = {
-    "normal": lambda rng: rng.normal() / math.sqrt(2),
-    "collapsed or not": lambda rng: float(rng.random() < 0.8) + 0.02 * rng.normal(),
-    "skewed": lambda rng: rng.lognormal(sigma=0.7) / math.sqrt(2),
-    "Cauchy": lambda rng: rng.standard_cauchy(),
+    "normal": lambda rng: 0.2 * rng.normal(),
+    "outcomes": lambda rng: float(rng.choice([-1, 0, 1], p=[0.1, 0.8, 0.1])),
+    "rare loss": lambda rng: -0.9 if rng.random() < 0.1 else 0.1,
+    "rare gain": lambda rng: 0.9 if rng.random() < 0.1 else -0.1,
+    "skewed": lambda rng: rng.beta(0.2, 0.6) - 0.25,
+    "no noise": lambda _: 0.0,
 }
-"""Outcomes of a run. Of the first the difference of two has a deviation of 1."""
+"""What an arm gains over the baseline, of mean 0, between −1 and 1."""
+
+SYMMETRIC = ("normal", "outcomes", "no noise")
+"""Kinds of which bets on signs promise anything."""
 
 
-def make_lab(folder: Path, hypotheses: int, seeds: int) -> Lab:
+def make_lab(folder: Path, hypotheses: int, seeds: int, within: float) -> Lab:
     """A lab on disk, whose experiments are declared."""
     (folder / "hypotheses").mkdir(parents=True)
     (folder / "recipe.toml").write_text(RECIPE)
     (folder / "lab.toml").write_text(f'name = "drawn"\nfamily = {hypotheses}\n')
     for i in range(1, hypotheses + 1):
-        text = HEADER.format(seeds=seeds, rate=(i + 1) * 1e-3)
+        metric = METRICS[within > 0]
+        told = f'within = {{ "{metric}" = {within} }}' if within else ""
+        text = HEADER.format(seeds=seeds, rate=(i + 1) * 1e-3, metric=metric, within=told)
         (folder / "hypotheses" / f"h{i:02d}-drawn.md").write_text(text)
     lab, ledger = open_lab(folder), Ledger(folder / "experimental-results" / "ledger")
     for each in lab.hypotheses.values():
@@ -87,53 +98,48 @@ def settle(lab: Lab, number: int, effect: float) -> tuple[str, list[str], int]:
     for name, each in lab.hypotheses.items():
         begun = lab.history.of(Begun, name)[0]
         labels = {label: arm.digest for label, arm in arms_of(lab, each, begun).items()}
+        metric = each.header.metric
+        most = each.header.within.get(metric, math.inf)
         for seed in range(each.header.seeds):
+            base = generator("labs", number, seed).normal()
+            gain = float(
+                np.clip(KINDS[kind](generator("labs", kind, number, name, seed)) + effect, -most, most)
+            )
             for label, arm in labels.items():
-                moved = 0.0 if label == BASELINE else effect
-                lab = lab.and_also(
-                    drawn(each, kind, (number, label if label == BASELINE else name, seed), arm, moved)
-                )
+                value = base + gain * (label != BASELINE)
+                lab = lab.and_also(drawn(name, label, seed, arm, {metric: value}))
             pairs += 1
             if by_pairs(lab, each).verdict != "TESTING":
                 break
     return kind, [judge(lab, each).verdict for each in lab.hypotheses.values()], pairs
 
 
-def drawn(hypothesis: Hypothesis, kind: str, key: tuple[int, str, int], arm: str, moved: float) -> Run:
+def drawn(hypothesis: str, label: str, seed: int, arm: str, metrics: Mapping[str, float]) -> Run:
     """A run that came to a number out of a hat."""
-    value = KINDS[kind](generator("labs", kind, *key)) + moved
-    metrics = {"eval/reward": value}
-    return Run(
-        f"{arm[:10]}-{key[2]}",
-        arm,
-        "",
-        "",
-        hypothesis.id,
-        key[1],
-        key[2],
-        "finished",
-        "",
-        metrics,
-        {"a": value, "b": value},
-    )
+    tasks = dict.fromkeys(("a", "b"), next(iter(metrics.values())))
+    key = f"{arm[:10]}-{seed}"
+    return Run(key, arm, "", "", hypothesis, label, seed, "finished", metrics=metrics, tasks=tasks)
 
 
 def main() -> None:
     """Draw labs, judge them, and say how often that was right."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, help="new; the lab that the drawn ones share")
-    for name, value in (("--labs", 400), ("--hypotheses", 6), ("--seeds", 12), ("--jobs", 2)):
+    for name, value in (("--labs", 400), ("--hypotheses", 6), ("--seeds", 24), ("--jobs", 2)):
         parser.add_argument(name, type=int, default=value)
-    parser.add_argument("--effect", type=float, default=0.0, help="in deviations of a normal pair")
+    parser.add_argument("--effect", type=float, default=0.0, help="mean gain of every arm")
+    parser.add_argument("--within", type=float, default=1.0, help="how far pairs can differ; 0: not known")
     given = parser.parse_args()
-    lab = make_lab(given.folder, given.hypotheses, given.seeds)
+    lab = make_lab(given.folder, given.hypotheses, given.seeds, given.within)
     with ProcessPoolExecutor(given.jobs) as pool:
         found = list(pool.map(partial(settle, lab, effect=given.effect), range(given.labs), chunksize=4))
-    for kind in ("all", *KINDS):
-        report(kind, [each for each in found if kind in ("all", each[0])])
+    promised = tuple(KINDS) if given.within else SYMMETRIC
+    report("all of which anything is promised", [each for each in found if each[0] in promised])
+    for kind in KINDS:
+        report(kind, [each for each in found if each[0] == kind])
     error = next(iter(lab.history.of(Begun))).error
-    stated = power(given.effect, 1.0, given.seeds, error)
-    print(f"stated power of a hypothesis at this effect, by normal pairs: {stated:.3f}")
+    stated = power(given.effect, 0.2, given.seeds, error, within=given.within or None)
+    print(f"stated power of a hypothesis at this effect, by normal pairs of deviation 0.2: {stated:.3f}")
 
 
 def report(kind: str, found: list[tuple[str, list[str], int]]) -> None:

@@ -1,6 +1,7 @@
 """Labs for tests: a folder with a small baseline, hypotheses, and runs that nobody trained."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from truing.lab.conduct import begin
@@ -62,21 +63,31 @@ def lab_in(folder: Path, headers: Mapping[str, str] = {"h01": HEADER}, settings:
     return open_lab(folder)
 
 
-def declared(lab: Lab, hypothesis: Hypothesis) -> Lab:
+class EarlierLedger(Ledger):
+    """A ledger of a version that bet on signs, and said nothing of how far pairs can lie from 0."""
+
+    def write(self, entry):
+        """Add an entry, less what was not known then."""
+        old = replace(entry, within={}, underpowered=False) if isinstance(entry, Begun) else entry
+        return super().write(old)
+
+
+def declared(lab: Lab, hypothesis: Hypothesis, kind: type[Ledger] = EarlierLedger) -> Lab:
     """The lab once an experiment is declared."""
-    ledger = Ledger(lab.ledger_folder)
+    ledger = kind(lab.ledger_folder)
     lab = begin(lab, hypothesis, ledger, underpowered=True)
     ledger.close()
     return lab
 
 
 def run_of(lab: Lab, hypothesis: Hypothesis, label: str, seed: int, value: float, **facts: object) -> Run:
-    """A finished run of an arm that came to ``value``, on four tasks."""
+    """A finished run of an arm that came to ``value``, on twelve tasks."""
     begun = next(iter(lab.history.of(Begun, hypothesis.id)), None)
     arm = arms_of(lab, hypothesis, begun)[label]
     given = {
         "metrics": {"eval/reward": value},
-        "tasks": {f"task-{i}": value for i in range(4)},
+        "tasks": {f"task-{i}": value for i in range(12)},
+        "bounds": (min(0.0, value), max(1.0, value)),
         "curve": [0.0, value],
         "seconds": 30.0,
         **facts,

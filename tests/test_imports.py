@@ -51,7 +51,7 @@ MAY_IMPORT = {
     "integrations": "errors contract outcomes types rng models doctor training",
     "faults": "errors types rng config ops record models rewards rollout doctor training api",
     "verify": "errors config record scorecard training display api probes",
-    "lab": "errors words types rng config record doctor training display api",
+    "lab": "errors words types rng config record rewards doctor training display api",
     "board": "errors types config ops record doctor glance scorecard lab",
     "recipe_page": "config record envs",
     "cli": (

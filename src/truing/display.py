@@ -14,7 +14,7 @@ from truing.errors import TruingError
 from truing.panel.pace import Pace
 from truing.panel.standing import Standing, has_terminal
 from truing.panel.watched import Watched
-from truing.record.estimate import read_estimate
+from truing.record.estimate import pass_at_text, read_estimate, read_pass_at
 from truing.types import StepRecord
 from truing.words import inert
 
@@ -108,16 +108,17 @@ class Lines:
     def on_eval(
         self,
         name: str,
-        estimate: Mapping[str, Any],
         parts: Mapping[str, float],
         failed: Mapping[str, str],
-        **_: Any,
+        **told: Any,
     ) -> None:
         """An evaluation ended."""
-        mean, _, basis = str(read_estimate(estimate)).partition(" ")
+        mean, _, basis = str(read_estimate(told)).partition(" ")
         rest = "  ".join(f"{part} {value:.3f}" for part, value in parts.items())
         rest += f"  ({len(failed)} tasks failed and count in none of these)" if failed else ""
         self.say(f"  {name}: reward ", (mean, "bold"), f" {basis}   {rest}")
+        if passing := pass_at_text(read_pass_at(told)):
+            self.say(f"    {passing}")
 
     def on_loss(self, stage: str, step: int, label: str, text: str) -> None:
         """What the loss means, where that changed."""

@@ -5,7 +5,7 @@ The board, the panel of `truing train` and `truing tail` show the same facts, fr
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +14,7 @@ from scipy import stats
 
 from truing.doctor.recall import Told, folded, recalled
 from truing.record.abandoned import ABANDONED
-from truing.record.estimate import Estimate, Interval, read_estimate
+from truing.record.estimate import Estimate, Interval, read_estimate, read_pass_at
 from truing.record.followed import Followed
 from truing.record.store import RUN
 from truing.record.told import evaluations_told
@@ -48,7 +48,7 @@ class Glance:
     state: State
     why: str  # it is in that state, where there is more to say
     stages: tuple[tuple[str, int, int], ...]  # each with the updates it has, and is to have
-    reward: Interval | None  # mean of the last updates of the last stage that has any, by their spread
+    reward: Interval | None  # mean of the last updates of the last stage that has any, as if all were alike
     evaluations: Mapping[str, Estimate]
     findings: tuple[Told, ...]  # one for each rule, the strongest first
     facts: tuple[Told, ...]  # that rules state; none is a fault
@@ -58,6 +58,9 @@ class Glance:
     tokens_per_s: float  # of the last update; NaN before it
     loss: str  # what the last one meant
     left: float  # seconds until its stage is done, at the pace of its last updates; NaN where it stands still
+    pass_at: Mapping[str, Mapping[int, Estimate]] = field(  # by evaluation and k
+        default_factory=dict[str, Mapping[int, Estimate]]
+    )
 
     @property
     def at(self) -> tuple[str, int, int] | None:
@@ -68,6 +71,7 @@ class Glance:
 def glance(run: Followed) -> Glance:
     """Everything at the first screen, as of the run's last refresh."""
     columns, (state, why) = run.columns, _state(run)
+    evaluated = evaluations_told(run.events)
     stages = _stages(run)
     reward_N = rewards(columns)[-LAST:]
     pace_N = update_seconds(columns)
@@ -77,9 +81,8 @@ def glance(run: Followed) -> Glance:
         why=why,
         stages=stages,
         reward=_mean(reward_N) if len(reward_N) else None,
-        evaluations={
-            name: read_estimate(told["estimate"]) for name, told in evaluations_told(run.events).items()
-        },
+        evaluations={name: read_estimate(told) for name, told in evaluated.items()},
+        pass_at={name: read_pass_at(told) for name, told in evaluated.items()},
         findings=folded(recalled(run.events)),
         facts=folded(recalled(run.events, "fact")),
         incidents=sum(event.kind == "incident" for event in run.events),
@@ -152,9 +155,9 @@ def _stages(run: Followed) -> tuple[tuple[str, int, int], ...]:
 
 
 def _mean(values_N: NDArray[np.float64]) -> Interval:
-    """A mean and Student's interval."""
+    """A mean and Student's interval, as if updates were alike and had nothing to do with each other."""
     mean, count = float(values_N.mean()), len(values_N)
-    if count < 2:
+    if count < 2 or values_N.min() == values_N.max():
         return Interval(mean, math.nan, math.nan)
     half = float(stats.t.ppf(0.975, count - 1) * values_N.std(ddof=1) / math.sqrt(count))
-    return Interval(mean, mean - half, mean + half)
+    return Interval(mean, mean - half, mean + half, supposes="normal")

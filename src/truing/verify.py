@@ -12,7 +12,8 @@ from truing.errors import RecipeError, TruingError
 from truing.probes.ladder import LADDER, climb
 from truing.probes.rig import POLICIES
 from truing.record import RunReader
-from truing.record.estimate import Estimate
+from truing.record.evaluation import Evaluation
+from truing.record.intervals import differs
 from truing.record.updates import columns_of
 from truing.scorecard import Criterion, scorecard
 from truing.training.result import Result
@@ -109,19 +110,20 @@ def _phase(name: str, run: Path, recipe: Recipe, result: Result | None = None) -
     lines, worse = [], False
     if result is not None:
         lines = [f"{at}: reward {estimate}" for at, estimate in result.estimates().items()]
-        gain = _gain(result, recipe)
-        if gain is not None:
-            lines.append(f"the stage: {gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
-            worse = gain.high < 0
+        pair = _before_and_after(result, recipe)
+        if pair is not None:
+            gain = pair[1].gain_over(pair[0])
+            lines.append(f"the stage: {gain.signed}")
+            worse = gain.mean < 0 and differs(gain, list(pair[1].gains_over(pair[0]).values()))
         if worse:
             lines.append("it made the policy worse: the whole interval is below 0")
     passed = not worse and all(criterion.verdict != "fail" for criterion in card)
     return Phase(name, passed, tuple(lines), tuple(card))
 
 
-def _gain(result: Result, recipe: Recipe) -> Estimate | None:
-    """What the judged stage added to what was there before it; None where that was not evaluated."""
+def _before_and_after(result: Result, recipe: Recipe) -> tuple[Evaluation, Evaluation] | None:
+    """The evaluations around the judged stage; None where the first was not made."""
     *before, stage = recipe.stages
     start = f"after_{before[-1]}" if before else "base"
     found = result.evaluations
-    return found[f"after_{stage}"].gain_over(found[start]) if start in found else None
+    return (found[start], found[f"after_{stage}"]) if start in found else None

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from truing.lab import betting
+from truing.lab import wealth as wealth_of
 from truing.lab.betting import above, below, fewest, high, hopeless, low, most, wealth
 
 ERRORS = (0.05, 0.0125)
@@ -310,7 +310,8 @@ def test_hopeless_by_hand():
 
 
 def test_stakes_are_those_that_are_written_down():
-    assert betting.STAKES == (1.0, 2.0, 4.0)
+    assert wealth_of.STAKES == (1.0, 2.0, 4.0)
+    assert wealth_of.SHARES == (1.0, 0.5)
     assert [fewest(each) for each in (0.05, 0.025, 0.0125, 0.05 / 7)] == [5, 6, 7, 8]
 
 

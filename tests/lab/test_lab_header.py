@@ -305,3 +305,10 @@ def test_a_prior_that_is_no_verdict(tmp_path):
     told = refused(tmp_path, HEADER + '[prior]\nverdict = "MAYBE"\nnote = "n"\nsource = "s"\n')
     assert "prior.verdict has a value that cannot be" in told
     assert "got: MAYBE" in told
+
+
+def test_pairs_that_lie_nearer_to_0_than_what_matters_are_refused(tmp_path):
+    told = refused(tmp_path, HEADER.replace("\n[arms]", 'within = { "eval/reward" = 0.5 }\n\n[arms]'))
+    assert "no pair differs by more than 0.5, so smallest_effect is never seen" in told
+    told = refused(tmp_path, HEADER.replace("\n[arms]", 'within = { "eval/rewrd/x" = 0.9 }\n\n[arms]'))
+    assert "no run has the metric" in told

@@ -12,13 +12,13 @@ from truing.lab.power import (
     DRAWS,
     ENOUGH,
     detectable,
-    detectable_deviations,
     evaluation_noise,
     information,
     power,
     seeds_needed,
     training_noise,
     unpaired_noise,
+    within_needed,
 )
 
 chances = st.floats(0.01, 0.99)
@@ -71,17 +71,52 @@ def test_power_without_noise_is_all_or_nothing():
 
 
 def test_too_few_pairs_see_nothing():
-    assert detectable_deviations(fewest(0.05) - 1, 0.05) == math.inf
     assert detectable(1.0, fewest(0.05) - 1, 0.05) == math.inf
-    assert detectable(0.0, fewest(0.05) - 1, 0.05) == math.inf  # ∞ × 0 is no number
+    assert detectable(0.0, fewest(0.05) - 1, 0.05) == math.inf
     assert detectable(0.0, 12, 0.05) == 0
     assert math.isnan(detectable(math.nan, 12, 0.05))
 
 
 def test_what_is_detectable_shrinks_with_seeds():
-    found = [detectable_deviations(seeds, 0.05) for seeds in (5, 6, 8, 12, 24)]
+    found = [detectable(1.0, seeds, 0.05) for seeds in (5, 6, 8, 12, 24)]
     assert found == sorted(found, reverse=True)
     assert found[0] > 2 * found[-1]
+
+
+BOUNDED = [
+    (0.5, 0.3, 16, 0.05, 0.0, 1.0),
+    (0.3, 0.1, 24, 0.0125, 0.1, 0.5),
+    (0.05, 0.03, 24, 0.05 / 7, 0.0, 0.15),
+]
+
+
+@pytest.mark.parametrize(("effect", "deviation", "seeds", "error", "bound", "within"), BOUNDED)
+def test_stated_power_of_a_mean_is_power_in_fresh_draws(effect, deviation, seeds, error, bound, within):
+    fresh = np.random.Generator(np.random.MT19937(79)).normal(effect, deviation, (20_000, seeds))
+    seen = float((most(np.clip(fresh, -within, within), bound, within) * error >= 1).mean())
+    stated = power(effect, deviation, seeds, error, bound=bound, within=within)
+    assert abs(stated - seen) <= 4 * math.sqrt(seen * (1 - seen) * (1 / DRAWS + 1 / 20_000)) + 1e-3
+    assert 0.1 < seen <= 1
+
+
+def test_the_detectable_mean_is_seen_with_the_power_that_is_stated():
+    beyond = detectable(0.1, 24, 0.0125, bound=0.1, within=0.5)
+    assert power(0.1 + beyond, 0.1, 24, 0.0125, bound=0.1, within=0.5) == pytest.approx(ENOUGH, abs=0.02)
+    assert detectable(0.1, 6, 0.05 / 7, within=1.0) == math.inf
+    assert detectable(0.0, 24, 0.05, within=1.0) > 0.1, "no noise in few pairs leaves room for a rare loss"
+
+
+def test_a_mean_takes_more_pairs_than_signs_and_fewer_the_nearer_pairs_lie_to_0():
+    found = [seeds_needed(0.05, 0.02, 0.05 / 7, within=within) for within in (0.1, 0.2, 0.5)]
+    assert found[0] < found[1] < found[2] <= 200
+    assert seeds_needed(0.05, 0.02, 0.05 / 7) <= found[0]
+    near = within_needed(0.05, 0.02, 24, 0.05 / 7, bound=0.0, within=1.0)
+    assert (
+        power(0.05, 0.02, 24, 0.05 / 7, within=near)
+        >= ENOUGH
+        > power(0.05, 0.02, 24, 0.05 / 7, within=2 * near)
+    )
+    assert math.isnan(within_needed(0.05, 0.5, 24, 0.05 / 7, bound=0.0, within=1.0))
 
 
 def test_the_fewest_seeds_that_are_needed():

@@ -125,12 +125,13 @@ def test_a_fix_is_a_file_and_is_made_once(lab):
 
 
 def evaluated(folder: Path, value: float, **recipe: float) -> Path:
-    """A run directory with an evaluation of ten tasks."""
+    """A run directory with an evaluation of forty tasks."""
     folder.mkdir()
     facts = {"recipe": {"stages": ["grpo"], "grpo": {"learning_rate": 1e-3, "steps": 500} | recipe}}
     (folder / "run.json").write_bytes(dump_json(facts))
-    reward = {f"t{i}": value + 0.01 * (i % 3) for i in range(10)}
+    reward = {f"t{i}": value + 0.01 * (i % 3) for i in range(40)}
     payload = {"name": "after_grpo", "reward": reward, "parts": {}, "answers": {}, "failed": {}}
+    payload["bounds"] = [0.0, 1.0]
     (folder / "events.jsonl").write_bytes(
         dump_json({"time": 0.0, "kind": "eval", "payload": payload}) + b"\n"
     )

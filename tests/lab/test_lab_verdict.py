@@ -8,15 +8,20 @@ import numpy as np
 import pytest
 from labs import HEADER, declared, lab_in, run_of, with_runs
 
+from truing.api import environment
 from truing.lab import betting
 from truing.lab.betting import fewest
-from truing.lab.design import BASELINE
+from truing.lab.decide import decide
+from truing.lab.design import BASELINE, resolve_arm
 from truing.lab.folder import Lab
 from truing.lab.header import Hypothesis
-from truing.lab.ledger import Begun, Checked, History, Run
+from truing.lab.ledger import Begun, Checked, History, Ledger, Run
+from truing.lab.lines import verdict_lines
 from truing.lab.noise import noise_of
+from truing.lab.pairs import Pair
 from truing.lab.sight import smallest_seen
 from truing.lab.verdict import judge, proof
+from truing.rewards import reach
 
 ERROR = 0.025  # family = 1
 ENOUGH = fewest(ERROR)
@@ -336,9 +341,8 @@ def test_the_error_is_the_one_that_was_declared(made, tmp_path):
 def test_the_smallest_effect_that_is_seen(made):
     lab, hypothesis = made()
     found = judge(lab, hypothesis)
-    assert (
-        found.mde == smallest_seen(hypothesis.header, noise_of(lab, hypothesis, hypothesis.header), ERROR) > 0
-    )
+    noise = noise_of(lab, hypothesis, hypothesis.header)
+    assert found.mde == smallest_seen(hypothesis.header, noise, ERROR, {}) > 0
 
 
 # What was told.
@@ -495,3 +499,127 @@ def test_a_lab_of_arms_that_do_nothing_validates_seldom(made):
         found = judge(replace(lab, history=History((*others, *ran))), hypothesis)
         wrong += found.verdict == "VALIDATED"
     assert 0.05 < wrong / labs <= 0.2 + 3 * math.sqrt(0.16 / labs)
+
+
+# By the mean, where it is known how far pairs can lie from 0.
+
+NEAR = HEADER.replace("seeds = 10", 'seeds = 16\nwithin = { "eval/reward" = 1.0 }')
+
+
+@pytest.fixture
+def bounded(tmp_path):
+    """A declared lab of one hypothesis whose reward lies between 0 and 1."""
+    lab = lab_in(tmp_path, {"h01": NEAR})
+    return declared(lab, lab.hypothesis("h01"), Ledger), lab.hypothesis("h01")
+
+
+def test_a_mean_is_proven_within_what_was_declared(bounded):
+    found = verdict(*bounded, changed=[0.8] * 10)
+    assert (found.verdict, found.within) == ("VALIDATED", 1.0)
+    assert found.low == betting.low([0.8] * 10, ERROR, 1.0) > 0
+    said = "\n".join(text for text, _ in verdict_lines(found))
+    assert "if no pair differs by more than 1)" in said
+    assert "symmetric" not in said
+
+
+def test_gains_that_may_hide_a_rare_loss_prove_no_mean(bounded):
+    """Ten pairs gain 0.1: a loss of 0.9 in each tenth run would show as often as not."""
+    found = verdict(*bounded, changed=[0.1, 0.11] * 5)
+    assert found.criteria[0].state == "open"
+    assert found.low < 0
+    lab, hypothesis = bounded
+    signs = replace(next(iter(lab.history.of(Begun))), within={})
+    by_signs = replace(lab, history=History((signs,)))
+    assert verdict(by_signs, hypothesis, changed=[0.1, 0.11] * 5).low > 0
+
+
+def test_a_pair_beyond_what_was_declared_proves_nothing_and_is_told(tmp_path):
+    header = NEAR.replace("= 1.0 }", "= 0.2 }", 1).replace("0.5", "0.1")
+    lab = lab_in(tmp_path, {"h01": header})
+    lab, hypothesis = declared(lab, lab.hypothesis("h01"), Ledger), lab.hypothesis("h01")
+    found = verdict(lab, hypothesis, changed=[0.2] * 8)
+    assert found.verdict == "VALIDATED"
+    found = verdict(lab, hypothesis, changed=[0.2] * 5 + [-0.3] + [0.2] * 8)
+    assert found.verdict != "VALIDATED"
+    assert found.low == -math.inf
+    assert any("differs by -0.300, and within is 0.2" in note for note in found.notes)
+
+
+def test_an_earlier_ledger_is_judged_by_the_signs_that_it_was_declared_with(made):
+    found = verdict(*made(), changed=[0.1, 0.11] * 5)
+    assert found.within is None
+    assert found.low > 0
+    assert "if differences are symmetric about the effect" in "\n".join(t for t, _ in verdict_lines(found))
+
+
+def test_rewards_lie_as_far_from_0_as_their_weights_allow(tmp_path):
+    lab = lab_in(tmp_path)
+    lab = declared(lab, lab.hypothesis("h01"), Ledger)
+    least, most = reach(environment(resolve_arm(lab, BASELINE, ()).recipe).rewards)
+    assert lab.history.of(Begun, "h01")[0].within == {"eval/reward": most - least}
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_where_every_evaluation_is_the_same_nothing_can_be_learnt_and_it_says_so_at_once(bounded, value):
+    found = verdict(*bounded, baseline=[value], changed=[value])
+    assert (found.verdict, found.pairs) == ("INCONCLUSIVE", 1)
+    assert f"nothing can be learnt here: every task of every evaluation earns {value:.3f}" in found.because
+    said = "\n".join(text for text, _ in verdict_lines(found))
+    assert "sees 0 or more" not in said
+
+
+def test_where_no_pair_differs_nothing_can_be_learnt(bounded):
+    lab, hypothesis = bounded
+    for seed in range(3):
+        assert judge(lab, hypothesis).verdict in ("TESTING", "PENDING")
+        for label in (BASELINE, "changed"):
+            tasks = {"a": 0.25, "b": 0.75}
+            lab = lab.and_also(run_of(lab, hypothesis, label, seed, 0.5, tasks=tasks))
+    found = judge(lab, hypothesis)
+    assert (found.verdict, found.pairs) == ("INCONCLUSIVE", 3)
+    assert "no pair of 3 differs" in found.because
+    assert math.isnan(found.mde)
+    said = "\n".join(text for text, _ in verdict_lines(found))
+    assert "nobody knows the noise" in said
+
+
+def test_one_task_that_earns_something_is_something_to_learn_from(bounded):
+    lab, hypothesis = bounded
+    lab = lab.and_also(run_of(lab, hypothesis, BASELINE, 0, 0.0))
+    tasks = {f"task-{i}": float(i == 0) for i in range(12)}
+    lab = lab.and_also(run_of(lab, hypothesis, "changed", 0, 1 / 12, tasks=tasks))
+    assert judge(lab, hypothesis).verdict == "TESTING"
+
+
+def test_a_mean_of_nothing_with_rare_large_losses_is_seldom_validated(bounded):
+    """In 300 experiments of 16 pairs that gain 0.1 in nine of ten and lose 0.9 in the tenth."""
+    lab, hypothesis = bounded
+    begun = lab.history.of(Begun, "h01")[0]
+    rng, wrong = np.random.default_rng(1), 0
+    for _ in range(300):
+        gains = np.where(rng.random(16) < 0.1, -0.9, 0.1)
+        wrong += decide(hypothesis.header, {"changed": pairs_that_gain(gains)}, begun, [])[0] == "VALIDATED"
+    assert wrong / 300 <= ERROR + 3 * math.sqrt(ERROR / 300)
+
+
+def pairs_that_gain(gains):
+    """Pairs of runs that nobody made."""
+    made = []
+    for seed, gain in enumerate(gains):
+        sides = [
+            Run(
+                "",
+                "",
+                "",
+                "",
+                "h01",
+                label,
+                seed,
+                "finished",
+                metrics={"eval/reward": value},
+                tasks={"a": value},
+            )
+            for label, value in (("baseline", 0.9), ("changed", 0.9 + gain))
+        ]
+        made.append(Pair(seed, *sides))
+    return made

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from truing.errors import ContractError
-from truing.ops.unseen import chance_above
+from truing.ops.unseen import chance_above, tilted
 
 
 def f64(*values):
@@ -73,3 +73,23 @@ def test_it_falls_as_the_mean_rises_and_rises_with_every_point(points, mean, mor
     found = chance_above(f64(*points), mean)
     assert chance_above(f64(*points), mean + more) <= found + 1e-12
     assert chance_above(f64(*points[:-1], points[-1] + more), mean) >= found - 1e-12
+
+
+POINTS = {"alike": [0.0] * 500, "few": [0.0] * 498 + [1.0] * 2, "spread": torch.rand(500).tolist()}
+
+
+@pytest.mark.parametrize("name", POINTS)
+@pytest.mark.parametrize("tilt", [0.02, 0.2, 0.9, 0.999])
+def test_of_many_points_the_saddle_point_is_within_a_hundredth_of_the_chance(name, tilt):
+    point_E = f64(*POINTS[name], 1.0)
+    mean, chance = tilted(*point_E.unique(return_counts=True), tilt)
+    exact = chance_above(point_E, mean)
+    assert chance == pytest.approx(exact, rel=0.025, abs=1e-12) or exact > 0.2
+
+
+def test_a_tilt_moves_the_mean_up():
+    point_U, count_U = f64(0.0, 0.3, 1.0), torch.tensor([5, 3, 1])
+    means = [tilted(point_U, count_U, tilt)[0] for tilt in (1e-9, 0.1, 0.5, 0.99, 1 - 1e-12)]
+    assert means == sorted(means)
+    assert means[0] == pytest.approx((0.9 + 1) / 9)
+    assert means[-1] == pytest.approx(1, abs=1e-9)

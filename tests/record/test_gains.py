@@ -44,9 +44,9 @@ def test_the_difference_is_paired_by_task(two):
     found = only(two, judged("after_grpo", FIRST), judged("after_grpo", dict(reversed(BETTER.items()))))
     told = [Evaluation("after_grpo", each, {}, {}, {}, None) for each in (FIRST, BETTER)]
     assert found.paired == told[1].gain_over(told[0])
-    assert (found.difference, found.paired.low, found.paired.high) == pytest.approx((0.5, 0.5, 0.5))
+    assert found.difference == pytest.approx(0.5)
     assert (found.up, found.down, found.says) == (12, 0, "the second is better")
-    assert found.first == Estimate(**evaluation("", 0.5)["estimate"], samples=None)
+    assert found.first == Estimate(**evaluation("", 0.5)["estimate"], samples=None, supposes="many tasks")
 
 
 def test_who_is_better_turns_with_the_sides(two):
@@ -128,6 +128,28 @@ def test_the_terminal_has_a_line_for_each(two):
     head, *told = [text for text, _ in lines(found, "both runs have seed 0")]
     assert "both runs have seed 0" in head
     assert [" ".join(line.split()) for line in told] == [
-        "base +0.500 [+0.500, +0.500] over 12 tasks, up on 12, down on 0: the second is better",
+        "base +0.500 over 12 tasks, up on 12, down on 0: the second is better",
         f"x +0.250: {ALONE}",
     ]
+
+
+def answered(counts, **facts):
+    """An evaluation of which so many of four answers to each task pass."""
+    earned = {f"t{i}": [1.0] * c + [0.0] * (4 - c) for i, c in enumerate(counts)}
+    reward = {task: sum(each) / 4 for task, each in earned.items()}
+    return judged("base", reward) | {"bounds": [0.0, 1.0], "earned": earned, "passes_at": 1.0} | facts
+
+
+def test_several_answers_have_pass_at_k_side_by_side(two):
+    found = gains(*two([answered([0] * 12)], [answered([1] * 12)]))
+    assert [each.name for each in found] == ["base", "base pass@1", "base pass@2", "base pass@4"]
+    assert [each.difference for each in found] == pytest.approx([0.25, 0.25, 0.5, 1.0])
+    assert found[-1].says == "the second is better"
+    assert (found[-1].up, found[-1].down, found[-1].paired.tasks) == (12, 0, 12)
+
+
+@pytest.mark.parametrize(
+    "facts", [{"earned": []}, {"earned": {"t0": ["x"]}}, {"passes_at": "x"}, {"passes_at": None}]
+)
+def test_answers_that_are_no_numbers_have_no_pass_at_k(two, facts):
+    assert len(gains(*two([answered([0] * 12)], [answered([1] * 12, **facts)]))) == 1

@@ -29,7 +29,7 @@ def _text(event: Event) -> str:
     told = event.payload
     match event.kind:
         case "eval":
-            return f"{told['name']}: {read_estimate(told['estimate'])}"
+            return f"{told['name']}: {read_estimate(told)}"
         case "stage":
             return f"{told['stage']}: {told['steps']} updates, from {told['first_step'] + 1}"
         case "rollback":
@@ -74,5 +74,5 @@ def evaluations_at(run: Followed) -> list[dict[str, Any]]:
         midway = parted(name)
         at = before[midway[0]] + midway[1] if midway and midway[0] in before else placed.get(name)
         if at is not None:
-            found.append({"name": name, "x": at, **asdict(read_estimate(told["estimate"]))})
+            found.append({"name": name, "x": at, **asdict(read_estimate(told))})
     return found

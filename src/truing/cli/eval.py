@@ -19,18 +19,24 @@ def evaluate_target(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
-    """Evaluate TARGET on its recipe's evaluation tasks, with a 95 % interval."""
+    """Evaluate TARGET on its recipe's evaluation tasks, with 95 % intervals; pass@k of several answers."""
     from truing.api import evaluate
+    from truing.record.estimate import pass_at_facts, pass_at_text
     from truing.record.lines import dump_json
 
     found = evaluate(target, overrides=overrides or (), checkpoint=checkpoint)
     other = evaluate(against, overrides=overrides or ()) if against is not None else None
     gain = found.gain_over(other) if other is not None else None
+    pass_gains = found.pass_gains_over(other) if other is not None else {}
     if as_json:
-        facts = {
-            evaluation.name: asdict(evaluation.estimate()) for evaluation in (found, other) if evaluation
+        both = [each for each in (found, other) if each is not None]
+        told = {
+            "eval": {each.name: asdict(each.estimate()) for each in both},
+            "gain": gain and asdict(gain),
+            "pass_at": {each.name: pass_at_facts(each.pass_at()) for each in both},
+            "pass_at_gain": pass_at_facts(pass_gains),
         }
-        print(dump_json({"eval": facts, "gain": gain and asdict(gain)}).decode())
+        print(dump_json(told).decode())
         return
     console = Console(highlight=False)
     for evaluation in filter(None, (found, other)):
@@ -38,5 +44,9 @@ def evaluate_target(
         console.print(
             f"{evaluation.name}: reward {evaluation.estimate()}   {parts}", markup=False, soft_wrap=True
         )
+        if passing := pass_at_text(evaluation.pass_at()):
+            console.print(f"  {passing}", markup=False, soft_wrap=True)
     if gain is not None:
         console.print(f"difference, paired: {gain}", markup=False, soft_wrap=True)
+    for k, each in pass_gains.items():
+        console.print(f"difference of pass@{k}, paired: {each.signed}", markup=False, soft_wrap=True)

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from truing.record import RunReader
+from truing.record.estimate import pass_at_facts, pass_at_text
 from truing.record.lines import dump_json
 from truing.training.result import Result
 from truing.words import counted
@@ -24,12 +25,13 @@ def program() -> str:
 
 
 def finished_json(result: Result) -> str:
-    """One line: where the run is, each evaluation, and what each stage gained."""
+    """One line: where the run is, each evaluation, what each stage gained, and pass@k."""
     return dump_json(
         {
             "run": str(result.run),
             "eval": {name: asdict(estimate) for name, estimate in result.estimates().items()},
             "gain": {name: asdict(estimate) for name, estimate in result.gains().items()},
+            "pass_at": {name: pass_at_facts(each.pass_at()) for name, each in result.evaluations.items()},
         }
     ).decode()
 
@@ -64,9 +66,12 @@ def print_finish(console: Console, result: Result) -> None:
         table.add_row(
             name,
             str(estimate),
-            "" if gain is None else f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]",
+            "" if gain is None else gain.signed,
         )
     console.print(table)
+    for name, evaluation in result.evaluations.items():
+        if passing := pass_at_text(evaluation.pass_at()):
+            console.print(f"{name}: {passing}", markup=False, soft_wrap=True)
     console.print(f"the run: {result.run}", markup=False, soft_wrap=True)
     command = program()
     text, style = doctor_line(result.run, command)

@@ -152,7 +152,9 @@ class EvalConfig(Part):
     tasks: Annotated[int, Field(ge=2)] = 128
     """How many of the environment's evaluation tasks, from the first; an interval needs two."""
     samples: Positive = 1
-    """Answers per task."""
+    """Answers per task; of several, pass@k is told: how often one of k answers passes."""
+    passes_at: float | None = None
+    """The reward from which on an answer passes; where not given, the most that an answer can earn."""
     temperature: Annotated[float, Field(ge=0)] = 0.0
     """0 is greedy; else the training contract at this temperature."""
     base: bool = True

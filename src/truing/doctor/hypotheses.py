@@ -56,7 +56,7 @@ def bugs(story: Story) -> Iterator[Hypothesis]:
 
 def evaluation(story: Story) -> Iterator[Hypothesis]:
     """Whether the evaluation could see a gain at all."""
-    estimates = [read_estimate(each["estimate"]) for each in story.evaluations if each.get("estimate")]
+    estimates = [read_estimate(each) for each in story.evaluations if each.get("estimate")]
     if len(estimates) < 2 or not estimates[-1].tasks:
         return
     now, tasks = estimates[-1], estimates[-1].tasks

@@ -18,6 +18,7 @@ from truing.lab.measure import measure
 from truing.lab.pairs import broken
 from truing.lab.plan import experiment
 from truing.lab.verdict import by_pairs
+from truing.lab.within import declared_within
 
 UNWRITTEN = "one sentence that can turn out wrong"
 """What `truing lab new` has for a claim."""
@@ -75,14 +76,16 @@ def begin(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: boo
     if hypothesis.header.claim == UNWRITTEN:
         raise LabError(f"{hypothesis.path} is not filled in", got=UNWRITTEN, expected="a claim of your own")
     _within_error(lab, hypothesis)
-    step = experiment(lab, hypothesis, 1)
+    every = arms_of(lab, hypothesis, None)
+    within = declared_within(hypothesis.header, every.values())
+    step = experiment(lab, hypothesis, 1, within=within)
     if step.refused and not underpowered:
         raise LabError(
             f"{hypothesis.id} cannot decide: {step.refused}",
             expected=step.would,
             remedy="change the header or the recipe, or say --underpowered and take what comes",
         )
-    arms = {label: arm.digest for label, arm in arms_of(lab, hypothesis, None).items()}
+    arms = {label: arm.digest for label, arm in every.items()}
     _unseen(lab, hypothesis, arms)
     entry = Begun(
         hypothesis.id,
@@ -92,6 +95,7 @@ def begin(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: boo
         arms,
         lab.error(hypothesis),
         underpowered=bool(step.refused),
+        within=within,
     )
     return lab.and_also(ledger.write(entry))
 

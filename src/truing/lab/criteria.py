@@ -12,6 +12,8 @@ from truing.lab.pairs import Pair
 
 State = Literal["met", "contradicted", "open"]
 Pairs = Mapping[str, Sequence[Pair]]
+Within = Mapping[str, float]
+"""By metric, how far from 0 a pair's difference can lie; a metric of which nobody knows is not in it."""
 
 
 @dataclass(frozen=True)
@@ -23,37 +25,39 @@ class Judged:
     confirms: bool  # or refutes
 
 
-def met(criterion: Criterion, pairs: Pairs, error: float, *, confirms: bool) -> bool:
+def met(criterion: Criterion, pairs: Pairs, within: Within, error: float, *, confirms: bool) -> bool:
     """Whether it is proven, but for a chance of ``error``.
 
     Of a criterion that names no arm, any arm may confirm, so that each has its share of the error; and all
     arms must refute, each at the whole of it.
     """
     arms = _arms(criterion, pairs)
-    sides = [_beyond(criterion, pairs[arm], error / len(arms) if confirms else error) for arm in arms]
+    sides = [_beyond(criterion, pairs[arm], within, error / len(arms) if confirms else error) for arm in arms]
     return any(sides) if confirms else all(sides)
 
 
-def contradicted(criterion: Criterion, pairs: Pairs, error: float, *, confirms: bool) -> bool:
+def contradicted(criterion: Criterion, pairs: Pairs, within: Within, error: float, *, confirms: bool) -> bool:
     """Whether the opposite is proven."""
     arms = _arms(criterion, pairs)
-    sides = [_short(criterion, pairs[arm], error if confirms else error / len(arms)) for arm in arms]
+    sides = [_short(criterion, pairs[arm], within, error if confirms else error / len(arms)) for arm in arms]
     return all(sides) if confirms else any(sides)
 
 
-def state(criterion: Criterion, pairs: Pairs, error: float, *, confirms: bool) -> Judged:
+def state(criterion: Criterion, pairs: Pairs, within: Within, error: float, *, confirms: bool) -> Judged:
     """The criterion with its state."""
-    if met(criterion, pairs, error, confirms=confirms):
+    if met(criterion, pairs, within, error, confirms=confirms):
         found: State = "met"
     else:
-        found = "contradicted" if contradicted(criterion, pairs, error, confirms=confirms) else "open"
+        found = "contradicted" if contradicted(criterion, pairs, within, error, confirms=confirms) else "open"
     return Judged(str(criterion), found, confirms)
 
 
-def hopeless(criterion: Criterion, pairs: Pairs, seeds: int, error: float) -> bool:
+def hopeless(criterion: Criterion, pairs: Pairs, within: Within, seeds: int, error: float) -> bool:
     """Whether no pair that is still to come can settle it."""
     return all(
-        betting.hopeless(_differences(criterion, pairs[arm]), criterion.bound, seeds, error)
+        betting.hopeless(
+            _differences(criterion, pairs[arm]), criterion.bound, seeds, error, within.get(criterion.metric)
+        )
         for arm in _arms(criterion, pairs)
     )
 
@@ -66,20 +70,21 @@ def _differences(criterion: Criterion, pairs: Sequence[Pair]) -> list[float]:
     return [pair.difference(criterion.metric) for pair in pairs]
 
 
-def _beyond(criterion: Criterion, pairs: Sequence[Pair], error: float) -> bool:
+def _beyond(criterion: Criterion, pairs: Sequence[Pair], within: Within, error: float) -> bool:
     """Whether the effect lies where the criterion has it."""
-    return _proven(_differences(criterion, pairs), criterion.bound, error, up=criterion.above is not None)
+    return _proven(criterion, pairs, within, error, up=criterion.above is not None)
 
 
-def _short(criterion: Criterion, pairs: Sequence[Pair], error: float) -> bool:
+def _short(criterion: Criterion, pairs: Sequence[Pair], within: Within, error: float) -> bool:
     """Whether it lies on the other side."""
-    return _proven(_differences(criterion, pairs), criterion.bound, error, up=criterion.above is None)
+    return _proven(criterion, pairs, within, error, up=criterion.above is None)
 
 
-def _proven(differences: Sequence[float], bound: float, error: float, *, up: bool) -> bool:
+def _proven(criterion: Criterion, pairs: Sequence[Pair], within: Within, error: float, *, up: bool) -> bool:
     """Proven by the bets, and true of the mean: many small gains may hide a rare loss that is larger."""
+    differences = _differences(criterion, pairs)
     side = betting.above if up else betting.below
-    if not side(differences, bound, error):
+    if not side(differences, criterion.bound, error, within.get(criterion.metric)):
         return False
     mean = float(np.mean(differences))
-    return mean > bound if up else mean < bound
+    return mean > criterion.bound if up else mean < criterion.bound

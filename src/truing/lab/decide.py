@@ -5,8 +5,11 @@ from typing import Any, Literal
 
 from truing.lab.criteria import Judged, Pairs, hopeless, met, state
 from truing.lab.design import BASELINE
-from truing.lab.header import Header
+from truing.lab.header import EVALUATED, Criterion, Header
 from truing.lab.ledger import Begun, Run
+
+FEW = 3
+"""Pairs of which none differs before that is no chance any more."""
 
 Name = Literal["PENDING", "TESTING", "VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
 
@@ -16,8 +19,9 @@ def decide(
 ) -> tuple[Name, str, tuple[Judged, ...]]:
     """The verdict, why, and each criterion."""
     error = begun.error
-    confirm = [state(each, pairs, error, confirms=True) for each in header.confirm]
-    refute = [state(each, pairs, error / len(header.refute), confirms=False) for each in header.refute]
+    confirm = [state(each, pairs, begun.within, error, confirms=True) for each in header.confirm]
+    refute_error = error / len(header.refute)
+    refute = [state(each, pairs, begun.within, refute_error, confirms=False) for each in header.refute]
     every = (*confirm, *refute)
     said = "proven: " + "; ".join(each.text for each in every if each.state == "met")
     if any(each.state == "met" for each in refute):
@@ -26,7 +30,7 @@ def decide(
         return "VALIDATED", said, every
     # one of several that would do: each has its share of the error
     share = error / len(confirm)
-    some = [each for each in header.confirm if met(each, pairs, share, confirms=True)]
+    some = [each for each in header.confirm if met(each, pairs, begun.within, share, confirms=True)]
     rest = [each for each in confirm if each.state == "open"]
     part = f"only in part: {'; '.join(map(str, some))}"
     if some and not rest:
@@ -44,12 +48,17 @@ def _ended(header: Header, pairs: Pairs, begun: Begun, failed: Sequence[Run]) ->
     criteria = (*header.confirm, *header.refute)
     about = [each for each in criteria if each.arm is None or each.arm in left]
     # who began what may not decide wants its numbers all the same
-    spent = not begun.underpowered and all(hopeless(each, pairs, header.seeds, begun.error) for each in about)
-    if left and not spent:
+    spent = not begun.underpowered and all(
+        hopeless(each, pairs, begun.within, header.seeds, begun.error) for each in about
+    )
+    nothing = nothing_to_learn(criteria, pairs)
+    if left and not spent and not nothing:
         return ""
     if failed:
         first = failed[0]
         return f"{first.label}, seed {first.seed}, {first.outcome}: {first.error}"
+    if nothing:
+        return nothing
     if not left:
         return f"{header.seeds} pairs settle no criterion"
     return f"after {_least(pairs)} pairs, those that are left can settle no criterion"
@@ -66,14 +75,39 @@ def _least(pairs: Mapping[str, Any]) -> int:
     return min(len(each) for each in pairs.values())
 
 
-def shown_arm(header: Header, verdict: Name, pairs: Pairs, error: float) -> str:
+def nothing_to_learn(criteria: Sequence[Criterion], pairs: Pairs) -> str:
+    """Why no pair of this kind can say anything; "" where one may.
+
+    Where every task of a pair earns the same, in both runs, one pair shows that the evaluation tells nothing
+    apart. That no pair differs, on any task, may be chance until there are a few.
+    """
+    every = [pair for each in pairs.values() for pair in each]
+    earned = [{*pair.base.tasks.values(), *pair.arm.tasks.values()} for pair in every]
+    evaluated = all(EVALUATED.fullmatch(each.metric) for each in criteria)
+    if _least(pairs) and evaluated and all(len(each) == 1 for each in earned):
+        told = ", ".join(sorted({f"{value:.3f}" for each in earned for value in each}))
+        return (
+            f"nothing can be learnt here: every task of every evaluation earns {told}, in both arms;"
+            " tasks that some answers solve and others do not would tell them apart"
+        )
+    alike = all(pair.base.tasks == pair.arm.tasks for pair in every)
+    equal = all(pair.difference(each.metric) == 0 for pair in every for each in criteria)
+    if _least(pairs) >= FEW and alike and equal:
+        return (
+            f"nothing can be learnt here: no pair of {len(every)} differs, on no task; the arm changes"
+            " nothing that is measured"
+        )
+    return ""
+
+
+def shown_arm(header: Header, verdict: Name, pairs: Pairs, begun: Begun) -> str:
     """The arm that the effect is of: the first that confirms, else the first that has pairs."""
-    share = error if verdict == "VALIDATED" else error / len(header.confirm)
+    share = begun.error if verdict == "VALIDATED" else begun.error / len(header.confirm)
     for each in header.confirm:
         arms = [each.arm] if each.arm else list(header.arms)
         own = (each.model_copy(update={"arm": arm}) for arm in arms)
         for one in own:
-            if one.arm and met(one, pairs, share / len(arms), confirms=True):
+            if one.arm and met(one, pairs, begun.within, share / len(arms), confirms=True):
                 return one.arm
     return next((arm for arm in header.arms if pairs[arm]), next(iter(header.arms)))
 

@@ -1,5 +1,6 @@
 """From a verdict to a fix: promoted into the baseline, then tracked until a run of full scale has it too."""
 
+import math
 import shlex
 from pathlib import Path
 
@@ -71,8 +72,9 @@ def scale_text(lab: Lab, hypothesis: Hypothesis) -> str:
         )
         return f"Full scale: not yet. {command}; then truing lab reproduce {hypothesis.id} RUN AGAINST."
     last = found[-1]
-    said = "reproduced" if last.low > 0 else "not reproduced"
-    gain = effect_text(last.gain, last.low, last.high)
+    said = "nobody can tell" if math.isnan(last.low) else "reproduced" if last.low > 0 else "not reproduced"
+    supposed = f" (if {last.supposes})" if last.supposes else ""
+    gain = effect_text(last.gain, last.low, last.high) + supposed
     return f"Full scale: {said}, {gain} over {last.tasks} tasks ({last.run})."
 
 
@@ -87,7 +89,8 @@ def reproduced(lab: Lab, hypothesis: Hypothesis, run: Path, against: Path, ledge
     fix = lab.history.of(Promoted, hypothesis.id)[0]
     _one_change_apart(run, against, fix)
     gain = _last(run).gain_over(_last(against))
-    entry = Reproduced(hypothesis.id, str(run), str(against), gain.mean, gain.low, gain.high, gain.tasks)
+    found = gain.mean, gain.low, gain.high, gain.tasks, gain.supposes
+    entry = Reproduced(hypothesis.id, str(run), str(against), *found)
     lab = lab.and_also(ledger.write(entry))
     return lab, scale_text(lab, hypothesis)
 

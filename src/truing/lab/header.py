@@ -121,6 +121,8 @@ class Header(Part):
     """Hypotheses to settle first, such as `h01`."""
     metric: str = "eval/reward"
     """What the effect is told in."""
+    within: Mapping[str, Annotated[float, Field(gt=0)]] = Field(default_factory=dict[str, float])
+    """By metric, how far from 0 any pair's difference can lie; of rewards as far as their weights allow."""
     smallest_effect: Annotated[float, Field(gt=0)]
     """The smallest difference that matters, in the metric's unit; the experiment must be able to see it."""
     seeds: Annotated[int, Field(ge=2, le=200)] = 12
@@ -152,7 +154,11 @@ class Header(Part):
     @model_validator(mode="after")
     def _decides(self) -> "Header":
         """Refuse what cannot come to a verdict."""
-        check_metric(self.metric)
+        for metric in (self.metric, *self.within):
+            check_metric(metric)
+        most = self.within.get(self.metric)
+        if most is not None and most <= self.smallest_effect:
+            raise ValueError(f"no pair differs by more than {most:g}, so smallest_effect is never seen")
         if not self.arms and not (self.check and self.check.settles):
             raise ValueError("without [arms] nothing can be compared: give one, or a [check] that settles it")
         if self.arms and not (self.confirm and self.refute):

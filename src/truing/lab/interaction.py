@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from truing.lab.header import Hypothesis
 from truing.lab.ledger import Begun, Ledger
 from truing.lab.numbers import finite
 from truing.lab.pairs import broken, pairs_of
+from truing.lab.within import declared_within, within_of
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,12 @@ def declared(lab: Lab, hypothesis: Hypothesis, other: Hypothesis, ledger: Ledger
     name = both(hypothesis, other)
     if lab.history.of(Begun, name):
         return lab
-    arms = {label: arm.digest for label, arm in together(lab, hypothesis, other).items()}
+    every = together(lab, hypothesis, other)
+    arms = {label: arm.digest for label, arm in every.items()}
     header = hypothesis.header.model_dump(mode="json")
     title = f"{hypothesis.title} × {other.title}"
     entry = Begun(name, title, header, baseline_changes(lab), arms, lab.error(hypothesis))
+    entry = replace(entry, within=declared_within(hypothesis.header, every.values()))
     return lab.and_also(ledger.write(entry))
 
 
@@ -67,24 +70,32 @@ def wanted_together(hypothesis: Hypothesis, other: Hypothesis) -> Wanted:
 def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contrast]:
     """Each arm alone, each beside the other, and how far that differs: the interaction comes last."""
     first, second, joint = _differences(lab, hypothesis, other)
+    within = _within(lab, hypothesis, other)
+    twice = None if within is None else 2 * within  # of two differences of runs
     named = {
-        f"{hypothesis.id} alone": first,
-        f"{other.id} alone": second,
-        f"{hypothesis.id}, with {other.id} in place": joint - second,
-        f"{other.id}, with {hypothesis.id} in place": joint - first,
-        f"interaction of {hypothesis.id} and {other.id}": joint - first - second,
+        f"{hypothesis.id} alone": (first, within),
+        f"{other.id} alone": (second, within),
+        f"{hypothesis.id}, with {other.id} in place": (joint - second, within),
+        f"{other.id}, with {hypothesis.id} in place": (joint - first, within),
+        f"interaction of {hypothesis.id} and {other.id}": (joint - first - second, twice),
     }
     error = lab.error(hypothesis) / len(named)
     return [
         Contrast(
             name,
             float(data.mean()) if len(data) else math.nan,
-            betting.low(data, error),
-            betting.high(data, error),
+            betting.low(data, error, known),
+            betting.high(data, error, known),
             len(data),
         )
-        for name, data in named.items()
+        for name, (data, known) in named.items()
     ]
+
+
+def _within(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> float | None:
+    """How far from 0 a difference of two of the four runs can lie, as it was declared."""
+    begun = next(iter(lab.history.of(Begun, both(hypothesis, other))), None)
+    return within_of(hypothesis.header, begun).get(hypothesis.header.metric)
 
 
 def _differences(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Sequence[np.ndarray]:

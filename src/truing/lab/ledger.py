@@ -40,6 +40,7 @@ class Run:
     curve: Sequence[float] = ()  # reward of each update; NaN where it has none
     seconds: float | None = None  # None where it was gone on with, so that nobody knows
     peak_bytes: int = 0
+    bounds: Sequence[float] | None = None  # the least and the most that a task can earn; None is not known
     time: float = 0.0
 
 
@@ -54,6 +55,9 @@ class Begun:
     arms: Mapping[str, str]  # SHA-256 of each arm, the baseline's too
     error: float  # the hypothesis's share of what a lab may get wrong
     underpowered: bool = False
+    within: Mapping[str, float] = field(  # how far from 0 a pair's difference can lie, by metric
+        default_factory=dict[str, float]
+    )
     time: float = 0.0
 
 
@@ -94,6 +98,7 @@ class Reproduced:
     low: float
     high: float
     tasks: int
+    supposes: str = "many tasks"  # what its interval does beyond bounds; earlier ones are of a bootstrap
     time: float = 0.0
 
 

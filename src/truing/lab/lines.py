@@ -1,11 +1,10 @@
 """What is said of a verdict, line by line."""
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from truing.lab.interaction import Contrast
 from truing.lab.noise import Noise
-from truing.lab.numbers import effect_text, minutes_text, number_text
+from truing.lab.numbers import effect_text, minutes_text, number_text, sees_text
 from truing.lab.plan import Step
 from truing.lab.suggest import Suggestion
 from truing.lab.verdict import Verdict
@@ -29,16 +28,10 @@ def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
     yield f"  {verdict.because}", ""
     if verdict.pairs:
         effect = effect_text(verdict.effect, verdict.low, verdict.high)
-        sure = f"each bound is wrong with a chance of at most {verdict.error:.2g}, whenever one looks"
         pairs = counted(verdict.pairs, "pair")
-        yield (
-            f"  {verdict.metric}, {verdict.arm} − baseline: {effect}, {pairs} ({sure})",
-            "",
-        )
+        yield f"  {verdict.metric}, {verdict.arm} − baseline: {effect}, {pairs} ({_promise(verdict)})", ""
     if verdict.criteria and verdict.verdict != "VALIDATED":
-        what = "nothing, however large" if verdict.mde == math.inf else f"{number_text(verdict.mde)} or more"
-        seen = f"with {counted(verdict.seeds, 'pair')} it sees {what}"
-        yield f"  {seen}; {verdict.smallest_effect:g} is the smallest effect that matters", ""
+        yield f"  {_seen(verdict)}; {verdict.smallest_effect:g} is the smallest effect that matters", ""
     for each in verdict.criteria:
         side = "confirms" if each.confirms else "refutes"
         yield f"  {MARKS[each.state]} {side}: {each.text}: {each.state}", ""
@@ -46,6 +39,19 @@ def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield f"  evidence: {verdict.quality} ({verdict.quality_because})", ""
     for note in verdict.notes:
         yield f"  note: {note}", "dim"
+
+
+def _promise(verdict: Verdict) -> str:
+    """What the bounds of an effect promise, and what that supposes."""
+    wrong = f"each bound is wrong with a chance of at most {verdict.error:.2g}, whenever one looks"
+    if verdict.within is not None:
+        return f"{wrong}, if no pair differs by more than {verdict.within:g}"
+    return f"{wrong}, if differences are symmetric about the effect"
+
+
+def _seen(verdict: Verdict) -> str:
+    """The smallest effect that all pairs see."""
+    return f"with {counted(verdict.seeds, 'pair')} it {sees_text(verdict.mde)}"
 
 
 def contrast_lines(found: Sequence[Contrast], metric: str) -> Iterator[str]:
@@ -74,7 +80,7 @@ def step_lines(steps: Sequence[Step], *, cost: bool = True) -> Iterator[tuple[st
             yield f"   cannot decide: {step.refused}", "yellow"
             yield f"   what would: {step.would}", "yellow"
         elif step.noise is not None:
-            yield f"   sees {number_text(step.mde)} or more: {step.noise.source}", ""
+            yield f"   {sees_text(step.mde)}: {step.noise.source}", ""
         elif step.hypothesis.header.check:
             asked = step.hypothesis.header.check
             told = ", ".join([*asked.rules, *(each.metric for each in asked.measures)])

@@ -29,6 +29,7 @@ def measure(run: Path) -> dict[str, Any]:
     return {
         "metrics": {**_recorded(steps), **_evaluated(evaluation)},
         "tasks": dict(evaluation.reward),
+        "bounds": evaluation.bounds,
         "curve": curve,
         "prompts": facts["judged"]["tasks_hash"],
     }

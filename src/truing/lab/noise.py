@@ -34,11 +34,11 @@ def noise_of(lab: Lab, hypothesis: Hypothesis, header: Header) -> Noise:
     begun = lab.begun(hypothesis)
     own = _differences(lab, header.metric, [begun] if begun else [])
     if len(own) >= FEW:
-        return Noise(_deviation(own), f"{len(own)} pairs of {hypothesis.id}", True)
+        return _measured(own, f"{len(own)} pairs of {hypothesis.id}")
     single = [each for each in lab.history.of(Begun) if "+" not in each.hypothesis]
     others = _differences(lab, header.metric, single, idle=True)
     if len(others) >= FEW:
-        return Noise(_deviation(others), f"{len(others)} pairs of arms that do nothing", True)
+        return _measured(others, f"{len(others)} pairs of arms that do nothing")
     return assumed(resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe, header.metric)
 
 
@@ -55,9 +55,15 @@ def _differences(lab: Lab, metric: str, begun: Iterable[Begun], idle: bool = Fal
             data = (
                 [] if any(pair.unfit([metric]) for pair in pairs) else [p.difference(metric) for p in pairs]
             )
-            if len(data) > 1 and not (idle and (above(data, 0, each.error) or below(data, 0, each.error))):
+            if len(data) > 1 and not (idle and _does_something(data, each, metric)):
                 found += _centred(np.asarray(data))
     return found
+
+
+def _does_something(data: list[float], begun: Begun, metric: str) -> bool:
+    """Whether an arm has a proven effect."""
+    within = begun.within.get(metric)
+    return above(data, 0, begun.error, within) or below(data, 0, begun.error, within)
 
 
 def _centred(data: np.ndarray) -> list[float]:
@@ -65,8 +71,12 @@ def _centred(data: np.ndarray) -> list[float]:
     return ((data - data.mean()) * math.sqrt(len(data) / (len(data) - 1))).tolist()
 
 
-def _deviation(centred: list[float]) -> float:
-    return float(np.sqrt(np.mean(np.square(centred))))
+def _measured(centred: list[float], source: str) -> Noise:
+    """What pairs show; where all are equal they show no noise, which is not to say that there is none."""
+    deviation = float(np.sqrt(np.mean(np.square(centred))))
+    if deviation == 0:
+        return Noise(math.nan, f"the {source} are equal: nobody knows the noise", True)
+    return Noise(deviation, source, True)
 
 
 def assumed(recipe: Recipe, metric: str) -> Noise:

@@ -9,7 +9,10 @@ from truing.words import duration
 
 def effect_text(effect: float, low: float, high: float) -> str:
     """An effect with its bounds: ``+0.213 [+0.150, +0.270]``; a bound that is not known is ∞."""
-    return "–" if math.isnan(effect) else f"{effect:+.3f} [{bound_text(low)}, {bound_text(high)}]"
+    if math.isnan(effect):
+        return "–"
+    bounds = "" if math.isnan(low) else f" [{bound_text(low)}, {bound_text(high)}]"
+    return f"{effect:+.3f}{bounds}"
 
 
 def bound_text(value: float) -> str:
@@ -20,6 +23,13 @@ def bound_text(value: float) -> str:
 def number_text(value: float) -> str:
     """A number, or a question mark where nobody knows it."""
     return f"{value:.2g}" if math.isfinite(value) else "?"
+
+
+def sees_text(least: float) -> str:
+    """The smallest effect that is seen, in words."""
+    if math.isnan(least):
+        return "sees nobody knows what, for nobody knows the noise"
+    return "sees nothing, however large" if least == math.inf else f"sees {number_text(least)} or more"
 
 
 def minutes_text(minutes: float) -> str:

@@ -106,3 +106,12 @@ def by_task(pairs: Sequence[Pair]) -> list[float]:
         for task, reward in pair.arm.tasks.items():
             found.setdefault(task, []).append(reward - pair.base.tasks[task])
     return [float(np.mean(found[task])) for task in sorted(found)]
+
+
+def gain_bounds(pairs: Sequence[Pair]) -> tuple[float, float] | None:
+    """The least and the most that a task can gain; None where a run does not say what can be earned."""
+    sides = [(pair.base.bounds, pair.arm.bounds) for pair in pairs]
+    known = [(base, arm) for base, arm in sides if base is not None and arm is not None]
+    if len(known) < len(sides) or not known:
+        return None
+    return min(arm[0] - base[1] for base, arm in known), max(arm[1] - base[0] for base, arm in known)

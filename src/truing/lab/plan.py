@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from truing.errors import TruingError
+from truing.lab.criteria import Within
 from truing.lab.design import BASELINE, arms_of, baseline_changes, missing_jobs, resolve_arm
 from truing.lab.folder import Lab
 from truing.lab.header import Hypothesis
@@ -15,6 +16,7 @@ from truing.lab.numbers import finite
 from truing.lab.power import detectable, information
 from truing.lab.sight import chance_to_see, decides, smallest_seen
 from truing.lab.verdict import judge
+from truing.lab.within import within_of
 
 CHECK_MINUTES = 1.0
 """What a check takes, before any was made: two updates of each stage, and loading the model."""
@@ -69,7 +71,9 @@ def powers(lab: Lab) -> Iterator[tuple[str, float, Noise]]:
     recipe = resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe
     for metric in ("eval/reward", "reward/mean"):
         noise = assumed(recipe, metric)
-        yield metric, detectable(noise.deviation, first.header.seeds, lab.error(first)), noise
+        within = within_of(first.header.model_copy(update={"metric": metric}), None)[metric]
+        seen = detectable(noise.deviation, first.header.seeds, lab.error(first), within=within)
+        yield metric, seen, noise
 
 
 def _ordered(steps: Sequence[Step], settled: set[str]) -> Iterator[Step]:
@@ -102,21 +106,28 @@ def steps_of(lab: Lab, hypothesis: Hypothesis, jobs: int) -> Iterator[Step]:
             yield replace(known, refused=str(error), would="a header that can be run", waits_for=waits)
 
 
-def experiment(lab: Lab, hypothesis: Hypothesis, jobs: int, waits: tuple[str, ...] = ()) -> Step:
-    """The experiment of a hypothesis, and what it can see."""
+def experiment(
+    lab: Lab,
+    hypothesis: Hypothesis,
+    jobs: int,
+    waits: tuple[str, ...] = (),
+    within: Within | None = None,
+) -> Step:
+    """The experiment of a hypothesis, and what it can see, with pairs within what is told or declared."""
     header, error = hypothesis.header, lab.error(hypothesis)
     begun = lab.begun(hypothesis)
+    within = within_of(header, begun) if within is None else within
     noise = noise_of(lab, hypothesis, header)
     runs = missing_runs(lab, hypothesis, begun)
-    refused, would = decides(header, noise, error)
+    refused, would = decides(header, noise, error, within)
     return Step(
         hypothesis,
         "experiment",
         header.probability,
-        information(header.probability, chance_to_see(header, noise, error), error),
+        information(header.probability, chance_to_see(header, noise, error, within), error),
         runs * run_minutes(lab) / jobs,
         runs,
-        smallest_seen(header, noise, error),
+        smallest_seen(header, noise, error, within),
         noise,
         refused,
         would,

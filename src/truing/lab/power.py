@@ -22,18 +22,32 @@ Guesses for the time before anything was measured, at a mean reward of 0.65: tog
 """
 
 
-def power(effect: float, deviation: float, seeds: int, error: float) -> float:
-    """The share of experiments that prove an effect to be above 0.
+def power(
+    effect: float,
+    deviation: float,
+    seeds: int,
+    error: float,
+    *,
+    bound: float = 0.0,
+    within: float | None = None,
+) -> float:
+    """The share of experiments that prove an effect to be above a bound, by the bets that judge it.
 
     Args:
         effect: true mean of the paired differences.
-        deviation: their standard deviation over seeds; they are drawn normal.
+        deviation: their standard deviation over seeds; they are drawn normal, none farther from 0 than
+            ``within``.
         seeds: pairs, at most: an experiment ends as soon as it knows.
         error: the chance of proving what is not so.
+        bound: what is to be passed.
+        within: how far from 0 a pair can lie; None where nobody knows, and bets are on signs.
     """
-    if deviation == 0:
-        return float(effect > 0 and seeds >= fewest(error))
-    return float((most(_noise(seeds) + effect / deviation) * error >= 1).mean())
+    if math.isnan(deviation):
+        return math.nan
+    drawn = effect + deviation * _noise(seeds)
+    if within is not None:
+        drawn = np.clip(drawn, -within, within)
+    return float((most(drawn, bound, within) * error >= 1).mean())
 
 
 @lru_cache
@@ -43,31 +57,73 @@ def _noise(seeds: int) -> np.ndarray:
 
 
 @lru_cache
-def detectable_deviations(seeds: int, error: float, enough: float = ENOUGH) -> float:
-    """The smallest effect that is seen with enough power, in deviations of a pair; ∞ with too few seeds."""
-    if seeds < fewest(error):
+def detectable(
+    deviation: float,
+    seeds: int,
+    error: float,
+    enough: float = ENOUGH,
+    *,
+    bound: float = 0.0,
+    within: float | None = None,
+) -> float:
+    """The minimum detectable effect beyond a bound: the smallest that is seen with enough power.
+
+    ∞ where none is, and NaN where nobody knows the noise.
+    """
+    if math.isnan(deviation):
+        return math.nan
+    if seeds < fewest(error, within):
         return math.inf
-    unseen, seen = 0.0, 1.0
-    while power(seen, 1.0, seeds, error) < enough:
-        seen *= 2
-    while seen - unseen > 1e-3 * seen:
-        middle = (unseen + seen) / 2
-        unseen, seen = (unseen, middle) if power(middle, 1.0, seeds, error) >= enough else (middle, seen)
-    return seen
+
+    def seen(beyond: float) -> bool:
+        return power(bound + beyond, deviation, seeds, error, bound=bound, within=within) >= enough
+
+    if within is None:
+        scale = deviation
+        while scale and not seen(scale):
+            scale *= 2
+    else:
+        scale = within - bound
+        if scale <= 0 or not seen(scale):
+            return math.inf
+    low, high = 0.0, scale
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if seen(middle) else (middle, high)
+    return high
 
 
-def detectable(deviation: float, seeds: int, error: float, enough: float = ENOUGH) -> float:
-    """The minimum detectable effect."""
-    ratio = detectable_deviations(seeds, error, enough)
-    return ratio * deviation if math.isfinite(ratio) else math.inf
-
-
-def seeds_needed(effect: float, deviation: float, error: float, most_seeds: int = 64) -> int | None:
+def seeds_needed(
+    effect: float,
+    deviation: float,
+    error: float,
+    most_seeds: int = 200,
+    *,
+    bound: float = 0.0,
+    within: float | None = None,
+) -> int | None:
     """The fewest pairs by which an effect is seen with enough power; None where that takes more than many."""
-    tried = range(fewest(error), most_seeds + 1)
-    if not tried or power(effect, deviation, most_seeds, error) < ENOUGH:
+
+    def seen(seeds: int) -> float:
+        return power(effect, deviation, seeds, error, bound=bound, within=within)
+
+    tried = range(fewest(error, within), most_seeds + 1)
+    if not tried or not seen(most_seeds) >= ENOUGH:
         return None
-    return tried[bisect_left(tried, ENOUGH, key=lambda seeds: power(effect, deviation, seeds, error))]
+    return tried[bisect_left(tried, ENOUGH, key=seen)]
+
+
+def within_needed(
+    effect: float, deviation: float, seeds: int, error: float, *, bound: float, within: float
+) -> float:
+    """How near to 0 all pairs must lie for an effect to be seen with enough power; NaN where none is."""
+    least, most_ = abs(bound) + 1e-9, within
+    for _ in range(30):
+        middle = (least + most_) / 2
+        seen = power(effect, deviation, seeds, error, bound=bound, within=middle) >= ENOUGH
+        least, most_ = (middle, most_) if seen else (least, middle)
+    beyond_noise = least >= effect + 2 * deviation  # else pairs would be expected to lie beyond it
+    return least if beyond_noise else math.nan
 
 
 def evaluation_noise(tasks: int, samples: int) -> float:

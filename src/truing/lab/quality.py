@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from truing.lab.header import EVALUATED, Header
-from truing.lab.pairs import Pair, by_task
-from truing.record.evaluation import bootstrap
+from truing.lab.pairs import Pair, by_task, gain_bounds
+from truing.record.intervals import differs, interval
 from truing.words import counted
 
 Quality = Literal["high", "medium", "low", "–"]
@@ -51,12 +51,15 @@ def quality_of(
 
 
 def _holds_on_other_tasks(header: Header, verdict: str, pairs: Sequence[Pair]) -> bool:
-    """Whether the 95 % bootstrap interval over tasks is on the side that the verdict says."""
-    found = bootstrap(by_task(pairs), "lab")
+    """Whether the 95 % interval over tasks is on the side that the verdict says."""
+    gains = by_task(pairs)
+    found = interval(gains, gain_bounds(pairs))
+    if math.isnan(found.low):
+        return False
     if verdict == "INVALIDATED":
         most = found.high if header.rises else -found.low
         return most < header.smallest_effect
-    return found.low > 0 or found.high < 0
+    return differs(found, gains)
 
 
 def _opposite(header: Header, pairs: Sequence[Pair]) -> float:

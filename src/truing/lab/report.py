@@ -14,7 +14,7 @@ from truing.lab.interaction import contrasts
 from truing.lab.ledger import Begun, Promoted, Run
 from truing.lab.lines import contrast_lines, step_lines, verdict_lines
 from truing.lab.log import cell, log_text
-from truing.lab.numbers import effect_text, number_text
+from truing.lab.numbers import effect_text, sees_text
 from truing.lab.page import page
 from truing.lab.plan import plan
 from truing.lab.verdict import Verdict, judge
@@ -108,7 +108,7 @@ def _listed(lines: Sequence[str]) -> list[str]:
 def notes_of(lab: Lab, hypothesis: Hypothesis, verdict: Verdict) -> str:
     """What a table has room for."""
     fixed = [scale_text(lab, hypothesis)] if lab.history.of(Promoted, hypothesis.id) else []
-    least = f"it sees {number_text(verdict.mde)} or more" if verdict.verdict == "INCONCLUSIVE" else ""
+    least = f"it {sees_text(verdict.mde)}" if verdict.verdict == "INCONCLUSIVE" else ""
     return "; ".join(filter(None, [verdict.because, least, *fixed]))
 
 

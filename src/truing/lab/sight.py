@@ -1,34 +1,37 @@
 """What an experiment can see, and whether that is enough to decide."""
 
+import json
 import math
 
 from truing.lab.betting import fewest
+from truing.lab.criteria import Within
 from truing.lab.header import EVALUATED, Header
 from truing.lab.noise import Noise
-from truing.lab.power import ENOUGH, detectable, power, seeds_needed
+from truing.lab.power import ENOUGH, detectable, power, seeds_needed, within_needed
 
 
-def smallest_seen(header: Header, noise: Noise, error: float) -> float:
+def smallest_seen(header: Header, noise: Noise, error: float, within: Within) -> float:
     """The minimum detectable effect: what the pairs tell apart, beyond the bound that is to be passed.
 
     NaN where nobody knows the noise yet, ∞ with too few pairs.
     """
-    seen = _bound(header) + detectable(noise.deviation, header.seeds, error_of_an_arm(header, error))
+    seen = _bound(header) + _seen(header, noise, error_of_an_arm(header, error), within)
     return seen if math.isnan(seen) else max(0.0, seen)
 
 
-def chance_to_see(header: Header, noise: Noise, error: float) -> float:
+def chance_to_see(header: Header, noise: Noise, error: float, within: Within) -> float:
     """The power at the smallest effect that matters; where nobody knows the noise, as if it were enough."""
     if math.isnan(noise.deviation):
         return ENOUGH
-    beyond = header.smallest_effect - _bound(header)
-    return power(beyond, noise.deviation, header.seeds, error_of_an_arm(header, error))
+    share, known = error_of_an_arm(header, error), within.get(header.metric)
+    effect, bound = header.smallest_effect, _bound(header)
+    return power(effect, noise.deviation, header.seeds, share, bound=bound, within=known)
 
 
-def decides(header: Header, noise: Noise, error: float) -> tuple[str, str]:
+def decides(header: Header, noise: Noise, error: float, within: Within) -> tuple[str, str]:
     """Why an experiment cannot decide, and what would; two empty texts where it can."""
-    error, bound = error_of_an_arm(header, error), _bound(header)
-    needed = fewest(error)
+    error, bound, known = error_of_an_arm(header, error), _bound(header), within.get(header.metric)
+    needed = fewest(error, known)
     if header.seeds < needed:
         refused = f"{header.seeds} pairs prove nothing at an error of {error:.2g}, however clear they are"
         return refused, f"seeds = {needed} or more"
@@ -36,26 +39,39 @@ def decides(header: Header, noise: Noise, error: float) -> tuple[str, str]:
     if beyond <= 0:
         refused = f"an effect of {header.smallest_effect:g} is never proven to be beyond a bound of {bound:g}"
         return refused, "a bound in confirm that is below smallest_effect, such as 0"
-    seen = detectable(noise.deviation, header.seeds, error)
+    seen = _seen(header, noise, error, within)
     if math.isnan(seen) or seen <= beyond:
         return "", ""
-    told = f"with {header.seeds} pairs it sees {bound + seen:.2g} or more ({noise.source})"
-    return f"{told}, and {header.smallest_effect:g} is what matters", ", or ".join(
-        _would(header, noise, error, beyond, seen)
-    )
+    sees = f"{bound + seen:.2g} or more" if math.isfinite(seen) else "nothing, however large"
+    supposed = "" if known is None else f"; pairs within ±{known:g}"
+    told = f"with {header.seeds} pairs it sees {sees} ({noise.source}{supposed})"
+    would = ", or ".join(_would(header, noise, error, beyond, seen, known))
+    return f"{told}, and {header.smallest_effect:g} is what matters", would
 
 
-def _would(header: Header, noise: Noise, error: float, beyond: float, seen: float) -> list[str]:
+def _seen(header: Header, noise: Noise, error: float, within: Within) -> float:
+    known = within.get(header.metric)
+    return detectable(noise.deviation, header.seeds, error, bound=_bound(header), within=known)
+
+
+def _would(
+    header: Header, noise: Noise, error: float, beyond: float, seen: float, within: float | None
+) -> list[str]:
     """What would make it decide."""
-    seeds = seeds_needed(beyond, noise.deviation, error)
+    bound, effect = _bound(header), header.smallest_effect
+    seeds = seeds_needed(effect, noise.deviation, error, bound=bound, within=within)
     more = [f"seeds = {seeds}"] if seeds else []
-    if not noise.measured:
+    if within is not None:
+        near = within_needed(effect, noise.deviation, header.seeds, error, bound=bound, within=within)
+        known = f"{{ {json.dumps(header.metric)} = {_downward(near):g} }}" if not math.isnan(near) else ""
+        more += [f"within = {known} where no pair differs by more"] if known else []
+    elif not noise.measured:
         factor = math.ceil((seen / beyond) ** 2)
         evaluated = (
             "evaluation tasks (eval.tasks), or answers to each (eval.samples, eval.temperature above 0)"
         )
         more.append(f"{factor} × the {evaluated if EVALUATED.fullmatch(header.metric) else 'prompts'}")
-    return [*more, f"smallest_effect = {_upward(_bound(header) + seen):g}"]
+    return [*more, f"smallest_effect = {_upward(bound + seen):g}"] if math.isfinite(seen) else more
 
 
 def _bound(header: Header) -> float:
@@ -74,3 +90,9 @@ def _upward(value: float) -> float:
     """Two digits, never less."""
     unit = 10 ** (math.floor(math.log10(value)) - 1)
     return round(math.ceil(value / unit) * unit, 10)
+
+
+def _downward(value: float) -> float:
+    """Two digits, never more."""
+    unit = 10 ** (math.floor(math.log10(value)) - 1)
+    return round(math.floor(value / unit) * unit, 10)

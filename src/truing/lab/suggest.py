@@ -24,6 +24,9 @@ FOUND, OPEN = 0.5, 0.2
 ERROR = 0.05 / 7
 """What one of six hypotheses may get wrong: it sets the fewest pairs, and so the cost."""
 
+WITHIN = 0.15
+"""What no pair of a suggested test is supposed to lose or gain more than, until somebody says otherwise."""
+
 MATTERS = 0.05
 """The smallest effect that matters, until somebody says otherwise."""
 
@@ -64,7 +67,7 @@ class Suggestion:
         """The cheapest test, in words."""
         if self.rules:
             return f"check {', '.join(self.rules)} on two updates"
-        return f"{fewest(ERROR)} pairs or more with {' '.join(self.changes)}"
+        return f"{fewest(ERROR, WITHIN)} pairs or more with {' '.join(self.changes)}"
 
     def facts(self) -> dict[str, object]:
         """As JSON has it."""
@@ -137,7 +140,7 @@ def _arm(
 ) -> Suggestion:
     """A suggestion that training settles: the fewest pairs of the run and an arm."""
     one = training_minutes(story)
-    minutes = math.nan if one is None else 2 * one * fewest(ERROR)
+    minutes = math.nan if one is None else 2 * one * fewest(ERROR, WITHIN)
     claim = f"with {' '.join(changes)} the reward is higher"
     return Suggestion(title, claim, because, likely, arm, changes, minutes=minutes)
 
@@ -158,5 +161,6 @@ def header_text(suggestion: Suggestion) -> str:
     if suggestion.arm:
         about = {"metric": "eval/reward", "arm": suggestion.arm}
         table |= {"confirm": [about | {"above": 0.0}], "refute": [about | {"below": MATTERS}]}
+        table |= {"seeds": 24, "within": {"eval/reward": WITHIN}}
         table["arms"] = {suggestion.arm: list(suggestion.changes)}
     return tomli_w.dumps(table).strip()

@@ -19,6 +19,7 @@ from truing.lab.pairs import broken, pairs_of
 from truing.lab.proof import clean, proven, ruled_out, unsettled
 from truing.lab.quality import Quality, quality_of
 from truing.lab.sight import error_of_an_arm, smallest_seen
+from truing.lab.within import within_of
 
 Basis = Literal["proof", "experiment", "prior", ""]
 
@@ -41,6 +42,9 @@ class Verdict:
     effect: float = math.nan
     low: float = -math.inf
     high: float = math.inf
+    within: float | None = (
+        None  # how far from 0 a pair can lie; None is not known: signs are all that is bet on
+    )
     pairs: int = 0
     criteria: tuple[Judged, ...] = ()
     quality: Quality = "–"
@@ -98,7 +102,7 @@ def by_pairs(lab: Lab, hypothesis: Hypothesis) -> Verdict:
         header.metric,
         next(iter(header.arms), ""),
         error,
-        smallest_seen(header, noise, error),
+        smallest_seen(header, noise, error, within_of(header, begun)),
         header.smallest_effect,
         header.seeds,
         criteria=tuple(
@@ -174,11 +178,14 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
         return replace(blank, verdict="INCONCLUSIVE", because=why_not, by="experiment", quality="low")
     failed = broken(lab.history, begun.arms)
     verdict, because, criteria = decide(header, pairs, begun, failed)
-    arm = shown_arm(header, verdict, pairs, begun.error)
+    arm, within = shown_arm(header, verdict, pairs, begun), begun.within.get(header.metric)
     error = error_of_an_arm(header, begun.error)
     data = [pair.difference(header.metric) for pair in pairs[arm]]
-    bounds = betting.low(data, error), betting.high(data, error)
+    bounds = betting.low(data, error, within), betting.high(data, error, within)
     quality, told = quality_of(header, verdict, pairs[arm], bounds, _failures(lab, begun))
+    beyond = [] if within is None else [each for each in data if abs(each) > within]
+    notes = [f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in failed]
+    notes += [_beyond_within(each, within) for each in beyond if within is not None]
     return replace(
         blank,
         verdict=verdict,
@@ -193,8 +200,16 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
         high=bounds[1],
         quality=quality,
         quality_because=told,
-        notes=tuple(f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in failed),
+        notes=tuple(notes),
+        within=within,
     )
+
+
+def _beyond_within(difference: float, within: float) -> str:
+    """What a pair that lies farther from 0 than was supposed does to the verdict."""
+    side = "above" if difference < 0 else "below"
+    told = f"a pair differs by {difference:+.3f}, and within is {within:g}"
+    return f"{told}: nothing is proven to be {side} a bound"
 
 
 def _failures(lab: Lab, begun: Begun) -> int:

@@ -12,6 +12,7 @@ from truing.doctor.verdict import Verdict
 from truing.glance import LAST, Glance, Told
 from truing.panel.fitted import GAP, bar, clipped, flow, sparkline, wrapped
 from truing.panel.watched import Card, Screen
+from truing.record.estimate import pass_at_text
 from truing.words import counted, duration, inert
 
 NARROWEST, WIDEST = 60, 110
@@ -103,7 +104,10 @@ def _reward(facts: Screen, width: int) -> Iterator[Text]:
 
 def _evaluations(seen: Glance) -> list[Text]:
     """The first and the newest."""
-    told = [Text(f"{clipped(name, NAMES)} {each}") for name, each in seen.evaluations.items()]
+    told = [
+        Text(f"{clipped(name, NAMES)} {each}  {pass_at_text(seen.pass_at.get(name, {}))}".rstrip())
+        for name, each in seen.evaluations.items()
+    ]
     between = len(told) - 1 - NEWEST
     return told if between <= 0 else [told[0], Text(f"({between} more)", "dim"), *told[-NEWEST:]]
 

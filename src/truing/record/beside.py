@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from truing.record.estimate import read_estimate
+from truing.record.estimate import read_estimate, read_pass_at
 from truing.record.followed import Followed
 from truing.record.told import evaluations_told
 
@@ -45,7 +45,11 @@ def beside(first: Followed, second: Followed) -> tuple[Pair, ...]:
 def _evaluations(run: Followed) -> dict[str, Any]:
     """Each with its interval, in the order of the run."""
     told = evaluations_told(run.events)
-    return {f"eval {name}": str(read_estimate(each["estimate"])) for name, each in told.items()}
+    found: dict[str, Any] = {}
+    for name, each in told.items():
+        found[f"eval {name}"] = str(read_estimate(each))
+        found |= {f"eval {name} pass@{k}": str(estimate) for k, estimate in read_pass_at(each).items()}
+    return found
 
 
 def _metrics(run: Followed) -> dict[str, Any]:

@@ -2,14 +2,19 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, get_args
 
 from truing.record.lines import floats_from_json
 from truing.words import counted
 
 BOUNDS = ("mean", "low", "high")
 COUNTS = ("tasks", "samples")
+
+Supposes = Literal["", "normal", "many tasks"]
+"""What an interval supposes beyond the bounds of what can be earned: normal values, or many tasks."""
+
+SUPPOSED: tuple[Supposes, ...] = get_args(Supposes)
 
 
 @dataclass(frozen=True)
@@ -19,11 +24,22 @@ class Interval:
     mean: float
     low: float
     high: float
+    supposes: Supposes = field(default="", kw_only=True)
 
     def __str__(self) -> str:
         """The mean, and its bounds where it has any."""
-        bounds = "" if math.isnan(self.low) else f" [{self.low:.3f}, {self.high:.3f}]"
-        return f"{self.mean:.3f}{bounds}"
+        return f"{self.mean:.3f}{self._ends('.3f')}"
+
+    @property
+    def signed(self) -> str:
+        """The same of a difference, with its signs."""
+        return f"{self.mean:+.3f}{self._ends('+.3f')}"
+
+    def _ends(self, form: str) -> str:
+        if math.isnan(self.low):
+            return ""
+        supposed = f" (if {self.supposes})" if self.supposes else ""
+        return f" [{self.low:{form}}, {self.high:{form}}]{supposed}"
 
 
 @dataclass(frozen=True)
@@ -41,17 +57,37 @@ class Estimate(Interval):
         return f"of {counted(self.tasks, 'task')}" + (f" × {self.samples}" if (self.samples or 1) > 1 else "")
 
     def __str__(self) -> str:
-        """The mean, its bounds, and what they rest on."""
+        """The mean, its bounds with what they suppose, and what they rest on."""
         return f"{super().__str__()} {self.basis}".rstrip()
 
 
-def read_estimate(told: Mapping[str, Any]) -> Estimate:
-    """An estimate as an event tells it.
+def read_estimate(payload: Mapping[str, Any]) -> Estimate:
+    """The mean reward as the event of an evaluation tells it.
 
-    One of an earlier version may not say how many tasks there were; and where all had earned the same, its
-    interval is of no width, which is none.
+    One of an earlier version may not say how many tasks there were; where all had earned the same, its
+    interval is of no width, which is none; and without bounds it is of a bootstrap, which needs many tasks.
     """
+    told = payload["estimate"]
+    supposes = told.get("supposes", "many tasks" if payload.get("bounds") is None else "")
+    found = _estimate(told, supposes)
+    return replace(found, low=math.nan, high=math.nan) if found.low == found.high else found
+
+
+def read_pass_at(payload: Mapping[str, Any]) -> dict[int, Estimate]:
+    """pass@k by k as the event of an evaluation tells it; none where each task had one answer."""
+    return {int(k): _estimate(told, "") for k, told in payload.get("pass_at", {}).items()}
+
+
+def pass_at_facts(found: Mapping[int, Estimate]) -> dict[str, dict[str, Any]]:
+    """pass@k by k, as JSON has it."""
+    return {str(k): asdict(estimate) for k, estimate in found.items()}
+
+
+def pass_at_text(found: Mapping[int, Estimate]) -> str:
+    """pass@k in words; "" where each task had one answer."""
+    return "  ".join(f"pass@{k} {Interval(e.mean, e.low, e.high)}" for k, e in found.items())
+
+
+def _estimate(told: Mapping[str, Any], supposes: Supposes) -> Estimate:
     numbers = floats_from_json({name: told[name] for name in BOUNDS})
-    if numbers["low"] == numbers["high"]:
-        numbers |= {"low": math.nan, "high": math.nan}
-    return Estimate(**numbers, **{name: told.get(name) for name in COUNTS})
+    return Estimate(**numbers, **{name: told.get(name) for name in COUNTS}, supposes=supposes)

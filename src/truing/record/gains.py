@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from truing.errors import DataError
 from truing.record.estimate import Estimate, read_estimate
-from truing.record.evaluation import Evaluation, read_bounds
+from truing.record.evaluation import Evaluation, read_evaluation
 from truing.record.followed import Followed
+from truing.record.intervals import differs
 from truing.record.sound import NUMBER
 from truing.record.told import evaluations_told
 
@@ -41,53 +43,70 @@ def gains(first: Followed, second: Followed) -> tuple[Gain, ...]:
     left = set([name for name in shared if "@" in name][:-MIDWAY])
     rewards = [run.fact("judged", "rewards") for run in (first, second)]
     otherwise = "" if rewards[0] == rewards[1] else "not compared: they were graded by other rewards"
-    return tuple(_gain(told[0][name], told[1][name], otherwise) for name in shared if name not in left)
+    found = [_gains(told[0][name], told[1][name], otherwise) for name in shared if name not in left]
+    return tuple(gain for each in found for gain in each)
 
 
-def _gain(first: Mapping[str, Any], second: Mapping[str, Any], otherwise: str) -> Gain:
+def _gains(first: Mapping[str, Any], second: Mapping[str, Any], otherwise: str) -> Iterator[Gain]:
     """Second − first: task by task where both were judged on the same tasks, by the same rewards."""
-    name, estimates = first["name"], [read_estimate(each["estimate"]) for each in (first, second)]
-    paired = otherwise or _paired(*map(_judged, (first, second)))
-    if isinstance(paired, str):
+    name, estimates = first["name"], [read_estimate(each) for each in (first, second)]
+    judged = [_judged(each) for each in (first, second)]
+    why_not = otherwise or _unpaired(*judged)
+    if why_not:
         difference = estimates[1].mean - estimates[0].mean
-        difference = difference if paired == ALONE and math.isfinite(difference) else None
-        return Gain(name, *estimates, difference, None, 0, 0, paired)
-    shared = first["reward"].keys() & second["reward"].keys()
-    apart = [second["reward"][task] - first["reward"][task] for task in shared]
-    up, down = sum(each > 0 for each in apart), sum(each < 0 for each in apart)
-    return Gain(name, *estimates, paired.mean, paired, up, down, _says(paired, up + down))
+        difference = difference if why_not == ALONE and math.isfinite(difference) else None
+        yield Gain(name, *estimates, difference, None, 0, 0, why_not)
+        return
+    before, after = (each for each in judged if each is not None)
+    yield _gain(name, estimates, after.gain_over(before), after.gains_over(before))
+    for k, paired in after.pass_gains_over(before).items():
+        both = [each.pass_at()[k] for each in (before, after)]
+        yield _gain(f"{name} pass@{k}", both, paired, after.pass_gains(before, k))
+
+
+def _gain(name: str, both: Sequence[Estimate], paired: Estimate, apart: Mapping[str, float]) -> Gain:
+    up, down = sum(each > 0 for each in apart.values()), sum(each < 0 for each in apart.values())
+    return Gain(name, *both, paired.mean, paired, up, down, _says(paired, list(apart.values())))
 
 
 def _judged(payload: Mapping[str, Any]) -> Evaluation | None:
     """An evaluation by task; None where the record does not tell tasks."""
     reward, failed = payload.get("reward"), payload.get("failed")
-    if not (isinstance(reward, dict) and isinstance(failed, dict)):
+    if not (isinstance(reward, dict) and isinstance(failed, dict) and all(map(_number, reward.values()))):
         return None
-    known = all(isinstance(each, NUMBER) and math.isfinite(each) for each in reward.values())
-    return Evaluation(payload["name"], reward, {}, {}, failed, read_bounds(payload)) if known else None
+    found = read_evaluation(payload | {"parts": {}, "answers": {}})
+    earned, passes_at = payload.get("earned"), payload.get("passes_at")
+    known = isinstance(earned, dict) and all(
+        isinstance(each, list) and all(map(_number, each)) for each in earned.values()
+    )
+    return found if known and _number(passes_at) else replace(found, earned={}, passes_at=None)
 
 
-def _paired(first: Evaluation | None, second: Evaluation | None) -> Estimate | str:
-    """The paired difference, or why there is none."""
+def _number(value: object) -> bool:
+    return isinstance(value, NUMBER) and math.isfinite(value)
+
+
+def _unpaired(first: Evaluation | None, second: Evaluation | None) -> str:
+    """Why there is no paired difference; "" where there is one."""
     if first is None or second is None:
         return ALONE
-    asked = [each.reward.keys() | each.failed.keys() for each in (first, second)]
-    if asked[0] != asked[1]:
+    try:
+        judged = second.gains_over(first)
+    except DataError:
         return "not compared: they were not asked the same tasks"
-    if len(first.reward.keys() & second.reward.keys()) < 2:
-        return "not compared: fewer than two tasks were judged in both"
-    return second.gain_over(first)
+    return "" if len(judged) > 1 else "not compared: fewer than two tasks were judged in both"
 
 
-def _says(paired: Estimate, differ: int) -> str:
+def _says(paired: Estimate, apart: Sequence[float]) -> str:
     """What the interval comes to."""
+    differ = sum(each != 0 for each in apart)
     if not differ:
         return "the same on every task"
     if differ < FEWEST:
         return "too few tasks differ to tell"
-    if paired.low > 0:
-        return "the second is better"
-    return "the first is better" if paired.high < 0 else "no difference that these tasks can tell"
+    if not differs(paired, apart):
+        return "no difference that these tasks can tell"
+    return f"the {'second' if paired.mean > 0 else 'first'} is better"
 
 
 def seeds(first: Followed, second: Followed) -> str:
@@ -109,6 +128,6 @@ def lines(found: Sequence[Gain], seeds: str) -> Iterator[tuple[str, str]]:
     for each in found:
         amount = "–" if each.difference is None else f"{each.difference:+.3f}"
         if each.paired:
-            ends = f"[{each.paired.low:+.3f}, {each.paired.high:+.3f}] over {each.paired.tasks} tasks"
-            amount = f"{amount} {ends}, up on {each.up}, down on {each.down}"
+            over = f"over {each.paired.tasks} tasks, up on {each.up}, down on {each.down}"
+            amount = f"{each.paired.signed} {over}"
         yield f"  {each.name:<32} {amount}: {each.says}", ""

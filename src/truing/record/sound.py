@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from truing.record.estimate import BOUNDS, COUNTS
+from truing.record.estimate import BOUNDS, COUNTS, SUPPOSED
 from truing.record.lines import whole_lines
 from truing.record.reader import Event
 
@@ -86,15 +86,28 @@ def _wrong(event: Event) -> str:
         return "numbers with a name that is none"
     if event.kind == "boundary" and not all(map(_is_line, told["lines"])):
         return "boundary with a line that is none"
-    return _wrong_estimate(told["estimate"]) if event.kind == "eval" else ""
+    return _wrong_evaluation(told) if event.kind == "eval" else ""
 
 
-def _wrong_estimate(told: Mapping[str, Any]) -> str:
+def _wrong_evaluation(told: Mapping[str, Any]) -> str:
+    """Why an evaluation cannot be shown; one of an earlier version did not tell pass@k."""
+    passing = told.get("pass_at", {})
+    if not (isinstance(passing, dict) and all(k.isdecimal() and len(k) <= DIGITS for k in passing)):
+        return "eval with pass_at that is none"
+    every = (told["estimate"], *passing.values())
+    return next(filter(None, map(_wrong_estimate, every)), "")
+
+
+def _wrong_estimate(told: object) -> str:
     """Why an estimate cannot be shown; an earlier version did not tell of how many tasks it is."""
+    if not isinstance(told, dict):
+        return "eval with an estimate that is none"
     if not all(_is(told.get(name, ""), (*NUMBER, type(None))) for name in BOUNDS):
         return f"eval without {', '.join(BOUNDS)}"
     if not all(_is(told.get(name), (int, type(None))) for name in COUNTS):
         return f"eval with {', '.join(COUNTS)} that are no numbers"
+    if told.get("supposes", "") not in SUPPOSED:
+        return f"eval that supposes {told['supposes']}"
     return ""
 
 

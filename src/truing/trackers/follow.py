@@ -44,8 +44,9 @@ class Stream:
         if kind == "eval":
             told = {key: facts["estimate"][key] for key in ("mean", "low", "high")}
             numbers = {f"eval/{key}": value for key, value in told.items() if not math.isnan(value)}
+            passing = {f"eval/pass@{k}": each["mean"] for k, each in facts.get("pass_at", {}).items()}
             parts = {f"eval_part/{name}": value for name, value in facts["parts"].items()}
-            self.backend.log(numbers | parts, self.update)
+            self.backend.log(numbers | passing | parts, self.update)
 
     def close(self) -> None:
         """End the tracker's run."""

@@ -6,13 +6,26 @@ import numpy as np
 
 from truing.errors import RolloutError
 from truing.outcomes import Status
-from truing.record.evaluation import CLOSE, Evaluation
+from truing.record.evaluation import Evaluation
+from truing.record.intervals import CLOSE, Bounds
 from truing.rewards import Rewards, reach
 from truing.types import RolloutGroup
 
 
-def evaluate(name: str, rewards: Rewards, draw: Callable[[], Sequence[RolloutGroup]]) -> Evaluation:
-    """Draw and average by task; ``draw`` gives one group per task, judged by these rewards."""
+def evaluate(
+    name: str,
+    rewards: Rewards,
+    draw: Callable[[], Sequence[RolloutGroup]],
+    passes_at: float | None = None,
+) -> Evaluation:
+    """Draw and average by task.
+
+    Args:
+        name: of the evaluation.
+        rewards: what answers are judged by.
+        draw: gives one group per task, judged by these rewards.
+        passes_at: the reward from which on an answer passes; None for the most that can be earned.
+    """
     groups = draw()
     graded = {g.task.task_id: [r for r in g.rollouts if r.status is not Status.ERROR] for g in groups}
     judged = {task: rollouts for task, rollouts in graded.items() if rollouts}
@@ -23,17 +36,20 @@ def evaluate(name: str, rewards: Rewards, draw: Callable[[], Sequence[RolloutGro
         )
     everyone = [rollout for rollouts in judged.values() for rollout in rollouts]
     names = everyone[0].reward_parts
+    bounds = _bounds(rewards, [rollout.reward for rollout in everyone])
     return Evaluation(
         name,
         reward={task: float(np.mean([r.reward for r in rollouts])) for task, rollouts in judged.items()},
         parts={part: float(np.mean([r.reward_parts[part] for r in everyone])) for part in names},
         answers={g.task.task_id: [r.text for r in g.rollouts] for g in groups},
         failed=failed,
-        bounds=_bounds(rewards, [rollout.reward for rollout in everyone]),
+        bounds=bounds,
+        earned={task: [r.reward for r in rollouts] for task, rollouts in judged.items()},
+        passes_at=bounds[1] if passes_at is None and bounds else passes_at,
     )
 
 
-def _bounds(rewards: Rewards, seen: Sequence[float]) -> tuple[float, float] | None:
+def _bounds(rewards: Rewards, seen: Sequence[float]) -> Bounds | None:
     """The least and the most that can be earned; None where more, or less, was: a part may be of any size."""
     least, most = reach(rewards)
     within = least - CLOSE <= min(seen) and max(seen) <= most + CLOSE

@@ -17,6 +17,7 @@ from truing.errors import GuardError, Unstable
 from truing.memory import watch_peak
 from truing.models.score import causal_model
 from truing.record import RunReader, RunWriter, SampleRow, StepRow, set_aside
+from truing.record.estimate import pass_at_facts
 from truing.record.evaluation import Evaluation
 from truing.record.files import write_atomically
 from truing.record.told import midway
@@ -284,7 +285,8 @@ class Loop:
         self.teller.watch("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
         evaluation = self.session.evaluate(name)
         self.evaluations[name] = evaluation
-        self.teller.tell("eval", **asdict(evaluation), estimate=asdict(evaluation.estimate()))
+        told = {"estimate": asdict(evaluation.estimate()), "pass_at": pass_at_facts(evaluation.pass_at())}
+        self.teller.tell("eval", **asdict(evaluation), **told)
 
     def save(self, learner: Learner, stage: str, step: int) -> None:
         """Write a checkpoint, and drop those of the stage that nothing goes back to."""

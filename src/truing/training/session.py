@@ -96,7 +96,10 @@ class Session:
         cfg = self.recipe.eval
         contract = self.recipe.sampling.contract(self.contract.stop_ids, temperature=cfg.temperature)
         return evaluate(
-            name, self.env.rewards, lambda: self.draw(self.eval_tasks, cfg.samples, contract, ("eval",))
+            name,
+            self.env.rewards,
+            lambda: self.draw(self.eval_tasks, cfg.samples, contract, ("eval",)),
+            cfg.passes_at,
         )
 
     def tasks_of(self, stage: str, step: int, count: int) -> list[Task]:

@@ -1,5 +1,5 @@
 // Two runs beside each other: which is better and how sure, what was declared otherwise, where they part, their curves.
-import { fill, h, interval, link, number, plural, state, table, tile } from "./dom.js";
+import { ends, fill, h, interval, link, number, plural, state, table, tile } from "./dom.js";
 import { address, get, go } from "./data.js";
 import { curves, swatch } from "./curves.js";
 
@@ -73,8 +73,8 @@ function signed(value) {
 }
 
 function difference(each) {
-  const ends = each.paired ? ` [${signed(each.paired.low)}, ${signed(each.paired.high)}]` : "";
-  return signed(each.difference) + ends;
+  const known = each.paired && each.paired.low !== null;
+  return signed(each.difference) + (known ? ` ${ends(each.paired, signed)}` : "");
 }
 
 function over(each) {

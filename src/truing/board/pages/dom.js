@@ -52,9 +52,12 @@ export function fixed(value) {
 
 export function interval(each) {
   if (!each || each.mean === null) return NO_NUMBER;
-  return each.low === null
-    ? fixed(each.mean)
-    : `${fixed(each.mean)} [${fixed(each.low)}, ${fixed(each.high)}]`;
+  return each.low === null ? fixed(each.mean) : `${fixed(each.mean)} ${ends(each)}`;
+}
+
+// The bounds of an interval, and what it supposes beyond the bounds of what can be earned.
+export function ends(each, form = fixed) {
+  return `[${form(each.low)}, ${form(each.high)}]${each.supposes ? ` (if ${each.supposes})` : ""}`;
 }
 
 // What an evaluation rests on; an earlier version may not have told.

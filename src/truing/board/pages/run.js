@@ -1,5 +1,5 @@
 // One run: findings first, then how it stands, then every chart.
-import { basis, count, duration, fill, fixed, h, link } from "./dom.js";
+import { basis, count, duration, ends, fill, fixed, h, interval, link } from "./dom.js";
 import { number, plural, state, table, tile, verdict } from "./dom.js";
 import { address, get, IS_REPORT } from "./data.js";
 import { charts, latest } from "./dashboard.js";
@@ -125,8 +125,9 @@ function tiles(told) {
     .slice(-TILES)
     .map(([name, each]) =>
       tile(`evaluation ${name.replaceAll("_", " ")}`, fixed(each.mean), [
-        each.low === null ? null : h("div", {}, `95 % [${fixed(each.low)}, ${fixed(each.high)}]`),
+        each.low === null ? null : h("div", {}, `95 % ${ends(each)}`),
         h("div", {}, basis(each)),
+        Object.entries(told.pass_at[name] || {}).map(([k, one]) => h("div", {}, `pass@${k} ${interval(one)}`)),
       ]),
     );
   const reward = told.reward || { mean: null, low: null };
@@ -136,7 +137,7 @@ function tiles(told) {
     tile(
       "reward, last 10 updates",
       fixed(reward.mean),
-      reward.low === null ? "" : `95 % [${fixed(reward.low)}, ${fixed(reward.high)}]`,
+      reward.low === null ? "" : `95 % ${ends(reward)}`,
     ),
     evaluations,
     h(

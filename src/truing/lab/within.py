@@ -1,0 +1,47 @@
+"""How far from 0 a pair's difference can lie: what makes a proof about a mean possible."""
+
+from collections.abc import Iterable, Mapping
+
+from truing.api import environment
+from truing.lab.criteria import Within
+from truing.lab.design import Arm
+from truing.lab.header import EVALUATED, Header
+from truing.lab.ledger import Begun
+from truing.rewards import reach
+
+REWARDS = ("eval/reward", "reward/mean")
+FAMILY = "family_reward/"
+
+
+def within_of(header: Header, begun: Begun | None) -> Within:
+    """As it was declared; before that, as if the most that can be earned were 1."""
+    return _by_metric(header, 1.0) if begun is None else begun.within
+
+
+def declared_within(header: Header, arms: Iterable[Arm]) -> Within:
+    """What the header says, and of rewards what all arms' weights allow."""
+    if not any(_is_reward(metric) and metric not in header.within for metric in _asked(header)):
+        return _by_metric(header, 1.0)
+    tables = {arm.recipe.model_dump_json(include={"env"}): arm.recipe for arm in arms}
+    reaches = [reach(environment(recipe).rewards) for recipe in tables.values()]
+    lows, highs = [low for low, _ in reaches], [high for _, high in reaches]
+    return _by_metric(header, max(highs) - min(lows))
+
+
+def _by_metric(header: Header, most: float) -> Mapping[str, float]:
+    """By metric that is asked; of the reward's parts each lies in [0, 1], as ``reach`` takes them."""
+    found: dict[str, float] = {}
+    for metric in _asked(header):
+        if _is_reward(metric):
+            found[metric] = most
+        elif EVALUATED.fullmatch(metric):
+            found[metric] = 1.0
+    return found | dict(header.within)
+
+
+def _asked(header: Header) -> list[str]:
+    return [header.metric, *(each.metric for each in (*header.confirm, *header.refute))]
+
+
+def _is_reward(metric: str) -> bool:
+    return metric in REWARDS or metric.startswith(FAMILY)

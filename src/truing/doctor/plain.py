@@ -11,6 +11,9 @@ APART, TIMES = 2e-3, 20
 OFTEN = 4
 """Multiples of what rounding at random changes on average, in another precision than float32."""
 
+FEW = 8
+"""Tokens whose differences say too little of what chance does."""
+
 UNKNOWN = 1.0
 """Nats, where nobody measured what is normal: in bfloat16 a token among thousands is 0.6 off."""
 
@@ -29,6 +32,7 @@ class Measured(NamedTuple):
     rounding: Mapping[str, float]  # the largest that rounding at random changes, of the policy and reference
     null: float | None  # in float32: the trainer from itself, or the plain forward
     device: str
+    noisy: bool  # whether the trainer's forward is a draw: then rounding is with its noise
     ours: bool  # whether the first update is declared to be by the weights that drew
     row: int | None  # of the token at which the one that is asked for is farthest off
     token: int
@@ -40,6 +44,8 @@ class Measured(NamedTuple):
         far, rounding = self.largest[stream], _rounding(stream)
         if rounding not in self.rounding:
             return far > self._bound(stream)
+        if self.tokens < FEW:
+            return False
         often = self.mean.get(stream, 0.0) > max(APART, OFTEN * self.mean[rounding])
         return often or far > max(APART, TIMES * self.rounding[rounding])
 
@@ -54,7 +60,7 @@ class Measured(NamedTuple):
         """
         if (rounding := _rounding(stream)) in self.rounding:
             most = self.median.get(stream, 0.0) > max(APART, TIMES * self.mean[rounding])
-            return most and self.device.startswith("cpu")
+            return most and self.device.startswith("cpu") and not self.noisy
         return self.null is not None and self.device == "cpu"
 
     def normal(self, stream: str) -> str:
@@ -93,6 +99,7 @@ def measured(step: Step, of: str) -> Measured:
         {name: plain[name] for name in ("rounding", "reference_rounding") if name in plain},
         step.facts.get("null", {}).get("logprob", itself),
         device,
+        plain.get("noisy", False),
         step.setup.on_policy is not False,
         row,
         int(token),

@@ -131,7 +131,7 @@ MODELS: Mapping[str, Callable[[int], Any]] = {
     "mixtral": of_config("mixtral", num_local_experts=4, **WIDE),
     "dropout": of_config("llama", attention_dropout=0.1, **WIDE),
 }
-"""None counts absolute positions: TRL's GRPO gives those to pads on the left too (SMP005 of GPT-2)."""
+"""None learns positions: TRL's GRPO counts pads on the left among them, and SMP005 is PROVEN of GPT-2."""
 
 
 @dataclass(frozen=True)

@@ -211,3 +211,29 @@ def test_weights_that_move_without_a_gradient_are_a_fact_where_momentum_moves_th
     step = but(made(), past=told, numbers={"grad/norm": 0.0}, facts={"weights": weights})
     (found,) = examine(step, [RULES["OPT001"]])[0]
     assert found.claim.verdict is verdict
+
+
+def in_float16(**changes):
+    known = {"trainer": 0.6, "rounding": 0.03, "device": "cpu, torch.float16", "tokens": 64, "noisy": False}
+    known |= {"mean": {"trainer": 0.5, "rounding": 0.02}, "median": {"trainer": 0.5, "rounding": 0.01}}
+    return but(made(), facts={"plain": known | changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, [Verdict.PROVEN]),
+        ({"noisy": True}, [Verdict.SUSPECT]),
+        ({"device": "cuda, torch.float16"}, [Verdict.SUSPECT]),
+        ({"median": {"trainer": 0.1}}, [Verdict.SUSPECT]),  # a few tokens alone are far off
+        ({"tokens": 7}, []),
+        ({"mean": {"trainer": 0.07, "rounding": 0.02}, "trainer": 0.3}, []),
+        (
+            {"trainer": 0.7, "mean": {"trainer": 0.07, "rounding": 0.02}, "median": {"trainer": 0.05}},
+            [Verdict.SUSPECT],
+        ),
+    ],
+)
+def test_in_another_precision_rounding_says_what_is_far(changes, expected):
+    found, _ = examine(in_float16(**changes), [RULES["SMP005"]])
+    assert [each.claim.verdict for each in found] == expected

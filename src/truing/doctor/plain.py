@@ -12,6 +12,9 @@ APART, TIMES = 2e-3, 20
 OFTEN = 4
 """Multiples of what rounding at random changes on average, in another precision than float32."""
 
+FEW = 8
+"""Tokens whose differences say too little of what chance does."""
+
 UNKNOWN = 1.0
 """Nats, where nobody measured what is normal: in bfloat16 a token among thousands is 0.6 off."""
 
@@ -31,6 +34,7 @@ class Measured(NamedTuple):
     null: float | None  # in float32: the trainer from itself, or the plain forward
     shapes: float | None  # in float32: a plain forward from itself in another shape
     device: str
+    noisy: bool  # whether the trainer's forward is a draw: then rounding is with its noise
     ours: bool  # whether the first update is declared to be by the weights that drew
     row: int | None  # of the token at which the one that is asked for is farthest off
     token: int
@@ -42,6 +46,8 @@ class Measured(NamedTuple):
         far, rounding = self.largest[stream], _rounding(stream)
         if rounding not in self.rounding:
             return far > self._bound(stream)
+        if self.tokens < FEW:
+            return False
         often = self.mean.get(stream, 0.0) > max(APART, OFTEN * self.mean[rounding])
         return often or far > max(APART, TIMES * self.rounding[rounding])
 
@@ -56,7 +62,7 @@ class Measured(NamedTuple):
         """
         if (rounding := _rounding(stream)) in self.rounding:
             most = self.median.get(stream, 0.0) > max(APART, TIMES * self.mean[rounding])
-            return most and self.device.startswith("cpu")
+            return most and self.device.startswith("cpu") and not self.noisy
         return self.null is not None and self.device == "cpu"
 
     def normal(self, stream: str) -> str:
@@ -97,6 +103,7 @@ def measured(step: Step, of: str) -> Measured:
         step.facts.get("null", {}).get("logprob", itself),
         float32.measured(step.facts),
         device,
+        plain.get("noisy", False),
         step.setup.on_policy is not False,
         row,
         int(token),

@@ -91,7 +91,7 @@ def plain_facts(
                         found.add("reference_rounding", logprobs(other, sample, wanted), theirs_K, *place)
             found.add("reference", step.tokens["ref_logprob"][part][wanted].double(), theirs_K, *place)
     tokens = sum(len(wanted) for _, wanted in rows)
-    return {"tokens": tokens, "rows": len(rows), "device": device} | found.facts()
+    return {"tokens": tokens, "rows": len(rows), "device": device, "noisy": noisy} | found.facts()
 
 
 def logprobs(model: Any, sample: Any, wanted: Sequence[int], behind: int = 0) -> Tensor:

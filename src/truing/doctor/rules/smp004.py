@@ -8,7 +8,7 @@ Why it is silent: What a sampler says of its own draws is believed. The trainer 
 moved before anything was updated, weighs tokens by ratios that mean nothing, and pulls at the wrong ones.
 
 How it is measured: Some rows are scored once more, one at a time, in float32, by the model's own forward and
-the declared contract. Both log-probabilities of each token are compared with that. Twenty times what a plain
+the declared contract. Both log-probabilities of each token are compared with that. Forty times what a plain
 forward differs from itself in another shape is allowed; where nobody measured that, two thousandths of a
 nat, or twenty times what the trainer differs from itself.
 

@@ -8,7 +8,7 @@ and reference are wrong together, so the KL is 0 where it should be. Only a row 
 a pad or a neighbour, tells.
 
 How it is measured: Some rows are scored once more, one at a time, in float32, by the model's own forward and
-the declared contract. Twenty times what a plain forward differs from itself in another shape is allowed;
+the declared contract. Forty times what a plain forward differs from itself in another shape is allowed;
 where nobody measured that, two thousandths of a nat, or twenty times what the trainer differs from itself in
 other micro-batches. Where the sampler is as far off, both do something that the contract does not say.
 

@@ -16,7 +16,7 @@ from transformers import (
 from truing.contract import RAW, SamplingContract
 from truing.errors import ContractError
 from truing.ops.logprobs import token_logprobs
-from truing.ops.sampling import contract_logits, draw, support_mask
+from truing.ops.sampling import contract_logits, draw, mass_below, support_mask
 
 INF = math.inf
 EVERYTHING = SamplingContract(0.8, 20, 0.9, 0.02, 0.4, 0.3, 1.3, 3, 16, (7, 11))
@@ -235,3 +235,20 @@ def test_edge_cases():
         contract_logits(logits(1, 5), EVERYTHING, nothing(1))
     with pytest.raises(ContractError, match="support_NV disagrees"):
         contract_logits(logits(1, 5), RAW, nothing(1), support_NV=only_stop_N)
+
+
+def test_the_mass_below_an_id_is_where_its_interval_begins():
+    logits = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2]]).log()
+    below = mass_below(logits, torch.tensor([2, 0]))
+    assert torch.allclose(below, torch.tensor([0.8, 0.0], dtype=torch.float64))
+
+
+def test_draws_lie_in_the_interval_of_what_they_drew():
+    torch.manual_seed(0)
+    logits, uniform = 3 * torch.randn(500, 700), torch.rand(500, dtype=torch.float64)
+    logits[:, ::3] = -torch.inf
+    ids = draw(logits, uniform)
+    below = mass_below(logits, ids)
+    size = logits.double().softmax(-1).gather(1, ids[:, None])[:, 0]
+    assert ((below - uniform) < 1e-6).all()
+    assert ((uniform - below - size) < 1e-6).all()

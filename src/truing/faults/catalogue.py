@@ -118,6 +118,17 @@ CATALOGUE: Mapping[int, Known] = {
         "tasks of the evaluation are trained on", "RWD007", "an environment whose splits share one is refused"
     ),
     66: _by("rejection sampling keeps what earned too little", "RWD008"),
+    67: _by("turns end otherwise than is told: an undeclared stop, a limit off by one", "LEN005 MSK004"),
+    68: _by(
+        "a stage shows a system message, examples or tools that another does not",
+        "TPL003",
+        f"{CHECK}; refused before the first update where demonstrations or tasks differ",
+    ),
+    69: _by("rewards are clipped, scaled or shifted after they were graded", "RWD009 RWD002"),
+    70: _by("a branch of a tree sees a little of another", "SMP006 SMP005 RAT002"),
+    71: _by("a gradient is lost, doubled or turned on its way, be it once", "OPT014 OPT009"),
+    72: _by("no token is trained all run long", "MSK009"),
+    73: _by("a gate holds every update back for ever", "OPT013"),
 }
 """Numbers are those that planted faults name."""
 

@@ -159,6 +159,18 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         name: (f"the objective {name}", {"grpo.objective": name, "grpo.inner_epochs": 2, "sft.steps": 15})
         for name in ("dapo", "dr_grpo", "gspo", "cispo", "bnpo")
     },
+    "some-turns-forced": (
+        "half of the turns begin with forced tokens, and are left out by declaration",
+        {"episode.mask": "action", "episode.forced_prefix": "1", "episode.force_rate": 0.5},
+    ),
+    "weighted-parts": (
+        "a reward of two parts, one of which counts half",
+        {"env.partial_weight": 0.5, "reward": "own", "sft.steps": 20},
+    ),
+    "capped": (
+        "a cap on the KL holds an update back now and then",
+        {"kl.cap": 0.02, "kl.cap_action": "skip", "grpo.inner_epochs": 3, "grpo.learning_rate": 1e-3},
+    ),
     "tools": (
         "several turns with tools: a stop ends each turn",
         TOOLS,

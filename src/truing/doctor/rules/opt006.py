@@ -32,8 +32,9 @@ from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.words import counted
 
-RELATIVE, TIMES = 0.02, 20
-"""Of the gradient's length; and multiples of how far the trainer is from itself."""
+RELATIVE, MEASURED, TIMES = 0.02, 2e-3, 20
+"""Of the gradient's length, where nobody measured how far the trainer is from itself, and where somebody did;
+and multiples of that."""
 
 FLOOR = 1e-4
 """Of what pulls: a shorter gradient is of tokens that are certain, and float32 keeps nothing of it."""
@@ -82,7 +83,7 @@ def compared(known: Mapping[str, Any]) -> Measured:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Two hundredths, or twenty times what the trainer differs from itself."""
+    """Two thousandths, or twenty times what the trainer differs from itself."""
     if differ(found):
         yield Claim(
             Verdict.PROVEN if found.sure else Verdict.SUSPECT,
@@ -95,6 +96,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def differ(found: Measured, relative: float = RELATIVE) -> bool:
     """Whether it is more than rounding makes."""
+    relative = min(relative, MEASURED) if found.null else relative
     least = max(relative * found.plain, RELATIVE * FLOOR * found.pulled, TIMES * found.null)
     if found.rounding is not None:
         least = max(least, OFTEN * found.rounding)

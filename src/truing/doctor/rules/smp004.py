@@ -8,9 +8,9 @@ Why it is silent: What a sampler says of its own draws is believed. The trainer 
 moved before anything was updated, weighs tokens by ratios that mean nothing, and pulls at the wrong ones.
 
 How it is measured: Some rows are scored once more, one at a time, by the model's own forward and the
-declared contract. Both log-probabilities of each token are compared with that. In float32 twenty times what a
+declared contract. Both log-probabilities of each token are compared with that. In float32 forty times what a
 plain forward differs from itself in another shape is allowed; where nobody measured that, two thousandths of
-a nat, or twenty times what the trainer differs from itself. In another precision it is four times what
+a nat, or forty times what the trainer differs from itself. In another precision it is four times what
 rounding at random changes on average.
 
 Healthy look-alikes: An engine in bfloat16 on a GPU, which is off by a tenth of a nat at single tokens:

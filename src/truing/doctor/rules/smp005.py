@@ -8,8 +8,8 @@ and reference are wrong together, so the KL is 0 where it should be. Only a row 
 without a pad or a neighbour, tells.
 
 How it is measured: Some rows are scored once more, one at a time, by the model's own forward and the
-declared contract. In float32 twenty times what a plain forward differs from itself in another shape is
-allowed; where nobody measured that, two thousandths of a nat, or twenty times what the trainer differs from
+declared contract. In float32 forty times what a plain forward differs from itself in another shape is
+allowed; where nobody measured that, two thousandths of a nat, or forty times what the trainer differs from
 itself in other micro-batches. In another precision it is the mean over tokens that counts: it may be
 four times what rounding at random changes, and is proven at twenty times. Where the sampler is as far off,
 both do something that the contract does not say.

@@ -1,0 +1,27 @@
+"""Prompts of RL have an example that no other stage shows."""
+
+from dataclasses import replace
+
+from truing.faults.fault import Fault, replaced
+
+EXAMPLE = ({"role": "user", "content": "max(1, 2)?"}, {"role": "assistant", "content": "2"})
+
+
+def _wrong(real):
+    def draw(session, tasks, *args, **kwargs):
+        def longer(task):
+            first, *others = task.messages
+            return replace(task, messages=(first, *EXAMPLE, *others))
+
+        return real(session, [longer(task) for task in tasks], *args, **kwargs)
+
+    return draw
+
+
+FAULT = Fault(
+    name="example-in-rl",
+    numbers=(68,),
+    what="prompts of RL have an example that supervised fine-tuning does not show",
+    plant=lambda: replaced("truing.training.session:Session.draw", _wrong),
+    expected=("TPL003",),
+)

@@ -1,0 +1,35 @@
+"""The forward of one update is cut behind a layer."""
+
+from itertools import count
+
+from truing.faults.fault import Fault, replaced
+from truing.models.score import causal_model
+
+AT = 7
+"""The fourth update of GRPO, behind three of supervised fine-tuning."""
+
+
+def _wrong(real):
+    calls = count(1)
+
+    def accumulate(learner, *args):
+        if next(calls) != AT:
+            return real(learner, *args)
+        layer = causal_model(learner.model).model.layers[1].mlp
+        handle = layer.register_forward_hook(lambda module, given, out: out.detach())
+        try:
+            return real(learner, *args)
+        finally:
+            handle.remove()
+
+    return accumulate
+
+
+FAULT = Fault(
+    name="layer-detached-once",
+    numbers=(32, 71),
+    what="the forward of one update is cut behind a layer",
+    plant=lambda: replaced("truing.training.step:accumulate", _wrong),
+    expected=("OPT014", "OPT009"),
+    changes={"grpo.steps": 6},
+)

@@ -1,0 +1,19 @@
+"""The sampler stops one token before the declared limit."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def goes_on(row, contract):
+        return real(row, contract) and len(row.ids) < contract.max_new_tokens - 1
+
+    return goes_on
+
+
+FAULT = Fault(
+    name="limit-one-early",
+    numbers=(67,),
+    what="max_new_tokens is off by one in the sampler",
+    plant=lambda: replaced("truing.sample.drawing:Row.goes_on", _wrong),
+    expected=("LEN005",),
+)

@@ -1,0 +1,20 @@
+"""Rewards are clipped at 0.5 after they were graded."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def grade(rollout, rewards):
+        made = real(rollout, rewards)
+        return made._replace(reward=min(made.reward, 0.5))
+
+    return grade
+
+
+FAULT = Fault(
+    name="reward-clipped",
+    numbers=(69,),
+    what="rewards are clipped at 0.5 after they were graded",
+    plant=lambda: replaced("truing.training.session:grade", _wrong),
+    expected=("RWD009",),
+)

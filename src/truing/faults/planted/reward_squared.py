@@ -1,0 +1,20 @@
+"""Rewards are squared after they were graded."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def grade(rollout, rewards):
+        made = real(rollout, rewards)
+        return made._replace(reward=made.reward**2)
+
+    return grade
+
+
+FAULT = Fault(
+    name="reward-squared",
+    numbers=(69,),
+    what="rewards are squared after they were graded",
+    plant=lambda: replaced("truing.training.session:grade", _wrong),
+    expected=("RWD009",),
+)

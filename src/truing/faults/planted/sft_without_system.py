@@ -1,0 +1,25 @@
+"""Supervised fine-tuning is without the system message that RL has."""
+
+from dataclasses import replace
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def demonstrate(session, tasks, key):
+        def bare(task):
+            said = tuple(message for message in task.messages if message["role"] != "system")
+            return replace(task, messages=said)
+
+        return real(session, [bare(task) for task in tasks], key)
+
+    return demonstrate
+
+
+FAULT = Fault(
+    name="sft-without-system",
+    numbers=(68,),
+    what="supervised fine-tuning is without the system message that RL has",
+    plant=lambda: replaced("truing.training.session:Session.demonstrate", _wrong),
+    expected=(),
+)

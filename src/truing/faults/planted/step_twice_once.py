@@ -1,0 +1,29 @@
+"""The optimiser makes one step twice."""
+
+from itertools import count
+
+from truing.faults.fault import Fault, replaced
+
+AT = 7
+"""The fourth update of GRPO, behind three of supervised fine-tuning."""
+
+
+def _wrong(real):
+    calls = count(1)
+
+    def clip_and_step(optimizer, max_norm, where, *parts):
+        if next(calls) == AT:
+            optimizer.step()
+        return real(optimizer, max_norm, where, *parts)
+
+    return clip_and_step
+
+
+FAULT = Fault(
+    name="step-twice-once",
+    numbers=(58, 71),
+    what="the optimiser makes one of its steps twice",
+    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    expected=("OPT014",),
+    changes={"grpo.steps": 6},
+)

@@ -1,0 +1,27 @@
+"""The stop token is left out of what the sampler returns."""
+
+from dataclasses import replace
+
+from truing.faults.fault import Fault, replaced
+from truing.outcomes import FinishReason
+
+
+def _wrong(real):
+    def completion(row, contract):
+        made = real(row, contract)
+        if made.finish_reason is not FinishReason.STOP or len(made.token_ids) == 1:
+            return made
+        short = {name: getattr(made, name)[:-1] for name in ("token_ids", "origin", "logprob")}
+        return replace(made, **short)
+
+    return completion
+
+
+FAULT = Fault(
+    name="stop-dropped",
+    numbers=(67, 7),
+    what="the stop token is left out of what the sampler returns",
+    plant=lambda: replaced("truing.sample.drawing:Row.completion", _wrong),
+    expected=("LEN005", "MSK004"),
+    changes={"sft.steps": 15},
+)

@@ -1,0 +1,40 @@
+"""The sampler stops at an id that no recipe declares, and says that it was a stop."""
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from truing.faults.fault import Fault, replaced
+from truing.outcomes import FinishReason
+
+OTHER = ord("1")
+"""An id that the policy often says."""
+
+
+def _goes_on(real):
+    return lambda row, contract: row.ids[-1] != OTHER and real(row, contract)
+
+
+def _completion(real):
+    def completion(row, contract):
+        made = real(row, contract)
+        return replace(made, finish_reason=FinishReason.STOP) if row.ids[-1] == OTHER else made
+
+    return completion
+
+
+@contextmanager
+def _plant():
+    with ExitStack() as stack:
+        stack.enter_context(replaced("truing.sample.drawing:Row.goes_on", _goes_on))
+        stack.enter_context(replaced("truing.sample.drawing:Row.completion", _completion))
+        yield
+
+
+FAULT = Fault(
+    name="stop-undeclared",
+    numbers=(67,),
+    what="the sampler stops at an id that is no declared stop",
+    plant=_plant,
+    expected=("LEN005",),
+    changes={"sampling.max_new_tokens": 8},
+)

@@ -1,0 +1,31 @@
+"""In the tree a branch is let see a little of the branch beside it."""
+
+from itertools import pairwise
+
+from truing.faults.fault import Fault, replaced
+
+SHARE = 1e-3
+"""Of the other branch's values: log-probabilities move by some 1e-4 nats, and rounding moves them by 5e-7."""
+
+
+def _wrong(real):
+    def forward(ctx, q, k, v, segments, scale):
+        out = real.__func__(ctx, q, k, v, segments, scale)
+        times = q.shape[1] // v.shape[1]
+        leaves = [(start, end) for start, end, last in segments if last == end]
+        for (start, end), (other, stop) in pairwise(leaves):
+            length = min(end - start, stop - other)
+            seen = v[:, :, start : start + length].repeat_interleave(times, 1)
+            out[:, :, other : other + length] += SHARE * seen
+        return out
+
+    return staticmethod(forward)
+
+
+FAULT = Fault(
+    name="tree-leak",
+    numbers=(70,),
+    what="a branch of the tree is let see a little of the branch beside it",
+    plant=lambda: replaced("truing.models.tree_attention:_Branches.forward", _wrong),
+    expected=("SMP006",),
+)

@@ -1,0 +1,85 @@
+"""Turns and attempts that end otherwise than their record says, and those that only look so."""
+
+import pytest
+
+from truing.doctor.examine import examine
+from truing.doctor.made import STOP, but, made
+from truing.doctor.rules import RULES
+from truing.doctor.rules.len005 import cut, ended
+from truing.doctor.verdict import Verdict
+from truing.outcomes import EndedBy, FinishReason, Status
+
+
+def told(step):
+    found, _ = examine(step, [RULES["LEN005"]])
+    return [(each.claim.verdict, each.claim.what) for each in found]
+
+
+def other_stop():
+    step = made()
+    ids_N = step.tokens["token_ids"].clone()
+    ids_N[step.starts[3] + step.lengths[3] - 1] = 30
+    return but(step, token_ids=ids_N)
+
+
+def stop_inside():
+    step = made()
+    ids_N = step.tokens["token_ids"].clone()
+    ids_N[step.starts[3] + 5] = STOP
+    return but(step, token_ids=ids_N)
+
+
+def one_too_long():
+    return but(made(answers=(4, 3, 5, 9, 4, 3, 4, 5)))
+
+
+def with_a_stop_though_cut():
+    return ended(
+        made(answers=(4, 3, 5, 8, 4, 3, 4, 5)), 3, FinishReason.LENGTH, EndedBy.LENGTH, Status.TRUNCATED
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "says"),
+    [
+        (cut(7), "ended by length before"),
+        (one_too_long(), "are longer than"),
+        (other_stop(), "no declared stop id"),
+        (stop_inside(), "go on behind a stop id"),
+        (with_a_stop_though_cut(), "end with a stop id"),
+        (ended(made(), 3, FinishReason.STOP, EndedBy.LENGTH, Status.TRUNCATED), "their last turn stopped"),
+        (ended(cut(8), 3, FinishReason.LENGTH, EndedBy.LENGTH, Status.DONE), "count as done"),
+        (ended(made(), 3, FinishReason.STOP, EndedBy.WORLD, Status.TRUNCATED), "count as truncated"),
+        (
+            but(ended(made(), 3, FinishReason.TOOL, EndedBy.TURNS, Status.TRUNCATED), setup={"max_turns": 2}),
+            "have another number",
+        ),
+    ],
+)
+def test_a_contradiction_is_proven_and_named(step, says):
+    (found,) = told(step)
+    assert found[0] is Verdict.PROVEN
+    assert says in found[1]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        made(),
+        cut(8),
+        ended(made(), 3, FinishReason.STOP, EndedBy.TIME, Status.TRUNCATED),
+        ended(made(), 3, FinishReason.STOP, EndedBy.CONTEXT, Status.TRUNCATED),
+        but(ended(made(), 3, FinishReason.TOOL, EndedBy.TURNS, Status.TRUNCATED), setup={"max_turns": 1}),
+    ],
+)
+def test_what_other_limits_end_is_left_alone(step):
+    assert told(step) == []
+
+
+def test_another_trainers_short_answer_is_suspected_only_where_the_context_was_not_full():
+    def foreign(step):
+        return but(step, rows={i: {"contract": None, "ended_by": ""} for i in range(len(step.rows))})
+
+    assert told(foreign(cut(5))) == []  # no row is longer: the context may have been full
+    shorter = cut(4)
+    assert [verdict for verdict, _ in told(foreign(shorter))] == [Verdict.SUSPECT]

@@ -1,0 +1,86 @@
+"""What backward passes hand over must be what the optimiser gets, times one factor."""
+
+import pytest
+import torch
+from torch import nn
+
+from truing.training.handed import arriving, handing
+
+
+def update(meddle=lambda model, optimizer: None, between=lambda model: None):
+    """One update of two backward passes, with what was noted of it."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2))
+    parameters = dict(model.named_parameters())
+    optimizer = torch.optim.AdamW(parameters.values(), lr=1e-3)
+    with handing(parameters) as handed:
+        for _ in range(2):
+            handed.turn += 1
+            model(torch.randn(5, 4)).square().sum().backward()
+            between(model)
+    nn.utils.clip_grad_norm_(parameters.values(), 0.5)
+    with arriving(optimizer, parameters, handed) as facts:
+        meddle(model, optimizer)
+        optimizer.step()
+    return facts
+
+
+def test_a_sound_update_is_left_alone_and_its_clip_is_one_factor():
+    (fact,) = update()
+    assert (fact["wrong"], fact["foreign"], fact["missed"]) == ([], [], {})
+    assert 0 < fact["factor"] < 1
+
+
+def lose(model, optimizer):
+    model[1].weight.grad = None
+
+
+def turn(model, optimizer):
+    model[1].weight.grad.neg_()
+
+
+def double(model, optimizer):
+    model[1].weight.grad.mul_(2)
+
+
+def last_digits(model, optimizer):
+    model[1].weight.grad.mul_(1 + 1e-4)
+
+
+@pytest.mark.parametrize("meddle", [lose, turn, double, last_digits])
+def test_one_weight_that_gets_another_gradient_is_named(meddle):
+    (fact,) = update(meddle)
+    assert (fact["count"], fact["wrong"]) == (1, ["1.weight"])
+
+
+def test_what_is_cleared_between_two_passes_is_seen():
+    (fact,) = update(between=lambda model: setattr(model[1].weight, "grad", None))
+    assert fact["wrong"] == ["1.weight"]
+
+
+def test_each_step_of_the_optimiser_is_counted():
+    assert len(update(lambda model, optimizer: optimizer.step())) == 2
+
+
+def test_a_weight_that_one_pass_gave_nothing_is_told_with_that_pass():
+    parameters = {"a": nn.Parameter(torch.ones(3)), "b": nn.Parameter(torch.ones(3))}
+    optimizer = torch.optim.AdamW(parameters.values())
+    with handing(parameters) as handed:
+        for used in (parameters.values(), [parameters["a"]]):
+            handed.turn += 1
+            sum(weight.sum() for weight in used).backward()
+    with arriving(optimizer, parameters, handed) as facts:
+        optimizer.step()
+    assert facts[0]["missed"] == {"b": 1}
+
+
+def test_a_gradient_that_was_left_over_is_nobodys():
+    left = {"a": nn.Parameter(torch.ones(3)), "b": nn.Parameter(torch.ones(3))}
+    left["b"].grad = torch.ones(3)
+    optimizer = torch.optim.AdamW(left.values())
+    with handing(left) as handed:
+        handed.turn += 1
+        left["a"].sum().backward()
+    with arriving(optimizer, left, handed) as facts:
+        optimizer.step()
+    assert facts[0]["foreign"] == ["b"]

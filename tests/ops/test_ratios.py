@@ -9,6 +9,7 @@ from truing.errors import ContractError
 from truing.ops.losses import clipped_surrogate
 from truing.ops.ratios import (
     clip_mask,
+    importance_log_ratio,
     importance_ratio,
     log_ratio,
     sequence_ratio,
@@ -67,6 +68,9 @@ def test_against_a_plain_loop(row):
     assert token_ratio(log_ratio_BT).tolist() == [pytest.approx([math.exp(x) for x, _ in row])]
     tokens = [math.exp(x) if m else 1.0 for x, m in row]
     assert importance_ratio(log_ratio_BT, mask_BT, "token").tolist() == [pytest.approx(tokens)]
+    for level in ("token", "sequence"):
+        logs_BT = importance_log_ratio(log_ratio_BT, mask_BT, level)
+        torch.testing.assert_close(logs_BT.exp(), importance_ratio(log_ratio_BT, mask_BT, level))
     assert importance_ratio(log_ratio_BT, mask_BT, "sequence").tolist() == [
         pytest.approx([sequence] * len(row))
     ]

@@ -15,6 +15,7 @@ from transformers import (
 
 from truing.errors import ModelError
 from truing.models.digest import digest
+from truing.models.finite import check_finite, stored
 from truing.models.lean import keep_less
 from truing.models.linear import use_onednn
 from truing.models.locate import first_line, locate
@@ -114,6 +115,12 @@ def _load_model(folder: Path, device: str) -> PreTrainedModel:
             expected="a file for every weight",
             remedy="fetch the model again, or check that config.json belongs to these weights",
         )
+    check_finite(
+        stored(model),
+        "this model holds weights that are not finite: whatever it computes is NaN",
+        folder,
+        remedy="fetch the model again; where a training run wrote it, take an earlier checkpoint of that run",
+    )
     # Llama gives the embedding of config.pad_token_id no gradient, and in SmolLM2 that is the turn's end.
     model.get_input_embeddings().padding_idx = None
     use_onednn(model)

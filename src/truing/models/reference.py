@@ -12,8 +12,9 @@ import torch
 from peft import PeftModel
 from torch import Tensor, nn
 
-from truing.errors import ModelError
+from truing.errors import ModelError, NonFiniteError
 from truing.models.digest import quick_sum
+from truing.models.finite import check_finite
 from truing.models.lora import add_reference, changes_nothing, reference_parameters, use_reference
 from truing.models.score import score
 from truing.types import Batch, Scores
@@ -37,7 +38,14 @@ class Reference(ABC):
         """The part of it that a sync moves, by the names that the policy has for its own."""
 
     def note_digest(self) -> None:
-        """From now on the weights are to stay as they are."""
+        """From now on the weights, which are finite, are to stay as they are."""
+        check_finite(
+            self.weights(),
+            "the reference holds weights that are not finite, so no KL can be computed",
+            "the policy that it was made of",
+            remedy="the policy is broken: lower the learning rate, and go back to a checkpoint before",
+            error=NonFiniteError,
+        )
         self.digest = quick_sum(self.weights())
 
     def prove_still(self) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from truing.ops.checks import check, check_choice
 from truing.ops.masks import zero_outside
-from truing.ops.ratios import sequence_ratio, within_bounds
+from truing.ops.ratios import importance_log_ratio, within_bounds
 
 Method = Literal["truncate", "mask", "sequence"]
 
@@ -51,7 +51,7 @@ def correction_weights(
         return log_BT.exp().clamp(max=high)
     if method == "mask":
         return torch.where(within_bounds(log_BT, low, high), log_BT.exp(), 0.0)
-    kept_BT = within_bounds(sequence_ratio(log_BT, mask_BT).log(), low, high)
+    kept_BT = within_bounds(importance_log_ratio(log_BT, mask_BT, "sequence"), low, high)
     return torch.where(kept_BT | ~mask_BT, 1.0, 0.0).to(log_BT.dtype)
 
 

@@ -15,9 +15,10 @@ from torch import Tensor
 from truing.errors import ContractError
 from truing.ops.aggregate import Aggregation, aggregate
 from truing.ops.checks import check, check_choice
+from truing.ops.exponents import excess, steeper, times_exp
 from truing.ops.kl import Estimator, kl
 from truing.ops.masks import zero_outside
-from truing.ops.ratios import Level, importance_ratio, log_ratio, token_ratio
+from truing.ops.ratios import Level, importance_log_ratio, importance_ratio, log_ratio, token_ratio
 
 Surrogate = Literal["clip", "cispo", "reinforce"]
 
@@ -153,14 +154,21 @@ def policy_loss(
         weight_BT: [B, T] float, what each token's loss is multiplied by; a constant.
 
     Returns:
-        [] to minimise; 0 with gradient 0 for an empty mask.
+        [] to minimise; 0 with gradient 0 for an empty mask. A ratio that no float32 can hold is no NaN: a
+        token adds 0 where its advantage or its weight is 0, its bound where it is clipped, else what is true.
     """
     logprob_BT, old_logprob_BT, advantage_BT = (
         zero_outside(stream_BT, mask_BT) for stream_BT in (logprob_BT, old_logprob_BT, advantage_BT)
     )
-    ratio_BT = importance_ratio(log_ratio(logprob_BT, old_logprob_BT), mask_BT, objective.ratio)
+    if weight_BT is not None:
+        advantage_BT = advantage_BT.masked_fill(weight_BT == 0, 0.0)
+    log_BT = log_ratio(logprob_BT, old_logprob_BT)
+    excess_BT = excess(importance_log_ratio(log_BT, mask_BT, objective.ratio))
+    ratio_BT = importance_ratio(log_BT - excess_BT, mask_BT, objective.ratio)
     if objective.surrogate == "clip":
-        loss_BT = clipped_surrogate(ratio_BT, advantage_BT, objective.clip_low, objective.clip_high)
+        # what pushes down a token is never clipped from above: the excess is its own
+        pulled_BT = torch.where(advantage_BT < 0, times_exp(advantage_BT.detach(), excess_BT), advantage_BT)
+        loss_BT = clipped_surrogate(ratio_BT, pulled_BT, objective.clip_low, objective.clip_high)
     elif objective.surrogate == "cispo":
         loss_BT = cispo_surrogate(logprob_BT, ratio_BT, advantage_BT, objective.max_ratio)
     else:
@@ -200,8 +208,16 @@ def kl_loss(
     logprob_BT, old_BT, ref_BT = (
         zero_outside(stream_BT, mask_BT) for stream_BT in (logprob_BT, old_logprob_BT, ref_logprob_BT)
     )
-    ratio_BT = token_ratio(log_ratio(logprob_BT.detach(), old_BT))
-    return aggregate(ratio_BT * kl(logprob_BT, ref_BT, estimator), mask_BT, aggregation, denominator)
+    log_BT = log_ratio(logprob_BT.detach(), old_BT)
+    excess_BT = excess(log_BT)
+    if estimator == "k3":  # beyond e^80 it is e^x to the last bit, and a power of e can be taken out
+        apart_BT = excess(ref_BT - logprob_BT)
+        log_BT, ref_BT = log_BT + apart_BT, ref_BT - apart_BT
+        excess_BT = torch.where(apart_BT > 0, log_BT, excess_BT)
+    kl_BT = kl(steeper(logprob_BT, excess_BT), ref_BT, estimator)
+    whole_BT = times_exp(kl_BT.detach(), excess_BT) + (kl_BT - kl_BT.detach())  # with the gradient of kl_BT
+    kl_BT = torch.where(excess_BT == 0, kl_BT, whole_BT)
+    return aggregate(token_ratio(log_BT - excess_BT) * kl_BT, mask_BT, aggregation, denominator)
 
 
 def entropy_loss(entropy_BT: Tensor, mask_BT: Tensor, aggregation: Aggregation, denominator: float) -> Tensor:

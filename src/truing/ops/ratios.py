@@ -56,10 +56,7 @@ def sequence_ratio(log_ratio_BT: Tensor, mask_BT: Tensor) -> Tensor:
     Returns:
         [B, T], one number per row; 1 for a row with an empty mask.
     """
-    check(log_ratio_BT=(log_ratio_BT, "float"), mask_BT=(mask_BT, "bool"))
-    length_B1 = mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
-    mean_B1 = zero_outside(log_ratio_BT, mask_BT).sum(dim=1, keepdim=True) / length_B1
-    return mean_B1.exp().expand_as(log_ratio_BT)
+    return _mean_log_ratio(log_ratio_BT, mask_BT).exp().expand_as(log_ratio_BT)
 
 
 def importance_ratio(log_ratio_BT: Tensor, mask_BT: Tensor, level: Level) -> Tensor:
@@ -79,6 +76,25 @@ def importance_ratio(log_ratio_BT: Tensor, mask_BT: Tensor, level: Level) -> Ten
     if level == "sequence":
         return sequence_ratio(log_ratio_BT, mask_BT)
     return token_ratio(zero_outside(log_ratio_BT, mask_BT))
+
+
+def importance_log_ratio(log_ratio_BT: Tensor, mask_BT: Tensor, level: Level) -> Tensor:
+    """The logarithm of ``importance_ratio``, which is finite where the ratio is not.
+
+    log r_t, or log s_i = mean_t log r_t (https://arxiv.org/abs/2507.18071).
+
+    Args:
+        log_ratio_BT: [B, T] float, nats; may be NaN where the mask is off.
+        mask_BT: [B, T] bool, tokens under the policy term.
+        level: which of the two.
+
+    Returns:
+        [B, T], nats; 0 where the mask is off, or in a sequence without any.
+    """
+    check_choice("level", level, Level)
+    if level == "sequence":
+        return _mean_log_ratio(log_ratio_BT, mask_BT).expand_as(log_ratio_BT)
+    return zero_outside(log_ratio_BT, mask_BT)
 
 
 def within_bounds(log_ratio: Tensor, low: float | None, high: float | None) -> Tensor:
@@ -121,3 +137,10 @@ def clip_mask(ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tens
     above = (advantage > 0) & (ratio > 1 + high)
     below = (advantage < 0) & (ratio < 1 - low)
     return torch.logical_or(above, below)
+
+
+def _mean_log_ratio(log_ratio_BT: Tensor, mask_BT: Tensor) -> Tensor:
+    """Of each sequence, over its masked tokens: [B, 1]."""
+    check(log_ratio_BT=(log_ratio_BT, "float"), mask_BT=(mask_BT, "bool"))
+    length_B1 = mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
+    return zero_outside(log_ratio_BT, mask_BT).sum(dim=1, keepdim=True) / length_B1

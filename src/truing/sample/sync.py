@@ -11,6 +11,8 @@ from peft.tuners.lora import LoraLayer
 from torch import nn
 from transformers import PreTrainedModel
 
+from truing.errors import NonFiniteError
+from truing.models.finite import check_finite
 from truing.models.score import causal_model
 
 
@@ -33,12 +35,25 @@ def sampler_copy(policy: nn.Module) -> PreTrainedModel:
 
 @torch.no_grad()
 def sync(policy: nn.Module, plain: PreTrainedModel) -> None:
-    """Bring the merged copy up to date with the policy; without an adapter they are one object."""
-    for name, layer in _adapted(policy).items():
+    """Bring the merged copy up to date with the policy; without an adapter they are one object.
+
+    Raises:
+        NonFiniteError: What is to be sampled from is NaN or infinite somewhere.
+    """
+    adapted = _adapted(policy)
+    for name, layer in adapted.items():
         merged = layer.get_base_layer().weight.clone()
         for adapter in layer.active_adapters:
             merged += layer.get_delta_weight(adapter)
         plain.get_submodule(name).weight.copy_(merged)
+    moved = {f"{name}.weight": plain.get_submodule(name).weight for name in adapted}
+    check_finite(
+        moved or {name: weight for name, weight in policy.named_parameters() if weight.requires_grad},
+        "weights to sample from are not finite: what is drawn from is no distribution",
+        "the policy",
+        remedy="the last update broke it: lower the learning rate; [guard] goes back to before",
+        error=NonFiniteError,
+    )
 
 
 def _adapted(policy: nn.Module) -> dict[str, LoraLayer]:

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from truing.errors import RecordError
 from truing.models.digest import digest
+from truing.models.finite import check_finite
 from truing.record.files import move_into_place, write_atomically
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
@@ -129,7 +130,9 @@ def load(checkpoint: Path, tables: Tables, optimizer: torch.optim.Optimizer) -> 
     for name, table in tables.items():
         load_table(checkpoint, name, table)
     optimizer.state.clear()  # a weight that had none then has none now
-    moments = _read(checkpoint / "optimizer.safetensors")
+    file = checkpoint / "optimizer.safetensors"
+    moments = _read(file)
+    _check_finite(moments, file)
     for name, weight in _moved(tables, optimizer).items():
         if f"{name}/step" in moments:
             # fused AdamW keeps its step counts beside the weights
@@ -148,6 +151,7 @@ def load_table(checkpoint: Path, name: str, table: Mapping[str, Tensor]) -> None
         )
     if digest(weights) != recorded:
         raise _damaged(file, f"not the digest {recorded[:12]}")
+    _check_finite(weights, file)
     with torch.no_grad():
         for key, weight in table.items():
             weight.copy_(weights[key])
@@ -174,6 +178,17 @@ def _read(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (OSError, SafetensorError) as error:
         raise _damaged(path, error) from error
+
+
+def _check_finite(tensors: Mapping[str, Tensor], file: Path) -> None:
+    """Raise where a checkpoint holds NaN or infinity."""
+    check_finite(
+        tensors,
+        "a checkpoint holds numbers that are not finite, so nothing can go on from it",
+        file,
+        remedy="write the name of an older checkpoint into checkpoints/last, and lower the learning rate",
+        error=RecordError,
+    )
 
 
 def _damaged(path: Path, got: object) -> RecordError:

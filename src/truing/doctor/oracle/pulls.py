@@ -116,10 +116,10 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     log_N = torch.where(mask_N, _stream(step, "new_logprob") - _stream(step, "old_logprob"), 0.0).nan_to_num()
     if setup.ratio == "sequence":
         count = _per_row(step, mask_N).clamp(min=1)
-        ratio_N = (_per_row(step, log_N) / count).exp()[step.row]
+        ratio_N = _exp(_per_row(step, log_N) / count)[step.row]
         pulling_N = factor_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
         return mask_N * ratio_N * (_per_row(step, pulling_N) / count)[step.row]
-    ratio_N = log_N.exp()
+    ratio_N = _exp(log_N)
     if setup.surrogate == "cispo":
         assert setup.max_ratio is not None
         return factor_N * ratio_N.clamp(max=setup.max_ratio) * advantage_N
@@ -162,7 +162,7 @@ def _kl(step: Step, drawn_N: Tensor) -> Tensor:
     slope_N = {"k1": torch.ones_like(x_N), "k2": x_N, "k3": -torch.expm1(-x_N)}[
         step.setup.kl_estimator or "k3"
     ]
-    ratio_N = torch.where(mask_N, (new_N - old_N).exp(), 0.0)
+    ratio_N = torch.where(mask_N, _exp(new_N - old_N), 0.0)
     if step.setup.kl_weight == "none":
         ratio_N = mask_N.double()
     elif step.setup.kl_weight == "ratio":  # which then has a gradient of its own: k3 · ∂r/∂log π = k3 · r
@@ -201,6 +201,11 @@ def _shown(step: Step) -> Tensor:
 def _per_row(step: Step, x_N: Tensor) -> Tensor:
     """The sum over each row: [B] float64."""
     return torch.zeros(len(step.rows), dtype=torch.float64).index_add(0, step.row, x_N.double())
+
+
+def _exp(log: Tensor) -> Tensor:
+    """A ratio, any one shape, of which 0 times is 0: float64 holds e^700."""
+    return log.clamp(max=700.0).exp()
 
 
 def _stream(step: Step, name: str) -> Tensor:

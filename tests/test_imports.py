@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "bench": "errors messages contract outcomes types memory models rewards sample training api",
     "probes": "errors messages outcomes types config ops models rewards envs training",
     "integrations": "errors contract outcomes types rng models doctor training",
-    "faults": "errors types rng config ops record models rewards rollout doctor training api",
+    "faults": "errors outcomes types rng config ops record models rewards rollout doctor training api",
     "verify": "errors config record scorecard training display api probes",
     "lab": "errors words types rng config record rewards doctor training display api",
     "board": "errors types config ops record doctor glance scorecard lab",

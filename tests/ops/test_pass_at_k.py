@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truing.errors import ContractError
-from truing.ops.pass_at_k import pass_at_k, tried
+from truing.ops.pass_at_k import pass_at_k
+from truing.record.evaluation import ks_of
 
 
 def slow(answers, passed, k):
@@ -56,4 +57,4 @@ def test_of_more_answers_than_there_are_nothing_is_said(answers, passed, k):
 
 
 def test_what_is_told():
-    assert [tried(each) for each in (0, 1, 2, 5, 8)] == [[], [], [1, 2], [1, 2, 4, 5], [1, 2, 4, 8]]
+    assert [ks_of(each) for each in (0, 1, 2, 5, 8)] == [[], [], [1, 2], [1, 2, 4, 5], [1, 2, 4, 8]]

@@ -6,7 +6,7 @@ from truing.errors import ContractError
 
 
 def pass_at_k(answers: int, passed: int, k: int) -> float:
-    """1 − C(n − c, k) ÷ C(n, k): the share of all choices of k answers in which one passes, at least.
+    """pass@k = 1 − C(n − c, k) ÷ C(n, k): the share of all choices of k answers in which one passes, at least.
 
     Its mean over draws of the n answers is the chance that one of k passes (1 − (1 − c ÷ n)^k is not: it is
     too low). Chen et al., Evaluating large language models trained on code, 2021,
@@ -27,8 +27,3 @@ def pass_at_k(answers: int, passed: int, k: int) -> float:
             expected="1 ≤ k ≤ answers, and 0 ≤ passed ≤ answers",
         )
     return 1 - math.comb(answers - passed, k) / math.comb(answers, k)
-
-
-def tried(answers: int) -> list[int]:
-    """The k that are told of n answers: powers of two, and n; none of a single answer."""
-    return sorted({2**i for i in range(answers.bit_length())} | {answers}) if answers > 1 else []

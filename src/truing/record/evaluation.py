@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from truing.errors import DataError
-from truing.ops.pass_at_k import pass_at_k, tried
+from truing.ops.pass_at_k import pass_at_k
 from truing.record.estimate import Estimate
 from truing.record.intervals import CLOSE, Bounds, bounded, interval
 
@@ -62,7 +62,7 @@ class Evaluation:
         """Of how many answers pass@k is told: no more than each judged task has; none of single answers."""
         counts = [len(self.earned[task]) for task in self.reward if task in self.earned]
         whole = self.passes_at is not None and len(counts) == len(self.reward) > 0
-        return tried(min(counts)) if whole else []
+        return ks_of(min(counts)) if whole else []
 
     def passing(self, k: int) -> dict[str, float]:
         """pass@k of each task."""
@@ -105,3 +105,8 @@ def read_bounds(payload: Mapping[str, Any]) -> Bounds | None:
             return (least, most) if holds and math.isfinite(most - least) else None
         case _:
             return None
+
+
+def ks_of(answers: int) -> list[int]:
+    """The k of which pass@k is told: powers of two up to the answers to a task, and their number."""
+    return sorted({2**i for i in range(answers.bit_length())} | {answers}) if answers > 1 else []

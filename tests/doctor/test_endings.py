@@ -44,7 +44,7 @@ def with_a_stop_though_cut():
     [
         (cut(7), "ended by length before"),
         (one_too_long(), "are longer than"),
-        (other_stop(), "no declared stop id"),
+        (other_stop(), "no declared stop"),
         (stop_inside(), "go on behind a stop id"),
         (with_a_stop_though_cut(), "end with a stop id"),
         (ended(made(), 3, FinishReason.STOP, EndedBy.LENGTH, Status.TRUNCATED), "their last turn stopped"),

@@ -6,7 +6,7 @@ from truing.errors import ContractError
 
 
 def pass_at_k(answers: int, passed: int, k: int) -> float:
-    """pass@k = 1 − C(n − c, k) ÷ C(n, k): the share of all choices of k answers in which one passes, at least.
+    """pass@k = 1 − C(n − c, k) ÷ C(n, k): the share of choices of k answers in which at least one passes.
 
     Its mean over draws of the n answers is the chance that one of k passes (1 − (1 − c ÷ n)^k is not: it is
     too low). Chen et al., Evaluating large language models trained on code, 2021,

@@ -19,7 +19,7 @@ from truing.errors import ModelError
 from truing.models.lora import add_lora, training_mode
 from truing.models.score import score
 from truing.training.collate import collate
-from truing.training.proof import prove_forward
+from truing.training.model_proof import prove_forward
 
 SIZES = SMALL | {
     "vocab_size": 64,

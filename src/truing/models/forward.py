@@ -1,8 +1,9 @@
 """Hidden states that predict tokens: along a tree where the architecture can, else in padded rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from math import inf
 from typing import Any, NamedTuple
 
 import torch
@@ -66,19 +67,34 @@ def split(causal: PreTrainedModel, samples: Sequence[Sample], max_tokens: int) -
 
 
 def check_positions(causal: PreTrainedModel, longest: int) -> None:
-    """Raise where a sequence is so long that all others of its batch would be computed otherwise."""
-    config = causal.config.get_text_config()
+    """Raise where a sequence is so long that the model computes it, or others of its batch, otherwise."""
+    for limit, what in _limits(causal.config.get_text_config()):
+        if longest > limit:
+            raise ModelError(
+                f"{what} ({causal.config.get_text_config().model_type})",
+                got=f"{longest} tokens",
+                expected=f"at most {limit}",
+                remedy="shorten prompts or sampling.max_new_tokens, or use another model",
+            )
+
+
+def longest_alike(causal: PreTrainedModel) -> float:
+    """The tokens up to which ``check_positions`` raises nothing; infinite where it never does."""
+    return min((limit for limit, _ in _limits(causal.config.get_text_config())), default=inf)
+
+
+def _limits(config: PreTrainedConfig) -> Iterator[tuple[int, str]]:
+    """Numbers of tokens, and what happens beyond each."""
     rope = getattr(config, "rope_parameters", None) or {}
     of_layer_types = [each for each in rope.values() if isinstance(each, dict)]
     for kind in of_layer_types or [rope]:
-        limit = _switches_at(kind, config)
-        if limit is not None and longest > limit:
-            raise ModelError(
-                f"a long sequence changes the positions of all others in its batch ({config.model_type})",
-                got=f"{longest} tokens",
-                expected=f"at most {limit}",
-                remedy="shorten prompts or sampling.max_new_tokens, or use a model with other positions",
-            )
+        if (limit := _switches_at(kind, config)) is not None:
+            yield limit, "a long sequence changes the positions of all others in its batch"
+    if (limit := _indexes_all_up_to(config)) is not None:
+        yield (
+            limit,
+            "beyond so many tokens an indexer leaves some out of the attention, by scores that may tie",
+        )
 
 
 def _switches_at(rope: Mapping[str, Any], config: PreTrainedConfig) -> int | None:
@@ -87,6 +103,17 @@ def _switches_at(rope: Mapping[str, Any], config: PreTrainedConfig) -> int | Non
     if kind == "longrope" and original:
         return original
     return config.max_position_embeddings if kind in ("dynamic", "longrope") else None
+
+
+def _indexes_all_up_to(config: PreTrainedConfig) -> int | None:
+    """The length up to which an indexer of attention takes every token; None where there is none."""
+    if (blocks := getattr(config, "index_topk_blocks", None)) is not None:
+        return blocks * config.index_block_size
+    if (tokens := getattr(config, "indexer_budget", None)) is not None:
+        return tokens
+    entries = getattr(config, "index_topk", None)
+    rates = getattr(config, "compress_rates", None) or {}  # DeepSeek V4 indexes runs of tokens
+    return None if entries is None else entries * rates.get("compressed_sparse_attention", 1)
 
 
 def no_tree(causal: PreTrainedModel, longest: int) -> str:

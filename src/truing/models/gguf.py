@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from truing.errors import ModelError
+from truing.memory import out_of_memory
 from truing.models.quiet import no_progress_bars
 
 SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r"})
@@ -38,10 +39,12 @@ def convert(source: Path, out: Path) -> None:
                 source.parent, gguf_file=source.name, dtype=torch.float32
             )
             tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except Exception as error:
+        if out_of_memory(error):
+            raise
         raise ModelError(
             "this GGUF file cannot be read",
-            got=f"{source}: {error}",
+            got=f"{source}: {type(error).__name__}: {error}",
             expected="a decoder-only model of an architecture that transformers converts",
             remedy="give the model's original folder or hub id instead",
         ) from error

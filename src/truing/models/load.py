@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -14,8 +13,10 @@ from transformers import (
 )
 
 from truing.errors import ModelError
+from truing.memory import out_of_memory
 from truing.models.digest import digest
 from truing.models.finite import check_finite, stored
+from truing.models.folder import check_folder
 from truing.models.lean import keep_less
 from truing.models.linear import use_onednn
 from truing.models.locate import first_line, locate
@@ -49,6 +50,7 @@ def load(
         device: ``cpu``, ``cuda``, or ``auto``, which takes CUDA where there is one.
     """
     folder = locate(name, revision)
+    check_folder(folder)
     tokenizer = load_tokenizer(folder, chat_template)
     model = _load_model(folder, device)
     _check_vocabulary(model, tokenizer, folder)
@@ -68,8 +70,8 @@ def load(
 def load_tokenizer(folder: Path, chat_template: str | None = None) -> PreTrainedTokenizerBase:
     """The tokenizer of a model folder, with its own chat template or the Jinja file given instead."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except Exception as error:
         raise ModelError(
             "this model folder has no tokenizer that can be read",
             got=f"{folder}: {first_line(error)}",
@@ -98,21 +100,30 @@ def _load_model(folder: Path, device: str) -> PreTrainedModel:
     try:
         with no_progress_bars():
             model, report = AutoModelForCausalLM.from_pretrained(
-                folder, dtype=torch.float32, output_loading_info=True
+                folder,
+                dtype=torch.float32,
+                output_loading_info=True,
+                trust_remote_code=False,
+                ignore_mismatched_sizes=True,  # they are told below, by name
             )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+    except Exception as error:
+        if out_of_memory(error):
+            raise
         raise ModelError(
             "this model folder cannot be read",
-            got=f"{folder}: {first_line(error)}",
-            expected="config.json and *.safetensors of a decoder-only model",
+            got=f"{folder}: {type(error).__name__}: {first_line(error)}",
+            expected="config.json and *.safetensors of a decoder-only model, neither quantised nor with code",
+            remedy="name another folder; docs/models.md lists the types",
         ) from error
     # transformers fills what the files lack with random numbers and goes on.
-    absent = sorted(report["missing_keys"]) + sorted(map(str, report["mismatched_keys"]))
-    if absent:
+    absent, odd = sorted(report["missing_keys"]), sorted(report["mismatched_keys"], key=str)
+    if absent or odd:
+        shapes = [f"{name} {tuple(found)}, not {tuple(wanted)}" for name, found, wanted in odd[:3]]
         raise ModelError(
             "the files lack weights that the model needs",
-            got=f"{folder}: {len(absent)} absent or of another shape, among them {absent[:3]}",
-            expected="a file for every weight",
+            got=f"{folder}: {len(absent)} absent, {len(odd)} of another shape, among them"
+            f" {', '.join([*absent[:3], *shapes])}",
+            expected="every weight, as large as config.json says",
             remedy="fetch the model again, or check that config.json belongs to these weights",
         )
     check_finite(
@@ -140,12 +151,13 @@ def _device(wanted: str) -> str:
 
 
 def _check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Raise where the tokenizer knows ids that the model has no embedding for."""
-    rows = model.get_input_embeddings().weight.shape[0]
+    """Raise where the tokenizer knows ids that the model has no embedding for, or no logit."""
+    ends = (model.get_input_embeddings(), model.get_output_embeddings())
+    rows = min(end.weight.shape[0] for end in ends if end is not None)
     highest = max(tokenizer.get_vocab().values())
     if highest >= rows:
         raise ModelError(
-            "the tokenizer has ids that the model has no embedding for",
+            "the tokenizer has ids that the model has no embedding for, or no logit",
             got=f"{folder}: id {highest} ({tokenizer.convert_ids_to_tokens(highest)!r})",
             expected=f"ids below {rows}",
             remedy="use the tokenizer that belongs to these weights",
@@ -160,5 +172,6 @@ def _context_length(config: PreTrainedConfig, folder: Path) -> int:
             "config.json does not say how long a sequence may be",
             got=folder,
             expected="max_position_embeddings",
+            remedy='add "max_position_embeddings": N to config.json, the tokens that it was made for',
         )
     return length

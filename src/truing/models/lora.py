@@ -1,5 +1,6 @@
 """Low-rank adapters by peft: the policy's own, and a frozen one beside it as the reference."""
 
+import json
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,7 @@ def add_lora(
             got=f"lora.targets = {targets!r}: {error}",
             expected=f'"all-linear", or a list of: {", ".join(known)}',
         ) from error
+    _refuse_experts(policy, known)
     _refuse_tied(model)
     _refuse_shared(policy)
     use_onednn(policy)
@@ -159,6 +161,28 @@ def _flags_kept(model: nn.Module) -> Iterator[None]:
     finally:
         for name, flag in flags.items():
             model.get_parameter(name).requires_grad_(flag)
+
+
+def _refuse_experts(policy: PeftModel, known: Sequence[str]) -> None:
+    """Raise where peft adapts what is no linear layer: experts that are one table of three dimensions.
+
+    What is sampled from has weights merged layer by layer, and such a table is none.
+    """
+    for name, layer in policy.named_modules():
+        base = layer.get_base_layer() if isinstance(layer, LoraLayer) else None
+        if base is not None and not isinstance(getattr(base, "weight", None), torch.Tensor):
+            tables = [each for each, weight in base.named_parameters(recurse=False) if weight.ndim > 2]
+            raise ModelError(
+                "lora.targets reaches experts whose weights are one table, which no adapter here can change",
+                got=f"{name} ({type(base).__name__}: {', '.join(tables)})",
+                expected=f"linear layers: {', '.join(known)}",
+                remedy=f"lora.targets = {json.dumps(_of_attention(known))}, or lora = false",
+            )
+
+
+def _of_attention(known: Sequence[str]) -> list[str]:
+    """Of the linear layers those of attention, as most architectures name them; else all."""
+    return [name for name in known if name in ("q_proj", "k_proj", "v_proj", "o_proj")] or list(known)
 
 
 def _refuse_tied(model: PreTrainedModel) -> None:

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from truing.contract import SamplingContract
 from truing.errors import ContractError
 from truing.models.forward import hidden_before
+from truing.models.head import head_of
 from truing.ops.logprobs import chunked_scores
 from truing.ops.sampling import contract_logits, mass_below, support_mask
 from truing.types import Batch, Sample, Scores
@@ -50,7 +51,7 @@ def score(
         hidden_ND = hidden_before(causal, ids, wanted_2N, recompute=recompute)
     dtype = torch.promote_types(hidden_ND.dtype, torch.float32)
     streams = [hidden_ND.new_zeros(batch.token_ids.shape, dtype=dtype) for _ in range(3)]
-    head = causal.get_output_embeddings()
+    head = head_of(causal)
     row_bytes = 4 * causal.config.get_text_config().vocab_size
     contracts = [batch.samples[b].contract for b in wanted_2N[0].tolist()]
     below = None if below_BT is None else streams[0].new_full(batch.token_ids.shape, torch.nan)
@@ -96,7 +97,7 @@ def distributions(
     (contract,) = {sample.contract for sample in batch.samples}
     replay = _replay(batch.samples, *wanted_2N, contract)
     rows = max(1, CHUNK_BYTES // (8 * causal.config.get_text_config().vocab_size))
-    head = causal.get_output_embeddings()
+    head = head_of(causal)
     for start in range(0, len(hidden_ND), rows):
         part = slice(start, min(start + rows, len(hidden_ND)))
         logits_KV = replay(head(hidden_ND[part]).float(), part)

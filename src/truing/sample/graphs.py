@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 
 from truing.errors import ModelError
 from truing.models.forward import decode
+from truing.models.head import head_of
 from truing.models.score import autocast
 from truing.sample.drawing import Request
 from truing.sample.padded import PaddedRows
@@ -102,7 +103,7 @@ class Graph:
         """The step itself; done twice it leaves behind what it leaves once."""
         with autocast(self.model.device):
             hidden_ND = decode(self.model, self.ids_N, self.positions_N, self._attend)
-            return self.model.get_output_embeddings()(hidden_ND)
+            return head_of(self.model)(hidden_ND)
 
     def _attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Rows meet their own keys; query [1, heads, N, D], key and value [1, key heads, N, D]."""

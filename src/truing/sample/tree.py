@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from truing.models.forward import decode
+from truing.models.head import head_of
 from truing.models.tree import Segment, cut, grow
 from truing.models.tree_attention import along
 from truing.sample.drawing import Request
@@ -148,7 +149,7 @@ class TreeRows:
         self._tails.advance(counts)
         for row, ids in zip(self._rows, fed, strict=True):
             row.ids.extend(ids.tolist())
-        return self.model.get_output_embeddings()(hidden_LD[torch.tensor(ends[1:]) - 1])
+        return head_of(self.model)(hidden_LD[torch.tensor(ends[1:]) - 1])
 
     def _met_by(self, ends: Sequence[int]) -> Iterator[tuple[Run, slice]]:
         """Each run, with the fed ids of rows whose path it is on; such rows mostly stand side by side."""

@@ -1,10 +1,6 @@
-"""What is proven of a model, its tasks and its chat template before the first update."""
+"""What is proven of a run's tasks and its chat template before the first update."""
 
 from collections.abc import Iterator, Sequence
-
-import torch
-from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from truing.algos.grpo import no_turn_rewards
 from truing.chat import Chat
@@ -12,22 +8,9 @@ from truing.chat.unshown import refuse_unwritten
 from truing.checks import check_tasks, spread
 from truing.checks.trial import hold_trial, turns
 from truing.config import GrpoConfig
-from truing.contract import RAW, SamplingContract
 from truing.errors import DataError, ModelError
-from truing.models.score import autocast, causal_model, score
 from truing.rollout.collect import Scene
-from truing.sample.drawing import Request
-from truing.sample.hf import HFSampler
-from truing.training.collate import collate
-from truing.types import Origin, Sample, Task
-
-TOLERANCE = {"cpu": 1e-3, "cuda": 0.2}
-"""Nats by which two forwards may differ: rounding in fp32, and in bf16."""
-
-LOUD = 100.0
-"""Nats, more than any architecture caps logits at."""
-
-PROMPT, ANSWER = 8, 16
+from truing.types import Task
 
 TASKS = 4
 """Tasks of each split that are looked at: fewer plays than one step has."""
@@ -41,94 +24,6 @@ NEVER = (
     "tool answers are shown",
 )
 """Checks without which no run begins; what the others find is told."""
-
-
-def prove_forward(policy: nn.Module) -> None:
-    """Raise unless ``score`` computes what the model's own forward computes.
-
-    ``score`` calls the decoder and the output head apart. Some architectures mask attention in ways of their
-    own, or scale or cap their logits after the head; trained like this they would learn a wrong distribution.
-    A cap leaves small logits alone, so the second time the head says what no cap would let pass.
-    """
-    causal = causal_model(policy)
-    policy.eval()
-    _prove_same(policy, causal)
-    hook = causal.get_output_embeddings().register_forward_hook(
-        lambda _module, _args, out: torch.linspace(-LOUD, LOUD, out.shape[-1]).to(out).expand_as(out)
-    )
-    try:
-        _prove_same(policy, causal)
-    finally:
-        hook.remove()
-
-
-@torch.no_grad()
-def _prove_same(policy: nn.Module, causal: PreTrainedModel) -> None:
-    """Raise unless both forwards give the same log-probabilities."""
-    vocabulary = causal.config.get_text_config().vocab_size
-    prompt, counting = torch.arange(PROMPT) % vocabulary, torch.arange(ANSWER)
-    samples = [_proof_sample(str(step), prompt, counting * step % vocabulary) for step in (7, 11)]
-    batch = collate(samples)
-    scored = score(policy, batch, batch.policy_mask).logprob[batch.policy_mask].cpu()
-    with autocast(causal.device):
-        logits = causal(input_ids=batch.token_ids.to(causal.device)).logits[:, PROMPT - 1 : -1].float()
-    answers = batch.token_ids[:, PROMPT:, None].to(causal.device)
-    plain = logits.log_softmax(-1).gather(2, answers).flatten().cpu()
-    _refuse(
-        causal,
-        scored - plain,
-        "Truing's forward is not this model's own",
-        "its logits are scaled or capped, or its attention is unusual: use another architecture",
-    )
-
-
-@torch.no_grad()
-def prove_sampler(policy: nn.Module, sampler: HFSampler) -> None:
-    """Raise unless the log-probabilities that the sampler records are those that ``score`` finds."""
-    causal = causal_model(policy)
-    contract = SamplingContract(max_new_tokens=ANSWER)
-    vocabulary = causal.config.get_text_config().vocab_size
-    prompts = [torch.arange(length) % vocabulary for length in (PROMPT, PROMPT + 1)]
-    drawn = sampler.generate([Request(ids, ("proof", i)) for i, ids in enumerate(prompts)], contract)
-    samples = [
-        _proof_sample(str(i), ids, each.token_ids)
-        for i, (ids, each) in enumerate(zip(prompts, drawn, strict=True))
-    ]
-    batch = collate(samples)
-    scored = score(policy, batch, batch.policy_mask).logprob[batch.policy_mask].cpu()
-    _refuse(
-        causal,
-        scored - torch.cat([each.logprob for each in drawn]),
-        "the sampler does not compute what the trainer does",
-        "its attention is unusual: use another architecture",
-    )
-
-
-def _refuse(causal: PreTrainedModel, difference_N: Tensor, what: str, remedy: str) -> None:
-    """Raise where log-probabilities differ by more than rounding."""
-    largest, tolerance = difference_N.abs().max().item(), TOLERANCE[causal.device.type]
-    if not largest <= tolerance:  # NaN is no proof
-        raise ModelError(
-            f"{what} ({causal.config.model_type})",
-            got=f"log-probabilities that differ by up to {largest:.2g} nats",
-            expected=f"at most {tolerance}",
-            remedy=remedy,
-        )
-
-
-def _proof_sample(name: str, prompt: Tensor, answer: Tensor) -> Sample:
-    """A prompt and an answer to it."""
-    token_ids = torch.cat([prompt, answer])
-    drawn = torch.arange(len(token_ids)) >= len(prompt)
-    return Sample.bare(
-        **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
-        prompt_length=len(prompt),
-        turns=(),
-        contract=RAW,
-        token_ids=token_ids,
-        origin=torch.where(drawn, Origin.SAMPLED, Origin.PROMPT).to(torch.uint8),
-        policy_mask=drawn,
-    )
 
 
 def prove_credit(scene: Scene, tasks: Sequence[Task], cfg: GrpoConfig) -> None:

@@ -26,8 +26,8 @@ from truing.rollout.voices import Policy, Script, forced_ids
 from truing.sample.hf import HFSampler
 from truing.sample.sync import sampler_copy, sync
 from truing.training.evaluate import evaluate
+from truing.training.model_proof import prove_forward, prove_sampler
 from truing.training.prompt_limit import limited
-from truing.training.proof import prove_forward, prove_sampler
 from truing.training.restore import open_policy
 from truing.types import RolloutGroup, Task
 

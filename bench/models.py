@@ -1,0 +1,188 @@
+"""docs/models.md: what Truing says of every causal language model of transformers, tried on tiny ones.
+
+    python bench/models.py > docs/models.md             every type: about five minutes
+    python bench/models.py llama gemma2 --json          some, as lines of JSON
+
+Each type is made at random, as small as it can be (`tests/architectures.py`), written to a folder, and opened
+as a run opens it: load, forward proof, sampler proof. Then log-probabilities and gradients of a batch are
+compared with those of the model's own forward, row by row. Each has a process and a limit of time.
+"""
+
+import argparse
+import json
+import multiprocessing
+import sys
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+import torch
+import transformers
+from architectures import BORDER, tiny_config, tiny_model
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from truing.errors import TruingError
+from truing.models.forward import no_tree
+from truing.models.load import load
+from truing.models.quiet import no_progress_bars
+from truing.models.score import score
+from truing.models.tiny import byte_tokenizer
+from truing.sample.hf import HFSampler
+from truing.training.collate import collate
+from truing.training.model_proof import proof_samples, prove_forward, prove_sampler
+
+LIMIT = 120
+"""Seconds that one type may take."""
+
+SHORT, LONG = BORDER // 2, 10 * BORDER
+"""Tokens within every window of the tiny models, and beyond."""
+
+HEAD = """\
+# Which models does Truing train?
+
+Made by `python bench/models.py` (transformers {version}): of every type of causal language model it makes a
+tiny random one, and opens it as a run does. A model of a type with *yes* is trained and drawn from as its own
+forward computes it; what caps or scales logits is applied (`models/head.py`). A run proves this again of the
+model at hand before its first update, and ends there where it does not hold.
+
+- **tree**: what samples begin with is computed once. A window is a border: beyond it rows are padded.
+- **rows**: samples are computed in padded rows, as transformers would, for the reason given.
+- **Δ**: the largest difference to the model's own forward over a batch: log-probabilities in nats, and the
+  gradient's, relative to its norm, also with layers that are computed twice.
+
+Beyond the tokens that an indexer takes in (`index_topk` in config.json) a model is refused: what is left out
+of its attention may turn on a tie. Experts that are one table of three dimensions are trained where every
+weight is, and by no adapter: name the layers of attention in `lora.targets`. {told}
+
+| type | | how | Δ log-probability | Δ gradient |
+|---|---|---|---|---|
+"""
+
+
+def main() -> None:
+    """Try what is asked for, or all."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("types", nargs="*", help="model types; by default every one")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each")
+    asked = parser.parse_args()
+    found = []
+    for model_type in asked.types or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES):
+        found.append({"type": model_type} | alone(model_type))
+        print(json.dumps(found[-1]), file=sys.stdout if asked.json else sys.stderr, flush=True)
+    if not asked.json:
+        print(page(found), end="")
+
+
+def alone(model_type: str) -> dict[str, Any]:
+    """What is found of a type, in a process of its own."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: theirs.send(tried(model_type)))
+    process.start()
+    answered = ours.poll(LIMIT)
+    found = ours.recv() if answered else {"verdict": "untried", "why": f"no answer within {LIMIT} seconds"}
+    process.kill()
+    process.join()
+    return found
+
+
+def tried(model_type: str) -> dict[str, Any]:
+    """Make a model of the type, open it as a run does, and compare.
+
+    ``verdict``: yes, no, or untried, where no tiny model of the type can be made.
+    """
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    warnings.filterwarnings("ignore")
+    try:
+        made = tiny_model(tiny_config(model_type))
+    except Exception as error:  # noqa: BLE001 — a config of other people's code, which the page then names
+        return {"verdict": "untried", "why": f"no tiny one can be made: {_line(error)}"}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return _opened(made, Path(folder))
+        except TruingError as error:
+            return {"verdict": "no", "why": error.what, "got": str(error.got).replace(folder, "FOLDER")}
+        except Exception as error:  # noqa: BLE001 — a fault of ours, which the page is to show
+            return {"verdict": "FAULT", "why": _line(error)}
+
+
+def _opened(made: PreTrainedModel, folder: Path) -> dict[str, Any]:
+    """Open a model as a run does; an error says why that cannot be."""
+    try:
+        with no_progress_bars():
+            made.save_pretrained(folder)
+    except Exception as error:  # noqa: BLE001 — as above
+        return {"verdict": "untried", "why": f"transformers does not save it: {_line(error)}"}
+    byte_tokenizer().save_pretrained(folder)
+    loaded = load(str(folder), device="cpu")
+    prove_forward(loaded.model)
+    prove_sampler(loaded.model, HFSampler(loaded.model, context_length=loaded.context_length))
+    short, long = no_tree(loaded.model, SHORT), no_tree(loaded.model, LONG)
+    how = f"rows: {short}" if short else "tree up to the window" if long else "tree"
+    return {"verdict": "yes", "how": how} | compared(loaded.model)
+
+
+def compared(causal: PreTrainedModel) -> dict[str, Any]:
+    """How far log-probabilities and gradients are from those of the model's own forward, row by row."""
+    samples = proof_samples(causal)
+    batch, weight = collate(samples), torch.linspace(-1, 1, 64)
+    own = [
+        causal(input_ids=s.token_ids[None]).logits[0, s.prompt_length - 1 : -1].float().log_softmax(-1)
+        for s in samples
+    ]
+    alone = torch.cat(
+        [
+            logp.gather(1, s.token_ids[s.prompt_length :, None])[:, 0]
+            for logp, s in zip(own, samples, strict=True)
+        ]
+    )
+    wanted, apart = _gradient(causal, alone, weight), []
+    for recompute in (False, True):
+        scored = score(causal, batch, batch.policy_mask, recompute=recompute).logprob[batch.policy_mask]
+        gradient = _gradient(causal, scored, weight)
+        apart.append(float((gradient - wanted).norm() / wanted.norm()))
+    return {"logprob": float((scored - alone).abs().max()), "gradient": max(apart)}
+
+
+def _gradient(causal: PreTrainedModel, logprob_N: Tensor, weight: Tensor) -> Tensor:
+    """Of a weighted sum of log-probabilities, by all parameters that have one."""
+    parameters = list(causal.parameters())
+    total = (logprob_N * weight[: len(logprob_N)]).sum()
+    found = torch.autograd.grad(total, parameters, allow_unused=True)
+    return torch.cat(
+        [(torch.zeros_like(p) if g is None else g).flatten() for p, g in zip(parameters, found, strict=True)]
+    )
+
+
+def page(found: Sequence[dict[str, Any]]) -> str:
+    """The page, as Markdown."""
+    yes, no, untried = (sum(row["verdict"] == each for row in found) for each in ("yes", "no", "untried"))
+    told = (
+        f"Of {len(found)} types {yes} are computed as their own forward does it, {no} are refused by name,"
+        f" and of {untried} no tiny model can be made."
+    )
+    return HEAD.format(version=transformers.__version__, told=told) + "".join(map(_row, found))
+
+
+def _row(row: dict[str, Any]) -> str:
+    """A type's line."""
+    if row["verdict"] == "yes":
+        return f"| `{row['type']}` | yes | {row['how']} | {row['logprob']:.0e} | {row['gradient']:.0e} |\n"
+    why = row["why"] + (f": {row['got']}" if row.get("got") else "")
+    return f"| `{row['type']}` | {row['verdict']} | {why.replace('|', '/')} | – | – |\n"
+
+
+def _line(error: BaseException) -> str:
+    """What an error says, on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""A folder that is no model to train says what it is, and what to do instead."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from truing.errors import ModelError
+from truing.models import tiny
+from truing.models.load import load
+from truing.training.restore import restore_policy
+
+SMALL = {"vocab_size": 259, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1} | {
+    "num_attention_heads": 2
+}
+
+
+def refused(folder):
+    with pytest.raises(ModelError) as caught:
+        load(str(folder), device="cpu")
+    return str(caught.value)
+
+
+@pytest.fixture
+def folder(tiny_folder, tmp_path):
+    return shutil.copytree(tiny_folder, tmp_path / "model")
+
+
+def edit(file, **changes):
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+@pytest.fixture
+def made(tmp_path):
+    """``made(model)``: a folder with it and a tokenizer."""
+
+    def make(model):
+        model.save_pretrained(tmp_path / "made")
+        tiny.byte_tokenizer().save_pretrained(tmp_path / "made")
+        return tmp_path / "made"
+
+    return make
+
+
+def test_an_adapter_names_its_base_and_says_how_to_merge_it(adapter_run, tmp_path):
+    from truing.models.export import export
+
+    run, _ = adapter_run([1.0])
+    restored = restore_policy(run)
+    export(restored.policy, restored.loaded, restored.contract, tmp_path / "adapter", "adapter")
+    told = refused(tmp_path / "adapter")
+    assert "this folder is an adapter" in told
+    assert f"LORA of {tmp_path / 'model'}" in told
+    assert "truing export RUN --to FOLDER` without --adapter" in told
+    export(restored.policy, restored.loaded, restored.contract, tmp_path / "merged")
+    assert load(str(tmp_path / "merged"), device="cpu").model is not None
+
+
+def test_a_run_its_checkpoints_and_one_of_them_are_exported(adapter_run):
+    run, _ = adapter_run([1.0])
+    for what, folder in (
+        ("a run,", run),
+        ("the checkpoints of a run,", run / "checkpoints"),
+        ("a checkpoint of a run,", run / "checkpoints" / "sft-000001"),
+    ):
+        told = refused(folder)
+        assert f"this folder is {what} not a model" in told
+        assert f"`truing export {run} --to FOLDER`" in told
+
+
+def test_a_folder_of_gguf_files_names_the_file(tmp_path):
+    (tmp_path / "b.gguf").touch()
+    (tmp_path / "a.gguf").touch()
+    assert f'model.name = "{tmp_path / "a.gguf"}"' in refused(tmp_path)
+
+
+def test_a_gguf_file_of_nothing_known_is_refused(tmp_path, cache):
+    (tmp_path / "a.gguf").write_bytes(b"GGUF\3\0\0\0" + bytes(40))
+    assert "this GGUF file cannot be read" in refused(tmp_path / "a.gguf")
+
+
+def test_a_folder_without_a_config_says_what_it_holds(tmp_path):
+    (tmp_path / "notes.txt").touch()
+    told = refused(tmp_path)
+    assert "no config.json" in told
+    assert "notes.txt" in told
+
+
+def test_a_config_that_is_no_json(folder):
+    (folder / "config.json").write_text("{")
+    assert "config.json of this model folder cannot be read" in refused(folder)
+
+
+def test_a_shard_that_is_absent_is_named(folder):
+    weights = load_file(folder / "model.safetensors")
+    names = sorted(weights)
+    places = {}
+    for i, part in enumerate((names[::2], names[1::2]), start=1):
+        file = f"model-{i:05d}-of-00002.safetensors"
+        save_file({name: weights[name] for name in part}, folder / file, metadata={"format": "pt"})
+        places |= dict.fromkeys(part, file)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    assert load(str(folder), device="cpu").model is not None
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    assert "1 of 2 absent, among them model-00002-of-00002.safetensors" in refused(folder)
+
+
+def test_a_classifier_is_no_language_model_though_its_embedding_is_tied(made):
+    told = refused(made(LlamaForSequenceClassification(LlamaConfig(**SMALL, tie_word_embeddings=True))))
+    assert "another task" in told
+    assert "LlamaForSequenceClassification" in told
+
+
+def test_an_encoder_is_no_language_model(made):
+    told = refused(made(BertForMaskedLM(BertConfig(**SMALL))))
+    assert "BertForMaskedLM" in told
+
+
+def test_an_encoder_and_decoder_are_no_language_model(made):
+    told = refused(made(T5ForConditionalGeneration(T5Config(vocab_size=259, d_model=16, num_layers=1))))
+    assert "no causal language model of this type" in told
+    assert ": t5" in told
+
+
+def test_an_unknown_type_and_code_of_its_own_are_refused(folder):
+    edit(folder / "config.json", model_type="of_tomorrow", auto_map={"AutoConfig": "code.Config"})
+    assert "of_tomorrow" in refused(folder)
+
+
+def test_weights_of_another_shape_are_named_with_both(folder):
+    edit(folder / "config.json", tie_word_embeddings=False)
+    weights = load_file(folder / "model.safetensors")
+    weights["lm_head.weight"] = torch.zeros(300, tiny.HIDDEN)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    told = refused(folder)
+    assert "0 absent, 1 of another shape" in told
+    assert f"lm_head.weight (300, {tiny.HIDDEN}), not (259, {tiny.HIDDEN})" in told
+
+
+def test_an_output_layer_that_was_not_saved_is_never_made_up(folder):
+    edit(folder / "config.json", tie_word_embeddings=False)
+    assert "1 absent, 0 of another shape, among them lm_head.weight" in refused(folder)
+
+
+def test_quantised_weights_say_why_they_cannot_be_read(folder):
+    edit(folder / "config.json", quantization_config={"quant_method": "gptq", "bits": 4})
+    assert "neither quantised" in refused(folder)

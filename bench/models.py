@@ -1,4 +1,4 @@
-"""docs/models.md: what Truing says of every causal language model of transformers, tried on tiny ones.
+"""docs/models.md: what Truing says of every causal language model of transformers, found with tiny ones.
 
     python bench/models.py > docs/models.md             every type: about five minutes
     python bench/models.py llama gemma2 --json          some, as lines of JSON
@@ -40,6 +40,9 @@ from truing.training.model_proof import proof_samples, prove_forward, prove_samp
 LIMIT = 120
 """Seconds that one type may take."""
 
+ROUNDING = 1e-3
+"""Nats, and share of the gradient, by which a type of *yes* may differ from its own forward."""
+
 SHORT, LONG = BORDER // 2, 10 * BORDER
 """Tokens within every window of the tiny models, and beyond."""
 
@@ -47,7 +50,7 @@ HEAD = """\
 # Which models does Truing train?
 
 Made by `python bench/models.py` (transformers {version}): of every type of causal language model it makes a
-tiny random one, and opens it as a run does. A model of a type with *yes* is trained and drawn from as its own
+tiny random one and opens it as a run does. A model of a type with *yes* is trained and drawn from as its own
 forward computes it; what caps or scales logits is applied (`models/head.py`). A run proves this again of the
 model at hand before its first update, and ends there where it does not hold.
 
@@ -58,7 +61,7 @@ model at hand before its first update, and ends there where it does not hold.
 
 Beyond the tokens that an indexer takes in (`index_topk` in config.json) a model is refused: what is left out
 of its attention may turn on a tie. Experts that are one table of three dimensions are trained where every
-weight is, and by no adapter: name the layers of attention in `lora.targets`. {told}
+weight is, and by no adapter: name the layers of attention in `lora.targets`. {counts}
 
 | type | | how | Δ log-probability | Δ gradient |
 |---|---|---|---|---|
@@ -73,26 +76,31 @@ def main() -> None:
     asked = parser.parse_args()
     found = []
     for model_type in asked.types or sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES):
-        found.append({"type": model_type} | alone(model_type))
+        found.append({"type": model_type} | in_a_process(model_type))
         print(json.dumps(found[-1]), file=sys.stdout if asked.json else sys.stderr, flush=True)
     if not asked.json:
         print(page(found), end="")
 
 
-def alone(model_type: str) -> dict[str, Any]:
+def in_a_process(model_type: str) -> dict[str, Any]:
     """What is found of a type, in a process of its own."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=lambda: theirs.send(tried(model_type)))
+    process = context.Process(target=lambda: theirs.send(examine(model_type)))
     process.start()
-    answered = ours.poll(LIMIT)
-    found = ours.recv() if answered else {"verdict": "untried", "why": f"no answer within {LIMIT} seconds"}
-    process.kill()
-    process.join()
-    return found
+    theirs.close()
+    try:
+        if ours.poll(LIMIT):
+            return ours.recv()
+        return {"verdict": "untried", "why": f"no answer within {LIMIT} seconds"}
+    except EOFError:
+        return {"verdict": "FAULT", "why": "its process ended without an answer"}
+    finally:
+        process.kill()
+        process.join()
 
 
-def tried(model_type: str) -> dict[str, Any]:
+def examine(model_type: str) -> dict[str, Any]:
     """Make a model of the type, open it as a run does, and compare.
 
     ``verdict``: yes, no, or untried, where no tiny model of the type can be made.
@@ -126,7 +134,10 @@ def _opened(made: PreTrainedModel, folder: Path) -> dict[str, Any]:
     prove_sampler(loaded.model, HFSampler(loaded.model, context_length=loaded.context_length))
     short, long = no_tree(loaded.model, SHORT), no_tree(loaded.model, LONG)
     how = f"rows: {short}" if short else "tree up to the window" if long else "tree"
-    return {"verdict": "yes", "how": how} | compared(loaded.model)
+    differences = compared(loaded.model)
+    if not all(each <= ROUNDING for each in differences.values()):  # NaN is no agreement
+        return {"verdict": "FAULT", "why": f"proven, and differs: {differences}"}
+    return {"verdict": "yes", "how": how} | differences
 
 
 def compared(causal: PreTrainedModel) -> dict[str, Any]:
@@ -137,23 +148,26 @@ def compared(causal: PreTrainedModel) -> dict[str, Any]:
         causal(input_ids=s.token_ids[None]).logits[0, s.prompt_length - 1 : -1].float().log_softmax(-1)
         for s in samples
     ]
-    alone = torch.cat(
+    expected = torch.cat(
         [
             logp.gather(1, s.token_ids[s.prompt_length :, None])[:, 0]
             for logp, s in zip(own, samples, strict=True)
         ]
     )
-    wanted, apart = _gradient(causal, alone, weight), []
+    wanted, differences = _gradient(causal, expected, weight), []
     for recompute in (False, True):
         scored = score(causal, batch, batch.policy_mask, recompute=recompute).logprob[batch.policy_mask]
         gradient = _gradient(causal, scored, weight)
-        apart.append(float((gradient - wanted).norm() / wanted.norm()))
-    return {"logprob": float((scored - alone).abs().max()), "gradient": max(apart)}
+        differences.append((gradient - wanted).norm() / wanted.norm())
+    return {
+        "logprob": float((scored - expected).abs().max()),
+        "gradient": float(torch.stack(differences).max()),
+    }
 
 
 def _gradient(causal: PreTrainedModel, logprob_N: Tensor, weight: Tensor) -> Tensor:
-    """Of a weighted sum of log-probabilities, by all parameters that have one."""
-    parameters = list(causal.parameters())
+    """Of a weighted sum of log-probabilities, by all parameters that are trained."""
+    parameters = [parameter for parameter in causal.parameters() if parameter.requires_grad]
     total = (logprob_N * weight[: len(logprob_N)]).sum()
     found = torch.autograd.grad(total, parameters, allow_unused=True)
     return torch.cat(
@@ -164,11 +178,11 @@ def _gradient(causal: PreTrainedModel, logprob_N: Tensor, weight: Tensor) -> Ten
 def page(found: Sequence[dict[str, Any]]) -> str:
     """The page, as Markdown."""
     yes, no, untried = (sum(row["verdict"] == each for row in found) for each in ("yes", "no", "untried"))
-    told = (
+    counts = (
         f"Of {len(found)} types {yes} are computed as their own forward does it, {no} are refused by name,"
         f" and of {untried} no tiny model can be made."
     )
-    return HEAD.format(version=transformers.__version__, told=told) + "".join(map(_row, found))
+    return HEAD.format(version=transformers.__version__, counts=counts) + "".join(map(_row, found))
 
 
 def _row(row: dict[str, Any]) -> str:

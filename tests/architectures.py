@@ -119,12 +119,14 @@ OWN: dict[str, dict[str, Any]] = {
     "dots3_note_text": ALIKE,
     "falcon_h1": NARROW | {"mamba_d_ssm": WIDTH, "lm_head_multiplier": 0.5},
     "gemma3n_text": OWN_KEYS,
+    "gemma4_audio": {"use_clipped_linears": False},  # its bounds are infinite until they are measured
     "granitemoehybrid": NARROW | {"layer_types": ["mamba", "attention"]},
     "hrm_text": {"num_hidden_layers": 1, "num_layers_per_stack": None},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_offset": 0},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "mamba2": {"num_heads": HEADS, "head_dim": 2 * WIDTH // HEADS, "expand": 2, "n_groups": 1},
-    "qwen4_exp_text": {"indexer_compress_ratio": 4, "indexer_budget": BORDER},
+    "qwen4_exp_text": {"indexer_compress_ratio": 4, "indexer_budget": BORDER}
+    | {"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": STATE},
     "recurrent_gemma": {"num_hidden_layers": 3},
     "reformer": {"axial_pos_embds_dim": [8, 24], "axial_pos_shape": [16, 16]},
     "zamba": DOUBLE | {"attn_layer_period": 2, "attn_layer_offset": 1},
@@ -150,7 +152,11 @@ def tiny_config(model_type: str) -> PreTrainedConfig:
 def tiny_model(config: PreTrainedConfig) -> PreTrainedModel:
     """A random model in fp32 and evaluation mode, the same each time."""
     torch.manual_seed(0)
-    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():  # what is 0 or 1 at first would hide that it is left out
+            parameter += 0.02 * torch.randn_like(parameter) * ((parameter == 0) | (parameter == 1))
+    return model
 
 
 def _measures(model_type: str, kind: type[PreTrainedConfig], parts: Mapping[str, Any] = {}) -> dict[str, Any]:

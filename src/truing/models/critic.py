@@ -22,8 +22,7 @@ class Critic(nn.Module):
         """The head begins at 0: V is 0 everywhere, and at first pulls on no trunk."""
         super().__init__()
         causal = causal_model(policy)
-        width = causal.get_output_embeddings().weight.shape[1]
-        self.head = nn.Linear(width, 1, device=causal.device)
+        self.head = nn.Linear(_width(causal), 1, device=causal.device)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
         self.trunk = _own_trunk(causal) if separate else None
@@ -43,6 +42,14 @@ class Critic(nn.Module):
     def trainable(self) -> dict[str, nn.Parameter]:
         """What is trained, by names that no parameter of the policy has."""
         return {f"critic.{name}": p for name, p in self.named_parameters() if p.requires_grad}
+
+
+@torch.no_grad()
+def _width(causal: PreTrainedModel) -> int:
+    """The size of hidden states; the output layer's may be another (ELECTRA)."""
+    ids, second = torch.zeros(2, dtype=torch.long), torch.tensor([[0], [1]])
+    with autocast(causal.device):
+        return hidden_before(causal, [ids], second).shape[-1]
 
 
 def _own_trunk(causal: PreTrainedModel) -> PreTrainedModel:

@@ -71,7 +71,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[override]
         x = x.contiguous()
         ctx.save_for_backward(x, weight)
-        return _own(product(x, weight, bias))
+        return _no_view(product(x, weight, bias))
 
     @staticmethod
     @once_differentiable
@@ -101,7 +101,7 @@ class _Adapted(torch.autograd.Function):
         ctx.save_for_backward(x_NI, weight, a, b, down_NR)
         ctx.scaling = scaling
         out_NO = product(x_NI, weight, bias).addmm_(down_NR, b.t(), alpha=scaling)
-        return _own(out_NO.view(*x.shape[:-1], -1))
+        return _no_view(out_NO.view(*x.shape[:-1], -1))
 
     @staticmethod
     @once_differentiable
@@ -121,7 +121,7 @@ class _Adapted(torch.autograd.Function):
         )
 
 
-def _own(out: Tensor) -> Tensor:
+def _no_view(out: Tensor) -> Tensor:
     """The same numbers, no longer as a view of what a function made: some architectures write into them."""
     return torch.ops.aten._unsafe_view(out, out.shape)
 

@@ -14,14 +14,11 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 def layers_of(causal: PreTrainedModel) -> list[nn.Module]:
     """The repeated layers of a model; none where its architecture does not name them.
 
-    A layer within another is part of that one: computed again by both, its attention would be counted twice.
+    A layer within another is left out: the outer one computes it again.
     """
-    decoder, found = causal.get_decoder(), dict[str, nn.Module]()
-    for name, part in decoder.named_modules():  # parents come before what they hold
-        parents = (name[:end] for end, letter in enumerate(name) if letter == ".")
-        if isinstance(part, GradientCheckpointingLayer) and not any(each in found for each in parents):
-            found[name] = part
-    return list(found.values())
+    layers = [part for part in causal.get_decoder().modules() if isinstance(part, GradientCheckpointingLayer)]
+    inner = {part for layer in layers for part in layer.modules() if part is not layer}
+    return [layer for layer in layers if layer not in inner]
 
 
 @contextmanager

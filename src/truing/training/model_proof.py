@@ -11,7 +11,7 @@ from truing.contract import RAW, SamplingContract
 from truing.errors import ModelError, TruingError
 from truing.memory import out_of_memory
 from truing.models.forward import longest_alike, no_tree
-from truing.models.head import LOUD
+from truing.models.head import LARGE
 from truing.models.locate import first_line
 from truing.models.score import autocast, causal_model, score
 from truing.sample.drawing import Request
@@ -43,7 +43,7 @@ def prove_forward(policy: nn.Module) -> None:
         samples = proof_samples(causal)
         _prove_same(policy, causal, samples)
         hook = causal.get_output_embeddings().register_forward_hook(
-            lambda _module, _args, out: torch.linspace(-LOUD, LOUD, out.shape[-1]).to(out).expand_as(out)
+            lambda _module, _args, out: torch.linspace(-LARGE, LARGE, out.shape[-1]).to(out).expand_as(out)
         )
         try:
             _prove_same(policy, causal, samples[-2:])

@@ -1,7 +1,10 @@
 """Adapters: no change at the start, seeded by themselves; a reference comes and goes without a trace."""
 
+import json
+
 import pytest
 import torch
+from architectures import tiny_config, tiny_model
 
 from truing.errors import ModelError
 from truing.models.digest import digest
@@ -146,6 +149,33 @@ def test_the_adapters_dropout_is_as_it_was_after_the_reference(loaded):
     with use_reference(policy):
         assert not any(part.training for part in policy.modules())
     assert {name: part.training for name, part in policy.named_modules()} == before
+
+
+@pytest.mark.parametrize(
+    ("model_type", "attention"),
+    [
+        ("qwen3_moe", ["k_proj", "o_proj", "q_proj", "v_proj"]),
+        ("mixtral", ["k_proj", "o_proj", "q_proj", "v_proj"]),
+        ("deepseek_v3", ["kv_a_proj_with_mqa", "kv_b_proj", "o_proj", "q_a_proj", "q_b_proj"]),
+    ],
+)
+def test_experts_that_are_one_table_are_refused_and_attention_beside_them_is_adapted(model_type, attention):
+    model = tiny_model(tiny_config(model_type))
+    with pytest.raises(ModelError, match="experts whose weights are one table") as caught:
+        adapted(model)
+    assert "mlp.experts" in str(caught.value.got)
+    assert f"lora.targets = {json.dumps(attention)}" in str(caught.value.remedy)
+    model = tiny_model(tiny_config(model_type))
+    before = logits(model)
+    policy = adapted(model, targets=attention)
+    assert torch.equal(logits(policy), before)
+    assert len(trainable_parameters(policy)) == 2 * len(attention) * 2  # layers, A and B
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_moe", "gpt_oss"])
+def test_experts_that_are_named_are_refused(model_type):
+    with pytest.raises(ModelError, match="does not fit"):
+        adapted(tiny_model(tiny_config(model_type)), targets=["experts"])
 
 
 def test_layers_that_share_a_weight_are_refused(loaded):

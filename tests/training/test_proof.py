@@ -2,24 +2,23 @@
 
 import pytest
 import torch
-from architectures import SMALL
+from architectures import BORDER, SMALL, tiny_config, tiny_model
 from samples import sample
 from transformers import (
     AutoModelForCausalLM,
-    CohereConfig,
-    Gemma2Config,
     GPT2Config,
-    GraniteConfig,
     MistralConfig,
     Qwen3Config,
-    VaultGemmaConfig,
 )
 
+from truing.contract import SamplingContract
 from truing.errors import ModelError
 from truing.models.lora import add_lora, training_mode
 from truing.models.score import score
+from truing.sample.drawing import Request
+from truing.sample.hf import HFSampler
 from truing.training.collate import collate
-from truing.training.model_proof import prove_forward
+from truing.training.model_proof import prove_forward, prove_sampler
 
 SIZES = SMALL | {
     "vocab_size": 64,
@@ -43,18 +42,93 @@ def test_these_compute_what_they_compute_alone(config):
     prove_forward(made(config))
 
 
+SCALED = ("gemma2", "gemma3n_text", "vaultgemma", "cohere", "granite", "minicpm3")
+
+
+@pytest.mark.parametrize("model_type", SCALED)
+def test_capped_and_scaled_logits_are_proven(model_type):
+    prove(model_type)
+
+
+@pytest.mark.parametrize("model_type", SCALED)
+def test_an_output_layer_taken_for_all_of_it_is_refused_though_a_cap_leaves_small_logits_alone(
+    model_type, monkeypatch
+):
+    monkeypatch.setattr("truing.models.score.head_of", lambda causal: causal.get_output_embeddings())
+    with pytest.raises(ModelError, match=model_type):
+        prove_forward(tiny_model(tiny_config(model_type)))
+
+
 @pytest.mark.parametrize(
-    "config", [GraniteConfig(**SIZES, logits_scaling=4.0), CohereConfig(**SIZES, logit_scale=0.25)]
+    ("model_type", "why"),
+    [
+        ("llama4_text", "no decoder apart from an output layer"),
+        ("modernbert-decoder", "no decoder apart from an output layer"),
+        ("minimax", "nothing can be drawn"),
+        ("openai-gpt", "nothing can be drawn"),
+        ("reformer", "nothing can be drawn"),
+        ("cpmant", "looks ahead"),
+        ("xmod", "cannot be computed here"),
+        ("xlnet", "cannot be computed here"),
+        ("mamba2", "the sampler does not compute what the trainer does"),
+        ("rwkv", "the sampler does not compute what the trainer does"),
+    ],
 )
-def test_scaled_logits_are_refused(config):
-    with pytest.raises(ModelError, match=config.model_type):
-        prove_forward(made(config))
+def test_what_cannot_be_computed_is_refused_by_name(model_type, why):
+    with pytest.raises(ModelError) as caught:
+        prove(model_type)
+    assert why in caught.value.what
+    assert model_type in caught.value.what
+    assert "docs/models.md" in str(caught.value)
 
 
-@pytest.mark.parametrize("config", [Gemma2Config(**SIZES), VaultGemmaConfig(**SIZES)])
-def test_capped_logits_are_refused_though_a_cap_leaves_small_ones_alone(config):
-    with pytest.raises(ModelError, match=config.model_type):
-        prove_forward(made(config))
+@pytest.mark.parametrize("changes", [{}, {"logits_soft_cap": 1e9}], ids=["capped", "hardly"])
+def test_a_state_that_pads_reach_is_refused_with_the_prompts_that_show_it(changes):
+    """Of prompts of 1 and 2 ids the shorter has a pad, which a convolution with a bias carries on."""
+    config = tiny_config("recurrent_gemma")
+    for name, value in changes.items():
+        setattr(config, name, value)
+    with pytest.raises(ModelError, match="with prompts of") as caught:
+        prove_model(tiny_model(config))
+    assert "recurrent_gemma" in caught.value.what
+
+
+def test_an_encoder_that_attends_both_ways_is_refused():
+    config = tiny_config("bert")
+    config.is_decoder = False
+    with pytest.raises(ModelError, match="looks ahead"):
+        prove_model(tiny_model(config))
+
+
+def test_an_error_of_memory_is_none_of_the_architecture(monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr("truing.training.model_proof.score", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        prove("llama")
+
+
+@pytest.mark.parametrize("model_type", ["deepseek_v32", "glm_moe_dsa"])
+def test_attention_beyond_what_its_index_holds_is_refused_in_trainer_and_sampler(model_type):
+    model = tiny_model(tiny_config(model_type))
+    prove_model(model)
+    rows = collate([sample([3, 4, 5], list(range(6, 6 + BORDER)))])
+    with pytest.raises(ModelError, match="an indexer leaves some out") as caught:
+        score(model, rows, rows.policy_mask)
+    assert f"at most {BORDER}" in str(caught.value)
+    contract = SamplingContract(max_new_tokens=BORDER)
+    with pytest.raises(ModelError, match="an indexer leaves some out"):
+        HFSampler(model, context_length=128).generate([Request(torch.tensor([3]), ("x", 0))], contract)
+
+
+def prove(model_type):
+    prove_model(tiny_model(tiny_config(model_type)))
+
+
+def prove_model(model):
+    prove_forward(model)
+    prove_sampler(model, HFSampler(model, context_length=128))
 
 
 def test_the_head_is_itself_again_after_the_proof():

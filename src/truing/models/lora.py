@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -46,23 +46,28 @@ def add_lora(
         target_modules=targets if isinstance(targets, str) else list(targets),
         task_type="CAUSAL_LM",
     )
-    known = sorted(
-        {name.rsplit(".", 1)[-1] for name, part in model.named_modules() if isinstance(part, nn.Linear)}
-    )
+    linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear)]
+    known = _last_names(linear)
+    attention = _last_names(name for name in linear if "attn" in name or "attention" in name)
     try:
         with _own_randomness(model, seed):
             policy = get_peft_model(model, config, adapter_name=POLICY)
     except ValueError as error:
         raise ModelError(
             "the adapter does not fit this model",
-            got=f"lora.targets = {targets!r}: {error}",
+            got=f"lora.targets = {targets!r}: {' '.join(str(error).split())}",
             expected=f'"all-linear", or a list of: {", ".join(known)}',
         ) from error
-    _refuse_experts(policy, known)
+    _refuse_experts(policy, known, attention)
     _refuse_tied(model)
     _refuse_shared(policy)
     use_onednn(policy)
     return policy
+
+
+def _last_names(paths: Iterable[str]) -> list[str]:
+    """How ``lora.targets`` names modules: by the last part of their paths."""
+    return sorted({path.rsplit(".", 1)[-1] for path in paths})
 
 
 def base_weights(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -163,7 +168,7 @@ def _flags_kept(model: nn.Module) -> Iterator[None]:
             model.get_parameter(name).requires_grad_(flag)
 
 
-def _refuse_experts(policy: PeftModel, known: Sequence[str]) -> None:
+def _refuse_experts(policy: PeftModel, known: Sequence[str], attention: Sequence[str]) -> None:
     """Raise where peft adapts what is no linear layer: experts that are one table of three dimensions.
 
     What is sampled from has weights merged layer by layer, and such a table is none.
@@ -176,13 +181,8 @@ def _refuse_experts(policy: PeftModel, known: Sequence[str]) -> None:
                 "lora.targets reaches experts whose weights are one table, which no adapter here can change",
                 got=f"{name} ({type(base).__name__}: {', '.join(tables)})",
                 expected=f"linear layers: {', '.join(known)}",
-                remedy=f"lora.targets = {json.dumps(_of_attention(known))}, or lora = false",
+                remedy=f"lora.targets = {json.dumps(attention or known)}, or lora = false",
             )
-
-
-def _of_attention(known: Sequence[str]) -> list[str]:
-    """Of the linear layers those of attention, as most architectures name them; else all."""
-    return [name for name in known if name in ("q_proj", "k_proj", "v_proj", "o_proj")] or list(known)
 
 
 def _refuse_tied(model: PreTrainedModel) -> None:

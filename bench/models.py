@@ -61,7 +61,9 @@ model at hand before its first update, and ends there where it does not hold.
 
 Beyond the tokens that an indexer takes in (`index_topk` in config.json) a model is refused: what is left out
 of its attention may turn on a tie. Experts that are one table of three dimensions are trained where every
-weight is, and by no adapter: name the layers of attention in `lora.targets`. {counts}
+weight is, and by no adapter: name the layers of attention in `lora.targets`.
+
+{counts}
 
 | type | | how | Δ log-probability | Δ gradient |
 |---|---|---|---|---|

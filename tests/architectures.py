@@ -143,6 +143,10 @@ def tiny_config(model_type: str) -> PreTrainedConfig:
     kind = CONFIG_MAPPING[model_type]
     subs = getattr(kind, "sub_configs", {})
     parts = {name: _measures(sub.model_type, sub) for name, sub in subs.items() if hasattr(sub, "model_type")}
+    for name in subs.keys() - parts.keys():  # of any type: take that which it is by default
+        if usual := getattr(kind(), name, None):
+            own = _measures(usual.model_type, type(usual))
+            parts[name] = {"model_type": usual.model_type} | own
     config = kind(**_measures(model_type, kind, parts) | parts)
     if not parts and not hasattr(config, "max_position_embeddings"):
         config.max_position_embeddings = POSITIONS  # or no run would know how long a sequence may be

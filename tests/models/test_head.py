@@ -1,4 +1,4 @@
-"""Caps and scales of logits, in trainer, sampler, reference and adapter: as the model's own forward has them."""
+"""Caps and scales of logits in trainer, sampler, reference and adapter: as the model itself has them."""
 
 import copy
 

@@ -78,7 +78,7 @@ def check_positions(causal: PreTrainedModel, longest: int) -> None:
             )
 
 
-def longest_alike(causal: PreTrainedModel) -> float:
+def longest_supported(causal: PreTrainedModel) -> float:
     """The tokens up to which ``check_positions`` raises nothing; infinite where it never does."""
     return min((limit for limit, _ in _limits(causal.config.get_text_config())), default=inf)
 

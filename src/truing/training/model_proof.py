@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from truing.contract import RAW, SamplingContract
 from truing.errors import ModelError, TruingError
 from truing.memory import out_of_memory
-from truing.models.forward import longest_alike, no_tree
+from truing.models.forward import longest_supported, no_tree
 from truing.models.head import LARGE
 from truing.models.locate import first_line
 from truing.models.score import autocast, causal_model, score
@@ -28,7 +28,7 @@ ROWS = ((8, 16), (8, 9), (1, 3), (2, 2))
 PROMPTS, DRAWN = (1, 2, 3, 8, 9, 12, 14, 21), 12
 """Tokens of prompts that are drawn for, and of their answers: with no pads, one, and up to seven."""
 
-OTHER = "use another architecture: docs/models.md lists what is computed rightly here"
+REMEDY = "use another architecture: docs/models.md lists what is computed rightly here"
 
 
 def prove_forward(policy: nn.Module) -> None:
@@ -38,7 +38,7 @@ def prove_forward(policy: nn.Module) -> None:
     """
     causal = causal_model(policy)
     policy.eval()
-    with _naming(causal, "this model cannot be computed here"):
+    with _named_errors(causal, "this model cannot be computed here"):
         _check_parts(causal)
         samples = proof_samples(causal)
         _prove_same(policy, causal, samples)
@@ -56,29 +56,32 @@ def prove_sampler(policy: nn.Module, sampler: HFSampler) -> None:
     """Raise unless the log-probabilities that the sampler records are those that ``score`` finds."""
     causal = causal_model(policy)
     contract = SamplingContract(max_new_tokens=DRAWN)
-    room = min(sampler.context_length, longest_alike(causal)) - DRAWN
+    room = min(sampler.context_length, longest_supported(causal)) - DRAWN
     prompts = [_ids(causal, length, 1 + length // 10) for length in PROMPTS if length <= max(room, 1)]
-    with _naming(causal, "nothing can be drawn from this model here"):
+    with _named_errors(causal, "nothing can be drawn from this model here"):
         drawn = sampler.generate([Request(ids, ("proof", i)) for i, ids in enumerate(prompts)], contract)
     samples = [
         _proof_sample(str(i), ids, each.token_ids)
         for i, (ids, each) in enumerate(zip(prompts, drawn, strict=True))
     ]
     scored = _scored(policy, samples)
-    apart = [(mine - each.logprob).abs().max() for mine, each in zip(scored, drawn, strict=True)]
-    lengths = [len(ids) for ids, each in zip(prompts, apart, strict=True) if not _alike(causal, each)]
+    differences = [(mine - each.logprob).abs().max() for mine, each in zip(scored, drawn, strict=True)]
+    lengths = [
+        len(ids) for ids, each in zip(prompts, differences, strict=True) if not _within_rounding(causal, each)
+    ]
     _refuse(
         causal,
-        torch.stack(apart).max(),
+        torch.stack(differences).max(),
         "the sampler does not compute what the trainer does",
         f"what it carries from token to token is not what it computes anew, with prompts of {lengths} tokens",
     )
 
 
 def proof_samples(causal: PreTrainedModel) -> list[Sample]:
-    """Prompts with answers to them, none longer than the model computes alike."""
+    """Prompts with answers to them, none longer than ``check_positions`` allows."""
     most = min(
-        getattr(causal.config.get_text_config(), "max_position_embeddings", None) or 64, longest_alike(causal)
+        getattr(causal.config.get_text_config(), "max_position_embeddings", None) or 64,
+        longest_supported(causal),
     )
     return [
         _proof_sample(
@@ -91,21 +94,23 @@ def proof_samples(causal: PreTrainedModel) -> list[Sample]:
 def _check_parts(causal: PreTrainedModel) -> None:
     """Raise unless the model has a decoder, and an output layer that is no part of it."""
     decoder, head = causal.get_decoder(), causal.get_output_embeddings()
-    apart = isinstance(decoder, PreTrainedModel) and head is not None and head not in set(decoder.modules())
-    if not apart:
+    separate = (
+        isinstance(decoder, PreTrainedModel) and head is not None and head not in set(decoder.modules())
+    )
+    if not separate:
         raise ModelError(
             f"transformers gives no decoder apart from an output layer ({_type(causal)})",
             got=f"{type(causal).__name__}: decoder {type(decoder).__name__}, head {type(head).__name__}",
             expected="hidden states, and a layer that makes logits of them",
-            remedy=OTHER,
+            remedy=REMEDY,
         )
 
 
 @torch.no_grad()
 def _prove_same(policy: nn.Module, causal: PreTrainedModel, samples: Sequence[Sample]) -> None:
     """Raise unless both forwards give the same log-probabilities, none of which knows what comes after."""
-    alone = [_alone(causal, sample) for sample in samples]
-    first, second = (each[: samples[0].prompt_length - 1] for each in alone[:2])
+    own_TV = [_own_logits(causal, sample) for sample in samples]
+    first, second = (each[: samples[0].prompt_length - 1] for each in own_TV[:2])
     if samples[0].prompt_length == samples[1].prompt_length:
         _refuse(
             causal,
@@ -114,21 +119,21 @@ def _prove_same(policy: nn.Module, causal: PreTrainedModel, samples: Sequence[Sa
             "it is an encoder, or attends both ways; where a type has both, config.json says is_decoder ="
             " true for weights that were trained to look back alone",
         )
-    apart = []
-    for sample, logits_TV, mine in zip(samples, alone, _scored(policy, samples), strict=True):
+    differences = []
+    for sample, logits_TV, mine in zip(samples, own_TV, _scored(policy, samples), strict=True):
         answer = sample.token_ids[sample.prompt_length :, None]
         own = logits_TV[sample.prompt_length - 1 : -1].log_softmax(-1).gather(1, answer)[:, 0]
-        apart.append((mine - own).abs().max())
+        differences.append((mine - own).abs().max())
     how = "in padded rows" if no_tree(causal, len(samples[0])) else "along a tree of tokens"
     _refuse(
         causal,
-        torch.stack(apart).max(),
+        torch.stack(differences).max(),
         "Truing's forward is not this model's own",
         f"{how} it counts positions or attends otherwise than alone",
     )
 
 
-def _alone(causal: PreTrainedModel, sample: Sample) -> Tensor:
+def _own_logits(causal: PreTrainedModel, sample: Sample) -> Tensor:
     """The logits [T, V] of the model's own forward for one row."""
     with autocast(causal.device):
         return causal(input_ids=sample.token_ids[None].to(causal.device)).logits[0].float().cpu()
@@ -141,24 +146,24 @@ def _scored(policy: nn.Module, samples: Sequence[Sample]) -> list[Tensor]:
     return [logprob_BT[b, s.prompt_length : len(s)] for b, s in enumerate(samples)]
 
 
-def _refuse(causal: PreTrainedModel, apart: Tensor, what: str, cause: str) -> None:
+def _refuse(causal: PreTrainedModel, difference: Tensor, what: str, cause: str) -> None:
     """Raise where log-probabilities differ by more than rounding."""
-    if not _alike(causal, apart):
+    if not _within_rounding(causal, difference):
         raise ModelError(
             f"{what} ({_type(causal)})",
-            got=f"log-probabilities that differ by up to {apart.item():.2g} nats: {cause}",
+            got=f"log-probabilities that differ by up to {difference.item():.2g} nats: {cause}",
             expected=f"at most {TOLERANCE[causal.device.type]}",
-            remedy=OTHER,
+            remedy=REMEDY,
         )
 
 
-def _alike(causal: PreTrainedModel, apart: Tensor) -> bool:
+def _within_rounding(causal: PreTrainedModel, difference: Tensor) -> bool:
     """Whether a difference is rounding; NaN is no proof."""
-    return bool(apart <= TOLERANCE[causal.device.type])
+    return bool(difference <= TOLERANCE[causal.device.type])
 
 
 @contextmanager
-def _naming(causal: PreTrainedModel, what: str) -> Iterator[None]:
+def _named_errors(causal: PreTrainedModel, what: str) -> Iterator[None]:
     """Let an error of an architecture's own code say which architecture it is of, and what to do."""
     try:
         yield
@@ -171,7 +176,7 @@ def _naming(causal: PreTrainedModel, what: str) -> Iterator[None]:
             f"{what} ({_type(causal)})",
             got=f"{type(error).__name__}: {first_line(error)}",
             expected="a decoder that computes a batch of rows, and goes on from a cache",
-            remedy=OTHER,
+            remedy=REMEDY,
         ) from error
 
 

@@ -1,6 +1,6 @@
 """docs/models.md: what Truing says of every causal language model of transformers, found with tiny ones.
 
-    python bench/models.py > docs/models.md             every type: about five minutes
+    python bench/models.py > docs/models.md             every type: about seven minutes
     python bench/models.py llama gemma2 --json          some, as lines of JSON
 
 Each type is made at random, as small as it can be (`tests/architectures.py`), written to a folder, and opened

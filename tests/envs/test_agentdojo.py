@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-pytest.importorskip("agentdojo", reason="SKIPPED: pip install truing[agentdojo]")
-
 from truing.contract import SamplingContract
 from truing.envs import checked_tasks, make_env
 from truing.messages import Said, ToolCall

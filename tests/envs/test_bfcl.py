@@ -7,6 +7,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from types import ModuleType
 
+import mpmath
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -253,8 +254,6 @@ def test_an_odd_row_is_left_out_with_its_name_and_reason(lamps, reason):
 
 
 def test_results_are_written_as_the_published_check_compares_them(monkeypatch, lamps):
-    mpmath = pytest.importorskip("mpmath")
-
     class Exact:
         def near(self, value, precision):
             mpmath.mp.dps = precision

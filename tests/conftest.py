@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from folders import WRITTEN, published_files
 from hypothesis import settings
 from runs import MINI
 
@@ -19,8 +20,6 @@ from truing.models.lora import trainable_parameters
 from truing.training import checkpoint
 from truing.training.restore import open_policy
 
-WRITTEN = Path(__file__).parent / "data"
-PUBLISHED = Path(__file__).parents[2] / "shared" / "data"
 BROWSER = Path(__file__).parent / "browser"
 
 settings.register_profile("truing", deadline=None)  # a busy machine is slow, and that is no failure
@@ -106,9 +105,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def published() -> Path:
     """The published data files; who asks for them is marked ``data``."""
-    if not PUBLISHED.is_dir():
-        pytest.fail(f"this test reads the published data files, and there is no folder {PUBLISHED}", False)
-    return PUBLISHED
+    return published_files()
 
 
 @pytest.fixture(scope="session", params=["written", pytest.param("published", marks=pytest.mark.data)])

@@ -42,9 +42,8 @@ def here() -> dict[str, str]:
     """The templates that a checkout with the dev extra has."""
     own = {file.stem: file for file in (WRITTEN / "templates").glob("*.jinja")}
     own |= {file.parent.name: file for file in (WRITTEN / "tokenizers").glob("*/chat_template.jinja")}
-    named = {f"written/{name}": file for name, file in own.items()}
-    named |= {f"trl/{name}": TRL / f"{name}.jinja" for name in FROM_TRL}
-    return {name: file.read_text("utf-8") for name, file in named.items()}
+    written = {f"written/{name}": file.read_text("utf-8") for name, file in own.items()}
+    return written | {name: template_of(name) for name in map("trl/{}".format, FROM_TRL)}
 
 
 @cache
@@ -57,7 +56,9 @@ def published() -> dict[str, str]:
 
 def template_of(name: str) -> str:
     """A template by its name."""
-    return here()[name] if is_here(name) else published()[name]
+    if name.startswith("trl/"):
+        return (TRL / f"{name[4:]}.jinja").read_text("utf-8")
+    return (here() if is_here(name) else published())[name]
 
 
 def is_here(name: str) -> bool:

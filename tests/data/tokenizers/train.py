@@ -1,7 +1,7 @@
 """Makes the two small tokenizers of the tests from ``text.txt``: ``python tests/data/tokenizers/train.py``.
 
 ``smollm2`` has SmolLM2's shape: digits one by one, no tags of calls among its tokens. ``minimind`` has
-MiniMind's: tags of calls and thoughts are tokens that are not special. Their chat templates are kept beside them.
+MiniMind's: tags of calls and thoughts are tokens that are not special. Chat templates lie beside them.
 """
 
 from pathlib import Path

@@ -42,7 +42,7 @@ test-browser: .venv/.dev
 	$(BIN)/pytest $(PARALLEL) -m browser
 
 # The worlds of BFCL's conversations: its package cannot be installed beside Truing (docs/decisions, 11).
-.venv/bfcl: .venv/.dev
+.venv/bfcl: | .venv/.dev
 	$(PIP) install -q --no-deps --target $@ bfcl-eval==2026.3.23
 
 lint: .venv/.dev

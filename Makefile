@@ -1,4 +1,4 @@
-# make demo: train a real model on this machine. make test: what CI runs. make test-full: everything.
+# make demo: train a real model on this machine. make test: what CI runs. AGENTS.md lists the other tests.
 PYTHON ?= python3
 CONSTRAINTS ?= constraints.txt
 BIN = .venv/bin
@@ -7,7 +7,7 @@ PIP = PIP_CONSTRAINT=$(abspath $(CONSTRAINTS)) $(BIN)/pip --disable-pip-version-
 # One process a core; a file's tests stay together, and share what its fixtures make.
 PARALLEL = -n auto --dist loadfile --durations 20
 
-.PHONY: install demo test test-full lint clean
+.PHONY: install demo test test-full test-data test-browser lint clean
 
 install: .venv/.installed
 
@@ -23,17 +23,27 @@ install: .venv/.installed
 demo: install
 	$(BIN)/truing train recipes/demo.toml
 
+# What pyproject.toml deselects by default (the markers) runs in the targets below.
 test: .venv/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
-	$(BIN)/pytest $(PARALLEL) -m "not slow and not gpu"
-
-test-full: .venv/.dev
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/pyright
 	$(BIN)/pytest $(PARALLEL)
+
+test-full: test
+	$(BIN)/pytest $(PARALLEL) -m slow
+
+# Needs ../shared/data.
+test-data: .venv/.dev .venv/bfcl
+	PYTHONPATH=$(CURDIR)/.venv/bfcl $(BIN)/pytest $(PARALLEL) -m data
+
+# Needs Chromium: apt-get install chromium, or TRUING_CHROMIUM=its path.
+test-browser: .venv/.dev
+	$(BIN)/pytest $(PARALLEL) -m browser
+
+# The worlds of BFCL's conversations: its package cannot be installed beside Truing (docs/decisions, 11).
+.venv/bfcl: | .venv/.dev
+	$(PIP) install -q --no-deps --target $@ bfcl-eval==2026.3.23
 
 lint: .venv/.dev
 	$(BIN)/ruff check --fix

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from folders import WRITTEN, published_files
 from hypothesis import settings
 from runs import MINI
 
@@ -18,6 +19,8 @@ from truing.models.load import LoadedModel, load
 from truing.models.lora import trainable_parameters
 from truing.training import checkpoint
 from truing.training.restore import open_policy
+
+BROWSER = Path(__file__).parent / "browser"
 
 settings.register_profile("truing", deadline=None)  # a busy machine is slow, and that is no failure
 settings.load_profile("truing")
@@ -90,10 +93,22 @@ def adapter_run(recipe, tmp_path):
     return make
 
 
-@pytest.fixture
-def shared() -> Path:
-    """The data folder of a developer's checkout; the test skips where there is none."""
-    folder = Path(__file__).parents[2] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("SKIPPED: ../shared/data is not here; this test reads it")
-    return folder
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what reads the published files, or looks at the board in a browser."""
+    for item in items:
+        if "published" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.data)
+        if BROWSER in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+
+
+@pytest.fixture(scope="session")
+def published() -> Path:
+    """The published data files; who asks for them is marked ``data``."""
+    return published_files()
+
+
+@pytest.fixture(scope="session", params=["written", pytest.param("published", marks=pytest.mark.data)])
+def data(request: pytest.FixtureRequest) -> Path:
+    """A folder in the published shapes: rows written for the tests, then the published files."""
+    return WRITTEN if request.param == "written" else request.getfixturevalue("published")

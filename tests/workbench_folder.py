@@ -1,4 +1,6 @@
-"""A small office of our own in the form of WorkBench's data."""
+"""A small office of our own in the form of WorkBench's data, which lies in ``data/workbench``."""
+
+from folders import WRITTEN, rows
 
 TOOLS = {
     "calendar.search_events": ["query", "time_min", "time_max"],
@@ -30,49 +32,4 @@ def table(columns, *cells):
     return [dict(zip(columns.split(), row, strict=True)) for row in cells]
 
 
-FILES = {
-    "tools": [
-        {"name": name, "parameters": [{"name": each} for each in names], "docstring": "Gives {{}}."}
-        for name, names in TOOLS.items()
-    ],
-    "email_addresses": table("email", [ANN], [BO]),
-    "state_calendar_events": table(
-        "event_id event_name participant_email event_start duration",
-        ["00000007", "Stand-up", BO, "2023-12-01 09:00:00", "60"],
-        ["00000003", "Review", BO, "2023-12-01 11:00:00", "30"],
-    ),
-    "state_emails": table(
-        "email_id inbox/outbox sender/recipient subject sent_datetime body",
-        ["00000000", "inbox", ANN, "Old plan", "2023-11-01 08:00:00", "Hi"],
-        ["00000001", "inbox", ANN, "New plan", "2023-11-02 08:00:00", "Hi"],
-    ),
-    "state_project_tasks": table(
-        "task_id task_name assigned_to_email list_name due_date board",
-        ["00000000", "Paint", BO, "Backlog", "2023-12-04", "Design"],
-    ),
-    "state_customer_relationship_manager_data": table(
-        "customer_id customer_name customer_email product_interest status assigned_to_email"
-        " last_contact_date follow_up_by",
-        *(
-            [f"0000000{i}", "Kim", "kim@home.com", "Software", "Lead", BO, f"2023-11-0{i + 1}", ""]
-            for i in range(6)
-        ),
-    ),
-    "state_analytics_data": table(
-        "date_of_visit session_duration_seconds traffic_source user_engaged",
-        ["2023-11-01", "10", "direct", "True"],
-        ["2023-11-01", "20", "referral", "False"],
-        ["2023-11-03", "5", "direct", "True"],
-    ),
-    "tasks": [
-        {
-            "id": f"t{i}",
-            "domain": "calendar",
-            "query": f"Drop event {i}",
-            "base_template": f"Drop {i}",
-            "domains": ["calendar"],
-            "ground_truth_calls": [{"tool": "calendar.delete_event", "args": {"event_id": "00000003"}}],
-        }
-        for i in range(8)
-    ],
-}
+FILES = {file.stem: rows(file) for file in (WRITTEN / "workbench").glob("*.jsonl")}

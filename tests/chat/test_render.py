@@ -62,9 +62,9 @@ def test_a_template_that_refuses_names_the_roles(tiny, chat):
         prompt_of(chat, MESSAGES)
 
 
-def test_smollm2_goldens(shared):
-    tokenizer = AutoTokenizer.from_pretrained(shared / "tokenizers" / "smollm2")
-    goldens = (shared / "chat_templates" / "golden_rendered_tokenized.jsonl").read_text().splitlines()
+def test_smollm2_goldens(data):
+    tokenizer = AutoTokenizer.from_pretrained(data / "tokenizers" / "smollm2")
+    goldens = (data / "chat_templates" / "golden_rendered_tokenized.jsonl").read_text().splitlines()
     checked = 0
     for golden in map(json.loads, goldens):
         if golden["family"] == "smollm2" and golden["add_generation_prompt"] and not golden.get("tools"):

@@ -70,8 +70,8 @@ def test_a_row_beyond_the_vocabulary_is_the_models_choice(tiny):
     assert reading.structure.tolist() == [*mask[:5], False, *mask[5:]]
 
 
-def test_a_tag_that_is_one_token_is_scaffolding_and_a_straddling_token_is_not(shared):
-    tokenizer = AutoTokenizer.from_pretrained(shared / "tokenizers" / "minimind")
+def test_a_tag_that_is_one_token_is_scaffolding_and_a_straddling_token_is_not(data):
+    tokenizer = AutoTokenizer.from_pretrained(data / "tokenizers" / "minimind")
     ids = torch.tensor(tokenizer(CALL, add_special_tokens=False)["input_ids"])
     structure = read_turn(tokenizer, ids, [], "hermes").structure
     told = dict(zip(tokenizer.convert_ids_to_tokens(ids), structure.tolist(), strict=True))
@@ -87,9 +87,9 @@ def test_a_tag_that_is_one_token_is_scaffolding_and_a_straddling_token_is_not(sh
 
 
 @pytest.mark.parametrize("name", ["smollm2", "minimind"])
-def test_any_split_of_the_text_has_its_own_mask(shared, name):
+def test_any_split_of_the_text_has_its_own_mask(data, name):
     """Another split than the tokenizer's own, as a policy may well sample it."""
-    tokenizer = AutoTokenizer.from_pretrained(shared / "tokenizers" / name)
+    tokenizer = AutoTokenizer.from_pretrained(data / "tokenizers" / name)
     mask, source = chosen(CALL, "say", TEXT, "1"), random.Random(0)
     spelled = token_bytes(tokenizer, range(len(tokenizer)))
     by_bytes = {piece: id for id, piece in enumerate(spelled) if piece}

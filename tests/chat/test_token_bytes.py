@@ -16,8 +16,8 @@ def draws(size, seed=0):
 
 
 @pytest.mark.parametrize("name", ["smollm2", "minimind"])
-def test_bytes_join_to_what_a_real_tokenizer_decodes(shared, name):
-    tokenizer = AutoTokenizer.from_pretrained(shared / "tokenizers" / name)
+def test_bytes_join_to_what_a_real_tokenizer_decodes(data, name):
+    tokenizer = AutoTokenizer.from_pretrained(data / "tokenizers" / name)
     for ids in draws(len(tokenizer)):
         text = b"".join(token_bytes(tokenizer, ids)).decode("utf-8", "replace")
         assert text == tokenizer.decode(ids, clean_up_tokenization_spaces=False)

@@ -1,7 +1,7 @@
 """What a chat template does not show or write is refused by name, whatever family it is of."""
 
 import pytest
-from test_control import HARMONY, HEADERS, gptoss, llama3, qwen, speaking
+from test_control_tokens import HARMONY, HEADERS, gptoss, llama3, qwen, speaking
 
 from truing.chat import Chat, encode_answer, make_chat, render_prompt
 from truing.chat.unshown import listed, unshown

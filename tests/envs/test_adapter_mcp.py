@@ -12,8 +12,6 @@ from subprocess import Popen, run
 
 import pytest
 
-pytest.importorskip("mcp", reason="SKIPPED: pip install truing[mcp]")
-
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError, TruingError
 from truing.messages import Said, ToolCall

@@ -7,9 +7,6 @@ import time
 from dataclasses import replace
 
 import pytest
-
-pytest.importorskip("openenv.core", reason="SKIPPED: pip install truing[openenv]")
-
 import uvicorn
 from openenv.core.env_server.http_server import create_fastapi_app
 from openenv.core.env_server.interfaces import Environment

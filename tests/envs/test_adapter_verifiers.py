@@ -4,8 +4,6 @@ import textwrap
 
 import pytest
 
-pytest.importorskip("verifiers.v1", reason="SKIPPED: pip install truing[verifiers]")
-
 from truing.contract import SamplingContract
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError

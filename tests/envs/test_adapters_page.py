@@ -41,7 +41,6 @@ def example(tmp_path, monkeypatch):
 
 
 def test_the_mcp_server_of_the_page(example, tmp_path, attempt):
-    pytest.importorskip("mcp", reason="SKIPPED: pip install truing[mcp]")
     toml, keys = example("mcp")
     row = re.search(r"# (\{.*\})", toml)[1]
     (tmp_path / "train.jsonl").write_text(row)
@@ -55,7 +54,6 @@ def test_the_mcp_server_of_the_page(example, tmp_path, attempt):
 
 
 def test_the_taskset_of_the_page(example, attempt):
-    pytest.importorskip("verifiers.v1", reason="SKIPPED: pip install truing[verifiers]")
     _, keys = example("verifiers")
     env = make_env(keys.pop("name"), keys)
     task = checked_tasks(env)["train"][0]

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-
-pytest.importorskip("agentdojo", reason="SKIPPED: pip install truing[agentdojo]")
+from agentdojo.task_suite import get_suites
 
 from truing.contract import SamplingContract
 from truing.envs import checked_tasks, make_env
+from truing.envs.agentdojo.suite import VERSION
 from truing.messages import Said, ToolCall
 from truing.outcomes import Status
 from truing.rewards import grade
@@ -39,10 +39,6 @@ def every(env):
     return {task.task_id: task for task in (*env.tasks("train"), *env.tasks("eval"))}
 
 
-def rows(shared):
-    return [json.loads(line) for line in (shared / "agentdojo/user_tasks.jsonl").open(encoding="utf-8")]
-
-
 def test_both_splits_can_be_used_and_hold_all_published_tasks(env):
     checked_tasks(env)
     assert len(every(env)) == 97
@@ -53,16 +49,29 @@ def test_reference_solutions_solve_every_task(references):
     assert [name for name, (reward, _, _) in references.items() if reward != 1.0] == []
 
 
-def test_what_doing_nothing_solves_is_what_the_notes_list(env, shared):
+def test_what_doing_nothing_solves_is_what_the_notes_list(env):
     free = [name for name, task in every(env).items() if env.open(task).solved()]
     assert free == [f"agentdojo-banking-user_task_{i}" for i in (5, 6, 8, 9, 10)]
     assert env.idle == tuple(free)
     assert env.notes == (f"solved by doing nothing: {', '.join(free)}",)
-    assert {row["id"] for row in rows(shared) if row["utility_of_doing_nothing"]} <= set(free)
 
 
-def test_prompts_calls_and_changes_are_those_of_the_data(env, references, shared):
-    for row in rows(shared):
+def test_prompts_and_calls_are_those_of_the_package(env):
+    for name, suite in get_suites(VERSION).items():
+        default = suite.load_and_inject_default_environment({})
+        for number, user_task in suite.user_tasks.items():
+            task = every(env)[f"agentdojo-{name}-{number}"]
+            office = user_task.init_environment(default.model_copy(deep=True))
+            wanted = [(call.function, dict(call.args)) for call in user_task.ground_truth(office)]
+            assert task.messages[-1]["content"] == user_task.PROMPT
+            calls = [call for said in task.demonstration for call in said.calls]
+            assert [(call.name, dict(call.arguments)) for call in calls] == wanted
+
+
+def test_what_was_recorded_elsewhere_is_what_the_package_gives(env, references, published):
+    rows = [json.loads(line) for line in (published / "agentdojo/user_tasks.jsonl").open(encoding="utf-8")]
+    assert {row["id"] for row in rows if row["utility_of_doing_nothing"]} <= set(env.idle)
+    for row in rows:
         task = every(env)[row["id"]]
         assert task.messages[-1]["content"] == row["prompt"]
         calls = [call for said in task.demonstration for call in said.calls]

@@ -226,12 +226,21 @@ def test_a_judge_that_is_away_skips_the_group_where_that_is_declared(dual, attem
         correct(attempt(asked, "Rome"), asked)
 
 
-def test_the_shared_data_gold_is_full_empty_is_nothing_and_dealt_is_low(shared, attempt):
-    keys = {"data_bbq": str(shared / "bbq/bbq.jsonl"), "data_halueval": str(shared / "halueval")}
-    env = make_env("dual", keys | {"weights": {"fairness": 600.0, "hallucination": 700.0}})
+def count_lines(folder):
+    return float(sum(len(file.read_text(encoding="utf-8").splitlines()) for file in folder.glob("*.jsonl")))
+
+
+def test_of_whole_data_sets_gold_is_full_empty_is_nothing_and_dealt_is_low(data, attempt):
+    keys = {"data_bbq": str(data / "bbq/bbq.jsonl"), "data_halueval": str(data / "halueval")}
+    sizes = {
+        side: count_lines(data / name) for side, name in (("fairness", "bbq"), ("hallucination", "halueval"))
+    }
+    env = make_env("dual", keys | {"weights": sizes})
     splits = checked_tasks(env)
     tasks = [*splits["train"], *splits["eval"]]
-    assert len({task.family for task in tasks}) == 6 + 2
+    categories = {json.loads(line)["category"] for line in (data / "bbq/bbq.jsonl").open(encoding="utf-8")}
+    families = {f"fairness/{category}" for category in categories}
+    assert {task.family for task in tasks} == families | {"hallucination/qa", "hallucination/general"}
     assert {task.family for task in splits["eval"]} == {task.family for task in tasks}
     for task in tasks:
         assert grade(attempt(task, task.demonstration), env.rewards)[0] == 1.0

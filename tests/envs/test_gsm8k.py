@@ -1,4 +1,4 @@
-"""Problems of our own in GSM8K's form; then all problems of the data folder."""
+"""Problems of our own in GSM8K's form; then all problems of a data folder."""
 
 import json
 from pathlib import Path
@@ -112,11 +112,12 @@ def test_the_recipe_names_the_published_splits():
     assert recipe.env["eval_data"] == "openai/gsm8k,main,test[:200]"
 
 
-def test_all_problems_of_the_data_folder(shared, attempt):
-    folder = shared / "gsm8k"
+def test_all_problems_of_a_data_folder(data, attempt):
+    folder = data / "gsm8k"
     env = make_env("gsm8k", {"data": str(folder / "train.jsonl"), "eval_data": str(folder / "test.jsonl")})
     splits = checked_tasks(env)
-    assert {name: len(tasks) for name, tasks in splits.items()} == {"train": 1000, "eval": 300}
+    for split, file in (("train", "train.jsonl"), ("eval", "test.jsonl")):
+        assert len(splits[split]) == len((folder / file).read_text(encoding="utf-8").splitlines()) > 0
     assert env.notes == ()
     for task in (*splits["train"], *splits["eval"]):
         assert "<<" not in task.demonstration

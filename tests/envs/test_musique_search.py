@@ -208,9 +208,9 @@ def test_the_split_is_that_of_paragraph_mode(env):
     assert ids["search"] == ids["paragraphs"]
 
 
-def test_demonstrations_search_and_answer_on_the_shared_data(shared, capfd):
-    data = [str(shared / name) for name in ("musique", "hotpotqa", "2wikimultihopqa")]
-    made = make_env("musique", {"data": data, "mode": "search", "support_weight": 0.5})
+def test_demonstrations_search_and_answer_on_whole_data_sets(data, capfd):
+    folders = [str(data / name) for name in ("musique", "hotpotqa", "2wikimultihopqa")]
+    made = make_env("musique", {"data": folders, "mode": "search", "support_weight": 0.5})
     splits = checked_tasks(made)
     support = []
     for task in (*splits["train"], *splits["eval"]):

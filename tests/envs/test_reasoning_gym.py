@@ -1,7 +1,5 @@
 import pytest
 
-pytest.importorskip("reasoning_gym", reason="SKIPPED: pip install truing[tasks]")
-
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError
 from truing.rewards import grade

@@ -1,9 +1,10 @@
-"""tau-bench retail: a small shop of our own for the tools, and the published data for what it holds."""
+"""tau-bench retail: a small shop of our own, and the published data for what it holds."""
 
 import json
 from functools import cache
 
 import pytest
+from folders import rows
 from taubench_folder import ADDRESS, FILES, TOOLS, tool
 
 from truing.contract import SamplingContract
@@ -15,8 +16,8 @@ from truing.types import Rollout
 
 
 def write(folder, files):
-    for name, rows in files.items():
-        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    for name, lines in files.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     (folder / "retail_policy.md").write_text("# Be kind\n", encoding="utf-8")
     return make_env("taubench", {"data": str(folder)})
 
@@ -32,13 +33,13 @@ def shop(small):
 
 
 @cache
-def published(folder):
+def over(folder):
     return make_env("taubench", {"data": str(folder)})
 
 
 @pytest.fixture
-def env(shared):
-    return published(shared / "tau_bench")
+def env(data):
+    return over(data / "tau_bench")
 
 
 def everything(env):
@@ -78,7 +79,7 @@ def test_a_task_shows_policy_instruction_and_tools(small):
     assert [spec.name for spec in task.tools] == list(TOOLS)
     assert "t9" not in everything(small)
     assert small.notes[0].endswith(": 1")
-    assert small.idle == ("t8",)
+    assert small.idle == ("t8", "t10")
 
 
 def test_lookups(shop):
@@ -252,16 +253,25 @@ def test_a_folder_of_another_form_is_refused(tmp_path):
         make_env("taubench", {"data": str(tmp_path)})
 
 
-def test_customers_do_not_straddle_the_published_splits(env, shared):
-    lines = (shared / "tau_bench" / "tasks.jsonl").read_text(encoding="utf-8").splitlines()
-    customers = {row["id"]: row["user_id"] for row in map(json.loads, lines)}
+def test_customers_do_not_straddle_the_splits(env, data):
+    stored = rows(data / "tau_bench" / "tasks.jsonl")
+    customers = {row["id"]: row["user_id"] for row in stored if row["domain"] == "retail"}
     trained_on, held_out = ({customers[t.task_id] for t in tasks} for tasks in checked_tasks(env).values())
     assert trained_on.isdisjoint(held_out)
+    assert trained_on | held_out == set(customers.values())
+    assert everything(env).keys() == customers.keys()
+    assert env.notes[0].endswith(f": {len(stored) - len(customers)}")
+
+
+def test_the_published_splits_and_what_doing_nothing_solves_of_them(published):
+    env = over(published / "tau_bench")
     assert {split: len(env.tasks(split)) for split in ("train", "eval")} == {"train": 114, "eval": 39}
-    assert env.notes[0].endswith(": 30")
+    # 50, 57 and 65 ask for no change; in the others the shop refuses what the reference asks for
+    listed = ["test-12", "test-50", "test-57", "test-65", "test-106", "train-288"]
+    assert sorted(env.idle) == sorted(f"taubench-retail-tasks_{name}" for name in listed)
 
 
-def test_each_published_reference_solves_its_task_and_doing_nothing_only_those_listed(env):
+def test_each_reference_solves_its_task_and_doing_nothing_only_those_listed(env):
     idle = set()
     for task in everything(env).values():
         outcome, words, _ = played(env, task)
@@ -269,12 +279,11 @@ def test_each_published_reference_solves_its_task_and_doing_nothing_only_those_l
         if judged(env, task, {}, "")[0]:
             idle.add(task.task_id)
     assert idle == set(env.idle)
-    # 50, 57 and 65 ask for no change; in the others the shop refuses what the reference asks for
-    listed = ["test-12", "test-50", "test-57", "test-65", "test-106", "train-288"]
-    assert sorted(idle) == sorted(f"taubench-retail-tasks_{name}" for name in listed)
+    assert idle
 
 
 REFUSED = {
+    "t10": NOT_PAID_BY,
     "test-12": NOT_PAID_BY,
     "test-13": NOT_PAID_BY,
     "test-64": "non-delivered order cannot be exchanged",
@@ -282,18 +291,19 @@ REFUSED = {
     "train-288": NO_FUNDS.format("price difference"),
     "train-376": NO_FUNDS.format("new item"),
 }
-"""The published actions that the published data does not allow."""
+"""The actions that the data of their own folder does not allow; t10 is of the written one."""
 
 
-def test_the_published_actions_go_through_but_for_those_that_the_data_forbids(env):
+def test_the_actions_go_through_but_for_those_that_the_data_forbids(env):
     refused = {}
     for task in everything(env).values():
         for message in played(env, task)[2]:
             looks_up = message["name"].startswith(("find_", "get_"))
             if message["content"].startswith("Error") and not looks_up:
                 refused[task.task_id.removeprefix("taubench-retail-tasks_")] = message["content"]
-    assert refused.keys() == REFUSED.keys()
-    assert refused == {name: f"Error: {told}" for name, told in REFUSED.items()}
+    names = {task_id.removeprefix("taubench-retail-tasks_") for task_id in everything(env)}
+    assert refused == {name: f"Error: {told}" for name, told in REFUSED.items() if name in names}
+    assert refused
 
 
 @pytest.mark.parametrize(
@@ -308,7 +318,8 @@ def test_the_published_actions_go_through_but_for_those_that_the_data_forbids(en
         (96, "exchange_delivered_order_items", [167.87, -60.78]),
     ],
 )
-def test_amounts_are_those_that_the_published_outputs_name(env, number, name, told):
+def test_amounts_are_those_that_the_published_outputs_name(published, number, name, told):
+    env = over(published / "tau_bench")
     task = everything(env)[f"taubench-retail-tasks_test-{number}"]
     answers = [json.loads(m["content"]) for m in played(env, task)[2] if m["name"] == name]
     if name == "calculate":

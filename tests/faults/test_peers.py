@@ -278,11 +278,11 @@ SPOILT = {
 """What each is known to see by its own documentation."""
 
 
+@pytest.mark.peers
 @pytest.mark.parametrize("name", PEERS)
 def test_each_peer_sees_what_it_is_made_to_see(run, name):
     folder = os.environ.get("TRUING_PEERS")
-    if folder is None:
-        pytest.skip(f"{name} IS NOT ASKED: TRUING_PEERS is to be a folder with an environment per peer in it")
+    assert folder, "TRUING_PEERS is to be a folder with an environment per peer in it"
     python = pythons({name: Path(folder) / name})[name]
     spoil, expected = SPOILT[name]
     peer = PEERS[name]

@@ -1,5 +1,6 @@
 """The tiny model, as trainers of others load it."""
 
+import peft
 import pytest
 import torch
 
@@ -73,7 +74,6 @@ COARSE = {
 )
 def coarse(request):
     """How TRL is told to compute in less than float32, and what it is to train."""
-    peft = pytest.importorskip("peft")
     name, adapter = request.param
     lora = peft.LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM") if adapter else None
     return COARSE[name] | {"peft_config": lora}

@@ -2,18 +2,17 @@
 
 import hashlib
 
+import datasets
 import pytest
 import torch
 import transformers
+import trl
 
 from truing.doctor.postmortem import post_mortem
 from truing.doctor.report import facts
 from truing.doctor.verdict import STRONG, Verdict
 from truing.errors import ProvenError, RecipeError
 from truing.integrations.trl import audit
-
-trl = pytest.importorskip("trl")
-datasets = pytest.importorskip("datasets")
 
 
 def chance(completions, **_):

@@ -2,13 +2,12 @@
 
 import hashlib
 
+import datasets
 import pytest
+import trl
 
 from truing.doctor.verdict import Verdict
 from truing.integrations.trl import audit
-
-trl = pytest.importorskip("trl")
-datasets = pytest.importorskip("datasets")
 
 
 def chance(completions, **_):

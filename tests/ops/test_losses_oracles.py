@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import polgrad
 import pytest
 import torch
+import trl
 from torch import Tensor
 
 from truing.ops.losses import OBJECTIVES
@@ -57,7 +58,6 @@ def test_agrees_with_polgrad(case, name, seed):
 @pytest.fixture(scope="module")
 def trl_compute_loss(case):
     """TRL's own loss, called on a stand-in for its trainer that holds only what the method reads."""
-    trl = pytest.importorskip("trl", reason="TRL is not installed: its loss was not compared")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         compute = trl.GRPOTrainer._compute_loss

@@ -91,7 +91,6 @@ def test_graphs_without_cuda_are_an_error(model):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_cuda_the_recorded_step_draws_the_same():
     model = load("tiny", device="cuda").model
     requests = [Request(torch.arange(40, 45 + i % 5), ("x", i)) for i in range(16)]

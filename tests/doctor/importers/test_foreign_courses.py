@@ -199,10 +199,10 @@ def test_a_suspicion_says_how_often_healthy_runs_show_it(tmp_path):
     assert truing("check", tmp_path, "--strict").code == 1
 
 
-def test_published_logs_are_told_as_they_are_labelled(shared):
-    logs = [json.loads(line) for line in (shared / "training_logs" / "index.jsonl").read_text().splitlines()]
+def test_published_logs_are_told_as_they_are_labelled(data):
+    logs = [json.loads(line) for line in (data / "training_logs" / "index.jsonl").read_text().splitlines()]
     said = {
-        each["run"]: (each["label_from_reward"], set(found(shared / "training_logs" / each["file"])))
+        each["run"]: (each["label_from_reward"], set(found(data / "training_logs" / each["file"])))
         for each in logs
         if "label_from_reward" in each
     }

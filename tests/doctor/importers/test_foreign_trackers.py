@@ -7,6 +7,7 @@ import struct
 import pyarrow
 import pyarrow.parquet
 import pytest
+from wandb.proto import wandb_internal_pb2
 
 from truing.doctor.importers.detect import read
 from truing.doctor.importers.judge import judge
@@ -37,7 +38,7 @@ def wandb_log(path, records):
 
 def history(step, **more):
     """A record of what was logged at once."""
-    record = pytest.importorskip("wandb.proto.wandb_internal_pb2").Record()
+    record = wandb_internal_pb2.Record()
     for name, value in {"_step": step, SHARE: 0.25, **more}.items():
         item = record.history.item.add()
         item.nested_key.append(name)

@@ -2,16 +2,13 @@
 
 import hashlib
 
+import datasets
 import pytest
+import trl
+import wandb
 
 from truing.doctor.importers.detect import read
 from truing.doctor.importers.steps import imported
-
-trl = pytest.importorskip("trl")
-datasets = pytest.importorskip("datasets")
-pytest.importorskip("tensorboard")
-wandb = pytest.importorskip("wandb")
-pytest.importorskip("trackio")
 
 STEPS = 3
 PROJECT = "foreign"

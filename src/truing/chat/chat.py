@@ -130,7 +130,18 @@ class Chat:
                     yield self._rendered(messages, tools, prompt=prompt)
 
     def _marked(self, message: Message, drawn: Iterable[str]) -> Message:
-        """A message whose texts become no control tokens but those that the policy drew."""
+        """A message whose texts become no control tokens but those that the policy drew.
+
+        Raises:
+            DataError: Its role holds a control token: templates compare roles, so no mark can stand in one.
+        """
+        if (token := self.control.first(message["role"])) is not None:
+            raise DataError(
+                f"the role of a message holds the control token {token!r}",
+                got=repr(message["role"])[:200],
+                expected='a word, such as "user" or "tool"',
+                remedy="name the role without it",
+            )
         control = self.control.without(drawn)
         content = control.without(self.tags) if message["role"] == "assistant" else control
         return {

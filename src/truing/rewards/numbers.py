@@ -2,9 +2,9 @@ r"""Numbers as people and models write them, read exactly and compared as number
 
 Read are signs, currencies, thousands (1,234; 12,34,567; 1.234.567; 1 234 where that is all), decimals (1.5;
 1,5, 0,125 and 1.234,5 where there is no other reading), exponents (1.5e3, 6 \times 10^{23}), fractions (3/4,
-3 1/2, ½, \frac{3}{4}), percent, hundred to trillion, and the words of a unit behind the number. A comma before
-three digits separates thousands; one point never does. Ranges, dates, times, sums, multiples of π or x and
-codes such as 007 are no numbers.
+3 1/2, ½, \frac{3}{4}), percent, hundred to trillion, and the words of a unit behind the number. A comma
+before three digits separates thousands; one point never does. Ranges, dates, times, sums, multiples of π or
+x and codes such as 007 are no numbers.
 """
 
 import re

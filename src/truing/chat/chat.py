@@ -16,7 +16,7 @@ from truing.chat.control import Control, control_tokens
 from truing.chat.marks import Rendering
 from truing.chat.thoughts import apart, thought_tags, without_opened_thought
 from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_stray_answers, without_system
-from truing.errors import DataError, ModelError
+from truing.errors import TEMPLATE_FAULTS, DataError, ModelError
 from truing.messages import Message, Said, ToolCall, ToolSpec, answer_to
 
 SENTINEL = ToolSpec(
@@ -289,11 +289,13 @@ def rendered(
             add_generation_prompt=prompt,
             **template_kwargs,
         )
-    except (jinja2.TemplateError, TypeError) as error:  # TypeError: a template that adds text to a None
+    except (jinja2.TemplateError, *TEMPLATE_FAULTS) as error:
+        shown = ", tools " + ", ".join(tool.name for tool in tools) if tools else ""
         raise DataError(
             "the chat template refuses these messages",
-            got=f"roles {[message.get('role') for message in messages]}: {error}",
-            remedy="change the roles of the task's messages, or set model.chat_template",
+            got=f"roles {[message.get('role') for message in messages]}{shown}: {error}",
+            remedy="change the roles of the task's messages or the schemas of its tools, "
+            "or set model.chat_template",
         ) from error
 
 

@@ -90,6 +90,11 @@ class Chat:
         return {}
 
     @cached_property
+    def unshown_tools(self) -> dict[str, list[str]]:
+        """The same of tools (chat/unshown_tools.py)."""
+        return {}
+
+    @cached_property
     def special(self) -> Control:
         """Those of them that no text of a task is meant to hold."""
         added = self.tokenizer.added_tokens_decoder

@@ -6,7 +6,7 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from truing.errors import DataError
@@ -268,6 +268,10 @@ def test_two_numbers_are_equal_where_their_values_are(said, wanted):
     assert f1(str(said), [str(wanted)]) == float(said == wanted)
 
 
+@example("$$7")
+@example("--0")
+@example("--$4/")
+@example("$-$4x:")
 @settings(max_examples=300)
 @given(st.text(alphabet="0123456789.,-/%$ e\\{}^x*=()#A:\n½", max_size=60))
 def test_any_text_has_a_number_or_none(text):

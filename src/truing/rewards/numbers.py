@@ -64,7 +64,8 @@ _NO_UNIT = re.compile(
 """Words behind a number that make it another one, or deny it."""
 _CODE = re.compile(r"\D*0\d")
 _INSIDE = re.compile(
-    rf"(?<![\w.,/])(?:(?P<sign>-)(?={MONEY}?[\d.]))?{MONEY}?(?:(?P<inner>-)(?=[\d.]))?"
+    rf"(?<![\w.,/])(?<!{MONEY})(?<!{MONEY}-)(?:(?<!-)(?P<sign>-)(?={MONEY}?[\d.]))?"
+    rf"(?:{MONEY}(?:(?P<inner>-)(?=[\d.]))?)?"
     rf"(?:(?P<over>\d+)/(?P<under>\d+)|(?P<decimal>{_DECIMAL}))(?![\d,.]*\d|/\d)"
 )
 

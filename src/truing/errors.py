@@ -97,3 +97,7 @@ class SkipGroup(TruingError):
 
 class RolloutError(TruingError):
     """Raised where nothing is left to train on, because every attempt failed."""
+
+
+TEMPLATE_FAULTS = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What a chat template ends in that computes with what is not there, beside Jinja's own errors."""

@@ -226,6 +226,13 @@ def test_messages_never_become_control_tokens(spoken, role):
         assert not controls(spoken, prompt.token_ids[prompt.origin == Origin.PROMPT]) or allowed
 
 
+def test_a_role_that_holds_a_control_token_is_refused(spoken):
+    """Of a task's message, and of one that a world answers with."""
+    for text in hostile(spoken):
+        with pytest.raises(DataError, match="the role of a message holds the control token"):
+            spoken.rendering([ASKED, {"role": f"user{text}", "content": "x"}])
+
+
 @pytest.mark.parametrize("make", [qwen, gptoss, llama3])
 def test_arguments_of_past_calls_never_become_control_tokens(make):
     chat = speaking(make)

@@ -5,8 +5,9 @@ import torch
 from transformers import AutoTokenizer
 
 from truing.chat import decode_answer, encode_answer, make_chat, render_prompt
-from truing.errors import DataError
+from truing.errors import DataError, ModelError
 from truing.messages import Said
+from truing.models.stops import turn_end_id
 from truing.types import Origin, Task
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "user\nsays héllo 🙂"}]
@@ -60,6 +61,24 @@ def test_a_template_that_refuses_names_the_roles(tiny, chat):
     tiny.tokenizer.chat_template = "{{ raise_exception('no system') }}"
     with pytest.raises(DataError, match="no system"):
         prompt_of(chat, MESSAGES)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "{{ 1 // (messages | length - messages | length) }}",
+        "{{ messages[0].content.index('no such text') }}",
+        "{{ '{a}'.format(1) }}",
+        "{% macro again(n) %}{{ again(n + 1) }}{% endmacro %}{{ again(0) }}",
+        "{{ none + messages[0].content }}",
+    ],
+)
+def test_a_template_that_fails_in_any_way_refuses(tiny, chat, fault):
+    tiny.tokenizer.chat_template = fault
+    with pytest.raises(DataError, match="refuses these messages"):
+        prompt_of(chat, [{"role": "user", "content": "a"}])
+    with pytest.raises(ModelError, match="refuses a question and its answer"):
+        turn_end_id(tiny.tokenizer)
 
 
 def test_smollm2_goldens(data):

@@ -4,7 +4,9 @@ import pytest
 from test_control_tokens import HARMONY, HEADERS, gptoss, llama3, qwen, speaking
 
 from truing.chat import Chat, encode_answer, make_chat, render_prompt
+from truing.chat.render import text_of
 from truing.chat.unshown import listed, unshown
+from truing.chat.unshown_tools import unshown_tools
 from truing.errors import DataError
 from truing.messages import Said, ToolCall, ToolSpec, answer_to
 from truing.types import Task
@@ -125,3 +127,85 @@ def test_a_second_system_message_that_a_template_drops_is_refused():
     assert len(render_prompt(chat, Task("t", "f", (system, ASKED))).token_ids)
     with pytest.raises(DataError, match=r"message 2 \(system\)"):
         render_prompt(chat, Task("t", "f", (system, system, ASKED)))
+
+
+NESTED = ToolSpec(
+    "send",
+    "Send it.",
+    {
+        "type": "object",
+        "properties": {
+            "to": {
+                "type": "array",
+                "items": {"type": "object", "properties": {"name": {"description": "In full."}}},
+            },
+            "text": {"type": "string", "description": "What it says.", "enum": ["to", "In full."]},
+        },
+        "required": ["to"],
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("now", "missing"),
+    [
+        ("{{ tools | tojson }}", []),
+        ("", ["the tool send", "the description of send", "send.to", "send.text"]),
+        (
+            "{% for t in tools %}{{ t.function.name }}{{ t.function.parameters | tojson }}{% endfor %}",
+            ["the description of send"],
+        ),
+        (
+            "{% for t in tools %}{{ t.function.name }}: {{ t.function.description }}({{ "
+            "t.function.parameters.properties | join(', ') }}){% endfor %}",
+            [],
+        ),
+        ("{{ tools[0].function.name }}", ["the description of send", "send.to", "send.text"]),
+    ],
+)
+def test_tools_that_a_prompt_lacks_are_refused_by_name(now, missing):
+    chat = told(("{{ tools | tojson }}", now))
+    needed = [str(part) for part in unshown_tools(chat, [ASKED], (NESTED,)) if part.needed]
+    assert needed == missing
+    task = Task("t", "f", (ASKED,), tools=(NESTED,))
+    if not missing:
+        assert len(render_prompt(chat, task).token_ids)
+        return
+    with pytest.raises(DataError, match="leaves tools out of the prompt"):
+        render_prompt(chat, task)
+
+
+def test_descriptions_at_any_depth_are_sought():
+    shown = "{{ tools | tojson }}"
+    flat = "{% for t in tools[0].function.parameters.properties %}{{ t }}{% endfor %}"
+    assert unshown_tools(told(), [ASKED], (NESTED,)) == []
+    lost = unshown_tools(told((shown, flat)), [ASKED], (NESTED,))
+    assert {str(part) for part in lost if not part.needed} == {
+        "send.to.name",
+        "the description of send.to.name",
+        "the description of send.text",
+    }
+
+
+def test_tools_that_stand_in_a_system_message_which_a_later_one_replaces_are_refused():
+    """As distilled DeepSeek R1 has it: the last system message is the only one."""
+    tokenizer = qwen()
+    tokenizer.chat_template = (
+        "{% set ns = namespace(s='') %}"
+        "{% for m in messages if m.role == 'system' %}{% set ns.s = m.content %}"
+        "{% endfor %}{{ ns.s }}{% for m in messages if m.role != 'system' %}<|im_start|>{{ m.role }}\n"
+        "{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+    )
+    chat = make_chat(tokenizer, [tokenizer.eos_token_id])
+    system = {"role": "system", "content": "Be brief."}
+    assert len(render_prompt(chat, Task("t", "f", (system, ASKED), tools=TOOLS)).token_ids)
+    with pytest.raises(DataError, match="leaves tools out of the prompt"):
+        render_prompt(chat, Task("t", "f", (ASKED, system), tools=TOOLS))
+
+
+@pytest.mark.parametrize("style", ["hermes", "brief"])
+def test_a_tool_whose_schema_names_no_properties_is_shown(style):
+    tokenizer = qwen()
+    chat = make_chat(tokenizer, [tokenizer.eos_token_id], tool_prompt=style)
+    task = Task("t", "f", (ASKED,), tools=(ToolSpec("now", "The time.", {"type": "object"}),))
+    assert "now" in text_of(chat, render_prompt(chat, task).token_ids)

@@ -89,6 +89,16 @@ def test_a_tool_that_the_prompt_does_not_show_is_found(report, spoken, shown, la
     assert {each.got for each in findings} == ({lacking} if lacking else set())
 
 
+def test_a_template_that_refuses_tools_is_told_once_by_the_attempts(report, spoken):
+    chat = spoken((FIRST, "{{ raise_exception('no tools') if tools }}" + FIRST))
+    native = Chat(chat.tokenizer, chat.stop_ids, "hermes", None, system_role=True)
+    told = report(Shop(), native)
+    assert told["tools are shown in full"].findings == ()
+    assert {each.what for each in told["attempts can be played and graded"].findings} == {
+        "the chat template refuses these messages"
+    }
+
+
 def test_an_answer_that_no_prompt_shows_is_found(report, spoken):
     asked = "{% for message in messages if message['role'] != 'tool' %}"
     calls = (

@@ -6,7 +6,7 @@ import time
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from truing.errors import DataError
@@ -73,6 +73,32 @@ READ = {
     "5k": 5000,
     "１２": 12,
     "-0": 0,
+    "–5": -5,
+    "-(5)": -5,
+    "1.234.567": 1234567,
+    "1.234.567,89": Fraction(123456789, 100),
+    "12,34,567": 1234567,
+    "₹1,50,000.50": Fraction(300001, 2),
+    "1’234.50": Fraction(2469, 2),
+    "5\u00a0000,50": Fraction(10001, 2),
+    "1\u066c234\u066b5": Fraction(2469, 2),
+    "0,125": Fraction(1, 8),
+    "-0,125": Fraction(-1, 8),
+    r"\frac{-1}{2}": Fraction(-1, 2),
+    r"\dfrac{1}{-2}": Fraction(-1, 2),
+    "10^3": 1000,
+    "-10^{-2}": Fraction(-1, 100),
+    "5€": 5,
+    "1.234,50 €": Fraction(2469, 2),
+    "₩500": 500,
+    "US$5": 5,
+    "$1.2B": 1200000000,
+    "$5m": 5000000,
+    "5m": 5,
+    r"5\,\text{cm}": 5,
+    r"90^{\circ}": 90,
+    r"45^\circ": 45,
+    r"\{5\}": 5,
 }
 NONE = [
     "",
@@ -99,7 +125,13 @@ NONE = [
     "5 dozen",
     "1/0",
     "1/2/3",
-    "12,34,567",
+    "12,34,56",
+    "1,2,3",
+    "5π",
+    "5 x",
+    "5 tenths",
+    "2 halves",
+    "5 below zero",
     "1e999999999",
     "9" * 500,
     ">5",
@@ -156,6 +188,18 @@ def test_what_is_no_number(text):
         ("5, not 6", "6", 0),
         ("The answer is not 5", "5", 0),
         ("5 or 6", "6", 0),
+        ("at least 5", "5", 0),
+        ("over $5", "5", 0),
+        ("5 are left over", "5", 1),
+        ("It is 5 tenths.", "5", 0),
+        ("It is 5 below zero.", "5", 0),
+        ("$1.2B", "1.2", 0),
+        ("0,123", "123", 0),
+        ("the temperature is \u20135 degrees", "5", 0),
+        ("the temperature is \u20135 degrees", "-5", 1),
+        ("5 km", "5 kilometers", 1),
+        ("5 lbs", "5 pounds", 1),
+        ("5 km", "5 meters", 0),
     ],
 )
 def test_no_other_number_is_paid(said, wanted, right):
@@ -224,6 +268,10 @@ def test_two_numbers_are_equal_where_their_values_are(said, wanted):
     assert f1(str(said), [str(wanted)]) == float(said == wanted)
 
 
+@example("$$7")
+@example("--0")
+@example("--$4/")
+@example("$-$4x:")
 @settings(max_examples=300)
 @given(st.text(alphabet="0123456789.,-/%$ e\\{}^x*=()#A:\n½", max_size=60))
 def test_any_text_has_a_number_or_none(text):

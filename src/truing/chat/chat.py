@@ -16,7 +16,7 @@ from truing.chat.control import Control, control_tokens
 from truing.chat.marks import Rendering
 from truing.chat.thoughts import apart, thought_tags, without_opened_thought
 from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_stray_answers, without_system
-from truing.errors import DataError, ModelError
+from truing.errors import TEMPLATE_FAULTS, DataError, ModelError
 from truing.messages import Message, Said, ToolCall, ToolSpec, answer_to
 
 SENTINEL = ToolSpec(
@@ -90,6 +90,11 @@ class Chat:
         return {}
 
     @cached_property
+    def unshown_tools(self) -> dict[str, list[str]]:
+        """The same of tools (chat/unshown_tools.py)."""
+        return {}
+
+    @cached_property
     def special(self) -> Control:
         """Those of them that no text of a task is meant to hold."""
         added = self.tokenizer.added_tokens_decoder
@@ -130,7 +135,18 @@ class Chat:
                     yield self._rendered(messages, tools, prompt=prompt)
 
     def _marked(self, message: Message, drawn: Iterable[str]) -> Message:
-        """A message whose texts become no control tokens but those that the policy drew."""
+        """A message whose texts become no control tokens but those that the policy drew.
+
+        Raises:
+            DataError: Its role holds a control token: templates compare roles, so no mark can stand in one.
+        """
+        if (token := self.control.first(message["role"])) is not None:
+            raise DataError(
+                f"the role of a message holds the control token {token!r}",
+                got=repr(message["role"])[:200],
+                expected='a word, such as "user" or "tool"',
+                remedy="name the role without it",
+            )
         control = self.control.without(drawn)
         content = control.without(self.tags) if message["role"] == "assistant" else control
         return {
@@ -278,11 +294,13 @@ def rendered(
             add_generation_prompt=prompt,
             **template_kwargs,
         )
-    except (jinja2.TemplateError, TypeError) as error:  # TypeError: a template that adds text to a None
+    except (jinja2.TemplateError, *TEMPLATE_FAULTS) as error:
+        shown = ", tools " + ", ".join(tool.name for tool in tools) if tools else ""
         raise DataError(
             "the chat template refuses these messages",
-            got=f"roles {[message.get('role') for message in messages]}: {error}",
-            remedy="change the roles of the task's messages, or set model.chat_template",
+            got=f"roles {[message.get('role') for message in messages]}{shown}: {error}",
+            remedy="change the roles of the task's messages or the schemas of its tools, "
+            "or set model.chat_template",
         ) from error
 
 

@@ -20,6 +20,7 @@ from truing.chat.marks import Rendering
 from truing.chat.thoughts import answer_start
 from truing.chat.token_bytes import escaped, readable, token_bytes
 from truing.chat.unshown import refuse_unshown_prompt, refuse_unwritten
+from truing.chat.unshown_tools import refuse_unshown_tools
 from truing.errors import DataError
 from truing.messages import Message, Said, ToolSpec, answer_to
 from truing.types import Origin, Task
@@ -56,6 +57,7 @@ def render_prompt(chat: Chat, task: Task) -> Prompt:
             "a prompt has no tokens at all", got=list(task.messages), expected="something to answer"
         )
     refuse_unshown_prompt(chat, task.messages, task.tools)
+    refuse_unshown_tools(chat, task.messages, task.tools)
     return Prompt(ids, origin)
 
 

@@ -79,7 +79,10 @@ def _describe(tools: Sequence[ToolSpec], style: ToolPrompt) -> str:
     if style == "hermes":
         lines = [json.dumps(tool.schema(), ensure_ascii=False) for tool in tools]
         return HERMES.format(tools="\n".join(lines))
-    lines = [f"{tool.name}({', '.join(tool.parameters['properties'])}): {tool.description}" for tool in tools]
+    lines = [
+        f"{tool.name}({', '.join(tool.parameters.get('properties', {}))}): {tool.description}"
+        for tool in tools
+    ]
     return BRIEF.format(tools="\n".join(lines))
 
 

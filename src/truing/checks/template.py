@@ -10,9 +10,11 @@ from truing.chat import Chat, render_prompt
 from truing.chat.chat import ASKED, CALLED, SENTINEL, agree
 from truing.chat.render import next_stop, text_of
 from truing.chat.thoughts import answer_start
+from truing.chat.unshown_tools import unshown_tools
 from truing.checks.finding import NOT_DEMONSTRATED, Checked, Finding, checked
 from truing.checks.tools import NO_TOOLS
 from truing.checks.trial import Trial, samples
+from truing.errors import DataError
 from truing.messages import Message, Said, ToolCall, ToolSpec
 from truing.types import Task
 
@@ -155,18 +157,21 @@ def demonstrations_agree(trial: Trial) -> Checked:
 
 
 def tools_are_shown(trial: Trial) -> Checked:
-    """Each tool and each of its parameters stands in the prompt, more often than without tools."""
-    tasks = [play.task for play in trial.prompted if play.task.tools]
+    """Each tool and each parameter stands in the prompt beyond what it says without, and is described."""
+    tasks = [play.task for play in trial.empty if play.task.tools]
     findings = []
     for task in tasks:
-        lacking = list(_not_shown(trial.scene.chat, task))
+        try:
+            lacking = [*_not_shown(trial.scene.chat, task), *_untold(trial.scene.chat, task)]
+        except DataError:  # the template refuses the task, as its attempts tell
+            continue
         if lacking:
             findings.append(
                 Finding(
                     task.task_id,
                     "the prompt does not show the tools in full",
                     f"it lacks {', '.join(lacking)}",
-                    "the name of every tool and of every parameter",
+                    "every tool, and every parameter with its description",
                     'set chat.tool_prompt = "hermes", or a model.chat_template that shows tools',
                 )
             )
@@ -192,6 +197,12 @@ def _said(messages: Sequence[Message]) -> Sequence[Message]:
     """Messages up to the assistant's last; where an episode was cut, a reply follows that no turn saw."""
     last = max(i for i, message in enumerate(messages) if message["role"] == "assistant")
     return messages[: last + 1]
+
+
+def _untold(chat: Chat, task: Task) -> Iterator[str]:
+    """Descriptions within schemas that the template drops; the brief tool prompt has none of them."""
+    if chat.tool_prompt != "brief":
+        yield from (str(part) for part in unshown_tools(chat, task.messages, task.tools) if not part.needed)
 
 
 def _not_shown(chat: Chat, task: Task) -> Iterator[str]:

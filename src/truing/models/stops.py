@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jinja2
 from transformers import PreTrainedTokenizerBase
 
-from truing.errors import ModelError
+from truing.errors import TEMPLATE_FAULTS, ModelError
 
 MARKER = "truing"
 """An answer that is easy to find again in a rendered conversation."""
@@ -42,7 +42,7 @@ def turn_end_id(tokenizer: PreTrainedTokenizerBase) -> int | None:
     messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": MARKER}]
     try:
         text = tokenizer.apply_chat_template(messages, tokenize=False)
-    except jinja2.TemplateError as error:
+    except (jinja2.TemplateError, *TEMPLATE_FAULTS) as error:
         raise ModelError(
             "the chat template refuses a question and its answer",
             got=error,

@@ -27,9 +27,12 @@ _TOKEN = re.compile(
     re.IGNORECASE,
 )
 _OPEN = re.compile(
-    r"\b(?:not|isn't|wasn't|than|wrong|incorrect|half|quarters?|thirds?|dozens?)\b", re.IGNORECASE
+    r"\b(?:not|isn't|wasn't|than|wrong|incorrect|hal(?:f|ves)|quarters?|thirds?|dozens?)\b"
+    r"|\d\s+(?:(?:four|fif|six|seven|eigh|nin|ten|hundred|thousand|million)ths?|below)\b"
+    r"|\b(?:at (?:least|most)|up to|over|under|below|above)\s+\W?\d",
+    re.IGNORECASE,
 )
-"""Words beside a number that deny it, or make it another one."""
+"""Words beside a number that deny it, make it another one, or a bound."""
 
 
 def number_match(response: str, answer: str, tolerance: float = 0.0) -> float:

@@ -53,6 +53,29 @@ def test_without_a_bar_records_are_counted_and_that_is_said(tmp_path):
     assert "the log tells no step" in run.notes[0]
 
 
+@pytest.mark.parametrize("ended", [",\n ", ", "])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_dict_over_several_lines_is_one_record(tmp_path, ended, encoding):
+    told = [printed(log).replace(", ", ended) for log in healthy(0)]
+    if ended == ", ":  # as a narrow window cuts it
+        told = ["\n".join(text[i : i + 70] for i in range(0, len(text), 70)) for text in told]
+    noise = "{'a': 'dict that never ends\nand goes on\n"
+    (tmp_path / "out.stdout").write_text(noise + "\n".join(told), encoding=encoding)
+    run = imported(read(tmp_path / "out.stdout"))
+    assert [step.numbers["reward/mean"] for step in run.steps] == pytest.approx(
+        [log["reward"] for log in healthy(0)], abs=6e-5
+    )
+
+
+def test_a_step_of_verl_right_behind_a_bar_is_read(tmp_path):
+    bars = [
+        f"Training Progress:  10%|█ | {i}/9 [00:10<01:00]step:{i} - critic/score/mean:0.5" for i in (1, 2)
+    ]
+    (tmp_path / "out.log").write_text("\n".join(bars))
+    run = imported(read(tmp_path / "out.log"))
+    assert [dict(step.numbers) for step in run.steps] == [{"reward/mean": 0.5}] * 2
+
+
 def test_what_several_processes_print_alike_is_one_record(tmp_path):
     lines = [f"[rank{rank}]: {printed(log)}" for log in healthy(0) for rank in (0, 1)]
     (tmp_path / "out.out").write_text("\n".join(lines))

@@ -30,6 +30,33 @@ def test_a_blank_cell_and_a_nan_are_absent(tmp_path):
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "table", "encoding"),
+    [
+        ("a.csv", "step;reward;kl\n1;0.5;0.25\n", "utf-8"),
+        ("a.csv", "step;reward;kl\n1;0,5;2,5e-1\n", "utf-8"),
+        ("a.csv", "step\treward\tkl\n1\t0.5\t0.25\n", "utf-16"),
+        ("a.tsv", "step\treward\tkl\n1\t0.5\t0.25\n", "utf-8-sig"),
+        ("a.csv", "step, reward, kl\n1, 0.5, 0.25\n", "utf-8"),
+        ("a.csv", "STEP,Reward,KL\n1,0.5,0.25\n", "utf-8"),
+        ("a.csv", "# my run, seed 3\n\nIteration,Reward,kl\n1,0.5,0.25\n\n,,\n", "utf-8"),
+        ("a.csv", 'step,reward,kl,text\n1,0.5,0.25,"two\n\nlines; here"\n', "utf-8"),
+    ],
+)
+def test_tables_of_other_programs_and_languages_are_the_same_table(tmp_path, name, table, encoding):
+    (tmp_path / name).write_text(table, encoding=encoding)
+    assert numbers(tmp_path / name) == {1: {"reward/mean": 0.5, "kl/any": 0.25}}
+
+
+def test_a_comma_is_before_decimals_only_where_semicolons_separate(tmp_path):
+    assert numbers(csv(tmp_path / "a.csv", "step\treward\tkl", "1\t1,234\t0.25")) == {1: {"kl/any": 0.25}}
+
+
+def test_a_row_with_a_cell_too_few_is_told_with_its_own_line(tmp_path):
+    with pytest.raises(RecordError, match="line 4, has another number of cells"):
+        read(csv(tmp_path / "a.csv", "# note", "step,reward,kl", "1,0.5,0.25", "2,0.5"))
+
+
 def test_our_own_names_are_read_as_they_are(tmp_path):
     records = [{"step": step, "reward/mean": 0.5, "mine": 1.0} for step in (0, 10)]
     run = imported(read(json_lines(tmp_path / "a.jsonl", records)))
@@ -171,8 +198,8 @@ def test_a_name_that_is_nearly_one_of_ours_is_asked_about(tmp_path):
 
 def test_where_no_name_is_known_the_error_asks_what_was_meant(tmp_path):
     with pytest.raises(RecordError) as error:
-        imported(read(csv(tmp_path / "a.csv", "step,Reward_Mean", "1,0.5")))
-    assert "did you mean reward/mean by Reward_Mean?" in error.value.remedy
+        imported(read(csv(tmp_path / "a.csv", "step,Rewards_Mean", "1,0.5")))
+    assert "did you mean reward/mean by Rewards_Mean?" in error.value.remedy
 
 
 def test_what_is_read_already_and_what_is_another_trainers_gets_no_hint(tmp_path):

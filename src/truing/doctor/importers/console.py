@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.doctor.importers import console_openrlhf, console_transformers, console_verl
-from truing.doctor.importers.log import Log, names_step, points
+from truing.doctor.importers.log import Log, decoded, names_step, points
 from truing.errors import RecordError
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07")
@@ -43,7 +43,7 @@ FORMS = (
 
 def read(path: Path) -> Log:
     """The metrics of a console log, by the first form that has a line in it."""
-    raw = path.read_text(encoding="utf-8", errors="replace")  # a crash may leave half a character
+    raw = decoded(path.read_bytes(), errors="replace")  # a crash may leave half a character
     shown = [
         Line(ESCAPE.sub("", part), f"{path}, line {count},")
         for count, line in enumerate(raw.split("\n"), 1)

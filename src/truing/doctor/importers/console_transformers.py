@@ -6,8 +6,9 @@ texts of four digits; transformers 4 printed numbers. No step is in it: the bar 
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 from truing.doctor.importers.log import names_step
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from truing.doctor.importers.console import Line
 
 DICT = re.compile(r"\{['\"][^{}]*\}")
+OPEN = re.compile(r"\{['\"][^{}]*$")
+LONGEST = 200
+"""Lines of a dict that was printed over several."""
 BAR = re.compile(r"\|\s*(\d+)/(\d+) \[")
 TOLD = frozenset({"loss", "reward", "grad_norm", "learning_rate"})
 """One of these, and a printed dict is the log of an update; an evaluation and the summary have others."""
@@ -26,7 +30,7 @@ def records(lines: "Sequence[Line]") -> list[tuple[str, dict[str, Any]]]:
     """The logs of a console log; with the step, where it or the bar tells one for each."""
     made, bars, last = list[tuple[str, dict[str, float]]](), list[dict[int, int]](), ""
     reached: dict[int, int] = {}  # of each bar, by its total, where it stood last
-    for line in lines:
+    for line in _joined(lines):
         for hit in DICT.findall(line.text):
             values = pairs(hit)
             if TOLD & values.keys() and hit != last:  # several processes print the same
@@ -40,6 +44,21 @@ def records(lines: "Sequence[Line]") -> list[tuple[str, dict[str, Any]]]:
     if steps := _steps(bars):
         return [(where, {**values, "step": step}) for (where, values), step in zip(made, steps, strict=True)]
     return made
+
+
+def _joined(lines: "Sequence[Line]") -> "Iterator[Line]":
+    """Lines, and a dict that goes on over several of them in the one where it begins."""
+    at = 0
+    while at < len(lines):
+        parts = [lines[at].text]
+        if OPEN.search(parts[0]):
+            more = list(
+                takewhile(lambda text: "{" not in text, (line.text for line in lines[at + 1 :][:LONGEST]))
+            )
+            ends = next((i for i, text in enumerate(more, 1) if "}" in text), 0)
+            parts += more[:ends]
+        yield replace(lines[at], text="".join(parts))
+        at += len(parts)
 
 
 def _steps(bars: Sequence[dict[int, int]]) -> list[int]:

@@ -12,7 +12,7 @@ from truing.doctor.importers.printed import VALUE
 if TYPE_CHECKING:
     from truing.doctor.importers.console import Line
 
-LINE = re.compile(r"(?:^|\s)step:(\d+)\s+-\s+(.*)$")
+LINE = re.compile(r"(?:^|[\s\])])step:(\d+)\s+-\s+(.*)$")
 METRIC = re.compile(rf"(?:^|\s-\s)([^\s:]+):{VALUE}(?![\w.])", re.IGNORECASE)
 
 

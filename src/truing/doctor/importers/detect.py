@@ -14,8 +14,8 @@ FORMATS = (
     "TensorBoard's events.out.tfevents.*, or the folder of one run",
     "a project of trackio (.db, .parquet)",
     "verl's file log or rollout dumps (.jsonl), or a folder with both",
-    "what TRL, verl or OpenRLHF printed (.log, .txt, .out, .err)",
-    "scalars with a step (.csv, .jsonl)",
+    "what TRL, verl or OpenRLHF printed (.log, .txt, .out, .err, .stdout, .stderr)",
+    "scalars with a step (.csv, .tsv, .jsonl)",
 )
 
 
@@ -40,7 +40,7 @@ def _file(path: Path, run: str | None) -> Log:
             return trainer_state.read(path)
         case ".jsonl":
             return _jsonl(path)
-        case ".csv":
+        case ".csv" | ".tsv":
             return tables.read_csv(path, run)
         case ".wandb":
             return wandb.read(path)
@@ -48,7 +48,7 @@ def _file(path: Path, run: str | None) -> Log:
             return trackio.read(path, run)
         case ".parquet":
             return trackio.read_parquet(path, run)
-        case ".log" | ".txt" | ".out" | ".err":
+        case ".log" | ".txt" | ".out" | ".err" | ".stdout" | ".stderr":
             return console.read(path)
         case _:
             raise _unknown(path, path.name)

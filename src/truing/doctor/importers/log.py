@@ -1,5 +1,6 @@
 """What a log told, before anybody knows whose it is."""
 
+import codecs
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,8 +10,8 @@ from typing import Any
 from truing.doctor.evidence import Row
 from truing.errors import RecordError
 
-STEPS = ("train/global_step", "global_step", "step", "Step", "_step", "update", "iteration")
-"""What the number of an update is called: a trainer's own count before a tracker's, which counts calls."""
+STEPS = ("train/global_step", "global_step", "step", "_step", "update", "iteration")
+"""What the number of an update is called, in any case: a trainer's own count before a tracker's of calls."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def points(records: Iterable[tuple[str, Mapping[str, Any]]], counted: bool = Fal
         (where, {**record, "step": count} if counted else record)
         for count, (where, record) in enumerate(records, 1)
     ]
-    name = next((each for each in STEPS if any(each in record for _, record in told)), None)
+    name = _step_name(record for _, record in told)
     if not told:
         raise RecordError("the log holds nothing yet", expected="a record per update", remedy="wait for one")
     if name is None:
@@ -60,15 +61,20 @@ def points(records: Iterable[tuple[str, Mapping[str, Any]]], counted: bool = Fal
         step = values.get(name)
         if step is not None and not step.is_integer():
             raise RecordError(f"{where} has a step that is none", got=step, expected="a whole number")
-        values = {key: x for key, x in values.items() if key not in STEPS and not key.startswith("_")}
+        values = {key: x for key, x in values.items() if key.lower() not in STEPS and not key.startswith("_")}
         made.append(Point(None if step is None else int(step), values, where))
     return made
 
 
 def names_step(records: Iterable[Mapping[str, Any]]) -> bool:
     """Whether any record says of which update it is."""
-    told = list(records)
-    return any(name in record for name in STEPS for record in told)
+    return _step_name(records) is not None
+
+
+def _step_name(records: Iterable[Mapping[str, Any]]) -> str | None:
+    """The name under which records have the number of their update; None where they have none."""
+    known = {name: None for record in records for name in record if name.lower() in STEPS}
+    return min(known, key=lambda name: STEPS.index(name.lower()), default=None)
 
 
 def number(value: object) -> float | None:
@@ -91,9 +97,17 @@ def lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def text(path: Path) -> str:
     """What a file says."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return decoded(path.read_bytes())
     except UnicodeDecodeError as error:
-        raise RecordError(f"{path} is no text", got=error, expected="UTF-8") from error
+        raise RecordError(
+            f"{path} is no text", got=error, expected="UTF-8, or UTF-16 with its mark"
+        ) from error
+
+
+def decoded(raw: bytes, errors: str = "strict") -> str:
+    """A text in UTF-8, or in UTF-16, as a shell of Windows and Excel write it."""
+    wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return raw.decode("utf-16" if wide else "utf-8-sig", errors)
 
 
 def parsed(text: str, where: str) -> dict[str, Any]:

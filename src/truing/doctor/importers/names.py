@@ -130,6 +130,8 @@ def trainer_of(names: Set[str]) -> Trainer:
 
 def ours_of(trainer: Trainer, name: str) -> str | None:
     """What we call a number of theirs; None where we have no such number."""
+    if trainer is PLAIN and name.lower() in GENERIC:
+        return GENERIC[name.lower()]
     return trainer.names.get(name) or (name if is_known(name) else None)
 
 

@@ -7,6 +7,7 @@ A cell that is blank or NaN is how a table says that nothing was logged there.
 
 import csv
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from truing.doctor.importers.log import Log, lines, names_step, points, text
 from truing.errors import RecordError
 
 MERGED = ("__MIN", "__MAX")
+SEPARATORS = (",", ";", "\t")
+DECIMALS = re.compile(r"(?<=\d),(?=\d+(?:[eE][-+]?\d+)?\s*$)")
 
 
 def read_jsonl(path: Path) -> Log:
@@ -36,19 +39,34 @@ def read_csv(path: Path, run: str | None) -> Log:
         path: of the file.
         run: which of several runs, where it is a chart's export.
     """
-    table = list(csv.reader(text(path).splitlines()))
+    table = _cells(text(path))
     if len(table) < 2:
         raise RecordError(
             f"{path} has no row", got=f"{len(table)} lines", expected="a header, and a row per update"
         )
-    header = _of_run(table[0], run, path)
+    header = _of_run([name.strip() for name in table[0][1]], run, path)
     return Log(str(path.name), points(_records(path, header, table[1:])))
 
 
+def _cells(written: str) -> list[tuple[int, list[str]]]:
+    """The cells of each row that has any, and the line that it ends on; the header is the first without #.
+
+    What the header has most of separates cells. Where that is a semicolon, a comma stands before decimals.
+    """
+    told = written.splitlines()
+    start = next((i for i, line in enumerate(told) if line.strip() and not line.startswith("#")), len(told))
+    separator = max(SEPARATORS, key="".join(told[start : start + 1]).count)
+    reader = csv.reader(told[start:], delimiter=separator)
+    rows = [(start + reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    if separator != ";":
+        return rows
+    return [(count, [DECIMALS.sub(".", cell) for cell in row]) for count, row in rows]
+
+
 def _records(
-    path: Path, header: list[str | None], rows: list[list[str]]
+    path: Path, header: list[str | None], rows: list[tuple[int, list[str]]]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    for count, row in enumerate(rows, 2):
+    for count, row in rows:
         if len(row) != len(header):
             raise RecordError(
                 f"{path}, line {count}, has another number of cells than the header",

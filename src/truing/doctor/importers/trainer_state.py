@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.importers.log import Log, parsed, points
+from truing.doctor.importers.log import Log, parsed, points, text
 from truing.doctor.importers.tables import log_of
 from truing.errors import RecordError
 
@@ -32,10 +32,10 @@ def _count(path: Path) -> str:
 
 def read(path: Path) -> Log:
     """The logs of a run; with them the class of its arguments, where those are beside the file."""
-    text = path.read_text(encoding="utf-8")
-    if text.lstrip().startswith("["):
-        return log_of(path, _numbered(path, json.loads(text)))
-    state = parsed(text, str(path))
+    told = text(path)
+    if told.lstrip().startswith("["):
+        return log_of(path, _numbered(path, json.loads(told)))
+    state = parsed(told, str(path))
     history = state.get("log_history")
     if not isinstance(history, list):
         raise RecordError(
@@ -44,9 +44,8 @@ def read(path: Path) -> Log:
             expected="log_history, as transformers writes it",
             remedy="name a trainer_state.json, or a file of JSON lines (.jsonl)",
         )
-    told = points(_numbered(path, history))
     named = _class(path.with_name(ARGUMENTS))
-    return Log(str(path.name), told, {"config_class": named} if named else {})
+    return Log(str(path.name), points(_numbered(path, history)), {"config_class": named} if named else {})
 
 
 def _numbered(path: Path, history: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:

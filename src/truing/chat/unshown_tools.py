@@ -1,0 +1,94 @@
+"""What a prompt leaves out of the tools that a task has.
+
+A template may drop them with the message that they stand in, or write a part of their schemas. So each name
+and each description is replaced by a marker, and sought again in what the template makes of that.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from truing.chat.chat import Chat
+from truing.errors import DataError
+from truing.messages import Message, ToolSpec
+
+DATA = frozenset({"enum", "const", "default", "examples", "required", "type"})
+"""Keywords of a schema that hold no schemas."""
+
+
+@dataclass(frozen=True)
+class ToolPart:
+    """Something that the model is told of a tool."""
+
+    words: str
+    needed: bool  # whether no call can be made without it: the tool, and what it takes
+
+    def __str__(self) -> str:
+        return self.words
+
+
+@dataclass
+class _Marked:
+    """What stands for what."""
+
+    parts: dict[str, ToolPart] = field(default_factory=dict[str, ToolPart])
+
+    def tool(self, tool: ToolSpec) -> ToolSpec:
+        """A tool of which every name and description is a marker."""
+        name = self._marker(f"the tool {tool.name}", True)
+        told = tool.description
+        description = self._marker(f"the description of {tool.name}", True) if told.strip() else told
+        return ToolSpec(name, description, self._schema(tool.parameters, tool.name, 0))
+
+    def _marker(self, words: str, needed: bool) -> str:
+        marker = f"truingtool{len(self.parts)}x"
+        self.parts[marker] = ToolPart(words, needed)
+        return marker
+
+    def _schema(self, schema: Mapping[str, Any], where: str, depth: int) -> dict[str, Any]:
+        names: dict[str, str] = {}
+        made = dict(schema)
+        for key, value in schema.items():
+            if key == "properties" and isinstance(value, Mapping):
+                names = {name: self._marker(f"{where}.{name}", depth == 0) for name in value}
+                made[key] = {
+                    names[name]: self._any(each, f"{where}.{name}", depth + 1) for name, each in value.items()
+                }
+            elif key == "description" and isinstance(value, str) and value.strip():
+                made[key] = self._marker(f"the description of {where}", False)
+            elif key not in DATA:
+                made[key] = self._any(value, where, depth + 1)
+        if isinstance(required := schema.get("required"), list | tuple):
+            made["required"] = [names.get(name, name) for name in required]
+        return made
+
+    def _any(self, value: Any, where: str, depth: int) -> Any:
+        if isinstance(value, Mapping):
+            return self._schema(value, where, depth)
+        if isinstance(value, list | tuple):
+            return [self._any(each, where, depth) for each in value]
+        return value
+
+
+def unshown_tools(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[ToolPart]:
+    """The parts of tools that stand nowhere in a prompt."""
+    marked = _Marked()
+    specs = [marked.tool(tool) for tool in tools]
+    key = repr(([(message["role"], "tool_calls" in message) for message in messages], specs))
+    if key not in chat.unshown_tools:
+        text = chat.text(messages, specs)
+        chat.unshown_tools[key] = [marker for marker in marked.parts if marker not in text]
+    return [marked.parts[marker] for marker in chat.unshown_tools[key]]
+
+
+def refuse_unshown_tools(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
+    """Raise where a prompt lacks a tool, what it is for or what it takes; `truing check` tells the rest."""
+    lost = [part for part in unshown_tools(chat, messages, tools) if part.needed]
+    if lost:
+        raise DataError(
+            "the chat template leaves tools out of the prompt",
+            got=f"it does not show {', '.join(map(str, lost[:5]))}; "
+            f"roles {[message['role'] for message in messages]}",
+            expected="every tool with its description and parameters",
+            remedy="put the system message first, or give another model.chat_template",
+        )

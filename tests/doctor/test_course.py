@@ -1,4 +1,4 @@
-"""The course of a reward: a rise is told of noise as seldom as promised; what an interval supposes is said."""
+"""The course of a reward: a rise is told of noise as seldom as promised, and what an interval supposes."""
 
 import math
 

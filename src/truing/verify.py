@@ -13,7 +13,7 @@ from truing.probes.ladder import LADDER, climb
 from truing.probes.rig import POLICIES
 from truing.record import RunReader
 from truing.record.evaluation import Evaluation
-from truing.record.intervals import differs
+from truing.record.intervals import differs, supposed
 from truing.record.updates import columns_of
 from truing.scorecard import Criterion, scorecard
 from truing.training.result import Result
@@ -115,8 +115,8 @@ def _phase(name: str, run: Path, recipe: Recipe, result: Result | None = None) -
             gain = pair[1].gain_over(pair[0])
             lines.append(f"the stage: {gain.signed}")
             worse = gain.mean < 0 and differs(gain, list(pair[1].gains_over(pair[0]).values()))
-        if worse:
-            lines.append("it made the policy worse: the whole interval is below 0")
+            if worse:
+                lines.append(f"it made the policy worse{supposed(gain)}: the whole interval is below 0")
     passed = not worse and all(criterion.verdict != "fail" for criterion in card)
     return Phase(name, passed, tuple(lines), tuple(card))
 

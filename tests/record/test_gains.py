@@ -45,14 +45,14 @@ def test_the_difference_is_paired_by_task(two):
     told = [Evaluation("after_grpo", each, {}, {}, {}, None) for each in (FIRST, BETTER)]
     assert found.paired == told[1].gain_over(told[0])
     assert found.difference == pytest.approx(0.5)
-    assert (found.up, found.down, found.says) == (12, 0, "the second is better")
+    assert (found.up, found.down, found.says) == (12, 0, "the second is better, if differences are symmetric")
     assert found.first == Estimate(**evaluation("", 0.5)["estimate"], samples=None, supposes="many tasks")
 
 
 def test_who_is_better_turns_with_the_sides(two):
     found = only(two, judged("base", BETTER), judged("base", FIRST))
     assert (found.difference, found.up, found.down) == (pytest.approx(-0.5), 0, 12)
-    assert found.says == "the first is better"
+    assert found.says == "the first is better, if differences are symmetric"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_who_is_better_turns_with_the_sides(two):
     [
         ({}, "the same on every task"),
         (dict.fromkeys(list(FIRST)[:5], 2.0), "too few tasks differ to tell"),
-        (dict.fromkeys(list(FIRST)[:6], 2.0), "the second is better"),
+        (dict.fromkeys(list(FIRST)[:6], 2.0), "the second is better, if differences are symmetric"),
         (
             {task: FIRST[task] + (-1) ** i for i, task in enumerate(FIRST)},
             "no difference that these tasks can tell",
@@ -128,7 +128,7 @@ def test_the_terminal_has_a_line_for_each(two):
     head, *told = [text for text, _ in lines(found, "both runs have seed 0")]
     assert "both runs have seed 0" in head
     assert [" ".join(line.split()) for line in told] == [
-        "base +0.500 over 12 tasks, up on 12, down on 0: the second is better",
+        "base +0.500 over 12 tasks, up on 12, down on 0: the second is better, if differences are symmetric",
         f"x +0.250: {ALONE}",
     ]
 

@@ -187,8 +187,12 @@ def test_within_bounds_one_of_two_equal_runs_is_seldom_called_better(kind, tasks
 
 def test_a_clear_gain_is_told():
     apart = [0.5, 0.6, 0.4, 0.55, 0.45, 0.5, 0.52, 0.48]
-    assert _says(student(apart), apart) == "the second is better"
-    assert _says(student([-each for each in apart]), [-each for each in apart]) == "the first is better"
+    supposed = ", if differences are symmetric"
+    assert _says(student(apart), apart) == "the second is better" + supposed
+    assert _says(student([-each for each in apart]), [-each for each in apart]) == (
+        "the first is better" + supposed
+    )
+    assert _says(student([0.5] * FEWEST), [0.5] * FEWEST) == "the second is better" + supposed
     assert _says(bounded([1.0] * FEWEST, (-1.0, 1.0)), [1.0] * FEWEST) == "the second is better"
 
 
@@ -200,3 +204,20 @@ def test_students_interval_alone_proves_no_difference():
     many = [1.0] * 1500 + [-1.0] * 1000
     assert differs(student(many), many)
     assert not differs(Estimate(0.1, -0.1, 0.3, 9, None), [0.1] * 9)
+
+
+def rarely_all_is_lost(rng, tasks):
+    return np.where(rng.random(tasks) < 0.1, -0.9, 0.1).tolist()
+
+
+@pytest.mark.parametrize("tasks", [6, 16, 64])
+def test_of_skewed_gains_of_mean_zero_nothing_is_said_without_a_condition(tasks):
+    """Without bounds six in ten are called better at 6 tasks, and it is said what that supposes."""
+    rng, bare, conditional = np.random.default_rng(tasks), 0, 0
+    for _ in range(DRAWS):
+        apart = rarely_all_is_lost(rng, tasks)
+        says = _says(bounded(apart, (-1.0, 1.0)), apart), _says(student(apart), apart)
+        bare += sum(each.endswith("is better") for each in says)
+        conditional += says[1].endswith("if differences are symmetric")
+    assert bare / DRAWS <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS)
+    assert conditional / DRAWS > (0.3 if tasks == 6 else 0.0)

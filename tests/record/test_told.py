@@ -12,7 +12,7 @@ from truing.doctor.recall import Told, recalled
 from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.record import Event, RunWriter
 from truing.record.sound import NEEDS, VERDICTS, read_events
-from truing.record.told import Standing, parted
+from truing.record.told import Standing, evaluations_told, parted
 
 GOOD = {
     "numbers": {"names": ["lr"]},
@@ -157,3 +157,25 @@ def test_many_rollbacks_of_many_findings_take_no_time_that_grows_with_their_prod
     begun = time.process_time()
     assert len(recalled(events)) == 20_000
     assert time.process_time() - begun < 5  # some 0.1 s; the product would take minutes
+
+
+def test_a_run_that_goes_back_a_stage_undoes_what_later_stages_told():
+    standing = Standing()
+    for event in (Event(0.0, "stage", {"stage": stage}) for stage in ("sft", "grpo")):
+        assert standing.undone(event) == []
+    for stage, step, what in (("grpo", 0, "a"), ("sft", 1, "b"), ("sft", 2, "c"), ("grpo", 3, "d")):
+        standing.add(stage, step, what)
+    back = Event(0.0, "resumed", {"stage": "sft", "step": 2})
+    assert set(standing.undone(back)) == {"a", "c", "d"}
+    assert standing.undone(back) == []
+
+
+def test_an_evaluation_of_a_stage_that_is_to_begin_anew_does_not_stand():
+    told = [
+        Event(0.0, "stage", {"stage": "sft"}),
+        Event(0.0, "eval", {"name": "after_sft"}),
+        Event(0.0, "stage", {"stage": "grpo"}),
+        Event(0.0, "eval", {"name": "grpo@2"}),
+        Event(0.0, "resumed", {"stage": "sft", "step": 2}),
+    ]
+    assert list(evaluations_told(told)) == ["after_sft"]

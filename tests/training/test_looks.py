@@ -6,7 +6,7 @@ import pytest
 from runs import Interrupt, assert_same_run, crash_at
 
 import truing
-from truing.doctor.recall import standing
+from truing.doctor.recall import recalled, standing
 from truing.record import Event, RunReader
 from truing.training.looks import SHARES, Looks
 
@@ -61,7 +61,7 @@ def test_the_clock_decides_nothing(mini, tmp_path, monkeypatch):
     assert_same_run(whole, again)
 
 
-@pytest.mark.parametrize("at", [("sft", 2), ("grpo", 3), ("grpo", 6)])
+@pytest.mark.parametrize("at", [("sft", 2), ("grpo", 1), ("grpo", 3), ("grpo", 6)])
 def test_a_resumed_run_has_the_record_of_the_whole_one(mini, tmp_path, at):
     table = mini(
         lora={"rank": 4},
@@ -80,8 +80,16 @@ def test_a_resumed_run_has_the_record_of_the_whole_one(mini, tmp_path, at):
     assert_same_run(whole, parts)
     told = [standing(RunReader(run).events()) for run in (whole, parts)]
     assert told[0] == told[1] != set()
+    for kind in ("finding", "fact"):
+        once, again = (recalled(RunReader(run).events(), kind) for run in (whole, parts))
+        assert once
+        assert places(each for each in again if not each.undone) == places(once)
     looks = [sum(len(row.facts["looks"]) > 1 for row in RunReader(run).steps()) for run in (whole, parts)]
     assert looks[0] == looks[1] > 2  # not the first updates of the stages alone
+
+
+def places(found):
+    return [(each.code, each.verdict, each.stage, each.step, each.what) for each in found]
 
 
 def finding(code, step, stage="grpo"):

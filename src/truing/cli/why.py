@@ -76,7 +76,7 @@ def _show(
 
 def _reward(course: "Course") -> dict[str, float | bool | str]:
     """Its course as JSON has it; what no two updates tell has no interval."""
-    told = asdict(course) | {"learns": course.learns}
+    told = asdict(course) | {"learns": course.learns, "supposes": course.gain.supposes}
     return {name: x for name, x in told.items() if not isinstance(x, float) or math.isfinite(x)}
 
 

@@ -1,6 +1,7 @@
 """How the reward went over the updates: whether it rose, with an interval, and whether it fell again."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,6 +9,8 @@ from scipy import stats
 
 from truing.doctor.levels import falls
 from truing.doctor.rules.rwd010 import Measured, judge
+from truing.record.estimate import Interval
+from truing.record.intervals import CLOSE, LEVEL
 from truing.words import counted
 
 LAST = 10
@@ -27,15 +30,21 @@ class Course:
     updates: int
     first: float
     last: float
-    chance: float  # of such a slope, or of such a difference of the ends, in noise: the smaller
-    low: float  # 95 % interval of last − first, by Welch's t
+    chance: float  # in noise, of a slope or a difference of the ends as unlikely as the less likely of them
+    low: float  # 95 % interval of last − first, by Welch's t; NaN where the ends do not vary
     high: float
     fell: str  # from where to where; "" where it did not
 
     @property
     def learns(self) -> bool:
-        """Whether the reward rose, and stays up."""
-        return self.last > self.first and self.chance < CHANCE and not self.fell
+        """Whether the reward rose, over updates enough to tell, and stays up."""
+        rose = self.last > self.first and self.chance < CHANCE
+        return rose and self.updates >= ENOUGH and not self.fell
+
+    @property
+    def gain(self) -> Interval:
+        """Last − first."""
+        return Interval(self.last - self.first, self.low, self.high, supposes="normal")
 
     def told(self) -> str:
         """One sentence."""
@@ -44,10 +53,8 @@ class Course:
         if self.fell:
             return f"the reward fell: {self.fell}"
         if self.learns:
-            return (
-                f"the run learns: {ends}, {self.last - self.first:+.3f} [{self.low:+.3f}, {self.high:+.3f}]"
-            )
-        chance = f" (chance of such a slope in noise {self.chance:.2g})"
+            return f"the run learns: {ends}, {self.gain.signed}"
+        chance = f" (chance of such a course in noise {self.chance:.2g})"
         return f"the reward does not clearly go up: {ends}{chance}"
 
 
@@ -55,18 +62,30 @@ def course(rewards: Sequence[float]) -> Course:
     """The course of mean rewards, update by update."""
     if len(rewards) < 3:
         ends = (rewards[0], rewards[-1]) if rewards else (math.nan, math.nan)
-        return Course(len(rewards), *ends, 1.0, -math.inf, math.inf, "")
+        return Course(len(rewards), *ends, 1.0, math.nan, math.nan, "")
     part = max(1, min(LAST, len(rewards) // 3))
     before, after = rewards[:part], rewards[-part:]
     first, last = math.fsum(before) / part, math.fsum(after) / part
-    if len(set(rewards)) == 1:
-        return Course(len(rewards), first, last, 1.0, 0.0, 0.0, "")
+    if max(rewards) - min(rewards) <= CLOSE:
+        return Course(len(rewards), first, last, 1.0, math.nan, math.nan, "")
     slope = float(stats.linregress(range(len(rewards)), rewards).pvalue)
-    low, high, chance = -math.inf, math.inf, 1.0
-    if part > 1 and (len(set(before)) > 1 or len(set(after)) > 1):
-        welch = stats.ttest_ind(after, before, equal_var=False)
-        low, high = map(float, welch.confidence_interval(0.95))
-        chance = float(welch.pvalue)
+    low, high, ends_apart = _welch(before, after)
+    chance = min(1.0, 2 * min(slope, ends_apart))  # two looks at the same updates
     claims = list(judge(Measured(falls(rewards), range(1, len(rewards) + 1))))
     fell = claims[0].what.removeprefix("the mean reward fell ") if claims else ""
-    return Course(len(rewards), first, last, min(slope, chance), low, high, fell)
+    return Course(len(rewards), first, last, chance, low, high, fell)
+
+
+def _welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
+    """The interval of the difference of two means of equally many values, and the chance of one as large.
+
+    d ± t √((s² + s′²) ÷ n), t of (n − 1) (s² + s′²)² ÷ (s⁴ + s′⁴) degrees of freedom.
+    """
+    count = len(before)
+    if count < 2 or max(max(each) - min(each) for each in (before, after)) <= CLOSE:
+        return math.nan, math.nan, 1.0
+    varied = [statistics.variance(each) for each in (before, after)]
+    freedom = (count - 1) * sum(varied) ** 2 / sum(each**2 for each in varied)
+    apart, error = statistics.fmean(after) - statistics.fmean(before), math.sqrt(sum(varied) / count)
+    half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
+    return apart - half, apart + half, float(2 * stats.t.sf(abs(apart) / error, freedom))

@@ -70,7 +70,7 @@ def standing(events: Iterable[Event]) -> set[tuple[str, str, str, int]]:
     """Code, verdict, stage and update of everything that rules told, less what was undone since."""
     found, latest = set[tuple[str, str, str, int]](), Standing()
     for event in events:
-        if event.kind == "finding" and "code" in event.payload:
+        if event.kind in ("finding", "fact") and "code" in event.payload:
             code, verdict, stage, step = (event.payload[key] for key in ("code", "verdict", "stage", "step"))
             latest.add(stage, step, (code, verdict, stage, step))
             found.add((code, verdict, stage, step))

@@ -28,6 +28,8 @@ class Contrast:
     low: float
     high: float
     pairs: int
+    error: float  # the chance that any bound of the five is wrong
+    within: float | None  # how far from 0 a pair's effect can lie; None is not known: bets are on signs
 
     def facts(self) -> dict[str, Any]:
         """As JSON has it: null for what is not known."""
@@ -79,14 +81,17 @@ def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contr
         f"{other.id}, with {hypothesis.id} in place": (joint - first, within),
         f"interaction of {hypothesis.id} and {other.id}": (joint - first - second, twice),
     }
-    error = lab.error(hypothesis) / len(named)
+    error = lab.error(hypothesis)
+    share = error / (2 * len(named))  # each has two bounds
     return [
         Contrast(
             name,
             float(data.mean()) if len(data) else math.nan,
-            betting.low(data, error, known),
-            betting.high(data, error, known),
+            betting.low(data, share, known),
+            betting.high(data, share, known),
             len(data),
+            error,
+            known,
         )
         for name, (data, known) in named.items()
     ]

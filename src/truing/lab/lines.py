@@ -44,9 +44,14 @@ def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
 def _promise(verdict: Verdict) -> str:
     """What the bounds of an effect promise, and what that supposes."""
     wrong = f"each bound is wrong with a chance of at most {verdict.error:.2g}, whenever one looks"
-    if verdict.within is not None:
-        return f"{wrong}, if no pair differs by more than {verdict.within:g}"
-    return f"{wrong}, if differences are symmetric about the effect"
+    return f"{wrong}, {_supposed(verdict.within)}"
+
+
+def _supposed(within: float | None) -> str:
+    """The condition that bounds hold under."""
+    if within is not None:
+        return f"if no pair differs by more than {within:g}"
+    return "if differences are symmetric about the effect"
 
 
 def _seen(verdict: Verdict) -> str:
@@ -56,9 +61,12 @@ def _seen(verdict: Verdict) -> str:
 
 def contrast_lines(found: Sequence[Contrast], metric: str) -> Iterator[str]:
     """A 2 × 2."""
-    yield f"effect on {metric}, {counted(found[0].pairs, 'pair')} of each arm, all bounds at once:"
+    first = found[0]
+    yield f"effect on {metric}, {counted(first.pairs, 'pair')} of each arm, all bounds at once:"
     for each in found:
         yield f"  {each.name}: {effect_text(each.effect, each.low, each.high)}"
+    wrong = f"any of these bounds is wrong with a chance of at most {first.error:.2g}, whenever one looks"
+    yield f"  {wrong}, {_supposed(first.within)}"
 
 
 def power_lines(found: Iterable[tuple[str, float, Noise]]) -> Iterator[str]:

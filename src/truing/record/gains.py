@@ -9,7 +9,7 @@ from truing.errors import DataError
 from truing.record.estimate import Estimate, read_estimate
 from truing.record.evaluation import Evaluation, read_evaluation
 from truing.record.followed import Followed
-from truing.record.intervals import differs
+from truing.record.intervals import differs, supposed
 from truing.record.sound import NUMBER
 from truing.record.told import evaluations_told
 
@@ -106,7 +106,7 @@ def _says(paired: Estimate, apart: Sequence[float]) -> str:
         return "too few tasks differ to tell"
     if not differs(paired, apart):
         return "no difference that these tasks can tell"
-    return f"the {'second' if paired.mean > 0 else 'first'} is better"
+    return f"the {'second' if paired.mean > 0 else 'first'} is better{supposed(paired)}"
 
 
 def seeds(first: Followed, second: Followed) -> str:
@@ -124,7 +124,7 @@ def seeds(first: Followed, second: Followed) -> str:
 def lines(found: Sequence[Gain], seeds: str) -> Iterator[tuple[str, str]]:
     """Every line with its style."""
     if found:
-        yield f"second − first, task by task, 95 % over tasks ({seeds}):", "bold"
+        yield f"second − first, task by task, 95 % over tasks, each line by itself ({seeds}):", "bold"
     for each in found:
         amount = "–" if each.difference is None else f"{each.difference:+.3f}"
         if each.paired:

@@ -97,3 +97,8 @@ def differs(paired: Estimate, differences: Sequence[float]) -> bool:
         rng=generator("signs"),
     )
     return bool(flipped.pvalue <= 1 - LEVEL)
+
+
+def supposed(paired: Estimate) -> str:
+    """What ``differs`` supposes beyond bounds: a mean of 0 alone does not make signs alike."""
+    return ", if differences are symmetric" if paired.supposes or math.isnan(paired.low) else ""

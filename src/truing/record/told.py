@@ -23,11 +23,13 @@ def parted(name: str) -> tuple[str, int] | None:
 class Standing:
     """What was told of updates, as long as they stand.
 
-    A rollback undoes what a stage did from a checkpoint on, and so does a run that is resumed from one.
+    A rollback undoes what a stage did from a checkpoint on. So does a run that is resumed from one, and all
+    that later stages did.
     """
 
     def __init__(self) -> None:
         self._latest: dict[str, list[tuple[int, Hashable]]] = {}  # by stage a heap, its last update first
+        self._begun: dict[str, None] = {}  # stages in their order
 
     def add(self, stage: str, step: int, what: Hashable) -> None:
         """Something was told of an update."""
@@ -35,11 +37,21 @@ class Standing:
 
     def undone(self, event: Event) -> list[Hashable]:
         """What an event says no longer holds, each once."""
-        if event.kind not in ("rollback", "resumed"):
-            return []
-        latest = self._latest.get(event.payload["stage"], [])
-        first = event.payload["to" if event.kind == "rollback" else "step"]
-        found: list[Hashable] = []
+        match event.kind:
+            case "stage":
+                self._begun[event.payload["stage"]] = None
+            case "rollback":
+                return self._from(event.payload["stage"], event.payload["to"])
+            case "resumed":
+                stage, begun = event.payload["stage"], list(self._begun)
+                later = begun[begun.index(stage) + 1 :] if stage in begun else []
+                found = [what for each in later for what in self._from(each, 0)]
+                return self._from(stage, event.payload["step"]) + found
+        return []
+
+    def _from(self, stage: str, first: int) -> list[Hashable]:
+        """What was told of a stage from an update on, the last first; it is told no longer."""
+        latest, found = self._latest.get(stage, []), list[Hashable]()
         while latest and -latest[0][0] >= first:
             found.append(heappop(latest)[1])
         return found

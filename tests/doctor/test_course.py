@@ -1,0 +1,65 @@
+"""The course of a reward: a rise is told of noise as seldom as promised, and what an interval supposes."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from truing.doctor.course import CHANCE, ENOUGH, course
+
+DRAWS = 400
+
+NOISE = {
+    "normal": lambda rng, updates: rng.normal(0.3, 0.1, updates),
+    "shares of eight": lambda rng, updates: rng.binomial(8, 0.3, updates) / 8,
+    "rare": lambda rng, updates: rng.binomial(32, 0.02, updates) / 32,
+    "one prompt": lambda rng, updates: rng.binomial(4, rng.beta(0.2, 0.3, updates)) / 4,
+    "tails": lambda rng, updates: rng.standard_cauchy(updates),
+}
+RISE = [0.1, 0.2, 0.15, 0.3, 0.4, 0.35, 0.5, 0.6, 0.55, 0.7]
+
+
+@pytest.mark.parametrize("kind", NOISE)
+@pytest.mark.parametrize("updates", [3, 4, 9, 16, 40])
+def test_noise_is_seldom_called_learning(kind, updates):
+    """A line through three shares of eight is exact in one case of twelve."""
+    rng = np.random.default_rng(updates)
+    wrong = sum(course(NOISE[kind](rng, updates).tolist()).learns for _ in range(DRAWS))
+    assert wrong / DRAWS <= CHANCE + 3 * math.sqrt(CHANCE * (1 - CHANCE) / DRAWS)
+
+
+@pytest.mark.parametrize("rewards", [[0.25, 0.375, 0.5], [0.1 * i for i in range(ENOUGH - 1)]])
+def test_a_few_updates_tell_no_trend(rewards):
+    assert not course(rewards).learns
+
+
+def test_two_looks_at_the_same_updates_share_the_error():
+    found = course(RISE)
+    slope = stats.linregress(range(len(RISE)), RISE).pvalue
+    ends = stats.ttest_ind(RISE[-3:], RISE[:3], equal_var=False)
+    assert found.chance == pytest.approx(2 * min(slope, ends.pvalue))
+    assert (found.low, found.high) == pytest.approx(tuple(ends.confidence_interval(0.95)))
+
+
+def test_the_interval_of_a_gain_says_what_it_supposes():
+    found = course(RISE)
+    assert found.learns
+    assert found.told().endswith(f"{found.gain.signed}")
+    assert found.gain.signed.endswith("(if normal)")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("rewards", [[0.0] * 12, [0.1 + 0.2, 0.3] * 6, [0.0] * 6 + [1.0] * 6])
+def test_ends_that_do_not_vary_have_no_interval(rewards):
+    """Nothing says how far a mean of equal values is off: an interval of no width would be wrong."""
+    found = course(rewards)
+    assert math.isnan(found.low)
+    assert math.isnan(found.high)
+    assert "[" not in found.told()
+
+
+def test_a_constant_end_beside_one_that_varies_is_no_matter_for_a_warning():
+    with np.errstate(all="raise"):
+        found = course([0.0] * 5 + [0.2, 0.4, 0.6, 0.5, 0.7, 0.6, 0.8])
+    assert found.low < found.gain.mean < found.high

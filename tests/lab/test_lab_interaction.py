@@ -1,0 +1,57 @@
+"""The 2 × 2: all its bounds hold at once, and what they suppose is said."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from truing.lab import betting, interaction
+from truing.lab.lines import contrast_lines
+
+ERROR = 0.05
+
+
+@pytest.fixture
+def two_by_two(monkeypatch):
+    """Its contrasts where pairs differ by so much."""
+
+    def make(first, second, joint, within):
+        data = [np.asarray(each) for each in (first, second, joint)]
+        monkeypatch.setattr(interaction, "_differences", lambda *_: data)
+        monkeypatch.setattr(interaction, "_within", lambda *_: within)
+        lab = SimpleNamespace(error=lambda _: ERROR)
+        return interaction.contrasts(lab, SimpleNamespace(id="h01"), SimpleNamespace(id="h02"))
+
+    return make
+
+
+@pytest.mark.parametrize("within", [None, 1.0])
+def test_ten_bounds_share_the_error(two_by_two, within):
+    rng = np.random.default_rng(0)
+    first, second, joint = rng.normal([[0.2], [0.1], [0.4]], 0.1, (3, 40))
+    found = two_by_two(first, second, joint, within)
+    apart = {0: (first, within), 3: (joint - first, within)}
+    apart[4] = joint - first - second, None if within is None else 2 * within
+    for place, (data, known) in apart.items():
+        ends = betting.low(data, ERROR / 10, known), betting.high(data, ERROR / 10, known)
+        assert (found[place].low, found[place].high) == pytest.approx(ends)
+
+
+@pytest.mark.parametrize(
+    ("within", "said"), [(None, "symmetric about the effect"), (1.0, "no pair differs by more than 1")]
+)
+def test_what_the_bounds_promise_is_said(two_by_two, within, said):
+    told = list(contrast_lines(two_by_two([0.1] * 3, [0.2] * 3, [0.3] * 3, within), "eval/reward"))
+    assert "any of these bounds is wrong with a chance of at most 0.05" in told[-1]
+    assert told[-1].endswith(said)
+
+
+@pytest.mark.parametrize("within", [None, 1.0])
+def test_of_arms_that_do_nothing_some_bound_is_wrong_as_seldom_as_promised(two_by_two, within):
+    """Each run is a sign, so that no effect has a sign of its own; an experiment is looked at once."""
+    rng, wrong, experiments = np.random.default_rng(1), 0, 80
+    for _ in range(experiments):
+        base, *arms = rng.choice([-0.5, 0.5], (4, 24))
+        found = two_by_two(*(arm - base for arm in arms), within)
+        wrong += any(not each.low <= 0 <= each.high for each in found)
+    assert wrong / experiments <= ERROR + 3 * (ERROR * (1 - ERROR) / experiments) ** 0.5

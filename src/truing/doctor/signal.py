@@ -28,7 +28,9 @@ def signal(story: Story) -> Iterator[Hypothesis]:
     if share < 0.5:
         yield Hypothesis("groups have no signal", "ruled out", told)
     elif (before := story.before("group/zero_variance_share")) < 0.5:
-        yield Hypothesis("groups have no signal", "ruled out", f"{told}; {before:.0%} did before the reward fell")
+        yield Hypothesis(
+            "groups have no signal", "ruled out", f"{told}; {before:.0%} did before the reward fell"
+        )
     elif right >= MOST * share:
         name = "the tasks are solved" if story.course.learns else "tasks are too easy"
         yield from _without(story, name, told, share)

@@ -62,6 +62,7 @@ UNDECLARED = Kind(
 )
 UNTOLD = Kind("say that they were cut, and end with a stop id", "the reason `stop`")
 BEHIND = Kind("go on behind a stop id", "nothing behind the first of {}")
+DRAWN_ON = Kind("are drawn on behind a stop id", "nothing behind the first of {}")
 BANNED = Kind("stopped before `min_new_tokens`", "a stop id behind {} others at the earliest")
 AS_DONE = Kind("were ended by a limit and count as done", "the status `truncated`")
 AS_CUT = Kind("were ended by the world and count as truncated", "the status `done`")
@@ -151,7 +152,13 @@ def _by_stop(step: Step, index: int, row: Row, turn: TurnSpan) -> Iterator[Told]
         yield UNTOLD, "", f"id {int(ids_L[-1])}", last
     if stop_L[:-1].any():
         place = int(stop_L.nonzero()[0])
-        yield BEHIND, list(stops or ()), f"{counted(last - place, 'id')} behind it", place
+        alike = len(set(ids_L[place + 1 :].tolist())) == 1  # pads, or one id that was drawn: nobody knows
+        yield (
+            BEHIND if pads else DRAWN_ON,
+            list(stops or ()),
+            f"{counted(last - place, 'id')} behind it",
+            place,
+        )
     drawn_last = bool(step.tokens["origin"][first + last] == Origin.SAMPLED)
     if stop_L[-1] and drawn_last and last < least:
         yield BANNED, least, f"{counted(last, 'id')} before it", last
@@ -183,6 +190,9 @@ def _of_attempt(step: Step, parts: list[int]) -> Iterator[Found]:
         yield at(TURNS, counted(len(turns), "turn"))
 
 
+LIKELY = {BEHIND: 1.4, DRAWN_ON: 3.5}
+"""Pads are a fault of the mask, MSK005; other ids behind a stop were drawn, and the mask is not to blame."""
+
 ATTEMPTS = (AS_DONE, AS_CUT, NOT_CUT, WENT_ON, TURNS, TOO_MANY)
 
 
@@ -201,7 +211,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             row=shown.row,
             start=shown.start,
             end=shown.end,
-            likely=1.4 if kind is BEHIND else 1.9,
+            likely=LIKELY.get(kind, 1.9),
         )
 
 

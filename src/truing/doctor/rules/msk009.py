@@ -8,7 +8,8 @@ were.
 
 How it is measured: Tokens under a loss are counted in each update, and so are updates in a row without any.
 Why tokens are left out is on record with each of them, and is named. It is proven of a stage that never
-trained a token, after ten updates or at its end.
+trained a token, after ten updates or at its end. That no attempt was good enough to be kept is a fact of
+the policy, and suspected only of a stage that never kept any.
 
 Healthy look-alikes: One update of which all attempts were cut, or all groups left out because they are
 equal: the next may be another. Groups of equal reward that are kept: their tokens are trained, with an
@@ -82,9 +83,11 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.idle < TOLD:
         return
     always = found.idle == found.updates and (found.idle >= SURE or (found.ends and found.idle >= LEAST))
+    kept = found.reason is not Excluded.NOT_KEPT
+    verdicts = (Verdict.SUSPECT, Verdict.PROVEN) if kept else (Verdict.FACT, Verdict.SUSPECT)
     why = f": {REASONS[found.reason]}" if found.reason in REASONS else ""
     yield Claim(
-        Verdict.PROVEN if always and found.reason is not Excluded.NOT_KEPT else Verdict.SUSPECT,
+        verdicts[always],
         f"no token was trained in {found.idle} updates in a row"
         + (", nor in any before" if found.idle == found.updates else "")
         + why,
@@ -119,6 +122,11 @@ def all_cut_once() -> Step:
     return but(_idle(2, Excluded.CUT), setup={"truncated": "mask"})
 
 
+def none_good_enough() -> Step:
+    """Rejection sampling of which no attempt was good enough yet."""
+    return _idle(5, Excluded.NOT_KEPT)
+
+
 RULE = Rule(
     code="MSK009",
     name="no-token-trained",
@@ -128,5 +136,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(all_cut_once,),
+    lookalikes=(all_cut_once, none_good_enough),
 )

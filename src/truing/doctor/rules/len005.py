@@ -10,7 +10,8 @@ like a policy that has something to learn about length.
 How it is measured: Each turn's ids are held against the sampling contract: a turn that ended by length has
 `max_new_tokens` ids and no stop id, any other ends with the first stop id that it has, and not before
 `min_new_tokens`. Each attempt is held against its own end: it is truncated where a limit ended it, and only
-then; a limit of turns was reached where it is the reason.
+then; a limit of turns was reached where it is the reason. One id repeated behind a stop may be pads, which
+the mask is to leave out (MSK005); other ids there were drawn.
 
 Healthy look-alikes: An attempt that time, the context or the limit of turns ended: its last turn ended by a
 stop. A forced prefix, which is context and counts for no limit. Demonstrations, which nobody sampled.
@@ -153,12 +154,8 @@ def _by_stop(step: Step, index: int, row: Row, turn: TurnSpan) -> Iterator[Told]
     if stop_L[:-1].any():
         place = int(stop_L.nonzero()[0])
         alike = len(set(ids_L[place + 1 :].tolist())) == 1  # pads, or one id that was drawn: nobody knows
-        yield (
-            BEHIND if pads else DRAWN_ON,
-            list(stops or ()),
-            f"{counted(last - place, 'id')} behind it",
-            place,
-        )
+        kind = BEHIND if alike else DRAWN_ON
+        yield kind, list(stops or ()), f"{counted(last - place, 'id')} behind it", place
     drawn_last = bool(step.tokens["origin"][first + last] == Origin.SAMPLED)
     if stop_L[-1] and drawn_last and last < least:
         yield BANNED, least, f"{counted(last, 'id')} before it", last
@@ -198,11 +195,14 @@ ATTEMPTS = (AS_DONE, AS_CUT, NOT_CUT, WENT_ON, TURNS, TOO_MANY)
 
 def judge(found: Measured) -> Iterator[Claim]:
     """What is declared holds of every turn, or it is not what was drawn by."""
-    kinds = Counter(each.kind for each in found.found)
+    every = found.found
+    if any(each.kind is DRAWN_ON for each in every):  # who draws on is the sampler, and none of it is a pad
+        every = [each._replace(kind=DRAWN_ON) if each.kind is BEHIND else each for each in every]
+    kinds = Counter(each.kind for each in every)
     for kind, count in kinds.most_common():
-        shown = next(each for each in found.found if each.kind == kind)
+        shown = next(each for each in every if each.kind == kind)
         of = f"{found.attempts} attempts" if kind in ATTEMPTS else f"{found.turns} turns"
-        alike = {each.got for each in found.found if each.kind == kind}
+        alike = {each.got for each in every if each.kind == kind}
         yield Claim(
             Verdict.PROVEN if kind.sure else Verdict.SUSPECT,
             f"{count} of {of} {kind.what}",

@@ -97,7 +97,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     )
 
 
-def _idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
+def idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
     """A step without a trained token, behind others without any."""
     step = made(setup={"steps": steps})
     none_N, sampled_N = torch.zeros_like(step.tokens["policy_mask"]), step.tokens["policy_mask"]
@@ -113,18 +113,13 @@ def _idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
 
 def example() -> Step:
     """Every turn begins with forced tokens, and the mask leaves such turns out."""
-    step = _idle(10, Excluded.FORCED_ACTION)
+    step = idle(10, Excluded.FORCED_ACTION)
     return but(step, setup={"mask": "action"})
 
 
 def all_cut_once() -> Step:
     """The second update whose attempts were all cut."""
-    return but(_idle(2, Excluded.CUT), setup={"truncated": "mask"})
-
-
-def none_good_enough() -> Step:
-    """Rejection sampling of which no attempt was good enough yet."""
-    return _idle(5, Excluded.NOT_KEPT)
+    return but(idle(2, Excluded.CUT), setup={"truncated": "mask"})
 
 
 RULE = Rule(
@@ -136,5 +131,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(all_cut_once, none_good_enough),
+    lookalikes=(all_cut_once,),
 )

@@ -31,6 +31,7 @@ from truing.rewards import RewardFn, Rewards
 from truing.rollout.collect import Scene
 from truing.training.preflight import chance, short
 from truing.training.prompt_limit import limited
+from truing.training.prompts import prove_evaluated
 from truing.training.recording import check_judged
 from truing.training.replay import replay
 from truing.training.restore import restore_weights
@@ -169,7 +170,7 @@ def evaluate(
     if is_run:
         restore_weights(target, session.loaded, session.parameters, checkpoint)
     session.sync_sampler(0)
-    return session.evaluate(str(target))
+    return session.evaluate(str(target), prove_evaluated)
 
 
 def _scenery(

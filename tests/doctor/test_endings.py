@@ -29,6 +29,14 @@ def stop_inside():
     return but(step, token_ids=ids_N)
 
 
+def pads_behind():
+    step = made()
+    ids_N = step.tokens["token_ids"].clone()
+    end = step.starts[2] + step.lengths[2]
+    ids_N[end - 4 : end] = STOP
+    return but(step, token_ids=ids_N)
+
+
 def one_too_long():
     return but(made(answers=(4, 3, 5, 9, 4, 3, 4, 5)))
 
@@ -45,7 +53,8 @@ def with_a_stop_though_cut():
         (cut(7), "ended by length before"),
         (one_too_long(), "are longer than"),
         (other_stop(), "no declared stop"),
-        (stop_inside(), "go on behind a stop id"),
+        (pads_behind(), "go on behind a stop id"),
+        (stop_inside(), "are drawn on behind a stop id"),
         (with_a_stop_though_cut(), "end with a stop id"),
         (ended(made(), 3, FinishReason.STOP, EndedBy.LENGTH, Status.TRUNCATED), "their last turn stopped"),
         (ended(cut(8), 3, FinishReason.LENGTH, EndedBy.LENGTH, Status.DONE), "count as done"),

@@ -208,3 +208,19 @@ def test_a_cut_attempt_says_nothing_of_the_taste_of_the_reward(real):
         if each.state == "open"
     ]
     assert "the reward favours short answers" not in names
+
+
+def test_what_came_with_the_fall_of_the_reward_is_no_cause_of_it(real):
+    fell = {
+        "reward/mean": noisy(0.8, 0.0),
+        "truncated/share": noisy(0.05, 0.95),
+        **{name: level(0.2)[:10] + level(0.9)[:10] for name in shares(1, 1, 1)},
+    }
+    story = replace(real, steps=[replace(real.steps[0], step=i, metrics=_at(fell, i)) for i in range(STEPS)])
+    states = {each.name.partition(":")[0]: each.state for each in why(story)}
+    assert states["answers are cut"] == "ruled out"
+    assert states["groups have no signal"] == "ruled out"
+
+
+def _at(series, i):
+    return {name: values[i] for name, values in (USUAL | series).items()}

@@ -8,7 +8,7 @@ import torch
 from samples import sample
 
 from truing.training import moments
-from truing.training.moments import Moments, moment_facts
+from truing.training.moments import Watch, step_facts
 from truing.training.step import Trace
 from truing.training.uses import row_uses
 
@@ -51,13 +51,13 @@ def learner():
     return SimpleNamespace(optimizer=optimizer, parts=lambda: [weights], step=step)
 
 
-def updated(learner, turn, steps=1, between=lambda: None):
+def updated(learner, turn, steps=1, between=lambda: None, of="moments"):
     found = {}
-    with moment_facts(learner, turn, found):
+    with step_facts(learner, turn, found):
         for _ in range(steps):
             between()
             learner.step()
-    return found["moments"]
+    return found[of]
 
 
 @pytest.mark.parametrize("most", [10**6, 5])
@@ -77,10 +77,28 @@ def test_steps_within_an_update_that_forget_are_counted(learner):
 
 def test_an_update_without_a_step_says_nothing(learner):
     found = {}
-    with moment_facts(learner, 0, found):
+    with step_facts(learner, 0, found):
         pass
     assert found == {}
-    watch = Moments(learner.optimizer, {})
+    watch = Watch(learner.optimizer, dict)
     watch.close()
     learner.step()
     assert watch.fact == {}
+
+
+def test_whoever_writes_into_weights_behind_a_step_is_counted_also_behind_the_last(learner):
+    weight = next(iter(learner.parts()[0].values()))
+
+    def write():
+        with torch.no_grad():
+            weight[0] += 1e-5
+
+    assert updated(learner, 0, steps=3, of="stepped")["changed"] == 0
+    assert (
+        updated(learner, 1, steps=3, between=write, of="stepped")["changed"] == 2
+    )  # the first has none before
+    found = {}
+    with step_facts(learner, 2, found):
+        learner.step()
+        write()
+    assert (found["stepped"]["changed"], found["moments"]["changed"]) == (1, 0)

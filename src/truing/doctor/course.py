@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scipy import stats
 
 from truing.doctor.levels import falls
-from truing.doctor.rules.rwd010 import Measured, judge
+from truing.doctor.rules.rwd010 import Measured, fallen, judge
 from truing.record.estimate import Interval
 from truing.record.intervals import CLOSE, LEVEL
 from truing.words import counted
@@ -33,7 +33,8 @@ class Course:
     chance: float  # in noise, of a slope or a difference of the ends as unlikely as the less likely of them
     low: float  # 95 % interval of last − first, by Welch's t; NaN where the ends do not vary
     high: float
-    fell: str  # from where to where; "" where it did not
+    fell: str  # from where to where, and at which update; "" where it did not
+    broke: int = 0  # how many updates were before the fall; 0 where there was none
 
     @property
     def learns(self) -> bool:
@@ -58,8 +59,13 @@ class Course:
         return f"the reward does not clearly go up: {ends}{chance}"
 
 
-def course(rewards: Sequence[float]) -> Course:
-    """The course of mean rewards, update by update."""
+def course(rewards: Sequence[float], updates: Sequence[int] = ()) -> Course:
+    """The course of mean rewards.
+
+    Args:
+        rewards: update by update.
+        updates: the number of each, from 1; they follow one another where none is given.
+    """
     if len(rewards) < 3:
         ends = (rewards[0], rewards[-1]) if rewards else (math.nan, math.nan)
         return Course(len(rewards), *ends, 1.0, math.nan, math.nan, "")
@@ -71,9 +77,24 @@ def course(rewards: Sequence[float]) -> Course:
     slope = float(stats.linregress(range(len(rewards)), rewards).pvalue)
     low, high, ends_apart = _welch(before, after)
     chance = min(1.0, 2 * min(slope, ends_apart))  # two looks at the same updates
-    claims = list(judge(Measured(falls(rewards), range(1, len(rewards) + 1))))
+    found = Measured(falls(rewards), updates or range(1, len(rewards) + 1))
+    fall, claims = fallen(found), list(judge(found))
     fell = claims[0].what.removeprefix("the mean reward fell ") if claims else ""
-    return Course(len(rewards), first, last, chance, low, high, fell)
+    broke = 0 if fall is None else fall.broke
+    return Course(len(rewards), first, last, chance, low, high, fell, broke)
+
+
+def before_the_fall(way: Course, values: Sequence[float]) -> float:
+    """The mean of a number over the updates before the reward broke; NaN where it did not, or nobody knows.
+
+    What began with the fall, or after it, is no cause of it.
+
+    Args:
+        way: of the reward.
+        values: of each update that told its reward; NaN where it did not tell this.
+    """
+    known = [value for value in values[: way.broke] if math.isfinite(value)]
+    return math.fsum(known) / len(known) if known else math.nan
 
 
 def _welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:

@@ -9,7 +9,7 @@ from scipy import stats
 from truing.doctor.costs import again, check_minutes, command, evaluation_minutes, training_minutes
 from truing.doctor.course import ENOUGH
 from truing.doctor.folded import folded
-from truing.doctor.hypothesis import Hypothesis
+from truing.doctor.hypothesis import Hypothesis, State
 from truing.doctor.story import Story
 from truing.doctor.verdict import FINDINGS, Verdict
 from truing.record.estimate import read_estimate
@@ -109,16 +109,7 @@ def lengths(story: Story) -> Iterator[Hypothesis]:
             shlex.join(["truing", "tokens", str(story.run)]) if favours else "",
             0.0 if favours else None,  # trains nothing
         )
-    cut, limit = story.last("truncated/share"), story.recipe.sampling.max_new_tokens
-    if not math.isnan(cut):
-        longer = f"sampling.max_new_tokens={2 * limit}"
-        yield Hypothesis(
-            "answers are cut",
-            "found" if cut > 0.3 else "ruled out",
-            f"{cut:.0%} of attempts are cut at {counted(limit, 'token')}",
-            again(story, longer) if cut > 0.3 else "",
-            changes=(longer,) if cut > 0.3 else (),
-        )
+    yield from _cut(story)
     banned = story.recipe.sampling.min_new_tokens
     yield Hypothesis(
         "the stop token is banned",
@@ -128,6 +119,26 @@ def lengths(story: Story) -> Iterator[Hypothesis]:
         training_minutes(story) if banned else None,
         ("sampling.min_new_tokens=0",) if banned else (),
     )
+
+
+MANY = 0.3
+"""Of the attempts."""
+
+
+def _cut(story: Story) -> Iterator[Hypothesis]:
+    """Whether the limit of tokens keeps answers from their end, and did so before the reward fell."""
+    cut, before = story.last("truncated/share"), story.before("truncated/share")
+    limit = story.recipe.sampling.max_new_tokens
+    told = f"{cut:.0%} of attempts are cut at {counted(limit, 'token')}"
+    if cut <= MANY:
+        yield Hypothesis("answers are cut", "ruled out", told)
+    elif before <= MANY:
+        yield Hypothesis("answers are cut", "ruled out", f"{told}; {before:.0%} were before the reward fell")
+    elif cut > MANY:
+        longer = f"sampling.max_new_tokens={2 * limit}"
+        state: State = "open" if story.course.learns else "found"
+        minutes = training_minutes(story) if story.course.learns else None
+        yield Hypothesis("answers are cut", state, told, again(story, longer), minutes, (longer,))
 
 
 def supervised(story: Story) -> Iterator[Hypothesis]:

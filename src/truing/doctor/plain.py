@@ -12,9 +12,6 @@ APART, TIMES = 2e-3, 20
 OFTEN = 4
 """Multiples of what rounding at random changes on average, in another precision than float32."""
 
-FEW = 8
-"""Tokens whose differences say too little of what chance does."""
-
 UNKNOWN = 1.0
 """Nats, where nobody measured what is normal: in bfloat16 a token among thousands is 0.6 off."""
 
@@ -28,8 +25,8 @@ class Measured(NamedTuple):
 
     tokens: int
     largest: Mapping[str, float]
-    mean: Mapping[str, float]  # over tokens; where it was not in float32, of ``rounding`` too
-    median: Mapping[str, float]
+    mean: Mapping[str, float]  # over tokens, where it was not in float32; of ``rounding`` too
+    median: Mapping[str, float]  # over tokens
     rounding: Mapping[str, float]  # the largest that rounding at random changes, of the policy and reference
     null: float | None  # in float32: the trainer from itself, or the plain forward
     shapes: float | None  # in float32: a plain forward from itself in another shape
@@ -45,8 +42,8 @@ class Measured(NamedTuple):
             return False
         far, rounding = self.largest[stream], _rounding(stream)
         if rounding not in self.rounding:
-            return far > self._bound(stream)
-        if self.tokens < FEW:
+            return far > self._bound(stream) or self._most_off(stream)
+        if self.tokens < float32.FEW:
             return False
         often = self.mean.get(stream, 0.0) > max(APART, OFTEN * self.mean[rounding])
         return often or far > max(APART, TIMES * self.rounding[rounding])
@@ -65,6 +62,11 @@ class Measured(NamedTuple):
             return most and self.device.startswith("cpu") and not self.noisy
         return self.null is not None and self.device == "cpu"
 
+    def _most_off(self, stream: str) -> bool:
+        """Whether in float32 most tokens are farther off than rounding puts any number of them."""
+        typical = None if stream == "itself" else float32.typical(self.shapes, self.tokens)
+        return typical is not None and self.median.get(stream, 0.0) > typical
+
     def normal(self, stream: str) -> str:
         """What was expected, in words."""
         if (rounding := _rounding(stream)) in self.rounding:
@@ -72,6 +74,9 @@ class Measured(NamedTuple):
                 f"within what rounding changes in {self.device}: {self.rounding[rounding]:.2g} at most and"
                 f" {self.mean[rounding]:.2g} on average, not {self.mean.get(stream, 0.0):.2g}"
             )
+        if self._most_off(stream):
+            typical = float32.typical(self.shapes, self.tokens)
+            return f"a median within {typical:.2g}, not {self.median[stream]:.2g}"
         return f"within {self._bound(stream):.2g}"
 
     def _bound(self, stream: str) -> float:

@@ -10,6 +10,14 @@ TIMES, LEAST = 40, 5e-5
 attention whose exponential has 20 bits is off by 1e-5 where softmax in another order rounds by 5e-7."""
 
 
+OFTEN, LITTLE = 20, 5e-6
+"""The same of the median: what is off by chance, or in a few rows, does not move it. Of sound forwards it is
+a last digit of a log-probability, 5e-7, also where flash attention is off by 1e-5 in some rows."""
+
+FEW = 8
+"""Tokens that have no median to speak of."""
+
+
 def measured(facts: Mapping[str, Any]) -> float | None:
     """Nats by which a plain forward of rows differs from itself in another shape; None where nobody asked.
 
@@ -35,3 +43,8 @@ def allowed(rounding: float | None, itself: float | None, floor: float) -> float
     if rounding is not None:
         return max(LEAST, TIMES * rounding)
     return None if itself is None else max(floor, TIMES * itself)
+
+
+def typical(rounding: float | None, tokens: int) -> float | None:
+    """Nats that the median over tokens may be; None where rounding was not measured, or there are too few."""
+    return None if rounding is None or tokens < FEW else max(LITTLE, OFTEN * rounding)

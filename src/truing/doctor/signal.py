@@ -27,6 +27,10 @@ def signal(story: Story) -> Iterator[Hypothesis]:
     told = f"{share:.0%} of groups earn the same ({right:.0%} all right, {wrong:.0%} all wrong){_cost(story)}"
     if share < 0.5:
         yield Hypothesis("groups have no signal", "ruled out", told)
+    elif (before := story.before("group/zero_variance_share")) < 0.5:
+        yield Hypothesis(
+            "groups have no signal", "ruled out", f"{told}; {before:.0%} did before the reward fell"
+        )
     elif right >= MOST * share:
         name = "the tasks are solved" if story.course.learns else "tasks are too easy"
         yield from _without(story, name, told, share)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.config import PolicyStage, Recipe, resolve
-from truing.doctor.course import LAST, Course, course
+from truing.doctor.course import LAST, Course, before_the_fall, course
 from truing.doctor.examine import Diagnosis
 from truing.doctor.hypothesis import Hypothesis
 from truing.errors import RecordError
@@ -35,6 +35,11 @@ class Story:
     def course(self) -> Course:
         """How the mean reward went."""
         return course([value for value in self.series("reward/mean") if math.isfinite(value)])
+
+    def before(self, name: str) -> float:
+        """The mean of a metric before the reward fell; NaN where it did not, or nobody knows."""
+        told = [row.metrics for row in self.steps if math.isfinite(row.metrics.get("reward/mean", math.nan))]
+        return before_the_fall(self.course, [metrics.get(name, math.nan) for metrics in told])
 
     @classmethod
     def of(cls, run: Path, diagnosis: Diagnosis) -> "Story":

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -34,7 +35,7 @@ from truing.models.digest import quick_sum, sums
 from truing.training.adam import Recomputed, recomputed
 from truing.training.facts import pulled, spot, weight_facts
 from truing.training.looks import LOOKED_INTO, Part
-from truing.training.moments import Moments
+from truing.training.moments import Watch, moments_of
 
 CLIP = "clip_grad_norm_"
 
@@ -226,15 +227,16 @@ class _Watch(TrainerCallback):
         self.pulled: list[str] = []
         self.stands: dict[str, str] = {}  # digests of what is not trained
         self.made: Recomputed | None = None
-        self.moments: Moments | None = None
+        self.moments: Watch | None = None
 
-    def watched(self, turn: int) -> Moments | None:
+    def watched(self, turn: int) -> Watch | None:
         """The optimiser's moments; None where they are not torch's to see."""
         optimizer = getattr(self.audit.trainer.optimizer, "optimizer", self.audit.trainer.optimizer)
         if not isinstance(optimizer, torch.optim.Optimizer):
             return None
         if self.moments is None or self.moments.optimizer is not optimizer:
-            self.moments = Moments(optimizer, self.audit.parameters)
+            held = partial(moments_of, optimizer, self.audit.parameters)
+            self.moments = Watch(optimizer, held)
         self.moments.begin(turn)
         return self.moments
 

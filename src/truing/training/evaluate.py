@@ -1,6 +1,6 @@
 """A fixed, paired evaluation: the same tasks and the same random numbers each time."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,18 +15,17 @@ from truing.types import RolloutGroup
 def evaluate(
     name: str,
     rewards: Rewards,
-    draw: Callable[[], Sequence[RolloutGroup]],
+    groups: Sequence[RolloutGroup],
     passes_at: float | None = None,
 ) -> Evaluation:
-    """Draw and average by task.
+    """Average by task.
 
     Args:
         name: of the evaluation.
         rewards: what answers are judged by.
-        draw: gives one group per task, judged by these rewards.
+        groups: one per task, judged by these rewards.
         passes_at: the reward from which on an answer passes; None for the most that can be earned.
     """
-    groups = draw()
     graded = {g.task.task_id: [r for r in g.rollouts if r.status is not Status.ERROR] for g in groups}
     judged = {task: rollouts for task, rollouts in graded.items() if rollouts}
     failed = {g.task.task_id: g.rollouts[0].error for g in groups if not graded[g.task.task_id]}

@@ -30,9 +30,9 @@ from truing.training.follow import follow_fact
 from truing.training.guard import REPORT, good_after, report, trouble
 from truing.training.learner import Learner, open_learner
 from truing.training.looks import LOOKED_INTO, Looks
-from truing.training.moments import moment_facts
+from truing.training.moments import step_facts
 from truing.training.patience import Patience
-from truing.training.prompts import prompt_facts
+from truing.training.prompts import prompt_facts, prove_evaluated
 from truing.training.recording import reward_weights, step_record, tool_names
 from truing.training.result import Result, evaluations_of
 from truing.training.room import Room
@@ -220,7 +220,7 @@ class Loop:
         with self.clock.running():
             drawn = self.draw(learner, stage, step)
             turn = self.version(stage, step)
-            with update_facts(learner, turn) as found, moment_facts(learner, turn, found):
+            with update_facts(learner, turn) as found, step_facts(learner, turn, found):
                 found |= self.between
                 look = self.looks.look(self.session, stage, turn, drawn, found)
                 traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), look)
@@ -283,7 +283,7 @@ class Loop:
         """Evaluate the policy as it is now, and record each answer."""
         self.session.sync_sampler(version)
         self.teller.watch("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
-        evaluation = self.session.evaluate(name)
+        evaluation = self.session.evaluate(name, prove_evaluated)
         self.evaluations[name] = evaluation
         told = {"estimate": asdict(evaluation.estimate()), "pass_at": pass_at_facts(evaluation.pass_at())}
         self.teller.tell("eval", **asdict(evaluation), **told)

@@ -19,8 +19,9 @@ from truing.types import Sample
 def plain_facts(
     learner: Learner, rows: Sequence[Sample], together: Mapping[str, Tensor], alone: Mapping[str, Tensor]
 ) -> dict[str, Any]:
-    """The largest difference of each to a plain forward, nats, and at which token it is."""
+    """The largest difference of each to a plain forward, nats, at which token it is, and the median."""
     largest: dict[str, float] = {}
+    every: dict[str, list[Tensor]] = {}
     where: dict[str, tuple[str, int]] = {}
     tokens = 0
     for row in rows:
@@ -39,12 +40,15 @@ def plain_facts(
             apart_K = (got_K - right_K).abs()
             if apart_K.isnan().all():
                 continue  # nobody sampled a demonstration
+            every.setdefault(name, []).append(apart_K[~apart_K.isnan()])
             worst = int(apart_K.nan_to_num(-1.0).argmax())
             if name not in largest or float(apart_K[worst]) > largest[name]:
                 largest[name] = float(apart_K[worst])
                 where[name] = row.sample_id, int(wanted[worst])
     device = causal_model(learner.model).device.type
-    return {"tokens": tokens, "rows": len(rows), "device": device, **largest, "where": where}
+    median = {name: float(torch.cat(parts).median()) for name, parts in every.items()}
+    about = {"tokens": tokens, "rows": len(rows), "device": device}
+    return {**about, **largest, "median": median, "where": where}
 
 
 BEHIND, PLACES = 32, 32

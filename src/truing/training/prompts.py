@@ -11,7 +11,7 @@ from truing.chat.render import text_of
 from truing.errors import ModelError
 from truing.rollout.flatten import flatten
 from truing.training.session import Session
-from truing.types import Origin, Sample, Task
+from truing.types import Origin, RolloutGroup, Sample, Task
 
 ASKED = 32
 """Tasks of an update whose prompts are rendered once more."""
@@ -20,14 +20,17 @@ TASKS, SHOWN = 4, 8
 """Tasks of each stage that are asked before the first update; and tokens that a difference shows."""
 
 
-def prompt_facts(session: Session, samples: Iterable[Sample]) -> dict[str, Any]:
+def prompt_facts(
+    session: Session, samples: Iterable[Sample], given: Iterable[Task] | None = None
+) -> dict[str, Any]:
     """How many of the prompts of an update are not those of their tasks, and the first of them.
 
     Args:
-        session: with the tasks as the environment gave them.
+        session: whose template is asked.
         samples: of the update.
+        given: tasks as the environment gave them; those that are trained on where none are named.
     """
-    tasks = {task.task_id: task for task in session.train_tasks}
+    tasks = {task.task_id: task for task in (session.train_tasks if given is None else given)}
     shown: dict[str, Sample] = {}
     for sample in samples:
         if sample.sample_id.rpartition("#")[2] in (
@@ -80,15 +83,25 @@ def prove_prompts(session: Session) -> None:
             samples = [
                 sample for group in groups for rollout in group.rollouts for sample in flatten(rollout)
             ]
-            found = prompt_facts(session, samples)
-            if found["other"]:
-                got, meant = found["got"], found["expected"]
-                raise ModelError(
-                    f"stage {stage} shows task {found['task_id']} otherwise than the environment gives it",
-                    got=f"{got['tokens']} tokens, from token {found['at']} on {got['text']!r}",
-                    expected=f"{meant['tokens']} tokens, {meant['text']!r} there",
-                    remedy="show every stage the same messages and tools of a task",
-                )
+            _refuse(f"stage {stage}", prompt_facts(session, samples))
+
+
+def prove_evaluated(session: Session, groups: Iterable[RolloutGroup]) -> None:
+    """Raise where an evaluation showed a task otherwise than the environment gave it."""
+    samples = [sample for group in groups for sample in flatten(group.rollouts[0])]
+    _refuse("the evaluation", prompt_facts(session, samples, session.eval_tasks))
+
+
+def _refuse(who: str, found: Mapping[str, Any]) -> None:
+    """Raise where a prompt is not its task's."""
+    if found["other"]:
+        got, meant = found["got"], found["expected"]
+        raise ModelError(
+            f"{who} shows task {found['task_id']} otherwise than the environment gives it",
+            got=f"{got['tokens']} tokens, from token {found['at']} on {got['text']!r}",
+            expected=f"{meant['tokens']} tokens, {meant['text']!r} there",
+            remedy="show every stage, and the evaluation, the same messages and tools of a task",
+        )
 
 
 def _same_tasks(stage: str, tasks: Sequence[Task], given: Mapping[str, Task]) -> None:

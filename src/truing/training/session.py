@@ -1,6 +1,6 @@
 """What a run holds: the model and its sampler, the environment and its tasks, the sampling contract."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -91,16 +91,16 @@ class Session:
         """Where attempts take place."""
         return Scene(self.chat, self.env, contract, self.recipe.episode, self.loaded.context_length)
 
-    def evaluate(self, name: str) -> Evaluation:
-        """The fixed evaluation with the sampler's weights: same tasks, same random numbers, any ``name``."""
+    def evaluate(self, name: str, prove: Callable[["Session", Sequence[RolloutGroup]], None]) -> Evaluation:
+        """The fixed evaluation with the sampler's weights: same tasks, same random numbers, any ``name``.
+
+        ``prove`` raises where what was drawn is no evaluation of these tasks.
+        """
         cfg = self.recipe.eval
         contract = self.recipe.sampling.contract(self.contract.stop_ids, temperature=cfg.temperature)
-        return evaluate(
-            name,
-            self.env.rewards,
-            lambda: self.draw(self.eval_tasks, cfg.samples, contract, ("eval",)),
-            cfg.passes_at,
-        )
+        groups = self.draw(self.eval_tasks, cfg.samples, contract, ("eval",))
+        prove(self, groups)
+        return evaluate(name, self.env.rewards, groups, cfg.passes_at)
 
     def tasks_of(self, stage: str, step: int, count: int) -> list[Task]:
         """The training tasks of a step: each epoch is a fresh shuffle, keyed by seed, stage and epoch."""

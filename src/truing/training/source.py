@@ -108,7 +108,7 @@ REMEDIES = {
 def _check_demonstrations(rollouts: list[Rollout]) -> None:
     """Raise where a demonstration failed in its own world."""
     for rollout in rollouts:
-        if rollout.status is not Status.DONE:
+        if rollout.status is not Status.DONE or rollout.ended_by is not EndedBy.WORLD:
             raise DataError(
                 f"the demonstration of task {rollout.task.task_id} does not come to its end",
                 got=f"ended by {rollout.ended_by.value} after {len(rollout.turns)} turns {rollout.error}",

@@ -8,6 +8,10 @@ from foreign import constant, flat, healthy, json_lines, trainer_state
 
 LEARNS = {}
 FELL = {"reward": lambda t, r: (0.8 if t < 0.6 else 0.0) + r.gauss(0, 0.03)}
+CUT_SINCE = FELL | {
+    "completions/clipped_ratio": lambda t, r: 0.02 if t < 0.6 else 0.97,
+    "frac_reward_zero_std": lambda t, r: 0.3 if t < 0.6 else 0.98,
+}
 STANDS = {"reward": flat}
 TIED = {"reward": flat, "frac_reward_zero_std": constant(1.0)}
 CUT = {"reward": flat, "completions/clipped_ratio": constant(0.9)}
@@ -21,6 +25,12 @@ SHAPES = {
         {"updates are too small", "groups have no signal"},
     ),
     "fell": (FELL, "train: the reward fell: from 0.8", {"updates are too large"}, {"updates are too small"}),
+    "cut since it fell": (
+        CUT_SINCE,
+        "train: the reward fell: from 0.8",
+        {"updates are too large"},
+        {"answers are cut", "groups have no signal"},
+    ),
     "stands": (
         STANDS,
         "train: the reward does not clearly go up",
@@ -50,3 +60,14 @@ def test_a_log_without_a_reward_and_a_key_are_refused(tmp_path):
     path = json_lines(tmp_path / "a.jsonl", [{"step": i, "loss": 1.0, "grad_norm": 1.0} for i in range(9)])
     assert "tells no reward" in truing("why", path).err
     assert "takes no settings" in truing("why", path, "lr=1").err
+
+
+def test_updates_are_told_by_the_numbers_of_the_log_and_the_rate_by_its_peak(tmp_path):
+    rows = [
+        {"step": 5 * i, "reward": (0.8 if i < 25 else 0.0) + 0.01 * (i % 3), "learning_rate": 1e-5 * (41 - i)}
+        for i in range(1, 41)
+    ]
+    told = truing("why", json_lines(tmp_path / "log.jsonl", rows))
+    assert "it broke at update 125" in told.out
+    assert "update 25" not in told.out
+    assert "learning rate 0.0004, the reward fell" in told.out

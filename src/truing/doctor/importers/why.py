@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from truing.doctor.course import ENOUGH, LAST, Course, course
+from truing.doctor.course import ENOUGH, LAST, Course, before_the_fall, course
+from truing.doctor.evidence import Step
 from truing.doctor.folded import folded
 from truing.doctor.hypothesis import Hypothesis
 from truing.doctor.importers.judge import Judged
@@ -14,7 +15,10 @@ from truing.errors import RecordError
 from truing.words import counted
 
 HIGH = 0.8
-"""Of the groups, or of the largest reward there could be."""
+"""Of the groups."""
+
+MANY = 0.3
+"""Of the attempts."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +37,28 @@ class LogStory:
         known = [numbers[name] for numbers in self.updates if math.isfinite(numbers.get(name, math.nan))]
         return math.fsum(known[-LAST:]) / len(known[-LAST:]) if known else math.nan
 
+    def before(self, name: str) -> float:
+        """Its mean before the reward fell; NaN where it did not, or nobody knows."""
+        return before_the_fall(self.course, [step.numbers.get(name, math.nan) for step in self._rewarded])
+
+    @property
+    def _rewarded(self) -> list[Step]:
+        """Records that tell the reward."""
+        steps = self.judged.run.steps
+        return [step for step in steps if math.isfinite(step.numbers.get("reward/mean", math.nan))]
+
     @cached_property
     def course(self) -> Course:
-        """How the mean reward went."""
-        rewards = [numbers.get("reward/mean", math.nan) for numbers in self.updates]
-        if not any(map(math.isfinite, rewards)):
+        """How the mean reward went, by the numbers that the log gives its updates."""
+        told = self._rewarded
+        if not told:
             raise RecordError(
                 f"{self.judged.run.form} tells no reward",
                 got=", ".join(self.judged.run.read),
                 expected="the mean reward of each update",
                 remedy="`truing check` judges what else is in it",
             )
-        return course([reward for reward in rewards if math.isfinite(reward)])
+        return course([step.numbers["reward/mean"] for step in told], [step.step + 1 for step in told])
 
 
 def why_log(story: LogStory) -> list[Hypothesis]:
@@ -73,6 +87,9 @@ def _signal(story: LogStory) -> Iterator[Hypothesis]:
     told = f"{share:.0%} of groups earn the same, at a mean reward of {story.course.last:.3g}"
     if share < HIGH:
         yield Hypothesis("groups have no signal", "ruled out", told)
+    elif story.before("group/zero_variance_share") < HIGH:
+        before = f"{story.before('group/zero_variance_share'):.0%} did before the reward fell"
+        yield Hypothesis("groups have no signal", "ruled out", f"{told}; {before}")
     elif story.course.learns:
         yield Hypothesis("groups have no signal: the tasks are solved", "open", told)
     else:
@@ -81,17 +98,23 @@ def _signal(story: LogStory) -> Iterator[Hypothesis]:
 
 
 def _cut(story: LogStory) -> Iterator[Hypothesis]:
-    cut = story.last("truncated/share")
-    if not math.isnan(cut):
-        found = cut > 0.3
-        longer = "train again with a higher limit of tokens" if found else ""
-        yield Hypothesis(
-            "answers are cut", "found" if found else "ruled out", f"{cut:.0%} of attempts are cut", longer
-        )
+    cut, before = story.last("truncated/share"), story.before("truncated/share")
+    if math.isnan(cut):
+        return
+    told = f"{cut:.0%} of attempts are cut"
+    if cut <= MANY:
+        yield Hypothesis("answers are cut", "ruled out", told)
+    elif before <= MANY:
+        yield Hypothesis("answers are cut", "ruled out", f"{told}; {before:.0%} were before the reward fell")
+    else:
+        longer = "train again with a higher limit of tokens"
+        yield Hypothesis("answers are cut", "open" if story.course.learns else "found", told, longer)
 
 
 def _size(story: LogStory) -> Iterator[Hypothesis]:
-    way, share, rate = story.course, story.last("group/zero_variance_share"), story.last("lr")
+    way, share = story.course, story.last("group/zero_variance_share")
+    rates = [numbers["lr"] for numbers in story.updates if math.isfinite(numbers.get("lr", math.nan))]
+    rate = max(rates, default=math.nan)  # a schedule may have brought the last ones down
     at = "" if math.isnan(rate) else f"learning rate {rate:.2g}, "
     if way.fell:
         smaller = "train again from before the break, at a tenth of the learning rate"
@@ -99,7 +122,7 @@ def _size(story: LogStory) -> Iterator[Hypothesis]:
     if way.learns or way.fell:
         yield Hypothesis("updates are too small", "ruled out", way.told())
     elif rate == 0:
-        yield Hypothesis("the learning rate is 0", "found", "in the last records")
+        yield Hypothesis("the learning rate is 0", "found", f"in all of {counted(len(rates), 'record')}")
     elif share >= HIGH:
         because = f"{share:.0%} of groups have no advantage: a larger rate multiplies next to nothing"
         yield Hypothesis("updates are too small", "ruled out", because)

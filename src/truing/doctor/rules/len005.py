@@ -10,7 +10,8 @@ like a policy that has something to learn about length.
 How it is measured: Each turn's ids are held against the sampling contract: a turn that ended by length has
 `max_new_tokens` ids and no stop id, any other ends with the first stop id that it has, and not before
 `min_new_tokens`. Each attempt is held against its own end: it is truncated where a limit ended it, and only
-then; a limit of turns was reached where it is the reason.
+then; a limit of turns was reached where it is the reason. One id repeated behind a stop may be pads, which
+the mask is to leave out (MSK005); other ids there were drawn.
 
 Healthy look-alikes: An attempt that time, the context or the limit of turns ended: its last turn ended by a
 stop. A forced prefix, which is context and counts for no limit. Demonstrations, which nobody sampled.
@@ -62,6 +63,7 @@ UNDECLARED = Kind(
 )
 UNTOLD = Kind("say that they were cut, and end with a stop id", "the reason `stop`")
 BEHIND = Kind("go on behind a stop id", "nothing behind the first of {}")
+DRAWN_ON = Kind("are drawn on behind a stop id", "nothing behind the first of {}")
 BANNED = Kind("stopped before `min_new_tokens`", "a stop id behind {} others at the earliest")
 AS_DONE = Kind("were ended by a limit and count as done", "the status `truncated`")
 AS_CUT = Kind("were ended by the world and count as truncated", "the status `done`")
@@ -151,7 +153,9 @@ def _by_stop(step: Step, index: int, row: Row, turn: TurnSpan) -> Iterator[Told]
         yield UNTOLD, "", f"id {int(ids_L[-1])}", last
     if stop_L[:-1].any():
         place = int(stop_L.nonzero()[0])
-        yield BEHIND, list(stops or ()), f"{counted(last - place, 'id')} behind it", place
+        alike = len(set(ids_L[place + 1 :].tolist())) == 1  # pads, or one id that was drawn: nobody knows
+        kind = BEHIND if alike else DRAWN_ON
+        yield kind, list(stops or ()), f"{counted(last - place, 'id')} behind it", place
     drawn_last = bool(step.tokens["origin"][first + last] == Origin.SAMPLED)
     if stop_L[-1] and drawn_last and last < least:
         yield BANNED, least, f"{counted(last, 'id')} before it", last
@@ -183,16 +187,22 @@ def _of_attempt(step: Step, parts: list[int]) -> Iterator[Found]:
         yield at(TURNS, counted(len(turns), "turn"))
 
 
+LIKELY = {BEHIND: 1.4, DRAWN_ON: 3.5}
+"""Pads are a fault of the mask, MSK005; other ids behind a stop were drawn, and the mask is not to blame."""
+
 ATTEMPTS = (AS_DONE, AS_CUT, NOT_CUT, WENT_ON, TURNS, TOO_MANY)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
     """What is declared holds of every turn, or it is not what was drawn by."""
-    kinds = Counter(each.kind for each in found.found)
+    every = found.found
+    if any(each.kind is DRAWN_ON for each in every):  # who draws on is the sampler, and none of it is a pad
+        every = [each._replace(kind=DRAWN_ON) if each.kind is BEHIND else each for each in every]
+    kinds = Counter(each.kind for each in every)
     for kind, count in kinds.most_common():
-        shown = next(each for each in found.found if each.kind == kind)
+        shown = next(each for each in every if each.kind == kind)
         of = f"{found.attempts} attempts" if kind in ATTEMPTS else f"{found.turns} turns"
-        alike = {each.got for each in found.found if each.kind == kind}
+        alike = {each.got for each in every if each.kind == kind}
         yield Claim(
             Verdict.PROVEN if kind.sure else Verdict.SUSPECT,
             f"{count} of {of} {kind.what}",
@@ -201,7 +211,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             row=shown.row,
             start=shown.start,
             end=shown.end,
-            likely=1.4 if kind is BEHIND else 1.9,
+            likely=LIKELY.get(kind, 1.9),
         )
 
 

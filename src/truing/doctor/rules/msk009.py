@@ -8,7 +8,8 @@ were.
 
 How it is measured: Tokens under a loss are counted in each update, and so are updates in a row without any.
 Why tokens are left out is on record with each of them, and is named. It is proven of a stage that never
-trained a token, after ten updates or at its end.
+trained a token, after ten updates or at its end. That no attempt was good enough to be kept is a fact of
+the policy, and suspected only of a stage that never kept any.
 
 Healthy look-alikes: One update of which all attempts were cut, or all groups left out because they are
 equal: the next may be another. Groups of equal reward that are kept: their tokens are trained, with an
@@ -82,9 +83,11 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.idle < TOLD:
         return
     always = found.idle == found.updates and (found.idle >= SURE or (found.ends and found.idle >= LEAST))
+    kept = found.reason is not Excluded.NOT_KEPT
+    verdicts = (Verdict.SUSPECT, Verdict.PROVEN) if kept else (Verdict.FACT, Verdict.SUSPECT)
     why = f": {REASONS[found.reason]}" if found.reason in REASONS else ""
     yield Claim(
-        Verdict.PROVEN if always and found.reason is not Excluded.NOT_KEPT else Verdict.SUSPECT,
+        verdicts[always],
         f"no token was trained in {found.idle} updates in a row"
         + (", nor in any before" if found.idle == found.updates else "")
         + why,
@@ -94,7 +97,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     )
 
 
-def _idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
+def idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
     """A step without a trained token, behind others without any."""
     step = made(setup={"steps": steps})
     none_N, sampled_N = torch.zeros_like(step.tokens["policy_mask"]), step.tokens["policy_mask"]
@@ -110,13 +113,13 @@ def _idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
 
 def example() -> Step:
     """Every turn begins with forced tokens, and the mask leaves such turns out."""
-    step = _idle(10, Excluded.FORCED_ACTION)
+    step = idle(10, Excluded.FORCED_ACTION)
     return but(step, setup={"mask": "action"})
 
 
 def all_cut_once() -> Step:
     """The second update whose attempts were all cut."""
-    return but(_idle(2, Excluded.CUT), setup={"truncated": "mask"})
+    return but(idle(2, Excluded.CUT), setup={"truncated": "mask"})
 
 
 RULE = Rule(

@@ -1,14 +1,15 @@
-"""OPT002: Weights changed between two updates.
+"""OPT002: Weights changed between two steps of the optimiser.
 
-What: The trained weights are not those that the update before left. Something wrote into them: noise that
-was added, a merge in place, a load of an older state, another process.
+What: The trained weights are not those that the update, or the step of the optimiser, before left. Something
+wrote into them: noise that was added, a merge in place, a load of an older state, another process.
 
 Why it is silent: Every update moves weights, so nobody compares what one leaves with what the next one
 finds. Noise of 1e-6 makes the ratio differ from 1 and looks like a cure; it is a random walk, and no
 gradient made it.
 
 How it is measured: The digest over the bits of the weights that the next update will look at, taken right
-after an update, against the one that the next update takes before it moves anything.
+after an update, against the one that the next update takes before it moves anything; and the digest right
+behind each step of the optimiser, against the one before its next step or at the end of the update.
 
 Healthy look-alikes: The first update of a stage. A stage that was set back by a guard, or resumed: weights
 are those of the checkpoint, bit for bit. Digests are sums, so equal ones prove nothing; unequal ones do.
@@ -28,6 +29,7 @@ from truing.doctor.made import but, made, past
 from truing.doctor.rule import Rule
 from truing.doctor.rules.smp002 import drawn_by
 from truing.doctor.verdict import Claim, Verdict
+from truing.words import counted
 
 
 class Measured(NamedTuple):
@@ -35,14 +37,16 @@ class Measured(NamedTuple):
 
     left: str
     found: str
+    written: int  # steps of this update whose result somebody wrote into
 
 
 def measure(step: Step) -> Measured:
     """Digests of the same part of the weights, after one update and before the next."""
     before = [past for past in step.of_stage if past.step == step.step - 1 and "weights" in past.facts]
+    written = step.facts.get("stepped", {}).get("changed", 0)
     if not before:
-        return Measured("", "")
-    return Measured(before[-1].facts["weights"]["next"], step.facts["weights"]["before"])
+        return Measured("", "", written)
+    return Measured(before[-1].facts["weights"]["next"], step.facts["weights"]["before"], written)
 
 
 def judge(found: Measured) -> Iterator[Claim]:
@@ -53,6 +57,15 @@ def judge(found: Measured) -> Iterator[Claim]:
             "the weights are not those that the update before left",
             got=f"digest {found.found}",
             expected=f"digest {found.left}",
+            likely=2.5,
+        )
+
+    if found.written:
+        yield Claim(
+            Verdict.PROVEN,
+            "the weights are not those that the optimiser's step left",
+            got=f"{counted(found.written, 'step')} of this update with other weights behind it",
+            expected="none",
             likely=2.5,
         )
 

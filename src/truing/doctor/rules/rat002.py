@@ -14,7 +14,7 @@ from itself, on the same tokens in another batch, is what counts as normal. Wher
 difference counts only where its median, or k3 (an estimate of the KL between the two), is far above what
 engines in bfloat16 show. Whether few rows differ or all, always in one direction, or as if shifted by a
 token, says where it comes from. It is proven where a plain forward in float32 finds one of the two wrong,
-or where most tokens differ; never on a GPU.
+or where most tokens differ by more than rounding, measured in the stage, explains of any; never on a GPU.
 
 Healthy look-alikes: Ratios of exactly 1: that is right, and there is a gradient all the same. Differences
 of 5e-5 nats in float32, or with a standard deviation of 0.05 in bfloat16. A second update of the same
@@ -39,7 +39,7 @@ from torch import Tensor
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, pulled
 from truing.doctor.places import Places, places
-from truing.doctor.rounding import allowed
+from truing.doctor.rounding import allowed, typical
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.rules.ref002 import normal
 from truing.doctor.verdict import Claim, Verdict
@@ -139,7 +139,7 @@ def _rows(step: Step, difference_N: Tensor) -> tuple[int, int]:
 
 
 def judge(found: Measured) -> Iterator[Claim]:
-    """Beyond what the trainer shows against itself, and never proven without a plain forward that agrees."""
+    """Beyond what the trainer shows against itself; proven where a plain forward was asked in the stage."""
     most = allowed(found.rounding, found.null, FLOOR)
     bound = math.inf if most is None else most
     apart = max(APART, bound) if found.rounding is None else bound
@@ -150,9 +150,11 @@ def judge(found: Measured) -> Iterator[Claim]:
         if found.rounding is None
         else f"within {bound:.2g}: a plain forward rounds by {found.rounding:.2g}"
     )
-    if found.median > MEDIAN or found.k3 > K3 or found.largest > bound:
-        # a plain forward finds one of the two wrong; or both right, so that the loss was of another forward
-        sure = found.plain is not None and (found.plain > apart or found.median > bound)
+    most_off = found.median > (typical(found.rounding, found.tokens) or math.inf)
+    if found.median > MEDIAN or found.k3 > K3 or found.largest > bound or most_off:
+        # a plain forward finds one of the two wrong; or it was not asked now, and said what rounding comes to
+        looked = found.plain is not None and (found.plain > apart or most_off)
+        sure = looked or (found.rounding is not None and found.median > bound)
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
             f"before the first update trainer and sampler differ by up to {found.largest:.3g} nats"

@@ -32,7 +32,7 @@ from torch import Tensor
 from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, pulled
 from truing.doctor.places import Places, places
-from truing.doctor.rounding import allowed, of_stage
+from truing.doctor.rounding import allowed, of_stage, typical
 from truing.doctor.rule import Rule, referred
 from truing.doctor.verdict import Claim, Verdict
 from truing.types import Origin
@@ -111,12 +111,13 @@ def judge(found: Measured) -> Iterator[Claim]:
     """Beyond what is normal between two forwards of the same weights."""
     most = allowed(found.rounding, found.null, FLOOR)
     bound = math.inf if most is None else most
-    if found.median > MEDIAN or found.k3 > K3 or found.largest > bound:
+    most_off = found.median > (typical(found.rounding, found.tokens) or math.inf)
+    if found.median > MEDIAN or found.k3 > K3 or found.largest > bound or most_off:
         # the policy's own scores are right, and most tokens differ: those of the reference are wrong
         right = found.plain is not None and found.plain <= (
             max(APART, bound) if found.rounding is None else bound
         )
-        sure = found.ours and right and found.median > bound
+        sure = found.ours and right and (found.median > bound or most_off)
         yield Claim(
             Verdict.PROVEN if sure else Verdict.SUSPECT,
             "before the first update the reference is not the policy: they differ by up to"

@@ -1,7 +1,8 @@
 """RWD002: The same answers, graded again, earn something else.
 
 What: Stored answers have other rewards when the grader is asked a second time. Either rewards were given to
-other rows than they belong to, or the grader does not say the same twice.
+other rows than they belong to, or every attempt has what its group earns, or the grader does not say the
+same twice.
 
 Why it is silent: A reward is a number, and any number will do. Rewards on the wrong rows train a policy
 towards nothing; a grader that varies puts noise into every advantage, as large as whatever it varies by.
@@ -21,6 +22,7 @@ References: docs/judges.md, https://arxiv.org/abs/2606.26185
 
 import math
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
@@ -43,6 +45,7 @@ class Measured(NamedTuple):
     values: int  # different ones among those
     same: bool  # the same rewards, on other rows
     moved: str  # by which order stored rewards become the others; empty where by none
+    of_group: str  # what of its group's rewards each attempt has instead of its own; empty where nothing
     row: int | None  # the first that differs, where it is in the step
     stored: float
     again: float
@@ -61,6 +64,7 @@ def measure(step: Step) -> Measured:
         len({round(value / ROUNDING) for value in stored if math.isfinite(value)}),
         all(_equal(a, b) for a, b in zip(sorted(stored), sorted(again), strict=True)),
         _order(pairs, _blocks(step)),
+        _of_group(pairs, _whole(step)),
         rows.get(first.get("sample_id", "")),
         first["stored"],
         first["again"],
@@ -96,13 +100,38 @@ def _order(pairs: Sequence[tuple[float, float]], blocks: dict[str, list[list[int
     return ""
 
 
+def _whole(step: Step) -> list[list[int]]:
+    """Places of what was graded again, of each group of which every attempt was."""
+    rows = {name: row for row in step.rows for name in (row.sample_id, row.rollout_id)}
+    attempts: dict[str, set[str]] = {}
+    for row in step.rows:
+        attempts.setdefault(row.group_id, set()).add(row.rollout_id)
+    places: dict[str, dict[str, int]] = {}
+    for i, each in enumerate(step.facts["regraded"]):
+        if (row := rows.get(each.get("sample_id", ""))) is not None:
+            places.setdefault(row.group_id, {})[row.rollout_id] = i
+    return [list(found.values()) for group, found in places.items() if found.keys() == attempts[group]]
+
+
+def _of_group(pairs: Sequence[tuple[float, float]], whole: Sequence[Sequence[int]]) -> str:
+    """What of its group's rewards every attempt has, where these differ and one explanation fits all."""
+    if not any(len({round(pairs[i][1] / ROUNDING) for i in group}) > 1 for group in whole):
+        return ""
+    for name, one in (("mean", fmean), ("largest", max), ("smallest", min), ("sum", math.fsum)):
+        if all(_equal(pairs[i][0], one([pairs[j][1] for j in group])) for group in whole for i in group):
+            return name
+    return ""
+
+
 def judge(found: Measured) -> Iterator[Claim]:
     """Rewards that moved are on the wrong rows; others were made anew."""
     if not found.other:
         return
     shuffled = found.same and found.values >= MANY
-    moved = found.other >= MANY and (bool(found.moved) or shuffled)
-    if moved:
+    moved = found.other >= MANY and (bool(found.moved or found.of_group) or shuffled)
+    if moved and found.of_group:
+        what = f"{found.other} of {found.graded} attempts have the {found.of_group} of their group's rewards"
+    elif moved:
         what = (
             f"{found.other} of {found.graded} rewards are on other rows than the answers they were given for"
         )
@@ -134,6 +163,16 @@ REWARDS = (0.1, 0.9, 0.3, 0.2, 0.7, 0.5, 0.8, 0.4)
 def example() -> Step:
     """Each row has the reward of the one before it."""
     return _graded(made(rewards=REWARDS), (*REWARDS[1:], REWARDS[0]))
+
+
+def group_paid() -> Step:
+    """Every attempt has the mean of its group."""
+    step = made(rewards=REWARDS)
+    groups: dict[str, list[float]] = {}
+    for row, reward in zip(step.rows, REWARDS, strict=True):
+        groups.setdefault(row.group_id, []).append(reward)
+    paid = {i: {"reward": fmean(groups[row.group_id])} for i, row in enumerate(step.rows)}
+    return _graded(but(step, rows=paid), REWARDS)
 
 
 def rounded() -> Step:

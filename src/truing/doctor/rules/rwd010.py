@@ -62,12 +62,18 @@ def measure(step: Step) -> Measured:
     return Measured(falls([reward for _, reward in told]), [number for number, _ in told])
 
 
-def judge(found: Measured) -> Iterator[Claim]:
-    """The longest window that shows it."""
+def fallen(found: Measured) -> Fall | None:
+    """The fall over the longest window that shows one; None where none does."""
     for fall in reversed(found.falls):
         least = QUARTER if fall is found.falls[-1] else MOST
-        if fall.errors < ERRORS or fall.share < least:
-            continue
+        if fall.errors >= ERRORS and fall.share >= least:
+            return fall
+    return None
+
+
+def judge(found: Measured) -> Iterator[Claim]:
+    """What is far enough, and surely."""
+    if (fall := fallen(found)) is not None:
         first, last = found.updates[fall.start], found.updates[fall.start + fall.window - 1]
         yield Claim(
             Verdict.SUSPECT,
@@ -75,8 +81,8 @@ def judge(found: Measured) -> Iterator[Claim]:
             f" {found.updates[fall.broke]}",
             got=f"{fall.now:.3g} over updates {found.updates[-fall.window]} to {found.updates[-1]}",
             expected=f"about {fall.best:.3g}, as over updates {first} to {last}",
+            likely=1.5,
         )
-        return
 
 
 def _rewards(*levels: tuple[int, float], spread: float = 0.06) -> Step:

@@ -1,0 +1,31 @@
+"""Every attempt is paid what its group earns on average."""
+
+from dataclasses import replace
+from statistics import fmean
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def collect(*args, grade, **kwargs):
+        def paid(group):
+            mean = fmean(rollout.reward for rollout in group.rollouts)
+            return replace(group, rollouts=tuple(_with(rollout, mean) for rollout in group.rollouts))
+
+        groups = real(*args, grade=grade, **kwargs)
+        return groups if grade is None else [paid(group) for group in groups]
+
+    return collect
+
+
+def _with(rollout, reward):
+    return replace(rollout, reward=reward, reward_parts=dict.fromkeys(rollout.reward_parts, reward))
+
+
+FAULT = Fault(
+    name="group-paid",
+    numbers=(45,),
+    what="every attempt is paid the mean of its group, and so are the parts of its reward",
+    plant=lambda: replaced("truing.training.session:collect", _wrong),
+    expected=("RWD002",),
+)

@@ -1,0 +1,20 @@
+"""Rows are drawn on behind a stop, up to the limit."""
+
+from truing.faults.fault import Fault, replaced
+
+
+def _wrong(real):
+    def goes_on(row, contract):
+        return len(row.ids) < contract.max_new_tokens
+
+    return goes_on
+
+
+FAULT = Fault(
+    name="stop-passed-over",
+    numbers=(67,),
+    what="rows are drawn on behind a stop",
+    plant=lambda: replaced("truing.sample.drawing:Row.goes_on", _wrong),
+    expected=("LEN005",),
+    changes={"sampling.max_new_tokens": 24},
+)

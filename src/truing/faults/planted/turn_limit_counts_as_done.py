@@ -1,0 +1,22 @@
+"""What the limit of turns ended counts as done, demonstrations too."""
+
+from truing.faults.fault import Fault, replaced
+from truing.faults.healthy import TOOLS
+from truing.outcomes import EndedBy, Status
+
+
+def _wrong(real):
+    def end(seat, status, by, error=""):
+        return real(seat, Status.DONE if by is EndedBy.TURNS else status, by, error)
+
+    return end
+
+
+FAULT = Fault(
+    name="turn-limit-counts-as-done",
+    numbers=(67,),
+    what="demonstrations that the limit of turns cut count as done",
+    plant=lambda: replaced("truing.rollout.seat:Seat.end", _wrong),
+    expected=(),
+    changes={**TOOLS, "episode.max_turns": 1},
+)

@@ -1,0 +1,33 @@
+"""Some weights are written into once, right behind the optimiser's step."""
+
+from itertools import count
+
+import torch
+
+from truing.faults.fault import Fault, replaced
+
+AT = 7
+"""The fourth update of GRPO, behind three of supervised fine-tuning."""
+
+
+def _wrong(real):
+    calls = count(1)
+
+    def clip_and_step(optimizer, max_norm, where, *parts):
+        norms = real(optimizer, max_norm, where, *parts)
+        if next(calls) == AT:
+            with torch.no_grad():
+                next(iter(parts[0].values())).view(-1)[::7] += 1e-5
+        return norms
+
+    return clip_and_step
+
+
+FAULT = Fault(
+    name="weights-written-once",
+    numbers=(34,),
+    what="some weights of one tensor are changed by 1e-5 once, behind the optimiser's step",
+    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    expected=("OPT002",),
+    changes={"grpo.steps": 6},
+)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truing.record.segments import LISTS, SCHEMA, TURN
-from truing.types import Excluded, Origin
+from truing.types.token import Excluded, Origin
 
 ANSWER = (4, 36)  # tokens of an answer: at least, and fewer than
 

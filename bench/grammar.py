@@ -20,7 +20,7 @@ from truing.models.load import load
 from truing.rollout.voices import forced_ids
 from truing.sample.drawing import Completion, Request
 from truing.sample.hf import HFSampler
-from truing.types import Origin
+from truing.types.token import Origin
 
 
 def main() -> None:

@@ -6,7 +6,9 @@ from truing.contract import SamplingContract
 from truing.outcomes import EndedBy, FinishReason, Status
 from truing.record import RunWriter, SampleRow
 from truing.record.segments import encode
-from truing.types import Origin, Sample, StepRecord, Support, TurnSpan
+from truing.types.batch import StepRecord
+from truing.types.sample import Sample, TurnSpan
+from truing.types.token import Origin, Support
 
 NAN = float("nan")
 

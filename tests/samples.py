@@ -7,7 +7,8 @@ import torch
 from truing.contract import RAW, SamplingContract
 from truing.outcomes import FinishReason
 from truing.training.collate import collate
-from truing.types import Excluded, Origin, Sample, TurnSpan
+from truing.types.sample import Sample, TurnSpan
+from truing.types.token import Excluded, Origin
 
 
 def sample(prompt: list[int], answer: list[int], *, name: str = "s", group: str = "g", **known) -> Sample:

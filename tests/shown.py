@@ -9,7 +9,7 @@ from runs import MINI
 
 from truing.config import resolve, to_toml
 from truing.record import RunWriter, SampleRow
-from truing.types import Sample
+from truing.types.sample import Sample
 
 NAN = math.nan
 

@@ -10,7 +10,7 @@ from truing.config import resolve, to_toml
 from truing.envs.wrap import equipped
 from truing.errors import RecipeError, RecordError, RewardError
 from truing.record import RunReader
-from truing.types import Task
+from truing.types.rollout import Task
 
 
 def length(rollout, task):

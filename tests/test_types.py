@@ -10,7 +10,9 @@ from truing.contract import RAW, SamplingContract
 from truing.errors import ContractError
 from truing.outcomes import FinishReason, Status
 from truing.training.collate import collate
-from truing.types import MASKS, NUMBERS, Excluded, Origin, Rollout, RolloutGroup, Sample, Support, Task, Turn
+from truing.types.rollout import Rollout, RolloutGroup, Task, Turn
+from truing.types.sample import MASKS, NUMBERS, Sample
+from truing.types.token import Excluded, Origin, Support
 
 TASK = Task("t", "test", ({"role": "user", "content": "?"},))
 PROMPT_LENGTH, LENGTH = 2, 4

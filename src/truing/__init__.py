@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from truing.envs.tools import ToolEpisode, ToolError, tool
     from truing.messages import Said, ToolCall
     from truing.rewards import PerTurn
-    from truing.types import Rollout, Task
+    from truing.types.rollout import Rollout, Task
 
 __all__ = [
     "PerTurn",
@@ -35,8 +35,8 @@ _HOMES = {
     "ToolError": "truing.envs.tools",
     "tool": "truing.envs.tools",
     "PerTurn": "truing.rewards",
-    "Rollout": "truing.types",
-    "Task": "truing.types",
+    "Rollout": "truing.types.rollout",
+    "Task": "truing.types.rollout",
 }
 
 

@@ -15,7 +15,7 @@ from truing.panel.pace import Pace
 from truing.panel.standing import Standing, has_terminal
 from truing.panel.watched import Watched
 from truing.record.estimate import pass_at_text, read_estimate, read_pass_at
-from truing.types import StepRecord
+from truing.types.batch import StepRecord
 from truing.words import inert
 
 SECONDS_BETWEEN_LINES = 5.0

@@ -11,7 +11,7 @@ from truing.algos import Setting
 from truing.algos.chains import Chains, earned, kl_cost, shaped_reward
 from truing.config import GatesConfig, KlConfig
 from truing.contract import SamplingContract
-from truing.types import Excluded, Origin
+from truing.types.token import Excluded, Origin
 
 OFF = Setting(None)
 IN_REWARD = KlConfig(coef=0.5, where="reward", estimator="k1")

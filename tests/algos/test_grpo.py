@@ -13,7 +13,7 @@ from truing.contract import SamplingContract
 from truing.errors import ContractError, RewardError
 from truing.ops.losses import OBJECTIVES
 from truing.training.collate import collate
-from truing.types import Scores
+from truing.types.batch import Scores
 
 GRPO = ALGORITHMS["grpo"]
 CONTRACT = SamplingContract(max_new_tokens=10)

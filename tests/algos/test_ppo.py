@@ -12,7 +12,8 @@ from truing.algos import ALGORITHMS, Setting
 from truing.config import KlConfig, PpoConfig
 from truing.errors import ContractError
 from truing.training.collate import collate
-from truing.types import Excluded, Origin, Scores
+from truing.types.batch import Scores
+from truing.types.token import Excluded, Origin
 
 PPO = ALGORITHMS["ppo"]
 

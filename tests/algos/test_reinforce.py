@@ -12,7 +12,8 @@ from truing.algos import ALGORITHMS, Setting
 from truing.config import KlConfig, ReinforceConfig, RlooConfig
 from truing.contract import SamplingContract
 from truing.training.collate import collate
-from truing.types import Origin, Scores
+from truing.types.batch import Scores
+from truing.types.token import Origin
 
 REINFORCE, RLOO = ALGORITHMS["reinforce"], ALGORITHMS["rloo"]
 RATES = {"steps": 1, "learning_rate": 1e-3}

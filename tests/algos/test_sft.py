@@ -11,7 +11,9 @@ from truing.config import RftConfig, Stage
 from truing.contract import RAW
 from truing.outcomes import FinishReason, Status
 from truing.rollout.flatten import flatten
-from truing.types import Origin, Rollout, Scores, Task, Turn
+from truing.types.batch import Scores
+from truing.types.rollout import Rollout, Task, Turn
+from truing.types.token import Origin
 
 SFT, RFT = ALGORITHMS["sft"], ALGORITHMS["rft"]
 TASK = Task("t", "test", ({"role": "user", "content": "?"},))

@@ -9,7 +9,7 @@ from samples import demo, sample
 from truing.algos import ALGORITHMS, Setting
 from truing.config import GrpoConfig, KlConfig, PpoConfig, ReinforceConfig, RlooConfig, SftConfig
 from truing.training.collate import collate
-from truing.types import Scores
+from truing.types.batch import Scores
 
 RATES = {"steps": 1, "learning_rate": 1e-3}
 KL = KlConfig(coef=0.3, estimator="k3")

@@ -20,7 +20,7 @@ from truing.bench.compare import BenchError, compare, run_side
 from truing.bench.doctor import cost
 from truing.bench.limit import Rates, Weights, bounds, limit, weights_of
 from truing.cli import app
-from truing.types import Origin
+from truing.types.token import Origin
 
 SMALL = Case("small", "", prompts=2, group_size=4, new_tokens=11, lora=False)
 

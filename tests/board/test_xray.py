@@ -12,7 +12,7 @@ from truing.board.answers import Board
 from truing.board.xray import LONGEST, WINDOW
 from truing.record import RunReader
 from truing.record.lines import dump_json
-from truing.types import Excluded, Origin
+from truing.types.token import Excluded, Origin
 
 
 def rows_of(run, stage):

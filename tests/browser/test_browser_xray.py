@@ -5,7 +5,7 @@ from playwright.sync_api import expect
 from visiting import visiting
 
 from truing.record import RunReader
-from truing.types import Origin
+from truing.types.token import Origin
 
 TOKENS = """() => [...document.querySelectorAll(".xray .t[data-t]")].map((each) => [
   Number(each.dataset.t), [...each.classList], getComputedStyle(each).textDecorationLine,

@@ -13,7 +13,8 @@ from truing.outcomes import EndedBy, FinishReason, Status
 from truing.rollout.flatten import flatten
 from truing.rollout.seat import Seat
 from truing.sample.drawing import Completion
-from truing.types import Origin, Task
+from truing.types.rollout import Task
+from truing.types.token import Origin
 
 STOPS = (
     "<|im_end|>",

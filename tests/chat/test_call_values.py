@@ -11,7 +11,7 @@ from truing.chat.call_formats.typed import value_of
 from truing.chat.calls import parse
 from truing.errors import DataError
 from truing.messages import Said, ToolCall, ToolSpec
-from truing.types import Task
+from truing.types.rollout import Task
 
 SCHEMA = {
     "type": "object",

@@ -14,7 +14,8 @@ from truing.chat.control import Control
 from truing.chat.render import text_of
 from truing.errors import DataError
 from truing.messages import Said, ToolCall, ToolSpec
-from truing.types import Origin, Task
+from truing.types.rollout import Task
+from truing.types.token import Origin
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"

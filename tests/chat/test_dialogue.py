@@ -17,7 +17,8 @@ from truing.errors import DataError, ModelError
 from truing.messages import Said, ToolCall
 from truing.outcomes import EndedBy, FinishReason, Status
 from truing.rollout.seat import Seat
-from truing.types import Origin, Task
+from truing.types.rollout import Task
+from truing.types.token import Origin
 
 CALL = ToolCall("look", {"word": "été 🙂", "n": 1})
 CALLS, DONE = Said(calls=(CALL,)), Said("It is été 🙂.")

@@ -8,7 +8,8 @@ from truing.chat import decode_answer, encode_answer, make_chat, render_prompt
 from truing.errors import DataError, ModelError
 from truing.messages import Said
 from truing.models.stops import turn_end_id
-from truing.types import Origin, Task
+from truing.types.rollout import Task
+from truing.types.token import Origin
 
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "user\nsays héllo 🙂"}]
 

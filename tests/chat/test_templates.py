@@ -19,7 +19,7 @@ from truing.chat.render import text_of
 from truing.envs.tools import ToolEpisode
 from truing.errors import DataError, ModelError
 from truing.messages import Said, ToolCall
-from truing.types import Origin
+from truing.types.token import Origin
 
 PAGE = (Path(__file__).parents[2] / "docs" / "templates.md").read_text(encoding="utf-8")
 PUBLISHED = re.findall(r"^\|[^|]+\| `(.+?)` \| (\w+) \| (\w+)(?: at `(.+?)`)? \|$", PAGE, re.MULTILINE)

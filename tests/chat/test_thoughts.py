@@ -11,7 +11,8 @@ from truing.chat.thoughts import answer_start, opened_thought
 from truing.errors import DataError, ModelError
 from truing.messages import Said, ToolCall
 from truing.rollout.flatten import flatten
-from truing.types import Origin, Task
+from truing.types.rollout import Task
+from truing.types.token import Origin
 
 CALL = Said("So.", (ToolCall("look", {"word": "a", "n": 1}),))
 DONE = Said("It is a.")

@@ -9,7 +9,7 @@ from truing.chat.unshown import listed, unshown
 from truing.chat.unshown_tools import unshown_tools
 from truing.errors import DataError
 from truing.messages import Said, ToolCall, ToolSpec, answer_to
-from truing.types import Task
+from truing.types.rollout import Task
 
 ASKED = {"role": "user", "content": "Which word?"}
 TOOLS = (ToolSpec("look", "Look.", {"type": "object", "properties": {"word": {"type": "string"}}}),)

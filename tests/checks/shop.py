@@ -2,7 +2,7 @@
 
 from truing.envs.tools import ToolEpisode, tool
 from truing.messages import Said, ToolCall
-from truing.types import Task
+from truing.types.rollout import Task
 
 PRICES = {
     f"{colour} {thing}": 10 * i + j

@@ -7,7 +7,7 @@ from shop import PRICES, Shop, price
 
 from truing.checks.prose import strangers
 from truing.messages import Said, ToolCall, ToolSpec
-from truing.types import Task
+from truing.types.rollout import Task
 
 NAMES = "tool names are one set"
 

@@ -5,7 +5,7 @@ from shop import Quiz, Shop
 
 from truing.checks import facts
 from truing.checks.report import CHECKS, SPLITS, TASKS
-from truing.types import Task
+from truing.types.rollout import Task
 
 BOS = {"check": "BOS is not doubled", "missing": "BOS: the tokenizer has none"}
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 from command import truing
 
-from truing.types import Task
+from truing.types.rollout import Task
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 FEW = ("env.train=6", "env.eval=4")

@@ -19,7 +19,9 @@ from truing.contract import SamplingContract
 from truing.errors import ModelError, RecordError
 from truing.outcomes import EndedBy, Status
 from truing.record import RunReader, RunWriter, SampleRow
-from truing.types import Origin, Sample, StepRecord
+from truing.types.batch import StepRecord
+from truing.types.sample import Sample
+from truing.types.token import Origin
 
 NAN = float("nan")
 HOSTILE = "\x1b[2J[red]\u202e\\"

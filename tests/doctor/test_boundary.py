@@ -10,7 +10,7 @@ from truing.doctor.boundary import CHARACTERS, boundary
 from truing.doctor.evidence import Past
 from truing.doctor.family_summary import spread
 from truing.doctor.made import GRPO, but, made
-from truing.types import Origin
+from truing.types.token import Origin
 
 NAN = float("nan")
 

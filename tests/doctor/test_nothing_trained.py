@@ -4,7 +4,7 @@ import pytest
 
 from truing.doctor.rules.msk009 import RULE, idle
 from truing.doctor.verdict import Verdict
-from truing.types import Excluded
+from truing.types.token import Excluded
 
 
 @pytest.mark.parametrize(

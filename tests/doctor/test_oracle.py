@@ -24,7 +24,7 @@ from truing.ops.losses import OBJECTIVES, kl_loss, policy_loss
 from truing.ops.ratios import within_bounds
 from truing.training.collate import collate
 from truing.training.optimizer import learning_rate
-from truing.types import Support
+from truing.types.token import Support
 
 
 @given(st.lists(st.floats(-3, 3), min_size=4, max_size=12), st.sampled_from(["group", "batch", "none"]))

@@ -34,7 +34,8 @@ from truing.chat.render import text_of
 from truing.envs.tools import ToolEpisode
 from truing.messages import Said, ToolCall, answer_to
 from truing.record import RunReader
-from truing.types import Origin, Task
+from truing.types.rollout import Task
+from truing.types.token import Origin
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,7 @@ import pytest
 
 from truing.contract import SamplingContract
 from truing.outcomes import Status
-from truing.types import Rollout
+from truing.types.rollout import Rollout
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from truing.messages import Said, ToolCall
 from truing.outcomes import Status
 from truing.rewards import grade
 from truing.rollout.worlds import in_threads
-from truing.types import Rollout
+from truing.types.rollout import Rollout
 
 TASKSET = textwrap.dedent('''
     import verifiers.v1 as vf

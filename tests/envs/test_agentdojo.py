@@ -11,7 +11,7 @@ from truing.envs.agentdojo.suite import VERSION
 from truing.messages import Said, ToolCall
 from truing.outcomes import Status
 from truing.rewards import grade
-from truing.types import Rollout
+from truing.types.rollout import Rollout
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from truing.envs import ENVS, Env, checked_tasks, make_env
 from truing.envs.base import share_of
 from truing.errors import DataError, RecipeError
 from truing.messages import ToolSpec
-from truing.types import Task
+from truing.types.rollout import Task
 
 
 def task(task_id, content, *tools):

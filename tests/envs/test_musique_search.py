@@ -14,7 +14,7 @@ from truing.errors import RecipeError
 from truing.messages import Said, ToolCall
 from truing.outcomes import Status
 from truing.rewards import grade
-from truing.types import Rollout
+from truing.types.rollout import Rollout
 
 FLOWS = "It flows past the old bridge. " * 20
 

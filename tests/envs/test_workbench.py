@@ -14,7 +14,7 @@ from truing.envs import checked_tasks, make_env
 from truing.errors import DataError
 from truing.messages import Said, ToolCall
 from truing.outcomes import Status
-from truing.types import Rollout
+from truing.types.rollout import Rollout
 
 CUSTOMERS = "customer_relationship_manager.search_customers"
 

@@ -13,7 +13,7 @@ from truing.errors import DataError, RecipeError
 from truing.messages import Said, ToolCall
 from truing.outcomes import Status
 from truing.rewards import grade
-from truing.types import Rollout
+from truing.types.rollout import Rollout
 
 PER_KIND = 12
 FULL = {"success": 1.0, "progress": 1.0, "valid_calls": 1.0}

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from truing.errors import ContractError
 from truing.ops.masks import excluded, kl_mask, supervised_mask, value_mask, zero_outside
-from truing.types import Excluded, Origin
+from truing.types.token import Excluded, Origin
 
 ORIGINS = st.lists(st.sampled_from(list(Origin)), max_size=30)
 

@@ -23,7 +23,7 @@ from truing.ops.losses import OBJECTIVES
 from truing.probes import table
 from truing.probes.ladder import LADDER, climb, measure, named
 from truing.probes.outcome import Finding, Outcome, exactly, near
-from truing.types import Excluded
+from truing.types.token import Excluded
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,8 @@ from truing.outcomes import EndedBy, FinishReason, Status
 from truing.record import RunReader, RunWriter, SampleRow
 from truing.record.lines import dump_json, floats_from_json
 from truing.record.segments import decode, encode, rows_of
-from truing.types import MASKS, NUMBERS, Origin, Sample, TurnSpan
+from truing.types.sample import MASKS, NUMBERS, Sample, TurnSpan
+from truing.types.token import Origin
 
 FLOATS = st.floats(width=32)
 

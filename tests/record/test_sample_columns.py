@@ -15,7 +15,7 @@ from truing.record.index import Place
 from truing.record.sample_columns import COLUMNS, Known, SampleColumns
 from truing.record.segments import encode
 from truing.record.store import Groups
-from truing.types import Sample, TurnSpan
+from truing.types.sample import Sample, TurnSpan
 
 
 def places(run):

@@ -9,7 +9,7 @@ from truing.contract import SamplingContract
 from truing.errors import RewardError
 from truing.outcomes import Status
 from truing.rewards import PerTurn, grade
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 TASK = Task("t-17", "test", ({"role": "user", "content": "2 + 2?"},), answer="4")
 

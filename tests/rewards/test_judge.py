@@ -17,7 +17,7 @@ from truing.outcomes import Status
 from truing.rewards.judge import Judge, read_score
 from truing.rewards.judge_config import JudgeConfig
 from truing.rewards.speakers import LocalModel
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 TASK = Task(
     "t",

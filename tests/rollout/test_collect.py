@@ -16,7 +16,8 @@ from truing.rollout.flatten import flatten
 from truing.rollout.voices import Policy, Script
 from truing.sample.drawing import Completion
 from truing.sample.hf import HFSampler
-from truing.types import Origin, Task
+from truing.types.rollout import Task
+from truing.types.token import Origin
 
 TASK = Task("t", "f", ({"role": "user", "content": "hello"},))
 

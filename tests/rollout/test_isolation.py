@@ -17,7 +17,7 @@ from truing.outcomes import Status
 from truing.rewards import grade
 from truing.rollout.collect import Scene, collect
 from truing.rollout.voices import Script
-from truing.types import Task
+from truing.types.rollout import Task
 
 LOOK = ToolSpec("look", "Look words up.", {"type": "object", "properties": {"words": {"type": "array"}}})
 

@@ -16,7 +16,8 @@ from truing.rollout.flatten import flatten
 from truing.rollout.voices import Policy
 from truing.sample.hf import HFSampler
 from truing.training.collate import collate
-from truing.types import Origin, Task
+from truing.types.rollout import Task
+from truing.types.token import Origin
 
 EVERYTHING = {
     "temperature": 1.2,

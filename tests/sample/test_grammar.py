@@ -19,7 +19,8 @@ from truing.rollout.flatten import as_demonstration, flatten
 from truing.rollout.voices import Policy
 from truing.sample.hf import HFSampler
 from truing.training.collate import collate
-from truing.types import Excluded, Origin, Task
+from truing.types.rollout import Task
+from truing.types.token import Excluded, Origin
 
 LOOK = ToolSpec(
     "look",

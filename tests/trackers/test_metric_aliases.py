@@ -17,7 +17,7 @@ from truing.trackers.aliases import ALIASES, with_aliases
 from truing.training.context_metrics import cut_share
 from truing.training.metrics import step_metrics
 from truing.training.tokens import Tokens
-from truing.types import Origin
+from truing.types.token import Origin
 
 EPSILON = 0.2
 RATIOS = np.array([0.7, 0.95, 1.0, 1.3, 1.1])

@@ -5,7 +5,7 @@ import pytest
 from truing.contract import RAW
 from truing.outcomes import Status
 from truing.training.evaluate import evaluate
-from truing.types import Rollout, RolloutGroup, Task
+from truing.types.rollout import Rollout, RolloutGroup, Task
 
 
 def group(task_id, rewards):

@@ -16,7 +16,8 @@ from truing.models.reference import CopyReference
 from truing.record import RunReader
 from truing.training.gates import too_little
 from truing.training.step import train_step
-from truing.types import Excluded, Scores
+from truing.types.batch import Scores
+from truing.types.token import Excluded
 
 
 @pytest.mark.parametrize("objective", ["dapo", "grpo"])

@@ -8,7 +8,7 @@ import truing
 from truing.config import resolve
 from truing.errors import RecipeError
 from truing.record import RunReader
-from truing.types import Excluded
+from truing.types.token import Excluded
 
 
 def by_parity(rollout, task):

@@ -12,7 +12,8 @@ from truing.outcomes import EndedBy, Status
 from truing.record import RunReader
 from truing.training.incidents import incidents
 from truing.training.run import run
-from truing.types import Excluded, Rollout, Task
+from truing.types.rollout import Rollout, Task
+from truing.types.token import Excluded
 
 
 @tool

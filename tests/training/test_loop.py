@@ -10,7 +10,7 @@ import truing
 from truing.clock import PHASES
 from truing.errors import DataError, RecordError, RewardError
 from truing.record import RunReader
-from truing.types import Origin
+from truing.types.token import Origin
 
 PPO = {"steps": 3, "prompts_per_step": 4, "learning_rate": 1e-3}
 

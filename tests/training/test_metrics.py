@@ -25,7 +25,8 @@ from truing.training.metrics import (
     value_metrics,
 )
 from truing.training.tokens import Tokens
-from truing.types import Origin, Sample
+from truing.types.sample import Sample
+from truing.types.token import Origin
 
 NAN = float("nan")
 P, G, F, S, D = Origin.PROMPT, Origin.TEMPLATE, Origin.FORCED, Origin.SAMPLED, Origin.DEMO

@@ -16,7 +16,7 @@ from truing.messages import ToolSpec
 from truing.record import RunReader
 from truing.training.prompt_limit import cut_notes, limited, shortened
 from truing.training.replay import replay
-from truing.types import Task
+from truing.types.rollout import Task
 
 LIMIT = 120
 SYSTEM = {"role": "system", "content": "Answer. " * 5}

@@ -11,7 +11,7 @@ from truing.errors import ModelError
 from truing.record import RunReader
 from truing.training.control import Control
 from truing.training.notes import _unbounded
-from truing.types import Origin
+from truing.types.token import Origin
 
 
 def test_what_a_recipe_does_not_move_stays(recipe):

@@ -11,7 +11,7 @@ from truing.errors import DataError
 from truing.outcomes import FinishReason
 from truing.training.session import open_session
 from truing.training.source import source
-from truing.types import Origin
+from truing.types.token import Origin
 
 
 @pytest.fixture

@@ -16,7 +16,9 @@ from truing.config import (
 )
 from truing.ops.losses import Objective
 from truing.ops.masks import MaskPolicy
-from truing.types import Batch, Rollout, Sample, Scores
+from truing.types.batch import Batch, Scores
+from truing.types.rollout import Rollout
+from truing.types.sample import Sample
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from truing.config import GatesConfig, KlConfig
 from truing.ops.kl import kl
 from truing.ops.returns import whiten
 from truing.ops.shaping import overlong
-from truing.types import Sample
+from truing.types.sample import Sample
 
 WHITEN_EPS = 1e-4
 """Reward units, as for groups: what float32 leaves of equal log-probabilities is far below it."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from truing.algos.base import Setting
 from truing.algos.chains import kl_cost, shaped_reward
-from truing.types import Sample
+from truing.types.sample import Sample
 
 
 def rewards_and_groups(rollouts: Mapping[str, Sequence[Sample]], setting: Setting) -> tuple[Tensor, Tensor]:

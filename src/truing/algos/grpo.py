@@ -17,7 +17,7 @@ from truing.algos.policy import policy_algorithm
 from truing.config import KlConfig
 from truing.errors import RewardError
 from truing.ops.advantages import group_advantages, turn_returns
-from truing.types import Sample
+from truing.types.sample import Sample
 
 
 def credit(samples: Sequence[Sample], setting: Setting) -> list[Sample]:

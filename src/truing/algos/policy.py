@@ -15,7 +15,8 @@ from truing.config import PolicyStage
 from truing.ops.losses import OBJECTIVES, Objective
 from truing.ops.masks import MaskPolicy
 from truing.rollout.flatten import flatten
-from truing.types import Rollout, Sample
+from truing.types.rollout import Rollout
+from truing.types.sample import Sample
 
 
 def policy_algorithm(credit: Callable[[Sequence[Sample], Setting], list[Sample]]) -> Algorithm:

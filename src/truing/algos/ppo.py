@@ -12,7 +12,7 @@ from truing.algos.policy import policy_algorithm, policy_terms
 from truing.algos.terms import value_term
 from truing.config import PpoConfig
 from truing.ops.returns import gae
-from truing.types import Sample
+from truing.types.sample import Sample
 
 
 def credit(samples: Sequence[Sample], setting: Setting) -> list[Sample]:

@@ -11,7 +11,7 @@ from truing.algos.groups import rewards_and_groups
 from truing.algos.policy import policy_algorithm
 from truing.ops.advantages import leave_one_out
 from truing.ops.returns import discounted_returns
-from truing.types import Sample
+from truing.types.sample import Sample
 
 
 def credit(samples: Sequence[Sample], setting: Setting) -> list[Sample]:

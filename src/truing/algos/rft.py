@@ -7,7 +7,8 @@ from truing.algos.sft import SFT
 from truing.config import RftConfig
 from truing.ops.masks import MaskPolicy
 from truing.rollout.flatten import as_demonstration, flatten, untrained
-from truing.types import Rollout, Sample
+from truing.types.rollout import Rollout
+from truing.types.sample import Sample
 
 
 def keep_good(rollouts: Sequence[Rollout], cfg: RftConfig, mask: MaskPolicy) -> list[Sample]:

@@ -7,7 +7,7 @@ from truing.algos.chains import by_rollout
 from truing.algos.groups import rewards_and_groups, spread
 from truing.algos.policy import policy_algorithm
 from truing.ops.advantages import leave_one_out
-from truing.types import Sample
+from truing.types.sample import Sample
 
 
 def credit(samples: Sequence[Sample], setting: Setting) -> list[Sample]:

@@ -7,7 +7,8 @@ from truing.algos.terms import supervised_term
 from truing.config import SftConfig
 from truing.ops.masks import MaskPolicy
 from truing.rollout.flatten import flatten
-from truing.types import Rollout, Sample
+from truing.types.rollout import Rollout
+from truing.types.sample import Sample
 
 
 def all_samples(rollouts: Sequence[Rollout], cfg: SftConfig, mask: MaskPolicy) -> list[Sample]:

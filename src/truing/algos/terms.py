@@ -11,7 +11,8 @@ from truing.ops.aggregate import Aggregation, denominator
 from truing.ops.correction import correction_weights
 from truing.ops.losses import Objective, cross_entropy_loss, entropy_loss, kl_loss, policy_loss, value_loss
 from truing.ops.ratios import log_ratio, within_bounds
-from truing.types import Batch, Sample, Scores
+from truing.types.batch import Batch, Scores
+from truing.types.sample import Sample
 
 
 def policy_term(objective: Objective, gates: GatesConfig, correction: CorrectionConfig) -> Term:

@@ -19,7 +19,9 @@ from truing.rewards import Rewards
 from truing.sample.drawing import Completion, Request
 from truing.sample.hf import HFSampler
 from truing.training import session
-from truing.types import Origin, StepRecord, Task
+from truing.types.batch import StepRecord
+from truing.types.rollout import Task
+from truing.types.token import Origin
 
 
 class Sums:

@@ -16,7 +16,8 @@ from truing.chat.chat import Chat, agree
 from truing.chat.render import SHOWN, encode, render_prompt, said_spans, text_of
 from truing.chat.thoughts import opened_thought
 from truing.messages import Message, Said, ToolSpec
-from truing.types import Origin, Task
+from truing.types.rollout import Task
+from truing.types.token import Origin
 
 LEAD = 12
 """Characters before the first difference that are shown with it, so that no tag is seen by half."""

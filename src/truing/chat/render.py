@@ -23,7 +23,8 @@ from truing.chat.unshown import refuse_unshown_prompt, refuse_unwritten
 from truing.chat.unshown_tools import refuse_unshown_tools
 from truing.errors import DataError
 from truing.messages import Message, Said, ToolSpec, answer_to
-from truing.types import Origin, Task
+from truing.types.rollout import Task
+from truing.types.token import Origin
 
 SHOWN = 60
 """Characters of a text that an error shows."""

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from truing.checks.trial import turns
-from truing.types import Task
+from truing.types.rollout import Task
 
 WORD = re.compile(r"(?<![\w/@.\\-])(`?)([A-Za-z]\w*(?:[.-][A-Za-z_]\w*)*)(`?)(\(?)")
 """A word of prose, in code marks or not, called or not; no part of an address or a path."""

@@ -11,7 +11,7 @@ from truing.checks.trial import Trial, hold_trial
 from truing.envs.base import checked_tasks
 from truing.errors import DataError
 from truing.rollout.collect import Scene
-from truing.types import Task
+from truing.types.rollout import Task
 
 TASKS = 64
 """Tasks that are looked at, of each split; they are spread over it, as data is often in some order."""

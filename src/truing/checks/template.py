@@ -16,7 +16,7 @@ from truing.checks.tools import NO_TOOLS
 from truing.checks.trial import Trial, samples
 from truing.errors import DataError
 from truing.messages import Message, Said, ToolCall, ToolSpec
-from truing.types import Task
+from truing.types.rollout import Task
 
 TEMPLATE = "the chat template"
 OTHER_TEMPLATE = "set model.chat_template to one that does"

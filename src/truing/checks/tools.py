@@ -14,7 +14,7 @@ from truing.envs.names import nearest
 from truing.envs.tools import ToolEpisode
 from truing.messages import Said, ToolCall
 from truing.rollout.worlds import in_threads
-from truing.types import Task
+from truing.types.rollout import Task
 
 STRANGER = "truing_probe"
 """A name that no tool and no parameter has."""

@@ -18,7 +18,9 @@ from truing.rollout.flatten import flatten
 from truing.rollout.seat import Seat
 from truing.rollout.voices import Script
 from truing.sample.drawing import Completion
-from truing.types import Origin, Rollout, Sample, Task
+from truing.types.rollout import Rollout, Task
+from truing.types.sample import Sample
+from truing.types.token import Origin
 
 
 @dataclass(frozen=True, eq=False)

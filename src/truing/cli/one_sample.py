@@ -5,7 +5,8 @@ from typing import Any
 
 from truing.errors import RecordError
 from truing.record import SampleRow, StepRow
-from truing.types import MASKS, Excluded, Origin
+from truing.types.sample import MASKS
+from truing.types.token import Excluded, Origin
 
 
 def choose_step(steps: Sequence[StepRow], stage: str | None, update: int | None) -> StepRow:

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from truing.types import Excluded, Origin
+from truing.types.token import Excluded, Origin
 from truing.words import counted, inert
 
 COLOURS = {

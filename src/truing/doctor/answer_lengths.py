@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from truing.types import Origin
+from truing.types.token import Origin
 from truing.words import counted
 
 KINDS = {"answers": Origin.SAMPLED, "demonstrations": Origin.DEMO}

@@ -22,7 +22,7 @@ from truing.doctor.places import places
 from truing.doctor.rules import RULES
 from truing.doctor.rules.msk002 import declared, left_out
 from truing.doctor.verdict import STRONG
-from truing.types import Origin
+from truing.types.token import Origin
 from truing.words import counted
 
 Part = Literal[

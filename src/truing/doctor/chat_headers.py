@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from truing.doctor.evidence import Row, Step
-from truing.types import Origin
+from truing.types.token import Origin
 
 SHOWN = 4
 """Tokens of a header that are shown: in most templates it has three, and a line break."""

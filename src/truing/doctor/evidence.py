@@ -15,7 +15,7 @@ from torch import Tensor
 
 from truing.contract import SamplingContract
 from truing.doctor.inputs import INPUTS
-from truing.types import TurnSpan
+from truing.types.sample import TurnSpan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,7 +12,7 @@ from truing.doctor.rules import RULES
 from truing.doctor.verdict import Finding, Verdict
 from truing.errors import ProvenError
 from truing.record import SampleRow, StepRow
-from truing.types import StepRecord
+from truing.types.batch import StepRecord
 
 
 class Live:

@@ -12,7 +12,8 @@ from truing.doctor.evidence import Past, Row, Setup, Step
 from truing.doctor.oracle.credit import group_advantage
 from truing.doctor.oracle.pulls import expected_pull
 from truing.outcomes import FinishReason
-from truing.types import Excluded, Origin, TurnSpan
+from truing.types.sample import TurnSpan
+from truing.types.token import Excluded, Origin
 
 STOP, OPENING = 2, 9
 """Ids: what ends a turn, and what a template writes in front of an answer."""

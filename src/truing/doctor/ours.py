@@ -14,7 +14,7 @@ from truing.doctor.evidence import Past, Row, Setup, Step
 from truing.ops.losses import OBJECTIVES
 from truing.record import RunReader, SampleRow
 from truing.record.rows import TRAINER_NUMBERS
-from truing.types import MASKS, NUMBERS
+from truing.types.sample import MASKS, NUMBERS
 
 ADVANTAGES = {"rloo": "loo", "reinforce": "return", "ppo": "gae"}
 """How each stage gives credit; GRPO says it itself."""

@@ -11,7 +11,7 @@ from truing.envs.base import Split
 from truing.envs.drawn import distinct, known_kinds, take_turns
 from truing.envs.kinds import KINDS, Draws, Question
 from truing.rewards import Rewards, after_thought, extract_answer, write_answer
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 
 class ArithmeticConfig(Part):

@@ -8,7 +8,7 @@ from truing.errors import DataError
 from truing.messages import Message, Said
 from truing.rewards import Rewards
 from truing.rng import seed_of
-from truing.types import Task
+from truing.types.rollout import Task
 
 Split = Literal["train", "eval"]
 

@@ -16,7 +16,7 @@ from truing.envs.base import Split
 from truing.envs.drawn import distinct
 from truing.envs.kinds import Draws
 from truing.rewards import AnswerFormat, RewardFn, Rewards, extract_answer, follows_format, write_answer
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 LONGEST = 200
 """Characters of the longest expression that is read: far more than any solution takes."""

@@ -15,7 +15,7 @@ from truing.errors import DataError
 from truing.rewards import Rewards, extract_answer, follows_format
 from truing.rewards.judge import Judge, JudgeConfig
 from truing.rewards.rules import chosen_option, faithfulness
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 Data = str | Annotated[tuple[str, ...], Field(min_length=1)]
 Side = Literal["fairness", "hallucination"]

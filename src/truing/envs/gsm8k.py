@@ -14,7 +14,7 @@ from truing.envs.source import Row, parse_spec, read_rows
 from truing.envs.usable import Usable, row_name, usable
 from truing.errors import DataError
 from truing.rewards import Rewards, after_thought, number_match, read_number
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 MARK = "####"
 """Stands before the answer, on the last line of a solution."""

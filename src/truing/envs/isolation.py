@@ -11,7 +11,7 @@ from typing import Any
 from truing.copies import copied
 from truing.envs.base import Agentic, Episode
 from truing.messages import Message, Said
-from truing.types import Task
+from truing.types.rollout import Task
 
 
 class IsolatedEpisode:

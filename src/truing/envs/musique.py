@@ -22,7 +22,7 @@ from truing.rewards import (
     follows_format,
     write_answer,
 )
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 Weight = Annotated[float, Field(ge=0)]
 

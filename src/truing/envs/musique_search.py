@@ -10,7 +10,7 @@ from truing.envs.search import Collection, Passage
 from truing.envs.tools import Tool, ToolEpisode, tool
 from truing.messages import Said, ToolCall
 from truing.rewards import write_answer
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 MORE_WORDS = (0, 4, 8, 16, 32)
 """Words of a paragraph that a demonstrated query adds to its title, the fewest that find it."""

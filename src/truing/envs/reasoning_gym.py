@@ -13,7 +13,7 @@ from truing.envs.extras import optional
 from truing.envs.names import nearest
 from truing.errors import RecipeError
 from truing.rewards import AnswerFormat, Rewards, extract_answer, write_answer
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 DRAWS = 8
 """Questions that may be drawn per task that is wanted: some generators make all of theirs at once."""

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 
 from truing.envs.base import Split, share_of
-from truing.types import Task
+from truing.types.rollout import Task
 
 
 def split_apart(

@@ -9,7 +9,7 @@ from truing.envs.base import Agentic, Env, Episode, Split
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import RecipeError
 from truing.rewards import Rewards
-from truing.types import Task
+from truing.types.rollout import Task
 
 
 @dataclass(frozen=True)

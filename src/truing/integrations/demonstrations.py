@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from truing.types import Origin
+from truing.types.token import Origin
 
 WRITTEN = ("prompt", "completion", "messages", "tools", "chat_template_kwargs")
 """Columns of a dataset that examples are rendered from."""

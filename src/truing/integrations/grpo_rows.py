@@ -13,7 +13,8 @@ from truing.doctor.evidence import Past, Row, Setup, Step
 from truing.doctor.id_comparison import Pair, alignment, compare_ids
 from truing.integrations.micro import Micro
 from truing.outcomes import FinishReason
-from truing.types import Origin, TurnSpan
+from truing.types.sample import TurnSpan
+from truing.types.token import Origin
 
 GENERATED = "truing_generated"
 """Beside a micro-batch: by row of its generation what was drawn, rewards, prompts and completions."""

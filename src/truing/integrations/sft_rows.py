@@ -15,7 +15,8 @@ from truing.doctor.id_comparison import Pair, alignment, compare_ids
 from truing.integrations.demonstrations import LENGTHS, ORIGINS, TOLD, UNKNOWN
 from truing.integrations.micro import IGNORED, Micro
 from truing.outcomes import FinishReason
-from truing.types import Origin, TurnSpan
+from truing.types.sample import TurnSpan
+from truing.types.token import Origin
 
 
 def step_of_demonstrations(

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from truing.models.forward import hidden_before
 from truing.models.score import autocast, causal_model
-from truing.types import Sample
+from truing.types.sample import Sample
 
 
 class Critic(nn.Module):

@@ -14,7 +14,7 @@ from truing.errors import ModelError
 from truing.models.recompute import recomputing
 from truing.models.tree import Part, cut, grow
 from truing.models.tree_attention import Attention, along, attending
-from truing.types import Sample
+from truing.types.sample import Sample
 
 
 class MicroBatch(NamedTuple):

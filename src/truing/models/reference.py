@@ -17,7 +17,7 @@ from truing.models.digest import quick_sum
 from truing.models.finite import check_finite
 from truing.models.lora import add_reference, changes_nothing, reference_parameters, use_reference
 from truing.models.score import score
-from truing.types import Batch, Scores
+from truing.types.batch import Batch, Scores
 
 
 class Reference(ABC):

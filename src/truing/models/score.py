@@ -16,7 +16,8 @@ from truing.models.forward import hidden_before
 from truing.models.head import head_of
 from truing.ops.logprobs import chunked_scores
 from truing.ops.sampling import contract_logits, mass_below, support_mask
-from truing.types import Batch, Sample, Scores
+from truing.types.batch import Batch, Scores
+from truing.types.sample import Sample
 
 if TYPE_CHECKING:
     from truing.models.critic import Critic

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from truing.errors import ContractError
 from truing.ops.checks import check, check_choice
-from truing.types import Excluded, Origin
+from truing.types.token import Excluded, Origin
 
 MaskPolicy = Literal["sampled", "no_structure", "action"]
 

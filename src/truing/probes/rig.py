@@ -16,7 +16,7 @@ from truing.training.room import Need, Room
 from truing.training.session import Session, open_session
 from truing.training.source import Drawn, source
 from truing.training.step import Trace, train_step
-from truing.types import Sample
+from truing.types.sample import Sample
 
 POLICIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "reinforce": ("reinforce", {}),

@@ -16,7 +16,8 @@ from truing.probes.signal import ROUNDING
 from truing.probes.world import Letters
 from truing.training.collate import collate
 from truing.training.source import source
-from truing.types import Rollout, Sample, Task
+from truing.types.rollout import Rollout, Task
+from truing.types.sample import Sample
 
 SAME = 1e-4
 """Nats that the right weights may miss by; the wrong ones miss by a hundred times as much."""

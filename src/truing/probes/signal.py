@@ -8,7 +8,7 @@ from truing.probes.closed import advantages, apart, said, table_gradient
 from truing.probes.outcome import Finding, at_least, at_most, exactly
 from truing.probes.rig import HEAD, SUPERVISED, Rig, rig
 from truing.probes.world import Letters
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 ROUNDING = 1e-5
 """Share of the largest entry by which a float32 gradient may miss its closed form."""

@@ -14,7 +14,9 @@ from truing.probes.rig import HEAD, Rig, rig
 from truing.probes.signal import ROUNDING, SURE, UPDATES
 from truing.probes.table import END, NEVER, TEMPLATE
 from truing.probes.world import Echo, Letters
-from truing.types import Origin, Rollout, Sample, Task
+from truing.types.rollout import Rollout, Task
+from truing.types.sample import Sample
+from truing.types.token import Origin
 
 BUDGET = 5
 """Tokens of a turn, at most, where answers may have several."""

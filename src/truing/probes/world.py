@@ -6,7 +6,7 @@ from typing import Any
 from truing.envs.base import Split
 from truing.messages import Message, Said
 from truing.rewards import Rewards
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 Reward = Callable[[Rollout, Task], float]
 

@@ -15,7 +15,7 @@ from truing.record.followed import Followed
 from truing.record.gains import Gain, gains, seeds
 from truing.record.gains import lines as gain_lines
 from truing.record.rows import TRAINER_NUMBERS, SampleRow, StepRow
-from truing.types import MASKS
+from truing.types.sample import MASKS
 from truing.words import counted
 
 STREAMS = (

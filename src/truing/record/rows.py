@@ -10,7 +10,8 @@ from truing.errors import ContractError
 from truing.messages import Message
 from truing.outcomes import EndedBy, Status
 from truing.record.lines import floats_from_json, infinities_from_json
-from truing.types import Sample, StepRecord
+from truing.types.batch import StepRecord
+from truing.types.sample import Sample
 
 TRAINER_NUMBERS = ("new_logprob", "entropy", "raw_entropy", "pull")
 

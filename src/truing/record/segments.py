@@ -20,7 +20,8 @@ from truing.contract import SamplingContract
 from truing.outcomes import EndedBy, FinishReason, Status
 from truing.record.lines import dump_json, floats_from_json
 from truing.record.rows import TRAINER_NUMBERS, SampleRow
-from truing.types import MASKS, NUMBERS, Sample, Support, TurnSpan
+from truing.types.sample import MASKS, NUMBERS, Sample, TurnSpan
+from truing.types.token import Support
 
 STREAMS = {  # token streams of a Sample
     "token_ids": (pa.int64(), torch.int64),

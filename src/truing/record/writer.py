@@ -20,7 +20,7 @@ from truing.record.rows import SampleRow, Segment, StepRow
 from truing.record.segments import encode, warm_up
 from truing.record.series import NUMBERS, number_names, numbers_named
 from truing.record.store import EVENTS, RECIPE, RUN, STEPS, rollouts_of
-from truing.types import StepRecord
+from truing.types.batch import StepRecord
 
 
 class RunWriter:

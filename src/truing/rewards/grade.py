@@ -11,7 +11,7 @@ import numpy as np
 
 from truing.copies import copied
 from truing.errors import JudgeUnavailable, RewardError, SkipGroup
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from truing.rewards.judge_config import JudgeConfig
 from truing.rewards.replies import Replies
 from truing.rewards.speakers import Endpoint, LocalModel
 from truing.rewards.text import after_thought
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 BEST = 10
 """The score that becomes a reward of 1."""

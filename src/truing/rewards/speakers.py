@@ -14,7 +14,7 @@ from truing.chat.render import encode
 from truing.errors import JudgeUnavailable, RecipeError, RewardError
 from truing.models.load import load
 from truing.rewards.judge_config import JudgeConfig
-from truing.types import Origin
+from truing.types.token import Origin
 
 PASSING = {408, 409, 425, 429}
 """Refusals that another attempt may not meet, beside all of 500 and above."""

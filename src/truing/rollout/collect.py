@@ -22,7 +22,7 @@ from truing.rewards import Graded
 from truing.rollout.seat import Seat
 from truing.rollout.worlds import in_threads
 from truing.sample.drawing import Completion
-from truing.types import Rollout, RolloutGroup, Task
+from truing.types.rollout import Rollout, RolloutGroup, Task
 
 Grade = Callable[[Rollout], Graded]
 

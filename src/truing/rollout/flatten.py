@@ -10,7 +10,9 @@ from truing.chat import Prompt
 from truing.contract import RAW
 from truing.ops.masks import MaskPolicy, excluded, kl_mask, supervised_mask, value_mask
 from truing.outcomes import Status
-from truing.types import Excluded, Origin, Rollout, Sample, Support, Turn, TurnSpan
+from truing.types.rollout import Rollout, Turn
+from truing.types.sample import Sample, TurnSpan
+from truing.types.token import Excluded, Origin, Support
 
 
 def flatten(rollout: Rollout, mask: MaskPolicy = "sampled") -> list[Sample]:

@@ -14,7 +14,8 @@ from truing.envs.base import Episode
 from truing.messages import Message, Said
 from truing.outcomes import EndedBy, FinishReason, Status
 from truing.sample.drawing import Completion, Request
-from truing.types import Origin, Rollout, Task, Turn
+from truing.types.rollout import Rollout, Task, Turn
+from truing.types.token import Origin
 
 
 @dataclass(eq=False)

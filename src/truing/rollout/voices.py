@@ -18,7 +18,7 @@ from truing.rng import uniforms
 from truing.rollout.seat import Seat
 from truing.sample.drawing import Completion, Request
 from truing.sample.hf import HFSampler
-from truing.types import Origin
+from truing.types.token import Origin
 
 
 @dataclass(frozen=True, eq=False)

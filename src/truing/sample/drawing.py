@@ -12,7 +12,7 @@ from truing.ops.logprobs import token_logprobs
 from truing.ops.sampling import contract_logits, draw, support_ids
 from truing.outcomes import FinishReason
 from truing.rng import uniforms
-from truing.types import Origin, Support
+from truing.types.token import Origin, Support
 
 
 class Walk(Protocol):

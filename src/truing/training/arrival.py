@@ -19,7 +19,7 @@ from truing.training.facts import spot
 from truing.training.learner import Learner
 from truing.training.step import Trace, backward, trained
 from truing.training.unheard import unheard
-from truing.types import Sample
+from truing.types.sample import Sample
 
 FREE = 1e-3
 """Sum of what pulls at tokens that are not certain: beside less of it no weight is asked why it has no

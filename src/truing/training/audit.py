@@ -14,7 +14,8 @@ from truing.rng import permutation, uniforms
 from truing.training.collate import collate
 from truing.training.learner import Learner
 from truing.training.step import Trace
-from truing.types import Origin, Sample
+from truing.types.sample import Sample
+from truing.types.token import Origin
 
 AUDITED = 8
 """Attempts of a step whose tokens are bet on."""

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from truing.types import MASKS, NUMBERS, Batch, Sample
+from truing.types.batch import Batch
+from truing.types.sample import MASKS, NUMBERS, Sample
 
 STREAMS = tuple(name for name in (*MASKS, *NUMBERS) if name != "structure")
 

@@ -10,7 +10,7 @@ from truing.envs.tools import is_error
 from truing.outcomes import EndedBy, Status
 from truing.record.rows import SampleRow
 from truing.training.context_metrics import characters_lost
-from truing.types import Excluded, Origin
+from truing.types.token import Excluded, Origin
 
 CUT_BY = (EndedBy.LENGTH, EndedBy.TURNS, EndedBy.CONTEXT, EndedBy.TIME)
 

@@ -9,7 +9,7 @@ from truing.outcomes import Status
 from truing.record.evaluation import Evaluation
 from truing.record.intervals import CLOSE, Bounds
 from truing.rewards import Rewards, reach
-from truing.types import RolloutGroup
+from truing.types.rollout import RolloutGroup
 
 
 def evaluate(

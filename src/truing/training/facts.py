@@ -18,7 +18,7 @@ from truing.rewards.judge import Judge
 from truing.training.adam import Recomputed, recomputed
 from truing.training.learner import Learner
 from truing.training.step import Trace
-from truing.types import Rollout
+from truing.types.rollout import Rollout
 
 MOST = 8_000_000
 """Weights that are summed at once, some 30 ms: all of an adapter; of a full model another part each time."""

@@ -10,7 +10,8 @@ from truing.errors import GateError, Unstable
 from truing.ops.kl import kl_k3
 from truing.ops.ratios import log_ratio, within_bounds
 from truing.training.tokens import Tokens, known
-from truing.types import Origin, Sample
+from truing.types.sample import Sample
+from truing.types.token import Origin
 
 
 def too_little(samples: Sequence[Sample], setting: Setting) -> str:

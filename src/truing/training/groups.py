@@ -9,7 +9,7 @@ from truing.outcomes import Status
 from truing.rng import permutation
 from truing.rollout.voices import force_rate
 from truing.training.session import Session
-from truing.types import RolloutGroup, Task
+from truing.types.rollout import RolloutGroup, Task
 
 
 class Chosen(NamedTuple):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from truing.outcomes import EndedBy, Status
-from truing.types import Rollout
+from truing.types.rollout import Rollout
 
 ONCE = ("restarts", "time_limit")
 """Incidents that are of one kind all along: a run tells the first of each."""

@@ -21,7 +21,8 @@ from truing.training.session import Session
 from truing.training.source import Drawn
 from truing.training.step import Look, Trace
 from truing.training.witness import Witness, chosen
-from truing.types import Origin, Sample
+from truing.types.sample import Sample
+from truing.types.token import Origin
 
 SHARES = {"weights": 0.2, "audit": 0.4, "rows": 0.2, "gradient": 0.2}
 """Of the budget: digests and one synced layer; bets on the sampler; some rows computed a second time by a

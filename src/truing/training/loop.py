@@ -41,7 +41,7 @@ from truing.training.source import Drawn, source
 from truing.training.step import train_step
 from truing.training.telling import Teller, in_words
 from truing.training.uses import use_facts
-from truing.types import StepRecord
+from truing.types.batch import StepRecord
 
 
 class Loop:

@@ -21,7 +21,8 @@ from truing.record.rows import SampleRow
 from truing.training.context_metrics import context_metrics
 from truing.training.episode_metrics import episode_metrics
 from truing.training.tokens import Tokens, known
-from truing.types import Origin, Sample
+from truing.types.sample import Sample
+from truing.types.token import Origin
 
 Metrics = dict[str, float]
 

@@ -17,7 +17,8 @@ from truing.models.score import autocast, causal_model, score
 from truing.sample.drawing import Request
 from truing.sample.hf import HFSampler
 from truing.training.collate import collate
-from truing.types import Origin, Sample
+from truing.types.sample import Sample
+from truing.types.token import Origin
 
 TOLERANCE = {"cpu": 1e-3, "cuda": 0.2}
 """Nats by which two forwards may differ: rounding in fp32, and in bf16."""

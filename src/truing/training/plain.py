@@ -12,7 +12,7 @@ from truing.models.reference import AdapterReference, CopyReference, Reference
 from truing.models.score import causal_model
 from truing.training.learner import Learner
 from truing.training.step import trained
-from truing.types import Sample
+from truing.types.sample import Sample
 
 
 @torch.no_grad()

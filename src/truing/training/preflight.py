@@ -4,7 +4,7 @@ from typing import Any
 
 from truing.config import Recipe, resolve
 from truing.rng import seed_of
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 STEPS = 2
 """Of each stage: between two updates it can be seen who else writes into the weights."""

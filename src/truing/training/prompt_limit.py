@@ -10,7 +10,7 @@ from truing.envs.base import Env
 from truing.envs.wrap import reworded
 from truing.errors import DataError
 from truing.messages import Message
-from truing.types import Task
+from truing.types.rollout import Task
 from truing.words import counted
 
 

@@ -11,7 +11,9 @@ from truing.chat.render import text_of
 from truing.errors import ModelError
 from truing.rollout.flatten import flatten
 from truing.training.session import Session
-from truing.types import Origin, RolloutGroup, Sample, Task
+from truing.types.rollout import RolloutGroup, Task
+from truing.types.sample import Sample
+from truing.types.token import Origin
 
 ASKED = 32
 """Tasks of an update whose prompts are rendered once more."""

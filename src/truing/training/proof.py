@@ -10,7 +10,7 @@ from truing.checks.trial import hold_trial, turns
 from truing.config import GrpoConfig
 from truing.errors import DataError, ModelError
 from truing.rollout.collect import Scene
-from truing.types import Task
+from truing.types.rollout import Task
 
 TASKS = 4
 """Tasks of each split that are looked at: fewer plays than one step has."""

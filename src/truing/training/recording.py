@@ -35,7 +35,9 @@ from truing.training.session import Session
 from truing.training.source import Drawn
 from truing.training.step import Trace
 from truing.training.tokens import Tokens
-from truing.types import Origin, Sample, StepRecord
+from truing.types.batch import StepRecord
+from truing.types.sample import Sample
+from truing.types.token import Origin
 
 OPENING = 4
 """Tokens in front of an answer that are noted: what opens a turn in most templates has three."""

@@ -26,7 +26,9 @@ from truing.training.plain import own_logits
 from truing.training.prompt_limit import limited
 from truing.training.restore import open_policy, restore_weights
 from truing.training.step import trained
-from truing.types import Origin, Rollout, Sample, Task, Turn
+from truing.types.rollout import Rollout, Task, Turn
+from truing.types.sample import Sample
+from truing.types.token import Origin
 
 APART = 1e-2
 """Nats between two forwards in float32 that no rounding explains."""

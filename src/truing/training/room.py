@@ -21,7 +21,7 @@ from truing.models.forward import MicroBatch, hidden_before, split
 from truing.models.lora import training_mode
 from truing.models.recompute import counting_kept, layers_of
 from truing.models.score import CHUNK_BYTES, KEPT_BYTES, autocast, causal_model
-from truing.types import Sample
+from truing.types.sample import Sample
 
 SHARE = 0.75
 """Of the memory that is free: what ``auto`` takes, beside what is held already."""

@@ -29,7 +29,7 @@ from truing.training.evaluate import evaluate
 from truing.training.model_proof import prove_forward, prove_sampler
 from truing.training.prompt_limit import limited
 from truing.training.restore import open_policy
-from truing.types import RolloutGroup, Task
+from truing.types.rollout import RolloutGroup, Task
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,9 @@ from truing.outcomes import EndedBy, Status
 from truing.rollout.flatten import flatten, untrained, without_policy_term
 from truing.training.groups import draw_groups
 from truing.training.session import Session
-from truing.types import Excluded, Rollout, RolloutGroup, Sample, Task
+from truing.types.rollout import Rollout, RolloutGroup, Task
+from truing.types.sample import Sample
+from truing.types.token import Excluded
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,7 +29,8 @@ from truing.training.gates import too_far, too_little
 from truing.training.handed import Handed, arriving, handing
 from truing.training.learner import Learner
 from truing.training.optimizer import check_loss, clip_and_step
-from truing.types import Batch, Sample, Scores
+from truing.types.batch import Batch, Scores
+from truing.types.sample import Sample
 
 
 @dataclass(eq=False)

@@ -17,7 +17,8 @@ from truing.training.incidents import ONCE, incidents
 from truing.training.loss_label import LossLabel
 from truing.training.room import Room
 from truing.training.step import Trace
-from truing.types import Rollout, StepRecord
+from truing.types.batch import StepRecord
+from truing.types.rollout import Rollout
 
 DUMPED = 50
 """Of so many later updates, one has its first tokens in words on record."""

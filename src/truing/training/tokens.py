@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from truing.ops.ratios import Level, importance_ratio, log_ratio
 from truing.record.rows import TRAINER_NUMBERS, SampleRow
-from truing.types import Origin
+from truing.types.token import Origin
 
 
 class Tokens:

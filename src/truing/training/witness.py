@@ -27,7 +27,7 @@ from truing.training.learner import Learner
 from truing.training.plain import own_logits, plain_facts, rounding_fact
 from truing.training.session import Session
 from truing.training.step import Trace, backward, trained
-from truing.types import Sample
+from truing.types.sample import Sample
 
 TOKENS, ROWS = 512, 4
 """Rows are looked at until they have so many tokens, at least two and at most so many."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Row, Step
-from truing.types import Origin
+from truing.types.token import Origin
 
 
 class Earned(NamedTuple):

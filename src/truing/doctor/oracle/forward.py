@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from truing.contract import SamplingContract
-from truing.types import Sample
+from truing.types.sample import Sample
 
 Logits = Callable[[Tensor, Tensor], Tensor]
 """Ids [T] and places [K] to the model's own logits [K, V]: what it says follows each place."""

@@ -35,7 +35,7 @@ from truing.doctor.made import but, made, past
 from truing.doctor.rule import Rule
 from truing.doctor.rules.len001 import Ends, ends, history
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Origin
+from truing.types.token import Origin
 from truing.words import counted
 
 STEPS = 5

@@ -28,7 +28,7 @@ from truing.doctor.evidence import Row, Step
 from truing.doctor.made import but, made
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Origin
+from truing.types.token import Origin
 
 
 class Measured(NamedTuple):

@@ -33,7 +33,7 @@ from truing.doctor.made import but, made, pulled
 from truing.doctor.oracle.credit import group_advantage
 from truing.doctor.rule import Rule, grouped
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Excluded
+from truing.types.token import Excluded
 
 ROUNDING = 1e-3
 """Of the largest advantage of a group, times its members."""

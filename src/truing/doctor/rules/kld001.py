@@ -34,7 +34,7 @@ from truing.doctor.made import but, pulled
 from truing.doctor.rule import Rule, referred
 from truing.doctor.rules.ref002 import compared
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Origin
+from truing.types.token import Origin
 
 ROUNDING = 1e-6
 """Of the mean size of what is averaged."""

@@ -30,7 +30,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.made import STOP, but, made
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Origin
+from truing.types.token import Origin
 
 MOST = 0.9
 """Of all turns."""

@@ -37,7 +37,8 @@ from truing.doctor.made import but, made
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 from truing.outcomes import EndedBy, FinishReason, Status
-from truing.types import Origin, TurnSpan
+from truing.types.sample import TurnSpan
+from truing.types.token import Origin
 from truing.words import counted
 
 STOPPED = (FinishReason.STOP, FinishReason.TOOL)

@@ -26,7 +26,7 @@ from truing.doctor.made import but, made
 from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Origin
+from truing.types.token import Origin
 from truing.words import counted
 
 

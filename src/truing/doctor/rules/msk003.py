@@ -37,7 +37,7 @@ from truing.doctor.oracle.pulls import divided_as_recorded, expected_pull, on_ed
 from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule, has_gradient, rewarded
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Origin
+from truing.types.token import Origin
 from truing.words import counted
 
 ROUNDING = 1e-3

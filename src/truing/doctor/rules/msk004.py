@@ -31,7 +31,7 @@ from truing.doctor.rule import Rule
 from truing.doctor.rules.msk002 import masked
 from truing.doctor.verdict import Claim, Verdict
 from truing.outcomes import FinishReason
-from truing.types import Excluded, Origin
+from truing.types.token import Excluded, Origin
 
 STOPPED = (FinishReason.STOP, FinishReason.TOOL)
 """A turn that ends in a call ends with a stop token too."""

@@ -29,7 +29,8 @@ from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.outcomes import FinishReason
-from truing.types import Excluded, Origin, TurnSpan
+from truing.types.sample import TurnSpan
+from truing.types.token import Excluded, Origin
 from truing.words import counted
 
 OTHERS = torch.tensor([Origin.PROMPT, Origin.TEMPLATE, Origin.TOOL])

@@ -36,7 +36,7 @@ from truing.doctor.rule import Rule
 from truing.doctor.rules.msk002 import declared, masked
 from truing.doctor.verdict import Claim, Verdict
 from truing.outcomes import FinishReason
-from truing.types import Excluded
+from truing.types.token import Excluded
 
 ENOUGH = 4
 """Silenced attempts; of fewer nothing is said."""

@@ -32,7 +32,8 @@ from truing.doctor.rule import Rule
 from truing.doctor.rules.msk007 import shown
 from truing.doctor.verdict import Claim, Verdict
 from truing.outcomes import FinishReason
-from truing.types import Origin, TurnSpan
+from truing.types.sample import TurnSpan
+from truing.types.token import Origin
 
 VARIED = 3
 """So many lengths: what is cut to a limit has one, of the turn or of the row."""

@@ -34,7 +34,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, past
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Excluded, Origin
+from truing.types.token import Excluded, Origin
 
 TOLD, SURE, LEAST = 3, 10, 3
 """Updates in a row: to be told of, to be proven, and the shortest stage that is judged at its end."""

@@ -43,7 +43,7 @@ from truing.doctor.rounding import allowed, typical
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.rules.ref002 import normal
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Origin
+from truing.types.token import Origin
 from truing.words import counted
 
 MEDIAN, K3 = 0.05, 0.01

@@ -32,7 +32,7 @@ from truing.doctor.made import but, made
 from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Origin
+from truing.types.token import Origin
 
 MEDIAN, K3 = 0.05, 0.01
 """Nats: an engine in bfloat16 has a median of 0.03 and a k3 of 0.001."""

@@ -35,7 +35,7 @@ from truing.doctor.places import Places, places
 from truing.doctor.rounding import allowed, of_stage, typical
 from truing.doctor.rule import Rule, referred
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Origin
+from truing.types.token import Origin
 from truing.words import counted
 
 MEDIAN, K3 = 0.05, 0.01

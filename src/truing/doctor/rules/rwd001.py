@@ -35,7 +35,7 @@ from truing.doctor.made import but, made
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 from truing.outcomes import FinishReason
-from truing.types import TurnSpan
+from truing.types.sample import TurnSpan
 
 HANDFUL = 5
 """Attempts that may have been right in time."""

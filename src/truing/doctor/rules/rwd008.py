@@ -27,7 +27,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.made import but, made
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Excluded, Origin
+from truing.types.token import Excluded, Origin
 
 ROUNDING = 1e-6
 """Reward units: what a number may lose where it is kept in float32."""

@@ -30,7 +30,7 @@ from truing.doctor.made import but, made, pulled
 from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Excluded, Origin
+from truing.types.token import Excluded, Origin
 from truing.words import counted
 
 ABOVE = 1e-6

@@ -37,7 +37,7 @@ from truing.doctor.made import but, made, past
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.rules.opt012 import batched
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Origin
+from truing.types.token import Origin
 
 ODDS = 6.0
 """log10 of what the bets pay at which it is told."""

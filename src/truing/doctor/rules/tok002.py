@@ -26,7 +26,7 @@ from truing.doctor.made import but, made
 from truing.doctor.rule import Rule
 from truing.doctor.rules.msk002 import some_begun
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Origin
+from truing.types.token import Origin
 from truing.words import counted
 
 

@@ -30,7 +30,7 @@ from truing.doctor.evidence import Row, Step
 from truing.doctor.made import but, made
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Origin
+from truing.types.token import Origin
 
 SHOWN = torch.tensor([Origin.PROMPT, Origin.TOOL])
 """Tokens of contents that others wrote."""

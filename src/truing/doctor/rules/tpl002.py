@@ -28,7 +28,7 @@ from truing.doctor.rule import Rule, drawn
 from truing.doctor.rules.msk007 import shown
 from truing.doctor.rules.tok004 import failed_before_its_first_word
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Origin
+from truing.types.token import Origin
 
 TOKENS = 4
 """In front of an answer: what opens a turn in most templates has three."""

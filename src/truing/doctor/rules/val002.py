@@ -34,7 +34,7 @@ from truing.doctor.made import but
 from truing.doctor.rule import Rule, has_critic
 from truing.doctor.rules.adv006 import valued
 from truing.doctor.verdict import Claim, Verdict
-from truing.types import Origin
+from truing.types.token import Origin
 
 ROUNDING = 1e-5
 """Of the quotient: float64 leaves 1e-12."""

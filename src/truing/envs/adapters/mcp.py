@@ -16,7 +16,7 @@ from truing.envs.usable import row_name, usable
 from truing.errors import DataError, RecipeError
 from truing.messages import ToolSpec
 from truing.rewards import Rewards, after_thought, number_match, plain_text, read_number
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 NEEDED = ("id", "prompt")
 KNOWN = (*NEEDED, "answer")

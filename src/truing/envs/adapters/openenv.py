@@ -18,7 +18,7 @@ from truing.errors import DataError, TruingError
 from truing.messages import Message, Said, ToolSpec
 from truing.rewards import Rewards
 from truing.rng import seed_of
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 MOST_SEEDS = 2**31
 """Seeds are below this, so that every random number library of a server takes them."""

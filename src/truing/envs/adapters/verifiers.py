@@ -17,7 +17,7 @@ from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import DataError, RecipeError
 from truing.messages import Message
 from truing.rewards import Rewards
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 
 class VerifiersConfig(Part):

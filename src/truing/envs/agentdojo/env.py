@@ -10,7 +10,7 @@ from truing.envs.base import Split
 from truing.envs.extras import optional
 from truing.envs.twins import split_apart
 from truing.rewards import Rewards
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 if TYPE_CHECKING:
     from truing.envs.agentdojo.suite import OfficeEpisode, Suite

@@ -21,7 +21,7 @@ from deepdiff import DeepDiff
 from truing.copies import copied
 from truing.envs.tools import Tool, ToolEpisode, ToolError
 from truing.messages import Message, Said, ToolCall, ToolSpec
-from truing.types import Task
+from truing.types.rollout import Task
 
 VERSION = "v1.2.2"
 """The version of the suites. Another one has other tasks and other checks."""

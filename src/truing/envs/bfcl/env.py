@@ -18,7 +18,7 @@ from truing.envs.usable import row_name, usable
 from truing.errors import DataError
 from truing.messages import ToolSpec
 from truing.rewards import Rewards
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 
 class BFCLConfig(Part):

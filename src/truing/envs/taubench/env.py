@@ -22,7 +22,7 @@ from truing.errors import DataError
 from truing.messages import Said, ToolCall, ToolSpec
 from truing.outcomes import Status
 from truing.rewards import Rewards, after_thought
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 ONE_MESSAGE = (
     "The customer sends one message, in which 'you' is the customer, and answers nothing after it. "

@@ -15,7 +15,7 @@ from truing.envs.workbench.office import Office
 from truing.messages import Said, ToolCall, ToolSpec
 from truing.outcomes import Status
 from truing.rewards import Rewards
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 SYSTEM = (
     "You work in an office through tools. It is Thursday, 2023-11-30, 00:00. "

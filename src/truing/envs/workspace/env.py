@@ -17,7 +17,7 @@ from truing.envs.workspace.problem import Problem
 from truing.envs.workspace.tools import TOOLS, open_office
 from truing.messages import Said, ToolSpec
 from truing.rewards import Rewards
-from truing.types import Task
+from truing.types.rollout import Task
 
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]

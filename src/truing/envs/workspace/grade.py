@@ -2,7 +2,7 @@
 
 from truing.envs.tools import is_error
 from truing.envs.workspace.state import changes
-from truing.types import Rollout, Task
+from truing.types.rollout import Rollout, Task
 
 
 def success(rollout: Rollout, task: Task) -> float:

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from truing.faults.peers.recorded import Update
 from truing.record import SampleRow
-from truing.types import Origin
+from truing.types.token import Origin
 
 
 def rows_of(update: Update) -> list[SampleRow]:

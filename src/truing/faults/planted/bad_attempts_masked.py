@@ -2,7 +2,7 @@
 
 from truing.faults.fault import Fault, replaced
 from truing.rollout.flatten import without_policy_term
-from truing.types import Excluded
+from truing.types.token import Excluded
 
 
 def _wrong(real):

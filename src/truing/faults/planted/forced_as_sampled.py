@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from truing.faults.fault import Fault, replaced
-from truing.types import Excluded, Origin
+from truing.types.token import Excluded, Origin
 
 
 def _from_its_prefix(span, forced):

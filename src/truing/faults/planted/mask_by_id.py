@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from truing.faults.fault import Fault, replaced
-from truing.types import Excluded
+from truing.types.token import Excluded
 
 LOOKS_FORCED = {ord(character) for character in '{}",:0'}
 """The tiny model reads bytes."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from truing.faults.fault import Fault, replaced
-from truing.types import Excluded
+from truing.types.token import Excluded
 
 
 def _wrong(real):

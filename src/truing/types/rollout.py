@@ -1,0 +1,90 @@
+"""From a task to its rollouts: turns, a rollout, and the group that shares a baseline."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from truing.contract import SamplingContract
+from truing.errors import ContractError
+from truing.messages import Message, Said, ToolSpec
+from truing.outcomes import EndedBy, FinishReason, Status
+from truing.types.streams import same_length
+from truing.types.token import Support
+
+
+@dataclass(frozen=True)
+class Task:
+    """One thing to do: the messages the policy sees, and what a grader needs to judge the answer."""
+
+    task_id: str
+    family: str
+    messages: tuple[Message, ...]
+    answer: Any = None
+    demonstration: str | tuple[Said, ...] | None = None  # what the policy should say, turn by turn
+    tools: tuple[ToolSpec, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """One call of the sampler: the ids it was shown since the last turn, and the ids it drew.
+
+    Where the chat template wrote the past otherwise than it was said, ``restarts`` tells how:
+    ``context_ids`` is then the whole prompt anew, and a new sample begins.
+    """
+
+    context_ids: Tensor  # [C] int64, PROMPT, TEMPLATE, TOOL or FORCED
+    context_origin: Tensor  # [C] uint8
+    token_ids: Tensor  # [L] int64
+    origin: Tensor  # [L] uint8, SAMPLED, or FORCED where a grammar left one choice, or all DEMO
+    structure: Tensor  # [L] bool, scaffolding of tool calls
+    sampler_logprob: Tensor  # [L] float32, as drawn, under the contract
+    finish_reason: FinishReason
+    sampler_version: int
+    weight_digest: str
+    support: Support | None = None
+    restarts: str = ""
+
+    def __post_init__(self) -> None:
+        same_length("Turn context", context_ids=self.context_ids, context_origin=self.context_origin)
+        drawn = {
+            name: getattr(self, name) for name in ("token_ids", "origin", "structure", "sampler_logprob")
+        }
+        same_length("Turn", **drawn)
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """One attempt at a task: its turns, what was said, what became of the world, and what it earned."""
+
+    rollout_id: str
+    group_id: str
+    task: Task
+    turns: tuple[Turn, ...]
+    text: str  # what the policy said last, without its stop token
+    status: Status
+    contract: SamplingContract
+    reward: float = float("nan")
+    reward_parts: Mapping[str, float] = field(default_factory=dict[str, float])
+    turn_rewards: tuple[float, ...] = ()  # each turn's share of the reward; none where turns are not judged
+    messages: tuple[Message, ...] = ()  # what was said after the prompt, by the policy and by the world
+    outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the world's final state
+    ended_by: EndedBy = EndedBy.WORLD
+    error: str = ""  # the traceback, where it failed
+
+
+@dataclass(frozen=True, eq=False)
+class RolloutGroup:
+    """Attempts at one task that share a baseline."""
+
+    group_id: str
+    task: Task
+    rollouts: tuple[Rollout, ...]
+
+    def __post_init__(self) -> None:
+        strangers = {r.group_id for r in self.rollouts} - {self.group_id}
+        if strangers:
+            raise ContractError(
+                "a group holds rollouts of other groups", got=sorted(strangers), expected=self.group_id
+            )

@@ -1,0 +1,113 @@
+"""One row to train on: tokens, and everything known of each."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from truing.contract import SamplingContract
+from truing.errors import ContractError
+from truing.outcomes import FinishReason
+from truing.types.streams import same_length
+from truing.types.token import Excluded, Origin, Support
+
+
+@dataclass(frozen=True)
+class TurnSpan:
+    """Where a turn's own tokens lie in a sample, and who drew them."""
+
+    start: int
+    end: int
+    finish_reason: FinishReason
+    sampler_version: int
+    weight_digest: str
+    reward: float = float("nan")  # the turn's share of the rollout's; NaN where turns are not judged
+
+
+MASKS = ("structure", "policy_mask", "kl_mask", "value_mask", "supervised_mask")
+NUMBERS = ("sampler_logprob", "old_logprob", "ref_logprob", "value", "advantage", "returns")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sample:
+    """One row to train on: T tokens, and everything known of each.
+
+    Masks are separate by use: policy terms ⊆ SAMPLED, supervised terms ⊆ DEMO. ``value[t]`` is V of
+    the state *before* ``token_ids[t]``. A number that was not recorded is NaN.
+    """
+
+    sample_id: str
+    rollout_id: str
+    group_id: str
+    task_id: str
+    family: str
+    prompt_hash: str
+    prompt_length: int  # tokens before the first that was sampled or demonstrated
+    turns: tuple[TurnSpan, ...]
+    contract: SamplingContract
+    old_source: str  # where old_logprob comes from: "sampler", "recomputed", or "" where absent
+    reward: float
+    truncated: bool  # the rollout was cut off where this sample ends
+    bootstrap_value: float  # V of the state after a truncated end; NaN where the episode ended
+    token_ids: Tensor  # [T] int64, exactly what the sampler saw and produced
+    origin: Tensor  # [T] uint8
+    structure: Tensor  # [T] bool, tool-call scaffolding among SAMPLED tokens
+    excluded: Tensor  # [T] uint8, why a token is not in policy_mask: an ``Excluded`` per token
+    policy_mask: Tensor  # [T] bool
+    kl_mask: Tensor  # [T] bool
+    value_mask: Tensor  # [T] bool
+    supervised_mask: Tensor  # [T] bool
+    sampler_logprob: Tensor  # [T] float32, under the contract, as drawn
+    old_logprob: Tensor  # [T] float32, the clipping reference
+    ref_logprob: Tensor  # [T] float32, under the same contract and support
+    value: Tensor  # [T] float32
+    advantage: Tensor  # [T] float32
+    returns: Tensor  # [T] float32
+    support: Support | None
+
+    @classmethod
+    def bare(cls, *, token_ids: Tensor, origin: Tensor, **known: Any) -> "Sample":
+        """A sample with what is ``known``; every other mask is False and every other number NaN."""
+        length = len(token_ids)
+        blank: dict[str, Any] = {name: torch.zeros(length, dtype=torch.bool) for name in MASKS}
+        blank |= {name: torch.full((length,), float("nan")) for name in NUMBERS}
+        blank |= {"old_source": "", "reward": float("nan"), "bootstrap_value": float("nan")}
+        blank |= {"truncated": False, "support": None}
+        in_policy = known.get("policy_mask", blank["policy_mask"])
+        blank["excluded"] = torch.where(in_policy, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8)
+        return cls(token_ids=token_ids, origin=origin, **(blank | known))
+
+    def __post_init__(self) -> None:
+        named = ("token_ids", "origin", "excluded", *MASKS, *NUMBERS)
+        same_length(f"Sample {self.sample_id}", **{name: getattr(self, name) for name in named})
+        if not torch.equal(self.policy_mask, self.excluded == Excluded.NO):
+            raise ContractError(
+                f"sample {self.sample_id} leaves tokens out of the policy mask without a reason, or gives one"
+                " for tokens that it keeps",
+                expected="excluded = NO exactly where policy_mask is on",
+            )
+        if not 1 <= self.prompt_length <= len(self.token_ids):
+            what = f"sample {self.sample_id} has no prompt to predict its first token from"
+            raise ContractError(what, got=self.prompt_length, expected=f"1 to {len(self.token_ids)}")
+        _only_from(self, "policy_mask", Origin.SAMPLED)
+        _only_from(self, "supervised_mask", Origin.DEMO)
+        if self.support is not None and len(self.support.splits) != len(self.token_ids) + 1:
+            raise ContractError(
+                f"the support of sample {self.sample_id} does not cover its tokens",
+                got=f"{len(self.support.splits)} splits",
+                expected=f"{len(self.token_ids) + 1}",
+            )
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+def _only_from(sample: Sample, mask: str, home: Origin) -> None:
+    """Raise where a mask is on at a token of another origin."""
+    outside = (getattr(sample, mask) & (sample.origin != home)).nonzero()
+    if len(outside):
+        t = int(outside[0])
+        got = Origin(int(sample.origin[t])).name
+        what = f"{mask} of sample {sample.sample_id} is on at token {t}"
+        raise ContractError(what, got=got, expected=home.name)

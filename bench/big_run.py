@@ -24,13 +24,13 @@ from truing.doctor.live import told
 from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.record import RunReader
 from truing.record.compaction import GroupWriter
-from truing.record.files import sha256
 from truing.record.index import Place
-from truing.record.lines import dump_json
 from truing.record.segments import encode_table, table_of
 from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS
 from truing.record.told import midway
 from truing.record.writer import segment_name
+from truing.utils.atomic_files import sha256
+from truing.utils.jsonl import dump_json
 
 STAGE, TRAINED = "grpo", 2
 CHUNK = 64  # steps whose rows are made at one time

@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from truing.board.answers import Board
-from truing.record.lines import dump_json
 from truing.record.segments import warm_up
+from truing.utils.jsonl import dump_json
 
 
 def questions(board: Board, run: str) -> list[tuple[str, dict[str, str]]]:

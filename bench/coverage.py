@@ -17,7 +17,7 @@ import numpy as np
 from truing.ops.pass_at_k import pass_at_k
 from truing.record.estimate import Estimate
 from truing.record.intervals import bounded, differs, student
-from truing.rng import generator
+from truing.utils.rng import generator
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 

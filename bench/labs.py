@@ -26,7 +26,7 @@ from truing.lab.folder import Lab, open_lab
 from truing.lab.ledger import Begun, Ledger, Run
 from truing.lab.power import power
 from truing.lab.verdict import by_pairs, judge
-from truing.rng import generator
+from truing.utils.rng import generator
 
 RECIPE = """
 name = "drawn"

@@ -2,12 +2,12 @@
 
 import torch
 
-from truing.contract import SamplingContract
-from truing.outcomes import EndedBy, FinishReason, Status
 from truing.record import RunWriter, SampleRow
 from truing.record.segments import encode
 from truing.types.batch import StepRecord
 from truing.types.sample import Sample, TurnSpan
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Origin, Support
 
 NAN = float("nan")

@@ -4,10 +4,10 @@ import dataclasses
 
 import torch
 
-from truing.contract import RAW, SamplingContract
-from truing.outcomes import FinishReason
 from truing.training.collate import collate
 from truing.types.sample import Sample, TurnSpan
+from truing.types.sampling_params import RAW, SamplingContract
+from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
 
 

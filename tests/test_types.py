@@ -6,12 +6,12 @@ import pytest
 import torch
 from samples import sample
 
-from truing.contract import RAW, SamplingContract
 from truing.errors import ContractError
-from truing.outcomes import FinishReason, Status
 from truing.training.collate import collate
 from truing.types.rollout import Rollout, RolloutGroup, Task, Turn
 from truing.types.sample import MASKS, NUMBERS, Sample
+from truing.types.sampling_params import RAW, SamplingContract
+from truing.types.status import FinishReason, Status
 from truing.types.token import Excluded, Origin, Support
 
 TASK = Task("t", "test", ({"role": "user", "content": "?"},))

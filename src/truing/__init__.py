@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from truing.api import check, evaluate, train
     from truing.envs.tools import ToolEpisode, ToolError, tool
-    from truing.messages import Said, ToolCall
     from truing.rewards import PerTurn
+    from truing.types.message import Said, ToolCall
     from truing.types.rollout import Rollout, Task
 
 __all__ = [
@@ -29,8 +29,8 @@ _HOMES = {
     "check": "truing.api",
     "evaluate": "truing.api",
     "train": "truing.api",
-    "Said": "truing.messages",
-    "ToolCall": "truing.messages",
+    "Said": "truing.types.message",
+    "ToolCall": "truing.types.message",
     "ToolEpisode": "truing.envs.tools",
     "ToolError": "truing.envs.tools",
     "tool": "truing.envs.tools",

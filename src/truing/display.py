@@ -16,7 +16,7 @@ from truing.panel.standing import Standing, has_terminal
 from truing.panel.watched import Watched
 from truing.record.estimate import pass_at_text, read_estimate, read_pass_at
 from truing.types.batch import StepRecord
-from truing.words import inert
+from truing.utils.format import inert
 
 SECONDS_BETWEEN_LINES = 5.0
 """Where there is no terminal to redraw, a line at most this often, and always the first and the last."""

@@ -10,7 +10,7 @@ from samples import episode, sample, written_by
 from truing.algos import Setting
 from truing.algos.chains import Chains, earned, kl_cost, shaped_reward
 from truing.config import GatesConfig, KlConfig
-from truing.contract import SamplingContract
+from truing.types.sampling_params import SamplingContract
 from truing.types.token import Excluded, Origin
 
 OFF = Setting(None)

@@ -9,11 +9,11 @@ from samples import episode, sample, weighted_terms
 
 from truing.algos import ALGORITHMS, Setting
 from truing.config import GrpoConfig, KlConfig
-from truing.contract import SamplingContract
 from truing.errors import ContractError, RewardError
 from truing.ops.losses import OBJECTIVES
 from truing.training.collate import collate
 from truing.types.batch import Scores
+from truing.types.sampling_params import SamplingContract
 
 GRPO = ALGORITHMS["grpo"]
 CONTRACT = SamplingContract(max_new_tokens=10)

@@ -8,11 +8,11 @@ from samples import demo, weighted_terms
 
 from truing.algos import ALGORITHMS
 from truing.config import RftConfig, Stage
-from truing.contract import RAW
-from truing.outcomes import FinishReason, Status
 from truing.rollout.flatten import flatten
 from truing.types.batch import Scores
 from truing.types.rollout import Rollout, Task, Turn
+from truing.types.sampling_params import RAW
+from truing.types.status import FinishReason, Status
 from truing.types.token import Origin
 
 SFT, RFT = ALGORITHMS["sft"], ALGORITHMS["rft"]

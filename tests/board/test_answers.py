@@ -17,7 +17,7 @@ from truing.board.answers import OF_A_RUN, OF_TWO, Board
 from truing.board.opened import Opened
 from truing.errors import QuestionError, RecordError, TruingError
 from truing.record import compact
-from truing.record.lines import dump_json
+from truing.utils.jsonl import dump_json
 
 RUN = {"run": "mini"}
 AT = RUN | {"stage": "grpo", "update": "1"}

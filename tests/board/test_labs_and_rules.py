@@ -15,7 +15,7 @@ from truing.doctor.rule import SECTIONS
 from truing.doctor.rules import RULES
 from truing.errors import QuestionError, TruingError
 from truing.lab.verdict import judge
-from truing.record.lines import dump_json
+from truing.utils.jsonl import dump_json
 
 
 def test_a_lab_tells_every_hypothesis_and_where_it_stands(tmp_path):

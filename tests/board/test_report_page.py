@@ -15,7 +15,7 @@ from truing.board.answers import Board
 from truing.board.bundle import EXPORT, IMPORT, bundle
 from truing.board.report import SAMPLES, question, report
 from truing.errors import RecordError
-from truing.record.lines import dump_json
+from truing.utils.jsonl import dump_json
 
 NASTY = "</script><script>alert(1)</script><!-- \u2028 ]]> &amp; 😀"
 

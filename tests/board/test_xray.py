@@ -11,8 +11,8 @@ from shown import NAN, changed, opened_run, write
 from truing.board.answers import Board
 from truing.board.xray import LONGEST, WINDOW
 from truing.record import RunReader
-from truing.record.lines import dump_json
 from truing.types.token import Excluded, Origin
+from truing.utils.jsonl import dump_json
 
 
 def rows_of(run, stage):

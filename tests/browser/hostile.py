@@ -9,8 +9,8 @@ from recorded import make_record, make_row
 
 from truing.doctor.live import told
 from truing.doctor.verdict import Claim, Finding, Verdict
-from truing.outcomes import Status
 from truing.record import RunWriter
+from truing.types.status import Status
 
 MARKUP = (
     "<script>window.pwned=1</script><img src=x onerror=window.pwned=1><svg onload=window.pwned=1>"

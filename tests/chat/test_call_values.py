@@ -10,7 +10,7 @@ from truing.chat import encode_answer
 from truing.chat.call_formats.typed import value_of
 from truing.chat.calls import parse
 from truing.errors import DataError
-from truing.messages import Said, ToolCall, ToolSpec
+from truing.types.message import Said, ToolCall, ToolSpec
 from truing.types.rollout import Task
 
 SCHEMA = {

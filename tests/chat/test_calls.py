@@ -5,7 +5,7 @@ import pytest
 from truing.chat.call_formats import FORMATS
 from truing.chat.calls import detect, parse
 from truing.errors import ModelError
-from truing.messages import Said, ToolCall
+from truing.types.message import Said, ToolCall
 
 WEATHER = ToolCall("weather", {"city": "Oslo", "days": 3})
 CLOCK = ToolCall("clock", {})

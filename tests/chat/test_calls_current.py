@@ -6,7 +6,7 @@ import pytest
 
 from truing.chat.call_formats import FORMATS
 from truing.chat.calls import detect, parse
-from truing.messages import Said, ToolCall, ToolSpec
+from truing.types.message import Said, ToolCall, ToolSpec
 
 WEATHER = ToolCall("weather", {"city": "Oslo", "days": 3})
 CLOCK = ToolCall("clock", {})

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from truing.chat.call_formats import FORMATS
 from truing.chat.calls import Parsed, parse
-from truing.messages import ToolSpec
+from truing.types.message import ToolSpec
 
 PIECES = [
     "<tool_call>",

@@ -9,7 +9,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from truing.chat.calls import detect, parse
 from truing.chat.thoughts import answer_start
-from truing.messages import Said, ToolCall, ToolSpec
+from truing.types.message import Said, ToolCall, ToolSpec
 
 STOPS = re.compile(r"<\|im_end\|>|<\|eot_id\|>|</s>|<turn\|>|<\|tool_response>|<\|eot\|>")
 USER = {"role": "user", "content": "?"}

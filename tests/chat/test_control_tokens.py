@@ -13,7 +13,7 @@ from truing.chat import Chat, encode_answer, make_chat, render_prompt
 from truing.chat.control import Control
 from truing.chat.render import text_of
 from truing.errors import DataError
-from truing.messages import Said, ToolCall, ToolSpec
+from truing.types.message import Said, ToolCall, ToolSpec
 from truing.types.rollout import Task
 from truing.types.token import Origin
 

@@ -14,10 +14,10 @@ from truing.chat.render import text_of
 from truing.chat.thoughts import opened_thought
 from truing.chat.token_bytes import token_bytes
 from truing.errors import DataError, ModelError
-from truing.messages import Said, ToolCall
-from truing.outcomes import EndedBy, FinishReason, Status
 from truing.rollout.seat import Seat
+from truing.types.message import Said, ToolCall
 from truing.types.rollout import Task
+from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Origin
 
 CALL = ToolCall("look", {"word": "été 🙂", "n": 1})

@@ -12,7 +12,7 @@ from truing.chat import Dialogue, Grammars
 from truing.chat.call_formats import FORMATS
 from truing.chat.calls import parse
 from truing.errors import ContractError, RecipeError
-from truing.messages import Said, ToolCall, ToolSpec
+from truing.types.message import Said, ToolCall, ToolSpec
 
 SCHEMA = {
     "type": "object",

@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 
 from truing.chat.structure import read_turn
 from truing.chat.token_bytes import token_bytes
-from truing.messages import ToolCall
+from truing.types.message import ToolCall
 
 END = 257  # <|im_end|> of the tiny tokenizer, whose other ids are bytes
 TEXT = "é🙂."  # SmolLM2 has a token of a dot and a quote

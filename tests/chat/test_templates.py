@@ -18,7 +18,7 @@ from truing.chat.chat import native_format
 from truing.chat.render import text_of
 from truing.envs.tools import ToolEpisode
 from truing.errors import DataError, ModelError
-from truing.messages import Said, ToolCall
+from truing.types.message import Said, ToolCall
 from truing.types.token import Origin
 
 PAGE = (Path(__file__).parents[2] / "docs" / "templates.md").read_text(encoding="utf-8")

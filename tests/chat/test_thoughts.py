@@ -9,8 +9,8 @@ from truing.chat import encode_answer, render_prompt
 from truing.chat.render import text_of
 from truing.chat.thoughts import answer_start, opened_thought
 from truing.errors import DataError, ModelError
-from truing.messages import Said, ToolCall
 from truing.rollout.flatten import flatten
+from truing.types.message import Said, ToolCall
 from truing.types.rollout import Task
 from truing.types.token import Origin
 

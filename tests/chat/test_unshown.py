@@ -8,7 +8,7 @@ from truing.chat.render import text_of
 from truing.chat.unshown import listed, unshown
 from truing.chat.unshown_tools import unshown_tools
 from truing.errors import DataError
-from truing.messages import Said, ToolCall, ToolSpec, answer_to
+from truing.types.message import Said, ToolCall, ToolSpec, answer_to
 from truing.types.rollout import Task
 
 ASKED = {"role": "user", "content": "Which word?"}

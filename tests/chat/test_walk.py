@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 from truing.chat import Dialogue, Grammars, make_chat
 from truing.chat.calls import parse
 from truing.errors import ContractError, RecipeError
-from truing.messages import ToolSpec
+from truing.types.message import ToolSpec
 
 LOOK = ToolSpec("look", "Look.", {"type": "object", "properties": {"word": {"type": "string"}}})
 NAP = ToolSpec('näp "1"', "Nap.", {"type": "object", "properties": {}})

@@ -5,8 +5,8 @@ import pytest
 from truing.chat import Chat, make_chat
 from truing.checks import check
 from truing.config import EpisodeConfig
-from truing.contract import SamplingContract
 from truing.rollout.collect import Scene
+from truing.types.sampling_params import SamplingContract
 
 
 @pytest.fixture

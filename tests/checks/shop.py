@@ -1,7 +1,7 @@
 """A shop in which nothing is wrong, to plant faults in."""
 
 from truing.envs.tools import ToolEpisode, tool
-from truing.messages import Said, ToolCall
+from truing.types.message import Said, ToolCall
 from truing.types.rollout import Task
 
 PRICES = {

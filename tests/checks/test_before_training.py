@@ -6,12 +6,12 @@ from test_template import CONTENT, ENDS, FIRST
 
 import truing
 from truing.config import EpisodeConfig
-from truing.contract import SamplingContract
 from truing.errors import DataError, ModelError, RewardError
 from truing.models import tiny as tiny_model
 from truing.record import RunReader
 from truing.rollout.collect import Scene
 from truing.training.proof import prove_demonstrations, prove_tasks
+from truing.types.sampling_params import SamplingContract
 
 
 def scene(env, chat):

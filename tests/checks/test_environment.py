@@ -7,7 +7,7 @@ import pytest
 from shop import PRICES, Quiz, Shop, exact, price
 
 from truing.envs.tools import ToolEpisode
-from truing.messages import Said, ToolCall
+from truing.types.message import Said, ToolCall
 
 TASKS = len(PRICES)
 

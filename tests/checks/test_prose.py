@@ -6,7 +6,7 @@ import pytest
 from shop import PRICES, Shop, price
 
 from truing.checks.prose import strangers
-from truing.messages import Said, ToolCall, ToolSpec
+from truing.types.message import Said, ToolCall, ToolSpec
 from truing.types.rollout import Task
 
 NAMES = "tool names are one set"

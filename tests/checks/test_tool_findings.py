@@ -4,7 +4,7 @@ import pytest
 from shop import PRICES, Shop, price
 
 from truing.envs.tools import ToolEpisode, tool
-from truing.messages import Said, ToolCall
+from truing.types.message import Said, ToolCall
 
 NAMES = "tool names are one set"
 BAD = "bad calls are answered"

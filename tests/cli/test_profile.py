@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from truing.cli import app
 from truing.cli.profile import chart, facts, mean_seconds
-from truing.clock import PHASES
 from truing.record import RunReader
+from truing.utils.phase_clock import PHASES
 
 STEPS = [
     ("sft", {"forward": 1.0, "backward": 3.0}, {}),

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 from truing.cli.one_sample import choose_sample, choose_step, token_list
 from truing.cli.tokens import tokens
 from truing.cli.xray import render, shown, token_table, xray
-from truing.contract import SamplingContract
 from truing.errors import ModelError, RecordError
-from truing.outcomes import EndedBy, Status
 from truing.record import RunReader, RunWriter, SampleRow
 from truing.types.batch import StepRecord
 from truing.types.sample import Sample
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import EndedBy, Status
 from truing.types.token import Origin
 
 NAN = float("nan")

@@ -11,8 +11,8 @@ from truing.algos import ALGORITHMS, Setting
 from truing.config import resolve
 from truing.doctor.ours import setup_of, step_of
 from truing.doctor.rules import RULES
-from truing.outcomes import EndedBy, Status
 from truing.record import SampleRow
+from truing.types.status import EndedBy, Status
 
 STAGES = {
     "grpo": ("ADV001", {"advantage_scale": ["group", "batch", "none"], "advantage_per": ["episode", "turn"]}),

@@ -5,11 +5,11 @@ import itertools
 import pytest
 import torch
 
+from truing.docgen.rules import pages
 from truing.doctor.evidence import Past, Setup, Step
 from truing.doctor.examine import Diagnosis, chosen, examine, is_finding, ranked
 from truing.doctor.inputs import INPUTS
 from truing.doctor.made import but, made
-from truing.doctor.page import pages
 from truing.doctor.report import facts, lines
 from truing.doctor.rule import SECTIONS
 from truing.doctor.rules import RULES, rwd001
@@ -85,7 +85,7 @@ def test_every_page_is_whole(code):
 def test_the_pages_are_those_of_the_rules(request):
     folder = request.config.rootpath / "docs" / "rules"
     written = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
-    assert written == pages(), "python -m truing.doctor.page docs/rules writes them anew"
+    assert written == pages(), "python -m truing.docgen.rules docs/rules writes them anew"
 
 
 def test_rules_are_chosen_by_code_and_family():

@@ -7,7 +7,7 @@ from truing.doctor.made import STOP, but, made
 from truing.doctor.rules import RULES
 from truing.doctor.rules.len005 import cut, ended
 from truing.doctor.verdict import Verdict
-from truing.outcomes import EndedBy, FinishReason, Status
+from truing.types.status import EndedBy, FinishReason, Status
 
 
 def told(step):

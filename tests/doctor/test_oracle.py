@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from samples import sample
 
 from truing.config import OptimizerConfig
-from truing.contract import SamplingContract
 from truing.doctor.made import but, made
 from truing.doctor.oracle.credit import gae, group_advantage
 from truing.doctor.oracle.forward import plain_logprobs
@@ -24,6 +23,7 @@ from truing.ops.losses import OBJECTIVES, kl_loss, policy_loss
 from truing.ops.ratios import within_bounds
 from truing.training.collate import collate
 from truing.training.optimizer import learning_rate
+from truing.types.sampling_params import SamplingContract
 from truing.types.token import Support
 
 

@@ -32,8 +32,8 @@ import truing
 from truing.chat import answer, begin, hear, make_chat
 from truing.chat.render import text_of
 from truing.envs.tools import ToolEpisode
-from truing.messages import Said, ToolCall, answer_to
 from truing.record import RunReader
+from truing.types.message import Said, ToolCall, answer_to
 from truing.types.rollout import Task
 from truing.types.token import Origin
 

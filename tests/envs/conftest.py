@@ -1,8 +1,8 @@
 import pytest
 
-from truing.contract import SamplingContract
-from truing.outcomes import Status
 from truing.types.rollout import Rollout
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import Status
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError, TruingError
-from truing.messages import Said, ToolCall
 from truing.rewards import grade
+from truing.types.message import Said, ToolCall
 
 SERVER = textwrap.dedent('''
     import os, sys, time
@@ -174,7 +174,7 @@ def test_a_silent_server_and_a_dead_one_are_errors_of_the_world(make):
 ENDS = """
 from contextlib import suppress
 from truing.envs import make_env
-from truing.messages import Said, ToolCall
+from truing.types.message import Said, ToolCall
 env = make_env("mcp", {keys})
 episode = env.open(env.tasks("train")[0])
 with suppress(Exception):

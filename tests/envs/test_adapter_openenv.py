@@ -15,8 +15,8 @@ from pydantic import Field
 
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, TruingError
-from truing.messages import Said, ToolCall
 from truing.rewards import grade
+from truing.types.message import Said, ToolCall
 
 
 class Guess(Action):

@@ -5,7 +5,7 @@ import pytest
 from truing.envs.adapters.schema import usable
 from truing.envs.tools import Tool, ToolError
 from truing.errors import DataError
-from truing.messages import ToolSpec
+from truing.types.message import ToolSpec
 
 
 def made(properties, **more):

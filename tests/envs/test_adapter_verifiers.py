@@ -4,14 +4,14 @@ import textwrap
 
 import pytest
 
-from truing.contract import SamplingContract
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError
-from truing.messages import Said, ToolCall
-from truing.outcomes import Status
 from truing.rewards import grade
 from truing.rollout.worlds import in_threads
+from truing.types.message import Said, ToolCall
 from truing.types.rollout import Rollout
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import Status
 
 TASKSET = textwrap.dedent('''
     import verifiers.v1 as vf

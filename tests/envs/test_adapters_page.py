@@ -11,8 +11,8 @@ import pytest
 
 from truing.envs import ENVS, checked_tasks, make_env
 from truing.errors import RecipeError
-from truing.messages import Said, ToolCall
 from truing.rewards import grade
+from truing.types.message import Said, ToolCall
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text(encoding="utf-8")
 

@@ -5,13 +5,13 @@ import json
 import pytest
 from agentdojo.task_suite import get_suites
 
-from truing.contract import SamplingContract
 from truing.envs import checked_tasks, make_env
 from truing.envs.agentdojo.suite import VERSION
-from truing.messages import Said, ToolCall
-from truing.outcomes import Status
 from truing.rewards import grade
+from truing.types.message import Said, ToolCall
 from truing.types.rollout import Rollout
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import Status
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@ import pytest
 from truing.envs import ENVS, Env, checked_tasks, make_env
 from truing.envs.base import share_of
 from truing.errors import DataError, RecipeError
-from truing.messages import ToolSpec
+from truing.types.message import ToolSpec
 from truing.types.rollout import Task
 
 

@@ -18,8 +18,8 @@ from truing.envs.bfcl.schema import json_schema, read_call
 from truing.envs.bfcl.world import World, same_turns
 from truing.envs.tools import ToolError
 from truing.errors import DataError, RecipeError
-from truing.messages import Said, ToolCall, ToolSpec
 from truing.rewards import grade
+from truing.types.message import Said, ToolCall, ToolSpec
 
 SINGLE = {"simple_python", "irrelevance", "multiple", "parallel", "parallel_multiple", "live_simple"}
 TALKS = {"multi_turn_base": 120, "multi_turn_miss_func": 60, "multi_turn_miss_param": 60}

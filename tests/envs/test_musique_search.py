@@ -6,15 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_musique import all_tasks, hotpot_row, musique_row
 
-from truing.contract import SamplingContract
 from truing.envs import checked_tasks, make_env
 from truing.envs.base import Agentic
 from truing.envs.search import Collection, Passage
 from truing.errors import RecipeError
-from truing.messages import Said, ToolCall
-from truing.outcomes import Status
 from truing.rewards import grade
+from truing.types.message import Said, ToolCall
 from truing.types.rollout import Rollout
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import Status
 
 FLOWS = "It flows past the old bridge. " * 20
 

@@ -9,7 +9,7 @@ from truing.envs import sandbox
 from truing.envs.sandbox import PythonLimits, python_tool, run_python
 from truing.envs.tools import ToolEpisode, ToolError
 from truing.errors import TruingError
-from truing.messages import Said, ToolCall
+from truing.types.message import Said, ToolCall
 
 
 @pytest.fixture(scope="module", autouse=True)

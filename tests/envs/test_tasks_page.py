@@ -8,7 +8,7 @@ import pytest
 import truing
 from truing.envs import ENVS, Env, checked_tasks
 from truing.envs.base import Agentic
-from truing.messages import Said, ToolCall
+from truing.types.message import Said, ToolCall
 
 OWN = Path(__file__).parents[2] / "recipes" / "own.toml"
 PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"

@@ -7,12 +7,12 @@ import pytest
 from folders import rows
 from taubench_folder import ADDRESS, FILES, TOOLS, tool
 
-from truing.contract import SamplingContract
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError
-from truing.messages import Said, ToolCall
-from truing.outcomes import Status
+from truing.types.message import Said, ToolCall
 from truing.types.rollout import Rollout
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import Status
 
 
 def write(folder, files):

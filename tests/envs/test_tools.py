@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from truing.envs.tools import Tool, ToolError, tool
 from truing.errors import DataError
-from truing.messages import ToolSpec
+from truing.types.message import ToolSpec
 
 
 class Room(Enum):

@@ -9,12 +9,12 @@ import pytest
 from folders import rows
 from workbench_folder import ANN, BO, FILES, TOOLS, table
 
-from truing.contract import SamplingContract
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError
-from truing.messages import Said, ToolCall
-from truing.outcomes import Status
+from truing.types.message import Said, ToolCall
 from truing.types.rollout import Rollout
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import Status
 
 CUSTOMERS = "customer_relationship_manager.search_customers"
 

@@ -2,7 +2,6 @@ import json
 
 import pytest
 
-from truing.contract import SamplingContract
 from truing.envs import checked_tasks
 from truing.envs.base import Agentic
 from truing.envs.workspace import Workspace
@@ -10,10 +9,11 @@ from truing.envs.workspace.env import WorkspaceConfig
 from truing.envs.workspace.kinds import KINDS, OFFICE_KINDS, TINY_KINDS
 from truing.envs.workspace.tools import TOOLS
 from truing.errors import DataError, RecipeError
-from truing.messages import Said, ToolCall
-from truing.outcomes import Status
 from truing.rewards import grade
+from truing.types.message import Said, ToolCall
 from truing.types.rollout import Rollout
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import Status
 
 PER_KIND = 12
 FULL = {"success": 1.0, "progress": 1.0, "valid_calls": 1.0}

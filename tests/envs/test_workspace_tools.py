@@ -10,7 +10,7 @@ from truing.envs.tools import ToolError
 from truing.envs.workspace.kinds import KINDS
 from truing.envs.workspace.state import MY_ADDRESS, Event, Mail, Office, Post, changes
 from truing.envs.workspace.tools import TOOLS, Desk, open_office
-from truing.messages import Said, ToolCall
+from truing.types.message import Said, ToolCall
 
 
 @pytest.fixture

@@ -162,7 +162,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
         os.write(handle.fileno(), data[: len(data) // 2])
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("truing.record.lines.write_all", full)
+    monkeypatch.setattr("truing.utils.jsonl.write_all", full)
     with pytest.raises(RecordError, match="No space left on device") as caught:
         ledger.write(replace(RUN, seed=1))
     assert str(path) in str(caught.value)

@@ -17,7 +17,7 @@ from truing.lab.init import init, next_path
 from truing.lab.ledger import Ledger, Promoted, Reproduced
 from truing.lab.report import BEGIN, END, write_report
 from truing.lab.verdict import judge
-from truing.record.lines import dump_json
+from truing.utils.jsonl import dump_json
 
 
 def on_disk(lab, hypothesis, values):

@@ -7,11 +7,11 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from truing.contract import SamplingContract
 from truing.errors import ModelError
 from truing.models.digest import digest
 from truing.models.export import export, generation_config, merged
 from truing.models.lora import add_lora, add_reference, trainable_parameters
+from truing.types.sampling_params import SamplingContract
 
 IDS = torch.tensor([[104, 101, 108, 108, 111, 257]])
 CONTRACT = SamplingContract(

@@ -7,7 +7,6 @@ import torch
 from architectures import tiny_config, tiny_model
 from samples import sample
 
-from truing.contract import SamplingContract
 from truing.models.critic import Critic
 from truing.models.head import head_of
 from truing.models.linear import use_onednn
@@ -18,6 +17,7 @@ from truing.sample.drawing import Request
 from truing.sample.hf import HFSampler
 from truing.sample.sync import sampler_copy, sync
 from truing.training.collate import collate
+from truing.types.sampling_params import SamplingContract
 
 FORMULAS = {  # logits of what the output layer gives, by papers and model cards
     "gemma2": lambda z: 3.0 * torch.tanh(z / 3.0),

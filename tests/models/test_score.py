@@ -6,9 +6,9 @@ import pytest
 import torch
 from samples import sample
 
-from truing.contract import SamplingContract
 from truing.models.score import score
 from truing.training.collate import collate
+from truing.types.sampling_params import SamplingContract
 
 CONTRACT = SamplingContract(
     temperature=0.8,

@@ -11,25 +11,25 @@ import torch
 from torch import Tensor
 
 from truing import ops
-from truing.contract import SamplingContract
 from truing.ops import (
+    adaptive_coefficients,
     advantages,
     aggregate,
-    control,
+    bounded_mean,
     correction,
-    exponents,
-    histogram,
     kl,
     logprobs,
     losses,
     masks,
+    overlong_penalty,
     pass_at_k,
+    ratio_histogram,
     ratios,
     returns,
     sampling,
-    shaping,
-    unseen,
+    stable_exp,
 )
+from truing.types.sampling_params import SamplingContract
 from truing.types.token import Origin
 
 ROOM = Path(ops.__file__).parent
@@ -87,9 +87,11 @@ def test_imports_only_torch_types_and_errors(module):
         else:
             continue
         for name in names:
-            ours = name in ("truing.types.rollout", "truing.contract", "truing.errors") or name.startswith(
-                "truing.ops."
-            )
+            ours = name in (
+                "truing.types.rollout",
+                "truing.types.sampling_params",
+                "truing.errors",
+            ) or name.startswith("truing.ops.")
             assert ours or name in allowed or name.startswith("torch."), name
 
 
@@ -131,17 +133,17 @@ CALLS = {
     "leave_one_out": lambda: (advantages.leave_one_out, REWARDS_R, GROUP_R),
     "turn_returns": lambda: (advantages.turn_returns, REWARDS_R, REWARDS_R[:, None].repeat(1, 2)),
     "log_ratio": lambda: (ratios.log_ratio, LOGPROB_BT, OLD_BT),
-    "excess": lambda: (exponents.excess, RATIO_BT),
-    "times_exp": lambda: (exponents.times_exp, RATIO_BT, LOGPROB_BT),
-    "steeper": lambda: (exponents.steeper, RATIO_BT, LOGPROB_BT),
+    "excess": lambda: (stable_exp.excess, RATIO_BT),
+    "times_exp": lambda: (stable_exp.times_exp, RATIO_BT, LOGPROB_BT),
+    "steeper": lambda: (stable_exp.steeper, RATIO_BT, LOGPROB_BT),
     "importance_log_ratio": lambda: (ratios.importance_log_ratio, LOGPROB_BT, MASK_BT, "token"),
     "token_ratio": lambda: (ratios.token_ratio, LOGPROB_BT),
     "sequence_ratio": lambda: (ratios.sequence_ratio, LOGPROB_BT, MASK_BT),
     "importance_ratio": lambda: (ratios.importance_ratio, LOGPROB_BT, MASK_BT, "token"),
     "within_bounds": lambda: (ratios.within_bounds, LOGPROB_BT, 0.5, 2.0),
     "clip_mask": lambda: (ratios.clip_mask, RATIO_BT, ADVANTAGE_BT, 0.2, 0.2),
-    "ratio_edges": lambda: (histogram.ratio_edges, 0.2, 0.2, 5.0),
-    "ratio_counts": lambda: (histogram.ratio_counts, UNIFORM_N, [0.5], [2.0]),
+    "ratio_edges": lambda: (ratio_histogram.ratio_edges, 0.2, 0.2, 5.0),
+    "ratio_counts": lambda: (ratio_histogram.ratio_counts, UNIFORM_N, [0.5], [2.0]),
     "kl_k1": lambda: (kl.kl_k1, LOGPROB_BT, OLD_BT),
     "kl_k2": lambda: (kl.kl_k2, LOGPROB_BT, OLD_BT),
     "kl_k3": lambda: (kl.kl_k3, LOGPROB_BT, OLD_BT),
@@ -150,11 +152,11 @@ CALLS = {
     "discounted_returns": lambda: (returns.discounted_returns, ADVANTAGE_BT, MASK_BT, 0.9),
     "whiten": lambda: (returns.whiten, ADVANTAGE_BT, MASK_BT),
     "explained_variance": lambda: (returns.explained_variance, LOGPROB_BT, OLD_BT, MASK_BT),
-    "kl_controller": lambda: (control.kl_controller, 0.1, 0.2, 0.1, 64, 1000.0),
-    "entropy_controller": lambda: (control.entropy_controller, 0.1, 0.2, 0.3, 0.01),
-    "linear_decay": lambda: (control.linear_decay, 1, 4),
-    "overlong": lambda: (shaping.overlong, 9, 10, 4),
-    "chance_above": lambda: (unseen.chance_above, UNIFORM_N, 0.5),
+    "kl_controller": lambda: (adaptive_coefficients.kl_controller, 0.1, 0.2, 0.1, 64, 1000.0),
+    "entropy_controller": lambda: (adaptive_coefficients.entropy_controller, 0.1, 0.2, 0.3, 0.01),
+    "linear_decay": lambda: (adaptive_coefficients.linear_decay, 1, 4),
+    "overlong": lambda: (overlong_penalty.overlong, 9, 10, 4),
+    "chance_above": lambda: (bounded_mean.chance_above, UNIFORM_N, 0.5),
     "correction_weights": lambda: (
         correction.correction_weights,
         LOGPROB_BT,

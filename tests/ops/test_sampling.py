@@ -13,10 +13,10 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from truing.contract import RAW, SamplingContract
 from truing.errors import ContractError
 from truing.ops.logprobs import token_logprobs
 from truing.ops.sampling import contract_logits, draw, mass_below, support_mask
+from truing.types.sampling_params import RAW, SamplingContract
 
 INF = math.inf
 EVERYTHING = SamplingContract(0.8, 20, 0.9, 0.02, 0.4, 0.3, 1.3, 3, 16, (7, 11))

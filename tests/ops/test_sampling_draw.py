@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from truing.contract import SamplingContract
 from truing.errors import ContractError, NonFiniteError
 from truing.ops.logprobs import token_logprobs
 from truing.ops.sampling import contract_logits, draw, support_ids, support_mask
+from truing.types.sampling_params import SamplingContract
 
 INF = math.inf
 EVERYTHING = SamplingContract(0.8, 20, 0.9, 0.02, 0.4, 0.3, 1.3, 3, 16, (7, 11))

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-import truing.record.lines as lines
+import truing.utils.jsonl as lines
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter, being_written
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from truing.outcomes import Status
 from truing.record import RunReader, compact
 from truing.record.index import Place
 from truing.record.keys import check_known
 from truing.record.sample_columns import SampleColumns
+from truing.types.status import Status
 
 ROOT = Path(__file__).parents[2]
 STEPS, SAMPLES, LIVE = 70, 4, 3

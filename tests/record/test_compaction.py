@@ -12,11 +12,11 @@ from recorded import make_record, make_row, same_row, support_of, write_steps
 
 import truing.record.compaction as compaction
 import truing.record.store as store
-from truing.contract import SamplingContract
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter, SampleRow, compact
 from truing.record.index import KEY
 from truing.record.segments import SCHEMA, table_of
+from truing.types.sampling_params import SamplingContract
 
 STRIDE = 211  # between the bytes that are flipped; prime, so that no column is passed over
 

@@ -3,9 +3,9 @@
 import pyarrow as pa
 from recorded import make_row, support_of
 
-from truing.contract import SamplingContract
 from truing.record.digest import content_digest, content_digests
 from truing.record.segments import SCHEMA, table_of
+from truing.types.sampling_params import SamplingContract
 
 
 def nested(values):

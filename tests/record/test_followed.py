@@ -9,7 +9,7 @@ from recorded import make_record, make_row
 from truing.errors import RecordError
 from truing.record import RunWriter
 from truing.record.followed import Followed
-from truing.record.lines import dump_json
+from truing.utils.jsonl import dump_json
 
 
 def write(writer, step, **metrics):

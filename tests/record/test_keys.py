@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
+from truing.docgen.metrics import page
 from truing.errors import RecordError
 from truing.record.keys import METRICS, check_known
-from truing.record.page import page
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_the_committed_page_is_made_of_the_table():
     assert (ROOT / "docs/metrics.md").read_text(encoding="utf-8") == page(), (
-        "run: python -m truing.record.page > docs/metrics.md"
+        "run: python -m truing.docgen.metrics > docs/metrics.md"
     )
 
 

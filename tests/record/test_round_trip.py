@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import NAN, make_record, make_row, support_of
 
-from truing.contract import SamplingContract
 from truing.errors import ContractError, RecordError
-from truing.outcomes import EndedBy, FinishReason, Status
 from truing.record import RunReader, RunWriter, SampleRow
-from truing.record.lines import dump_json, floats_from_json
 from truing.record.segments import decode, encode, rows_of
 from truing.types.sample import MASKS, NUMBERS, Sample, TurnSpan
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Origin
+from truing.utils.jsonl import dump_json, floats_from_json
 
 FLOATS = st.floats(width=32)
 

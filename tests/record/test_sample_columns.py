@@ -9,13 +9,13 @@ from recorded import make_record, make_row, write_steps
 
 import truing.record.columns as columns
 import truing.record.sample_columns as sample_columns
-from truing.outcomes import FinishReason
 from truing.record import RunReader, RunWriter, SampleRow, compact
 from truing.record.index import Place
 from truing.record.sample_columns import COLUMNS, Known, SampleColumns
 from truing.record.segments import encode
 from truing.record.store import Groups
 from truing.types.sample import Sample, TurnSpan
+from truing.types.status import FinishReason
 
 
 def places(run):

@@ -9,10 +9,10 @@ from recorded import write_steps
 
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter, compact, set_aside
-from truing.record.files import sha256
 from truing.record.index import Place
 from truing.record.sample_columns import SampleColumns
 from truing.record.segments import SCHEMA, encode_table, table_of
+from truing.utils.atomic_files import sha256
 
 NAMES = [
     "../steps.jsonl",

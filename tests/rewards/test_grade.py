@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import torch
 
-from truing.contract import SamplingContract
 from truing.errors import RewardError
-from truing.outcomes import Status
 from truing.rewards import PerTurn, grade
 from truing.types.rollout import Rollout, Task
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import Status
 
 TASK = Task("t-17", "test", ({"role": "user", "content": "2 + 2?"},), answer="4")
 

@@ -11,13 +11,13 @@ from pydantic import ValidationError
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerBase
 
-from truing.contract import SamplingContract
 from truing.errors import JudgeUnavailable, RecipeError, RewardError, SkipGroup
-from truing.outcomes import Status
 from truing.rewards.judge import Judge, read_score
 from truing.rewards.judge_config import JudgeConfig
 from truing.rewards.speakers import LocalModel
 from truing.types.rollout import Rollout, Task
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import Status
 
 TASK = Task(
     "t",

@@ -1,9 +1,9 @@
 import torch
 
-from truing.contract import RAW, SamplingContract
-from truing.outcomes import FinishReason, Status
 from truing.rollout.flatten import as_demonstration, flatten, untrained
 from truing.types.rollout import Rollout, Task, Turn
+from truing.types.sampling_params import RAW, SamplingContract
+from truing.types.status import FinishReason, Status
 from truing.types.token import Excluded, Origin, Support
 
 TASK = Task("t", "f", ({"role": "user", "content": "?"},), demonstration="ok")

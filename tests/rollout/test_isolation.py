@@ -7,17 +7,17 @@ from types import SimpleNamespace
 import pytest
 
 from truing.config import EpisodeConfig
-from truing.contract import SamplingContract
 from truing.envs import checked_tasks
 from truing.envs.tools import ToolEpisode, tool
 from truing.envs.wrap import equipped, judged, reworded
 from truing.errors import DataError
-from truing.messages import Said, ToolCall, ToolSpec
-from truing.outcomes import Status
 from truing.rewards import grade
 from truing.rollout.collect import Scene, collect
 from truing.rollout.voices import Script
+from truing.types.message import Said, ToolCall, ToolSpec
 from truing.types.rollout import Task
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import Status
 
 LOOK = ToolSpec("look", "Look words up.", {"type": "object", "properties": {"words": {"type": "array"}}})
 

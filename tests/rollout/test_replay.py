@@ -6,17 +6,17 @@ import pytest
 import torch
 
 from truing.config import EpisodeConfig
-from truing.contract import SamplingContract
-from truing.messages import ToolCall, ToolSpec, answer_to
 from truing.models.score import score
-from truing.outcomes import EndedBy
 from truing.rewards import Graded
 from truing.rollout.collect import Scene, collect
 from truing.rollout.flatten import flatten
 from truing.rollout.voices import Policy
 from truing.sample.hf import HFSampler
 from truing.training.collate import collate
+from truing.types.message import ToolCall, ToolSpec, answer_to
 from truing.types.rollout import Task
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import EndedBy
 from truing.types.token import Origin
 
 EVERYTHING = {

@@ -9,17 +9,17 @@ from jsonschema import Draft202012Validator
 
 from truing.chat import Grammars
 from truing.config import EpisodeConfig
-from truing.contract import SamplingContract
-from truing.messages import ToolSpec
 from truing.models.score import score
 from truing.ops.sampling import contract_logits, support_mask
-from truing.outcomes import FinishReason
 from truing.rollout.collect import Scene, collect
 from truing.rollout.flatten import as_demonstration, flatten
 from truing.rollout.voices import Policy
 from truing.sample.hf import HFSampler
 from truing.training.collate import collate
+from truing.types.message import ToolSpec
 from truing.types.rollout import Task
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
 
 LOOK = ToolSpec(

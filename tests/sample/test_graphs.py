@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, DiffLlamaConfig
 
 import truing.sample.graphs
-from truing.contract import SamplingContract
 from truing.errors import ModelError
 from truing.models.load import load
 from truing.sample.drawing import Request
 from truing.sample.graphs import GraphRows
 from truing.sample.hf import HFSampler
+from truing.types.sampling_params import SamplingContract
 
 CONTRACT = SamplingContract(max_new_tokens=9, stop_ids=(257, 10, 20, 30), presence_penalty=0.5)
 PROMPTS = st.lists(st.lists(st.integers(40, 42), min_size=1, max_size=9), min_size=1, max_size=8)

@@ -5,14 +5,14 @@ import torch
 from architectures import SMALL
 from transformers import AutoModelForCausalLM, Lfm2Config, Qwen3NextConfig
 
-from truing.contract import SamplingContract
 from truing.errors import DataError
 from truing.models.forward import no_tree
 from truing.ops.sampling import support_mask
-from truing.outcomes import FinishReason
-from truing.rng import uniforms
 from truing.sample.drawing import Request
 from truing.sample.hf import HFSampler
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import FinishReason
+from truing.utils.rng import uniforms
 
 EVERYTHING = SamplingContract(
     temperature=1.3,

@@ -11,10 +11,10 @@ from transformers import AutoModelForCausalLM, DiffLlamaConfig
 
 import truing.sample.hf
 import truing.sample.tree
-from truing.contract import SamplingContract
 from truing.models.load import load
 from truing.sample.drawing import Request
 from truing.sample.hf import HFSampler
+from truing.types.sampling_params import SamplingContract
 
 CONTRACT = SamplingContract(temperature=1.0, max_new_tokens=7, stop_ids=(257, 10, 20, 30))
 CONTEXT = 512

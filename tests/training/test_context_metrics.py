@@ -6,12 +6,12 @@ import pytest
 import torch
 from samples import sample
 
-from truing.outcomes import EndedBy, Status
 from truing.record import SampleRow
 from truing.record.keys import check_known
 from truing.record.rows import TRAINER_NUMBERS
 from truing.training.context_metrics import characters_lost, context_metrics, cut_share
 from truing.training.episode_metrics import episode_metrics
+from truing.types.status import EndedBy, Status
 
 
 def message(role, content, **more):

@@ -10,9 +10,9 @@ import truing
 from truing.errors import GuardError, ProvenError, RecordError, RewardError, TruingError
 from truing.faults.planted import FAULTS
 from truing.record import RunReader
-from truing.record.lines import LineLog
 from truing.training.ending import CHARACTERS, LINES, ending
 from truing.training.preflight import chance
+from truing.utils.jsonl import LineLog
 
 
 def stops(run):

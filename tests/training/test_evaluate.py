@@ -2,10 +2,10 @@
 
 import pytest
 
-from truing.contract import RAW
-from truing.outcomes import Status
 from truing.training.evaluate import evaluate
 from truing.types.rollout import Rollout, RolloutGroup, Task
+from truing.types.sampling_params import RAW
+from truing.types.status import Status
 
 
 def group(task_id, rewards):

@@ -7,12 +7,12 @@ import torch
 
 from truing.envs.tools import ToolEpisode, tool
 from truing.errors import RolloutError
-from truing.messages import Said, ToolCall
-from truing.outcomes import EndedBy, Status
 from truing.record import RunReader
 from truing.training.incidents import incidents
 from truing.training.run import run
+from truing.types.message import Said, ToolCall
 from truing.types.rollout import Rollout, Task
+from truing.types.status import EndedBy, Status
 from truing.types.token import Excluded
 
 

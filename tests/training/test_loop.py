@@ -7,10 +7,10 @@ import torch
 from runs import Interrupt, assert_same_run, crash_at, rows_of
 
 import truing
-from truing.clock import PHASES
 from truing.errors import DataError, RecordError, RewardError
 from truing.record import RunReader
 from truing.types.token import Origin
+from truing.utils.phase_clock import PHASES
 
 PPO = {"steps": 3, "prompts_per_step": 4, "learning_rate": 1e-3}
 

@@ -6,10 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truing.contract import SamplingContract
 from truing.errors import ContractError
 from truing.ops.losses import OBJECTIVES
-from truing.outcomes import EndedBy, Status
 from truing.record import SampleRow
 from truing.record.keys import check_known
 from truing.record.rows import TRAINER_NUMBERS
@@ -26,6 +24,8 @@ from truing.training.metrics import (
 )
 from truing.training.tokens import Tokens
 from truing.types.sample import Sample
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import EndedBy, Status
 from truing.types.token import Origin
 
 NAN = float("nan")

@@ -12,10 +12,10 @@ from truing.chat import render_prompt
 from truing.config import resolve
 from truing.envs.wrap import reworded
 from truing.errors import DataError
-from truing.messages import ToolSpec
 from truing.record import RunReader
 from truing.training.prompt_limit import cut_notes, limited, shortened
 from truing.training.replay import replay
+from truing.types.message import ToolSpec
 from truing.types.rollout import Task
 
 LIMIT = 120

@@ -11,7 +11,6 @@ from transformers import (
     Qwen3Config,
 )
 
-from truing.contract import SamplingContract
 from truing.errors import ModelError
 from truing.models.lora import add_lora, training_mode
 from truing.models.score import score
@@ -19,6 +18,7 @@ from truing.sample.drawing import Request
 from truing.sample.hf import HFSampler
 from truing.training.collate import collate
 from truing.training.model_proof import prove_forward, prove_sampler
+from truing.types.sampling_params import SamplingContract
 
 SIZES = SMALL | {
     "vocab_size": 64,

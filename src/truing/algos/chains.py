@@ -12,8 +12,8 @@ from torch.nn.utils.rnn import pad_sequence
 from truing.algos.base import Setting
 from truing.config import GatesConfig, KlConfig
 from truing.ops.kl import kl
+from truing.ops.overlong_penalty import overlong
 from truing.ops.returns import whiten
-from truing.ops.shaping import overlong
 from truing.types.sample import Sample
 
 WHITEN_EPS = 1e-4

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from truing.messages import Message
+from truing.types.message import Message
 
 MODEL = "smollm2-135m"
 

@@ -18,12 +18,12 @@ from transformers import AutoModelForCausalLM
 
 from truing.bench.cases import MODEL, Case
 from truing.bench.compare import measured
-from truing.contract import SamplingContract
-from truing.memory import keep_freed_memory
 from truing.models.load import load, load_tokenizer
 from truing.models.locate import locate
 from truing.sample.drawing import Request
 from truing.sample.hf import HFSampler
+from truing.types.sampling_params import SamplingContract
+from truing.utils.memory import keep_freed_memory
 
 MAX_NEW_TOKENS = 128
 STOPS = (".", "\n", "<|im_end|>")

@@ -12,15 +12,15 @@ import torch
 from truing.api import train
 from truing.bench.cases import REPLY, Case, letters
 from truing.bench.shapes import folder_of
-from truing.contract import SamplingContract
-from truing.messages import Message, Said
-from truing.outcomes import FinishReason
 from truing.rewards import Rewards
 from truing.sample.drawing import Completion, Request
 from truing.sample.hf import HFSampler
 from truing.training import session
 from truing.types.batch import StepRecord
+from truing.types.message import Message, Said
 from truing.types.rollout import Task
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import FinishReason
 from truing.types.token import Origin
 
 

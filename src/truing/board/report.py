@@ -15,7 +15,7 @@ from truing.board.answers import Board
 from truing.board.bundle import bundle
 from truing.board.xray import WINDOW
 from truing.errors import RecordError, TruingError
-from truing.record.lines import dump_json
+from truing.utils.jsonl import dump_json
 
 SAMPLES = 8
 """Samples of the last update that go along, beside those that a finding names."""

@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from truing.board.answers import Board
 from truing.board.odd import telling
 from truing.errors import QuestionError, TruingError
-from truing.record.lines import dump_json
+from truing.utils.jsonl import dump_json
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self';"

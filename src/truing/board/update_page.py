@@ -11,7 +11,7 @@ from truing.board.opened import Opened
 from truing.board.xray import about, short, tokens
 from truing.errors import RecordError
 from truing.record import SampleRow, StepRow
-from truing.record.lines import dump_json
+from truing.utils.jsonl import dump_json
 
 SIDE_BY_SIDE = 32
 """Samples of a group that are told at once."""

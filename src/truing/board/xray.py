@@ -13,9 +13,9 @@ from truing.doctor.ours import setup_of
 from truing.ops.kl import kl_k3
 from truing.ops.ratios import clip_mask, importance_ratio, log_ratio
 from truing.record import SampleRow, StepRow
-from truing.record.lines import dump_json
 from truing.types.sample import MASKS
 from truing.types.token import Excluded, Origin
+from truing.utils.jsonl import dump_json
 
 WINDOW = 3_000
 """Tokens of a sample that are told at once; whoever scrolls on asks for more."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from truing.chat.call_formats import FORMATS, CallFormat
 from truing.chat.call_formats.scan import Malformed, Region, Span
 from truing.errors import ModelError
-from truing.messages import Said, ToolCall, ToolSpec
+from truing.types.message import Said, ToolCall, ToolSpec
 
 PROBLEMS = 8
 """A turn is read up to so many malformed calls: the model gains nothing from a longer list."""

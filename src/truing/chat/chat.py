@@ -17,7 +17,7 @@ from truing.chat.marks import Rendering
 from truing.chat.thoughts import apart, thought_tags, without_opened_thought
 from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_stray_answers, without_system
 from truing.errors import TEMPLATE_FAULTS, DataError, ModelError
-from truing.messages import Message, Said, ToolCall, ToolSpec, answer_to
+from truing.types.message import Message, Said, ToolCall, ToolSpec, answer_to
 
 SENTINEL = ToolSpec(
     "truing_probe", "A probe.", {"type": "object", "properties": {"word": {"type": "string"}}}

@@ -15,7 +15,7 @@ from torch import Tensor
 from truing.chat.chat import Chat, agree
 from truing.chat.render import SHOWN, encode, render_prompt, said_spans, text_of
 from truing.chat.thoughts import opened_thought
-from truing.messages import Message, Said, ToolSpec
+from truing.types.message import Message, Said, ToolSpec
 from truing.types.rollout import Task
 from truing.types.token import Origin
 

@@ -22,7 +22,7 @@ from truing.chat.token_bytes import escaped, readable, token_bytes
 from truing.chat.unshown import refuse_unshown_prompt, refuse_unwritten
 from truing.chat.unshown_tools import refuse_unshown_tools
 from truing.errors import DataError
-from truing.messages import Message, Said, ToolSpec, answer_to
+from truing.types.message import Message, Said, ToolSpec, answer_to
 from truing.types.rollout import Task
 from truing.types.token import Origin
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from truing.chat.calls import parse
 from truing.chat.token_bytes import escaped, readable, token_bytes
-from truing.messages import Said, ToolSpec
+from truing.types.message import Said, ToolSpec
 
 
 @dataclass(frozen=True, eq=False)

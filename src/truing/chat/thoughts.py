@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from truing.chat.call_formats import FORMATS
-from truing.messages import Message
+from truing.types.message import Message
 
 DEFAULT = ("<think>", "</think>")
 

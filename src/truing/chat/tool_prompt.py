@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Literal
 
-from truing.messages import Message, ToolSpec
+from truing.types.message import Message, ToolSpec
 
 ToolPrompt = Literal["hermes", "brief"]
 

@@ -9,7 +9,7 @@ from truing.chat.chat import Chat
 from truing.chat.dialogue import Dialogue
 from truing.chat.render import decode_answer
 from truing.chat.thoughts import opened_thought
-from truing.messages import Said
+from truing.types.message import Said
 
 
 def read_turn(chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor) -> tuple[Said, Tensor]:

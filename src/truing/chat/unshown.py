@@ -13,7 +13,7 @@ from typing import Any
 from truing.chat.chat import Chat
 from truing.chat.thoughts import thought_tags
 from truing.errors import DataError
-from truing.messages import Message, Said, ToolSpec
+from truing.types.message import Message, Said, ToolSpec
 
 FIRST_NUMBER = 7358113
 """Numbers are replaced by numbers from here on."""

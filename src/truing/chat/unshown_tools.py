@@ -10,7 +10,7 @@ from typing import Any
 
 from truing.chat.chat import Chat
 from truing.errors import DataError
-from truing.messages import Message, ToolSpec
+from truing.types.message import Message, ToolSpec
 
 DATA = frozenset({"enum", "const", "default", "examples", "required", "type"})
 """Keywords of a schema that hold no schemas."""

@@ -21,7 +21,7 @@ from truing.chat.spelling import Spelling
 from truing.chat.thoughts import opened_thought
 from truing.chat.token_bytes import token_bytes
 from truing.errors import ContractError, RecipeError
-from truing.messages import ToolSpec
+from truing.types.message import ToolSpec
 
 
 class Grammars:

@@ -13,7 +13,7 @@ from truing.checks.template import OTHER_TEMPLATE, TEMPLATE
 from truing.checks.tools import NO_TOOLS
 from truing.checks.trial import Play, Trial
 from truing.errors import DataError
-from truing.messages import Message, answer_to
+from truing.types.message import Message, answer_to
 from truing.types.rollout import Task
 
 PROBE = Task("truing-probe", "probe", ASKED, tools=(SENTINEL,))

@@ -9,8 +9,8 @@ from truing.checks.finding import NOT_DEMONSTRATED, Checked, Finding, checked
 from truing.checks.trial import Play, Trial, samples
 from truing.envs.base import Agentic
 from truing.envs.tools import is_error
-from truing.outcomes import Status
 from truing.rewards import Rewards, reach
+from truing.types.status import Status
 
 SHOWN = 160
 """Characters of a value that a finding shows."""

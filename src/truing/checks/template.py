@@ -15,7 +15,7 @@ from truing.checks.finding import NOT_DEMONSTRATED, Checked, Finding, checked
 from truing.checks.tools import NO_TOOLS
 from truing.checks.trial import Trial, samples
 from truing.errors import DataError
-from truing.messages import Message, Said, ToolCall, ToolSpec
+from truing.types.message import Message, Said, ToolCall, ToolSpec
 from truing.types.rollout import Task
 
 TEMPLATE = "the chat template"

@@ -7,14 +7,14 @@ from functools import partial
 from truing.checks.finding import Checked, Finding, checked
 from truing.checks.prose import Stranger, strangers
 from truing.checks.trial import Trial, turns
-from truing.copies import copied
 from truing.envs.base import Agentic, Episode
 from truing.envs.isolation import open_isolated
-from truing.envs.names import nearest
 from truing.envs.tools import ToolEpisode
-from truing.messages import Said, ToolCall
 from truing.rollout.worlds import in_threads
+from truing.types.message import Said, ToolCall
 from truing.types.rollout import Task
+from truing.utils.deep_copy import copied
+from truing.utils.nearest import nearest
 
 STRANGER = "truing_probe"
 """A name that no tool and no parameter has."""

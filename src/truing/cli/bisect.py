@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from truing.errors import RecipeError
-from truing.words import counted
+from truing.utils.format import counted
 
 if TYPE_CHECKING:
     from truing.doctor.bisect import Trial

@@ -36,7 +36,7 @@ def board(
     from truing.board.answers import Board
     from truing.board.server import LOOPBACK, make_app
     from truing.record.segments import warm_up
-    from truing.words import counted
+    from truing.utils.format import counted
 
     console = Console(highlight=False)
     found = Board(folder)

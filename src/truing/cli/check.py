@@ -11,7 +11,7 @@ from rich.console import Console
 
 from truing.config import load_recipe, names_embedded
 from truing.errors import RecipeError
-from truing.words import counted
+from truing.utils.format import counted
 
 if TYPE_CHECKING:
     from truing.doctor.examine import Diagnosis

@@ -22,7 +22,7 @@ def evaluate_target(
     """Evaluate TARGET on its recipe's evaluation tasks, with 95 % intervals; pass@k of several answers."""
     from truing.api import evaluate
     from truing.record.estimate import pass_at_facts, pass_at_text
-    from truing.record.lines import dump_json
+    from truing.utils.jsonl import dump_json
 
     found = evaluate(target, overrides=overrides or (), checkpoint=checkpoint)
     other = evaluate(against, overrides=overrides or ()) if against is not None else None

@@ -11,9 +11,9 @@ from rich.table import Table
 
 from truing.record import RunReader
 from truing.record.estimate import pass_at_facts, pass_at_text
-from truing.record.lines import dump_json
 from truing.training.result import Result
-from truing.words import counted
+from truing.utils.format import counted
+from truing.utils.jsonl import dump_json
 
 
 def program() -> str:

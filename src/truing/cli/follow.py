@@ -16,7 +16,7 @@ from truing.panel.picture import picture
 from truing.panel.standing import Standing, has_terminal
 from truing.panel.watched import Screen, Watched
 from truing.record import Event
-from truing.record.lines import dump_json, floats_from_json
+from truing.utils.jsonl import dump_json, floats_from_json
 
 LAST = 10
 """Events before it was followed that are said again."""

@@ -34,7 +34,7 @@ def new(
     from truing.errors import LabError
     from truing.lab.folder import open_lab
     from truing.lab.init import blank, next_path
-    from truing.record.files import write_atomically
+    from truing.utils.atomic_files import write_atomically
 
     if not title.strip():
         raise LabError("a hypothesis needs a title", expected="a few words, such as 'Prompts are too short'")

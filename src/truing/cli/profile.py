@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from truing.clock import PHASES
 from truing.errors import RecordError
-from truing.words import counted
+from truing.utils.format import counted
+from truing.utils.phase_clock import PHASES
 
 if TYPE_CHECKING:
     from truing.record import StepRow

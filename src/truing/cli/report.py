@@ -14,7 +14,7 @@ def write_report(
     """Write RUN as one self-contained HTML file, to send to a colleague: the board's views, as of now."""
     from truing.board.report import report
     from truing.record import RunReader
-    from truing.record.files import write_atomically
+    from truing.utils.atomic_files import write_atomically
 
     RunReader(run).run()
     path = out or run.resolve().with_suffix(".html")

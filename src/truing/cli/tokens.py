@@ -27,7 +27,7 @@ def tokens(
     from truing.cli.xray import render
     from truing.doctor.texts import run_texts
     from truing.record import RunReader
-    from truing.record.lines import dump_json
+    from truing.utils.jsonl import dump_json
 
     reader = RunReader(run)
     chosen = choose_step(reader.steps(), stage, step)

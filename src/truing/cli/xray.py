@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from truing.types.token import Excluded, Origin
-from truing.words import counted, inert
+from truing.utils.format import counted, inert
 
 COLOURS = {
     Origin.PROMPT: "blue",

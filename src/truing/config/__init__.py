@@ -1,7 +1,10 @@
 """Recipes: validated TOML."""
 
-from truing.config.aliases import Aliases, Translated, translate
-from truing.config.control import (
+from truing.config.after_rollback import safer
+from truing.config.builtin_recipes import embedded_recipes, names_embedded, recipe_path
+from truing.config.loader import load_recipe, read_table, resolve, to_toml
+from truing.config.overrides import dotted_keys, overridden
+from truing.config.policy_options import (
     BootstrapConfig,
     CorrectionConfig,
     EntropyConfig,
@@ -10,13 +13,8 @@ from truing.config.control import (
     KlConfig,
     ReferenceConfig,
 )
-from truing.config.embedded import embedded_recipes, names_embedded, recipe_path
-from truing.config.following import AlertsConfig
-from truing.config.overrides import dotted_keys, overridden
-from truing.config.parts import EpisodeConfig, OptimizerConfig, Part, Positive, Rate
-from truing.config.reading import load_recipe, read_table, resolve, to_toml
 from truing.config.recipe import Recipe, Stage
-from truing.config.safer import safer
+from truing.config.sections import EpisodeConfig, OptimizerConfig, Part, Positive, Rate
 from truing.config.stages import (
     GrpoConfig,
     PolicyStage,
@@ -26,6 +24,8 @@ from truing.config.stages import (
     RlooConfig,
     SftConfig,
 )
+from truing.config.trackers import AlertsConfig
+from truing.config.trl_options import Aliases, Translated, translate
 
 __all__ = [
     "AlertsConfig",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from truing.config.parts import Part
+from truing.config.sections import Part
 from truing.errors import RecipeError
 
 

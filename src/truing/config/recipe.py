@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from truing.config.control import (
+from truing.config.doctor import DoctorConfig
+from truing.config.policy_options import (
     BootstrapConfig,
     CorrectionConfig,
     EntropyConfig,
@@ -13,9 +14,7 @@ from truing.config.control import (
     KlConfig,
     ReferenceConfig,
 )
-from truing.config.doctor import DoctorConfig
-from truing.config.following import AlertsConfig, TrackConfig
-from truing.config.parts import (
+from truing.config.sections import (
     ChatConfig,
     EpisodeConfig,
     EvalConfig,
@@ -34,6 +33,7 @@ from truing.config.stages import (
     RlooConfig,
     SftConfig,
 )
+from truing.config.trackers import AlertsConfig, TrackConfig
 
 Stage = Literal["sft", "rft", "reinforce", "rloo", "grpo", "ppo"]
 

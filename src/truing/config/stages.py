@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from truing.config.parts import Part, Positive, Rate
+from truing.config.sections import Part, Positive, Rate
 
 ObjectiveName = Literal["grpo", "dr_grpo", "dapo", "bnpo", "gspo", "cispo", "ppo", "reinforce"]
 

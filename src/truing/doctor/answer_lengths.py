@@ -7,7 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from truing.types.token import Origin
-from truing.words import counted
+from truing.utils.format import counted
 
 KINDS = {"answers": Origin.SAMPLED, "demonstrations": Origin.DEMO}
 

@@ -23,7 +23,7 @@ from truing.doctor.rules import RULES
 from truing.doctor.rules.msk002 import declared, left_out
 from truing.doctor.verdict import STRONG
 from truing.types.token import Origin
-from truing.words import counted
+from truing.utils.format import counted
 
 Part = Literal[
     "template",

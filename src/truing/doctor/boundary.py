@@ -9,7 +9,7 @@ from truing.doctor.chat_headers import headers_in
 from truing.doctor.evidence import Row, Step
 from truing.doctor.family_summary import family_lines, mean_entropy, reward_lines
 from truing.doctor.texts import texts
-from truing.words import counted
+from truing.utils.format import counted
 
 CHARACTERS = 120
 """Of text that are shown on each side of the boundary, and at the end of a longer answer."""

@@ -11,7 +11,7 @@ from truing.doctor.levels import falls
 from truing.doctor.rules.rwd010 import Measured, fallen, judge
 from truing.record.estimate import Interval
 from truing.record.intervals import CLOSE, LEVEL
-from truing.words import counted
+from truing.utils.format import counted
 
 LAST = 10
 """Updates at either end that are looked at closely."""

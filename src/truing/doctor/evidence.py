@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.contract import SamplingContract
 from truing.doctor.inputs import INPUTS
 from truing.types.sample import TurnSpan
+from truing.types.sampling_params import SamplingContract
 
 
 @dataclass(frozen=True, kw_only=True)

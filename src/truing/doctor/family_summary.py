@@ -9,7 +9,7 @@ import numpy as np
 
 from truing.doctor.answer_lengths import ByFamily, Lengths, answer_lengths
 from truing.doctor.evidence import Step
-from truing.words import counted
+from truing.utils.format import counted
 
 DISTINCT = 4
 """Values of a component of the reward that are counted one by one; of more, quantiles are told."""

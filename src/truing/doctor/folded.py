@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from truing.doctor.examine import ranked
 from truing.doctor.verdict import FINDINGS, Finding
-from truing.words import counted
+from truing.utils.format import counted
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from truing.doctor.hypothesis import Hypothesis, State
 from truing.doctor.story import Story
 from truing.doctor.verdict import FINDINGS, Verdict
 from truing.record.estimate import read_estimate
-from truing.words import counted
+from truing.utils.format import counted
 
 
 def bugs(story: Story) -> Iterator[Hypothesis]:

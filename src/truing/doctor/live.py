@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from truing.config import Recipe
-from truing.contract import SamplingContract
 from truing.doctor.evidence import Past, Step
 from truing.doctor.examine import Diagnosis, chosen
 from truing.doctor.ours import setup_of, step_of
@@ -13,6 +12,7 @@ from truing.doctor.verdict import Finding, Verdict
 from truing.errors import ProvenError
 from truing.record import SampleRow, StepRow
 from truing.types.batch import StepRecord
+from truing.types.sampling_params import SamplingContract
 
 
 class Live:

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.contract import SamplingContract
 from truing.doctor.evidence import Past, Row, Setup, Step
 from truing.doctor.oracle.credit import group_advantage
 from truing.doctor.oracle.pulls import expected_pull
-from truing.outcomes import FinishReason
 from truing.types.sample import TurnSpan
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
 
 STOP, OPENING = 2, 9

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from truing.config import PolicyStage, Recipe, resolve, safer
-from truing.contract import SamplingContract
 from truing.doctor.evidence import Past, Row, Setup, Step
 from truing.ops.losses import OBJECTIVES
 from truing.record import RunReader, SampleRow
 from truing.record.rows import TRAINER_NUMBERS
 from truing.types.sample import MASKS, NUMBERS
+from truing.types.sampling_params import SamplingContract
 
 ADVANTAGES = {"rloo": "loo", "reinforce": "return", "ppo": "gae"}
 """How each stage gives credit; GRPO says it itself."""

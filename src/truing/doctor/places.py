@@ -8,7 +8,7 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step
 from truing.doctor.verdict import Span
-from truing.words import counted
+from truing.utils.format import counted
 
 MOST = 1_000
 """Stretches that are kept: whoever looks at a thousand has seen enough."""

@@ -15,7 +15,7 @@ from truing.doctor.rule import TAINTS
 from truing.doctor.rules import RULES
 from truing.doctor.texts import Decode
 from truing.doctor.verdict import FINDINGS, Finding, Result, Verdict
-from truing.words import counted, inert
+from truing.utils.format import counted, inert
 
 AROUND = 6
 """Tokens that are shown on each side of what is meant, and of what is meant at most twice as many."""

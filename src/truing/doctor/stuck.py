@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from truing.doctor.costs import again
 from truing.doctor.hypothesis import Hypothesis
 from truing.doctor.story import Story
-from truing.words import counted
+from truing.utils.format import counted
 
 HELD_BACK = "held_back"
 """The loss label of a step that made no update."""

@@ -14,7 +14,7 @@ from truing.doctor.signal import signal
 from truing.doctor.story import Story
 from truing.doctor.stuck import stuck
 from truing.doctor.verdict import Verdict
-from truing.words import counted
+from truing.utils.format import counted
 
 ASKED: tuple[Callable[[Story], Iterator[Hypothesis]], ...] = (
     bugs,

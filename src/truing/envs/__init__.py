@@ -18,12 +18,12 @@ from truing.envs.countdown import Countdown
 from truing.envs.dual import Dual
 from truing.envs.gsm8k import Gsm8k
 from truing.envs.musique import Musique
-from truing.envs.names import nearest
 from truing.envs.reasoning_gym import ReasoningGym
 from truing.envs.taubench import TauBench
 from truing.envs.workbench import WorkBench
 from truing.envs.workspace import Workspace
 from truing.errors import RecipeError
+from truing.utils.nearest import nearest
 
 ENVS: dict[str, type] = {
     "arithmetic": Arithmetic,

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from truing.copies import copied
 from truing.errors import DataError
-from truing.messages import Message, Said
 from truing.rewards import Rewards
-from truing.rng import seed_of
+from truing.types.message import Message, Said
 from truing.types.rollout import Task
+from truing.utils.deep_copy import copied
+from truing.utils.rng import seed_of
 
 Split = Literal["train", "eval"]
 

@@ -6,8 +6,8 @@ from itertools import chain
 from typing import TypeVar
 
 from truing.envs.base import Split, share_of
-from truing.envs.names import nearest
 from truing.errors import DataError, RecipeError
+from truing.utils.nearest import nearest
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ or wrapped where a loader makes one itself to play reference calls.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from truing.copies import copied
 from truing.envs.base import Agentic, Episode
-from truing.messages import Message, Said
+from truing.types.message import Message, Said
 from truing.types.rollout import Task
+from truing.utils.deep_copy import copied
 
 
 class IsolatedEpisode:

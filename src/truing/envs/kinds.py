@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from truing.rng import seed_of
+from truing.utils.rng import seed_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 DIGITS = "0123456789"

@@ -8,8 +8,8 @@ from truing.envs.musique import Musique, MusiqueConfig
 from truing.envs.qa_rows import Paragraph, Question
 from truing.envs.search import Collection, Passage
 from truing.envs.tools import Tool, ToolEpisode, tool
-from truing.messages import Said, ToolCall
 from truing.rewards import write_answer
+from truing.types.message import Said, ToolCall
 from truing.types.rollout import Rollout, Task
 
 MORE_WORDS = (0, 4, 8, 16, 32)

@@ -6,14 +6,14 @@ from typing import Any
 from pydantic import Field
 
 from truing.config import Part, Positive
-from truing.copies import copied
 from truing.envs.base import Split
 from truing.envs.drawn import distinct
 from truing.envs.extras import optional
-from truing.envs.names import nearest
 from truing.errors import RecipeError
 from truing.rewards import AnswerFormat, Rewards, extract_answer, write_answer
 from truing.types.rollout import Rollout, Task
+from truing.utils.deep_copy import copied
+from truing.utils.nearest import nearest
 
 DRAWS = 8
 """Questions that may be drawn per task that is wanted: some generators make all of theirs at once."""

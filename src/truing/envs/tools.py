@@ -18,10 +18,10 @@ from typing import Any
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 
-from truing.copies import copied
-from truing.envs.names import nearest
 from truing.errors import DataError
-from truing.messages import Message, Said, ToolCall, ToolSpec, answer_to
+from truing.types.message import Message, Said, ToolCall, ToolSpec, answer_to
+from truing.utils.deep_copy import copied
+from truing.utils.nearest import nearest
 
 
 class ToolError(Exception):

@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from truing.copies import copied
 from truing.envs.base import Agentic, Env, Episode, Split
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import RecipeError
 from truing.rewards import Rewards
 from truing.types.rollout import Task
+from truing.utils.deep_copy import copied
 
 
 @dataclass(frozen=True)

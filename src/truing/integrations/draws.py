@@ -12,15 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.contract import SamplingContract
 from truing.doctor.oracle.audit import increments
 from truing.doctor.oracle.forward import plain_distributions
 from truing.doctor.oracle.replay import EDGE
 from truing.doctor.plain import OFTEN
 from truing.integrations.look import own_logits
 from truing.models.rounding import machine, rounded_at_random
-from truing.rng import permutation
 from truing.training.audit import AUDITED, bets
+from truing.types.sampling_params import SamplingContract
+from truing.utils.rng import permutation
 
 NUMBERS = 200_000_000
 """Random numbers that are made once more at most; each token takes one for every id there is."""

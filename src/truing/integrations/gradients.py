@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.contract import SamplingContract
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.integrations.look import chosen, logprobs, own_logits, sample_of
@@ -14,6 +13,7 @@ from truing.models.rounding import machine, rounded_at_random
 from truing.training.arrival import FREE, beside, flat_gradient, pull_of, silent
 from truing.training.facts import spot
 from truing.training.unheard import unheard
+from truing.types.sampling_params import SamplingContract
 
 
 def arrival_facts(

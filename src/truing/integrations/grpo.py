@@ -19,8 +19,8 @@ from truing.integrations.micro import Micro
 from truing.integrations.setup import scored_under, setup_of_grpo
 from truing.integrations.uses import Uses
 from truing.integrations.watch import BUDGET, GRACE, Audit
-from truing.rng import permutation
 from truing.training.looks import Part
+from truing.utils.rng import permutation
 
 ROW = "truing_row"
 """Added to the trainer's batch, so that rows are known again after it is shuffled and split."""

@@ -12,8 +12,8 @@ from torch import Tensor
 from truing.doctor.evidence import Past, Row, Setup, Step
 from truing.doctor.id_comparison import Pair, alignment, compare_ids
 from truing.integrations.micro import Micro
-from truing.outcomes import FinishReason
 from truing.types.sample import TurnSpan
+from truing.types.status import FinishReason
 from truing.types.token import Origin
 
 GENERATED = "truing_generated"

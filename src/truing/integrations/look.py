@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truing.contract import SamplingContract
 from truing.doctor.evidence import Row, Step
 from truing.doctor.oracle.forward import Logits, plain_logprobs
 from truing.models.rounding import machine, rounded_at_random
+from truing.types.sampling_params import SamplingContract
 
 ROWS, TOKENS = 4, 512
 """Rows are looked at until they have so many tokens; at least one."""

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from truing.contract import SamplingContract
 from truing.doctor.evidence import Setup
 from truing.integrations.look import drops
+from truing.types.sampling_params import SamplingContract
 
 EPS = 1e-4
 """What TRL adds to a deviation, reward units."""

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from truing.contract import RAW
 from truing.doctor.batch import batch_fact
 from truing.doctor.evidence import Step
 from truing.integrations.demonstrations import LENGTHS, ORIGINS, TOLD, WRITTEN, Telling
@@ -13,6 +12,7 @@ from truing.integrations.micro import Micro
 from truing.integrations.setup import setup_of_sft
 from truing.integrations.sft_rows import step_of_demonstrations
 from truing.integrations.watch import Audit
+from truing.types.sampling_params import RAW
 
 
 class SftAudit(Audit):

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.contract import RAW
 from truing.doctor.evidence import Past, Row, Setup, Step
 from truing.doctor.id_comparison import Pair, alignment, compare_ids
 from truing.integrations.demonstrations import LENGTHS, ORIGINS, TOLD, UNKNOWN
 from truing.integrations.micro import IGNORED, Micro
-from truing.outcomes import FinishReason
 from truing.types.sample import TurnSpan
+from truing.types.sampling_params import RAW
+from truing.types.status import FinishReason
 from truing.types.token import Origin
 
 

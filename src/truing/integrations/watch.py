@@ -21,7 +21,6 @@ from rich.console import Console
 from torch import Tensor
 from transformers import TrainerCallback
 
-from truing.contract import SamplingContract
 from truing.doctor.evidence import Past, Setup, Step
 from truing.doctor.examine import Diagnosis, chosen
 from truing.doctor.kept import Keeper
@@ -36,6 +35,7 @@ from truing.training.adam import Recomputed, recomputed
 from truing.training.facts import pulled, spot, weight_facts
 from truing.training.looks import LOOKED_INTO, Part
 from truing.training.moments import Watch, moments_of
+from truing.types.sampling_params import SamplingContract
 
 CLIP = "clip_grad_norm_"
 

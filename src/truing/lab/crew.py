@@ -16,8 +16,8 @@ import psutil
 
 from truing.config import Recipe
 from truing.errors import LabError, RecordError
-from truing.record.files import disk_errors, write_atomically
-from truing.record.lines import dump_json
+from truing.utils.atomic_files import disk_errors, write_atomically
+from truing.utils.jsonl import dump_json
 
 PATIENCE = 600
 """Seconds that a run may take to end its update, and to write its checkpoint, when it is stopped."""

@@ -15,7 +15,7 @@ from truing.lab.header import Hypothesis
 from truing.lab.ledger import Run
 from truing.lab.numbers import effect_text, minutes_text
 from truing.lab.verdict import judge
-from truing.words import counted
+from truing.utils.format import counted
 
 SECONDS_BETWEEN_LINES = 30.0
 """Where there is no terminal to redraw, how often it is said how far the runs are."""

@@ -13,7 +13,7 @@ from truing.lab.folder import CONFIG, FIXES, HYPOTHESES, PROBLEM, README, RESULT
 from truing.lab.report import readme, write_report
 from truing.lab.suggest import Suggestion, header_text
 from truing.record.compare import flat
-from truing.record.files import disk_errors, write_atomically
+from truing.utils.atomic_files import disk_errors, write_atomically
 
 BASELINES = {"musique": "musique", "dual": "dual", "tools": "workspace", "tiny": "tiny", "blank": "tiny"}
 """The recipe of each template, where no other is given."""

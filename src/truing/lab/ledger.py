@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from truing.errors import LabError
-from truing.record.files import disk_errors
-from truing.record.lines import LineLog, floats_from_json, read_lines
+from truing.utils.atomic_files import disk_errors
+from truing.utils.jsonl import LineLog, floats_from_json, read_lines
 
 Outcome = Literal["finished", "proven", "crashed"]
 """How a run ended: as its recipe says, by a rule of the doctor, or by any other error."""

@@ -8,7 +8,7 @@ from truing.lab.numbers import effect_text, minutes_text, number_text, sees_text
 from truing.lab.plan import Step
 from truing.lab.suggest import Suggestion
 from truing.lab.verdict import Verdict
-from truing.words import counted
+from truing.utils.format import counted
 
 STYLES = {
     "VALIDATED": "bold green",

@@ -6,7 +6,7 @@ import time
 from truing.lab.folder import Lab
 from truing.lab.ledger import Begun, Checked, Entry, Promoted, Reproduced, Run
 from truing.lab.numbers import effect_text
-from truing.words import counted
+from truing.utils.format import counted
 
 
 def log_text(lab: Lab) -> str:

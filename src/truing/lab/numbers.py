@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from truing.words import duration
+from truing.utils.format import duration
 
 
 def effect_text(effect: float, low: float, high: float) -> str:

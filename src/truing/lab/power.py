@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from truing.lab.betting import fewest, most
-from truing.rng import generator
+from truing.utils.rng import generator
 
 DRAWS = 4000
 """Experiments that are drawn: a power of 0.8 is then known to 0.013."""

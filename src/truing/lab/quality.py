@@ -7,7 +7,7 @@ from typing import Literal
 from truing.lab.header import EVALUATED, Header
 from truing.lab.pairs import Pair, by_task, gain_bounds
 from truing.record.intervals import differs, interval
-from truing.words import counted
+from truing.utils.format import counted
 
 Quality = Literal["high", "medium", "low", "–"]
 

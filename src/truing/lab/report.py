@@ -18,7 +18,7 @@ from truing.lab.numbers import effect_text, sees_text
 from truing.lab.page import page
 from truing.lab.plan import plan
 from truing.lab.verdict import Verdict, judge
-from truing.record.files import write_atomically
+from truing.utils.atomic_files import write_atomically
 
 BEGIN, END = "<!-- truing lab: below is written by `truing lab report` -->", "<!-- truing lab: end -->"
 """What lies between belongs to the report; all else in a file is the team's own."""

@@ -17,8 +17,8 @@ from truing.doctor.examine import Result
 from truing.errors import ProvenError, RecordError, TruingError
 from truing.lab.crew import OUTCOME
 from truing.record import RunReader
-from truing.record.files import disk_errors, write_atomically
-from truing.record.lines import dump_json
+from truing.utils.atomic_files import disk_errors, write_atomically
+from truing.utils.jsonl import dump_json
 
 Plant = Callable[[str], AbstractContextManager[None]]
 """Plants a fault by its name, "" being none."""

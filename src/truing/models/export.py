@@ -8,13 +8,13 @@ from peft import PeftModel
 from torch import nn
 from transformers import GenerationConfig, PreTrainedModel
 
-from truing.contract import SamplingContract
 from truing.errors import ModelError
 from truing.models.load import LoadedModel
 from truing.models.locate import HUB_ID
 from truing.models.lora import POLICY
 from truing.models.quiet import no_progress_bars
 from truing.models.store import publish
+from truing.types.sampling_params import SamplingContract
 
 Kind = Literal["merged", "adapter"]
 

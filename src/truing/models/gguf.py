@@ -18,8 +18,8 @@ from transformers import (
 )
 
 from truing.errors import ModelError
-from truing.memory import out_of_memory
 from truing.models.quiet import no_progress_bars
+from truing.utils.memory import out_of_memory
 
 SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r"})
 """``tokenizer.ggml.pre`` of vocabularies with every digit on its own, which transformers does not know."""

@@ -13,7 +13,6 @@ from transformers import (
 )
 
 from truing.errors import ModelError
-from truing.memory import out_of_memory
 from truing.models.digest import digest
 from truing.models.finite import check_finite, stored
 from truing.models.folder import check_folder
@@ -22,6 +21,7 @@ from truing.models.linear import use_onednn
 from truing.models.locate import first_line, locate
 from truing.models.quiet import no_progress_bars
 from truing.models.stops import stop_ids
+from truing.utils.memory import out_of_memory
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from truing.memory import free
 from truing.models.linear import OneDnnLinear, mine, product
+from truing.utils.memory import free
 
 SAME_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Names of layers that most architectures give the same input."""

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from truing.contract import SamplingContract
 from truing.errors import ContractError
 from truing.models.forward import hidden_before
 from truing.models.head import head_of
@@ -18,6 +17,7 @@ from truing.ops.logprobs import chunked_scores
 from truing.ops.sampling import contract_logits, mass_below, support_mask
 from truing.types.batch import Batch, Scores
 from truing.types.sample import Sample
+from truing.types.sampling_params import SamplingContract
 
 if TYPE_CHECKING:
     from truing.models.critic import Critic

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from truing.errors import ContractError
-from truing.ops.checks import check, check_choice
+from truing.ops.argument_checks import check, check_choice
 
 Scale = Literal["group", "batch", "none"]
 

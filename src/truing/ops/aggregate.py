@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from truing.errors import ContractError
-from truing.ops.checks import check, check_choice
+from truing.ops.argument_checks import check, check_choice
 from truing.ops.masks import zero_outside
 
 Aggregation = Literal["token_mean", "sequence_mean", "sequence_sum"]

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from truing.ops.checks import check, check_choice
+from truing.ops.argument_checks import check, check_choice
 
 Estimator = Literal["k1", "k2", "k3"]
 

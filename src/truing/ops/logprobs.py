@@ -9,7 +9,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint  # pyright: ignore[reportUnknownVariableType]
 
 from truing.errors import ContractError
-from truing.ops.checks import check, widen
+from truing.ops.argument_checks import check, widen
 
 CACHED_ROWS = 16
 """Rows of logits that stay in a CPU's cache from one pass over them to the next."""

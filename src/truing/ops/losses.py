@@ -14,11 +14,11 @@ from torch import Tensor
 
 from truing.errors import ContractError
 from truing.ops.aggregate import Aggregation, aggregate
-from truing.ops.checks import check, check_choice
-from truing.ops.exponents import excess, steeper, times_exp
+from truing.ops.argument_checks import check, check_choice
 from truing.ops.kl import Estimator, kl
 from truing.ops.masks import zero_outside
 from truing.ops.ratios import Level, importance_log_ratio, importance_ratio, log_ratio, token_ratio
+from truing.ops.stable_exp import excess, steeper, times_exp
 
 Surrogate = Literal["clip", "cispo", "reinforce"]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from truing.errors import ContractError
-from truing.ops.checks import check, check_choice
+from truing.ops.argument_checks import check, check_choice
 from truing.types.token import Excluded, Origin
 
 MaskPolicy = Literal["sampled", "no_structure", "action"]

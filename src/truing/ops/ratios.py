@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from truing.ops.checks import check, check_choice
+from truing.ops.argument_checks import check, check_choice
 from truing.ops.masks import zero_outside
 
 Level = Literal["token", "sequence"]

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from truing.contract import SamplingContract
 from truing.errors import ContractError, NonFiniteError
-from truing.ops.checks import check, widen
+from truing.ops.argument_checks import check, widen
+from truing.types.sampling_params import SamplingContract
 
 _WINDOW = 512  # a nucleus is nearly always inside the top 512, and those cost a tenth of a full sort
 _BLOCK = 256  # ids: a running sum over all of a vocabulary costs ten times one over its blocks

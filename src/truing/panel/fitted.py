@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from truing.words import inert
+from truing.utils.format import inert
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 FULL, EMPTY = "━", "─"

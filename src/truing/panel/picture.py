@@ -13,7 +13,7 @@ from truing.glance import LAST, Glance, Told
 from truing.panel.fitted import GAP, bar, clipped, flow, sparkline, wrapped
 from truing.panel.watched import Card, Screen
 from truing.record.estimate import pass_at_text
-from truing.words import counted, duration, inert
+from truing.utils.format import counted, duration, inert
 
 NARROWEST, WIDEST = 60, 110
 """Columns; in a wider terminal lines would only grow apart."""

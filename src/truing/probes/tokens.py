@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from truing.models.tiny import tiny_model
-from truing.outcomes import Status
 from truing.probes.closed import apart, logprobs, off_policy, said, table_gradient, token_weights
 from truing.probes.outcome import Finding, at_least, at_most, exactly
 from truing.probes.rig import HEAD, Rig, rig
@@ -16,6 +15,7 @@ from truing.probes.table import END, NEVER, TEMPLATE
 from truing.probes.world import Echo, Letters
 from truing.types.rollout import Rollout, Task
 from truing.types.sample import Sample
+from truing.types.status import Status
 from truing.types.token import Origin
 
 BUDGET = 5

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from truing.envs.base import Split
-from truing.messages import Message, Said
 from truing.rewards import Rewards
+from truing.types.message import Message, Said
 from truing.types.rollout import Rollout, Task
 
 Reward = Callable[[Rollout, Task], float]

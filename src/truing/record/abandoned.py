@@ -4,10 +4,10 @@ import shutil
 from pathlib import Path
 
 from truing.record.compaction import write_steps
-from truing.record.files import disk_errors, move_into_place, write_atomically
-from truing.record.lines import dump_json
 from truing.record.reader import RunReader
 from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS, segment_path
+from truing.utils.atomic_files import disk_errors, move_into_place, write_atomically
+from truing.utils.jsonl import dump_json
 
 ABANDONED = "abandoned"
 

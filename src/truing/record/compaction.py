@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from truing.record.digest import content_digests
-from truing.record.files import disk_errors, move_into_place
 from truing.record.index import KEY, Place, pack
 from truing.record.reader import RunReader
 from truing.record.rows import StepRow
 from truing.record.segments import SCHEMA
 from truing.record.store import PARQUET, Groups, load_table, segment_path
+from truing.utils.atomic_files import disk_errors, move_into_place
 
 GROUP_BYTES = 8 * 2**20
 """Bytes of Arrow data from which a row group is whole: to read one step is to read its group, and the footer

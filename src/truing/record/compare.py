@@ -16,7 +16,7 @@ from truing.record.gains import Gain, gains, seeds
 from truing.record.gains import lines as gain_lines
 from truing.record.rows import TRAINER_NUMBERS, SampleRow, StepRow
 from truing.types.sample import MASKS
-from truing.words import counted
+from truing.utils.format import counted
 
 STREAMS = (
     "token_ids",

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from truing.record.lines import floats_from_json
-from truing.words import counted
+from truing.utils.format import counted
+from truing.utils.jsonl import floats_from_json
 
 BOUNDS = ("mean", "low", "high")
 COUNTS = ("tasks", "samples")

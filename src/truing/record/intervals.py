@@ -9,9 +9,9 @@ from scipy import stats
 from scipy.optimize import brentq
 from torch import Tensor
 
-from truing.ops.unseen import chance_above, tilted
+from truing.ops.bounded_mean import chance_above, tilted
 from truing.record.estimate import Estimate
-from truing.rng import generator
+from truing.utils.rng import generator
 
 LEVEL = 0.95
 

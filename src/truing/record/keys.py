@@ -1,7 +1,7 @@
 """Every metric that a run may record: its name, unit, formula, and where it is absent.
 
 A metric that cannot be computed is left out of a step, never 0 and never NaN. Placeholders in angle
-brackets stand for one word. docs/metrics.md is made of this table by ``python -m truing.record.page``.
+brackets stand for one word. docs/metrics.md is made of this table by ``python -m truing.docgen.metrics``.
 """
 
 import difflib

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from truing.errors import RecordError
-from truing.record.lines import is_being_written, read_lines
 from truing.record.rows import SampleRow, StepRow
 from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, Groups, load_rows
-from truing.words import counted
+from truing.utils.format import counted
+from truing.utils.jsonl import is_being_written, read_lines
 
 Line = TypeVar("Line")
 

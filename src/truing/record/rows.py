@@ -7,11 +7,11 @@ from typing import Any
 from torch import Tensor
 
 from truing.errors import ContractError
-from truing.messages import Message
-from truing.outcomes import EndedBy, Status
-from truing.record.lines import floats_from_json, infinities_from_json
 from truing.types.batch import StepRecord
+from truing.types.message import Message
 from truing.types.sample import Sample
+from truing.types.status import EndedBy, Status
+from truing.utils.jsonl import floats_from_json, infinities_from_json
 
 TRAINER_NUMBERS = ("new_logprob", "entropy", "raw_entropy", "pull")
 

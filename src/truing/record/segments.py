@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from truing.contract import SamplingContract
-from truing.outcomes import EndedBy, FinishReason, Status
-from truing.record.lines import dump_json, floats_from_json
 from truing.record.rows import TRAINER_NUMBERS, SampleRow
 from truing.types.sample import MASKS, NUMBERS, Sample, TurnSpan
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Support
+from truing.utils.jsonl import dump_json, floats_from_json
 
 STREAMS = {  # token streams of a Sample
     "token_ids": (pa.int64(), torch.int64),

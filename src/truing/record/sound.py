@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from truing.record.estimate import BOUNDS, COUNTS, SUPPOSED
-from truing.record.lines import whole_lines
 from truing.record.reader import Event
+from truing.utils.jsonl import whole_lines
 
 NUMBER = (int, float)
 TOLD: Mapping[str, type | tuple[type, ...]] = {

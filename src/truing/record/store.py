@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 
 from truing.errors import RecordError
 from truing.record.digest import content_digest
-from truing.record.files import sha256
 from truing.record.index import Index, unpack
 from truing.record.rows import SampleRow, StepRow
 from truing.record.segments import SCHEMA, decode, rows_of
+from truing.utils.atomic_files import sha256
 
 RUN, RECIPE, STEPS, EVENTS = "run.json", "recipe.toml", "steps.jsonl", "events.jsonl"
 ROLLOUTS, PARQUET = "rollouts", "rollouts.parquet"

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from truing.copies import copied
 from truing.errors import JudgeUnavailable, RewardError, SkipGroup
 from truing.types.rollout import Rollout, Task
+from truing.utils.deep_copy import copied
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from truing.chat import Chat, begin
-from truing.clock import phase
 from truing.config import EpisodeConfig
-from truing.contract import SamplingContract
 from truing.envs.base import Agentic, Env, Episode
 from truing.envs.isolation import open_isolated
 from truing.errors import DataError, SkipGroup
-from truing.messages import Message
-from truing.outcomes import EndedBy, Status
 from truing.rewards import Graded
 from truing.rollout.seat import Seat
 from truing.rollout.worlds import in_threads
 from truing.sample.drawing import Completion
+from truing.types.message import Message
 from truing.types.rollout import Rollout, RolloutGroup, Task
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import EndedBy, Status
+from truing.utils.phase_clock import phase
 
 Grade = Callable[[Rollout], Graded]
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import torch
 
 from truing.chat import Prompt
-from truing.contract import RAW
 from truing.ops.masks import MaskPolicy, excluded, kl_mask, supervised_mask, value_mask
-from truing.outcomes import Status
 from truing.types.rollout import Rollout, Turn
 from truing.types.sample import Sample, TurnSpan
+from truing.types.sampling_params import RAW
+from truing.types.status import Status
 from truing.types.token import Excluded, Origin, Support
 
 

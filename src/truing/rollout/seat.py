@@ -9,12 +9,12 @@ from torch import Tensor
 
 from truing.chat import Chat, Context, Dialogue, answer, decode_answer, hear, read_turn
 from truing.config import EpisodeConfig
-from truing.contract import SamplingContract
 from truing.envs.base import Episode
-from truing.messages import Message, Said
-from truing.outcomes import EndedBy, FinishReason, Status
 from truing.sample.drawing import Completion, Request
+from truing.types.message import Message, Said
 from truing.types.rollout import Rollout, Task, Turn
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Origin
 
 

@@ -10,15 +10,15 @@ from torch import Tensor
 from truing.chat import Chat, Grammars, encode_answer
 from truing.chat.encoding import ANCHOR, encode_after
 from truing.config import EpisodeConfig
-from truing.contract import SamplingContract
 from truing.errors import DataError
-from truing.messages import Said
-from truing.outcomes import FinishReason
-from truing.rng import uniforms
 from truing.rollout.seat import Seat
 from truing.sample.drawing import Completion, Request
 from truing.sample.hf import HFSampler
+from truing.types.message import Said
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import FinishReason
 from truing.types.token import Origin
+from truing.utils.rng import uniforms
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from truing.clock import phase
+from truing.utils.phase_clock import phase
 
 T = TypeVar("T")
 

@@ -7,12 +7,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from truing.contract import SamplingContract
 from truing.ops.logprobs import token_logprobs
 from truing.ops.sampling import contract_logits, draw, support_ids
-from truing.outcomes import FinishReason
-from truing.rng import uniforms
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import FinishReason
 from truing.types.token import Origin, Support
+from truing.utils.rng import uniforms
 
 
 class Walk(Protocol):

@@ -12,8 +12,6 @@ from contextlib import ExitStack
 import torch
 from transformers import PreTrainedModel
 
-from truing.clock import phase
-from truing.contract import SamplingContract
 from truing.errors import DataError, ModelError
 from truing.models.forward import check_positions, no_tree
 from truing.models.packed import packed
@@ -21,6 +19,8 @@ from truing.sample.drawing import Completion, Request, Row, draw_ids
 from truing.sample.graphs import GraphRows
 from truing.sample.padded import PaddedRows
 from truing.sample.tree import TreeRows
+from truing.types.sampling_params import SamplingContract
+from truing.utils.phase_clock import phase
 
 
 class HFSampler:

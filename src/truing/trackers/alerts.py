@@ -15,7 +15,7 @@ import httpx2
 from truing.config import AlertsConfig
 from truing.errors import RecipeError, RecordError
 from truing.record.keys import check_known
-from truing.record.lines import dump_json
+from truing.utils.jsonl import dump_json
 
 COMPARISONS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 CONDITION = re.compile(r"\s*(\S+)\s*(<=|>=|<|>)\s*(\S+?)\s*(?:for\s+(\d+))?\s*")

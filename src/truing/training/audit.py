@@ -10,12 +10,12 @@ from truing.doctor.oracle.audit import Drawn, increments
 from truing.doctor.oracle.replay import EDGE, replay_facts
 from truing.models.lora import training_mode
 from truing.models.score import causal_model, distributions
-from truing.rng import permutation, uniforms
 from truing.training.collate import collate
 from truing.training.learner import Learner
 from truing.training.step import Trace
 from truing.types.sample import Sample
 from truing.types.token import Origin
+from truing.utils.rng import permutation, uniforms
 
 AUDITED = 8
 """Attempts of a step whose tokens are bet on."""

@@ -3,8 +3,8 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from truing.messages import Message
 from truing.record.rows import SampleRow
+from truing.types.message import Message
 
 
 def context_metrics(rows: Sequence[SampleRow]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from truing.algos import Setting
 from truing.config import Recipe
-from truing.ops.control import entropy_controller, kl_controller, linear_decay
+from truing.ops.adaptive_coefficients import entropy_controller, kl_controller, linear_decay
 
 
 @dataclass(frozen=True)

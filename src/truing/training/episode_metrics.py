@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from truing.envs.tools import is_error
-from truing.outcomes import EndedBy, Status
 from truing.record.rows import SampleRow
 from truing.training.context_metrics import characters_lost
+from truing.types.status import EndedBy, Status
 from truing.types.token import Excluded, Origin
 
 CUT_BY = (EndedBy.LENGTH, EndedBy.TURNS, EndedBy.CONTEXT, EndedBy.TIME)

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from truing.errors import RolloutError
-from truing.outcomes import Status
 from truing.record.evaluation import Evaluation
 from truing.record.intervals import CLOSE, Bounds
 from truing.rewards import Rewards, reach
 from truing.types.rollout import RolloutGroup
+from truing.types.status import Status
 
 
 def evaluate(

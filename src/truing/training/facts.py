@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from truing.algos import Setting
-from truing.clock import phase
 from truing.config.stages import PpoConfig
 from truing.doctor.oracle.pulls import expected_value_pull
 from truing.models.digest import joined, sums
@@ -19,6 +18,7 @@ from truing.training.adam import Recomputed, recomputed
 from truing.training.learner import Learner
 from truing.training.step import Trace
 from truing.types.rollout import Rollout
+from truing.utils.phase_clock import phase
 
 MOST = 8_000_000
 """Weights that are summed at once, some 30 ms: all of an adapter; of a full model another part each time."""

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from truing.algos import Setting
 from truing.config import PolicyStage
-from truing.outcomes import Status
-from truing.rng import permutation
 from truing.rollout.voices import force_rate
 from truing.training.session import Session
 from truing.types.rollout import RolloutGroup, Task
+from truing.types.status import Status
+from truing.utils.rng import permutation
 
 
 class Chosen(NamedTuple):

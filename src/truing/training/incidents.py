@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from truing.outcomes import EndedBy, Status
 from truing.types.rollout import Rollout
+from truing.types.status import EndedBy, Status
 
 ONCE = ("restarts", "time_limit")
 """Incidents that are of one kind all along: a run tells the first of each."""

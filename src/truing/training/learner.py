@@ -16,7 +16,7 @@ from truing.training import checkpoint
 from truing.training.optimizer import learning_rate, make_optimizer
 from truing.training.room import Room
 from truing.training.session import Session
-from truing.words import counted
+from truing.utils.format import counted
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,19 +7,16 @@ from typing import Any
 
 import torch
 
-from truing.clock import Clock, phase
 from truing.config import Recipe, safer
 from truing.doctor.boundary import boundary
 from truing.doctor.live import Live, stop_at, told
 from truing.doctor.recall import standing
 from truing.doctor.verdict import Verdict
 from truing.errors import GuardError, Unstable
-from truing.memory import watch_peak
 from truing.models.score import causal_model
 from truing.record import RunReader, RunWriter, SampleRow, StepRow, set_aside
 from truing.record.estimate import pass_at_facts
 from truing.record.evaluation import Evaluation
-from truing.record.files import write_atomically
 from truing.record.told import midway
 from truing.training import checkpoint
 from truing.training.arrival import handed_facts
@@ -42,6 +39,9 @@ from truing.training.step import train_step
 from truing.training.telling import Teller, in_words
 from truing.training.uses import use_facts
 from truing.types.batch import StepRecord
+from truing.utils.atomic_files import write_atomically
+from truing.utils.memory import watch_peak
+from truing.utils.phase_clock import Clock, phase
 
 
 class Loop:

@@ -16,12 +16,12 @@ from truing.ops.kl import kl_k1, kl_k2, kl_k3
 from truing.ops.losses import Objective
 from truing.ops.ratios import clip_mask
 from truing.ops.returns import explained_variance
-from truing.outcomes import Status
 from truing.record.rows import SampleRow
 from truing.training.context_metrics import context_metrics
 from truing.training.episode_metrics import episode_metrics
 from truing.training.tokens import Tokens, known
 from truing.types.sample import Sample
+from truing.types.status import Status
 from truing.types.token import Origin
 
 Metrics = dict[str, float]

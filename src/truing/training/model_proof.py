@@ -7,9 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from truing.contract import RAW, SamplingContract
 from truing.errors import ModelError, TruingError
-from truing.memory import out_of_memory
 from truing.models.forward import longest_supported, no_tree
 from truing.models.head import LARGE
 from truing.models.locate import first_line
@@ -18,7 +16,9 @@ from truing.sample.drawing import Request
 from truing.sample.hf import HFSampler
 from truing.training.collate import collate
 from truing.types.sample import Sample
+from truing.types.sampling_params import RAW, SamplingContract
 from truing.types.token import Origin
+from truing.utils.memory import out_of_memory
 
 TOLERANCE = {"cpu": 1e-3, "cuda": 0.2}
 """Nats by which two forwards may differ: rounding in fp32, and in bf16."""

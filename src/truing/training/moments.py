@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.clock import phase
 from truing.models.digest import quick_sum
 from truing.training.facts import spot
 from truing.training.learner import Learner
+from truing.utils.phase_clock import phase
 
 MOST = 2_000_000
 """Entries that are summed at once, some 8 ms: whoever clears a state clears more than those."""

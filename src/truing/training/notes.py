@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 
 from truing.config import Recipe
-from truing.config.reports import ENVIRONMENT
+from truing.config.renamed_settings import ENVIRONMENT
 from truing.models.forward import no_tree
 from truing.models.score import causal_model
 from truing.training.prompt_limit import cut_notes

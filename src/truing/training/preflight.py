@@ -3,8 +3,8 @@
 from typing import Any
 
 from truing.config import Recipe, resolve
-from truing.rng import seed_of
 from truing.types.rollout import Rollout, Task
+from truing.utils.rng import seed_of
 
 STEPS = 2
 """Of each stage: between two updates it can be seen who else writes into the weights."""

@@ -9,9 +9,9 @@ from truing.chat import Chat, render_prompt
 from truing.envs.base import Env
 from truing.envs.wrap import reworded
 from truing.errors import DataError
-from truing.messages import Message
+from truing.types.message import Message
 from truing.types.rollout import Task
-from truing.words import counted
+from truing.utils.format import counted
 
 
 def limited(env: Env, chat: Chat, limit: int | None) -> Env:

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from truing.ops.histogram import ratio_counts, ratio_edges
 from truing.ops.losses import Objective
+from truing.ops.ratio_histogram import ratio_counts, ratio_edges
 from truing.training.step import Trace
 from truing.training.tokens import Tokens, known
 

@@ -11,16 +11,13 @@ from typing import Any
 import torch
 
 from truing.algos import Setting
-from truing.clock import Clock
 from truing.config import PolicyStage
 from truing.doctor.answer_lengths import answer_lengths
 from truing.doctor.id_comparison import Pair, alignment, compare_ids
 from truing.errors import RecordError
-from truing.memory import GB, peak
 from truing.models.digest import digest
 from truing.models.score import causal_model
 from truing.ops.losses import Objective
-from truing.outcomes import FinishReason
 from truing.record import SampleRow
 from truing.rewards import Rewards
 from truing.rollout.flatten import sample_turns
@@ -37,7 +34,10 @@ from truing.training.step import Trace
 from truing.training.tokens import Tokens
 from truing.types.batch import StepRecord
 from truing.types.sample import Sample
+from truing.types.status import FinishReason
 from truing.types.token import Origin
+from truing.utils.memory import GB, peak
+from truing.utils.phase_clock import Clock
 
 OPENING = 4
 """Tokens in front of an answer that are noted: what opens a turn in most templates has three."""

@@ -8,14 +8,14 @@ from pathlib import Path
 from torch import nn
 
 from truing.config import Recipe, resolve, to_toml
-from truing.contract import SamplingContract
 from truing.errors import RecordError
 from truing.models.load import LoadedModel, load
 from truing.models.lora import add_lora, trainable_parameters
 from truing.record import RunReader
 from truing.record.compare import flat
-from truing.rng import seed_of
 from truing.training import checkpoint
+from truing.types.sampling_params import SamplingContract
+from truing.utils.rng import seed_of
 
 
 @dataclass(frozen=True, eq=False)

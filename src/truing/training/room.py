@@ -16,12 +16,12 @@ import torch
 from torch import nn
 
 from truing.errors import ModelError, RecipeError
-from truing.memory import GB, free, held
 from truing.models.forward import MicroBatch, hidden_before, split
 from truing.models.lora import training_mode
 from truing.models.recompute import counting_kept, layers_of
 from truing.models.score import CHUNK_BYTES, KEPT_BYTES, autocast, causal_model
 from truing.types.sample import Sample
+from truing.utils.memory import GB, free, held
 
 SHARE = 0.75
 """Of the memory that is free: what ``auto`` takes, beside what is held already."""

@@ -8,19 +8,15 @@ import torch
 from torch import nn
 
 from truing.chat import Chat, Grammars, make_chat
-from truing.clock import phase
 from truing.config import Recipe
-from truing.contract import RAW, SamplingContract
 from truing.envs.base import Env, checked_tasks
 from truing.errors import DataError
-from truing.memory import keep_freed_memory
 from truing.models.digest import quick_sum
 from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
 from truing.record.evaluation import Evaluation
 from truing.record.keys import check_known
 from truing.rewards import grade
-from truing.rng import permutation
 from truing.rollout.collect import Scene, collect
 from truing.rollout.voices import Policy, Script, forced_ids
 from truing.sample.hf import HFSampler
@@ -30,6 +26,10 @@ from truing.training.model_proof import prove_forward, prove_sampler
 from truing.training.prompt_limit import limited
 from truing.training.restore import open_policy
 from truing.types.rollout import RolloutGroup, Task
+from truing.types.sampling_params import RAW, SamplingContract
+from truing.utils.memory import keep_freed_memory
+from truing.utils.phase_clock import phase
+from truing.utils.rng import permutation
 
 
 @dataclass(frozen=True, eq=False)

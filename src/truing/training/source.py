@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from truing.algos import Algorithm, Setting
 from truing.config import PolicyStage
 from truing.errors import DataError, RolloutError
-from truing.outcomes import EndedBy, Status
 from truing.rollout.flatten import flatten, untrained, without_policy_term
 from truing.training.groups import draw_groups
 from truing.training.session import Session
 from truing.types.rollout import Rollout, RolloutGroup, Task
 from truing.types.sample import Sample
+from truing.types.status import EndedBy, Status
 from truing.types.token import Excluded
 
 

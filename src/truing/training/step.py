@@ -16,14 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from truing.algos import Term
-from truing.clock import phase
 from truing.config import PolicyStage
-from truing.memory import give_back, out_of_memory
 from truing.models.critic import Critic, state_values
 from truing.models.forward import MicroBatch
 from truing.models.lora import training_mode
 from truing.models.score import causal_model, score
-from truing.rng import permutation, seed_of
 from truing.training.collate import collate
 from truing.training.gates import too_far, too_little
 from truing.training.handed import Handed, arriving, handing
@@ -31,6 +28,9 @@ from truing.training.learner import Learner
 from truing.training.optimizer import check_loss, clip_and_step
 from truing.types.batch import Batch, Scores
 from truing.types.sample import Sample
+from truing.utils.memory import give_back, out_of_memory
+from truing.utils.phase_clock import phase
+from truing.utils.rng import permutation, seed_of
 
 
 @dataclass(eq=False)

@@ -8,9 +8,7 @@ from typing import Any
 from truing.config import Recipe
 from truing.doctor.boundary import IN_WORDS
 from truing.errors import TruingError
-from truing.memory import GB
 from truing.record import RunWriter
-from truing.rng import seed_of
 from truing.trackers import Followers
 from truing.training.ending import ending
 from truing.training.incidents import ONCE, incidents
@@ -19,6 +17,8 @@ from truing.training.room import Room
 from truing.training.step import Trace
 from truing.types.batch import StepRecord
 from truing.types.rollout import Rollout
+from truing.utils.memory import GB
+from truing.utils.rng import seed_of
 
 DUMPED = 50
 """Of so many later updates, one has its first tokens in words on record."""

@@ -19,7 +19,6 @@ from truing.models.forward import MicroBatch
 from truing.models.lora import training_mode
 from truing.models.score import causal_model, score
 from truing.ops.kl import kl_k3
-from truing.outcomes import EndedBy, Status
 from truing.record import SampleRow
 from truing.training.arrival import beside, flat_gradient
 from truing.training.collate import collate
@@ -28,6 +27,7 @@ from truing.training.plain import own_logits, plain_facts, rounding_fact
 from truing.training.session import Session
 from truing.training.step import Trace, backward, trained
 from truing.types.sample import Sample
+from truing.types.status import EndedBy, Status
 
 TOKENS, ROWS = 512, 4
 """Rows are looked at until they have so many tokens, at least two and at most so many."""

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
-from truing.contract import SamplingContract
 from truing.errors import ContractError
-from truing.messages import Message, Said, ToolSpec
-from truing.outcomes import EndedBy, FinishReason, Status
+from truing.types.message import Message, Said, ToolSpec
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.streams import same_length
 from truing.types.token import Support
 

@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.contract import SamplingContract
 from truing.errors import ContractError
-from truing.outcomes import FinishReason
+from truing.types.sampling_params import SamplingContract
+from truing.types.status import FinishReason
 from truing.types.streams import same_length
 from truing.types.token import Excluded, Origin, Support
 

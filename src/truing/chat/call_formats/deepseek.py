@@ -13,7 +13,7 @@ from truing.chat.call_formats.scan import (
     skip,
     tool_call,
 )
-from truing.messages import ToolCall
+from truing.types.message import ToolCall
 
 BEGIN, END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
 BLOCK_BEGIN, BLOCK_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"

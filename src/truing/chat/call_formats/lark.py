@@ -9,7 +9,7 @@ from typing import Any
 from truing.chat.call_formats.scan import Tools
 from truing.chat.call_formats.typed import DEFINITIONS
 from truing.errors import RecipeError
-from truing.messages import ToolSpec
+from truing.types.message import ToolSpec
 
 FORM = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """JSON as chat templates write it; were white space free, a random policy might write it for ever."""

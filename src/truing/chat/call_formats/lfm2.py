@@ -4,7 +4,7 @@ from truing.chat.call_formats.pythonic import read_expression
 from truing.chat.call_formats.pythonic_grammar import call_rules
 from truing.chat.call_formats.scan import CallFormat, Region, Span, Tools, expect, skip
 from truing.chat.spelling import Spelling
-from truing.messages import ToolCall
+from truing.types.message import ToolCall
 
 BEGIN, END = "<|tool_call_start|>", "<|tool_call_end|>"
 

@@ -14,7 +14,7 @@ from truing.chat.call_formats.scan import (
     skip,
     tool_call,
 )
-from truing.messages import ToolCall
+from truing.types.message import ToolCall
 
 NAME = re.compile(r"[^\s\[\]{}\"]+")
 

@@ -15,7 +15,7 @@ from truing.chat.call_formats.lark import (
 )
 from truing.chat.call_formats.scan import Tools
 from truing.chat.spelling import Spelling, pattern
-from truing.messages import ToolSpec
+from truing.types.message import ToolSpec
 
 NAME, KEY = r"[^\W\d][\w.-]*", r"[^\W\d][\w.$-]*"
 PLAIN = r"[^'\\]"  # a new line too: LFM2.5 escapes none

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from truing.chat.spelling import Spelling
-from truing.messages import ToolCall, ToolSpec
+from truing.types.message import ToolCall, ToolSpec
 
 Span = tuple[int, int]
 """A place in a text: its first character, and the first after it."""

@@ -22,7 +22,7 @@ from truing.chat.call_formats.scan import (
 from truing.chat.call_formats.tagged_grammar import grammar
 from truing.chat.call_formats.tags import KEY, NAME, Tags
 from truing.chat.call_formats.typed import schema_of, value_of
-from truing.messages import ToolCall
+from truing.types.message import ToolCall
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from truing.chat.call_formats.lark import Argument, arguments, check_names, json
 from truing.chat.call_formats.scan import Tools
 from truing.chat.call_formats.tags import KEY, NAME, Tags
 from truing.chat.spelling import Spelling, pattern, quoted
-from truing.messages import ToolSpec
+from truing.types.message import ToolSpec
 
 PYTHON_WORDS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from truing.messages import ToolCall
+from truing.types.message import ToolCall
 
 NAME = r"[^\s<>{}\[\]\"]+"
 """What a tool may be called for its name to be read back."""

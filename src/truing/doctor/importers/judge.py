@@ -9,7 +9,7 @@ from truing.doctor.examine import Diagnosis, chosen
 from truing.doctor.importers.detect import read
 from truing.doctor.importers.steps import Imported, imported, meant
 from truing.errors import RecordError
-from truing.words import counted
+from truing.utils.format import counted
 
 EXACT = ("E", "C", "M")
 """Kinds of rules that prove things."""

@@ -12,7 +12,7 @@ from truing.doctor.hypothesis import Hypothesis
 from truing.doctor.importers.judge import Judged
 from truing.doctor.verdict import FINDINGS
 from truing.errors import RecordError
-from truing.words import counted
+from truing.utils.format import counted
 
 HIGH = 0.8
 """Of the groups."""

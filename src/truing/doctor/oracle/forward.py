@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from truing.contract import SamplingContract
 from truing.types.sample import Sample
+from truing.types.sampling_params import SamplingContract
 
 Logits = Callable[[Tensor, Tensor], Tensor]
 """Ids [T] and places [K] to the model's own logits [K, V]: what it says follows each place."""

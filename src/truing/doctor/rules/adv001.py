@@ -32,7 +32,7 @@ from truing.doctor.oracle.advantages import of_groups
 from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.words import counted
+from truing.utils.format import counted
 
 ROUNDING = 1e-4
 """Advantages are of the order of 1, and float32 keeps 1e-7 of them."""

@@ -36,7 +36,7 @@ from truing.doctor.rule import Rule
 from truing.doctor.rules.len001 import Ends, ends, history
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
-from truing.words import counted
+from truing.utils.format import counted
 
 STEPS = 5
 

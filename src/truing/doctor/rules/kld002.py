@@ -32,7 +32,7 @@ from truing.doctor.made import but, made
 from truing.doctor.oracle.credit import deviation, mean
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.words import counted
+from truing.utils.format import counted
 
 STEPS = 12
 ERRORS = -6.0

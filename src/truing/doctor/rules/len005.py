@@ -36,10 +36,10 @@ from truing.doctor.evidence import Row, Step
 from truing.doctor.made import but, made
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
-from truing.outcomes import EndedBy, FinishReason, Status
 from truing.types.sample import TurnSpan
+from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Origin
-from truing.words import counted
+from truing.utils.format import counted
 
 STOPPED = (FinishReason.STOP, FinishReason.TOOL)
 """A call ends with a stop id too."""

@@ -27,7 +27,7 @@ from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
-from truing.words import counted
+from truing.utils.format import counted
 
 
 class Measured(NamedTuple):

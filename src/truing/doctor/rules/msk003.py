@@ -38,7 +38,7 @@ from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule, has_gradient, rewarded
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
-from truing.words import counted
+from truing.utils.format import counted
 
 ROUNDING = 1e-3
 """Of the largest expected pull: float32 leaves 1e-6."""

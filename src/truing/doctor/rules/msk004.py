@@ -30,7 +30,7 @@ from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule
 from truing.doctor.rules.msk002 import masked
 from truing.doctor.verdict import Claim, Verdict
-from truing.outcomes import FinishReason
+from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
 
 STOPPED = (FinishReason.STOP, FinishReason.TOOL)

@@ -35,7 +35,7 @@ from truing.doctor.made import made
 from truing.doctor.rule import Rule
 from truing.doctor.rules.msk002 import declared, masked
 from truing.doctor.verdict import Claim, Verdict
-from truing.outcomes import FinishReason
+from truing.types.status import FinishReason
 from truing.types.token import Excluded
 
 ENOUGH = 4

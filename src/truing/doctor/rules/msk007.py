@@ -28,8 +28,8 @@ from truing.doctor.made import GRPO, but, made
 from truing.doctor.oracle.pulls import expected_pull
 from truing.doctor.rule import Rule, has_gradient
 from truing.doctor.rules.msk003 import judge, measure
-from truing.outcomes import FinishReason
 from truing.types.sample import TurnSpan
+from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
 
 SFT = Setup(

@@ -31,8 +31,8 @@ from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule
 from truing.doctor.rules.msk007 import shown
 from truing.doctor.verdict import Claim, Verdict
-from truing.outcomes import FinishReason
 from truing.types.sample import TurnSpan
+from truing.types.status import FinishReason
 from truing.types.token import Origin
 
 VARIED = 3

@@ -29,7 +29,7 @@ from truing.doctor.made import but, made, past
 from truing.doctor.rule import Rule
 from truing.doctor.rules.smp002 import drawn_by
 from truing.doctor.verdict import Claim, Verdict
-from truing.words import counted
+from truing.utils.format import counted
 
 
 class Measured(NamedTuple):

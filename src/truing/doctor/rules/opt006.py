@@ -30,7 +30,7 @@ from truing.doctor.made import but, made
 from truing.doctor.plain import OFTEN
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.words import counted
+from truing.utils.format import counted
 
 RELATIVE, MEASURED, TIMES = 0.02, 2e-3, 20
 """Of the gradient's length, where nobody measured how far the trainer is from itself, and where somebody did;

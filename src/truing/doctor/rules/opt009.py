@@ -37,7 +37,7 @@ from truing.doctor.rule import Rule
 from truing.doctor.rules.opt006 import Measured as Gradients
 from truing.doctor.rules.opt006 import compared, differ, reading
 from truing.doctor.verdict import Claim, Verdict
-from truing.words import counted
+from truing.utils.format import counted
 
 RELATIVE = 2e-3
 """Of the gradient's length."""

@@ -32,7 +32,7 @@ from truing.doctor.made import but, made
 from truing.doctor.rounding import allowed, of_stage
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.words import counted
+from truing.utils.format import counted
 
 CLIP = 1e-3
 """Of the clip's factor: what a norm in another order leaves."""

@@ -44,7 +44,7 @@ from truing.doctor.rule import Rule, drawn
 from truing.doctor.rules.ref002 import normal
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
-from truing.words import counted
+from truing.utils.format import counted
 
 MEDIAN, K3 = 0.05, 0.01
 """Nats, more than an engine in bfloat16 shows: its median is 0.03 and its k3 0.001."""

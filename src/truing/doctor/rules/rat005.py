@@ -37,7 +37,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, pulled
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
-from truing.words import counted
+from truing.utils.format import counted
 
 NEAR, DIFFERENT = 1e-3, 1e-2
 """Nats: what counts as the same number, and as another."""

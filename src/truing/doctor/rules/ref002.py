@@ -36,7 +36,7 @@ from truing.doctor.rounding import allowed, of_stage, typical
 from truing.doctor.rule import Rule, referred
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
-from truing.words import counted
+from truing.utils.format import counted
 
 MEDIAN, K3 = 0.05, 0.01
 """Nats, more than two forwards in bfloat16 show: their median is 0.03 and their k3 0.001."""

@@ -34,7 +34,7 @@ from truing.doctor.rule import Rule, referred
 from truing.doctor.rules.ref002 import at_first
 from truing.doctor.rules.smp002 import drawn_by
 from truing.doctor.verdict import Claim, Verdict
-from truing.words import counted
+from truing.utils.format import counted
 
 CERTAIN = 1e-3
 """Nats: what has to come has a log-probability of 0, whatever the weights."""

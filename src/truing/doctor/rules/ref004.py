@@ -27,7 +27,7 @@ from truing.doctor.plain import Measured, measured
 from truing.doctor.rule import Rule, referred
 from truing.doctor.rules.smp004 import plain
 from truing.doctor.verdict import Claim, Verdict
-from truing.words import counted
+from truing.utils.format import counted
 
 
 def measure(step: Step) -> Measured:

@@ -34,8 +34,8 @@ from truing.doctor.evidence import Row, Step
 from truing.doctor.made import but, made
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
-from truing.outcomes import FinishReason
 from truing.types.sample import TurnSpan
+from truing.types.status import FinishReason
 
 HANDFUL = 5
 """Attempts that may have been right in time."""

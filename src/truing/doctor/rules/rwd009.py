@@ -28,7 +28,7 @@ from truing.doctor.evidence import Row, Step
 from truing.doctor.made import but, made
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
-from truing.words import counted
+from truing.utils.format import counted
 
 ROUNDING = 1e-5
 """Reward units, and of the sum: what float32 and another order leave."""

@@ -31,7 +31,7 @@ from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Excluded, Origin
-from truing.words import counted
+from truing.utils.format import counted
 
 ABOVE = 1e-6
 """Nats above 0 that rounding explains."""

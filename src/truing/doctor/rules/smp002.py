@@ -28,7 +28,7 @@ from truing.doctor.evidence import Step
 from truing.doctor.made import but, made, past
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
-from truing.outcomes import FinishReason
+from truing.types.status import FinishReason
 
 
 class Measured(NamedTuple):

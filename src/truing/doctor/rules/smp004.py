@@ -29,7 +29,7 @@ from truing.doctor.made import but, made
 from truing.doctor.plain import STREAMS, Measured, measured
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
-from truing.words import counted
+from truing.utils.format import counted
 
 
 def measure(step: Step) -> Measured:

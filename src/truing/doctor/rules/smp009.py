@@ -35,7 +35,7 @@ from truing.doctor.oracle.replay import EDGE
 from truing.doctor.plain import OFTEN, TIMES
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
-from truing.words import counted
+from truing.utils.format import counted
 
 AGREE = 1e-3
 """Nats: where trainer and sampler are farther apart, RAT002 says so, and draws are for a look to judge."""

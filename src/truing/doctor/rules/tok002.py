@@ -27,7 +27,7 @@ from truing.doctor.rule import Rule
 from truing.doctor.rules.msk002 import some_begun
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
-from truing.words import counted
+from truing.utils.format import counted
 
 
 class Prompt(NamedTuple):

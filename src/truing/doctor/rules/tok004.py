@@ -30,8 +30,8 @@ from truing.doctor.made import but, made, pulled
 from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.outcomes import FinishReason
 from truing.types.sample import TurnSpan
+from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
 
 OTHERS = torch.tensor([Origin.PROMPT, Origin.TEMPLATE, Origin.TOOL])

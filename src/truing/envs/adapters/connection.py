@@ -14,7 +14,7 @@ from truing.envs.adapters.schema import usable
 from truing.envs.extras import optional
 from truing.envs.tools import Tool, ToolError
 from truing.errors import DataError, TruingError
-from truing.messages import ToolSpec
+from truing.types.message import ToolSpec
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from truing.envs.source import Row, parse_spec, read_rows
 from truing.envs.tools import ToolEpisode
 from truing.envs.usable import row_name, usable
 from truing.errors import DataError, RecipeError
-from truing.messages import ToolSpec
 from truing.rewards import Rewards, after_thought, number_match, plain_text, read_number
+from truing.types.message import ToolSpec
 from truing.types.rollout import Rollout, Task
 
 NEEDED = ("id", "prompt")

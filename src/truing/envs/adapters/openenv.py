@@ -15,10 +15,10 @@ from truing.envs.drawn import distinct
 from truing.envs.extras import optional
 from truing.envs.tools import Tool, ToolEpisode, ToolError
 from truing.errors import DataError, TruingError
-from truing.messages import Message, Said, ToolSpec
 from truing.rewards import Rewards
-from truing.rng import seed_of
+from truing.types.message import Message, Said, ToolSpec
 from truing.types.rollout import Rollout, Task
+from truing.utils.rng import seed_of
 
 MOST_SEEDS = 2**31
 """Seeds are below this, so that every random number library of a server takes them."""

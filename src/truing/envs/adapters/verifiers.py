@@ -9,15 +9,15 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from truing.config import Part, Positive, Rate
-from truing.copies import copied
 from truing.envs.adapters.connection import Connection, fresh_loop, run
 from truing.envs.base import Episode, Split, share_of
 from truing.envs.extras import optional
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import DataError, RecipeError
-from truing.messages import Message
 from truing.rewards import Rewards
+from truing.types.message import Message
 from truing.types.rollout import Rollout, Task
+from truing.utils.deep_copy import copied
 
 
 class VerifiersConfig(Part):

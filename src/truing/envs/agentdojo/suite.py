@@ -18,10 +18,10 @@ from agentdojo.functions_runtime import Function, FunctionCall, FunctionsRuntime
 from agentdojo.task_suite import get_suite
 from deepdiff import DeepDiff
 
-from truing.copies import copied
 from truing.envs.tools import Tool, ToolEpisode, ToolError
-from truing.messages import Message, Said, ToolCall, ToolSpec
+from truing.types.message import Message, Said, ToolCall, ToolSpec
 from truing.types.rollout import Task
+from truing.utils.deep_copy import copied
 
 VERSION = "v1.2.2"
 """The version of the suites. Another one has other tasks and other checks."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from truing.messages import Message, Said, ToolCall, ToolSpec
+from truing.types.message import Message, Said, ToolCall, ToolSpec
 
 TYPES = {
     "string": str,

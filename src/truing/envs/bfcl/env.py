@@ -16,8 +16,8 @@ from truing.envs.source import parse_spec, read_rows
 from truing.envs.twins import split_apart
 from truing.envs.usable import row_name, usable
 from truing.errors import DataError
-from truing.messages import ToolSpec
 from truing.rewards import Rewards
+from truing.types.message import ToolSpec
 from truing.types.rollout import Rollout, Task
 
 

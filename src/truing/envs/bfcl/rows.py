@@ -7,7 +7,7 @@ from pydantic import BaseModel, ValidationError
 from truing.envs.bfcl.schema import json_schema
 from truing.envs.source import Row
 from truing.errors import DataError
-from truing.messages import ToolSpec
+from truing.types.message import ToolSpec
 
 FORMATS = "rows of BFCL v4 with their ground_truth, or its function documents with their api_class"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from truing.errors import DataError
-from truing.messages import ToolCall
+from truing.types.message import ToolCall
 
 TYPES = {
     "dict": "object",

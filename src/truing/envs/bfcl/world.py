@@ -17,7 +17,7 @@ from typing import Any
 from truing.envs.bfcl.rows import MultiTurn
 from truing.envs.tools import Tool, ToolEpisode, ToolError
 from truing.errors import RecipeError
-from truing.messages import Message, Said, ToolCall, ToolSpec
+from truing.types.message import Message, Said, ToolCall, ToolSpec
 
 MISTAKES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What the published functions raise at arguments that they did not foresee."""

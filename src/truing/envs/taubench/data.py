@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from truing.envs.records import read_records, usable_records
 from truing.envs.taubench.store import Record, Start
 from truing.errors import DataError
-from truing.messages import ToolSpec
+from truing.types.message import ToolSpec
 
 DOMAIN = "retail"
 

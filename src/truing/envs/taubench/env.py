@@ -19,10 +19,10 @@ from truing.envs.taubench.orders import Orders
 from truing.envs.taubench.store import Store
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import DataError
-from truing.messages import Said, ToolCall, ToolSpec
-from truing.outcomes import Status
 from truing.rewards import Rewards, after_thought
+from truing.types.message import Said, ToolCall, ToolSpec
 from truing.types.rollout import Rollout, Task
+from truing.types.status import Status
 
 ONE_MESSAGE = (
     "The customer sends one message, in which 'you' is the customer, and answers nothing after it. "

@@ -12,7 +12,7 @@ from truing.envs.records import read_records, usable_records
 from truing.envs.workbench.office import Office, Start
 from truing.envs.workbench.tables import Row, Table
 from truing.errors import DataError
-from truing.messages import ToolSpec
+from truing.types.message import ToolSpec
 
 REQUIRED = {"type": "string", "minLength": 1}
 

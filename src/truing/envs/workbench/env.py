@@ -12,10 +12,10 @@ from truing.envs.isolation import IsolatedEpisode
 from truing.envs.tools import ToolEpisode
 from truing.envs.workbench.data import Folder, TaskRow, read_folder
 from truing.envs.workbench.office import Office
-from truing.messages import Said, ToolCall, ToolSpec
-from truing.outcomes import Status
 from truing.rewards import Rewards
+from truing.types.message import Said, ToolCall, ToolSpec
 from truing.types.rollout import Rollout, Task
+from truing.types.status import Status
 
 SYSTEM = (
     "You work in an office through tools. It is Thursday, 2023-11-30, 00:00. "

@@ -13,7 +13,7 @@ from truing.envs.workbench.mail import Directory, Mail
 from truing.envs.workbench.projects import Projects
 from truing.envs.workbench.tables import Row, Table
 from truing.errors import DataError
-from truing.messages import ToolSpec
+from truing.types.message import ToolSpec
 
 
 @dataclass(frozen=True)

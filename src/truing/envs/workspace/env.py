@@ -15,8 +15,8 @@ from truing.envs.workspace.grade import progress, success, valid_calls
 from truing.envs.workspace.kinds import KINDS, OFFICE_KINDS
 from truing.envs.workspace.problem import Problem
 from truing.envs.workspace.tools import TOOLS, open_office
-from truing.messages import Said, ToolSpec
 from truing.rewards import Rewards
+from truing.types.message import Said, ToolSpec
 from truing.types.rollout import Task
 
 Weight = Annotated[float, Field(ge=0)]

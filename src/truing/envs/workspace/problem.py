@@ -7,7 +7,7 @@ from typing import Any
 from truing.envs.isolation import IsolatedEpisode
 from truing.envs.workspace.state import Office
 from truing.envs.workspace.tools import TOOLS, open_office
-from truing.messages import Said, ToolCall
+from truing.types.message import Said, ToolCall
 
 
 @dataclass(frozen=True)

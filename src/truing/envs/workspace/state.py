@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from truing.config import Part
-from truing.rng import seed_of
+from truing.utils.rng import seed_of
 
 ME = "me"
 """Who sits at the desk: sender of what the policy sends."""

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from truing.envs.names import nearest
 from truing.envs.tools import Tool, ToolEpisode, ToolError, tool
 from truing.envs.workspace.state import DAYS, ME, MY_ADDRESS, Event, Mail, Office, Post
-from truing.messages import ToolSpec
+from truing.types.message import ToolSpec
+from truing.utils.nearest import nearest
 
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+")

@@ -1,7 +1,7 @@
 """Attempts that ran into the limit count as done."""
 
 from truing.faults.fault import Fault, replaced
-from truing.outcomes import EndedBy, Status
+from truing.types.status import EndedBy, Status
 
 
 def _wrong(real):

@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 
 from truing.faults.fault import Fault
-from truing.rng import seed_of
+from truing.utils.rng import seed_of
 
 
 def nearly_alike(rollout, task):

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from truing.faults.fault import Fault, replaced
-from truing.outcomes import FinishReason
+from truing.types.status import FinishReason
 
 
 def _wrong(real):

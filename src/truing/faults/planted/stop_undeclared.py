@@ -4,7 +4,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from truing.faults.fault import Fault, replaced
-from truing.outcomes import FinishReason
+from truing.types.status import FinishReason
 
 OTHER = ord("1")
 """An id that the policy often says."""

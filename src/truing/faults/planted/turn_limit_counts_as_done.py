@@ -2,7 +2,7 @@
 
 from truing.faults.fault import Fault, replaced
 from truing.faults.healthy import TOOLS
-from truing.outcomes import EndedBy, Status
+from truing.types.status import EndedBy, Status
 
 
 def _wrong(real):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from truing.errors import RecordError
-from truing.record.files import disk_errors, write_all
+from truing.utils.atomic_files import disk_errors, write_all
 
 PATIENCE = 1.0
 """Seconds for which a writer asks again for a file: ``is_being_written`` holds it for an instant."""

@@ -2,8 +2,8 @@
 
 import pytest
 
-from truing import clock as clock_module
-from truing.clock import Clock, phase
+from truing.utils import phase_clock as clock_module
+from truing.utils.phase_clock import Clock, phase
 
 
 @pytest.fixture

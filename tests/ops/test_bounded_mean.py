@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from truing.errors import ContractError
-from truing.ops.unseen import chance_above, tilted
+from truing.ops.bounded_mean import chance_above, tilted
 
 
 def f64(*values):

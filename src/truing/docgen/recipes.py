@@ -1,12 +1,12 @@
-"""docs/recipes.md, from the recipe's classes: ``python -m truing.recipe_page > docs/recipes.md``."""
+"""docs/recipes.md, from the recipe's classes: ``python -m truing.docgen.recipes > docs/recipes.md``."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from truing.config import Recipe
+from truing.docgen.metrics import table_row
 from truing.envs import ENVS
-from truing.record.page import table_row
 
 EXAMPLE = """\
 name = "digits"
@@ -40,7 +40,7 @@ temperature = 1.0
 HEAD = f"""\
 # Recipes
 
-Made by `python -m truing.recipe_page`; edit the sentences in `src/truing/config/` and `src/truing/envs/`.
+Made by `python -m truing.docgen.recipes`; edit the sentences in `src/truing/config/` and `src/truing/envs/`.
 
 A recipe is a TOML file that decides everything about a run. This is a whole one:
 

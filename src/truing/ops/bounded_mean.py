@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from truing.ops.checks import check
+from truing.ops.argument_checks import check
 
 
 def chance_above(point_E: Tensor, mean: float) -> float:

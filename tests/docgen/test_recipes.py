@@ -6,15 +6,15 @@ from pathlib import Path
 
 from truing.api import environment
 from truing.config import dotted_keys, resolve
+from truing.docgen.recipes import EXAMPLE, page
 from truing.envs import ENVS
-from truing.recipe_page import EXAMPLE, page
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_the_committed_page_is_made_of_the_code():
     assert (ROOT / "docs/recipes.md").read_text(encoding="utf-8") == page(), (
-        "run: python -m truing.recipe_page > docs/recipes.md"
+        "run: python -m truing.docgen.recipes > docs/recipes.md"
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 FAULTS = """
 import resource, sys, torch
-from truing.memory import keep_freed_memory
+from truing.utils.memory import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 def step():

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from truing.ops.correction import correction_weights
-from truing.ops.exponents import LARGEST, excess, steeper, times_exp
 from truing.ops.losses import OBJECTIVES, kl_loss, policy_loss
+from truing.ops.stable_exp import LARGEST, excess, steeper, times_exp
 
 FAR = [
     -2000.0,

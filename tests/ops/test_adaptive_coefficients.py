@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.ops.control import entropy_controller, kl_controller, linear_decay
+from truing.ops.adaptive_coefficients import entropy_controller, kl_controller, linear_decay
 
 POSITIVE = st.floats(1e-3, 10)
 

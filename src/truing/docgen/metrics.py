@@ -1,4 +1,4 @@
-"""docs/metrics.md, from the table in keys.py: ``python -m truing.record.page > docs/metrics.md``."""
+"""docs/metrics.md, from the table in keys.py: ``python -m truing.docgen.metrics > docs/metrics.md``."""
 
 from truing.record.keys import METRICS
 from truing.record.metric import Metric
@@ -6,7 +6,7 @@ from truing.record.metric import Metric
 HEAD = """\
 # Metrics
 
-Made by `python -m truing.record.page`; edit `src/truing/record/keys.py` instead.
+Made by `python -m truing.docgen.metrics`; edit `src/truing/record/keys.py` instead.
 
 A metric that cannot be computed is left out of its step: never 0, never NaN. *Policy tokens* are those under
 the policy term, *trained tokens* those under the policy or the supervised term; a token without the numbers

@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy import stats
 
-from truing.rng import generator, permutation, seed_of, uniforms
+from truing.utils.rng import generator, permutation, seed_of, uniforms
 
 
 def test_the_seed_of_a_key_is_pinned():

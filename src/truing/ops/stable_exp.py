@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from truing.ops.checks import check
+from truing.ops.argument_checks import check
 
 LARGEST = 80.0
 """Nats. e^80 is finite in float32; up to here a ratio is computed as it is."""

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.ops.shaping import overlong
+from truing.ops.overlong_penalty import overlong
 
 
 def test_overlong_hand_worked():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from truing.errors import ContractError
-from truing.ops.checks import check, check_choice, widen
+from truing.ops.argument_checks import check, check_choice, widen
 
 
 def test_names_tell_dimensions():

@@ -9,7 +9,7 @@ from truing.config.overrides import overridden
 from truing.config.recipe import Recipe
 from truing.config.stages import PolicyStage
 from truing.errors import RecipeError
-from truing.words import counted
+from truing.utils.format import counted
 
 POLICY: Mapping[str, type[PolicyStage]] = {
     name: kind

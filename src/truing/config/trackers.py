@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from truing.config.parts import Part
+from truing.config.sections import Part
 
 
 class TrackConfig(Part):

@@ -1,4 +1,4 @@
-"""The pages of the rules, from their modules: ``python -m truing.doctor.page docs/rules`` writes them all."""
+"""The pages of the rules, from their modules: ``python -m truing.docgen.rules docs/rules``."""
 
 import inspect
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 from truing.doctor.rule import KINDS, SECTIONS, TAINTS, Rule
 from truing.doctor.rules import RULES
 
-HEAD = "<!-- Written by `python -m truing.doctor.page docs/rules`; change the rule's module instead. -->\n"
+HEAD = "<!-- Written by `python -m truing.docgen.rules docs/rules`; change the rule's module instead. -->\n"
 
 
 def page(rule: Rule) -> str:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truing.errors import ContractError
-from truing.ops.histogram import ratio_counts, ratio_edges
 from truing.ops.losses import OBJECTIVES
+from truing.ops.ratio_histogram import ratio_counts, ratio_edges
 from truing.ops.ratios import clip_mask
 
 INF = math.inf

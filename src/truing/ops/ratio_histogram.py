@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from truing.ops.checks import check
+from truing.ops.argument_checks import check
 
 QUARTERS, WIDTHS = 4, 5
 """Edges stand at quarters of the band's width in log r on its side of 1, out to so many widths."""

@@ -1,0 +1,1 @@
+"""Keyed random numbers, seconds by phase, memory, text, JSON lines, atomic files."""

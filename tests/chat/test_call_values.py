@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truing.chat import encode_answer
-from truing.chat.call_formats.typed import value_of
-from truing.chat.calls import parse
+from truing.chat.call_formats.shared.untyped_values import value_of
+from truing.chat.call_parser import parse
 from truing.errors import DataError
 from truing.types.message import Said, ToolCall, ToolSpec
 from truing.types.rollout import Task

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from truing.chat.call_formats import FORMATS
-from truing.chat.calls import detect, parse
+from truing.chat.call_parser import detect, parse
 from truing.types.message import Said, ToolCall, ToolSpec
 
 WEATHER = ToolCall("weather", {"city": "Oslo", "days": 3})

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truing.chat.call_formats import FORMATS
-from truing.chat.calls import Parsed, parse
+from truing.chat.call_parser import Parsed, parse
 from truing.types.message import ToolSpec
 
 PIECES = [

@@ -7,8 +7,8 @@ import pytest
 from published_templates import case, cases, template_of
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from truing.chat.calls import detect, parse
-from truing.chat.thoughts import answer_start
+from truing.chat.call_parser import detect, parse
+from truing.chat.reasoning import answer_start
 from truing.types.message import Said, ToolCall, ToolSpec
 
 STOPS = re.compile(r"<\|im_end\|>|<\|eot_id\|>|</s>|<turn\|>|<\|tool_response>|<\|eot\|>")

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from truing.chat import Chat, encode_answer, make_chat, render_prompt
-from truing.chat.control import Control
+from truing.chat.control_tokens import Control
 from truing.chat.render import text_of
 from truing.errors import DataError
 from truing.types.message import Said, ToolCall, ToolSpec

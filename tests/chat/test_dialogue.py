@@ -10,8 +10,8 @@ from episodes import TASK, USER, answers, as_written, completion, in_words, play
 from published_templates import cases, here, published
 
 from truing.chat import begin, decode_answer
+from truing.chat.reasoning import opened_thought
 from truing.chat.render import text_of
-from truing.chat.thoughts import opened_thought
 from truing.chat.token_bytes import token_bytes
 from truing.errors import DataError, ModelError
 from truing.rollout.seat import Seat

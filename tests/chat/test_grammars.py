@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from truing.chat import Dialogue, Grammars
 from truing.chat.call_formats import FORMATS
-from truing.chat.calls import parse
+from truing.chat.call_parser import parse
 from truing.errors import ContractError, RecipeError
 from truing.types.message import Said, ToolCall, ToolSpec
 

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import jinja2
 from transformers import PreTrainedTokenizerBase
 
-from truing.chat.calls import FORMATS, detect
-from truing.chat.control import Control, control_tokens
-from truing.chat.marks import Rendering
-from truing.chat.thoughts import apart, thought_tags, without_opened_thought
+from truing.chat.call_parser import FORMATS, detect
+from truing.chat.control_tokens import Control, control_tokens
+from truing.chat.reasoning import apart, thought_tags, without_opened_thought
+from truing.chat.render_marks import Rendering
 from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_stray_answers, without_system
 from truing.errors import TEMPLATE_FAULTS, DataError, ModelError
 from truing.types.message import Message, Said, ToolCall, ToolSpec, answer_to
@@ -40,7 +40,9 @@ class Chat:
 
     tokenizer: PreTrainedTokenizerBase
     stop_ids: tuple[int, ...]
-    tool_format: str  # how this model writes a call: a name from the table in chat/calls.py, or "unknown"
+    tool_format: (
+        str  # how this model writes a call: a name from the table in chat/call_parser.py, or "unknown"
+    )
     tool_prompt: ToolPrompt | None  # supplied by Truing; None where the template shows tools itself
     system_role: bool  # where the template shows no system message, the first user message begins with it
     stray_answers: bool = True  # whether tool messages may follow a turn without calls: a malformed one
@@ -86,7 +88,7 @@ class Chat:
 
     @cached_property
     def unshown(self) -> dict[tuple[str, bool, bool], list[str]]:
-        """What the template was seen to leave out, by the shape of what it was given (chat/unshown.py)."""
+        """What the template was seen to leave out, by the shape of what it was given (chat/dropped_content.py)."""
         return {}
 
     @cached_property
@@ -183,7 +185,7 @@ def make_chat(
     Args:
         tokenizer: with a chat template.
         stop_ids: what ends a turn.
-        tool_format: a name from the table in chat/calls.py; "auto" asks the template.
+        tool_format: a name from the table in chat/call_parser.py; "auto" asks the template.
         tool_prompt: "auto" leaves tools to a template that shows them and supplies "hermes" to others;
             a name supplies that one in any case.
         template_kwargs: what the template is told beside messages and tools, such as ``enable_thinking``.

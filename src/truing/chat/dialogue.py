@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from truing.chat.chat import Chat, agree
+from truing.chat.reasoning import opened_thought
 from truing.chat.render import SHOWN, encode, render_prompt, said_spans, text_of
-from truing.chat.thoughts import opened_thought
 from truing.types.message import Message, Said, ToolSpec
 from truing.types.rollout import Task
 from truing.types.token import Origin

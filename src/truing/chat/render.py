@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from truing.chat.calls import parse
+from truing.chat.call_parser import parse
 from truing.chat.chat import ANSWERED as MARK
 from truing.chat.chat import ASKED, Chat, agree
-from truing.chat.encoding import Span, encode_after
-from truing.chat.marks import Rendering
-from truing.chat.thoughts import answer_start
+from truing.chat.dropped_content import refuse_unshown_prompt, refuse_unwritten
+from truing.chat.encode import Span, encode_after
+from truing.chat.reasoning import answer_start
+from truing.chat.render_marks import Rendering
 from truing.chat.token_bytes import escaped, readable, token_bytes
-from truing.chat.unshown import refuse_unshown_prompt, refuse_unwritten
 from truing.chat.unshown_tools import refuse_unshown_tools
 from truing.errors import DataError
 from truing.types.message import Message, Said, ToolSpec, answer_to

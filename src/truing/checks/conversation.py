@@ -6,8 +6,8 @@ import torch
 
 from truing.chat import Chat, Context, answer, begin, encode_answer, hear
 from truing.chat.chat import ASKED, CALLED, SENTINEL
+from truing.chat.dropped_content import listed, unshown
 from truing.chat.render import forms
-from truing.chat.unshown import listed, unshown
 from truing.checks.finding import Checked, Finding, checked
 from truing.checks.template import OTHER_TEMPLATE, TEMPLATE
 from truing.checks.tools import NO_TOOLS

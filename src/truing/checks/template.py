@@ -8,8 +8,8 @@ import torch
 
 from truing.chat import Chat, render_prompt
 from truing.chat.chat import ASKED, CALLED, SENTINEL, agree
+from truing.chat.reasoning import answer_start
 from truing.chat.render import next_stop, text_of
-from truing.chat.thoughts import answer_start
 from truing.chat.unshown_tools import unshown_tools
 from truing.checks.finding import NOT_DEMONSTRATED, Checked, Finding, checked
 from truing.checks.tools import NO_TOOLS

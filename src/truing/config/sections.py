@@ -79,7 +79,7 @@ class ChatConfig(Part):
     """How tools are shown to the model, and how it writes calls; the same in SFT, RL and evaluation."""
 
     tool_format: str = "auto"
-    """How the model writes calls, a name from the table in chat/calls.py; `auto` asks its chat template."""
+    """How the model writes calls, a name from the table in chat/call_parser.py; `auto` asks its chat template."""
     tool_prompt: Literal["auto", "hermes", "brief"] = "auto"
     """The tool prompt that Truing supplies; `auto` supplies `hermes` where the template shows no tools."""
     template_kwargs: dict[str, bool | int | float | str] = Field(default_factory=dict)

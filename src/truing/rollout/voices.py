@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from truing.chat import Chat, Grammars, encode_answer
-from truing.chat.encoding import ANCHOR, encode_after
+from truing.chat.encode import ANCHOR, encode_after
 from truing.config import EpisodeConfig
 from truing.errors import DataError
 from truing.rollout.seat import Seat

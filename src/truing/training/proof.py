@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from truing.algos.grpo import no_turn_rewards
 from truing.chat import Chat
-from truing.chat.unshown import refuse_unwritten
+from truing.chat.dropped_content import refuse_unwritten
 from truing.checks import check_tasks, spread
 from truing.checks.trial import hold_trial, turns
 from truing.config import GrpoConfig

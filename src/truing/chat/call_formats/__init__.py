@@ -10,8 +10,8 @@ from truing.chat.call_formats.llama3 import LLAMA3
 from truing.chat.call_formats.minimax import MINIMAX
 from truing.chat.call_formats.mistral import MISTRAL
 from truing.chat.call_formats.qwen3_coder import QWEN3_CODER
-from truing.chat.call_formats.scan import CallFormat
 from truing.chat.call_formats.seed_oss import SEED_OSS
+from truing.chat.call_formats.shared.scanner import CallFormat
 
 FORMATS: dict[str, CallFormat] = {
     "hermes": HERMES,

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from truing.chat.call_formats.scan import (
+from truing.chat.call_formats.shared.scanner import (
     DEPTH,
     TOO_DEEP,
     TWICE,

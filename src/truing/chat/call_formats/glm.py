@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from truing.chat.call_formats.tagged import tagged
-from truing.chat.call_formats.tags import Tags
+from truing.chat.call_formats.shared.tagged import tagged
+from truing.chat.call_formats.shared.tags import Tags
 
 FORM = "a name, then an arg_key and an arg_value for each argument, all within tool_call tags"
 LINES = Tags(

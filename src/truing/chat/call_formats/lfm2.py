@@ -1,9 +1,9 @@
 """LFM2 and LFM2.5: a list of calls as Python writes them, between tags."""
 
-from truing.chat.call_formats.pythonic import read_expression
-from truing.chat.call_formats.pythonic_grammar import call_rules
-from truing.chat.call_formats.scan import CallFormat, Region, Span, Tools, expect, skip
-from truing.chat.spelling import Spelling
+from truing.chat.call_formats.shared.pythonic import read_expression
+from truing.chat.call_formats.shared.pythonic_grammar import call_rules
+from truing.chat.call_formats.shared.scanner import CallFormat, Region, Span, Tools, expect, skip
+from truing.chat.constrained.lark_literals import Spelling
 from truing.types.message import ToolCall
 
 BEGIN, END = "<|tool_call_start|>", "<|tool_call_end|>"

@@ -3,8 +3,8 @@
 import re
 from dataclasses import replace
 
-from truing.chat.call_formats.pythonic import read_expression
-from truing.chat.call_formats.scan import CallFormat, Malformed, Region, Tools, read_call, skip
+from truing.chat.call_formats.shared.pythonic import read_expression
+from truing.chat.call_formats.shared.scanner import CallFormat, Malformed, Region, Tools, read_call, skip
 
 OPENING = r"<\|python_tag\|>|(?:\A|(?<=</think>))[ \t\n\r]*(?=\{[ \t\n\r]*\"(?:name|parameters)\")"
 NAME = re.compile(r"([A-Za-z_][\w.-]*?)(?:\.call)?\(")

@@ -1,7 +1,7 @@
 """MiniMax-M2: a block of calls, each an invoke with a parameter for each argument."""
 
-from truing.chat.call_formats.tagged import tagged
-from truing.chat.call_formats.tags import Tags
+from truing.chat.call_formats.shared.tagged import tagged
+from truing.chat.call_formats.shared.tags import Tags
 
 MINIMAX = tagged(
     Tags(

@@ -2,7 +2,7 @@
 
 import re
 
-from truing.chat.call_formats.scan import (
+from truing.chat.call_formats.shared.scanner import (
     CallFormat,
     Malformed,
     Region,

@@ -1,7 +1,7 @@
 """Seed-OSS: the form of Qwen3-Coder with tags of its own, and values without new lines around them."""
 
-from truing.chat.call_formats.tagged import tagged
-from truing.chat.call_formats.tags import Tags
+from truing.chat.call_formats.shared.tagged import tagged
+from truing.chat.call_formats.shared.tags import Tags
 
 SEED_OSS = tagged(
     Tags(

@@ -16,7 +16,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from truing.chat.marks import BREAK, EDGE, Rendering, with_marks, without_marks
+from truing.chat.render_marks import BREAK, EDGE, Rendering, with_marks, without_marks
 from truing.errors import DataError
 
 

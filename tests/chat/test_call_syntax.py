@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from truing.chat.structure import read_turn
+from truing.chat.call_syntax import read_turn
 from truing.chat.token_bytes import token_bytes
 from truing.types.message import ToolCall
 

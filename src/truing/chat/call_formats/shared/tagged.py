@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from truing.chat.call_formats.scan import (
+from truing.chat.call_formats.shared.scanner import (
     TWICE,
     CallFormat,
     Malformed,
@@ -19,9 +19,9 @@ from truing.chat.call_formats.scan import (
     skip,
     tool_call,
 )
-from truing.chat.call_formats.tagged_grammar import grammar
-from truing.chat.call_formats.tags import KEY, NAME, Tags
-from truing.chat.call_formats.typed import schema_of, value_of
+from truing.chat.call_formats.shared.tagged_grammar import grammar
+from truing.chat.call_formats.shared.tags import KEY, NAME, Tags
+from truing.chat.call_formats.shared.untyped_values import schema_of, value_of
 from truing.types.message import ToolCall
 
 

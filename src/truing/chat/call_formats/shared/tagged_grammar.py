@@ -3,10 +3,17 @@
 import json
 from collections.abc import Iterator
 
-from truing.chat.call_formats.lark import Argument, arguments, check_names, json_rule, takes_text, texts
-from truing.chat.call_formats.scan import Tools
-from truing.chat.call_formats.tags import KEY, NAME, Tags
-from truing.chat.spelling import Spelling, pattern, quoted
+from truing.chat.call_formats.shared.lark import (
+    Argument,
+    arguments,
+    check_names,
+    json_rule,
+    takes_text,
+    texts,
+)
+from truing.chat.call_formats.shared.scanner import Tools
+from truing.chat.call_formats.shared.tags import KEY, NAME, Tags
+from truing.chat.constrained.lark_literals import Spelling, pattern, quoted
 from truing.types.message import ToolSpec
 
 PYTHON_WORDS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}

@@ -4,8 +4,8 @@ import pytest
 from test_control_tokens import HARMONY, HEADERS, gptoss, llama3, qwen, speaking
 
 from truing.chat import Chat, encode_answer, make_chat, render_prompt
+from truing.chat.dropped_content import listed, unshown
 from truing.chat.render import text_of
-from truing.chat.unshown import listed, unshown
 from truing.chat.unshown_tools import unshown_tools
 from truing.errors import DataError
 from truing.types.message import Said, ToolCall, ToolSpec, answer_to

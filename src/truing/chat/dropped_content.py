@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from truing.chat.chat import Chat
-from truing.chat.thoughts import thought_tags
+from truing.chat.reasoning import thought_tags
 from truing.errors import DataError
 from truing.types.message import Message, Said, ToolSpec
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from truing.chat.call_formats.scan import (
+from truing.chat.call_formats.shared.scanner import (
     DEPTH,
     TOO_DEEP,
     TWICE,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from truing.chat.call_formats.lark import (
+from truing.chat.call_formats.shared.lark import (
     FORMATS_OF_TEXT,
     Argument,
     arguments,
@@ -13,8 +13,8 @@ from truing.chat.call_formats.lark import (
     takes_text,
     texts,
 )
-from truing.chat.call_formats.scan import Tools
-from truing.chat.spelling import Spelling, pattern
+from truing.chat.call_formats.shared.scanner import Tools
+from truing.chat.constrained.lark_literals import Spelling, pattern
 from truing.types.message import ToolSpec
 
 NAME, KEY = r"[^\W\d][\w.-]*", r"[^\W\d][\w.$-]*"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from truing.chat.calls import parse
+from truing.chat.call_parser import parse
 from truing.chat.token_bytes import escaped, readable, token_bytes
 from truing.types.message import Said, ToolSpec
 

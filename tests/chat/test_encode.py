@@ -7,7 +7,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from truing.chat.encoding import encode_after
+from truing.chat.encode import encode_after
 
 WHOLE = "<s>[ask] a b [/ask] an answer </s><s>[ask] é\n [/ask]"
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truing.chat.call_formats import FORMATS, CallFormat
-from truing.chat.call_formats.scan import Malformed, Region, Span
+from truing.chat.call_formats.shared.scanner import Malformed, Region, Span
 from truing.errors import ModelError
 from truing.types.message import Said, ToolCall, ToolSpec
 

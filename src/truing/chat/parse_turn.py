@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
-from truing.chat import structure
-from truing.chat.calls import FORMATS
+from truing.chat import call_syntax
+from truing.chat.call_parser import FORMATS
 from truing.chat.chat import Chat
 from truing.chat.dialogue import Dialogue
+from truing.chat.reasoning import opened_thought
 from truing.chat.render import decode_answer
-from truing.chat.thoughts import opened_thought
 from truing.types.message import Said
 
 
@@ -22,7 +22,7 @@ def read_turn(chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor) -> 
     if not dialogue.tools:
         content = FORMATS[chat.tool_format].content if chat.tool_format in FORMATS else str
         return Said(content(decode_answer(chat, ids))), torch.zeros(len(drawn), dtype=torch.bool)
-    reading = structure.read_turn(
+    reading = call_syntax.read_turn(
         chat.tokenizer,
         ids,
         chat.stop_ids,

@@ -5,8 +5,8 @@ that has such a tag. What a turn says outside its calls is free.
 """
 
 from truing.chat.call_formats import FORMATS
-from truing.chat.call_formats.scan import Tools
-from truing.chat.spelling import Spelling
+from truing.chat.call_formats.shared.scanner import Tools
+from truing.chat.constrained.lark_literals import Spelling
 from truing.errors import RecipeError
 
 

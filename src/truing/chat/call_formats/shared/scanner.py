@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from truing.chat.spelling import Spelling
+from truing.chat.constrained.lark_literals import Spelling
 from truing.types.message import ToolCall, ToolSpec
 
 Span = tuple[int, int]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from truing.chat.call_formats.scan import Tools
-from truing.chat.call_formats.typed import DEFINITIONS
+from truing.chat.call_formats.shared.scanner import Tools
+from truing.chat.call_formats.shared.untyped_values import DEFINITIONS
 from truing.errors import RecipeError
 from truing.types.message import ToolSpec
 

@@ -9,8 +9,8 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import UnknownType
 from referencing.exceptions import Unresolvable
 
-from truing.chat.call_formats.pythonic import read_literal
-from truing.chat.call_formats.scan import Malformed, Tools, skip
+from truing.chat.call_formats.shared.pythonic import read_literal
+from truing.chat.call_formats.shared.scanner import Malformed, Tools, skip
 from truing.errors import DataError
 
 DEFINITIONS = ("$defs", "definitions")

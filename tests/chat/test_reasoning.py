@@ -6,8 +6,8 @@ from episodes import TASK, USER, as_written, play
 from families import FORMAT_OF, chat_of
 
 from truing.chat import encode_answer, render_prompt
+from truing.chat.reasoning import answer_start, opened_thought
 from truing.chat.render import text_of
-from truing.chat.thoughts import answer_start, opened_thought
 from truing.errors import DataError, ModelError
 from truing.rollout.flatten import flatten
 from truing.types.message import Said, ToolCall

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from truing.chat.call_formats import FORMATS
 from truing.chat.chat import Chat
+from truing.chat.constrained.call_grammar import call_grammar, check_constrainable
+from truing.chat.constrained.lark_literals import Spelling
 from truing.chat.dialogue import Dialogue
-from truing.chat.grammar import call_grammar, check_constrainable
-from truing.chat.spelling import Spelling
-from truing.chat.thoughts import opened_thought
+from truing.chat.reasoning import opened_thought
 from truing.chat.token_bytes import token_bytes
 from truing.errors import ContractError, RecipeError
 from truing.types.message import ToolSpec

@@ -7,7 +7,7 @@ import torch
 from transformers import AutoTokenizer
 
 from truing.chat import Dialogue, Grammars, make_chat
-from truing.chat.calls import parse
+from truing.chat.call_parser import parse
 from truing.errors import ContractError, RecipeError
 from truing.types.message import ToolSpec
 

@@ -3,7 +3,7 @@
 import pytest
 
 from truing.chat.call_formats import FORMATS
-from truing.chat.calls import detect, parse
+from truing.chat.call_parser import detect, parse
 from truing.errors import ModelError
 from truing.types.message import Said, ToolCall
 

@@ -1,0 +1,1 @@
+"""What the call formats share: scanners, literals, tags and grammars."""

@@ -1,0 +1,1 @@
+"""Constrained decoding: the grammar of tool calls, and which ids may come next."""

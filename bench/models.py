@@ -28,13 +28,13 @@ from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from truing.errors import TruingError
-from truing.models.forward import no_tree
+from truing.models.forward.collate import collate
+from truing.models.forward.hidden_states import no_tree
+from truing.models.forward.score import score
 from truing.models.load import load
-from truing.models.quiet import no_progress_bars
-from truing.models.score import score
+from truing.models.progress_bars import no_progress_bars
 from truing.models.tiny import byte_tokenizer
 from truing.sample.hf import HFSampler
-from truing.training.collate import collate
 from truing.training.model_proof import proof_samples, prove_forward, prove_sampler
 
 LIMIT = 120
@@ -51,7 +51,7 @@ HEAD = """\
 
 Made by `python bench/models.py` (transformers {version}): of every type of causal language model it makes a
 tiny random one and opens it as a run does. A model of a type with *yes* is trained and drawn from as its own
-forward computes it; what caps or scales logits is applied (`models/head.py`). A run proves this again of the
+forward computes it; what caps or scales logits is applied (`models/forward/output_head.py`). A run proves this again of the
 model at hand before its first update, and ends there where it does not hold.
 
 - **tree**: what samples begin with is computed once. A window is a border: beyond it rows are padded.

@@ -4,7 +4,7 @@ import dataclasses
 
 import torch
 
-from truing.training.collate import collate
+from truing.models.forward.collate import collate
 from truing.types.sample import Sample, TurnSpan
 from truing.types.sampling_params import RAW, SamplingContract
 from truing.types.status import FinishReason

@@ -7,7 +7,7 @@ import torch
 from samples import sample
 
 from truing.errors import ContractError
-from truing.training.collate import collate
+from truing.models.forward.collate import collate
 from truing.types.rollout import Rollout, RolloutGroup, Task, Turn
 from truing.types.sample import MASKS, NUMBERS, Sample
 from truing.types.sampling_params import RAW, SamplingContract

@@ -10,8 +10,8 @@ from samples import episode, sample, weighted_terms
 from truing.algos import ALGORITHMS, Setting
 from truing.config import GrpoConfig, KlConfig
 from truing.errors import ContractError, RewardError
+from truing.models.forward.collate import collate
 from truing.ops.losses import OBJECTIVES
-from truing.training.collate import collate
 from truing.types.batch import Scores
 from truing.types.sampling_params import SamplingContract
 

@@ -11,7 +11,7 @@ from samples import episode, sample, weighted_terms, written_by
 from truing.algos import ALGORITHMS, Setting
 from truing.config import KlConfig, PpoConfig
 from truing.errors import ContractError
-from truing.training.collate import collate
+from truing.models.forward.collate import collate
 from truing.types.batch import Scores
 from truing.types.token import Excluded, Origin
 

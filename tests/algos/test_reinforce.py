@@ -10,7 +10,7 @@ from samples import demo, episode, sample, weighted_terms, written_by
 
 from truing.algos import ALGORITHMS, Setting
 from truing.config import KlConfig, ReinforceConfig, RlooConfig
-from truing.training.collate import collate
+from truing.models.forward.collate import collate
 from truing.types.batch import Scores
 from truing.types.sampling_params import SamplingContract
 from truing.types.token import Origin

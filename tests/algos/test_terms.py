@@ -8,7 +8,7 @@ from samples import demo, sample
 
 from truing.algos import ALGORITHMS, Setting
 from truing.config import GrpoConfig, KlConfig, PpoConfig, ReinforceConfig, RlooConfig, SftConfig
-from truing.training.collate import collate
+from truing.models.forward.collate import collate
 from truing.types.batch import Scores
 
 RATES = {"steps": 1, "learning_rate": 1e-3}

@@ -6,7 +6,7 @@ from transformers import AutoTokenizer
 
 from truing.chat import decode_answer, encode_answer, make_chat, render_prompt
 from truing.errors import DataError, ModelError
-from truing.models.stops import turn_end_id
+from truing.models.stop_ids import turn_end_id
 from truing.types.message import Said
 from truing.types.rollout import Task
 from truing.types.token import Origin

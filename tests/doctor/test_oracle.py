@@ -14,14 +14,14 @@ from truing.doctor.oracle.credit import gae, group_advantage
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.pulls import expected_pull
 from truing.doctor.oracle.rate import declared_rate
-from truing.models.score import score
+from truing.models.forward.collate import collate
+from truing.models.forward.score import score
 from truing.ops import advantages as ops_advantages
 from truing.ops import returns as ops_returns
 from truing.ops.aggregate import denominator
 from truing.ops.correction import correction_weights
 from truing.ops.losses import OBJECTIVES, kl_loss, policy_loss
 from truing.ops.ratios import within_bounds
-from truing.training.collate import collate
 from truing.training.optimizer import learning_rate
 from truing.types.sampling_params import SamplingContract
 from truing.types.token import Support

@@ -6,9 +6,9 @@ import torch
 import truing
 import truing.training.learner
 from truing.models.digest import digest
+from truing.models.forward.collate import collate
 from truing.models.load import load
 from truing.record import RunReader
-from truing.training.collate import collate
 
 
 @pytest.mark.slow

@@ -7,9 +7,9 @@ import torch
 from samples import sample
 
 from truing.models.critic import Critic, state_values
+from truing.models.forward.collate import collate
+from truing.models.forward.score import score
 from truing.models.lora import add_lora, trainable_parameters
-from truing.models.score import score
-from truing.training.collate import collate
 
 
 def shaken(critic):

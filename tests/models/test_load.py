@@ -11,11 +11,11 @@ from transformers import PreTrainedConfig
 
 from truing.errors import ModelError
 from truing.models import load as module
-from truing.models import locate as locating
+from truing.models import resolve as locating
 from truing.models import tiny
 from truing.models.digest import digest
 from truing.models.load import load
-from truing.models.locate import locate
+from truing.models.resolve import locate
 
 
 @pytest.fixture

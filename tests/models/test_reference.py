@@ -6,9 +6,9 @@ from samples import sample
 
 from truing.errors import ModelError
 from truing.models.digest import quick_sum
+from truing.models.forward.collate import collate
 from truing.models.lora import REFERENCE, add_lora, trainable_parameters
 from truing.models.reference import average, freeze
-from truing.training.collate import collate
 
 
 def policy_of(tiny, lora, started=False):

@@ -7,7 +7,7 @@ from transformers import AutoTokenizer
 
 from truing.models import tiny
 from truing.models.digest import digest
-from truing.models.store import EMBEDDED
+from truing.models.embedded import EMBEDDED
 
 TOKENIZER = tiny.byte_tokenizer()
 

@@ -13,7 +13,7 @@ import truing.algos.ppo
 import truing.algos.reinforce
 import truing.algos.terms
 import truing.chat.dialogue
-import truing.models.forward
+import truing.models.forward.hidden_states
 import truing.ops.losses
 import truing.training.session
 import truing.training.source
@@ -61,9 +61,11 @@ def other_prompts_rewards(patch):
 
 
 def positions(patch):
-    real = truing.models.forward.decode
+    real = truing.models.forward.hidden_states.decode
     patch.setattr(
-        truing.models.forward, "decode", lambda model, ids, places, a: real(model, ids, places * 2, a)
+        truing.models.forward.hidden_states,
+        "decode",
+        lambda model, ids, places, a: real(model, ids, places * 2, a),
     )
 
 

@@ -6,7 +6,7 @@ from architectures import SMALL
 from transformers import AutoModelForCausalLM, Lfm2Config, Qwen3NextConfig
 
 from truing.errors import DataError
-from truing.models.forward import no_tree
+from truing.models.forward.hidden_states import no_tree
 from truing.ops.sampling import support_mask
 from truing.sample.drawing import Request
 from truing.sample.hf import HFSampler

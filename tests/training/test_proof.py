@@ -12,11 +12,11 @@ from transformers import (
 )
 
 from truing.errors import ModelError
+from truing.models.forward.collate import collate
+from truing.models.forward.score import score
 from truing.models.lora import add_lora, training_mode
-from truing.models.score import score
 from truing.sample.drawing import Request
 from truing.sample.hf import HFSampler
-from truing.training.collate import collate
 from truing.training.model_proof import prove_forward, prove_sampler
 from truing.types.sampling_params import SamplingContract
 
@@ -54,7 +54,7 @@ def test_capped_and_scaled_logits_are_proven(model_type):
 def test_an_output_layer_taken_for_all_of_it_is_refused_though_a_cap_leaves_small_logits_alone(
     model_type, monkeypatch
 ):
-    monkeypatch.setattr("truing.models.score.head_of", lambda causal: causal.get_output_embeddings())
+    monkeypatch.setattr("truing.models.forward.score.head_of", lambda causal: causal.get_output_embeddings())
     with pytest.raises(ModelError, match=model_type):
         prove_forward(tiny_model(tiny_config(model_type)))
 

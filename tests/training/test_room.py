@@ -16,10 +16,10 @@ import truing.training.room
 import truing.training.run
 import truing.training.step
 from truing.errors import ModelError, RecipeError
-from truing.models.forward import MicroBatch
-from truing.models.linear import OneDnnLinear
+from truing.models.forward.hidden_states import MicroBatch
+from truing.models.forward.onednn_linear import OneDnnLinear
+from truing.models.forward.score import CHUNK_BYTES, KEPT_BYTES
 from truing.models.lora import add_lora, trainable_parameters, training_mode
-from truing.models.score import CHUNK_BYTES, KEPT_BYTES
 from truing.record import RunReader
 from truing.training.room import Need, Room, measure, open_room
 from truing.utils.memory import free, held, out_of_memory, peak, watch_peak

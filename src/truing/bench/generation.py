@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 from truing.bench.cases import MODEL, Case
 from truing.bench.compare import measured
 from truing.models.load import load, load_tokenizer
-from truing.models.locate import locate
+from truing.models.resolve import locate
 from truing.sample.drawing import Request
 from truing.sample.hf import HFSampler
 from truing.types.sampling_params import SamplingContract

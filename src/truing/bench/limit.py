@@ -22,7 +22,7 @@ from truing.bench.cases import Case
 from truing.bench.machine import gemm_rates, read_rate
 from truing.bench.ours import Step, run
 from truing.bench.shapes import folder_of
-from truing.models.tree import Tree, grow
+from truing.models.forward.token_tree import Tree, grow
 from truing.types.batch import StepRecord
 
 EMBEDDING = "embed_tokens"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from truing.models.linear import use_onednn
+from truing.models.forward.onednn_linear import use_onednn
 
 REPEATS = 5
 

@@ -11,7 +11,7 @@ from transformers import AutoConfig
 from truing.bench.cases import MODEL, Case
 from truing.bench.compare import run_side
 from truing.bench.shapes import at_random
-from truing.models.locate import locate
+from truing.models.resolve import locate
 
 BASE = Case("scale", "a step from which one thing at a time is changed, LoRA", 1, 8, 24, lora=True, sums=12)
 GROUPS, SUMS, REPLIES, LAYERS = (4, 16, 32), (0, 24, 48), (1, 2, 4), (8, 15, 45)

@@ -17,9 +17,9 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
     """List the embedded models: size, licence, and whether they are in the cache."""
     if context.invoked_subcommand is not None:
         return
-    from truing.models import store
+    from truing.models import embedded
 
-    facts = [store.facts(name) for name in store.EMBEDDED]
+    facts = [embedded.facts(name) for name in embedded.EMBEDDED]
     if as_json:
         print(json.dumps({"models": facts}))
         return
@@ -35,7 +35,7 @@ def get(
     name: Annotated[str, typer.Argument(help="An embedded model's name.")], as_json: AsJson = False
 ) -> None:
     """Fetch an embedded model into the cache, and print its folder."""
-    from truing.models import store
+    from truing.models import embedded
 
-    folder = store.resolve(name)
-    print(json.dumps(store.facts(name)) if as_json else folder)
+    folder = embedded.resolve(name)
+    print(json.dumps(embedded.facts(name)) if as_json else folder)

@@ -18,7 +18,7 @@ HOMES: Mapping[Part, str] = {
     "reference": "truing.training.step:with_reference",
     "critic": "truing.training.step:with_values",
     "advantage": "truing.algos.{}:credit",
-    "forward": "truing.models.score:score",
+    "forward": "truing.models.forward.score:score",
     "loss": "truing.ops.losses:policy_loss",
     "optimizer": "truing.training.optimizer:clip_and_step",
     "metrics": "truing.training.metrics:step_metrics",

@@ -17,7 +17,7 @@ from truing.doctor.oracle.forward import plain_distributions
 from truing.doctor.oracle.replay import EDGE
 from truing.doctor.plain import OFTEN
 from truing.integrations.look import own_logits
-from truing.models.rounding import machine, rounded_at_random
+from truing.models.forward.rounding_noise import machine, rounded_at_random
 from truing.training.audit import AUDITED, bets
 from truing.types.sampling_params import SamplingContract
 from truing.utils.rng import permutation

@@ -9,7 +9,7 @@ from torch import Tensor
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.integrations.look import chosen, logprobs, own_logits, sample_of
-from truing.models.rounding import machine, rounded_at_random
+from truing.models.forward.rounding_noise import machine, rounded_at_random
 from truing.training.arrival import FREE, beside, flat_gradient, pull_of, silent
 from truing.training.facts import spot
 from truing.training.unheard import unheard

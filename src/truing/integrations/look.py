@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from truing.doctor.evidence import Row, Step
 from truing.doctor.oracle.forward import Logits, plain_logprobs
-from truing.models.rounding import machine, rounded_at_random
+from truing.models.forward.rounding_noise import machine, rounded_at_random
 from truing.types.sampling_params import SamplingContract
 
 ROWS, TOKENS = 4, 512

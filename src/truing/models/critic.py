@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from truing.models.forward import hidden_before
-from truing.models.score import autocast, causal_model
+from truing.models.forward.hidden_states import hidden_before
+from truing.models.forward.score import autocast, causal_model
 from truing.types.sample import Sample
 
 

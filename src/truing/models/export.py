@@ -9,11 +9,11 @@ from torch import nn
 from transformers import GenerationConfig, PreTrainedModel
 
 from truing.errors import ModelError
+from truing.models.embedded import publish
 from truing.models.load import LoadedModel
-from truing.models.locate import HUB_ID
 from truing.models.lora import POLICY
-from truing.models.quiet import no_progress_bars
-from truing.models.store import publish
+from truing.models.progress_bars import no_progress_bars
+from truing.models.resolve import HUB_ID
 from truing.types.sampling_params import SamplingContract
 
 Kind = Literal["merged", "adapter"]

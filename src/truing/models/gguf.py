@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from truing.errors import ModelError
-from truing.models.quiet import no_progress_bars
+from truing.models.progress_bars import no_progress_bars
 from truing.utils.memory import out_of_memory
 
 SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r"})

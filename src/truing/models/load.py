@@ -14,13 +14,13 @@ from transformers import (
 
 from truing.errors import ModelError
 from truing.models.digest import digest
-from truing.models.finite import check_finite, stored
-from truing.models.folder import check_folder
-from truing.models.lean import keep_less
-from truing.models.linear import use_onednn
-from truing.models.locate import first_line, locate
-from truing.models.quiet import no_progress_bars
-from truing.models.stops import stop_ids
+from truing.models.finite_check import check_finite, stored
+from truing.models.folder_check import check_folder
+from truing.models.forward.fused_modules import keep_less
+from truing.models.forward.onednn_linear import use_onednn
+from truing.models.progress_bars import no_progress_bars
+from truing.models.resolve import first_line, locate
+from truing.models.stop_ids import stop_ids
 from truing.utils.memory import out_of_memory
 
 

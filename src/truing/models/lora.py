@@ -12,7 +12,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from truing.errors import ModelError
-from truing.models.linear import use_onednn
+from truing.models.forward.onednn_linear import use_onednn
 
 POLICY, REFERENCE = "default", "reference"
 

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from truing.errors import ModelError, NonFiniteError
 from truing.models.digest import quick_sum
-from truing.models.finite import check_finite
+from truing.models.finite_check import check_finite
+from truing.models.forward.score import score
 from truing.models.lora import add_reference, changes_nothing, reference_parameters, use_reference
-from truing.models.score import score
 from truing.types.batch import Batch, Scores
 
 

@@ -8,7 +8,7 @@ from tokenizers.models import BPE
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from truing.models.quiet import no_progress_bars
+from truing.models.progress_bars import no_progress_bars
 
 SEED = 0
 PARAMETERS = 136_320

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
-from truing.models.quiet import no_progress_bars
+from truing.models.progress_bars import no_progress_bars
 from truing.models.tiny import byte_tokenizer
 
 VOCABULARY, END = 259, 257

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from truing.models.forward.collate import collate
 from truing.ops.returns import explained_variance
 from truing.probes.closed import apart, logprobs, table_gradient, token_weights
 from truing.probes.outcome import Finding, at_least, at_most, exactly, near
@@ -15,7 +16,6 @@ from truing.probes.rig import HEAD, Rig, rig
 from truing.probes.signal import ROUNDING, UPDATES
 from truing.probes.tokens import BUDGET
 from truing.probes.world import Letters
-from truing.training.collate import collate
 
 CLOSE = 0.01
 """By how much what was learnt may miss where it must end: nats, or reward."""

@@ -15,7 +15,7 @@ from string import Template
 from typing import Any, Protocol
 
 from truing.errors import JudgeUnavailable, SkipGroup
-from truing.models.store import cache_dir
+from truing.models.embedded import cache_dir
 from truing.rewards.judge_config import JudgeConfig
 from truing.rewards.replies import Replies
 from truing.rewards.speakers import Endpoint, LocalModel

@@ -13,9 +13,9 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import PreTrainedModel
 
 from truing.errors import ModelError
-from truing.models.forward import decode
-from truing.models.head import head_of
-from truing.models.score import autocast
+from truing.models.forward.hidden_states import decode
+from truing.models.forward.output_head import head_of
+from truing.models.forward.score import autocast
 from truing.sample.drawing import Request
 from truing.sample.padded import PaddedRows
 

@@ -13,8 +13,8 @@ import torch
 from transformers import PreTrainedModel
 
 from truing.errors import DataError, ModelError
-from truing.models.forward import check_positions, no_tree
-from truing.models.packed import packed
+from truing.models.forward.hidden_states import check_positions, no_tree
+from truing.models.forward.packed_weights import packed
 from truing.sample.drawing import Completion, Request, Row, draw_ids
 from truing.sample.graphs import GraphRows
 from truing.sample.padded import PaddedRows

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from truing.models.score import autocast
+from truing.models.forward.score import autocast
 from truing.sample.drawing import Request
 
 PAD_LIMIT = 1.5

@@ -12,8 +12,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from truing.errors import NonFiniteError
-from truing.models.finite import check_finite
-from truing.models.score import causal_model
+from truing.models.finite_check import check_finite
+from truing.models.forward.score import causal_model
 
 
 def sampler_copy(policy: nn.Module) -> PreTrainedModel:

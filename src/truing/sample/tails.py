@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truing.models.tree_attention import FLASH, Pieces
+from truing.models.forward.tree_attention import FLASH, Pieces
 
 ROOM = 64
 """Tables grow by so many tokens at a time."""

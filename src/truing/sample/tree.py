@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from truing.models.forward import decode
-from truing.models.head import head_of
-from truing.models.tree import Segment, cut, grow
-from truing.models.tree_attention import along
+from truing.models.forward.hidden_states import decode
+from truing.models.forward.output_head import head_of
+from truing.models.forward.token_tree import Segment, cut, grow
+from truing.models.forward.tree_attention import along
 from truing.sample.drawing import Request
 from truing.sample.tails import Tail, Tails
 

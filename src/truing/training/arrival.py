@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from truing.models.forward.collate import collate
+from truing.models.forward.score import causal_model, score
 from truing.models.lora import training_mode
-from truing.models.score import causal_model, score
-from truing.training.collate import collate
 from truing.training.facts import spot
 from truing.training.learner import Learner
 from truing.training.step import Trace, backward, trained

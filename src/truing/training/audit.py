@@ -8,9 +8,9 @@ from torch import Tensor
 
 from truing.doctor.oracle.audit import Drawn, increments
 from truing.doctor.oracle.replay import EDGE, replay_facts
+from truing.models.forward.collate import collate
+from truing.models.forward.score import causal_model, distributions
 from truing.models.lora import training_mode
-from truing.models.score import causal_model, distributions
-from truing.training.collate import collate
 from truing.training.learner import Learner
 from truing.training.step import Trace
 from truing.types.sample import Sample

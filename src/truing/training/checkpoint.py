@@ -27,7 +27,7 @@ from torch import Tensor
 
 from truing.errors import RecordError
 from truing.models.digest import digest
-from truing.models.finite import check_finite
+from truing.models.finite_check import check_finite
 from truing.utils.atomic_files import move_into_place, write_atomically
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")

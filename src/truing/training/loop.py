@@ -13,7 +13,7 @@ from truing.doctor.live import Live, stop_at, told
 from truing.doctor.recall import standing
 from truing.doctor.verdict import Verdict
 from truing.errors import GuardError, Unstable
-from truing.models.score import causal_model
+from truing.models.forward.score import causal_model
 from truing.record import RunReader, RunWriter, SampleRow, StepRow, set_aside
 from truing.record.estimate import pass_at_facts
 from truing.record.evaluation import Evaluation

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from truing.config import Recipe
 from truing.config.renamed_settings import ENVIRONMENT
-from truing.models.forward import no_tree
-from truing.models.score import causal_model
+from truing.models.forward.hidden_states import no_tree
+from truing.models.forward.score import causal_model
 from truing.training.prompt_limit import cut_notes
 from truing.training.session import Session
 

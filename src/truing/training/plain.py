@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from truing.doctor.oracle.forward import Logits, plain_logprobs
+from truing.models.forward.score import causal_model
 from truing.models.lora import use_reference
 from truing.models.reference import AdapterReference, CopyReference, Reference
-from truing.models.score import causal_model
 from truing.training.learner import Learner
 from truing.training.step import trained
 from truing.types.sample import Sample

@@ -16,7 +16,7 @@ from truing.doctor.answer_lengths import answer_lengths
 from truing.doctor.id_comparison import Pair, alignment, compare_ids
 from truing.errors import RecordError
 from truing.models.digest import digest
-from truing.models.score import causal_model
+from truing.models.forward.score import causal_model
 from truing.ops.losses import Objective
 from truing.record import SampleRow
 from truing.rewards import Rewards

@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from truing.errors import ModelError, RecipeError
-from truing.models.forward import MicroBatch, hidden_before, split
+from truing.models.forward.hidden_states import MicroBatch, hidden_before, split
+from truing.models.forward.recompute import counting_kept, layers_of
+from truing.models.forward.score import CHUNK_BYTES, KEPT_BYTES, autocast, causal_model
 from truing.models.lora import training_mode
-from truing.models.recompute import counting_kept, layers_of
-from truing.models.score import CHUNK_BYTES, KEPT_BYTES, autocast, causal_model
 from truing.types.sample import Sample
 from truing.utils.memory import GB, free, held
 

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from truing.algos import Term
 from truing.config import PolicyStage
 from truing.models.critic import Critic, state_values
-from truing.models.forward import MicroBatch
+from truing.models.forward.collate import collate
+from truing.models.forward.hidden_states import MicroBatch
+from truing.models.forward.score import causal_model, score
 from truing.models.lora import training_mode
-from truing.models.score import causal_model, score
-from truing.training.collate import collate
 from truing.training.gates import too_far, too_little
 from truing.training.handed import Handed, arriving, handing
 from truing.training.learner import Learner

@@ -15,13 +15,13 @@ from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.pulls import entropy_weights, expected_pull
 from truing.doctor.ours import setup_of, step_of
 from truing.models.digest import quick_sum
-from truing.models.forward import MicroBatch
+from truing.models.forward.collate import collate
+from truing.models.forward.hidden_states import MicroBatch
+from truing.models.forward.score import causal_model, score
 from truing.models.lora import training_mode
-from truing.models.score import causal_model, score
 from truing.ops.kl import kl_k3
 from truing.record import SampleRow
 from truing.training.arrival import beside, flat_gradient
-from truing.training.collate import collate
 from truing.training.learner import Learner
 from truing.training.plain import own_logits, plain_facts, rounding_fact
 from truing.training.session import Session

@@ -18,6 +18,6 @@ FAULT = Fault(
     name="hidden-states-off",
     numbers=(70,),
     what="the trainer's hidden states are off by one part in ten thousand, everywhere",
-    plant=lambda: replaced("truing.models.score:hidden_before", _wrong),
+    plant=lambda: replaced("truing.models.forward.score:hidden_before", _wrong),
     expected=("SMP005", "RAT002"),
 )

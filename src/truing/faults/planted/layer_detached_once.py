@@ -3,7 +3,7 @@
 from itertools import count
 
 from truing.faults.fault import Fault, replaced
-from truing.models.score import causal_model
+from truing.models.forward.score import causal_model
 
 AT = 7
 """The fourth update of GRPO, behind three of supervised fine-tuning."""

@@ -17,6 +17,6 @@ FAULT = Fault(
     name="logits-not-shifted",
     numbers=(3,),
     what="the trainer's logits are not shifted",
-    plant=lambda: replaced("truing.models.score:hidden_before", _wrong),
+    plant=lambda: replaced("truing.models.forward.score:hidden_before", _wrong),
     expected=("SMP005", "RAT002"),
 )

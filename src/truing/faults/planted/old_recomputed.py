@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 
 from truing.faults.fault import Fault, replaced
-from truing.models.score import score
-from truing.training.collate import collate
+from truing.models.forward.collate import collate
+from truing.models.forward.score import score
 
 
 def _wrong(real):

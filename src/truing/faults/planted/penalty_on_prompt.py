@@ -11,7 +11,7 @@ FAULT = Fault(
     name="penalty-on-prompt",
     numbers=(20,),
     what="penalties count the tokens of the prompt",
-    plant=lambda: replaced("truing.models.score:_generated", _wrong),
+    plant=lambda: replaced("truing.models.forward.score:_generated", _wrong),
     expected=("SMP005", "RAT002"),
     changes={"sampling.presence_penalty": 1.0},
 )

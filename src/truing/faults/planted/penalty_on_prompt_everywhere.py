@@ -36,7 +36,7 @@ def _drawn(real):
 @contextmanager
 def _both():
     with (
-        replaced("truing.models.score:_generated", _scored),
+        replaced("truing.models.forward.score:_generated", _scored),
         replaced("truing.sample.drawing:Row.begin", _begun),
         replaced("truing.sample.hf:draw_ids", _drawn),
     ):

@@ -16,6 +16,6 @@ FAULT = Fault(
     name="positions-run-on",
     numbers=(6,),
     what="positions are counted through the batch, not through the row",
-    plant=lambda: replaced("truing.models.forward:decode", _wrong),
+    plant=lambda: replaced("truing.models.forward.hidden_states:decode", _wrong),
     expected=("SMP005", "RAT002"),
 )

@@ -26,6 +26,6 @@ FAULT = Fault(
     name="tree-leak",
     numbers=(70,),
     what="a branch of the tree is let see a little of the branch beside it",
-    plant=lambda: replaced("truing.models.tree_attention:_Branches.forward", _wrong),
+    plant=lambda: replaced("truing.models.forward.tree_attention:_Branches.forward", _wrong),
     expected=("SMP006",),
 )

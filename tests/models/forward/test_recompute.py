@@ -6,9 +6,9 @@ from architectures import tiny_config, tiny_model
 from samples import sample
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from truing.models.recompute import counting_kept, layers_of
-from truing.models.score import score
-from truing.training.collate import collate
+from truing.models.forward.collate import collate
+from truing.models.forward.recompute import counting_kept, layers_of
+from truing.models.forward.score import score
 
 
 def gradients(model, *, recompute):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from truing.models.linear import OneDnnLinear, mine, product
+from truing.models.forward.onednn_linear import OneDnnLinear, mine, product
 from truing.utils.memory import free
 
 SAME_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))

@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.models.tree import Segment, cut, grow
+from truing.models.forward.token_tree import Segment, cut, grow
 
 SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), min_size=1, max_size=12)
 

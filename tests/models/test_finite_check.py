@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, DeepseekV3Config
 import truing
 from truing.errors import ModelError, NonFiniteError, RecordError
 from truing.models.digest import digest
-from truing.models.finite import check_finite, stored
+from truing.models.finite_check import check_finite, stored
 from truing.models.load import load
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.reference import freeze

@@ -11,9 +11,9 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from truing.errors import ModelError
-from truing.models.recompute import recomputing
-from truing.models.tree import Part, cut, grow
-from truing.models.tree_attention import Attention, along, attending
+from truing.models.forward.recompute import recomputing
+from truing.models.forward.token_tree import Part, cut, grow
+from truing.models.forward.tree_attention import Attention, along, attending
 from truing.types.sample import Sample
 
 

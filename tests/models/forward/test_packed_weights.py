@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from truing.models.linear import product, use_onednn
+from truing.models.forward.onednn_linear import product, use_onednn
+from truing.models.forward.packed_weights import packed
 from truing.models.load import load
-from truing.models.packed import packed
 
 pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="torch is without oneDNN")
 
@@ -54,7 +54,9 @@ def test_layers_of_the_same_input_are_computed_as_one(bias, monkeypatch):
     with torch.no_grad():
         expected = [[each(x) for each in layers] for x in (one, other, one)]
         calls = []
-        monkeypatch.setattr("truing.models.packed.product", lambda *a: calls.append(a) or product(*a))
+        monkeypatch.setattr(
+            "truing.models.forward.packed_weights.product", lambda *a: calls.append(a) or product(*a)
+        )
         with packed(attention):
             assert attention.q_proj.packed is attention.v_proj.packed
             found = [[each(x) for each in layers] for x in (one, other, one)]
@@ -145,10 +147,14 @@ def test_packing_is_for_drawing_alone_and_for_what_onednn_computes():
 
 def test_nothing_is_packed_where_memory_is_short(monkeypatch):
     quick = layer(24, 7, bias=False)
-    monkeypatch.setattr("truing.models.packed.free", lambda device: 2 * quick[0].weight.nbytes)
+    monkeypatch.setattr(
+        "truing.models.forward.packed_weights.free", lambda device: 2 * quick[0].weight.nbytes
+    )
     with packed(quick):
         assert quick[0].packed is None
-    monkeypatch.setattr("truing.models.packed.free", lambda device: 2 * quick[0].weight.nbytes + 1)
+    monkeypatch.setattr(
+        "truing.models.forward.packed_weights.free", lambda device: 2 * quick[0].weight.nbytes + 1
+    )
     with packed(quick):
         assert quick[0].packed is not None
 

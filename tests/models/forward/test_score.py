@@ -6,8 +6,8 @@ import pytest
 import torch
 from samples import sample
 
-from truing.models.score import score
-from truing.training.collate import collate
+from truing.models.forward.collate import collate
+from truing.models.forward.score import score
 from truing.types.sampling_params import SamplingContract
 
 CONTRACT = SamplingContract(

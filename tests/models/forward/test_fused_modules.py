@@ -19,8 +19,8 @@ from transformers.models.gemma.modeling_gemma import GemmaConfig, GemmaMLP
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
-from truing.models.lean import LeanMlp, LeanNorm, keep_less
-from truing.models.recompute import counting_kept
+from truing.models.forward.fused_modules import LeanMlp, LeanNorm, keep_less
+from truing.models.forward.recompute import counting_kept
 
 
 def mlp(act="silu"):

@@ -19,7 +19,7 @@ from torch.nn.attention import flex_attention as flex
 from transformers import AttentionInterface, PreTrainedModel
 
 from truing.errors import ModelError
-from truing.models.tree import Segment, Tree
+from truing.models.forward.token_tree import Segment, Tree
 
 NAME = "truing_tree"
 # What SDPA itself calls on a CPU. The forward tells the log of the softmax's sum, too.

@@ -8,15 +8,15 @@ from architectures import tiny_config, tiny_model
 from samples import sample
 
 from truing.models.critic import Critic
-from truing.models.head import head_of
-from truing.models.linear import use_onednn
+from truing.models.forward.collate import collate
+from truing.models.forward.onednn_linear import use_onednn
+from truing.models.forward.output_head import head_of
+from truing.models.forward.score import causal_model, score
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.reference import freeze
-from truing.models.score import causal_model, score
 from truing.sample.drawing import Request
 from truing.sample.hf import HFSampler
 from truing.sample.sync import sampler_copy, sync
-from truing.training.collate import collate
 from truing.types.sampling_params import SamplingContract
 
 FORMULAS = {  # logits of what the output layer gives, by papers and model cards

@@ -4,7 +4,7 @@ import pytest
 from tokenizers import AddedToken
 
 from truing.errors import ModelError
-from truing.models.stops import stop_ids, turn_end_id
+from truing.models.stop_ids import stop_ids, turn_end_id
 from truing.models.tiny import byte_tokenizer
 
 END, PAD, BEGIN = 257, 258, 256

@@ -25,9 +25,9 @@ from transformers import (
 )
 
 from truing.errors import ModelError
-from truing.models.forward import hidden_before, no_tree, split
-from truing.models.tree import grow
-from truing.models.tree_attention import NAME, _Branches, block_mask
+from truing.models.forward.hidden_states import hidden_before, no_tree, split
+from truing.models.forward.token_tree import grow
+from truing.models.forward.tree_attention import NAME, _Branches, block_mask
 
 SIZES = SMALL | {"vocab_size": 32, "max_position_embeddings": 128, "pad_token_id": 0}
 LATENT = {"kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8}

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from truing.errors import ContractError
-from truing.models.forward import hidden_before
-from truing.models.head import head_of
+from truing.models.forward.hidden_states import hidden_before
+from truing.models.forward.output_head import head_of
 from truing.ops.logprobs import chunked_scores
 from truing.ops.sampling import contract_logits, mass_below, support_mask
 from truing.types.batch import Batch, Scores

@@ -10,7 +10,7 @@ from peft.tuners import lora
 from torch import nn
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from truing.models.linear import OneDnnLinear, OneDnnLora, use_onednn
+from truing.models.forward.onednn_linear import OneDnnLinear, OneDnnLora, use_onednn
 from truing.models.load import load
 from truing.models.lora import add_lora
 

@@ -25,8 +25,8 @@ from truing.record import RunReader
 PATHS = ("tree", "plain")
 PLAIN = """
 import sys
-import truing.models.forward.hidden_states, truing.sample.hf
-truing.models.forward.hidden_states.no_tree = truing.sample.hf.no_tree = lambda causal, longest: "for comparison"
+import truing.models.forward.hidden_states, truing.engines.local.engine
+truing.models.forward.hidden_states.no_tree = truing.engines.local.engine.no_tree = lambda causal, longest: "for comparison"
 from truing.cli import main
 main()
 """

@@ -14,11 +14,11 @@ from statistics import median
 import torch
 
 from truing.chat import Grammars, begin, make_chat
+from truing.engines.local.engine import HFSampler
+from truing.engines.request import Completion, Request
 from truing.envs.workspace import Workspace
 from truing.models.load import load
 from truing.rollout.voices import forced_ids
-from truing.sample.drawing import Completion, Request
-from truing.sample.hf import HFSampler
 from truing.types.sampling_params import SamplingContract
 from truing.types.token import Origin
 

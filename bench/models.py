@@ -27,6 +27,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from truing.engines.local.engine import HFSampler
+from truing.engines.model_checks import proof_samples, prove_forward, prove_sampler
 from truing.errors import TruingError
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import no_tree
@@ -34,8 +36,6 @@ from truing.models.forward.score import score
 from truing.models.load import load
 from truing.models.progress_bars import no_progress_bars
 from truing.models.tiny import byte_tokenizer
-from truing.sample.hf import HFSampler
-from truing.training.model_proof import proof_samples, prove_forward, prove_sampler
 
 LIMIT = 120
 """Seconds that one type may take."""

@@ -22,18 +22,18 @@ MAY_IMPORT = {
     "chat": "errors types",
     "models": "errors utils types ops",
     "rewards": "errors utils types config chat models",
+    "engines": "errors utils types ops models",
     "envs": "errors utils types config rewards",
     "doctor": "errors utils types config ops record",
     "trackers": "errors utils config record",
     "docgen": "config record envs doctor",
     "glance": "record doctor",
     "scorecard": "config record",
-    "sample": "errors utils types ops models",
-    "rollout": "errors utils types config ops chat rewards envs sample",
+    "rollout": "errors utils types config ops chat rewards engines envs",
     "algos": "errors types config ops rollout",
-    "checks": "errors utils types chat rewards envs sample rollout",
+    "checks": "errors utils types chat rewards engines envs rollout",
     "training": (
-        "errors utils types config ops record chat models rewards envs doctor trackers sample rollout"
+        "errors utils types config ops record chat models rewards engines envs doctor trackers rollout"
         " algos checks"
     ),
     "probes": "errors types config ops models rewards envs training",
@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "display": "errors utils types record doctor panel",
     "api": "errors config record chat models rewards envs doctor rollout checks training display",
     "__init__": "types rewards envs api",
-    "bench": "errors utils types models rewards sample training api",
+    "bench": "errors utils types models rewards engines training api",
     "faults": "errors utils types config ops record models rewards doctor rollout training api",
     "lab": "errors utils config record rewards doctor training display api",
     "board": "errors utils types config ops record doctor glance scorecard lab",

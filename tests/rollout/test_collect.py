@@ -5,14 +5,14 @@ import pytest
 import torch
 
 from truing.config import EpisodeConfig
+from truing.engines.local.engine import HFSampler
+from truing.engines.request import Completion
 from truing.envs.tools import ToolEpisode, ToolError, tool
 from truing.errors import DataError, SkipGroup
 from truing.rewards import Graded
 from truing.rollout.collect import Scene, collect
 from truing.rollout.flatten import flatten
 from truing.rollout.voices import Policy, Script
-from truing.sample.drawing import Completion
-from truing.sample.hf import HFSampler
 from truing.types.message import Said, ToolCall
 from truing.types.rollout import Task
 from truing.types.sampling_params import SamplingContract

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from truing.config import EpisodeConfig
+from truing.engines.local.engine import HFSampler
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.rewards import Graded
 from truing.rollout.collect import Scene, collect
 from truing.rollout.flatten import flatten
 from truing.rollout.voices import Policy
-from truing.sample.hf import HFSampler
 from truing.types.message import ToolCall, ToolSpec, answer_to
 from truing.types.rollout import Task
 from truing.types.sampling_params import SamplingContract

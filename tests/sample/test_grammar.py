@@ -9,13 +9,13 @@ from jsonschema import Draft202012Validator
 
 from truing.chat import Grammars
 from truing.config import EpisodeConfig
+from truing.engines.local.engine import HFSampler
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.ops.sampling import contract_logits, support_mask
 from truing.rollout.collect import Scene, collect
 from truing.rollout.flatten import as_demonstration, flatten
 from truing.rollout.voices import Policy
-from truing.sample.hf import HFSampler
 from truing.types.message import ToolSpec
 from truing.types.rollout import Task
 from truing.types.sampling_params import SamplingContract

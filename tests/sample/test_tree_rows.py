@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, DiffLlamaConfig
 
-import truing.sample.hf
-import truing.sample.tree
+import truing.engines.local.engine
+import truing.engines.local.tree_rows
+from truing.engines.local.engine import HFSampler
+from truing.engines.request import Request
 from truing.models.load import load
-from truing.sample.drawing import Request
-from truing.sample.hf import HFSampler
 from truing.types.sampling_params import SamplingContract
 
 CONTRACT = SamplingContract(temperature=1.0, max_new_tokens=7, stop_ids=(257, 10, 20, 30))
@@ -37,21 +37,21 @@ def assert_same(one, other):
 def fed(monkeypatch):
     """How many ids each forward of the tree was fed."""
     counts = []
-    decode = truing.sample.tree.decode
+    decode = truing.engines.local.tree_rows.decode
 
     def counting(model, ids, *rest):
         counts.append(len(ids))
         return decode(model, ids, *rest)
 
-    monkeypatch.setattr(truing.sample.tree, "decode", counting)
+    monkeypatch.setattr(truing.engines.local.tree_rows, "decode", counting)
     return counts
 
 
-@pytest.fixture(autouse=True, scope="module", params=[1, 40, truing.sample.tree.SHARED])
+@pytest.fixture(autouse=True, scope="module", params=[1, 40, truing.engines.local.tree_rows.SHARED])
 def shared(request):
     """All runs are shared, or some, or rather none of these small ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(truing.sample.tree, "SHARED", request.param)
+        patch.setattr(truing.engines.local.tree_rows, "SHARED", request.param)
         yield request.param
 
 
@@ -126,15 +126,15 @@ def test_rows_come_in_where_others_have_ended(model, fed):
 def test_rows_that_were_interrupted_are_forgotten(model, monkeypatch):
     sampler, slow = HFSampler(model, context_length=CONTEXT), padded(model)
     requests = first_turns()
-    draw = truing.sample.hf.draw_ids
+    draw = truing.engines.local.engine.draw_ids
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(truing.sample.hf, "draw_ids", interrupted)
+    monkeypatch.setattr(truing.engines.local.engine, "draw_ids", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sampler.generate(requests, CONTRACT)
-    monkeypatch.setattr(truing.sample.hf, "draw_ids", draw)
+    monkeypatch.setattr(truing.engines.local.engine, "draw_ids", draw)
     assert_same(sampler.generate(requests[:4], CONTRACT), slow.generate(requests[:4], CONTRACT))
 
 

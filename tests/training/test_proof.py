@@ -11,13 +11,13 @@ from transformers import (
     Qwen3Config,
 )
 
+from truing.engines.local.engine import HFSampler
+from truing.engines.model_checks import prove_forward, prove_sampler
+from truing.engines.request import Request
 from truing.errors import ModelError
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.models.lora import add_lora, training_mode
-from truing.sample.drawing import Request
-from truing.sample.hf import HFSampler
-from truing.training.model_proof import prove_forward, prove_sampler
 from truing.types.sampling_params import SamplingContract
 
 SIZES = SMALL | {
@@ -104,7 +104,7 @@ def test_an_error_of_memory_is_none_of_the_architecture(monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr("truing.training.model_proof.score", full)
+    monkeypatch.setattr("truing.engines.model_checks.score", full)
     with pytest.raises(torch.OutOfMemoryError):
         prove("llama")
 

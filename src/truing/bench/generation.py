@@ -18,10 +18,10 @@ from transformers import AutoModelForCausalLM
 
 from truing.bench.cases import MODEL, Case
 from truing.bench.compare import measured
+from truing.engines.local.engine import HFSampler
+from truing.engines.request import Request
 from truing.models.load import load, load_tokenizer
 from truing.models.resolve import locate
-from truing.sample.drawing import Request
-from truing.sample.hf import HFSampler
 from truing.types.sampling_params import SamplingContract
 from truing.utils.memory import keep_freed_memory
 

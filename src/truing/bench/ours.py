@@ -12,9 +12,9 @@ import torch
 from truing.api import train
 from truing.bench.cases import REPLY, Case, letters
 from truing.bench.shapes import folder_of
+from truing.engines.local.engine import HFSampler
+from truing.engines.request import Completion, Request
 from truing.rewards import Rewards
-from truing.sample.drawing import Completion, Request
-from truing.sample.hf import HFSampler
 from truing.training import session
 from truing.types.batch import StepRecord
 from truing.types.message import Message, Said

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from truing.chat import Chat, encode_answer
+from truing.engines.request import Completion
 from truing.errors import DataError, RewardError, SkipGroup, TruingError
 from truing.rewards import Graded, grade
 from truing.rollout.collect import Scene, Voice, collect
 from truing.rollout.flatten import flatten
 from truing.rollout.seat import Seat
 from truing.rollout.voices import Script
-from truing.sample.drawing import Completion
 from truing.types.message import Said
 from truing.types.rollout import Rollout, Task
 from truing.types.sample import Sample

@@ -10,8 +10,8 @@ from truing.doctor.verdict import FINDINGS, Finding
 HOMES: Mapping[Part, str] = {
     "template": "truing.chat.render:render_prompt",
     "ids": "truing.rollout.flatten:flatten",
-    "draws": "truing.sample.drawing:draw_ids",
-    "sampler": "truing.sample.hf:HFSampler",
+    "draws": "truing.engines.request:draw_ids",
+    "sampler": "truing.engines.local.engine:HFSampler",
     "old": "truing.training.step:with_old",
     "reward": "truing.rewards.grade:grade",
     "mask": "truing.ops.masks:excluded",

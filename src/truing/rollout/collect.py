@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 from truing.chat import Chat, begin
 from truing.config import EpisodeConfig
+from truing.engines.request import Completion
 from truing.envs.base import Agentic, Env, Episode
 from truing.envs.isolation import open_isolated
 from truing.errors import DataError, SkipGroup
 from truing.rewards import Graded
 from truing.rollout.seat import Seat
 from truing.rollout.worlds import in_threads
-from truing.sample.drawing import Completion
 from truing.types.message import Message
 from truing.types.rollout import Rollout, RolloutGroup, Task
 from truing.types.sampling_params import SamplingContract

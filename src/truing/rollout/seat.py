@@ -9,8 +9,8 @@ from torch import Tensor
 
 from truing.chat import Chat, Context, Dialogue, answer, decode_answer, hear, read_turn
 from truing.config import EpisodeConfig
+from truing.engines.request import Completion, Request
 from truing.envs.base import Episode
-from truing.sample.drawing import Completion, Request
 from truing.types.message import Message, Said
 from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sampling_params import SamplingContract

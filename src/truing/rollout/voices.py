@@ -10,10 +10,10 @@ from torch import Tensor
 from truing.chat import Chat, Grammars, encode_answer
 from truing.chat.encode import ANCHOR, encode_after
 from truing.config import EpisodeConfig
+from truing.engines.local.engine import HFSampler
+from truing.engines.request import Completion, Request
 from truing.errors import DataError
 from truing.rollout.seat import Seat
-from truing.sample.drawing import Completion, Request
-from truing.sample.hf import HFSampler
 from truing.types.message import Said
 from truing.types.sampling_params import SamplingContract
 from truing.types.status import FinishReason

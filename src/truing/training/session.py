@@ -9,6 +9,9 @@ from torch import nn
 
 from truing.chat import Chat, Grammars, make_chat
 from truing.config import Recipe
+from truing.engines.local.engine import HFSampler
+from truing.engines.model_checks import prove_forward, prove_sampler
+from truing.engines.publish import sampler_copy, sync
 from truing.envs.base import Env, checked_tasks
 from truing.errors import DataError
 from truing.models.digest import quick_sum
@@ -19,10 +22,7 @@ from truing.record.keys import check_known
 from truing.rewards import grade
 from truing.rollout.collect import Scene, collect
 from truing.rollout.voices import Policy, Script, forced_ids
-from truing.sample.hf import HFSampler
-from truing.sample.sync import sampler_copy, sync
 from truing.training.evaluate import evaluate
-from truing.training.model_proof import prove_forward, prove_sampler
 from truing.training.prompt_limit import limited
 from truing.training.restore import open_policy
 from truing.types.rollout import RolloutGroup, Task

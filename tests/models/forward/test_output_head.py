@@ -7,6 +7,9 @@ import torch
 from architectures import tiny_config, tiny_model
 from samples import sample
 
+from truing.engines.local.engine import HFSampler
+from truing.engines.publish import sampler_copy, sync
+from truing.engines.request import Request
 from truing.models.critic import Critic
 from truing.models.forward.collate import collate
 from truing.models.forward.onednn_linear import use_onednn
@@ -14,9 +17,6 @@ from truing.models.forward.output_head import head_of
 from truing.models.forward.score import causal_model, score
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.reference import freeze
-from truing.sample.drawing import Request
-from truing.sample.hf import HFSampler
-from truing.sample.sync import sampler_copy, sync
 from truing.types.sampling_params import SamplingContract
 
 FORMULAS = {  # logits of what the output layer gives, by papers and model cards

@@ -7,7 +7,7 @@ FAULT = Fault(
     name="hidden-greedy",
     numbers=(18,),
     what="nearly greedy draws are reported as if they were not",
-    plant=lambda: replaced("truing.sample.hf:draw_ids", drawn_under(temperature=0.2)),
+    plant=lambda: replaced("truing.engines.local.engine:draw_ids", drawn_under(temperature=0.2)),
     expected=("SMP009", "SMP007", "SMP008"),
     changes={"sft.steps": 25, "grpo.steps": 14, "grpo.learning_rate": 1e-05, "sampling.max_new_tokens": 12},
 )

@@ -7,7 +7,7 @@ FAULT = Fault(
     name="hidden-penalty",
     numbers=(21,),
     what="a presence penalty that no log-probability has",
-    plant=lambda: replaced("truing.sample.hf:draw_ids", drawn_under(presence_penalty=1.5)),
+    plant=lambda: replaced("truing.engines.local.engine:draw_ids", drawn_under(presence_penalty=1.5)),
     expected=("SMP009", "SMP007"),
     changes={"sft.steps": 3, "grpo.steps": 10, "grpo.learning_rate": 1e-5, "sampling.max_new_tokens": 24},
 )

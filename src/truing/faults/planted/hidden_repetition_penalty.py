@@ -7,7 +7,7 @@ FAULT = Fault(
     name="hidden-repetition-penalty",
     numbers=(21,),
     what="a repetition penalty of 1.1 that no log-probability has",
-    plant=lambda: replaced("truing.sample.hf:draw_ids", drawn_under(repetition_penalty=1.1)),
+    plant=lambda: replaced("truing.engines.local.engine:draw_ids", drawn_under(repetition_penalty=1.1)),
     expected=("SMP009", "SMP007"),
     changes={"grpo.steps": 6, "grpo.learning_rate": 1e-5, "sampling.max_new_tokens": 24},
 )

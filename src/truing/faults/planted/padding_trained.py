@@ -27,7 +27,7 @@ FAULT = Fault(
     name="padding-trained",
     numbers=(8,),
     what="pads after the stop are trained as if they were chosen",
-    plant=lambda: replaced("truing.sample.hf:HFSampler.generate", _wrong),
+    plant=lambda: replaced("truing.engines.local.engine:HFSampler.generate", _wrong),
     expected=("MSK005",),
     changes={"stages": ["sft", "grpo"], "sft.steps": 30},
 )

@@ -37,8 +37,8 @@ def _drawn(real):
 def _both():
     with (
         replaced("truing.models.forward.score:_generated", _scored),
-        replaced("truing.sample.drawing:Row.begin", _begun),
-        replaced("truing.sample.hf:draw_ids", _drawn),
+        replaced("truing.engines.request:Row.begin", _begun),
+        replaced("truing.engines.local.engine:draw_ids", _drawn),
     ):
         yield
 

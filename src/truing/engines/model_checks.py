@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from truing.engines.local.engine import HFSampler
+from truing.engines.request import Request
 from truing.errors import ModelError, TruingError
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import longest_supported, no_tree
 from truing.models.forward.output_head import LARGE
 from truing.models.forward.score import autocast, causal_model, score
 from truing.models.resolve import first_line
-from truing.sample.drawing import Request
-from truing.sample.hf import HFSampler
 from truing.types.sample import Sample
 from truing.types.sampling_params import RAW, SamplingContract
 from truing.types.token import Origin

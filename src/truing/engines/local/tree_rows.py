@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from truing.engines.local.kv_cache import Tail, Tails
+from truing.engines.request import Request
 from truing.models.forward.hidden_states import decode
 from truing.models.forward.output_head import head_of
 from truing.models.forward.token_tree import Segment, cut, grow
 from truing.models.forward.tree_attention import along
-from truing.sample.drawing import Request
-from truing.sample.tails import Tail, Tails
 
 PREFILL_TOKENS = 16384
 """Tokens of prompts that are computed at one time."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
+from truing.engines.request import Request
 from truing.models.forward.score import autocast
-from truing.sample.drawing import Request
 
 PAD_LIMIT = 1.5
 """Longest prompt of a part ÷ its shortest: more parts compute fewer pads, and decode fewer rows at once."""

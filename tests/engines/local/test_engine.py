@@ -5,11 +5,11 @@ import torch
 from architectures import SMALL
 from transformers import AutoModelForCausalLM, Lfm2Config, Qwen3NextConfig
 
+from truing.engines.local.engine import HFSampler
+from truing.engines.request import Request
 from truing.errors import DataError
 from truing.models.forward.hidden_states import no_tree
 from truing.ops.sampling import support_mask
-from truing.sample.drawing import Request
-from truing.sample.hf import HFSampler
 from truing.types.sampling_params import SamplingContract
 from truing.types.status import FinishReason
 from truing.utils.rng import uniforms

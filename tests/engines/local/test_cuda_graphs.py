@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, DiffLlamaConfig
 
-import truing.sample.graphs
+import truing.engines.local.cuda_graphs
+from truing.engines.local.cuda_graphs import GraphRows
+from truing.engines.local.engine import HFSampler
+from truing.engines.request import Request
 from truing.errors import ModelError
 from truing.models.load import load
-from truing.sample.drawing import Request
-from truing.sample.graphs import GraphRows
-from truing.sample.hf import HFSampler
 from truing.types.sampling_params import SamplingContract
 
 CONTRACT = SamplingContract(max_new_tokens=9, stop_ids=(257, 10, 20, 30), presence_penalty=0.5)
@@ -43,7 +43,7 @@ def model():
 def room(request):
     """Tables that are full after every id, or now and then, or never."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(truing.sample.graphs, "ROOM", request.param)
+        patch.setattr(truing.engines.local.cuda_graphs, "ROOM", request.param)
         yield request.param
 
 
@@ -58,13 +58,13 @@ def test_a_step_is_made_anew_only_where_half_the_rows_have_ended_or_the_room_is_
     model, room, monkeypatch
 ):
     made = []
-    begin = truing.sample.graphs.Graph.__init__
+    begin = truing.engines.local.cuda_graphs.Graph.__init__
 
     def counting(self, model, tables, mask_NS):
         made.append(len(mask_NS))
         begin(self, model, tables, mask_NS)
 
-    monkeypatch.setattr(truing.sample.graphs.Graph, "__init__", counting)
+    monkeypatch.setattr(truing.engines.local.cuda_graphs.Graph, "__init__", counting)
     requests = [Request(torch.arange(40, 52), ("x", i)) for i in range(16)]
     contract = SamplingContract(max_new_tokens=40, stop_ids=tuple(range(0, 256, 16)))
     drawn = sampler_with(GraphRows, model).generate(requests, contract)

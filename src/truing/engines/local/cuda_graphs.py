@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import PreTrainedModel
 
+from truing.engines.local.padded_rows import PaddedRows
+from truing.engines.request import Request
 from truing.errors import ModelError
 from truing.models.forward.hidden_states import decode
 from truing.models.forward.output_head import head_of
 from truing.models.forward.score import autocast
-from truing.sample.drawing import Request
-from truing.sample.padded import PaddedRows
 
 ROOM = 256
 """Tokens that tables grow by; each time the step is recorded again."""

@@ -1,0 +1,1 @@
+"""Sampling engines: ids and sampling parameters in; ids and log-probabilities out."""

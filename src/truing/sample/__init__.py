@@ -1,1 +1,0 @@
-"""Samplers: each draws under the sampling contract and records what it drew, as it drew it."""

@@ -7,7 +7,7 @@ import torch
 
 import truing
 from truing.config import resolve, to_toml
-from truing.envs.wrap import equipped
+from truing.envs.wrappers import equipped
 from truing.errors import RecipeError, RecordError, RewardError
 from truing.record import RunReader
 from truing.types.rollout import Task

@@ -22,7 +22,7 @@ from truing.doctor.rules import RULES
 from truing.envs import env_keys, make_env
 from truing.envs.base import Env
 from truing.envs.tools import Tool
-from truing.envs.wrap import equipped, judged
+from truing.envs.wrappers import equipped, judged
 from truing.errors import RecipeError, RecordError, RewardError
 from truing.models.load import load
 from truing.record import RunReader

@@ -5,7 +5,7 @@ import json
 import pytest
 from command import truing as command
 
-from truing.envs import arithmetic
+from truing.envs.arithmetic import env
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +15,7 @@ def a_reward_that_sees_every_token(monkeypatch):
     def exact(rollout, task):
         return float(rollout.turns[0].token_ids.sum() % 97) / 97
 
-    monkeypatch.setattr(arithmetic, "exact", exact)
+    monkeypatch.setattr(env, "exact", exact)
 
 
 def evaluate(*words):

@@ -10,7 +10,7 @@ import pytest
 from command import truing as command
 
 from truing.config import resolve, to_toml
-from truing.envs import arithmetic
+from truing.envs.arithmetic import env
 from truing.models import tiny
 from truing.record import RunReader
 
@@ -140,7 +140,7 @@ def test_a_prompt_longer_than_the_context(train, monkeypatch, where):
         outcome = train(f"env.system={'x' * 2100}")
         assert refused(outcome, "prompt is longer than the context", "2048", "nothing is cut in silence")
         return
-    monkeypatch.setattr(arithmetic, "write_answer", lambda answer, form: answer * 2100)
+    monkeypatch.setattr(env, "write_answer", lambda answer, form: answer * 2100)
     assert refused(train(), "demonstration of task max-0-train", "longer than the context", "nothing is cut")
 
 
@@ -157,7 +157,7 @@ def test_a_prompt_longer_than_the_context(train, monkeypatch, where):
     ],
 )
 def test_a_reward_that_is_no_number(train, monkeypatch, value, said):
-    monkeypatch.setattr(arithmetic, "exact", lambda rollout, task: value)
+    monkeypatch.setattr(env, "exact", lambda rollout, task: value)
     assert refused(train(), "reward 'exact'", f"returned {said}", "response", "expected: one finite number")
 
 
@@ -165,7 +165,7 @@ def test_a_reward_that_raises_shows_its_own_traceback_and_the_response(train, mo
     def dividing(rollout, task):
         return 1 / 0
 
-    monkeypatch.setattr(arithmetic, "exact", dividing)
+    monkeypatch.setattr(env, "exact", dividing)
     outcome = train()
     assert refused(outcome, "raised ZeroDivisionError", "response", "task 'max-0-eval-0'", traceback=True)
     assert "in dividing" in outcome.err
@@ -181,7 +181,7 @@ def test_a_reward_that_fails_late_loses_no_step_and_the_run_goes_on_once_mended(
         return 0.0 if len(calls) <= 8 + 2 * 12 + 12 else None  # the evaluation, two steps, one graded twice
 
     recipe = {"stages": ["grpo"], "checkpoint_every": 1}
-    monkeypatch.setattr(arithmetic, "exact", failing)
+    monkeypatch.setattr(env, "exact", failing)
     assert refused(train(**recipe), "returned None")
     reader = RunReader(tmp_path / "run")
     assert [step.step for step in reader.steps()] == [0, 1]

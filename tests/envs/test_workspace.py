@@ -6,7 +6,7 @@ from truing.envs import checked_tasks
 from truing.envs.base import Agentic
 from truing.envs.workspace import Workspace
 from truing.envs.workspace.env import WorkspaceConfig
-from truing.envs.workspace.kinds import KINDS, OFFICE_KINDS, TINY_KINDS
+from truing.envs.workspace.problem_types import KINDS, OFFICE_KINDS, TINY_KINDS
 from truing.envs.workspace.tools import TOOLS
 from truing.errors import DataError, RecipeError
 from truing.rewards import grade

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from truing.envs.kinds import Draws
+from truing.envs.arithmetic.questions import Draws
 from truing.envs.tools import ToolError
-from truing.envs.workspace.kinds import KINDS
+from truing.envs.workspace.problem_types import KINDS
 from truing.envs.workspace.state import MY_ADDRESS, Event, Mail, Office, Post, changes
 from truing.envs.workspace.tools import TOOLS, Desk, open_office
 from truing.types.message import Said, ToolCall

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from truing.errors import JudgeUnavailable, RecipeError, RewardError, SkipGroup
 from truing.rewards.judge import Judge, read_score
 from truing.rewards.judge_config import JudgeConfig
-from truing.rewards.speakers import LocalModel
+from truing.rewards.judge_models import LocalModel
 from truing.types.rollout import Rollout, Task
 from truing.types.sampling_params import SamplingContract
 from truing.types.status import Status

@@ -9,7 +9,7 @@ import pytest
 from truing.config import EpisodeConfig
 from truing.envs import checked_tasks
 from truing.envs.tools import ToolEpisode, tool
-from truing.envs.wrap import equipped, judged, reworded
+from truing.envs.wrappers import equipped, judged, reworded
 from truing.errors import DataError
 from truing.rewards import grade
 from truing.rollout.collect import Scene, collect

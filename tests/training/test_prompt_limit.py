@@ -10,7 +10,7 @@ import truing
 from truing.api import check
 from truing.chat import render_prompt
 from truing.config import resolve
-from truing.envs.wrap import reworded
+from truing.envs.wrappers import reworded
 from truing.errors import DataError
 from truing.record import RunReader
 from truing.training.prompt_limit import cut_notes, limited, shortened

@@ -11,13 +11,13 @@ from truing.envs.adapters.mcp import Mcp
 from truing.envs.adapters.openenv import OpenEnv
 from truing.envs.adapters.verifiers import Verifiers
 from truing.envs.agentdojo import AgentDojo
-from truing.envs.arithmetic import Arithmetic
+from truing.envs.arithmetic.env import Arithmetic
 from truing.envs.base import Env, Split, checked_tasks
 from truing.envs.bfcl import BFCL
 from truing.envs.countdown import Countdown
-from truing.envs.dual import Dual
+from truing.envs.dual.env import Dual
 from truing.envs.gsm8k import Gsm8k
-from truing.envs.musique import Musique
+from truing.envs.musique.env import Musique
 from truing.envs.reasoning_gym import ReasoningGym
 from truing.envs.taubench import TauBench
 from truing.envs.workbench import WorkBench

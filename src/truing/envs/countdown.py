@@ -12,9 +12,9 @@ from typing import Annotated
 from pydantic import Field
 
 from truing.config import Part, Positive
+from truing.envs.arithmetic.questions import Draws
 from truing.envs.base import Split
-from truing.envs.drawn import distinct
-from truing.envs.kinds import Draws
+from truing.envs.data.generated import distinct
 from truing.rewards import AnswerFormat, RewardFn, Rewards, extract_answer, follows_format, write_answer
 from truing.types.rollout import Rollout, Task
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 from truing.config import Part
 from truing.envs.base import Split, share_of
-from truing.envs.source import Row, parse_spec, read_rows
-from truing.envs.usable import Usable, row_name, usable
+from truing.envs.data.source import Row, parse_spec, read_rows
+from truing.envs.data.usable_rows import Usable, row_name, usable
 from truing.errors import DataError
 from truing.rewards import Rewards, after_thought, number_match, read_number
 from truing.types.rollout import Rollout, Task

@@ -7,8 +7,8 @@ from pydantic import Field
 
 from truing.config import Part, Positive
 from truing.envs.base import Split
-from truing.envs.drawn import distinct
-from truing.envs.extras import optional
+from truing.envs.data.generated import distinct
+from truing.envs.optional_packages import optional
 from truing.errors import RecipeError
 from truing.rewards import AnswerFormat, Rewards, extract_answer, write_answer
 from truing.types.rollout import Rollout, Task

@@ -1,9 +1,9 @@
 """Rewards: pure graders of text, and the one place where reward functions are called."""
 
 from truing.rewards.grade import Graded, PerTurn, RewardFn, Rewards, grade, reach
-from truing.rewards.number_answer import final_number, number_match
+from truing.rewards.number_match import final_number, number_match
 from truing.rewards.numbers import read_number
-from truing.rewards.text import (
+from truing.rewards.text_match import (
     AnswerFormat,
     after_thought,
     exact_match,

@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from truing.errors import JudgeUnavailable, SkipGroup
 from truing.models.embedded import cache_dir
+from truing.rewards.judge_cache import Replies
 from truing.rewards.judge_config import JudgeConfig
-from truing.rewards.replies import Replies
-from truing.rewards.speakers import Endpoint, LocalModel
-from truing.rewards.text import after_thought
+from truing.rewards.judge_models import Endpoint, LocalModel
+from truing.rewards.text_match import after_thought
 from truing.types.rollout import Rollout, Task
 
 BEST = 10

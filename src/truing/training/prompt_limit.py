@@ -7,7 +7,7 @@ from functools import partial
 
 from truing.chat import Chat, render_prompt
 from truing.envs.base import Env
-from truing.envs.wrap import reworded
+from truing.envs.wrappers import reworded
 from truing.errors import DataError
 from truing.types.message import Message
 from truing.types.rollout import Task

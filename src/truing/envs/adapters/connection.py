@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import Any, TypeVar
 
 from truing.envs.adapters.schema import usable
-from truing.envs.extras import optional
+from truing.envs.optional_packages import optional
 from truing.envs.tools import Tool, ToolError
 from truing.errors import DataError, TruingError
 from truing.types.message import ToolSpec

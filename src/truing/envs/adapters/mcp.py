@@ -9,10 +9,10 @@ from pydantic import Field, model_validator
 from truing.config import Part, Rate
 from truing.envs.adapters.connection import Connection
 from truing.envs.base import Episode, Split
-from truing.envs.extras import optional
-from truing.envs.source import Row, parse_spec, read_rows
+from truing.envs.data.source import Row, parse_spec, read_rows
+from truing.envs.data.usable_rows import row_name, usable
+from truing.envs.optional_packages import optional
 from truing.envs.tools import ToolEpisode
-from truing.envs.usable import row_name, usable
 from truing.errors import DataError, RecipeError
 from truing.rewards import Rewards, after_thought, number_match, plain_text, read_number
 from truing.types.message import ToolSpec

@@ -11,8 +11,8 @@ from typing import Any
 from truing.config import Part, Positive, Rate
 from truing.envs.adapters.connection import background, run
 from truing.envs.base import Episode, Split
-from truing.envs.drawn import distinct
-from truing.envs.extras import optional
+from truing.envs.data.generated import distinct
+from truing.envs.optional_packages import optional
 from truing.envs.tools import Tool, ToolEpisode, ToolError
 from truing.errors import DataError, TruingError
 from truing.rewards import Rewards

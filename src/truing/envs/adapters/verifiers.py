@@ -11,7 +11,7 @@ from pydantic import Field
 from truing.config import Part, Positive, Rate
 from truing.envs.adapters.connection import Connection, fresh_loop, run
 from truing.envs.base import Episode, Split, share_of
-from truing.envs.extras import optional
+from truing.envs.optional_packages import optional
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import DataError, RecipeError
 from truing.rewards import Rewards

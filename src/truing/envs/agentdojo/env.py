@@ -7,8 +7,8 @@ from pydantic import Field
 
 from truing.config import Part
 from truing.envs.base import Split
-from truing.envs.extras import optional
-from truing.envs.twins import split_apart
+from truing.envs.data.split import split_apart
+from truing.envs.optional_packages import optional
 from truing.rewards import Rewards
 from truing.types.rollout import Rollout, Task
 

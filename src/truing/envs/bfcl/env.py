@@ -11,10 +11,10 @@ from truing.envs.bfcl.answers import AnswerEpisode, first_right, right_calls
 from truing.envs.bfcl.rows import Document, MultiTurn, SingleTurn, read_row
 from truing.envs.bfcl.schema import read_call
 from truing.envs.bfcl.world import Conversation, demonstration, same_turns
+from truing.envs.data.source import parse_spec, read_rows
+from truing.envs.data.split import split_apart
+from truing.envs.data.usable_rows import row_name, usable
 from truing.envs.isolation import IsolatedEpisode
-from truing.envs.source import parse_spec, read_rows
-from truing.envs.twins import split_apart
-from truing.envs.usable import row_name, usable
 from truing.errors import DataError
 from truing.rewards import Rewards
 from truing.types.message import ToolSpec

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from truing.envs.records import read_records, usable_records
+from truing.envs.data.records import read_records, usable_records
 from truing.envs.taubench.store import Record, Start
 from truing.errors import DataError
 from truing.types.message import ToolSpec

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, RootModel
 
-from truing.envs.records import read_records, usable_records
+from truing.envs.data.records import read_records, usable_records
 from truing.envs.workbench.office import Office, Start
 from truing.envs.workbench.tables import Row, Table
 from truing.errors import DataError

@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from truing.config import Part, Positive
+from truing.envs.arithmetic.questions import Draws
 from truing.envs.base import Split
-from truing.envs.drawn import distinct, known_kinds, take_turns
-from truing.envs.kinds import Draws
+from truing.envs.data.generated import distinct, known_kinds, take_turns
 from truing.envs.tools import ToolEpisode
 from truing.envs.workspace.grade import progress, success, valid_calls
-from truing.envs.workspace.kinds import KINDS, OFFICE_KINDS
 from truing.envs.workspace.problem import Problem
+from truing.envs.workspace.problem_types import KINDS, OFFICE_KINDS
 from truing.envs.workspace.tools import TOOLS, open_office
 from truing.rewards import Rewards
 from truing.types.message import Said, ToolSpec
@@ -27,7 +27,7 @@ class WorkspaceConfig(Part):
     """Which problems are made, how many, and what they are judged by."""
 
     kinds: Annotated[tuple[str, ...], Field(min_length=1)] = tuple(OFFICE_KINDS)
-    """Names from the table in envs/workspace/kinds.py; tasks take turns among them."""
+    """Names from the table in envs/workspace/problem_types.py; tasks take turns among them."""
     train: Positive = 1024
     """How many tasks to train on, all different in the request or in the calls that it takes."""
     eval: Positive = 256

@@ -3,8 +3,8 @@
 The request never holds what has to be looked up: addresses, ids and figures stand in the office alone.
 """
 
-from truing.envs.kinds import Draws
-from truing.envs.workspace.furnish import PAPERS, TEXTS, TITLES, free_slot, furnished, pick
+from truing.envs.arithmetic.questions import Draws
+from truing.envs.workspace.generate import PAPERS, TEXTS, TITLES, free_slot, furnished, pick
 from truing.envs.workspace.problem import Problem, call, steps
 from truing.envs.workspace.state import MY_ADDRESS, Event, Mail, Office
 

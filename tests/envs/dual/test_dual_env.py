@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truing.envs import checked_tasks, env_keys, make_env
-from truing.envs.dual import interleave
-from truing.envs.dual_rows import Choice, Claim
+from truing.envs.dual.env import interleave
+from truing.envs.dual.rows import Choice, Claim
 from truing.errors import DataError, RecipeError, SkipGroup
 from truing.rewards import grade
 
@@ -203,7 +203,7 @@ def test_a_judge_takes_the_place_of_the_rule_and_of_nothing_else(dual, attempt, 
         shown.append(prompt)
         return "Score: 4"
 
-    monkeypatch.setattr("truing.rewards.speakers.Endpoint.reply", unsure)
+    monkeypatch.setattr("truing.rewards.judge_models.Endpoint.reply", unsure)
     judge = {"model": "j", "base_url": "http://127.0.0.1:9/v1", "cache": str(tmp_path / "j")}
     env = dual(rows(bbq_row), rows(qa_row), judge=judge)
     tasks = all_tasks(env).values()

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from truing.envs import sandbox
-from truing.envs.sandbox import PythonLimits, python_tool, run_python
+from truing.envs.python_sandbox import tool
+from truing.envs.python_sandbox.tool import PythonLimits, python_tool, run_python
 from truing.envs.tools import ToolEpisode, ToolError
 from truing.errors import TruingError
 from truing.types.message import Said, ToolCall
@@ -161,16 +161,16 @@ def test_code_that_is_no_text_is_told():
 def test_where_confinement_fails_there_is_no_tool(monkeypatch, tmp_path):
     open_door = tmp_path / "confine.py"
     open_door.write_text("exec(open('main.py').read())")
-    monkeypatch.setattr(sandbox, "CONFINE", open_door)
+    monkeypatch.setattr(tool, "CONFINE", open_door)
     with pytest.raises(TruingError, match=r"cannot be confined[\s\S]*network is possible"):
         python_tool()
 
 
 def test_where_confinement_raises_the_program_does_not_run(monkeypatch, tmp_path):
     broken = tmp_path / "confine.py"
-    source = Path(sandbox.__file__).with_name("confine.py").read_text()
+    source = Path(tool.__file__).with_name("confine.py").read_text()
     broken.write_text(source.replace("if abi < 3", "if abi < 10**6"))
-    monkeypatch.setattr(sandbox, "CONFINE", broken)
+    monkeypatch.setattr(tool, "CONFINE", broken)
     with pytest.raises(TruingError, match=r"Linux 6\.2 or newer is needed"):
         python_tool()
     assert "ran" not in run("print('ran')")

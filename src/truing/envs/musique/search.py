@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from truing.envs.musique import Musique, MusiqueConfig
-from truing.envs.qa_rows import Paragraph, Question
-from truing.envs.search import Collection, Passage
+from truing.envs.musique.bm25 import Collection, Passage
+from truing.envs.musique.env import Musique, MusiqueConfig
+from truing.envs.musique.rows import Paragraph, Question
 from truing.envs.tools import Tool, ToolEpisode, tool
 from truing.rewards import write_answer
 from truing.types.message import Said, ToolCall

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from truing.errors import DataError
 from truing.rewards.numbers import Number, read_number, same_number
-from truing.rewards.text import after_thought
+from truing.rewards.text_match import after_thought
 
 LONGEST_END = 2000
 """Characters of a response's end in which its number is looked for."""

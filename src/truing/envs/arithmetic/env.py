@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from truing.config import Part
+from truing.envs.arithmetic.questions import KINDS, Draws, Question
 from truing.envs.base import Split
-from truing.envs.drawn import distinct, known_kinds, take_turns
-from truing.envs.kinds import KINDS, Draws, Question
+from truing.envs.data.generated import distinct, known_kinds, take_turns
 from truing.rewards import Rewards, after_thought, extract_answer, write_answer
 from truing.types.rollout import Rollout, Task
 
@@ -18,7 +18,7 @@ class ArithmeticConfig(Part):
     """Which questions are made, and how many."""
 
     kinds: Annotated[tuple[str, ...], Field(min_length=1)] = ("add-2",)
-    """Names from the table in envs/kinds.py; tasks take turns among them."""
+    """Names from the table in envs/arithmetic/questions.py; tasks take turns among them."""
     train: Annotated[int, Field(ge=1)] = 1024
     """How many questions to train on, all different."""
     eval: Annotated[int, Field(ge=1)] = 256

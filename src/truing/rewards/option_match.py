@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from truing.rewards.text import f1, plain_text
+from truing.rewards.text_match import f1, plain_text
 
 LETTERS = "ABCDEFGHIJ"
 """Options are named by these, in their order."""

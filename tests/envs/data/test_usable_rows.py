@@ -7,7 +7,7 @@ import taubench_folder
 import workbench_folder
 
 from truing.envs import make_env
-from truing.envs.usable import SHOWN
+from truing.envs.data.usable_rows import SHOWN
 from truing.errors import DataError
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from truing.errors import DataError
 from truing.rewards import exact_match, extract_answer, f1, follows_format, normalize_answer, write_answer
-from truing.rewards import text as text_module
+from truing.rewards import text_match as text_module
 
 WORDS = st.text(alphabet="ab Théæ—’.,!\u00a0\n-'", max_size=24)
 

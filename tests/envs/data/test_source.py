@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.envs import source
-from truing.envs.source import Spec, parse_spec, read_rows
+from truing.envs.data import source
+from truing.envs.data.source import Spec, parse_spec, read_rows
 from truing.errors import DataError
 
 

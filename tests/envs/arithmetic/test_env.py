@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truing.envs import checked_tasks, make_env
-from truing.envs.arithmetic import partial
-from truing.envs.kinds import KINDS, Draws
+from truing.envs.arithmetic.env import partial
+from truing.envs.arithmetic.questions import KINDS, Draws
 from truing.errors import DataError
 from truing.rewards import grade
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truing.rewards.rules import LETTERS, chosen_option, faithfulness
+from truing.rewards.option_match import LETTERS, chosen_option, faithfulness
 
 PEOPLE = ("The 30-year-old", "The 60-year-old", "Not known")
 

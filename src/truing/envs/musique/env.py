@@ -8,9 +8,9 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from truing.config import Part
 from truing.envs.base import Split, share_of
-from truing.envs.qa_rows import Paragraph, Question, read_question
-from truing.envs.source import parse_spec, read_rows
-from truing.envs.usable import row_name, usable
+from truing.envs.data.source import parse_spec, read_rows
+from truing.envs.data.usable_rows import row_name, usable
+from truing.envs.musique.rows import Paragraph, Question, read_question
 from truing.errors import DataError
 from truing.rewards import (
     AnswerFormat,
@@ -79,7 +79,7 @@ class Musique:
         """In search mode the subclass that searches: it alone opens episodes."""
         if config.mode == "paragraphs":
             return super().__new__(cls)
-        from truing.envs.musique_search import MusiqueSearch
+        from truing.envs.musique.search import MusiqueSearch
 
         return super().__new__(MusiqueSearch)
 

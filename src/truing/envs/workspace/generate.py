@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TypeVar
 
-from truing.envs.kinds import Draws
+from truing.envs.arithmetic.questions import Draws
 from truing.envs.workspace.state import DAYS, MY_ADDRESS, Event, Mail, Office, Post
 
 Item = TypeVar("Item")

@@ -8,13 +8,13 @@ from pydantic import Field
 
 from truing.config import Part, Rate
 from truing.envs.base import Split, share_of
-from truing.envs.dual_rows import Choice, Item, read_item
-from truing.envs.source import parse_spec, read_rows
-from truing.envs.usable import row_name, usable
+from truing.envs.data.source import parse_spec, read_rows
+from truing.envs.data.usable_rows import row_name, usable
+from truing.envs.dual.rows import Choice, Item, read_item
 from truing.errors import DataError
 from truing.rewards import Rewards, extract_answer, follows_format
 from truing.rewards.judge import Judge, JudgeConfig
-from truing.rewards.rules import chosen_option, faithfulness
+from truing.rewards.option_match import chosen_option, faithfulness
 from truing.types.rollout import Rollout, Task
 
 Data = str | Annotated[tuple[str, ...], Field(min_length=1)]

@@ -3,8 +3,8 @@
 No two names and no two words begin alike, so that one letter decides which it is.
 """
 
-from truing.envs.kinds import Draws
-from truing.envs.workspace.furnish import pick, some
+from truing.envs.arithmetic.questions import Draws
+from truing.envs.workspace.generate import pick, some
 from truing.envs.workspace.problem import Problem, call, steps
 from truing.envs.workspace.state import Office
 

@@ -8,7 +8,7 @@ from test_musique import all_tasks, hotpot_row, musique_row
 
 from truing.envs import checked_tasks, make_env
 from truing.envs.base import Agentic
-from truing.envs.search import Collection, Passage
+from truing.envs.musique.bm25 import Collection, Passage
 from truing.errors import RecipeError
 from truing.rewards import grade
 from truing.types.message import Said, ToolCall

@@ -1,7 +1,7 @@
 """Kinds of problem that one call solves. Each is a pure function of its draws."""
 
-from truing.envs.kinds import Draws
-from truing.envs.workspace.furnish import PAPERS, TEXTS, TITLES, free_slot, furnished, pick
+from truing.envs.arithmetic.questions import Draws
+from truing.envs.workspace.generate import PAPERS, TEXTS, TITLES, free_slot, furnished, pick
 from truing.envs.workspace.problem import Problem, call, steps
 
 

@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from truing.envs.source import Row, parse_spec, read_rows
-from truing.envs.usable import Usable, row_name, usable
+from truing.envs.data.source import Row, parse_spec, read_rows
+from truing.envs.data.usable_rows import Usable, row_name, usable
 from truing.errors import DataError
 
 Record = TypeVar("Record", bound=BaseModel)

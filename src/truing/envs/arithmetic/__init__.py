@@ -1,0 +1,1 @@
+"""Short questions with one right answer, made by Truing itself."""

@@ -1,0 +1,1 @@
+"""Data files as rows: sources, validation, splits without leakage."""

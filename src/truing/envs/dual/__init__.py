@@ -1,0 +1,1 @@
+"""Fairness and hallucination trained together: BBQ and HaluEval."""

@@ -1,0 +1,1 @@
+"""A Python tool whose programs run in a confined process."""

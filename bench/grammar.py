@@ -18,7 +18,7 @@ from truing.engines.local.engine import HFSampler
 from truing.engines.request import Completion, Request
 from truing.envs.workspace import Workspace
 from truing.models.load import load
-from truing.rollout.voices import forced_ids
+from truing.rollouts.turn_sources import forced_ids
 from truing.types.sampling_params import SamplingContract
 from truing.types.token import Origin
 

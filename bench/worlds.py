@@ -18,7 +18,7 @@ from typing import Any
 
 from truing.config import load_recipe
 from truing.envs import make_env
-from truing.rollout.worlds import AT_ONCE, in_threads
+from truing.rollouts.env_workers import AT_ONCE, in_threads
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "workspace-tiny.toml"
 Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]

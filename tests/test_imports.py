@@ -24,31 +24,31 @@ MAY_IMPORT = {
     "rewards": "errors utils types config chat models",
     "engines": "errors utils types ops models",
     "envs": "errors utils types config rewards",
+    "rollouts": "errors utils types config ops chat rewards engines envs",
+    "algos": "errors types config ops rollouts",
+    "checks": "errors utils types chat rewards engines envs rollouts",
     "doctor": "errors utils types config ops record",
     "trackers": "errors utils config record",
     "docgen": "config record envs doctor",
     "glance": "record doctor",
     "scorecard": "config record",
-    "rollout": "errors utils types config ops chat rewards engines envs",
-    "algos": "errors types config ops rollout",
-    "checks": "errors utils types chat rewards engines envs rollout",
     "training": (
-        "errors utils types config ops record chat models rewards engines envs doctor trackers rollout"
-        " algos checks"
+        "errors utils types config ops record chat models rewards engines envs rollouts algos checks"
+        " doctor trackers"
     ),
     "probes": "errors types config ops models rewards envs training",
     "integrations": "errors utils types models doctor training",
     "panel": "errors utils config record doctor glance scorecard",
     "display": "errors utils types record doctor panel",
-    "api": "errors config record chat models rewards envs doctor rollout checks training display",
+    "api": "errors config record chat models rewards envs rollouts checks doctor training display",
     "__init__": "types rewards envs api",
     "bench": "errors utils types models rewards engines training api",
-    "faults": "errors utils types config ops record models rewards doctor rollout training api",
+    "faults": "errors utils types config ops record models rewards rollouts doctor training api",
     "lab": "errors utils config record rewards doctor training display api",
     "board": "errors utils types config ops record doctor glance scorecard lab",
     "verify": "errors config record scorecard training probes display api",
     "cli": (
-        "errors utils types config record models doctor docgen scorecard checks training probes panel"
+        "errors utils types config record models checks doctor docgen scorecard training probes panel"
         " display api bench faults lab board verify"
     ),
     "__main__": "cli",

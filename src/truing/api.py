@@ -28,7 +28,7 @@ from truing.models.load import load
 from truing.record import RunReader
 from truing.record.evaluation import Evaluation
 from truing.rewards import RewardFn, Rewards
-from truing.rollout.collect import Scene
+from truing.rollouts.collect import Scene
 from truing.training.preflight import chance, short
 from truing.training.prompt_limit import limited
 from truing.training.prompts import prove_evaluated

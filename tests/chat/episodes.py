@@ -8,8 +8,8 @@ from truing.chat.tool_prompt import HERMES as hermes
 from truing.config import EpisodeConfig
 from truing.engines.request import Completion
 from truing.envs.tools import tool
-from truing.rollout.flatten import flatten
-from truing.rollout.seat import Seat
+from truing.rollouts.attempt import Seat
+from truing.rollouts.flatten import flatten
 from truing.types.message import answer_to
 from truing.types.rollout import Task
 from truing.types.sampling_params import RAW

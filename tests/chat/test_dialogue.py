@@ -14,7 +14,7 @@ from truing.chat.reasoning import opened_thought
 from truing.chat.render import text_of
 from truing.chat.token_bytes import token_bytes
 from truing.errors import DataError, ModelError
-from truing.rollout.seat import Seat
+from truing.rollouts.attempt import Seat
 from truing.types.message import Said, ToolCall
 from truing.types.rollout import Task
 from truing.types.status import EndedBy, FinishReason, Status

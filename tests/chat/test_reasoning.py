@@ -9,7 +9,7 @@ from truing.chat import encode_answer, render_prompt
 from truing.chat.reasoning import answer_start, opened_thought
 from truing.chat.render import text_of
 from truing.errors import DataError, ModelError
-from truing.rollout.flatten import flatten
+from truing.rollouts.flatten import flatten
 from truing.types.message import Said, ToolCall
 from truing.types.rollout import Task
 from truing.types.token import Origin

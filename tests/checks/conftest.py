@@ -5,7 +5,7 @@ import pytest
 from truing.chat import Chat, make_chat
 from truing.checks import check
 from truing.config import EpisodeConfig
-from truing.rollout.collect import Scene
+from truing.rollouts.collect import Scene
 from truing.types.sampling_params import SamplingContract
 
 

@@ -9,7 +9,7 @@ from truing.config import EpisodeConfig
 from truing.errors import DataError, ModelError, RewardError
 from truing.models import tiny as tiny_model
 from truing.record import RunReader
-from truing.rollout.collect import Scene
+from truing.rollouts.collect import Scene
 from truing.training.proof import prove_demonstrations, prove_tasks
 from truing.types.sampling_params import SamplingContract
 

@@ -49,7 +49,7 @@ def test_a_demonstration_that_the_template_would_end_otherwise_is_found(report, 
 def test_a_stop_that_is_not_trained_is_found(report, monkeypatch):
     """Nothing but a fault of Truing itself does this."""
     monkeypatch.setattr(
-        "truing.rollout.flatten.supervised_mask", lambda origin: torch.zeros_like(origin).bool()
+        "truing.rollouts.flatten.supervised_mask", lambda origin: torch.zeros_like(origin).bool()
     )
     findings = report(Shop())["the stop is trained"].findings
     assert len(findings) == 2 * TASKS

@@ -7,7 +7,7 @@ import pytest
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError
 from truing.rewards import grade
-from truing.rollout.worlds import in_threads
+from truing.rollouts.env_workers import in_threads
 from truing.types.message import Said, ToolCall
 from truing.types.rollout import Rollout
 from truing.types.sampling_params import SamplingContract

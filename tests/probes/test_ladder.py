@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import truing.algos.grpo
-import truing.algos.policy
+import truing.algos.loss_terms
+import truing.algos.policy_loss
 import truing.algos.ppo
 import truing.algos.reinforce
-import truing.algos.terms
 import truing.chat.dialogue
 import truing.models.forward.hidden_states
 import truing.ops.losses
@@ -110,9 +110,9 @@ def rewriting_goes_unseen(patch):
 
 
 def kl_sign(patch):
-    real = truing.algos.policy.kl_term
+    real = truing.algos.policy_loss.kl_term
     flipped = lambda cfg, how: dataclasses.replace(real(cfg, how), weight=-cfg.coef)  # noqa: E731
-    patch.setattr(truing.algos.policy, "kl_term", flipped)
+    patch.setattr(truing.algos.policy_loss, "kl_term", flipped)
 
 
 def cut_is_the_end(patch):
@@ -124,7 +124,7 @@ def cut_is_the_end(patch):
 
 
 def entropy_sign(patch):
-    patch.setattr(truing.algos.terms, "entropy_loss", negated(truing.algos.terms.entropy_loss))
+    patch.setattr(truing.algos.loss_terms, "entropy_loss", negated(truing.algos.loss_terms.entropy_loss))
 
 
 def old_is_the_samplers(patch):
@@ -160,31 +160,35 @@ def kl_doubled(patch):
 
 
 def kl_without_ratio(patch):
-    real = truing.algos.terms.kl_loss
+    real = truing.algos.loss_terms.kl_loss
     patch.setattr(
-        truing.algos.terms, "kl_loss", lambda now, old, *rest, **how: real(now, now.detach(), *rest, **how)
+        truing.algos.loss_terms,
+        "kl_loss",
+        lambda now, old, *rest, **how: real(now, now.detach(), *rest, **how),
     )
 
 
 def entropy_of_first_tokens(patch):
-    real = truing.algos.terms.entropy_loss
+    real = truing.algos.loss_terms.entropy_loss
 
     def first(entropy_BT, mask_BT, *rest):
         return real(entropy_BT, mask_BT & (mask_BT.cumsum(1) == 1), *rest)
 
-    patch.setattr(truing.algos.terms, "entropy_loss", first)
+    patch.setattr(truing.algos.loss_terms, "entropy_loss", first)
 
 
 def correction_uncapped(patch):
-    real = truing.algos.terms.correction_weights
+    real = truing.algos.loss_terms.correction_weights
     patch.setattr(
-        truing.algos.terms, "correction_weights", lambda o, s, m, how, low, high: real(o, s, m, how, low, 1e9)
+        truing.algos.loss_terms,
+        "correction_weights",
+        lambda o, s, m, how, low, high: real(o, s, m, how, low, 1e9),
     )
 
 
 def correction_inverted(patch):
-    real = truing.algos.terms.correction_weights
-    patch.setattr(truing.algos.terms, "correction_weights", lambda o, s, *rest: real(s, o, *rest))
+    real = truing.algos.loss_terms.correction_weights
+    patch.setattr(truing.algos.loss_terms, "correction_weights", lambda o, s, *rest: real(s, o, *rest))
 
 
 def time_passes_for_the_world(patch):

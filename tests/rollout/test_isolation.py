@@ -12,8 +12,8 @@ from truing.envs.tools import ToolEpisode, tool
 from truing.envs.wrappers import equipped, judged, reworded
 from truing.errors import DataError
 from truing.rewards import grade
-from truing.rollout.collect import Scene, collect
-from truing.rollout.voices import Script
+from truing.rollouts.collect import Scene, collect
+from truing.rollouts.turn_sources import Script
 from truing.types.message import Said, ToolCall, ToolSpec
 from truing.types.rollout import Task
 from truing.types.sampling_params import SamplingContract

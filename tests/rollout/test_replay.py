@@ -10,9 +10,9 @@ from truing.engines.local.engine import HFSampler
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.rewards import Graded
-from truing.rollout.collect import Scene, collect
-from truing.rollout.flatten import flatten
-from truing.rollout.voices import Policy
+from truing.rollouts.collect import Scene, collect
+from truing.rollouts.flatten import flatten
+from truing.rollouts.turn_sources import Policy
 from truing.types.message import ToolCall, ToolSpec, answer_to
 from truing.types.rollout import Task
 from truing.types.sampling_params import SamplingContract

@@ -13,9 +13,9 @@ from truing.engines.local.engine import HFSampler
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.ops.sampling import contract_logits, support_mask
-from truing.rollout.collect import Scene, collect
-from truing.rollout.flatten import as_demonstration, flatten
-from truing.rollout.voices import Policy
+from truing.rollouts.collect import Scene, collect
+from truing.rollouts.flatten import as_demonstration, flatten
+from truing.rollouts.turn_sources import Policy
 from truing.types.message import ToolSpec
 from truing.types.rollout import Task
 from truing.types.sampling_params import SamplingContract

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from truing.algos.base import Setting
-from truing.algos.chains import by_rollout, kl_cost
-from truing.algos.groups import by_turn, rewards_and_groups, spread
-from truing.algos.policy import policy_algorithm
+from truing.algos.group_rewards import by_turn, rewards_and_groups, spread
+from truing.algos.policy_loss import policy_algorithm
+from truing.algos.trajectories import by_rollout, kl_cost
 from truing.config import KlConfig
 from truing.errors import RewardError
 from truing.ops.advantages import group_advantages, turn_returns

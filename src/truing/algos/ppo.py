@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from truing.algos.base import Setting, Term
-from truing.algos.chains import Chains
-from truing.algos.policy import policy_algorithm, policy_terms
-from truing.algos.terms import value_term
+from truing.algos.loss_terms import value_term
+from truing.algos.policy_loss import policy_algorithm, policy_terms
+from truing.algos.trajectories import Chains
 from truing.config import PpoConfig
 from truing.ops.returns import gae
 from truing.types.sample import Sample

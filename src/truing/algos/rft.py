@@ -6,7 +6,7 @@ from dataclasses import replace
 from truing.algos.sft import SFT
 from truing.config import RftConfig
 from truing.ops.masks import MaskPolicy
-from truing.rollout.flatten import as_demonstration, flatten, untrained
+from truing.rollouts.flatten import as_demonstration, flatten, untrained
 from truing.types.rollout import Rollout
 from truing.types.sample import Sample
 

@@ -10,7 +10,7 @@ from truing.checks.lines import lines, printable
 from truing.checks.trial import Trial, hold_trial
 from truing.envs.base import checked_tasks
 from truing.errors import DataError
-from truing.rollout.collect import Scene
+from truing.rollouts.collect import Scene
 from truing.types.rollout import Task
 
 TASKS = 64

@@ -10,7 +10,7 @@ from truing.checks.trial import Trial, turns
 from truing.envs.base import Agentic, Episode
 from truing.envs.isolation import open_isolated
 from truing.envs.tools import ToolEpisode
-from truing.rollout.worlds import in_threads
+from truing.rollouts.env_workers import in_threads
 from truing.types.message import Said, ToolCall
 from truing.types.rollout import Task
 from truing.utils.deep_copy import copied

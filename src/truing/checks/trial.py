@@ -11,10 +11,10 @@ from truing.chat import Chat, encode_answer
 from truing.engines.request import Completion
 from truing.errors import DataError, RewardError, SkipGroup, TruingError
 from truing.rewards import Graded, grade
-from truing.rollout.collect import Scene, Voice, collect
-from truing.rollout.flatten import flatten
-from truing.rollout.seat import Seat
-from truing.rollout.voices import Script
+from truing.rollouts.attempt import Seat
+from truing.rollouts.collect import Scene, Voice, collect
+from truing.rollouts.flatten import flatten
+from truing.rollouts.turn_sources import Script
 from truing.types.message import Said
 from truing.types.rollout import Rollout, Task
 from truing.types.sample import Sample

@@ -9,7 +9,7 @@ from truing.doctor.verdict import FINDINGS, Finding
 
 HOMES: Mapping[Part, str] = {
     "template": "truing.chat.render:render_prompt",
-    "ids": "truing.rollout.flatten:flatten",
+    "ids": "truing.rollouts.flatten:flatten",
     "draws": "truing.engines.request:draw_ids",
     "sampler": "truing.engines.local.engine:HFSampler",
     "old": "truing.training.step:with_old",
@@ -26,7 +26,7 @@ HOMES: Mapping[Part, str] = {
 """Where each part of Truing's own trainer is made; an algorithm has its own advantages."""
 
 SUPERVISED: Mapping[Part, str] = {
-    "ids": "truing.rollout.flatten:as_demonstration",
+    "ids": "truing.rollouts.flatten:as_demonstration",
     "mask": "truing.ops.masks:supervised_mask",
     "loss": "truing.ops.losses:cross_entropy_loss",
 }

@@ -99,7 +99,7 @@ def turns_before(rows: Sequence[Sample]) -> dict[str, int]:
 def _numbers(rows: Sequence[Sample], before: Mapping[str, int]) -> dict[tuple[int, int], Tensor]:
     """The random number that each token of a turn was drawn by, by row and token.
 
-    Its key is the rollout's own, and from the second turn on the turn's (rollout/seat.py).
+    Its key is the rollout's own, and from the second turn on the turn's (rollouts/attempt.py).
     """
     found: dict[tuple[int, int], Tensor] = {}
     for b, row in enumerate(rows):

@@ -9,7 +9,7 @@ from truing.algos import ALGORITHMS
 from truing.chat import render_prompt
 from truing.chat.render import text_of
 from truing.errors import ModelError
-from truing.rollout.flatten import flatten
+from truing.rollouts.flatten import flatten
 from truing.training.session import Session
 from truing.types.rollout import RolloutGroup, Task
 from truing.types.sample import Sample

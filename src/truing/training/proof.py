@@ -9,7 +9,7 @@ from truing.checks import check_tasks, spread
 from truing.checks.trial import hold_trial, turns
 from truing.config import GrpoConfig
 from truing.errors import DataError, ModelError
-from truing.rollout.collect import Scene
+from truing.rollouts.collect import Scene
 from truing.types.rollout import Task
 
 TASKS = 4

@@ -20,7 +20,7 @@ from truing.models.forward.score import causal_model
 from truing.ops.losses import Objective
 from truing.record import SampleRow
 from truing.rewards import Rewards
-from truing.rollout.flatten import sample_turns
+from truing.rollouts.flatten import sample_turns
 from truing.training.context_metrics import cut_share
 from truing.training.gates import gate_metrics
 from truing.training.learner import Learner

@@ -20,8 +20,8 @@ from truing.models.lora import trainable_parameters
 from truing.record.evaluation import Evaluation
 from truing.record.keys import check_known
 from truing.rewards import grade
-from truing.rollout.collect import Scene, collect
-from truing.rollout.voices import Policy, Script, forced_ids
+from truing.rollouts.collect import Scene, collect
+from truing.rollouts.turn_sources import Policy, Script, forced_ids
 from truing.training.evaluate import evaluate
 from truing.training.prompt_limit import limited
 from truing.training.restore import open_policy

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from truing.algos import Algorithm, Setting
 from truing.config import PolicyStage
 from truing.errors import DataError, RolloutError
-from truing.rollout.flatten import flatten, untrained, without_policy_term
+from truing.rollouts.flatten import flatten, untrained, without_policy_term
 from truing.training.groups import draw_groups
 from truing.training.session import Session
 from truing.types.rollout import Rollout, RolloutGroup, Task

@@ -11,6 +11,6 @@ FAULT = Fault(
     name="advantage-sign",
     numbers=(32,),
     what="the policy loss has the wrong sign",
-    plant=lambda: replaced("truing.algos.terms:policy_loss", _wrong),
+    plant=lambda: replaced("truing.algos.loss_terms:policy_loss", _wrong),
     expected=("MSK003",),
 )

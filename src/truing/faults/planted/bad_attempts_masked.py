@@ -1,7 +1,7 @@
 """Invalid attempts are masked whole: what is wrong is never unlearnt."""
 
 from truing.faults.fault import Fault, replaced
-from truing.rollout.flatten import without_policy_term
+from truing.rollouts.flatten import without_policy_term
 from truing.types.token import Excluded
 
 

@@ -15,7 +15,7 @@ FAULT = Fault(
     name="cut-counts-as-done",
     numbers=(67,),
     what="attempts that were cut count as done, so that no gate finds them",
-    plant=lambda: replaced("truing.rollout.seat:Seat.end", _wrong),
+    plant=lambda: replaced("truing.rollouts.attempt:Seat.end", _wrong),
     expected=("LEN005",),
     changes={"gates.truncated": "mask"},
 )

@@ -11,7 +11,7 @@ FAULT = Fault(
     name="entropy-sign",
     numbers=(54,),
     what="the entropy bonus has the wrong sign",
-    plant=lambda: replaced("truing.algos.terms:entropy_loss", _wrong),
+    plant=lambda: replaced("truing.algos.loss_terms:entropy_loss", _wrong),
     expected=("OPT006",),
     changes={"entropy.coef": 0.05},
 )

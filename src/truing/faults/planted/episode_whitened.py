@@ -21,7 +21,7 @@ FAULT = Fault(
     name="episode-whitened",
     numbers=(42,),
     what="GAE is normalised within each attempt",
-    plant=lambda: replaced("truing.algos.chains:whiten", _wrong),
+    plant=lambda: replaced("truing.algos.trajectories:whiten", _wrong),
     expected=("ADV005", "ADV006"),
     changes={
         "stages": ["sft", "ppo"],

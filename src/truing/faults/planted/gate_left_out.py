@@ -14,7 +14,7 @@ FAULT = Fault(
     name="gate-left-out",
     numbers=(),
     what="the declared gate on ratios is left out",
-    plant=lambda: replaced("truing.algos.terms:within_bounds", _wrong),
+    plant=lambda: replaced("truing.algos.loss_terms:within_bounds", _wrong),
     expected=("MSK003",),
     changes={
         "gates.min_ratio": 0.9,

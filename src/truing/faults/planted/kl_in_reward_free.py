@@ -16,7 +16,7 @@ FAULT = Fault(
     name="kl-in-reward-free",
     numbers=(),
     what="the KL is declared to be paid from the reward, and costs nothing",
-    plant=lambda: replaced("truing.algos.chains:kl_cost", _wrong),
+    plant=lambda: replaced("truing.algos.trajectories:kl_cost", _wrong),
     expected=("ADV006",),
     changes={
         "stages": ["sft", "ppo"],

@@ -14,6 +14,6 @@ FAULT = Fault(
     name="loss-detached",
     numbers=(32,),
     what="the surrogate is detached on both sides",
-    plant=lambda: replaced("truing.algos.terms:policy_loss", _wrong),
+    plant=lambda: replaced("truing.algos.loss_terms:policy_loss", _wrong),
     expected=("MSK003", "OPT005"),
 )

@@ -24,7 +24,7 @@ FAULT = Fault(
     name="mask-by-id",
     numbers=(25,),
     what="tokens are masked by their id, whoever chose them",
-    plant=lambda: replaced("truing.rollout.flatten:_sample", _wrong),
+    plant=lambda: replaced("truing.rollouts.flatten:_sample", _wrong),
     expected=("MSK002",),
     changes={"sft.steps": 15},
 )

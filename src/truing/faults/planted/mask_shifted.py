@@ -16,6 +16,6 @@ FAULT = Fault(
     name="mask-shifted",
     numbers=(3,),
     what="the mask of the policy loss is one token too early",
-    plant=lambda: replaced("truing.algos.terms:policy_loss", _early),
+    plant=lambda: replaced("truing.algos.loss_terms:policy_loss", _early),
     expected=("MSK003",),
 )

@@ -16,7 +16,7 @@ FAULT = Fault(
     name="no-clip",
     numbers=(36,),
     what="the declared clip is not applied",
-    plant=lambda: replaced("truing.algos.terms:policy_loss", _wrong),
+    plant=lambda: replaced("truing.algos.loss_terms:policy_loss", _wrong),
     expected=("MSK003",),
     changes={"grpo.inner_epochs": 4, "grpo.learning_rate": 0.01, "sft.steps": 10},
 )

@@ -19,6 +19,6 @@ FAULT = Fault(
     name="old-logprobs-zero",
     numbers=(30,),
     what="old log-probabilities are filled in with zeros by a wrong key",
-    plant=lambda: replaced("truing.rollout.flatten:_sample", _zeros),
+    plant=lambda: replaced("truing.rollouts.flatten:_sample", _zeros),
     expected=("RAT001",),
 )

@@ -14,7 +14,7 @@ FAULT = Fault(
     name="penalty-left-out",
     numbers=(),
     what="the declared penalty for cut attempts is not applied",
-    plant=lambda: replaced("truing.algos.groups:shaped_reward", _wrong),
+    plant=lambda: replaced("truing.algos.group_rewards:shaped_reward", _wrong),
     expected=("ADV001",),
     changes={"gates.truncated": "penalize", "sft.steps": 10},
 )

@@ -18,6 +18,6 @@ FAULT = Fault(
     name="prompt-in-loss",
     numbers=(1,),
     what="the policy loss reads the prompt too",
-    plant=lambda: replaced("truing.algos.terms:policy_loss", _wrong),
+    plant=lambda: replaced("truing.algos.loss_terms:policy_loss", _wrong),
     expected=("MSK003", "MSK001"),
 )

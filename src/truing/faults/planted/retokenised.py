@@ -20,6 +20,6 @@ FAULT = Fault(
     name="retokenised",
     numbers=(9, 10),
     what="answers are re-encoded, and an id comes back as another",
-    plant=lambda: replaced("truing.rollout.flatten:_sample", _wrong),
+    plant=lambda: replaced("truing.rollouts.flatten:_sample", _wrong),
     expected=("TOK001",),
 )

@@ -17,6 +17,6 @@ FAULT = Fault(
     name="seed-of-group",
     numbers=(64,),
     what="all attempts of a group are drawn by the same random numbers",
-    plant=lambda: replaced("truing.rollout.collect:_seats", _wrong),
+    plant=lambda: replaced("truing.rollouts.collect:_seats", _wrong),
     expected=("SMP008", "SMP009"),
 )

@@ -17,7 +17,7 @@ FAULT = Fault(
     name="seed-of-step",
     numbers=(64,),
     what="each step draws by the random numbers of the one before",
-    plant=lambda: replaced("truing.rollout.collect:_seats", _wrong),
+    plant=lambda: replaced("truing.rollouts.collect:_seats", _wrong),
     expected=("SMP008", "SMP009"),
     changes={"env.train": 4},
 )

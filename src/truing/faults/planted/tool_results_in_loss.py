@@ -18,7 +18,7 @@ FAULT = Fault(
     name="tool-results-in-loss",
     numbers=(2,),
     what="the policy loss reads what tools answered",
-    plant=lambda: replaced("truing.algos.terms:policy_loss", _wrong),
+    plant=lambda: replaced("truing.algos.loss_terms:policy_loss", _wrong),
     expected=("MSK003",),
     changes=CALLS,
 )

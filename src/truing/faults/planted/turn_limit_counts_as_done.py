@@ -16,7 +16,7 @@ FAULT = Fault(
     name="turn-limit-counts-as-done",
     numbers=(67,),
     what="demonstrations that the limit of turns cut count as done",
-    plant=lambda: replaced("truing.rollout.seat:Seat.end", _wrong),
+    plant=lambda: replaced("truing.rollouts.attempt:Seat.end", _wrong),
     expected=(),
     changes={**TOOLS, "episode.max_turns": 1},
 )

@@ -11,7 +11,7 @@ FAULT = Fault(
     name="value-loss-doubled",
     numbers=(36, 56),
     what="the critic's loss is twice what is declared",
-    plant=lambda: replaced("truing.algos.terms:value_loss", _doubled),
+    plant=lambda: replaced("truing.algos.loss_terms:value_loss", _doubled),
     expected=("VAL003",),
     changes={
         "stages": ["sft", "ppo"],

@@ -1,6 +1,6 @@
 import torch
 
-from truing.rollout.flatten import as_demonstration, flatten, untrained
+from truing.rollouts.flatten import as_demonstration, flatten, untrained
 from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sampling_params import RAW, SamplingContract
 from truing.types.status import FinishReason, Status

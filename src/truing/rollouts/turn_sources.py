@@ -13,7 +13,7 @@ from truing.config import EpisodeConfig
 from truing.engines.local.engine import HFSampler
 from truing.engines.request import Completion, Request
 from truing.errors import DataError
-from truing.rollout.seat import Seat
+from truing.rollouts.attempt import Seat
 from truing.types.message import Said
 from truing.types.sampling_params import SamplingContract
 from truing.types.status import FinishReason

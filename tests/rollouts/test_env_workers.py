@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from truing.rollout.worlds import AT_ONCE, Crew, in_threads
+from truing.rollouts.env_workers import AT_ONCE, Crew, in_threads
 
 
 def values(outcomes):

@@ -8,7 +8,7 @@ import torch
 from samples import episode, sample, written_by
 
 from truing.algos import Setting
-from truing.algos.chains import Chains, earned, kl_cost, shaped_reward
+from truing.algos.trajectories import Chains, earned, kl_cost, shaped_reward
 from truing.config import GatesConfig, KlConfig
 from truing.types.sampling_params import SamplingContract
 from truing.types.token import Excluded, Origin

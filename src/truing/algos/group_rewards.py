@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from truing.algos.base import Setting
-from truing.algos.chains import kl_cost, shaped_reward
+from truing.algos.trajectories import kl_cost, shaped_reward
 from truing.types.sample import Sample
 
 

@@ -10,9 +10,9 @@ from truing.engines.request import Completion
 from truing.envs.tools import ToolEpisode, ToolError, tool
 from truing.errors import DataError, SkipGroup
 from truing.rewards import Graded
-from truing.rollout.collect import Scene, collect
-from truing.rollout.flatten import flatten
-from truing.rollout.voices import Policy, Script
+from truing.rollouts.collect import Scene, collect
+from truing.rollouts.flatten import flatten
+from truing.rollouts.turn_sources import Policy, Script
 from truing.types.message import Said, ToolCall
 from truing.types.rollout import Task
 from truing.types.sampling_params import SamplingContract

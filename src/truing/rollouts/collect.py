@@ -16,8 +16,8 @@ from truing.envs.base import Agentic, Env, Episode
 from truing.envs.isolation import open_isolated
 from truing.errors import DataError, SkipGroup
 from truing.rewards import Graded
-from truing.rollout.seat import Seat
-from truing.rollout.worlds import in_threads
+from truing.rollouts.attempt import Seat
+from truing.rollouts.env_workers import in_threads
 from truing.types.message import Message
 from truing.types.rollout import Rollout, RolloutGroup, Task
 from truing.types.sampling_params import SamplingContract

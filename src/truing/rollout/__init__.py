@@ -1,1 +1,0 @@
-"""Rollouts: tasks answered and graded, and flattened into samples."""

@@ -1,0 +1,1 @@
+"""Rollouts: tasks attempted and graded, and flattened into samples."""

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
+from truing.analysis.evaluation import Evaluation, read_evaluation
 from truing.config import Recipe, load_recipe
 from truing.record import RunReader
-from truing.record.evaluation import Evaluation, read_evaluation
 
 ARMS = ("grpo", "rft", "sft", "sft-answers")
 ROWS = {

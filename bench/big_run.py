@@ -20,6 +20,7 @@ import pyarrow as pa
 from big_rows import ANSWER, rows
 
 import truing
+from truing.analysis.standing_events import midway
 from truing.doctor.live import told
 from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.record import RunReader
@@ -27,7 +28,6 @@ from truing.record.compaction import GroupWriter
 from truing.record.index import Place
 from truing.record.segments import encode_table, table_of
 from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS
-from truing.record.told import midway
 from truing.record.writer import segment_name
 from truing.utils.atomic_files import sha256
 from truing.utils.jsonl import dump_json

@@ -14,9 +14,9 @@ from functools import partial
 
 import numpy as np
 
+from truing.analysis.estimate import Estimate
+from truing.analysis.intervals import bounded, differs, student
 from truing.ops.pass_at_k import pass_at_k
-from truing.record.estimate import Estimate
-from truing.record.intervals import bounded, differs, student
 from truing.utils.rng import generator
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]

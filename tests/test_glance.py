@@ -10,13 +10,13 @@ from scipy import stats
 from shown import evaluation, finding, opened_run, write
 
 import truing
+from truing.analysis.estimate import Estimate
+from truing.analysis.incremental_reader import Followed
 from truing.doctor.recall import Told
 from truing.doctor.verdict import Verdict
 from truing.errors import GateError, GuardError, ProvenError
 from truing.glance import LAST, SILENT, Interval, glance
 from truing.record import set_aside
-from truing.record.estimate import Estimate
-from truing.record.followed import Followed
 from truing.training.ending import ending
 
 

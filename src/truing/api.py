@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from truing.analysis.evaluation import Evaluation
 from truing.chat import make_chat
 from truing.checks import Report
 from truing.checks import check as check_scene
@@ -26,7 +27,6 @@ from truing.envs.wrappers import equipped, judged
 from truing.errors import RecipeError, RecordError, RewardError
 from truing.models.load import load
 from truing.record import RunReader
-from truing.record.evaluation import Evaluation
 from truing.rewards import RewardFn, Rewards
 from truing.rollouts.collect import Scene
 from truing.training.preflight import chance, short

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from truing.analysis.estimate import Estimate, Interval, read_estimate, read_pass_at
+from truing.analysis.incremental_reader import Followed
+from truing.analysis.standing_events import evaluations_told
 from truing.doctor.recall import Told, folded, recalled
-from truing.record.abandoned import ABANDONED
-from truing.record.estimate import Estimate, Interval, read_estimate, read_pass_at
-from truing.record.followed import Followed
 from truing.record.store import RUN
-from truing.record.told import evaluations_told
-from truing.record.updates import Columns
+from truing.record.undone_updates import ABANDONED
+from truing.record.update_columns import Columns
 
 State = Literal["running", "finished", "stopped by a finding", "given up", "stopped", "crashed", "undone"]
 

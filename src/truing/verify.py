@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from truing.analysis.evaluation import Evaluation
+from truing.analysis.intervals import differs, supposed
+from truing.analysis.scorecard import Criterion, scorecard
 from truing.api import check, fresh, train
 from truing.config import PolicyStage, Recipe
 from truing.display import Display
@@ -12,10 +15,7 @@ from truing.errors import RecipeError, TruingError
 from truing.probes.ladder import LADDER, climb
 from truing.probes.rig import POLICIES
 from truing.record import RunReader
-from truing.record.evaluation import Evaluation
-from truing.record.intervals import differs, supposed
-from truing.record.updates import columns_of
-from truing.scorecard import Criterion, scorecard
+from truing.record.update_columns import columns_of
 from truing.training.result import Result
 
 FIRST = 10

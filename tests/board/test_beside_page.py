@@ -6,10 +6,10 @@ import pytest
 from recorded import make_row
 from shown import changed, evaluation, opened_run, write
 
+from truing.analysis.compare import compare
 from truing.board import compare_page
 from truing.board.answers import Board
 from truing.board.opened import Opened
-from truing.record.compare import compare
 
 
 @pytest.fixture

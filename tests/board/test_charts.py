@@ -11,8 +11,8 @@ from truing.board.answers import Board
 from truing.board.charts import bounds, find_chart, metric_of, numbers_of, rest_of, rooms_of
 from truing.board.rooms import ROOMS
 from truing.config import resolve
-from truing.record.keys import METRICS
-from truing.record.updates import columns_of
+from truing.metrics.definitions import METRICS
+from truing.record.update_columns import columns_of
 
 EVERY = [re.sub(r"<\w+>", "some", metric.name) for metric in METRICS] + ["seconds/some"]
 

@@ -4,10 +4,10 @@ from typing import get_args
 
 import pytest
 
+from truing.analysis.scorecard import Verdict as Judged
 from truing.board.answers import Board
 from truing.board.glossary import TOPICS
 from truing.doctor.verdict import Verdict
-from truing.scorecard import Verdict as Judged
 from truing.types.token import Excluded, Origin
 
 NAMES = [name for topic in TOPICS for word in topic.words for name in word.names]

@@ -3,11 +3,11 @@
 import pytest
 from shown import evaluation, facts_of, finding, opened_run, write
 
+from truing.analysis.scorecard import scorecard
 from truing.board.answers import Board
 from truing.config import resolve
 from truing.record import Event, RunReader
-from truing.record.updates import columns_of
-from truing.scorecard import scorecard
+from truing.record.update_columns import columns_of
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from truing.analysis.evaluation import ks_of
 from truing.errors import ContractError
 from truing.ops.pass_at_k import pass_at_k
-from truing.record.evaluation import ks_of
 
 
 def slow(answers, passed, k):

@@ -6,11 +6,11 @@ import re
 import numpy as np
 from rich.console import Console
 
+from truing.analysis.estimate import Estimate
 from truing.doctor.verdict import Verdict
 from truing.glance import Glance, Interval, Told
 from truing.panel.picture import picture
 from truing.panel.watched import Screen
-from truing.record.estimate import Estimate
 
 CARD = {"pass": ("alignment", "stability"), "fail": ("tool calls",), "fact": ("learnable tokens",)}
 

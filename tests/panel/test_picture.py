@@ -8,10 +8,10 @@ import pytest
 from rich.cells import cell_len
 from screens import finding, screen, shown
 
+from truing.analysis.estimate import Estimate
 from truing.doctor.verdict import Verdict
 from truing.glance import Interval
 from truing.panel.fitted import bar, clipped, sparkline, wrapped
-from truing.record.estimate import Estimate
 
 CROWDED = {
     "name": "a-name-that-says-everything-there-is-to-say-of-a-run",

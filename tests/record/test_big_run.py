@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from truing.metrics.definitions import check_known
 from truing.record import RunReader, compact
 from truing.record.index import Place
-from truing.record.keys import check_known
 from truing.record.sample_columns import SampleColumns
 from truing.types.status import Status
 

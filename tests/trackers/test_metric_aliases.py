@@ -8,14 +8,14 @@ import torch
 from samples import sample, written_by
 
 from truing.doctor.id_comparison import Pair, alignment, compare_ids
+from truing.metrics.context import cut_share
+from truing.metrics.definitions import check_known
+from truing.metrics.token_streams import Tokens
+from truing.metrics.update import step_metrics
 from truing.ops.losses import OBJECTIVES
 from truing.record import SampleRow
-from truing.record.keys import check_known
 from truing.record.rows import TRAINER_NUMBERS
 from truing.trackers.aliases import ALIASES, with_aliases
-from truing.training.context_metrics import cut_share
-from truing.training.metrics import step_metrics
-from truing.training.tokens import Tokens
 from truing.types.status import EndedBy, Status
 from truing.types.token import Origin
 

@@ -14,9 +14,9 @@ from truing.board.rooms import ROOMS, Chart, Room
 from truing.config import PolicyStage, Recipe
 from truing.doctor.ours import setup_of
 from truing.doctor.rules.smp007 import ODDS
-from truing.record.keys import METRICS, pattern
-from truing.record.metric import Metric
-from truing.record.updates import Columns
+from truing.metrics.definitions import METRICS, pattern
+from truing.metrics.metric import Metric
+from truing.record.update_columns import Columns
 
 SECONDS = Metric("seconds/<phase>", "s", "Wall-clock seconds of the update that were spent in a phase.", "")
 

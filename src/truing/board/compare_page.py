@@ -3,15 +3,15 @@
 from dataclasses import asdict
 from typing import Any
 
+from truing.analysis.compare import OTHER_SEED, Delta, declared, first_parting, first_reworded
+from truing.analysis.paired_difference import gains, seeds
+from truing.analysis.side_by_side import beside
 from truing.board.log import evaluations_at
 from truing.board.opened import Opened
 from truing.board.overview import line
 from truing.board.run_page import spans
 from truing.board.xray import short
 from truing.record import SampleRow
-from truing.record.beside import beside
-from truing.record.compare import OTHER_SEED, Delta, declared, first_parting, first_reworded
-from truing.record.gains import gains, seeds
 
 LOOKED_AT = 300
 """Updates that are compared token by token. `truing compare` looks at all."""

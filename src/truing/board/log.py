@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from truing.analysis.estimate import read_estimate
+from truing.analysis.incremental_reader import Followed
+from truing.analysis.standing_events import evaluations_told, parted
 from truing.record import Event
-from truing.record.estimate import read_estimate
-from truing.record.followed import Followed
-from truing.record.told import evaluations_told, parted
 
 HIDDEN = ("boundary", "numbers", "checkpoint")
 """Events that a log of the run need not show."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from truing.analysis.incremental_reader import Followed
 from truing.board.odd import ODD
 from truing.board.places import unsafe
 from truing.board.said import Words
@@ -16,7 +17,6 @@ from truing.config import Recipe, resolve
 from truing.doctor.ours import recipe_at
 from truing.doctor.recall import Told, recalled
 from truing.errors import RecordError, TruingError
-from truing.record.followed import Followed
 from truing.record.rows import SampleRow, StepRow
 from truing.record.sample_columns import Known, SampleColumns
 from truing.record.store import RUN, STEPS

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from truing.analysis.scorecard import ROUNDING, scorecard
 from truing.board.findings import finding
 from truing.board.held import Held
 from truing.board.opened import Opened, identity
@@ -17,7 +18,6 @@ from truing.errors import TruingError
 from truing.glance import Glance, glance
 from truing.record import being_written
 from truing.record.store import EVENTS, STEPS
-from truing.scorecard import ROUNDING, scorecard
 
 SHARE = 0.05
 """Of its time, the most that the board looks for new runs by itself: a folder may hold thousands."""

@@ -87,7 +87,7 @@ def compare_runs(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Where two runs part: recipe, machine, and the first update, row and token: exit 1 if they do."""
-    from truing.record.compare import compare, lines
+    from truing.analysis.compare import compare, lines
 
     found = compare(run, other)
     if as_json:

@@ -20,8 +20,8 @@ def evaluate_target(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Evaluate TARGET on its recipe's evaluation tasks, with 95 % intervals; pass@k of several answers."""
+    from truing.analysis.estimate import pass_at_facts, pass_at_text
     from truing.api import evaluate
-    from truing.record.estimate import pass_at_facts, pass_at_text
     from truing.utils.jsonl import dump_json
 
     found = evaluate(target, overrides=overrides or (), checkpoint=checkpoint)

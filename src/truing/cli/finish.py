@@ -9,8 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from truing.analysis.estimate import pass_at_facts, pass_at_text
 from truing.record import RunReader
-from truing.record.estimate import pass_at_facts, pass_at_text
 from truing.training.result import Result
 from truing.utils.format import counted
 from truing.utils.jsonl import dump_json

@@ -16,7 +16,7 @@ from rich.text import Text
 from truing.errors import RecordError
 
 if TYPE_CHECKING:
-    from truing.scorecard import Criterion
+    from truing.analysis.scorecard import Criterion
 
 COLOURS = {"pass": "green", "fail": "red", "fact": "cyan", "not checked": "dim"}
 
@@ -58,9 +58,9 @@ def lines(card: Sequence["Criterion"], *, readings: bool) -> Table:
 
 def _judged(run: Path) -> tuple[list["Criterion"], bool]:
     """The scorecard of what is on record, and whether the run has ended."""
+    from truing.analysis.incremental_reader import Followed
+    from truing.analysis.scorecard import scorecard
     from truing.config import resolve
-    from truing.record.followed import Followed
-    from truing.scorecard import scorecard
 
     followed = Followed(run)
     followed.refresh()

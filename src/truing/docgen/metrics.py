@@ -1,12 +1,12 @@
 """docs/metrics.md, from the table in keys.py: ``python -m truing.docgen.metrics > docs/metrics.md``."""
 
-from truing.record.keys import METRICS
-from truing.record.metric import Metric
+from truing.metrics.definitions import METRICS
+from truing.metrics.metric import Metric
 
 HEAD = """\
 # Metrics
 
-Made by `python -m truing.docgen.metrics`; edit `src/truing/record/keys.py` instead.
+Made by `python -m truing.docgen.metrics`; edit `src/truing/metrics/definitions.py` instead.
 
 A metric that cannot be computed is left out of its step: never 0, never NaN. *Policy tokens* are those under
 the policy term, *trained tokens* those under the policy or the supervised term; a token without the numbers

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from scipy import stats
 
+from truing.analysis.estimate import Interval
+from truing.analysis.intervals import CLOSE, LEVEL
 from truing.doctor.levels import falls
 from truing.doctor.rules.rwd010 import Measured, fallen, judge
-from truing.record.estimate import Interval
-from truing.record.intervals import CLOSE, LEVEL
 from truing.utils.format import counted
 
 LAST = 10

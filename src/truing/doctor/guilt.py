@@ -21,7 +21,7 @@ HOMES: Mapping[Part, str] = {
     "forward": "truing.models.forward.score:score",
     "loss": "truing.ops.losses:policy_loss",
     "optimizer": "truing.training.optimizer:clip_and_step",
-    "metrics": "truing.training.metrics:step_metrics",
+    "metrics": "truing.metrics.update:step_metrics",
 }
 """Where each part of Truing's own trainer is made; an algorithm has its own advantages."""
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from scipy import stats
 
+from truing.analysis.estimate import read_estimate
 from truing.doctor.costs import again, check_minutes, command, evaluation_minutes, training_minutes
 from truing.doctor.course import ENOUGH
 from truing.doctor.folded import folded
 from truing.doctor.hypothesis import Hypothesis, State
 from truing.doctor.story import Story
 from truing.doctor.verdict import FINDINGS, Verdict
-from truing.record.estimate import read_estimate
 from truing.utils.format import counted
 
 

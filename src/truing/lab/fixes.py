@@ -6,6 +6,8 @@ from pathlib import Path
 
 import tomli_w
 
+from truing.analysis.compare import flat
+from truing.analysis.evaluation import Evaluation
 from truing.errors import LabError
 from truing.lab.design import FAULT
 from truing.lab.folder import FIXES, Lab
@@ -14,8 +16,6 @@ from truing.lab.ledger import Ledger, Promoted, Reproduced
 from truing.lab.numbers import effect_text
 from truing.lab.verdict import judge
 from truing.record import RunReader
-from truing.record.compare import flat
-from truing.record.evaluation import Evaluation
 from truing.training.result import evaluations_of
 
 

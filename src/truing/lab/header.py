@@ -14,7 +14,7 @@ from truing.config import Part
 from truing.doctor.rules import RULES
 from truing.errors import LabError
 from truing.lab.ledger import Begun
-from truing.record.keys import METRICS, is_known
+from truing.metrics.definitions import METRICS, is_known
 
 EVALUATED = re.compile(r"eval/[^/]+")
 """Metrics of the last evaluation: ``eval/reward``, or a part of the reward such as ``eval/f1``."""

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from truing.analysis.evaluation import Evaluation
 from truing.config import resolve
 from truing.errors import LabError
 from truing.record import RunReader, StepRow
-from truing.record.evaluation import Evaluation
 from truing.training.result import evaluations_of
 
 LAST = 4

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
+from truing.analysis.intervals import differs, interval
 from truing.lab.header import EVALUATED, Header
 from truing.lab.pairs import Pair, by_task, gain_bounds
-from truing.record.intervals import differs, interval
 from truing.utils.format import counted
 
 Quality = Literal["high", "medium", "low", "–"]

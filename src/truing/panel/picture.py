@@ -8,11 +8,11 @@ from rich.cells import cell_len
 from rich.panel import Panel
 from rich.text import Text
 
+from truing.analysis.estimate import pass_at_text
 from truing.doctor.verdict import Verdict
 from truing.glance import LAST, Glance, Told
 from truing.panel.fitted import GAP, bar, clipped, flow, sparkline, wrapped
 from truing.panel.watched import Card, Screen
-from truing.record.estimate import pass_at_text
 from truing.utils.format import counted, duration, inert
 
 NARROWEST, WIDEST = 60, 110

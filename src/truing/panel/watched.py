@@ -9,13 +9,13 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from truing.analysis.incremental_reader import Followed
+from truing.analysis.scorecard import Verdict, scorecard
 from truing.config import Recipe, resolve
 from truing.errors import RecordError, TruingError
 from truing.glance import Glance, glance, rewards
 from truing.panel.pace import Pace
-from truing.record.followed import Followed
 from truing.record.store import RUN
-from truing.scorecard import Verdict, scorecard
 
 Card = Mapping[str, tuple[str, ...]]
 """The names of the success criteria by verdict."""

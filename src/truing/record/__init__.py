@@ -12,10 +12,10 @@
 A missing number is `null` in JSON and NaN in Arrow, and is read back as NaN.
 """
 
-from truing.record.abandoned import set_aside
 from truing.record.compaction import compact
 from truing.record.reader import Event, RunReader, being_written
 from truing.record.rows import SampleRow, Segment, StepRow
+from truing.record.undone_updates import set_aside
 from truing.record.writer import RunWriter
 
 __all__ = [

@@ -18,7 +18,7 @@ from truing.errors import RecordError
 from truing.record.reader import Event
 from truing.record.rows import StepRow
 from truing.record.store import STEPS
-from truing.record.updates import SEGMENT, Columns, columns_of, joined
+from truing.record.update_columns import SEGMENT, Columns, columns_of, joined
 
 KINDS = ("metrics", "seconds")
 """What a line holds of numbers by name. A phase's seconds are the column ``seconds/PHASE``."""

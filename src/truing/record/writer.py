@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from truing.errors import RecordError
-from truing.record.keys import check_known
+from truing.metrics.definitions import check_known
 from truing.record.reader import RunReader
 from truing.record.rows import SampleRow, Segment, StepRow
 from truing.record.segments import encode, warm_up

@@ -14,7 +14,7 @@ import httpx2
 
 from truing.config import AlertsConfig
 from truing.errors import RecipeError, RecordError
-from truing.record.keys import check_known
+from truing.metrics.definitions import check_known
 from truing.utils.jsonl import dump_json
 
 COMPARISONS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from truing.analysis.evaluation import Evaluation
+from truing.analysis.intervals import CLOSE, Bounds
 from truing.errors import RolloutError
-from truing.record.evaluation import Evaluation
-from truing.record.intervals import CLOSE, Bounds
 from truing.rewards import Rewards, reach
 from truing.types.rollout import RolloutGroup
 from truing.types.status import Status

@@ -7,9 +7,9 @@ import torch
 from truing.algos import Setting
 from truing.config import PolicyStage
 from truing.errors import GateError, Unstable
+from truing.metrics.token_streams import Tokens, known
 from truing.ops.kl import kl_k3
 from truing.ops.ratios import log_ratio, within_bounds
-from truing.training.tokens import Tokens, known
 from truing.types.sample import Sample
 from truing.types.token import Origin
 

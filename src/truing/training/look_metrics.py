@@ -1,4 +1,4 @@
-"""What the doctor's look at an update comes to as numbers; names are those of record/keys_looks.py."""
+"""What the doctor's look at an update comes to as numbers; names are those of metrics/audit_definitions.py."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

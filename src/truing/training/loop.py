@@ -7,6 +7,9 @@ from typing import Any
 
 import torch
 
+from truing.analysis.estimate import pass_at_facts
+from truing.analysis.evaluation import Evaluation
+from truing.analysis.standing_events import midway
 from truing.config import Recipe, safer
 from truing.doctor.boundary import boundary
 from truing.doctor.live import Live, stop_at, told
@@ -15,9 +18,6 @@ from truing.doctor.verdict import Verdict
 from truing.errors import GuardError, Unstable
 from truing.models.forward.score import causal_model
 from truing.record import RunReader, RunWriter, SampleRow, StepRow, set_aside
-from truing.record.estimate import pass_at_facts
-from truing.record.evaluation import Evaluation
-from truing.record.told import midway
 from truing.training import checkpoint
 from truing.training.arrival import handed_facts
 from truing.training.audit import draw_facts

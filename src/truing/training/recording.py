@@ -15,23 +15,23 @@ from truing.config import PolicyStage
 from truing.doctor.answer_lengths import answer_lengths
 from truing.doctor.id_comparison import Pair, alignment, compare_ids
 from truing.errors import RecordError
+from truing.metrics.context import cut_share
+from truing.metrics.loss_label import LossLabel, loss_label
+from truing.metrics.token_streams import Tokens
+from truing.metrics.update import Metrics, correction_metrics, mismatch_metrics, step_metrics
 from truing.models.digest import digest
 from truing.models.forward.score import causal_model
 from truing.ops.losses import Objective
 from truing.record import SampleRow
 from truing.rewards import Rewards
 from truing.rollouts.flatten import sample_turns
-from truing.training.context_metrics import cut_share
 from truing.training.gates import gate_metrics
 from truing.training.learner import Learner
 from truing.training.look_metrics import look_metrics
-from truing.training.loss_label import LossLabel, loss_label
-from truing.training.metrics import Metrics, correction_metrics, mismatch_metrics, step_metrics
 from truing.training.ratio_facts import epochs, ratio_facts
 from truing.training.session import Session
 from truing.training.source import Drawn
 from truing.training.step import Trace
-from truing.training.tokens import Tokens
 from truing.types.batch import StepRecord
 from truing.types.sample import Sample
 from truing.types.status import FinishReason

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from truing.analysis.estimate import Estimate
+from truing.analysis.evaluation import Evaluation, read_evaluation
+from truing.analysis.standing_events import evaluations_told
 from truing.record import Event
-from truing.record.estimate import Estimate
-from truing.record.evaluation import Evaluation, read_evaluation
-from truing.record.told import evaluations_told
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import nn
 
+from truing.analysis.evaluation import Evaluation
 from truing.chat import Chat, Grammars, make_chat
 from truing.config import Recipe
 from truing.engines.local.engine import HFSampler
@@ -14,11 +15,10 @@ from truing.engines.model_checks import prove_forward, prove_sampler
 from truing.engines.publish import sampler_copy, sync
 from truing.envs.base import Env, checked_tasks
 from truing.errors import DataError
+from truing.metrics.definitions import check_known
 from truing.models.digest import quick_sum
 from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
-from truing.record.evaluation import Evaluation
-from truing.record.keys import check_known
 from truing.rewards import grade
 from truing.rollouts.collect import Scene, collect
 from truing.rollouts.turn_sources import Policy, Script, forced_ids

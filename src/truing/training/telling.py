@@ -8,11 +8,11 @@ from typing import Any
 from truing.config import Recipe
 from truing.doctor.boundary import IN_WORDS
 from truing.errors import TruingError
+from truing.metrics.loss_label import LossLabel
 from truing.record import RunWriter
 from truing.trackers import Followers
 from truing.training.ending import ending
 from truing.training.incidents import ONCE, incidents
-from truing.training.loss_label import LossLabel
 from truing.training.room import Room
 from truing.training.step import Trace
 from truing.types.batch import StepRecord

@@ -75,7 +75,7 @@ def _row(index: int, attempt: Mapping[str, Any], group: str) -> Row:
 
 
 def told_by(rows: Sequence[Row]) -> dict[str, float]:
-    """Metrics that follow from the rewards and groups, as truing/record/keys_drawn.py defines them."""
+    """Metrics that follow from the rewards and groups, as truing/metrics/rollout_definitions.py defines them."""
     rewards = [row.reward for row in rows if not math.isnan(row.reward)]
     found = {"reward/mean": statistics.fmean(rewards)} if rewards else {}
     if len(rewards) > 1:

@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from truing.record.keys import METRICS, is_known
+from truing.metrics.definitions import METRICS, is_known
 
 
 @dataclass(frozen=True)

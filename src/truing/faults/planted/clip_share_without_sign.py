@@ -11,7 +11,7 @@ FAULT = Fault(
     name="clip-share-without-sign",
     numbers=(59,),
     what="the clipped share ignores the sign of the advantage",
-    plant=lambda: replaced("truing.training.metrics:clip_mask", _wrong),
+    plant=lambda: replaced("truing.metrics.update:clip_mask", _wrong),
     expected=("RAT006",),
     changes={"grpo.inner_epochs": 4, "grpo.learning_rate": 0.01, "sft.steps": 10},
 )

@@ -7,12 +7,12 @@ import time
 import pytest
 from shown import evaluation, finding
 
+from truing.analysis.standing_events import Standing, evaluations_told, parted
+from truing.analysis.valid_events import NEEDS, VERDICTS, read_events
 from truing.doctor.live import told as told_of
 from truing.doctor.recall import Told, recalled
 from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.record import Event, RunWriter
-from truing.record.sound import NEEDS, VERDICTS, read_events
-from truing.record.told import Standing, evaluations_told, parted
 
 GOOD = {
     "numbers": {"names": ["lr"]},

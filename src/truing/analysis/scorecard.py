@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from truing.config import PolicyStage, Recipe
-from truing.record.updates import Columns
+from truing.record.update_columns import Columns
 
 Verdict = Literal["pass", "fail", "fact", "not checked"]
 

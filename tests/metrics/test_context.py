@@ -6,11 +6,11 @@ import pytest
 import torch
 from samples import sample
 
+from truing.metrics.context import characters_lost, context_metrics, cut_share
+from truing.metrics.definitions import check_known
+from truing.metrics.episodes import episode_metrics
 from truing.record import SampleRow
-from truing.record.keys import check_known
 from truing.record.rows import TRAINER_NUMBERS
-from truing.training.context_metrics import characters_lost, context_metrics, cut_share
-from truing.training.episode_metrics import episode_metrics
 from truing.types.status import EndedBy, Status
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from truing.record.estimate import BOUNDS, COUNTS, SUPPOSED
+from truing.analysis.estimate import BOUNDS, COUNTS, SUPPOSED
 from truing.record.reader import Event
 from truing.utils.jsonl import whole_lines
 

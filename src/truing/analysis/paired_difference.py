@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from truing.analysis.estimate import Estimate, read_estimate
+from truing.analysis.evaluation import Evaluation, read_evaluation
+from truing.analysis.incremental_reader import Followed
+from truing.analysis.intervals import differs, supposed
+from truing.analysis.standing_events import evaluations_told
+from truing.analysis.valid_events import NUMBER
 from truing.errors import DataError
-from truing.record.estimate import Estimate, read_estimate
-from truing.record.evaluation import Evaluation, read_evaluation
-from truing.record.followed import Followed
-from truing.record.intervals import differs, supposed
-from truing.record.sound import NUMBER
-from truing.record.told import evaluations_told
 
 FEWEST = 6
 """Tasks that have to differ before one run is called better: five all go one way by chance 1 time in 16."""

@@ -2,9 +2,9 @@
 
 import pytest
 
+from truing.analysis.scorecard import scorecard
 from truing.record import Segment, StepRow
-from truing.record.updates import columns_of
-from truing.scorecard import scorecard
+from truing.record.update_columns import columns_of
 
 
 def Step(metrics=None, stage="grpo", loss_label="on_policy"):

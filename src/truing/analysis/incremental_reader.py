@@ -5,12 +5,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from truing.analysis.valid_events import read_events
 from truing.errors import RecordError
 from truing.record.reader import Event, RunReader, being_written
 from truing.record.series import Series, numbers_named
-from truing.record.sound import read_events
 from truing.record.store import EVENTS
-from truing.record.updates import Columns
+from truing.record.update_columns import Columns
 
 
 class Followed:

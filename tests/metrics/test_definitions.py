@@ -6,7 +6,7 @@ import pytest
 
 from truing.docgen.metrics import page
 from truing.errors import RecordError
-from truing.record.keys import METRICS, check_known
+from truing.metrics.definitions import METRICS, check_known
 
 ROOT = Path(__file__).parents[2]
 

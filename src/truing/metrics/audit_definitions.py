@@ -1,6 +1,6 @@
 """Metrics of an update that the doctor looked into: as often as `doctor.budget` leaves time for it."""
 
-from truing.record.metric import Metric
+from truing.metrics.metric import Metric
 
 NO_LOOK = "the doctor had no time to look in the update, or it has no mismatch/max_abs"
 NO_AUDIT = "the doctor had no time to bet in the update, or nothing was drawn"

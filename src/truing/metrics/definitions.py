@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable
 
 from truing.errors import RecordError
-from truing.record.keys_drawn import DRAWN
-from truing.record.keys_looks import LOOKED
-from truing.record.keys_update import UPDATE
+from truing.metrics.audit_definitions import LOOKED
+from truing.metrics.rollout_definitions import DRAWN
+from truing.metrics.update_definitions import UPDATE
 
 METRICS = (*DRAWN, *UPDATE, *LOOKED)
 
@@ -30,7 +30,7 @@ def check_known(names: Iterable[str]) -> None:
                 "an unknown metric would be recorded",
                 got=name,
                 expected=f"{near[0]}?" if near else "a name from docs/metrics.md",
-                remedy="name it as in METRICS of truing.record.keys, or add it there",
+                remedy="name it as in METRICS of truing.metrics.definitions, or add it there",
             )
 
 

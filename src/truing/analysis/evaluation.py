@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from truing.analysis.estimate import Estimate
+from truing.analysis.intervals import CLOSE, Bounds, bounded, interval
 from truing.errors import DataError
 from truing.ops.pass_at_k import pass_at_k
-from truing.record.estimate import Estimate
-from truing.record.intervals import CLOSE, Bounds, bounded, interval
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 import pytest
 from shown import evaluation, facts_of, opened_run
 
-from truing.record.estimate import Estimate
-from truing.record.evaluation import Evaluation
-from truing.record.followed import Followed
-from truing.record.gains import ALONE, MIDWAY, gains, lines, seeds
+from truing.analysis.estimate import Estimate
+from truing.analysis.evaluation import Evaluation
+from truing.analysis.incremental_reader import Followed
+from truing.analysis.paired_difference import ALONE, MIDWAY, gains, lines, seeds
 
 FIRST = {f"t{i}": 0.25 * (i % 4) for i in range(12)}
 BETTER = {task: reward + 0.5 for task, reward in FIRST.items()}

@@ -1,6 +1,6 @@
 """Metrics of an update: ratios, clips, KL, entropy, advantages, values, losses, gradients, what it cost."""
 
-from truing.record.metric import Metric
+from truing.metrics.metric import Metric
 
 NO_POLICY = "no token is under the policy term"
 NO_RATIO = "no policy token has both log-probabilities, or no sample was computed"

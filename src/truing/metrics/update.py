@@ -1,4 +1,4 @@
-"""The numbers of an update, from its rows alone; names and formulas are those of record/keys.py.
+"""The numbers of an update, from its rows alone; names and formulas are those of metrics/definitions.py.
 
 A metric whose input is absent is left out. Shapes: N tokens of all rows, one after the other.
 """
@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from truing.config import CorrectionConfig
+from truing.metrics.context import context_metrics
+from truing.metrics.episodes import episode_metrics
+from truing.metrics.token_streams import Tokens, known
 from truing.ops.correction import correction_weights, effective_share
 from truing.ops.kl import kl_k1, kl_k2, kl_k3
 from truing.ops.losses import Objective
 from truing.ops.ratios import clip_mask
 from truing.ops.returns import explained_variance
 from truing.record.rows import SampleRow
-from truing.training.context_metrics import context_metrics
-from truing.training.episode_metrics import episode_metrics
-from truing.training.tokens import Tokens, known
 from truing.types.sample import Sample
 from truing.types.status import Status
 from truing.types.token import Origin

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from truing.analysis.estimate import pass_at_facts, read_pass_at
+from truing.analysis.evaluation import Evaluation, read_bounds, read_evaluation
+from truing.analysis.intervals import bounded, student
 from truing.errors import DataError
-from truing.record.estimate import pass_at_facts, read_pass_at
-from truing.record.evaluation import Evaluation, read_bounds, read_evaluation
-from truing.record.intervals import bounded, student
 
 RNG = np.random.default_rng(0)
 SCORES = RNG.beta(0.5, 0.5, 60).tolist()

@@ -1,6 +1,6 @@
 """Metrics of what a step drew: rewards, groups, tokens by origin, how attempts ended."""
 
-from truing.record.metric import Metric
+from truing.metrics.metric import Metric
 
 NO_REWARD = "no rollout of the step has a reward"
 NO_GROUP = "no group has two rewards"

@@ -7,12 +7,10 @@ import pytest
 import torch
 
 from truing.errors import ContractError
-from truing.ops.losses import OBJECTIVES
-from truing.record import SampleRow
-from truing.record.keys import check_known
-from truing.record.rows import TRAINER_NUMBERS
-from truing.training.loss_label import loss_label
-from truing.training.metrics import (
+from truing.metrics.definitions import check_known
+from truing.metrics.loss_label import loss_label
+from truing.metrics.token_streams import Tokens
+from truing.metrics.update import (
     entropy_metrics,
     kl_metrics,
     mismatch_metrics,
@@ -22,7 +20,9 @@ from truing.training.metrics import (
     token_metrics,
     value_metrics,
 )
-from truing.training.tokens import Tokens
+from truing.ops.losses import OBJECTIVES
+from truing.record import SampleRow
+from truing.record.rows import TRAINER_NUMBERS
 from truing.types.sample import Sample
 from truing.types.sampling_params import SamplingContract
 from truing.types.status import EndedBy, Status

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from truing.errors import ContractError
+from truing.metrics.token_streams import Tokens
 from truing.ops.losses import Objective
 from truing.ops.ratios import clip_mask
-from truing.training.tokens import Tokens
 
 ROUNDING = 1e-3
 """A ratio this near to 1 is 1 to rounding: log-probabilities of a row move by 4e-5 with batch size."""

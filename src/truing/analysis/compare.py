@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.record.beside import Pair, beside
-from truing.record.beside import lines as beside_lines
-from truing.record.followed import Followed
-from truing.record.gains import Gain, gains, seeds
-from truing.record.gains import lines as gain_lines
+from truing.analysis.incremental_reader import Followed
+from truing.analysis.paired_difference import Gain, gains, seeds
+from truing.analysis.paired_difference import lines as gain_lines
+from truing.analysis.side_by_side import Pair, beside
+from truing.analysis.side_by_side import lines as beside_lines
 from truing.record.rows import TRAINER_NUMBERS, SampleRow, StepRow
 from truing.types.sample import MASKS
 from truing.utils.format import counted

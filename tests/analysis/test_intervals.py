@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 from shown import evaluation as told_evaluation
 
-from truing.record import intervals
-from truing.record.estimate import Estimate, Interval, read_estimate
-from truing.record.evaluation import Evaluation
-from truing.record.gains import FEWEST, _says
-from truing.record.intervals import bounded, differs, interval, student
+from truing.analysis import intervals
+from truing.analysis.estimate import Estimate, Interval, read_estimate
+from truing.analysis.evaluation import Evaluation
+from truing.analysis.intervals import bounded, differs, interval, student
+from truing.analysis.paired_difference import FEWEST, _says
 
 DRAWS = 200
 

@@ -9,8 +9,8 @@ from scipy import stats
 from scipy.optimize import brentq
 from torch import Tensor
 
+from truing.analysis.estimate import Estimate
 from truing.ops.bounded_mean import chance_above, tilted
-from truing.record.estimate import Estimate
 from truing.utils.rng import generator
 
 LEVEL = 0.95

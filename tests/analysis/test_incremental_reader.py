@@ -6,9 +6,9 @@ import math
 import pytest
 from recorded import make_record, make_row
 
+from truing.analysis.incremental_reader import Followed
 from truing.errors import RecordError
 from truing.record import RunWriter
-from truing.record.followed import Followed
 from truing.utils.jsonl import dump_json
 
 
@@ -22,7 +22,9 @@ def test_only_what_moved_is_read(tmp_path, monkeypatch):
     with RunWriter(run) as writer:
         writer.write_run({"name": "a"})
         followed, read = Followed(run), []
-        monkeypatch.setattr("truing.record.followed.read_events", lambda path: read.append(path) or ([], []))
+        monkeypatch.setattr(
+            "truing.analysis.incremental_reader.read_events", lambda path: read.append(path) or ([], [])
+        )
         assert followed.refresh()
         assert not followed.refresh()
         assert len(read) == 1

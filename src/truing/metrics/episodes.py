@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from truing.envs.tools import is_error
+from truing.metrics.context import characters_lost
 from truing.record.rows import SampleRow
-from truing.training.context_metrics import characters_lost
 from truing.types.status import EndedBy, Status
 from truing.types.token import Excluded, Origin
 

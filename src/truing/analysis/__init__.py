@@ -1,0 +1,1 @@
+"""Results of runs: evaluations, intervals, paired differences, comparisons."""

@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "types": "errors",
     "config": "errors utils types",
     "ops": "errors types",
-    "record": "errors utils types ops",
+    "record": "errors utils types",
+    "analysis": "errors utils types config ops record",
     "chat": "errors types",
     "models": "errors utils types ops",
     "rewards": "errors utils types config chat models",
@@ -27,28 +28,30 @@ MAY_IMPORT = {
     "rollouts": "errors utils types config ops chat rewards engines envs",
     "algos": "errors types config ops rollouts",
     "checks": "errors utils types chat rewards engines envs rollouts",
-    "doctor": "errors utils types config ops record",
-    "trackers": "errors utils config record",
-    "docgen": "config record envs doctor",
-    "glance": "record doctor",
-    "scorecard": "config record",
+    "metrics": "errors types config ops record envs",
+    "doctor": "errors utils types config ops record analysis metrics",
+    "trackers": "errors utils config metrics",
+    "docgen": "config envs metrics doctor",
+    "glance": "record analysis doctor",
     "training": (
-        "errors utils types config ops record chat models rewards engines envs rollouts algos checks"
-        " doctor trackers"
+        "errors utils types config ops record analysis chat models rewards engines envs rollouts algos"
+        " checks metrics doctor trackers"
     ),
     "probes": "errors types config ops models rewards envs training",
     "integrations": "errors utils types models doctor training",
-    "panel": "errors utils config record doctor glance scorecard",
-    "display": "errors utils types record doctor panel",
-    "api": "errors config record chat models rewards envs rollouts checks doctor training display",
+    "panel": "errors utils config record analysis doctor glance",
+    "display": "errors utils types analysis doctor panel",
+    "api": (
+        "errors config record analysis chat models rewards envs rollouts checks doctor training display"
+    ),
     "__init__": "types rewards envs api",
     "bench": "errors utils types models rewards engines training api",
     "faults": "errors utils types config ops record models rewards rollouts doctor training api",
-    "lab": "errors utils config record rewards doctor training display api",
-    "board": "errors utils types config ops record doctor glance scorecard lab",
-    "verify": "errors config record scorecard training probes display api",
+    "lab": "errors utils config record analysis rewards metrics doctor training display api",
+    "board": "errors utils types config ops record analysis metrics doctor glance lab",
+    "verify": "errors config record analysis training probes display api",
     "cli": (
-        "errors utils types config record models checks doctor docgen scorecard training probes panel"
+        "errors utils types config record analysis models checks doctor docgen training probes panel"
         " display api bench faults lab board verify"
     ),
     "__main__": "cli",

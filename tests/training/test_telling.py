@@ -4,6 +4,7 @@ import pytest
 from runs import Interrupt, crash_at
 
 import truing
+from truing.errors import RecordError
 from truing.record import RunReader
 from truing.training.telling import DUMPED, IN_WORDS, in_words
 
@@ -51,3 +52,10 @@ def test_a_resumed_run_dumps_the_same(mini, tmp_path, monkeypatch):
     parts = truing.train(table, out=tmp_path / "parts", resume=True, watch=lambda *_: None).run
     assert dumps(whole) == dumps(parts)
     assert any(step >= IN_WORDS for _, step in dumps(whole))
+
+
+def test_an_unknown_metric_is_refused_before_anything_is_recorded(mini, tmp_path, monkeypatch):
+    monkeypatch.setattr("truing.training.recording.gate_metrics", lambda *_: {"reward/maen": 1.0})
+    with pytest.raises(RecordError, match=r"reward/maen(?s:.*)reward/mean\?"):
+        truing.train(mini(stages=["grpo"], grpo={"steps": 1}), out=tmp_path / "run")
+    assert not list((tmp_path / "run/rollouts").iterdir())

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from truing.errors import RecordError
-from truing.metrics.definitions import check_known
 from truing.record.reader import RunReader
 from truing.record.rows import SampleRow, Segment, StepRow
 from truing.record.segments import encode, warm_up
@@ -50,7 +49,6 @@ class RunWriter:
 
     def write_step(self, record: StepRecord, rows: Sequence[SampleRow]) -> None:
         """Record an update; ``rows`` are its samples, in order, with what the trainer saw of each."""
-        check_known(record.metrics)
         self._check_new(record, rows)
         data = encode(record.stage, record.step, rows)
         segment = Segment(segment_name(record.stage, record.step), len(rows), sha256(data))

@@ -16,6 +16,7 @@ from truing.doctor.answer_lengths import answer_lengths
 from truing.doctor.id_comparison import Pair, alignment, compare_ids
 from truing.errors import RecordError
 from truing.metrics.context import cut_share
+from truing.metrics.definitions import check_known
 from truing.metrics.loss_label import LossLabel, loss_label
 from truing.metrics.token_streams import Tokens
 from truing.metrics.update import Metrics, correction_metrics, mismatch_metrics, step_metrics
@@ -155,6 +156,7 @@ def step_record(
     samples = tuple(row.sample for row in rows)
     seconds = clock.take()
     metrics["throughput/tokens_per_s"] = sum(map(len, samples)) / sum(seconds.values())
+    check_known(metrics)
     opened = {"opening": {"demonstrated": opening}} if (opening := _opening(samples)) else {}
     unequal = {"ids": ids} if ids["first"] else {}
     spread = _ratios(tokens, drawn, traces, objective)

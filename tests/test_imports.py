@@ -32,14 +32,13 @@ MAY_IMPORT = {
     "doctor": "errors utils types config ops record analysis metrics",
     "trackers": "errors utils config metrics",
     "docgen": "config envs metrics doctor",
-    "glance": "record analysis doctor",
     "training": (
         "errors utils types config ops record analysis chat models rewards engines envs rollouts algos"
         " checks metrics doctor trackers"
     ),
     "probes": "errors types config ops models rewards envs training",
     "integrations": "errors utils types models doctor training",
-    "panel": "errors utils config record analysis doctor glance",
+    "panel": "errors utils config record analysis doctor",
     "display": "errors utils types analysis doctor panel",
     "api": (
         "errors config record analysis chat models rewards envs rollouts checks doctor training display"
@@ -48,7 +47,7 @@ MAY_IMPORT = {
     "bench": "errors utils types models rewards engines training api",
     "faults": "errors utils types config ops record models rewards rollouts doctor training api",
     "lab": "errors utils config record analysis rewards metrics doctor training display api",
-    "board": "errors utils types config ops record analysis metrics doctor glance lab",
+    "board": "errors utils types config ops record analysis metrics doctor lab",
     "verify": "errors config record analysis training probes display api",
     "cli": (
         "errors utils types config record analysis models checks doctor docgen training probes panel"

@@ -17,9 +17,9 @@ from truing.doctor.bisect import Trial
 from truing.doctor.bisect import bisect as find_guilty
 from truing.doctor.evidence import Step
 from truing.doctor.examine import Diagnosis
-from truing.doctor.kept import is_kept
 from truing.doctor.postmortem import choose, post_mortem
 from truing.doctor.rules import RULES
+from truing.doctor.saved_updates import is_kept
 from truing.envs import env_keys, make_env
 from truing.envs.base import Env
 from truing.envs.tools import Tool

@@ -7,12 +7,12 @@ from labs import HEADER, lab_in
 
 from truing.board.answers import Board
 from truing.board.labs import _inert
-from truing.doctor.kept import Keeper
-from truing.doctor.ours import recorded
 from truing.doctor.postmortem import post_mortem
-from truing.doctor.report import facts
+from truing.doctor.report.text import facts
 from truing.doctor.rule import SECTIONS
 from truing.doctor.rules import RULES
+from truing.doctor.saved_updates import Keeper
+from truing.doctor.truing_run import recorded
 from truing.errors import QuestionError, TruingError
 from truing.lab.verdict import judge
 from truing.utils.jsonl import dump_json

@@ -2,7 +2,7 @@
 
 from playwright.sync_api import expect
 
-from truing.doctor.recall import recalled
+from truing.doctor.report.recorded_findings import recalled
 from truing.record import RunReader
 
 

@@ -9,10 +9,10 @@ from playwright.sync_api import expect
 from test_browser_hostile import check
 from visiting import served
 
-from truing.doctor.kept import Keeper
-from truing.doctor.ours import recorded
 from truing.doctor.postmortem import post_mortem
-from truing.doctor.report import facts
+from truing.doctor.report.text import facts
+from truing.doctor.saved_updates import Keeper
+from truing.doctor.truing_run import recorded
 from truing.lab.conduct import begin
 from truing.lab.design import BASELINE
 from truing.lab.folder import open_lab

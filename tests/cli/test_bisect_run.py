@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import truing
 from truing.cli import app
 from truing.doctor.bisect import RULES_OF
-from truing.doctor.guilt import home
+from truing.doctor.bisect_report import home
 from truing.doctor.rules import len003
 from truing.doctor.verdict import Verdict
 from truing.faults.planted import FAULTS

@@ -11,12 +11,12 @@ from runs import MINI
 
 import truing as package
 from truing.config import load_recipe
-from truing.doctor.costs import again, told, training_minutes
-from truing.doctor.hypotheses import evaluation, lengths, world
+from truing.doctor.hypotheses.candidates import evaluation, lengths, world
+from truing.doctor.hypotheses.explain import why
+from truing.doctor.hypotheses.group_signal import signal
+from truing.doctor.hypotheses.run_history import Story
+from truing.doctor.hypotheses.test_cost import again, told, training_minutes
 from truing.doctor.postmortem import post_mortem
-from truing.doctor.signal import signal
-from truing.doctor.story import Story
-from truing.doctor.why import why
 from truing.errors import ProvenError
 from truing.faults.planted import FAULTS
 from truing.training.preflight import chance

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truing.doctor.made import but, made
+from truing.doctor.example_steps import but, made
 from truing.doctor.rules.smp008 import RULE, bets
 from truing.doctor.verdict import Verdict
 

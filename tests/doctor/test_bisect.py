@@ -9,7 +9,7 @@ import truing
 from truing.api import bisect
 from truing.doctor.bisect import bisect as swap_each
 from truing.doctor.bisect import guilty
-from truing.doctor.made import but, made
+from truing.doctor.example_steps import but, made
 from truing.doctor.rules.msk007 import shown
 from truing.faults.fault import replaced
 from truing.faults.planted import FAULTS

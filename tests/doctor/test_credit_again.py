@@ -9,8 +9,8 @@ from samples import episode
 
 from truing.algos import ALGORITHMS, Setting
 from truing.config import resolve
-from truing.doctor.ours import setup_of, step_of
 from truing.doctor.rules import RULES
+from truing.doctor.truing_run import setup_of, step_of
 from truing.record import SampleRow
 from truing.types.status import EndedBy, Status
 

@@ -8,9 +8,9 @@ import torch
 from truing.docgen.rules import pages
 from truing.doctor.evidence import Past, Setup, Step
 from truing.doctor.examine import Diagnosis, chosen, examine, is_finding, ranked
+from truing.doctor.example_steps import but, made
 from truing.doctor.inputs import INPUTS
-from truing.doctor.made import but, made
-from truing.doctor.report import facts, lines
+from truing.doctor.report.text import facts, lines
 from truing.doctor.rule import SECTIONS
 from truing.doctor.rules import RULES, rwd001
 from truing.doctor.verdict import FINDINGS, Verdict

@@ -3,7 +3,7 @@
 import pytest
 
 from truing.doctor.examine import examine
-from truing.doctor.made import STOP, but, made
+from truing.doctor.example_steps import STOP, but, made
 from truing.doctor.rules import RULES
 from truing.doctor.rules.len005 import cut, ended
 from truing.doctor.verdict import Verdict

@@ -5,12 +5,12 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from truing.doctor.made import but
-from truing.doctor.ours import recorded
+from truing.doctor.example_steps import but
 from truing.doctor.postmortem import post_mortem
 from truing.doctor.rules import RULES
 from truing.doctor.rules.msk003 import held_back
 from truing.doctor.rules.rat005 import collapsed, example, minibatches
+from truing.doctor.truing_run import recorded
 from truing.doctor.verdict import STRONG
 from truing.faults.fault import Fault, replaced
 from truing.faults.run import RUN, outcome

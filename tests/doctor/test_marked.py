@@ -5,12 +5,12 @@ import json
 import pytest
 import torch
 
-from truing.doctor import places as places_module
+from truing.doctor import token_places as places_module
 from truing.doctor.examine import examine
+from truing.doctor.example_steps import but, made
 from truing.doctor.live import told
-from truing.doctor.made import but, made
-from truing.doctor.places import places
 from truing.doctor.rules import RULES
+from truing.doctor.token_places import places
 from truing.doctor.verdict import Span
 
 STEP = made()

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from samples import sample
 
 from truing.config import OptimizerConfig
-from truing.doctor.made import but, made
+from truing.doctor.example_steps import but, made
 from truing.doctor.oracle.credit import gae, group_advantage
 from truing.doctor.oracle.forward import plain_logprobs
-from truing.doctor.oracle.pulls import expected_pull
-from truing.doctor.oracle.rate import declared_rate
+from truing.doctor.oracle.learning_rate import declared_rate
+from truing.doctor.oracle.token_gradients import expected_pull
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.ops import advantages as ops_advantages

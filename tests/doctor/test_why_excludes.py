@@ -7,8 +7,8 @@ from runs import MINI
 
 import truing as package
 from truing.doctor.examine import Diagnosis
-from truing.doctor.story import Story
-from truing.doctor.why import why
+from truing.doctor.hypotheses.explain import why
+from truing.doctor.hypotheses.run_history import Story
 
 STEPS = 20
 

@@ -9,7 +9,7 @@ import transformers
 import trl
 
 from truing.doctor.postmortem import post_mortem
-from truing.doctor.report import facts
+from truing.doctor.report.text import facts
 from truing.doctor.verdict import STRONG, Verdict
 from truing.errors import ProvenError, RecipeError
 from truing.integrations.trl import audit

@@ -9,7 +9,7 @@ import trl
 
 from truing.doctor.examine import ranked
 from truing.doctor.postmortem import post_mortem
-from truing.doctor.report import facts
+from truing.doctor.report.text import facts
 from truing.doctor.verdict import FINDINGS, Verdict
 from truing.errors import RecordError
 from truing.integrations.trl import audit

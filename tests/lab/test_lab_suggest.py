@@ -10,7 +10,7 @@ from runs import MINI
 
 from truing.config import resolve
 from truing.config.overrides import overridden
-from truing.doctor.hypotheses import Hypothesis as Answer
+from truing.doctor.hypotheses.candidates import Hypothesis as Answer
 from truing.doctor.rules import RULES
 from truing.lab import suggest as module
 from truing.lab.betting import fewest

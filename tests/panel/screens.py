@@ -7,8 +7,8 @@ import numpy as np
 from rich.console import Console
 
 from truing.analysis.estimate import Estimate
+from truing.doctor.report.run_summary import Glance, Interval, Told
 from truing.doctor.verdict import Verdict
-from truing.glance import Glance, Interval, Told
 from truing.panel.picture import picture
 from truing.panel.watched import Screen
 

@@ -9,8 +9,8 @@ from rich.cells import cell_len
 from screens import finding, screen, shown
 
 from truing.analysis.estimate import Estimate
+from truing.doctor.report.run_summary import Interval
 from truing.doctor.verdict import Verdict
-from truing.glance import Interval
 from truing.panel.fitted import bar, clipped, sparkline, wrapped
 
 CROWDED = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 from samples import sample, written_by
 
-from truing.doctor.id_comparison import Pair, alignment, compare_ids
+from truing.doctor.facts.id_comparison import Pair, alignment, compare_ids
 from truing.metrics.context import cut_share
 from truing.metrics.definitions import check_known
 from truing.metrics.token_streams import Tokens

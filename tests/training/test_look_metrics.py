@@ -8,9 +8,9 @@ from runs import Interrupt, crash_at
 from samples import sample
 
 import truing
-from truing.doctor.oracle.audit import STRENGTHS
-from truing.doctor.ours import recorded
+from truing.doctor.oracle.draw_bets import STRENGTHS
 from truing.doctor.rules import RULES
+from truing.doctor.truing_run import recorded
 from truing.record import RunReader
 from truing.training.look_metrics import look_metrics
 from truing.training.preflight import chance

@@ -6,7 +6,7 @@ import pytest
 from runs import Interrupt, assert_same_run, crash_at
 
 import truing
-from truing.doctor.recall import recalled, standing
+from truing.doctor.report.recorded_findings import recalled, standing
 from truing.record import Event, RunReader
 from truing.training.looks import SHARES, Looks
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.doctor.postmortem import post_mortem
-from truing.doctor.report import facts
+from truing.doctor.report.text import facts
 from truing.doctor.rules import RULES
 
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from truing.board.curves import curve
 from truing.board.rooms import ROOMS, Chart, Room
 from truing.config import PolicyStage, Recipe
-from truing.doctor.ours import setup_of
 from truing.doctor.rules.smp007 import ODDS
+from truing.doctor.truing_run import setup_of
 from truing.metrics.definitions import METRICS, pattern
 from truing.metrics.metric import Metric
 from truing.record.update_columns import Columns

@@ -7,7 +7,7 @@ from typing import Any
 from truing.board.log import incidents
 from truing.board.opened import Opened
 from truing.board.xray import short
-from truing.doctor.recall import Told
+from truing.doctor.report.recorded_findings import Told
 from truing.doctor.rules import RULES
 from truing.errors import RecordError
 from truing.record import SampleRow, StepRow

@@ -14,8 +14,8 @@ from truing.board.odd import ODD
 from truing.board.places import unsafe
 from truing.board.said import Words
 from truing.config import Recipe, resolve
-from truing.doctor.ours import recipe_at
-from truing.doctor.recall import Told, recalled
+from truing.doctor.report.recorded_findings import Told, recalled
+from truing.doctor.truing_run import recipe_at
 from truing.errors import RecordError, TruingError
 from truing.record.rows import SampleRow, StepRow
 from truing.record.sample_columns import Known, SampleColumns

@@ -14,8 +14,8 @@ from truing.board.held import Held
 from truing.board.opened import Opened, identity
 from truing.board.places import Places
 from truing.board.xray import short
+from truing.doctor.report.run_summary import Glance, glance
 from truing.errors import TruingError
-from truing.glance import Glance, glance
 from truing.record import being_written
 from truing.record.store import EVENTS, STEPS
 

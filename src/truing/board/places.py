@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from truing.doctor.kept import NAME
+from truing.doctor.saved_updates import NAME
 from truing.errors import RecordError
 from truing.lab.folder import CONFIG
 from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS

@@ -10,7 +10,7 @@ from truing.board.opened import Opened
 from truing.board.overview import cards, line
 from truing.board.rooms import Chart
 from truing.board.update_page import ratios_of
-from truing.doctor.recall import folded, recalled
+from truing.doctor.report.recorded_findings import folded, recalled
 from truing.errors import RecordError
 
 ABOUT = ("model", "versions", "machine", "contract", "judged")

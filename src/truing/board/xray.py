@@ -9,7 +9,7 @@ from torch import Tensor
 
 from truing.board.opened import Opened
 from truing.config import PolicyStage
-from truing.doctor.ours import setup_of
+from truing.doctor.truing_run import setup_of
 from truing.ops.kl import kl_k3
 from truing.ops.ratios import clip_mask, importance_ratio, log_ratio
 from truing.record import SampleRow, StepRow

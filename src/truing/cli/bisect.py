@@ -42,9 +42,9 @@ def _bisect(run: Path, stage: str | None, step: int | None, as_json: bool) -> bo
     """Print what each swap came to; whether a part is guilty, or rules find what no swap explains."""
     from truing.api import bisect
     from truing.doctor.bisect import guilty
-    from truing.doctor.guilt import home, unexplained
-    from truing.doctor.kept import is_kept
+    from truing.doctor.bisect_report import home, unexplained
     from truing.doctor.postmortem import suppressed
+    from truing.doctor.saved_updates import is_kept
 
     seen, trials = bisect(run, stage=stage, step=step)
     found, open_ = guilty(trials), unexplained(seen, trials, suppressed(run))

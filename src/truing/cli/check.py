@@ -68,8 +68,8 @@ def _recipe(path: Path, overrides: list[str], shown: Shown, static: bool) -> boo
     from truing.api import check, preflight
     from truing.checks import facts
     from truing.doctor.examine import fails
-    from truing.doctor.report import facts as rule_facts
-    from truing.doctor.report import lines
+    from truing.doctor.report.text import facts as rule_facts
+    from truing.doctor.report.text import lines
 
     console = Console(highlight=False)
     report = check(resolved)
@@ -135,8 +135,8 @@ def _show(
         below: lines with their styles, for the text.
     """
     from truing.doctor.examine import fails
-    from truing.doctor.formats import junit, sarif
-    from truing.doctor.report import facts, lines
+    from truing.doctor.report.sarif_junit import junit, sarif
+    from truing.doctor.report.text import facts, lines
 
     if shown.form == "json":
         print(json.dumps({"run": str(run)} | facts(diagnosis) | dict(more), ensure_ascii=False))

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from truing.board.overview import glance_facts
 from truing.display import SECONDS_BETWEEN_LINES, Lines
-from truing.doctor.boundary import IN_WORDS
+from truing.doctor.report.first_updates import IN_WORDS
 from truing.errors import RecordError
 from truing.panel.pace import Pace
 from truing.panel.picture import picture

@@ -51,8 +51,8 @@ def suggest(
     as_json: AsJson = False,
 ) -> None:
     """What RUN's findings and curves leave open, as hypotheses: most information per minute first."""
+    from truing.doctor.hypotheses.run_history import Story
     from truing.doctor.postmortem import post_mortem
-    from truing.doctor.story import Story
     from truing.lab.folder import open_lab
     from truing.lab.init import unwanted, written
     from truing.lab.lines import suggestion_lines

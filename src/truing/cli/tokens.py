@@ -25,7 +25,7 @@ def tokens(
     """Show each token of a sample: where it came from, whether it is trained, and its numbers."""
     from truing.cli.one_sample import choose_sample, choose_step, facts, token_list
     from truing.cli.xray import render
-    from truing.doctor.texts import run_texts
+    from truing.doctor.report.token_texts import run_texts
     from truing.record import RunReader
     from truing.utils.jsonl import dump_json
 

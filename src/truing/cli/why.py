@@ -13,9 +13,9 @@ from rich.console import Console
 from truing.errors import RecipeError
 
 if TYPE_CHECKING:
-    from truing.doctor.course import Course
     from truing.doctor.examine import Diagnosis
-    from truing.doctor.hypothesis import Hypothesis
+    from truing.doctor.hypotheses.hypothesis import Hypothesis
+    from truing.doctor.hypotheses.reward_trend import Course
 
 STYLES = {"found": "bold red", "open": "yellow", "ruled out": "green"}
 
@@ -28,9 +28,9 @@ def explain_run(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say what RUN's reward suffers from: what was found, what is open and its test, what is not it."""
+    from truing.doctor.hypotheses.explain import discard, why
+    from truing.doctor.hypotheses.run_history import Story
     from truing.doctor.postmortem import post_mortem
-    from truing.doctor.story import Story
-    from truing.doctor.why import discard, why
 
     if not (run / "run.json").is_file():
         _explain_log(run, name, as_json)
@@ -83,7 +83,7 @@ def _reward(course: "Course") -> dict[str, float | bool | str]:
 def _refuse_without_reward(run: Path, diagnosis: "Diagnosis") -> None:
     """Raise where a run was ended by a proven fault before any update had a reward."""
     from truing.doctor.examine import ranked
-    from truing.doctor.story import begun
+    from truing.doctor.hypotheses.run_history import begun
     from truing.doctor.verdict import Verdict
     from truing.errors import RecordError
 
@@ -102,7 +102,7 @@ def _lines(
     stage: str, course: "Course", answers: Sequence["Hypothesis"], tainted: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """Every line with its style: the reward, each answer, what to discard, the cheapest test."""
-    from truing.doctor.why import nearest
+    from truing.doctor.hypotheses.explain import nearest
 
     yield f"{stage}: {course.told()}", "bold"
     for each in answers:
@@ -119,6 +119,6 @@ def _lines(
 
 def _cost(each: "Hypothesis") -> str:
     """What its test takes, where that is known and worth a word."""
-    from truing.doctor.costs import told
+    from truing.doctor.hypotheses.test_cost import told
 
     return f"  ({told(each.minutes)})" if each.minutes else ""

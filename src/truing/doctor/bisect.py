@@ -15,12 +15,12 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step
 from truing.doctor.examine import examine
-from truing.doctor.made import but
+from truing.doctor.example_steps import but
 from truing.doctor.oracle.advantages import chains_of, of_chains, of_groups, of_returns
-from truing.doctor.oracle.pulls import expected_pull
-from truing.doctor.places import places
+from truing.doctor.oracle.token_gradients import expected_pull
 from truing.doctor.rules import RULES
 from truing.doctor.rules.msk002 import declared, left_out
+from truing.doctor.token_places import places
 from truing.doctor.verdict import STRONG
 from truing.types.token import Origin
 from truing.utils.format import counted

@@ -6,8 +6,8 @@ from typing import Any
 from truing.config import Recipe
 from truing.doctor.evidence import Past, Step
 from truing.doctor.examine import Diagnosis, chosen
-from truing.doctor.ours import setup_of, step_of
 from truing.doctor.rules import RULES
+from truing.doctor.truing_run import setup_of, step_of
 from truing.doctor.verdict import Finding, Verdict
 from truing.errors import ProvenError
 from truing.record import SampleRow, StepRow

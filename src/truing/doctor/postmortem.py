@@ -5,10 +5,10 @@ from pathlib import Path
 
 from truing.doctor.evidence import Step
 from truing.doctor.examine import ORDER, Diagnosis, chosen, examine, ranked
-from truing.doctor.kept import is_kept, kept
-from truing.doctor.ours import recorded
-from truing.doctor.report import with_excerpt
-from truing.doctor.texts import Decode, run_texts
+from truing.doctor.report.text import with_excerpt
+from truing.doctor.report.token_texts import Decode, run_texts
+from truing.doctor.saved_updates import is_kept, kept
+from truing.doctor.truing_run import recorded
 from truing.doctor.verdict import STRONG
 from truing.errors import RecordError
 from truing.record import RunReader

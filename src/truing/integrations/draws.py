@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.doctor.oracle.audit import increments
+from truing.doctor.forward_difference import OFTEN
+from truing.doctor.oracle.draw_bets import increments
 from truing.doctor.oracle.forward import plain_distributions
 from truing.doctor.oracle.replay import EDGE
-from truing.doctor.plain import OFTEN
 from truing.integrations.look import own_logits
 from truing.models.forward.rounding_noise import machine, rounded_at_random
 from truing.training.audit import AUDITED, bets

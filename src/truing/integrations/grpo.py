@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from truing.doctor.batch import batch_fact
 from truing.doctor.evidence import Step
+from truing.doctor.facts.batch_fingerprint import batch_fact
 from truing.integrations.draws import Generation, drawn_facts
 from truing.integrations.grpo_rows import GENERATED, step_of_rows
 from truing.integrations.micro import Micro

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from truing.doctor.batch import batch_fact
 from truing.doctor.evidence import Step
+from truing.doctor.facts.batch_fingerprint import batch_fact
 from truing.integrations.demonstrations import LENGTHS, ORIGINS, TOLD, WRITTEN, Telling
 from truing.integrations.micro import Micro
 from truing.integrations.setup import setup_of_sft

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Past, Row, Setup, Step
-from truing.doctor.id_comparison import Pair, alignment, compare_ids
+from truing.doctor.facts.id_comparison import Pair, alignment, compare_ids
 from truing.integrations.demonstrations import LENGTHS, ORIGINS, TOLD, UNKNOWN
 from truing.integrations.micro import IGNORED, Micro
 from truing.types.sample import TurnSpan

@@ -23,10 +23,10 @@ from transformers import TrainerCallback
 
 from truing.doctor.evidence import Past, Setup, Step
 from truing.doctor.examine import Diagnosis, chosen
-from truing.doctor.kept import Keeper
 from truing.doctor.live import stop_at
-from truing.doctor.report import lines, with_excerpt
-from truing.doctor.texts import texts
+from truing.doctor.report.text import lines, with_excerpt
+from truing.doctor.report.token_texts import texts
+from truing.doctor.saved_updates import Keeper
 from truing.doctor.verdict import Verdict
 from truing.integrations.gradients import arrival_facts
 from truing.integrations.look import plain_facts

@@ -8,12 +8,12 @@ from typing import Any
 import tomli_w
 
 from truing.config import PolicyStage
-from truing.doctor.costs import check_minutes, training_minutes
-from truing.doctor.hypotheses import Hypothesis as Answer
+from truing.doctor.hypotheses.candidates import Hypothesis as Answer
+from truing.doctor.hypotheses.explain import why
+from truing.doctor.hypotheses.run_history import Story
+from truing.doctor.hypotheses.test_cost import check_minutes, training_minutes
 from truing.doctor.rules import RULES
-from truing.doctor.story import Story
 from truing.doctor.verdict import Verdict
-from truing.doctor.why import why
 from truing.lab.betting import fewest
 from truing.lab.numbers import finite
 from truing.lab.power import ENOUGH, information

@@ -9,8 +9,8 @@ from rich.panel import Panel
 from rich.text import Text
 
 from truing.analysis.estimate import pass_at_text
+from truing.doctor.report.run_summary import LAST, Glance, Told
 from truing.doctor.verdict import Verdict
-from truing.glance import LAST, Glance, Told
 from truing.panel.fitted import GAP, bar, clipped, flow, sparkline, wrapped
 from truing.panel.watched import Card, Screen
 from truing.utils.format import counted, duration, inert

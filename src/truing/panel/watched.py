@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from truing.analysis.incremental_reader import Followed
 from truing.analysis.scorecard import Verdict, scorecard
 from truing.config import Recipe, resolve
+from truing.doctor.report.run_summary import Glance, glance, rewards
 from truing.errors import RecordError, TruingError
-from truing.glance import Glance, glance, rewards
 from truing.panel.pace import Pace
 from truing.record.store import RUN
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.doctor.oracle.audit import Drawn, increments
+from truing.doctor.oracle.draw_bets import Drawn, increments
 from truing.doctor.oracle.replay import EDGE, replay_facts
 from truing.models.forward.collate import collate
 from truing.models.forward.score import causal_model, distributions

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from truing.algos import Setting
 from truing.config.stages import PpoConfig
-from truing.doctor.oracle.pulls import expected_value_pull
+from truing.doctor.oracle.token_gradients import expected_value_pull
 from truing.models.digest import joined, sums
 from truing.rewards import Rewards, grade
 from truing.rewards.judge import Judge

@@ -11,9 +11,9 @@ from truing.analysis.estimate import pass_at_facts
 from truing.analysis.evaluation import Evaluation
 from truing.analysis.standing_events import midway
 from truing.config import Recipe, safer
-from truing.doctor.boundary import boundary
 from truing.doctor.live import Live, stop_at, told
-from truing.doctor.recall import standing
+from truing.doctor.report.first_updates import boundary
+from truing.doctor.report.recorded_findings import standing
 from truing.doctor.verdict import Verdict
 from truing.errors import GuardError, Unstable
 from truing.models.forward.score import causal_model

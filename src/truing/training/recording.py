@@ -12,8 +12,8 @@ import torch
 
 from truing.algos import Setting
 from truing.config import PolicyStage
-from truing.doctor.answer_lengths import answer_lengths
-from truing.doctor.id_comparison import Pair, alignment, compare_ids
+from truing.doctor.facts.answer_lengths import answer_lengths
+from truing.doctor.facts.id_comparison import Pair, alignment, compare_ids
 from truing.errors import RecordError
 from truing.metrics.context import cut_share
 from truing.metrics.definitions import check_known

@@ -14,9 +14,9 @@ from truing.chat.render import render_prompt
 from truing.config import Recipe
 from truing.doctor.bisect import Part, Swap, Swapped
 from truing.doctor.evidence import Step
-from truing.doctor.made import but
+from truing.doctor.example_steps import but
 from truing.doctor.oracle.forward import plain_logprobs
-from truing.doctor.places import places
+from truing.doctor.token_places import places
 from truing.envs.base import Env
 from truing.models.lora import trainable_parameters
 from truing.record import RunReader, SampleRow

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.config import Recipe
-from truing.doctor.boundary import IN_WORDS
+from truing.doctor.report.first_updates import IN_WORDS
 from truing.errors import TruingError
 from truing.metrics.loss_label import LossLabel
 from truing.record import RunWriter

@@ -6,7 +6,7 @@ from typing import Any
 
 from truing.algos import Setting
 from truing.config import PolicyStage
-from truing.doctor.batch import batch_fact
+from truing.doctor.facts.batch_fingerprint import batch_fact
 from truing.envs.base import prompt_of
 from truing.training.session import Session
 from truing.training.source import Drawn

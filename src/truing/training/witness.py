@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import plain_logprobs
-from truing.doctor.oracle.pulls import entropy_weights, expected_pull
-from truing.doctor.ours import setup_of, step_of
+from truing.doctor.oracle.token_gradients import entropy_weights, expected_pull
+from truing.doctor.truing_run import setup_of, step_of
 from truing.models.digest import quick_sum
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch

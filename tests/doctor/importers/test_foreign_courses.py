@@ -8,8 +8,8 @@ import pytest
 from command import truing
 from foreign import constant, flat, healthy, json_lines, trainer_state
 
-from truing.doctor.healthy import measured
 from truing.doctor.importers.judge import judge
+from truing.doctor.report.healthy_rates import measured
 from truing.doctor.verdict import FINDINGS, Verdict
 from truing.faults.suspected import of_runs
 

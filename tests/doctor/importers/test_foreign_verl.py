@@ -5,10 +5,10 @@ import math
 import pytest
 from foreign import STEPS, attempts, critic, json_lines
 
-from truing.doctor.importers.declared import left_out, renamed, setup_of
 from truing.doctor.importers.detect import read
 from truing.doctor.importers.judge import judge
-from truing.doctor.importers.names import VERL
+from truing.doctor.importers.metric_names import VERL
+from truing.doctor.importers.setup import left_out, renamed, setup_of
 from truing.doctor.importers.steps import imported
 from truing.doctor.rules import RULES
 from truing.doctor.verdict import Verdict

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from truing.doctor.importers.printed import pairs
+from truing.doctor.importers.python_literals import pairs
 
 if TYPE_CHECKING:
     from truing.doctor.importers.console import Line

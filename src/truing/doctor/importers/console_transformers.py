@@ -12,7 +12,7 @@ from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
 from truing.doctor.importers.log import names_step
-from truing.doctor.importers.printed import pairs
+from truing.doctor.importers.python_literals import pairs
 
 if TYPE_CHECKING:
     from truing.doctor.importers.console import Line

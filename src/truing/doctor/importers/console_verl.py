@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from truing.doctor.importers.printed import VALUE
+from truing.doctor.importers.python_literals import VALUE
 
 if TYPE_CHECKING:
     from truing.doctor.importers.console import Line

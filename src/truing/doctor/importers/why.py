@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from truing.doctor.course import ENOUGH, LAST, Course, before_the_fall, course
 from truing.doctor.evidence import Step
-from truing.doctor.folded import folded
-from truing.doctor.hypothesis import Hypothesis
+from truing.doctor.hypotheses.hypothesis import Hypothesis
+from truing.doctor.hypotheses.reward_trend import ENOUGH, LAST, Course, before_the_fall, course
 from truing.doctor.importers.judge import Judged
+from truing.doctor.report.repeated_findings import folded
 from truing.doctor.verdict import FINDINGS
 from truing.errors import RecordError
 from truing.utils.format import counted

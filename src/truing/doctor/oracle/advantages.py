@@ -10,7 +10,7 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.credit import deviation, gae, group_advantage, mean
-from truing.doctor.oracle.earned import Earned, earned
+from truing.doctor.oracle.rewards import Earned, earned
 
 EPS = 1e-4
 """What is added to the deviation where that is not declared, reward units."""

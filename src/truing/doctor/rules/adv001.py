@@ -27,10 +27,10 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made
+from truing.doctor.example_steps import but, made
 from truing.doctor.oracle.advantages import of_groups
-from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule
+from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import counted
 

@@ -27,9 +27,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made, pulled
-from truing.doctor.places import Places, places
+from truing.doctor.example_steps import but, made, pulled
 from truing.doctor.rule import Rule
+from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 
 ROUNDING = 1e-4

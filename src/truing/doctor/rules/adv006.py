@@ -33,10 +33,10 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made, pulled
+from truing.doctor.example_steps import but, made, pulled
 from truing.doctor.oracle.advantages import Chain, chains_of, of_chains
-from truing.doctor.places import Places, places
 from truing.doctor.rule import Rule
+from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 
 ROUNDING = 1e-3

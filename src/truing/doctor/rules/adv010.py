@@ -24,11 +24,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made, pulled
+from truing.doctor.example_steps import but, made, pulled
 from truing.doctor.oracle.advantages import chains_of, of_returns
-from truing.doctor.places import Places
 from truing.doctor.rule import Rule
 from truing.doctor.rules.adv006 import at_first, differing
+from truing.doctor.token_places import Places
 from truing.doctor.verdict import Claim, Verdict
 
 

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, pulled
+from truing.doctor.example_steps import but, pulled
 from truing.doctor.rule import Rule, referred
 from truing.doctor.rules.ref002 import compared
 from truing.doctor.verdict import Claim, Verdict

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Past, Step
-from truing.doctor.made import but, made
+from truing.doctor.example_steps import but, made
 from truing.doctor.oracle.credit import deviation, mean
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict

@@ -27,8 +27,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.levels import noise
-from truing.doctor.made import but, made, past
+from truing.doctor.example_steps import but, made, past
+from truing.doctor.hypotheses.levels import noise
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 

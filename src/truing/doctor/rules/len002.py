@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made, past
+from truing.doctor.example_steps import but, made, past
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.rules.len001 import FIRST, LAST, MOSTLY, Ends, ends, history, right_by_now
 from truing.doctor.verdict import Claim, Verdict

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import STOP, but, made
+from truing.doctor.example_steps import STOP, but, made
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin

@@ -33,7 +33,7 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.made import but, made
+from truing.doctor.example_steps import but, made
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.sample import TurnSpan

@@ -22,7 +22,7 @@ import math
 from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made, past
+from truing.doctor.example_steps import but, made, past
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.rules.len001 import FIRST, LAST
 from truing.doctor.rules.len002 import Measured, measure

@@ -22,9 +22,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made
-from truing.doctor.places import Places, places
+from truing.doctor.example_steps import but, made
 from truing.doctor.rule import Rule
+from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 from truing.utils.format import counted

@@ -29,9 +29,9 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made, pulled
-from truing.doctor.places import Places, places
+from truing.doctor.example_steps import but, made, pulled
 from truing.doctor.rule import Rule
+from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason

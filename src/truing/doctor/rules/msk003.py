@@ -32,10 +32,10 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made
-from truing.doctor.oracle.pulls import divided_as_recorded, expected_pull, on_edge
-from truing.doctor.places import Places, places
+from truing.doctor.example_steps import but, made
+from truing.doctor.oracle.token_gradients import divided_as_recorded, expected_pull, on_edge
 from truing.doctor.rule import Rule, has_gradient, rewarded
+from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 from truing.utils.format import counted

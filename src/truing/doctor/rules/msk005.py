@@ -24,9 +24,9 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import STOP, but, made, pulled
-from truing.doctor.places import Places, places
+from truing.doctor.example_steps import STOP, but, made, pulled
 from truing.doctor.rule import Rule
+from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason

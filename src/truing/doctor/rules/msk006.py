@@ -31,7 +31,7 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.made import made
+from truing.doctor.example_steps import made
 from truing.doctor.rule import Rule
 from truing.doctor.rules.msk002 import declared, masked
 from truing.doctor.verdict import Claim, Verdict

@@ -24,8 +24,8 @@ References: https://huggingface.co/blog/gradient_accumulation, docs/notation.md
 import torch
 
 from truing.doctor.evidence import Setup, Step
-from truing.doctor.made import GRPO, but, made
-from truing.doctor.oracle.pulls import expected_pull
+from truing.doctor.example_steps import GRPO, but, made
+from truing.doctor.oracle.token_gradients import expected_pull
 from truing.doctor.rule import Rule, has_gradient
 from truing.doctor.rules.msk003 import judge, measure
 from truing.types.sample import TurnSpan

@@ -25,11 +25,11 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but
-from truing.doctor.oracle.pulls import expected_pull
-from truing.doctor.places import Places, places
+from truing.doctor.example_steps import but
+from truing.doctor.oracle.token_gradients import expected_pull
 from truing.doctor.rule import Rule
 from truing.doctor.rules.msk007 import shown
+from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason

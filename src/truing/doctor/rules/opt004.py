@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made
-from truing.doctor.oracle.rate import declared_rate
+from truing.doctor.example_steps import but, made
+from truing.doctor.oracle.learning_rate import declared_rate
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 

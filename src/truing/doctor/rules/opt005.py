@@ -30,7 +30,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made, past
+from truing.doctor.example_steps import but, made, past
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 

@@ -26,8 +26,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made
-from truing.doctor.plain import OFTEN
+from truing.doctor.example_steps import but, made
+from truing.doctor.forward_difference import OFTEN
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import counted

@@ -31,8 +31,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made
-from truing.doctor.rounding import allowed, of_stage
+from truing.doctor.example_steps import but, made
+from truing.doctor.rounding_tolerance import allowed, of_stage
 from truing.doctor.rule import Rule
 from truing.doctor.rules.opt006 import Measured as Gradients
 from truing.doctor.rules.opt006 import compared, differ, reading

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made
+from truing.doctor.example_steps import but, made
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 

@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from truing.doctor.batch import batch_fact
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made, past
+from truing.doctor.example_steps import but, made, past
+from truing.doctor.facts.batch_fingerprint import batch_fact
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 

@@ -37,11 +37,11 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made, pulled
-from truing.doctor.places import Places, places
-from truing.doctor.rounding import allowed, typical
+from truing.doctor.example_steps import but, made, pulled
+from truing.doctor.rounding_tolerance import allowed, typical
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.rules.ref002 import normal
+from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 from truing.utils.format import counted

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made, pulled
+from truing.doctor.example_steps import but, made, pulled
 from truing.doctor.rule import Rule, rewarded
 from truing.doctor.verdict import Claim, Verdict
 

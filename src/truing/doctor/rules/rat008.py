@@ -24,7 +24,7 @@ References: https://arxiv.org/abs/1707.06347, https://github.com/huggingface/trl
 from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
-from truing.doctor.plain import Measured, measured
+from truing.doctor.forward_difference import Measured, measured
 from truing.doctor.rule import Rule
 from truing.doctor.rules.smp004 import plain
 from truing.doctor.verdict import Claim, Verdict

@@ -30,10 +30,10 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made, pulled
-from truing.doctor.places import Places, places
-from truing.doctor.rounding import allowed, of_stage, typical
+from truing.doctor.example_steps import but, made, pulled
+from truing.doctor.rounding_tolerance import allowed, of_stage, typical
 from truing.doctor.rule import Rule, referred
+from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 from truing.utils.format import counted

@@ -28,11 +28,11 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Past, Step
-from truing.doctor.made import but, made, pulled
-from truing.doctor.places import Places, places
+from truing.doctor.example_steps import but, made, pulled
 from truing.doctor.rule import Rule, referred
 from truing.doctor.rules.ref002 import at_first
 from truing.doctor.rules.smp002 import drawn_by
+from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import counted
 

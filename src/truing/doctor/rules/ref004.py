@@ -22,8 +22,8 @@ References: https://github.com/huggingface/trl/issues/2703, docs/control.md
 from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but
-from truing.doctor.plain import Measured, measured
+from truing.doctor.example_steps import but
+from truing.doctor.forward_difference import Measured, measured
 from truing.doctor.rule import Rule, referred
 from truing.doctor.rules.smp004 import plain
 from truing.doctor.verdict import Claim, Verdict

@@ -31,7 +31,7 @@ import numpy as np
 from scipy import stats
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.made import but, made
+from truing.doctor.example_steps import but, made
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.sample import TurnSpan

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made, pulled
+from truing.doctor.example_steps import but, made, pulled
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.made import but, made
+from truing.doctor.example_steps import but, made
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import counted

@@ -28,8 +28,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.levels import Fall, falls
-from truing.doctor.made import but, made, past
+from truing.doctor.example_steps import but, made, past
+from truing.doctor.hypotheses.levels import Fall, falls
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.rules.len001 import history
 from truing.doctor.verdict import Claim, Verdict

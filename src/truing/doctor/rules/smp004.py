@@ -25,8 +25,8 @@ References: https://github.com/huggingface/trl/issues/4159, https://github.com/h
 from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made
-from truing.doctor.plain import STREAMS, Measured, measured
+from truing.doctor.example_steps import but, made
+from truing.doctor.forward_difference import STREAMS, Measured, measured
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import counted

@@ -26,7 +26,7 @@ References: https://github.com/huggingface/trl/issues/6789, docs/notation.md
 from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
-from truing.doctor.plain import Measured, measured
+from truing.doctor.forward_difference import Measured, measured
 from truing.doctor.rule import Rule
 from truing.doctor.rules.smp004 import plain
 from truing.doctor.verdict import Claim, Verdict

@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made
-from truing.doctor.rounding import allowed
-from truing.doctor.rounding import measured as rounding
+from truing.doctor.example_steps import but, made
+from truing.doctor.rounding_tolerance import allowed
+from truing.doctor.rounding_tolerance import measured as rounding
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 

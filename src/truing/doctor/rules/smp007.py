@@ -28,8 +28,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made
-from truing.doctor.oracle.audit import STRENGTHS, log10_wealth
+from truing.doctor.example_steps import but, made
+from truing.doctor.oracle.draw_bets import STRENGTHS, log10_wealth
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 

@@ -30,9 +30,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made
+from truing.doctor.example_steps import but, made
+from truing.doctor.forward_difference import OFTEN, TIMES
 from truing.doctor.oracle.replay import EDGE
-from truing.doctor.plain import OFTEN, TIMES
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import counted

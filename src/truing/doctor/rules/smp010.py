@@ -27,7 +27,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made, past
+from truing.doctor.example_steps import but, made, past
 from truing.doctor.rule import Rule
 from truing.doctor.rules.opt012 import batched
 from truing.doctor.verdict import Claim, Verdict

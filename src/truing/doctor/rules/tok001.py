@@ -24,8 +24,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.id_comparison import Pair, compare_ids
-from truing.doctor.made import but, made
+from truing.doctor.example_steps import but, made
+from truing.doctor.facts.id_comparison import Pair, compare_ids
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import counted
@@ -36,7 +36,7 @@ class Measured(NamedTuple):
 
     equal: float
     rows: int = 0  # that differ; 0 where only the share is known
-    first: Mapping[str, Any] | None = None  # as doctor/id_comparison.py has it
+    first: Mapping[str, Any] | None = None  # as doctor/facts/id_comparison.py has it
     row: int | None = None  # index of its row among those of the step
 
 

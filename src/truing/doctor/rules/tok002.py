@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.made import but, made
+from truing.doctor.example_steps import but, made
 from truing.doctor.rule import Rule
 from truing.doctor.rules.msk002 import some_begun
 from truing.doctor.verdict import Claim, Verdict

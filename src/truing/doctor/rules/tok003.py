@@ -23,9 +23,9 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.made import but, made
-from truing.doctor.places import Places, places
+from truing.doctor.example_steps import but, made
 from truing.doctor.rule import Rule
+from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 
 

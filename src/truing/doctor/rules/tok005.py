@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import torch
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.made import but, made
+from truing.doctor.example_steps import but, made
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin

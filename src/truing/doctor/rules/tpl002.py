@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.made import but, made, past
+from truing.doctor.example_steps import but, made, past
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.rules.msk007 import shown
 from truing.doctor.rules.tok004 import failed_before_its_first_word

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Past, Step
-from truing.doctor.made import but
+from truing.doctor.example_steps import but
 from truing.doctor.rule import Rule, has_critic
 from truing.doctor.rules.adv006 import valued
 from truing.doctor.verdict import Claim, Verdict

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator
 
-from truing.doctor.costs import again
-from truing.doctor.hypothesis import Hypothesis
-from truing.doctor.story import Story
+from truing.doctor.hypotheses.hypothesis import Hypothesis
+from truing.doctor.hypotheses.run_history import Story
+from truing.doctor.hypotheses.test_cost import again
 from truing.utils.format import counted
 
 HELD_BACK = "held_back"

@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from truing.doctor.evidence import Past, Row, Setup, Step
-from truing.doctor.texts import Decode
+from truing.doctor.report.token_texts import Decode
 from truing.errors import RecordError
 
 NAME = "{:06d}.step.safetensors"

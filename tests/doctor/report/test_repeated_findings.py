@@ -7,12 +7,12 @@ from xml.etree import ElementTree
 import pytest
 
 from truing.doctor.examine import Diagnosis, chosen
-from truing.doctor.folded import folded
-from truing.doctor.formats import junit, sarif
+from truing.doctor.hypotheses.explain import discard
 from truing.doctor.live import Live
-from truing.doctor.report import facts, lines
+from truing.doctor.report.repeated_findings import folded
+from truing.doctor.report.sarif_junit import junit, sarif
+from truing.doctor.report.text import facts, lines
 from truing.doctor.verdict import Claim, Finding, Verdict
-from truing.doctor.why import discard
 
 RECIPE = SimpleNamespace(stages=("sft", "grpo"))
 

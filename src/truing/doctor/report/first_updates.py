@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from truing.doctor.chat_headers import headers_in
 from truing.doctor.evidence import Row, Step
-from truing.doctor.family_summary import family_lines, mean_entropy, reward_lines
-from truing.doctor.texts import texts
+from truing.doctor.report.chat_headers import headers_in
+from truing.doctor.report.family_summary import family_lines, mean_entropy, reward_lines
+from truing.doctor.report.token_texts import texts
 from truing.utils.format import counted
 
 CHARACTERS = 120

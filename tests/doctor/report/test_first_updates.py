@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truing.doctor.answer_lengths import answer_lengths
-from truing.doctor.boundary import CHARACTERS, boundary
 from truing.doctor.evidence import Past
-from truing.doctor.family_summary import spread
-from truing.doctor.made import GRPO, but, made
+from truing.doctor.example_steps import GRPO, but, made
+from truing.doctor.facts.answer_lengths import answer_lengths
+from truing.doctor.report.family_summary import spread
+from truing.doctor.report.first_updates import CHARACTERS, boundary
 from truing.types.token import Origin
 
 NAN = float("nan")

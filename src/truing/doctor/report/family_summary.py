@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from truing.doctor.answer_lengths import ByFamily, Lengths, answer_lengths
 from truing.doctor.evidence import Step
+from truing.doctor.facts.answer_lengths import ByFamily, Lengths, answer_lengths
 from truing.utils.format import counted
 
 DISTINCT = 4

@@ -9,7 +9,7 @@ from scipy import stats
 
 from truing.analysis.estimate import Interval
 from truing.analysis.intervals import CLOSE, LEVEL
-from truing.doctor.levels import falls
+from truing.doctor.hypotheses.levels import falls
 from truing.doctor.rules.rwd010 import Measured, fallen, judge
 from truing.utils.format import counted
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from truing.doctor.evidence import Step
 from truing.doctor.examine import Diagnosis, is_finding
-from truing.doctor.folded import Folded, folded, place
-from truing.doctor.healthy import rate, shown_by
-from truing.doctor.kept import is_kept
+from truing.doctor.report.healthy_rates import rate, shown_by
+from truing.doctor.report.repeated_findings import Folded, folded, place
+from truing.doctor.report.token_texts import Decode
 from truing.doctor.rule import TAINTS
 from truing.doctor.rules import RULES
-from truing.doctor.texts import Decode
+from truing.doctor.saved_updates import is_kept
 from truing.doctor.verdict import FINDINGS, Finding, Result, Verdict
 from truing.utils.format import counted, inert
 

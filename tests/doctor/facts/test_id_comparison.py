@@ -4,9 +4,9 @@ import doctest
 
 import pytest
 
-from truing.doctor import id_comparison
 from truing.doctor.examine import examine
-from truing.doctor.id_comparison import Pair, alignment, compare_ids
+from truing.doctor.facts import id_comparison
+from truing.doctor.facts.id_comparison import Pair, alignment, compare_ids
 from truing.doctor.rules import RULES
 
 SAME = Pair("a", 2, [1, 2, 3], [1, 2, 3])

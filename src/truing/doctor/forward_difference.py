@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from truing.doctor import rounding as float32
+from truing.doctor import rounding_tolerance as float32
 from truing.doctor.evidence import Step
 
 APART, TIMES = 2e-3, 20

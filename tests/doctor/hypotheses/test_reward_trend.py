@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from truing.doctor.course import CHANCE, ENOUGH, course
+from truing.doctor.hypotheses.reward_trend import CHANCE, ENOUGH, course
 
 DRAWS = 400
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from truing.doctor.evidence import Past, Row, Setup, Step
 from truing.doctor.oracle.credit import group_advantage
-from truing.doctor.oracle.pulls import expected_pull
+from truing.doctor.oracle.token_gradients import expected_pull
 from truing.types.sample import TurnSpan
 from truing.types.sampling_params import SamplingContract
 from truing.types.status import FinishReason

@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from scipy import stats
 
 from truing.analysis.estimate import read_estimate
-from truing.doctor.costs import again, check_minutes, command, evaluation_minutes, training_minutes
-from truing.doctor.course import ENOUGH
-from truing.doctor.folded import folded
-from truing.doctor.hypothesis import Hypothesis, State
-from truing.doctor.story import Story
+from truing.doctor.hypotheses.hypothesis import Hypothesis, State
+from truing.doctor.hypotheses.reward_trend import ENOUGH
+from truing.doctor.hypotheses.run_history import Story
+from truing.doctor.hypotheses.test_cost import (
+    again,
+    check_minutes,
+    command,
+    evaluation_minutes,
+    training_minutes,
+)
+from truing.doctor.report.repeated_findings import folded
 from truing.doctor.verdict import FINDINGS, Verdict
 from truing.utils.format import counted
 

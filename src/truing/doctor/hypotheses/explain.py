@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from truing.config import Recipe
 from truing.doctor.examine import Diagnosis
-from truing.doctor.folded import folded
-from truing.doctor.hypotheses import bugs, evaluation, families, lengths, size, supervised, world
-from truing.doctor.hypothesis import Hypothesis
+from truing.doctor.hypotheses.candidates import bugs, evaluation, families, lengths, size, supervised, world
+from truing.doctor.hypotheses.group_signal import signal
+from truing.doctor.hypotheses.hypothesis import Hypothesis
+from truing.doctor.hypotheses.no_movement import stuck
+from truing.doctor.hypotheses.run_history import Story
+from truing.doctor.report.repeated_findings import folded
 from truing.doctor.rules import RULES
-from truing.doctor.signal import signal
-from truing.doctor.story import Story
-from truing.doctor.stuck import stuck
 from truing.doctor.verdict import Verdict
 from truing.utils.format import counted
 

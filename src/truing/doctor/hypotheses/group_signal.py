@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from truing.config import Recipe
-from truing.doctor.costs import again, command
-from truing.doctor.hypothesis import Hypothesis, State
-from truing.doctor.story import Story
+from truing.doctor.hypotheses.hypothesis import Hypothesis, State
+from truing.doctor.hypotheses.run_history import Story
+from truing.doctor.hypotheses.test_cost import again, command
 
 MOST = 0.8
 """Of the groups of equal reward: then all right, or all wrong, is what they are."""

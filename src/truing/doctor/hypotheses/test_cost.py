@@ -4,7 +4,7 @@ import math
 import shlex
 from collections.abc import Mapping
 
-from truing.doctor.story import Story
+from truing.doctor.hypotheses.run_history import Story
 
 PREFLIGHT = 2
 """Updates of each stage that ``truing check RECIPE`` makes."""

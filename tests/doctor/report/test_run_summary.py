@@ -12,10 +12,10 @@ from shown import evaluation, finding, opened_run, write
 import truing
 from truing.analysis.estimate import Estimate
 from truing.analysis.incremental_reader import Followed
-from truing.doctor.recall import Told
+from truing.doctor.report.recorded_findings import Told
+from truing.doctor.report.run_summary import LAST, SILENT, Interval, glance
 from truing.doctor.verdict import Verdict
 from truing.errors import GateError, GuardError, ProvenError
-from truing.glance import LAST, SILENT, Interval, glance
 from truing.record import set_aside
 from truing.training.ending import ending
 

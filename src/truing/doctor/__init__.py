@@ -1,0 +1,1 @@
+"""The doctor: rules over the rows, numbers and facts of an update."""

@@ -1,0 +1,1 @@
+"""Facts that an update records for the rules."""

@@ -1,0 +1,1 @@
+"""Why the reward does not go up: hypotheses, each found, open or ruled out."""

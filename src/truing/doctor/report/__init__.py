@@ -1,0 +1,1 @@
+"""Diagnoses as text, SARIF and JUnit; summaries of a run."""

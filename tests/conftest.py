@@ -14,11 +14,11 @@ from runs import MINI
 
 from truing.chat import Chat, make_chat
 from truing.config import resolve, to_toml
+from truing.learner import checkpoint
+from truing.learner.restore import open_policy
 from truing.models import tiny as tiny_model
 from truing.models.load import LoadedModel, load
 from truing.models.lora import trainable_parameters
-from truing.training import checkpoint
-from truing.training.restore import open_policy
 
 BROWSER = Path(__file__).parent / "browser"
 

@@ -5,9 +5,9 @@ import math
 import torch
 from safetensors.torch import load_file
 
+from truing.learner import optimizer
+from truing.learner.checkpoint import find_newest
 from truing.record import RunReader
-from truing.training import optimizer
-from truing.training.checkpoint import find_newest
 
 
 def rows_of(run):
@@ -93,4 +93,4 @@ def not_finite_at(monkeypatch, place="0/grpo/5, inner step 0", above=5e-4):
             next(p for p in parts[0].values() if p.grad is not None).grad.fill_(math.nan)
         return real(opt, norm, where, *parts)
 
-    monkeypatch.setattr("truing.training.step.clip_and_step", failing)
+    monkeypatch.setattr("truing.learner.step.clip_and_step", failing)

@@ -31,27 +31,32 @@ MAY_IMPORT = {
     "metrics": "errors types config ops record envs",
     "doctor": "errors utils types config ops record analysis metrics",
     "trackers": "errors utils config metrics",
+    "learner": (
+        "errors utils types config ops record analysis chat models rewards engines envs rollouts algos"
+        " metrics"
+    ),
+    "probes": "errors types config ops models rewards envs learner",
     "docgen": "config envs metrics doctor",
     "training": (
-        "errors utils types config ops record analysis chat models rewards engines envs rollouts algos"
-        " checks metrics doctor trackers"
+        "errors utils types config ops record analysis chat models rewards envs rollouts algos checks"
+        " metrics doctor trackers learner"
     ),
-    "probes": "errors types config ops models rewards envs training",
     "integrations": "errors utils types models doctor training",
     "panel": "errors utils config record analysis doctor",
     "display": "errors utils types analysis doctor panel",
     "api": (
-        "errors config record analysis chat models rewards envs rollouts checks doctor training display"
+        "errors config record analysis chat models rewards envs rollouts checks doctor learner training"
+        " display"
     ),
     "__init__": "types rewards envs api",
-    "bench": "errors utils types models rewards engines training api",
+    "bench": "errors utils types models rewards engines learner api",
     "faults": "errors utils types config ops record models rewards rollouts doctor training api",
     "lab": "errors utils config record analysis rewards metrics doctor training display api",
     "board": "errors utils types config ops record analysis metrics doctor lab",
-    "verify": "errors config record analysis training probes display api",
+    "verify": "errors config record analysis probes training display api",
     "cli": (
-        "errors utils types config record analysis models checks doctor docgen training probes panel"
-        " display api bench faults lab board verify"
+        "errors utils types config record analysis models checks doctor learner probes docgen training"
+        " panel display api bench faults lab board verify"
     ),
     "__main__": "cli",
 }

@@ -25,19 +25,19 @@ from truing.envs.base import Env
 from truing.envs.tools import Tool
 from truing.envs.wrappers import equipped, judged
 from truing.errors import RecipeError, RecordError, RewardError
+from truing.learner.prompt_limit import limited
+from truing.learner.restore import restore_weights
+from truing.learner.session import open_session
 from truing.models.load import load
 from truing.record import RunReader
 from truing.rewards import RewardFn, Rewards
 from truing.rollouts.collect import Scene
 from truing.training.preflight import chance, short
-from truing.training.prompt_limit import limited
 from truing.training.prompts import prove_evaluated
 from truing.training.recording import check_judged
 from truing.training.replay import replay
-from truing.training.restore import restore_weights
 from truing.training.result import Result
 from truing.training.run import run
-from truing.training.session import open_session
 from truing.training.telling import Watch
 
 AnyRecipe = str | Path | Mapping[str, Any] | Recipe

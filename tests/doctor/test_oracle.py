@@ -14,6 +14,7 @@ from truing.doctor.oracle.credit import gae, group_advantage
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.learning_rate import declared_rate
 from truing.doctor.oracle.token_gradients import expected_pull
+from truing.learner.optimizer import learning_rate
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.ops import advantages as ops_advantages
@@ -22,7 +23,6 @@ from truing.ops.aggregate import denominator
 from truing.ops.correction import correction_weights
 from truing.ops.losses import OBJECTIVES, kl_loss, policy_loss
 from truing.ops.ratios import within_bounds
-from truing.training.optimizer import learning_rate
 from truing.types.sampling_params import SamplingContract
 from truing.types.token import Support
 

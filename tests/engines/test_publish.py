@@ -6,10 +6,10 @@ import torch
 import truing
 from truing.api import environment
 from truing.engines.publish import sampler_copy, sync
+from truing.learner.session import open_session
 from truing.models.digest import digest
 from truing.models.lora import add_lora
 from truing.record import RunReader
-from truing.training.session import open_session
 
 IDS = torch.arange(40, 60)[None]
 

@@ -11,13 +11,13 @@ from transformers import AutoModelForCausalLM, DeepseekV3Config
 import truing
 from truing.engines.publish import sampler_copy, sync
 from truing.errors import ModelError, NonFiniteError, RecordError
+from truing.learner import checkpoint
+from truing.learner.restore import restore_policy
 from truing.models.digest import digest
 from truing.models.finite_check import check_finite, stored
 from truing.models.load import load
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.reference import freeze
-from truing.training import checkpoint
-from truing.training.restore import restore_policy
 
 UP = "model.layers.1.mlp.up_proj.weight"
 

@@ -16,9 +16,9 @@ from transformers import (
 )
 
 from truing.errors import ModelError
+from truing.learner.restore import restore_policy
 from truing.models import tiny
 from truing.models.load import load
-from truing.training.restore import restore_policy
 
 SMALL = {"vocab_size": 259, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1} | {
     "num_attention_heads": 2

@@ -13,11 +13,11 @@ import truing.algos.policy_loss
 import truing.algos.ppo
 import truing.algos.reinforce
 import truing.chat.dialogue
+import truing.learner.session
+import truing.learner.step
+import truing.learner.step_samples
 import truing.models.forward.hidden_states
 import truing.ops.losses
-import truing.training.session
-import truing.training.source
-import truing.training.step
 from truing.errors import ModelError, RecipeError
 from truing.ops.losses import OBJECTIVES
 from truing.probes import table
@@ -75,7 +75,7 @@ def denominator(patch):
 
 
 def stop_is_taken_for_padding(patch):
-    real = truing.training.source._gated
+    real = truing.learner.step_samples._gated
 
     def without_stops(samples, *given):
         return [
@@ -89,7 +89,7 @@ def stop_is_taken_for_padding(patch):
             for row in real(samples, *given)
         ]
 
-    patch.setattr(truing.training.source, "_gated", without_stops)
+    patch.setattr(truing.learner.step_samples, "_gated", without_stops)
 
 
 def credit_to_the_last_token(patch):
@@ -128,7 +128,7 @@ def entropy_sign(patch):
 
 
 def old_is_the_samplers(patch):
-    patch.setattr(truing.training.step, "with_old", lambda samples, learner: list(samples))
+    patch.setattr(truing.learner.step, "with_old", lambda samples, learner: list(samples))
 
 
 def clip_swapped(patch):
@@ -201,7 +201,7 @@ def time_passes_for_the_world(patch):
 
 
 def adapter_stays_behind(patch):
-    patch.setattr(truing.training.session, "sync", lambda policy, plain: None)
+    patch.setattr(truing.learner.session, "sync", lambda policy, plain: None)
 
 
 @pytest.mark.parametrize(
@@ -240,8 +240,8 @@ def test_a_planted_fault_breaks_its_rung(folder, monkeypatch, name, algo, fault)
     if fault is positions:  # a session proves its forward before anything is drawn
         with pytest.raises(ModelError, match="not this model's own"):
             measure(probe, algo, folder)
-        monkeypatch.setattr(truing.training.session, "prove_forward", lambda policy: None)
-        monkeypatch.setattr(truing.training.session, "prove_sampler", lambda policy, sampler: None)
+        monkeypatch.setattr(truing.learner.session, "prove_forward", lambda policy: None)
+        monkeypatch.setattr(truing.learner.session, "prove_sampler", lambda policy, sampler: None)
     assert not measure(probe, algo, folder).passed
 
 

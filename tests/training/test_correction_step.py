@@ -8,8 +8,8 @@ from test_step import GROUPS, GRPO, gradient_of, learner, on_policy
 
 import truing
 from truing.config import CorrectionConfig
+from truing.learner.step import train_step
 from truing.record import RunReader
-from truing.training.step import train_step
 
 
 def lagging(rows):

@@ -10,9 +10,9 @@ from runs import HOT, Interrupt, assert_same_run, not_finite_at, rows_of
 import truing
 from truing.config import GuardConfig, safer
 from truing.errors import GuardError, NonFiniteError, RecipeError
+from truing.learner import checkpoint
+from truing.learner.coefficients import Control
 from truing.record import RunReader
-from truing.training import checkpoint
-from truing.training.control import Control
 from truing.training.guard import good_after, report, trouble
 
 

@@ -8,8 +8,8 @@ from samples import sample
 from test_step import gradient_of, learner, on_policy
 
 from truing.config import PpoConfig
+from truing.learner.step import train_step, with_values
 from truing.ops.returns import explained_variance
-from truing.training.step import train_step, with_values
 
 PPO = PpoConfig(steps=1, learning_rate=1e-3, value_learning_rate=1e-2, lam=1.0, whiten=False)
 ROWS = [

@@ -5,11 +5,11 @@ import torch
 from pydantic import ValidationError
 
 import truing
-import truing.training.learner
+import truing.learner.learner
 from truing.config import EntropyConfig, KlConfig
 from truing.errors import ModelError
+from truing.learner.coefficients import Control
 from truing.record import RunReader
-from truing.training.control import Control
 from truing.training.notes import _unbounded
 from truing.types.token import Origin
 
@@ -105,13 +105,13 @@ def test_a_reference_is_still_over_a_whole_stage(mini, tmp_path, monkeypatch, lo
                 next(iter(references[0].weights().values())).view(-1)[0] += 1
 
     references = []
-    freeze = truing.training.learner.freeze
+    freeze = truing.learner.learner.freeze
 
     def kept(*given, **options):
         references.append(freeze(*given, **options))
         return references[-1]
 
-    monkeypatch.setattr(truing.training.learner, "freeze", kept)
+    monkeypatch.setattr(truing.learner.learner, "freeze", kept)
     with pytest.raises(ModelError, match="reference changed"):
         truing.train(table, out=tmp_path / "disturbed", watch=disturb)
 

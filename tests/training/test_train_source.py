@@ -8,8 +8,8 @@ import torch
 from truing.algos import ALGORITHMS, Setting
 from truing.api import environment
 from truing.errors import DataError
-from truing.training.session import open_session
-from truing.training.source import source
+from truing.learner.session import open_session
+from truing.learner.step_samples import source
 from truing.types.status import FinishReason
 from truing.types.token import Origin
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from samples import sample
 
+from truing.learner.step import Trace
 from truing.training import moments
 from truing.training.moments import Watch, step_facts
-from truing.training.step import Trace
 from truing.training.uses import row_uses
 
 A, B, C, D = (sample([5, 6], [7, 8], name=name) for name in "abcd")

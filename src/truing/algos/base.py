@@ -34,7 +34,7 @@ class Setting:
 
     @classmethod
     def of(cls, recipe: Recipe, stage: str) -> "Setting":
-        """As the recipe has it; ``training/control.py`` says what the weights come to in a step."""
+        """As the recipe has it; ``learner/coefficients.py`` says what the weights come to in a step."""
         tables = (recipe.kl, recipe.entropy, recipe.bootstrap, recipe.gates, recipe.correction)
         return cls(recipe.stage(stage), *tables)
 
@@ -55,7 +55,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Functions that ``training/step.py`` calls without knowing whose they are."""
+    """Functions that ``learner/step.py`` calls without knowing whose they are."""
 
     source: Literal["demonstrations", "rollouts"]
     """What a step starts from."""

@@ -14,8 +14,8 @@ from truing.bench.cases import REPLY, Case, letters
 from truing.bench.shapes import folder_of
 from truing.engines.local.engine import HFSampler
 from truing.engines.request import Completion, Request
+from truing.learner import session
 from truing.rewards import Rewards
-from truing.training import session
 from truing.types.batch import StepRecord
 from truing.types.message import Message, Said
 from truing.types.rollout import Task

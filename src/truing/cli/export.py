@@ -16,8 +16,8 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line for machines.")] = False,
 ) -> None:
     """Write the newest checkpoint of a run: merged weights, or its adapter, with the sampling contract."""
+    from truing.learner.restore import restore_policy
     from truing.models.export import export as write
-    from truing.training.restore import restore_policy
 
     kind = "adapter" if adapter else "merged"
     out = to or run / ("adapter" if adapter else "export")

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from truing.config import resolve
 from truing.envs.base import Env
+from truing.learner.learner import Learner, open_learner
+from truing.learner.memory_budget import Need, Room
+from truing.learner.session import Session, open_session
+from truing.learner.step import Trace, train_step
+from truing.learner.step_samples import Drawn, source
 from truing.probes import table
-from truing.training.learner import Learner, open_learner
-from truing.training.room import Need, Room
-from truing.training.session import Session, open_session
-from truing.training.source import Drawn, source
-from truing.training.step import Trace, train_step
 from truing.types.sample import Sample
 
 POLICIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {

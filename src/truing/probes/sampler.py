@@ -8,6 +8,7 @@ import torch
 from peft import PeftModel
 from torch import Tensor
 
+from truing.learner.step_samples import source
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.probes.closed import apart, logprobs, table_gradient, token_weights
@@ -15,7 +16,6 @@ from truing.probes.outcome import Finding, at_least, at_most, exactly, near
 from truing.probes.rig import HEAD, Rig, rig
 from truing.probes.signal import ROUNDING
 from truing.probes.world import Letters
-from truing.training.source import source
 from truing.types.rollout import Rollout, Task
 from truing.types.sample import Sample
 

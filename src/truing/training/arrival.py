@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from truing.learner.learner import Learner
+from truing.learner.step import Trace, backward, trained
 from truing.models.forward.collate import collate
 from truing.models.forward.score import causal_model, score
 from truing.models.lora import training_mode
 from truing.training.facts import spot
-from truing.training.learner import Learner
-from truing.training.step import Trace, backward, trained
 from truing.training.unheard import unheard
 from truing.types.sample import Sample
 

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from truing.doctor.oracle.draw_bets import Drawn, increments
 from truing.doctor.oracle.replay import EDGE, replay_facts
+from truing.learner.learner import Learner
+from truing.learner.step import Trace
 from truing.models.forward.collate import collate
 from truing.models.forward.score import causal_model, distributions
 from truing.models.lora import training_mode
-from truing.training.learner import Learner
-from truing.training.step import Trace
 from truing.types.sample import Sample
 from truing.types.token import Origin
 from truing.utils.rng import permutation, uniforms

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from truing.learner.learner import Learner
 from truing.training.adam import first_entries
-from truing.training.learner import Learner
 
 
 @contextmanager

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from truing.config import Recipe
 from truing.config.renamed_settings import ENVIRONMENT
+from truing.learner.prompt_limit import cut_notes
+from truing.learner.session import Session
 from truing.models.forward.hidden_states import no_tree
 from truing.models.forward.score import causal_model
-from truing.training.prompt_limit import cut_notes
-from truing.training.session import Session
 
 
 def notes(session: Session) -> Iterator[str]:

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from truing.doctor.oracle.forward import Logits, plain_logprobs
+from truing.learner.learner import Learner
+from truing.learner.step import trained
 from truing.models.forward.score import causal_model
 from truing.models.lora import use_reference
 from truing.models.reference import AdapterReference, CopyReference, Reference
-from truing.training.learner import Learner
-from truing.training.step import trained
 from truing.types.sample import Sample
 
 

@@ -9,8 +9,8 @@ from truing.algos import ALGORITHMS
 from truing.chat import render_prompt
 from truing.chat.render import text_of
 from truing.errors import ModelError
+from truing.learner.session import Session
 from truing.rollouts.flatten import flatten
-from truing.training.session import Session
 from truing.types.rollout import RolloutGroup, Task
 from truing.types.sample import Sample
 from truing.types.token import Origin

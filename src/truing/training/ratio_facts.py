@@ -5,10 +5,10 @@ from typing import Any
 
 from torch import Tensor
 
+from truing.learner.step import Trace
 from truing.metrics.token_streams import Tokens, known
 from truing.ops.losses import Objective
 from truing.ops.ratio_histogram import ratio_counts, ratio_edges
-from truing.training.step import Trace
 
 
 def epochs(traces: Sequence[Trace]) -> Iterator[list[Trace]]:

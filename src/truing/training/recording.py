@@ -15,6 +15,11 @@ from truing.config import PolicyStage
 from truing.doctor.facts.answer_lengths import answer_lengths
 from truing.doctor.facts.id_comparison import Pair, alignment, compare_ids
 from truing.errors import RecordError
+from truing.learner.gates import gate_metrics
+from truing.learner.learner import Learner
+from truing.learner.session import Session
+from truing.learner.step import Trace
+from truing.learner.step_samples import Drawn
 from truing.metrics.context import cut_share
 from truing.metrics.definitions import check_known
 from truing.metrics.loss_label import LossLabel, loss_label
@@ -26,13 +31,8 @@ from truing.ops.losses import Objective
 from truing.record import SampleRow
 from truing.rewards import Rewards
 from truing.rollouts.flatten import sample_turns
-from truing.training.gates import gate_metrics
-from truing.training.learner import Learner
 from truing.training.look_metrics import look_metrics
 from truing.training.ratio_facts import epochs, ratio_facts
-from truing.training.session import Session
-from truing.training.source import Drawn
-from truing.training.step import Trace
 from truing.types.batch import StepRecord
 from truing.types.sample import Sample
 from truing.types.status import FinishReason

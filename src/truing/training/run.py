@@ -8,6 +8,9 @@ from truing.algos import ALGORITHMS, Setting
 from truing.config import Recipe, to_toml
 from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
+from truing.learner.memory_budget import Room, open_room
+from truing.learner.restore import check_same_recipe
+from truing.learner.session import Session, open_session
 from truing.record import Event, RunReader, RunWriter, compact
 from truing.trackers import Followers, check_followers, open_followers
 from truing.training.loop import Loop
@@ -15,10 +18,7 @@ from truing.training.notes import notes
 from truing.training.prompts import prove_prompts
 from truing.training.proof import prove_credit, prove_demonstrations, prove_tasks
 from truing.training.recording import check_judged, run_facts
-from truing.training.restore import check_same_recipe
 from truing.training.result import Result
-from truing.training.room import Room, open_room
-from truing.training.session import Session, open_session
 from truing.training.telling import Teller, Watch
 
 TOKENIZER = "tokenizer"

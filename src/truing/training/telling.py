@@ -8,13 +8,13 @@ from typing import Any
 from truing.config import Recipe
 from truing.doctor.report.first_updates import IN_WORDS
 from truing.errors import TruingError
+from truing.learner.memory_budget import Room
+from truing.learner.step import Trace
 from truing.metrics.loss_label import LossLabel
 from truing.record import RunWriter
 from truing.trackers import Followers
 from truing.training.ending import ending
 from truing.training.incidents import ONCE, incidents
-from truing.training.room import Room
-from truing.training.step import Trace
 from truing.types.batch import StepRecord
 from truing.types.rollout import Rollout
 from truing.utils.memory import GB

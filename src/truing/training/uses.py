@@ -8,9 +8,9 @@ from truing.algos import Setting
 from truing.config import PolicyStage
 from truing.doctor.facts.batch_fingerprint import batch_fact
 from truing.envs.base import prompt_of
-from truing.training.session import Session
-from truing.training.source import Drawn
-from truing.training.step import Trace
+from truing.learner.session import Session
+from truing.learner.step import Trace
+from truing.learner.step_samples import Drawn
 
 
 def use_facts(

@@ -14,6 +14,9 @@ from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.token_gradients import entropy_weights, expected_pull
 from truing.doctor.truing_run import setup_of, step_of
+from truing.learner.learner import Learner
+from truing.learner.session import Session
+from truing.learner.step import Trace, backward, trained
 from truing.models.digest import quick_sum
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
@@ -22,10 +25,7 @@ from truing.models.lora import training_mode
 from truing.ops.kl import kl_k3
 from truing.record import SampleRow
 from truing.training.arrival import beside, flat_gradient
-from truing.training.learner import Learner
 from truing.training.plain import own_logits, plain_facts, rounding_fact
-from truing.training.session import Session
-from truing.training.step import Trace, backward, trained
 from truing.types.sample import Sample
 from truing.types.status import EndedBy, Status
 

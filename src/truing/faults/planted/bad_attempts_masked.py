@@ -19,6 +19,6 @@ FAULT = Fault(
     name="bad-attempts-masked",
     numbers=(60,),
     what="attempts that failed are masked whole",
-    plant=lambda: replaced("truing.training.source:_gated", _wrong),
+    plant=lambda: replaced("truing.learner.step_samples:_gated", _wrong),
     expected=("MSK006", "MSK002"),
 )

@@ -11,7 +11,7 @@ FAULT = Fault(
     name="clip-left-out",
     numbers=(57,),
     what="the declared clip of the gradient is left out",
-    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT008",),
     changes={"optimizer.max_grad_norm": 0.01},
 )

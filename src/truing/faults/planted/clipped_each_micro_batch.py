@@ -18,7 +18,7 @@ FAULT = Fault(
     name="clipped-each-micro-batch",
     numbers=(57,),
     what="what was added up so far is clipped with every micro-batch",
-    plant=lambda: replaced("truing.training.step:backward", _wrong),
+    plant=lambda: replaced("truing.learner.step:backward", _wrong),
     expected=("OPT009",),
     changes={"optimizer.micro_batch_tokens": 64, "optimizer.max_grad_norm": 0.02},
 )

@@ -28,6 +28,6 @@ FAULT = Fault(
     name="count-as-position",
     numbers=(4, 5),
     what="the mask is placed by valid_len − resp_len, as if padding were on the other side",
-    plant=lambda: replaced("truing.training.step:collate", _wrong),
+    plant=lambda: replaced("truing.learner.step:collate", _wrong),
     expected=("MSK003",),
 )

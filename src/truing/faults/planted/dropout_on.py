@@ -14,7 +14,7 @@ FAULT = Fault(
     name="dropout-on",
     numbers=(35,),
     what="the adapter has dropout that the recipe does not know of",
-    plant=lambda: replaced("truing.training.restore:add_lora", _wrong),
+    plant=lambda: replaced("truing.learner.restore:add_lora", _wrong),
     expected=("RAT002", "OPT009"),
     changes={"lora.rank": 4, "sft.steps": 10, "sft.learning_rate": 0.03},
 )

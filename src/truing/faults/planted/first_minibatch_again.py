@@ -15,7 +15,7 @@ FAULT = Fault(
     name="first-minibatch-again",
     numbers=(63,),
     what="every minibatch is the first one of its batch",
-    plant=lambda: replaced("truing.training.step:minibatches", _wrong),
+    plant=lambda: replaced("truing.learner.step:minibatches", _wrong),
     expected=("OPT011",),
     changes={"grpo.minibatches": 2},
 )

@@ -20,6 +20,6 @@ FAULT = Fault(
     name="gradient-left-over",
     numbers=(56,),
     what="gradients are not cleared between updates",
-    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT009",),
 )

@@ -17,6 +17,6 @@ FAULT = Fault(
     name="gradient-turned",
     numbers=(32,),
     what="the optimiser climbs the loss",
-    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT009",),
 )

@@ -26,6 +26,6 @@ FAULT = Fault(
     name="group-paid",
     numbers=(45,),
     what="every attempt is paid the mean of its group, and so are the parts of its reward",
-    plant=lambda: replaced("truing.training.session:collect", _wrong),
+    plant=lambda: replaced("truing.learner.session:collect", _wrong),
     expected=("RWD002",),
 )

@@ -17,7 +17,7 @@ FAULT = Fault(
     name="head-untrained",
     numbers=(53,),
     what="the value head is not trained",
-    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
     expected=("VAL001",),
     changes={
         "stages": ["sft", "ppo"],

@@ -17,6 +17,6 @@ FAULT = Fault(
     name="layer-cleared",
     numbers=(32,),
     what="the gradient of one layer never reaches the optimiser",
-    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT009",),
 )

@@ -29,7 +29,7 @@ FAULT = Fault(
     name="layer-detached-once",
     numbers=(32, 71),
     what="the forward of one update is cut behind a layer",
-    plant=lambda: replaced("truing.training.step:accumulate", _wrong),
+    plant=lambda: replaced("truing.learner.step:accumulate", _wrong),
     expected=("OPT014", "OPT009"),
     changes={"grpo.steps": 6},
 )

@@ -25,7 +25,7 @@ FAULT = Fault(
     name="layer-lost-once",
     numbers=(71,),
     what="the gradient of one layer is lost in one update",
-    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT009", "OPT014"),
     changes={"grpo.steps": 6},
 )

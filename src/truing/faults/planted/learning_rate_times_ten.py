@@ -11,6 +11,6 @@ FAULT = Fault(
     name="learning-rate-times-ten",
     numbers=(57,),
     what="the learning rate is ten times as high as declared",
-    plant=lambda: replaced("truing.training.learner:learning_rate", _wrong),
+    plant=lambda: replaced("truing.learner.learner:learning_rate", _wrong),
     expected=("OPT004",),
 )

@@ -19,7 +19,7 @@ FAULT = Fault(
     name="micro-batch-lost",
     numbers=(56,),
     what="every second micro-batch is left out",
-    plant=lambda: replaced("truing.training.step:backward", _wrong),
+    plant=lambda: replaced("truing.learner.step:backward", _wrong),
     expected=("MSK003", "MSK007"),
     changes={"optimizer.micro_batch_tokens": 64},
 )

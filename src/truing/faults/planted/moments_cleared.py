@@ -15,6 +15,6 @@ FAULT = Fault(
     name="moments-cleared",
     numbers=(57,),
     what="the optimiser forgets its moments before each step",
-    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT010",),
 )

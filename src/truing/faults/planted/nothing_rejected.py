@@ -16,7 +16,7 @@ FAULT = Fault(
     name="nothing-rejected",
     numbers=(66,),
     what="answers that earned too little become demonstrations, too",
-    plant=lambda: replaced("truing.training.learner:ALGORITHMS", _wrong),
+    plant=lambda: replaced("truing.learner.learner:ALGORITHMS", _wrong),
     expected=("RWD008",),
     changes={"stages": ["sft", "rft"], "rft.steps": 2, "rft.learning_rate": 1e-3},
 )

@@ -22,7 +22,7 @@ FAULT = Fault(
     name="old-noisy",
     numbers=(35,),
     what="old log-probabilities come from a forward with noise",
-    plant=lambda: replaced("truing.training.step:with_old", _wrong),
+    plant=lambda: replaced("truing.learner.step:with_old", _wrong),
     expected=("RAT008",),
     changes={"correction.method": "truncate"},
 )

@@ -27,7 +27,7 @@ FAULT = Fault(
     name="old-recomputed",
     numbers=(31,),
     what="old log-probabilities are recomputed with the current weights at every inner step",
-    plant=lambda: replaced("truing.training.step:accumulate", _wrong),
+    plant=lambda: replaced("truing.learner.step:accumulate", _wrong),
     expected=("RAT003", "RAT007"),
     changes={"grpo.inner_epochs": 3, "sft.steps": 10},
 )

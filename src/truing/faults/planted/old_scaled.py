@@ -16,6 +16,6 @@ FAULT = Fault(
     name="old-scaled",
     numbers=(17,),
     what="old log-probabilities are divided by a temperature",
-    plant=lambda: replaced("truing.training.step:with_old", _wrong),
+    plant=lambda: replaced("truing.learner.step:with_old", _wrong),
     expected=("RAT007", "RAT002"),
 )

@@ -23,7 +23,7 @@ FAULT = Fault(
     name="old-shifted",
     numbers=(3, 33),
     what="old log-probabilities are shifted by one token",
-    plant=lambda: replaced("truing.training.step:with_old", _wrong),
+    plant=lambda: replaced("truing.learner.step:with_old", _wrong),
     expected=("RAT004",),
     changes={"sampling.max_new_tokens": 8},
 )

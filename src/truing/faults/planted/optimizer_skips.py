@@ -21,6 +21,6 @@ FAULT = Fault(
     name="optimizer-skips",
     numbers=(58,),
     what="the optimiser's step is skipped",
-    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT001",),
 )

@@ -22,7 +22,7 @@ FAULT = Fault(
     name="reference-of-other-prompt",
     numbers=(13,),
     what="the KL is to the reference on an unformatted prompt",
-    plant=lambda: replaced("truing.training.step:with_reference", _wrong),
+    plant=lambda: replaced("truing.learner.step:with_reference", _wrong),
     expected=("REF004",),
     changes={"kl.coef": 0.05},
 )

@@ -15,6 +15,6 @@ FAULT = Fault(
     name="reward-clipped",
     numbers=(69,),
     what="rewards are clipped at 0.5 after they were graded",
-    plant=lambda: replaced("truing.training.session:grade", _wrong),
+    plant=lambda: replaced("truing.learner.session:grade", _wrong),
     expected=("RWD009",),
 )

@@ -15,6 +15,6 @@ FAULT = Fault(
     name="reward-squared",
     numbers=(69,),
     what="rewards are squared after they were graded",
-    plant=lambda: replaced("truing.training.session:grade", _wrong),
+    plant=lambda: replaced("truing.learner.session:grade", _wrong),
     expected=("RWD009",),
 )

@@ -22,6 +22,6 @@ FAULT = Fault(
     name="rewards-on-other-rows",
     numbers=(45,),
     what="rewards are one row off the attempts that earned them",
-    plant=lambda: replaced("truing.training.session:collect", _wrong),
+    plant=lambda: replaced("truing.learner.session:collect", _wrong),
     expected=("RWD002",),
 )

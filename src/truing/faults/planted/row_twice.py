@@ -15,7 +15,7 @@ FAULT = Fault(
     name="row-twice",
     numbers=(63,),
     what="the second micro-batch is the first one again",
-    plant=lambda: replaced("truing.training.room:Room.micro_batches", _wrong),
+    plant=lambda: replaced("truing.learner.memory_budget:Room.micro_batches", _wrong),
     expected=("OPT011",),
     changes={"optimizer.micro_batch_tokens": 64},
 )

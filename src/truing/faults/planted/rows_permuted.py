@@ -25,6 +25,6 @@ FAULT = Fault(
     name="rows-permuted",
     numbers=(33,),
     what="old log-probabilities are those of other rows",
-    plant=lambda: replaced("truing.training.step:with_old", _wrong),
+    plant=lambda: replaced("truing.learner.step:with_old", _wrong),
     expected=("RAT005",),
 )

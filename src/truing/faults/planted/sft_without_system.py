@@ -20,6 +20,6 @@ FAULT = Fault(
     name="sft-without-system",
     numbers=(68,),
     what="supervised fine-tuning is without the system message that RL has",
-    plant=lambda: replaced("truing.training.session:Session.demonstrate", _wrong),
+    plant=lambda: replaced("truing.learner.session:Session.demonstrate", _wrong),
     expected=(),
 )

@@ -23,7 +23,7 @@ FAULT = Fault(
     name="step-twice-once",
     numbers=(58, 71),
     what="the optimiser makes one of its steps twice",
-    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT014",),
     changes={"grpo.steps": 6},
 )

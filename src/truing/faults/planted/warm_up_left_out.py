@@ -11,7 +11,7 @@ FAULT = Fault(
     name="warm-up-left-out",
     numbers=(57,),
     what="the declared warm-up is left out",
-    plant=lambda: replaced("truing.training.learner:learning_rate", _wrong),
+    plant=lambda: replaced("truing.learner.learner:learning_rate", _wrong),
     expected=("OPT004",),
     changes={"optimizer.warmup_steps": 50},
 )

@@ -14,6 +14,6 @@ FAULT = Fault(
     name="weight-decay-undeclared",
     numbers=(57,),
     what="weights decay, and no recipe says so",
-    plant=lambda: replaced("truing.training.learner:make_optimizer", _wrong),
+    plant=lambda: replaced("truing.learner.learner:make_optimizer", _wrong),
     expected=("OPT003",),
 )

@@ -23,7 +23,7 @@ FAULT = Fault(
     name="weight-doubled-once",
     numbers=(71,),
     what="the gradient of one weight counts twice in one update",
-    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT014", "OPT009"),
     changes={"grpo.steps": 6},
 )

@@ -27,7 +27,7 @@ FAULT = Fault(
     name="weights-written-once",
     numbers=(34,),
     what="some weights of one tensor are changed by 1e-5 once, behind the optimiser's step",
-    plant=lambda: replaced("truing.training.step:clip_and_step", _wrong),
+    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT002",),
     changes={"grpo.steps": 6},
 )

@@ -3,11 +3,11 @@
 import pytest
 
 from truing.errors import RecordError
+from truing.learner import checkpoint
+from truing.learner.restore import restore_policy
 from truing.models import tiny
 from truing.models.digest import digest
 from truing.models.lora import trainable_parameters
-from truing.training import checkpoint
-from truing.training.restore import restore_policy
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from samples import demo, sample
 from truing.algos import ALGORITHMS, Setting
 from truing.config import CorrectionConfig, GrpoConfig, KlConfig, OptimizerConfig, ReferenceConfig, SftConfig
 from truing.errors import NonFiniteError
+from truing.learner.learner import Learner
+from truing.learner.memory_budget import Need, Room
+from truing.learner.optimizer import make_optimizer
+from truing.learner.step import train_step
 from truing.models.critic import Critic
 from truing.models.lora import add_lora, trainable_parameters
 from truing.models.reference import AdapterReference, CopyReference
-from truing.training.learner import Learner
-from truing.training.optimizer import make_optimizer
-from truing.training.room import Need, Room
-from truing.training.step import train_step
 
 GRPO = GrpoConfig(steps=1, learning_rate=1e-3)
 GROUPS = [

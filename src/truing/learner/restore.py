@@ -10,10 +10,10 @@ from torch import nn
 from truing.analysis.compare import flat
 from truing.config import Recipe, resolve, to_toml
 from truing.errors import RecordError
+from truing.learner import checkpoint
 from truing.models.load import LoadedModel, load
 from truing.models.lora import add_lora, trainable_parameters
 from truing.record import RunReader
-from truing.training import checkpoint
 from truing.types.sampling_params import SamplingContract
 from truing.utils.rng import seed_of
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from truing.training.evaluate import evaluate
+from truing.learner.evaluate import evaluate
 from truing.types.rollout import Rollout, RolloutGroup, Task
 from truing.types.sampling_params import RAW
 from truing.types.status import Status

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from truing.algos import Setting
 from truing.config import PolicyStage
+from truing.learner.session import Session
 from truing.rollouts.turn_sources import force_rate
-from truing.training.session import Session
 from truing.types.rollout import RolloutGroup, Task
 from truing.types.status import Status
 from truing.utils.rng import permutation

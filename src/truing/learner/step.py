@@ -17,15 +17,15 @@ from torch import Tensor, nn
 
 from truing.algos import Term
 from truing.config import PolicyStage
+from truing.learner.gates import too_far, too_little
+from truing.learner.gradient_handover import Handed, arriving, handing
+from truing.learner.learner import Learner
+from truing.learner.optimizer import check_loss, clip_and_step
 from truing.models.critic import Critic, state_values
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.score import causal_model, score
 from truing.models.lora import training_mode
-from truing.training.gates import too_far, too_little
-from truing.training.handed import Handed, arriving, handing
-from truing.training.learner import Learner
-from truing.training.optimizer import check_loss, clip_and_step
 from truing.types.batch import Batch, Scores
 from truing.types.sample import Sample
 from truing.utils.memory import give_back, out_of_memory

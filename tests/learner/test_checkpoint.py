@@ -10,8 +10,8 @@ from torch import nn
 
 from truing.config import OptimizerConfig
 from truing.errors import RecordError
-from truing.training import checkpoint
-from truing.training.optimizer import make_optimizer
+from truing.learner import checkpoint
+from truing.learner.optimizer import make_optimizer
 
 FILES = ["trainable.safetensors", "optimizer.safetensors", "state.json"]
 

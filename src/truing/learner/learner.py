@@ -10,12 +10,12 @@ from torch import nn
 
 from truing.algos import ALGORITHMS, Algorithm, Setting
 from truing.config import OptimizerConfig, ReferenceConfig
+from truing.learner import checkpoint
+from truing.learner.memory_budget import Room
+from truing.learner.optimizer import learning_rate, make_optimizer
+from truing.learner.session import Session
 from truing.models.critic import Critic
 from truing.models.reference import Reference, freeze
-from truing.training import checkpoint
-from truing.training.optimizer import learning_rate, make_optimizer
-from truing.training.room import Room
-from truing.training.session import Session
 from truing.utils.format import counted
 
 

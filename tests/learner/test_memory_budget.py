@@ -11,17 +11,17 @@ from test_step import GROUPS, GRPO, gradient_of, learner, on_policy
 from transformers import AutoModelForCausalLM, GPT2Config
 
 import truing
+import truing.learner.memory_budget
+import truing.learner.step
 import truing.training.recording
-import truing.training.room
 import truing.training.run
-import truing.training.step
 from truing.errors import ModelError, RecipeError
+from truing.learner.memory_budget import Need, Room, measure, open_room
 from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.onednn_linear import OneDnnLinear
 from truing.models.forward.score import CHUNK_BYTES, KEPT_BYTES
 from truing.models.lora import add_lora, trainable_parameters, training_mode
 from truing.record import RunReader
-from truing.training.room import Need, Room, measure, open_room
 from truing.utils.memory import free, held, out_of_memory, peak, watch_peak
 
 CPU = torch.device("cpu")
@@ -69,7 +69,7 @@ def test_the_gradient_is_the_same_where_layers_are_computed_twice(tiny):
 @pytest.fixture
 def scarce(monkeypatch):
     """Memory for so many tokens: beyond, the forward of a micro-batch fails, or its backward half-way."""
-    tried, score = [], truing.training.step.score
+    tried, score = [], truing.learner.step.score
 
     def arm(limit, *, twice=10**9, late=False):
         def failing(model, batch, wanted, *, critic, recompute):
@@ -82,7 +82,7 @@ def scarce(monkeypatch):
                 scores.logprob.register_hook(lambda _: (_ for _ in ()).throw(MemoryError("late")))
             return scores
 
-        monkeypatch.setattr(truing.training.step, "score", failing)
+        monkeypatch.setattr(truing.learner.step, "score", failing)
         return tried
 
     return arm
@@ -106,22 +106,22 @@ def test_one_sample_that_does_not_fit_is_computed_twice_or_refused(tiny, scarce)
     rows = on_policy(tiny.model, GROUPS[:2])
     made = learner(tiny.model, GRPO, fits_recomputed=1000)
     tried = scarce(3)
-    truing.training.step.train_step(made, rows, (0, "test", 0))
+    truing.learner.step.train_step(made, rows, (0, "test", 0))
     assert tried[0] == (sum(map(len, rows)), False)
     assert tried[-1] == (sum(map(len, rows)), True)
     assert made.room.fits < min(map(len, rows))
     scarce(3, twice=3)
     with pytest.raises(ModelError, match="no memory to train on sample"):
-        truing.training.step.train_step(made, rows, (0, "test", 1))
+        truing.learner.step.train_step(made, rows, (0, "test", 1))
 
 
 def test_another_error_is_no_lack_of_memory(tiny, monkeypatch):
     def broken(*_, **__):
         raise RuntimeError("shapes differ")
 
-    monkeypatch.setattr(truing.training.step, "score", broken)
+    monkeypatch.setattr(truing.learner.step, "score", broken)
     with pytest.raises(RuntimeError, match="shapes differ"):
-        truing.training.step.train_step(learner(tiny.model, GRPO), GROUPS, (0, "test", 0))
+        truing.learner.step.train_step(learner(tiny.model, GRPO), GROUPS, (0, "test", 0))
     assert out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
     assert out_of_memory(RuntimeError("could not create a primitive"))
     with pytest.raises(RuntimeError) as raised:  # oneDNN has such words for shapes that do not fit
@@ -162,7 +162,7 @@ def test_what_dropout_keeps_is_counted(tiny):
 
 
 def test_a_budget_is_no_more_than_there_is(tiny, monkeypatch):
-    monkeypatch.setattr(truing.training.room, "free", lambda device: 10**9)
+    monkeypatch.setattr(truing.learner.memory_budget, "free", lambda device: 10**9)
     parameters = trainable_parameters(tiny.model)
     huge, all_of_it = (
         open_room(tiny.model, parameters, budget, 100) for budget in (10**15, held(CPU) + 10**9)

@@ -15,6 +15,9 @@ from truing.engines.model_checks import prove_forward, prove_sampler
 from truing.engines.publish import sampler_copy, sync
 from truing.envs.base import Env, checked_tasks
 from truing.errors import DataError
+from truing.learner.evaluate import evaluate
+from truing.learner.prompt_limit import limited
+from truing.learner.restore import open_policy
 from truing.metrics.definitions import check_known
 from truing.models.digest import quick_sum
 from truing.models.load import LoadedModel
@@ -22,9 +25,6 @@ from truing.models.lora import trainable_parameters
 from truing.rewards import grade
 from truing.rollouts.collect import Scene, collect
 from truing.rollouts.turn_sources import Policy, Script, forced_ids
-from truing.training.evaluate import evaluate
-from truing.training.prompt_limit import limited
-from truing.training.restore import open_policy
 from truing.types.rollout import RolloutGroup, Task
 from truing.types.sampling_params import RAW, SamplingContract
 from truing.utils.memory import keep_freed_memory

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from truing.algos import Algorithm, Setting
 from truing.config import PolicyStage
 from truing.errors import DataError, RolloutError
+from truing.learner.group_selection import draw_groups
+from truing.learner.session import Session
 from truing.rollouts.flatten import flatten, untrained, without_policy_term
-from truing.training.groups import draw_groups
-from truing.training.session import Session
 from truing.types.rollout import Rollout, RolloutGroup, Task
 from truing.types.sample import Sample
 from truing.types.status import EndedBy, Status

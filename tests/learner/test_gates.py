@@ -12,10 +12,10 @@ import truing
 from truing.algos import ALGORITHMS, Setting
 from truing.config import GatesConfig, KlConfig
 from truing.errors import GateError
+from truing.learner.gates import too_little
+from truing.learner.step import train_step
 from truing.models.reference import CopyReference
 from truing.record import RunReader
-from truing.training.gates import too_little
-from truing.training.step import train_step
 from truing.types.batch import Scores
 from truing.types.token import Excluded
 

@@ -2,7 +2,7 @@
 
     python bench/looks.py [CASE] [--steps 3]
 
-The first update is left out: it warms caches. `PASSES` in training/looks.py holds the figures, rounded.
+The first update is left out: it warms caches. `PASSES` in instrumentation/audit_schedule.py holds the figures, rounded.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Any
 
 from truing.bench import ours
 from truing.bench.cases import CASES
-from truing.training import looks
+from truing.instrumentation import audit_schedule
 
 
 def main() -> None:
@@ -44,10 +44,10 @@ def watch_looks() -> dict[str, list[float]]:
         return run
 
     for name, owner, function in (
-        ("weights", looks.Looks, "_weights"),
-        ("audit", looks.Looks, "_draws"),
-        ("rows", looks.Witness, "rows"),
-        ("gradient", looks.Looks, "_await"),
+        ("weights", audit_schedule.Looks, "_weights"),
+        ("audit", audit_schedule.Looks, "_draws"),
+        ("rows", audit_schedule.Witness, "rows"),
+        ("gradient", audit_schedule.Looks, "_await"),
     ):
         setattr(owner, function, timed(name, getattr(owner, function)))
     return seconds
@@ -64,7 +64,7 @@ def passes(records: list[Any], seconds: Mapping[str, list[float]]) -> dict[str, 
     sampled = sum(record.metrics["tokens/sampled"] for record in later)
     found = {"trained": (spent["forward"] + spent["backward"]) / computed, "drawn": spent["decode"] / sampled}
     for name, each in seconds.items():
-        tokens = sum(record.facts["looks"][name] / looks.PASSES[name] for record in later)
+        tokens = sum(record.facts["looks"][name] / audit_schedule.PASSES[name] for record in later)
         found[name] = sum(each[1:]) / tokens
     return {name: round(value / forward, 2) for name, value in found.items()}
 

@@ -35,18 +35,22 @@ MAY_IMPORT = {
         "errors utils types config ops record analysis chat models rewards engines envs rollouts algos"
         " metrics"
     ),
+    "instrumentation": (
+        "errors utils types config ops record chat models rewards envs rollouts algos metrics doctor"
+        " learner"
+    ),
     "probes": "errors types config ops models rewards envs learner",
+    "integrations": "errors utils types models doctor instrumentation",
     "docgen": "config envs metrics doctor",
     "training": (
         "errors utils types config ops record analysis chat models rewards envs rollouts algos checks"
-        " metrics doctor trackers learner"
+        " metrics doctor trackers learner instrumentation"
     ),
-    "integrations": "errors utils types models doctor training",
     "panel": "errors utils config record analysis doctor",
     "display": "errors utils types analysis doctor panel",
     "api": (
-        "errors config record analysis chat models rewards envs rollouts checks doctor learner training"
-        " display"
+        "errors config record analysis chat models rewards envs rollouts checks doctor learner"
+        " instrumentation training display"
     ),
     "__init__": "types rewards envs api",
     "bench": "errors utils types models rewards engines learner api",

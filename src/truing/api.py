@@ -25,6 +25,8 @@ from truing.envs.base import Env
 from truing.envs.tools import Tool
 from truing.envs.wrappers import equipped, judged
 from truing.errors import RecipeError, RecordError, RewardError
+from truing.instrumentation.prompt_check import prove_evaluated
+from truing.instrumentation.replay import replay
 from truing.learner.prompt_limit import limited
 from truing.learner.restore import restore_weights
 from truing.learner.session import open_session
@@ -33,9 +35,7 @@ from truing.record import RunReader
 from truing.rewards import RewardFn, Rewards
 from truing.rollouts.collect import Scene
 from truing.training.preflight import chance, short
-from truing.training.prompts import prove_evaluated
 from truing.training.recording import check_judged
-from truing.training.replay import replay
 from truing.training.result import Result
 from truing.training.run import run
 from truing.training.telling import Watch

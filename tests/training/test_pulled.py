@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from truing.training.facts import pulled
+from truing.instrumentation.update_facts import pulled
 
 
 @pytest.mark.parametrize(

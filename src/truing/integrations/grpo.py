@@ -13,13 +13,13 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step
 from truing.doctor.facts.batch_fingerprint import batch_fact
+from truing.instrumentation.audit_schedule import Part
 from truing.integrations.draws import Generation, drawn_facts
 from truing.integrations.grpo_rows import GENERATED, step_of_rows
 from truing.integrations.micro import Micro
 from truing.integrations.setup import scored_under, setup_of_grpo
 from truing.integrations.uses import Uses
 from truing.integrations.watch import BUDGET, GRACE, Audit
-from truing.training.looks import Part
 from truing.utils.rng import permutation
 
 ROW = "truing_row"

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from truing.training.uses import counted
+from truing.instrumentation.sample_usage import counted
 
 
 class Uses:

@@ -28,13 +28,13 @@ from truing.doctor.report.text import lines, with_excerpt
 from truing.doctor.report.token_texts import texts
 from truing.doctor.saved_updates import Keeper
 from truing.doctor.verdict import Verdict
+from truing.instrumentation.adamw_float64 import Recomputed, recomputed
+from truing.instrumentation.audit_schedule import LOOKED_INTO, Part
+from truing.instrumentation.optimizer_moments import Watch, moments_of
+from truing.instrumentation.update_facts import pulled, spot, weight_facts
 from truing.integrations.gradients import arrival_facts
 from truing.integrations.look import plain_facts
 from truing.models.digest import quick_sum, sums
-from truing.training.adam import Recomputed, recomputed
-from truing.training.facts import pulled, spot, weight_facts
-from truing.training.looks import LOOKED_INTO, Part
-from truing.training.moments import Watch, moments_of
 from truing.types.sampling_params import SamplingContract
 
 CLIP = "clip_grad_norm_"

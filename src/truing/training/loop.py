@@ -16,6 +16,14 @@ from truing.doctor.report.first_updates import boundary
 from truing.doctor.report.recorded_findings import standing
 from truing.doctor.verdict import Verdict
 from truing.errors import GuardError, Unstable
+from truing.instrumentation.audit_schedule import LOOKED_INTO, Looks
+from truing.instrumentation.draw_audit import draw_facts
+from truing.instrumentation.gradient_sum_check import handed_facts
+from truing.instrumentation.optimizer_moments import step_facts
+from truing.instrumentation.prompt_check import prompt_facts, prove_evaluated
+from truing.instrumentation.reference_sync_check import follow_fact
+from truing.instrumentation.sample_usage import use_facts
+from truing.instrumentation.update_facts import update_facts, value_facts
 from truing.learner import checkpoint
 from truing.learner.coefficients import Control
 from truing.learner.learner import Learner, open_learner
@@ -25,19 +33,11 @@ from truing.learner.step import train_step
 from truing.learner.step_samples import Drawn, source
 from truing.models.forward.score import causal_model
 from truing.record import RunReader, RunWriter, SampleRow, StepRow, set_aside
-from truing.training.arrival import handed_facts
-from truing.training.audit import draw_facts
-from truing.training.facts import update_facts, value_facts
-from truing.training.follow import follow_fact
 from truing.training.guard import REPORT, good_after, report, trouble
-from truing.training.looks import LOOKED_INTO, Looks
-from truing.training.moments import step_facts
 from truing.training.patience import Patience
-from truing.training.prompts import prompt_facts, prove_evaluated
 from truing.training.recording import reward_weights, step_record, tool_names
 from truing.training.result import Result, evaluations_of
 from truing.training.telling import Teller, in_words
-from truing.training.uses import use_facts
 from truing.types.batch import StepRecord
 from truing.utils.atomic_files import write_atomically
 from truing.utils.memory import watch_peak

@@ -15,6 +15,8 @@ from truing.config import PolicyStage
 from truing.doctor.facts.answer_lengths import answer_lengths
 from truing.doctor.facts.id_comparison import Pair, alignment, compare_ids
 from truing.errors import RecordError
+from truing.instrumentation.audit_metrics import look_metrics
+from truing.instrumentation.ratio_histogram import epochs, ratio_facts
 from truing.learner.gates import gate_metrics
 from truing.learner.learner import Learner
 from truing.learner.session import Session
@@ -31,8 +33,6 @@ from truing.ops.losses import Objective
 from truing.record import SampleRow
 from truing.rewards import Rewards
 from truing.rollouts.flatten import sample_turns
-from truing.training.look_metrics import look_metrics
-from truing.training.ratio_facts import epochs, ratio_facts
 from truing.types.batch import StepRecord
 from truing.types.sample import Sample
 from truing.types.status import FinishReason

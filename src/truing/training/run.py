@@ -8,6 +8,7 @@ from truing.algos import ALGORITHMS, Setting
 from truing.config import Recipe, to_toml
 from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
+from truing.instrumentation.prompt_check import prove_prompts
 from truing.learner.memory_budget import Room, open_room
 from truing.learner.restore import check_same_recipe
 from truing.learner.session import Session, open_session
@@ -15,7 +16,6 @@ from truing.record import Event, RunReader, RunWriter, compact
 from truing.trackers import Followers, check_followers, open_followers
 from truing.training.loop import Loop
 from truing.training.notes import notes
-from truing.training.prompts import prove_prompts
 from truing.training.proof import prove_credit, prove_demonstrations, prove_tasks
 from truing.training.recording import check_judged, run_facts
 from truing.training.result import Result

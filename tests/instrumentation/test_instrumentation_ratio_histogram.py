@@ -8,12 +8,12 @@ import torch
 from samples import sample
 
 import truing
+from truing.instrumentation.ratio_histogram import epochs, ratio_facts
 from truing.learner.step import Trace
 from truing.metrics.token_streams import Tokens
 from truing.ops.losses import OBJECTIVES
 from truing.record import RunReader, SampleRow
 from truing.training.preflight import chance
-from truing.training.ratio_facts import epochs, ratio_facts
 from truing.types.status import EndedBy, Status
 
 A, B, C = (sample([5], [7, 8], name=name) for name in "abc")

@@ -18,6 +18,7 @@ from truing.doctor.example_steps import but
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.token_places import places
 from truing.envs.base import Env
+from truing.instrumentation.forward_check import own_logits
 from truing.learner.checkpoint import State
 from truing.learner.prompt_limit import limited
 from truing.learner.restore import open_policy, restore_weights
@@ -25,7 +26,6 @@ from truing.learner.step import trained
 from truing.models.lora import trainable_parameters
 from truing.record import RunReader, SampleRow
 from truing.rewards import grade
-from truing.training.plain import own_logits
 from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sample import Sample
 from truing.types.token import Origin

@@ -7,8 +7,8 @@ from runs import Interrupt, assert_same_run, crash_at
 
 import truing
 from truing.doctor.report.recorded_findings import recalled, standing
+from truing.instrumentation.audit_schedule import SHARES, Looks
 from truing.record import Event, RunReader
-from truing.training.looks import SHARES, Looks
 
 KINDS = {"audit": 64.0, "rows": 400.0, "gradient": 300.0, "weights": 30.0}
 

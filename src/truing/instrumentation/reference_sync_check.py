@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
+from truing.instrumentation.adamw_float64 import first_entries
 from truing.learner.learner import Learner
-from truing.training.adam import first_entries
 
 
 @contextmanager

@@ -11,10 +11,10 @@ import truing
 from truing.doctor.oracle.draw_bets import STRENGTHS
 from truing.doctor.rules import RULES
 from truing.doctor.truing_run import recorded
+from truing.instrumentation.audit_metrics import look_metrics
+from truing.instrumentation.cross_check import null_facts
 from truing.record import RunReader
-from truing.training.look_metrics import look_metrics
 from truing.training.preflight import chance
-from truing.training.witness import null_facts
 
 ALWAYS = {"doctor": {"budget": 1.0}}
 

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from truing.instrumentation.missing_gradients import unheard
+from truing.instrumentation.update_facts import spot
 from truing.learner.learner import Learner
 from truing.learner.step import Trace, backward, trained
 from truing.models.forward.collate import collate
 from truing.models.forward.score import causal_model, score
 from truing.models.lora import training_mode
-from truing.training.facts import spot
-from truing.training.unheard import unheard
 from truing.types.sample import Sample
 
 FREE = 1e-3

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truing.instrumentation.update_facts import spot
 from truing.learner.learner import Learner
 from truing.models.digest import quick_sum
-from truing.training.facts import spot
 from truing.utils.phase_clock import phase
 
 MOST = 2_000_000

@@ -11,12 +11,12 @@ from torch import Tensor
 from truing.algos import Setting
 from truing.config.stages import PpoConfig
 from truing.doctor.oracle.token_gradients import expected_value_pull
+from truing.instrumentation.adamw_float64 import Recomputed, recomputed
 from truing.learner.learner import Learner
 from truing.learner.step import Trace
 from truing.models.digest import joined, sums
 from truing.rewards import Rewards, grade
 from truing.rewards.judge import Judge
-from truing.training.adam import Recomputed, recomputed
 from truing.types.rollout import Rollout
 from truing.utils.phase_clock import phase
 

@@ -14,6 +14,8 @@ from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.token_gradients import entropy_weights, expected_pull
 from truing.doctor.truing_run import setup_of, step_of
+from truing.instrumentation.forward_check import own_logits, plain_facts, rounding_fact
+from truing.instrumentation.gradient_sum_check import beside, flat_gradient
 from truing.learner.learner import Learner
 from truing.learner.session import Session
 from truing.learner.step import Trace, backward, trained
@@ -24,8 +26,6 @@ from truing.models.forward.score import causal_model, score
 from truing.models.lora import training_mode
 from truing.ops.kl import kl_k3
 from truing.record import SampleRow
-from truing.training.arrival import beside, flat_gradient
-from truing.training.plain import own_logits, plain_facts, rounding_fact
 from truing.types.sample import Sample
 from truing.types.status import EndedBy, Status
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from samples import sample
 
+from truing.instrumentation import optimizer_moments
+from truing.instrumentation.optimizer_moments import Watch, step_facts
+from truing.instrumentation.sample_usage import row_uses
 from truing.learner.step import Trace
-from truing.training import moments
-from truing.training.moments import Watch, step_facts
-from truing.training.uses import row_uses
 
 A, B, C, D = (sample([5, 6], [7, 8], name=name) for name in "abcd")
 
@@ -62,7 +62,7 @@ def updated(learner, turn, steps=1, between=lambda: None, of="moments"):
 
 @pytest.mark.parametrize("most", [10**6, 5])
 def test_an_update_finds_what_the_one_before_left_unless_somebody_forgot_it(learner, monkeypatch, most):
-    monkeypatch.setattr(moments, "MOST", most)  # of 18 numbers: all, or four parts that take turns
+    monkeypatch.setattr(optimizer_moments, "MOST", most)  # of 18 numbers: all, or four parts that take turns
     updated(learner, 0)  # before its first step there was no state
     first, second, third = (updated(learner, turn, steps=2) for turn in (1, 2, 3))
     assert (first["next"], second["next"]) == (second["before"], third["before"])

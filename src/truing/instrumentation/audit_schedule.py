@@ -11,16 +11,16 @@ from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
+from truing.instrumentation.cross_check import Witness, chosen
+from truing.instrumentation.draw_audit import AUDITED, audit_facts
+from truing.instrumentation.gradient_sum_check import await_gradient
+from truing.instrumentation.update_facts import regraded
 from truing.learner.learner import Learner
 from truing.learner.session import Session
 from truing.learner.step import Look, Trace
 from truing.learner.step_samples import Drawn
 from truing.models.digest import quick_sum
 from truing.models.lora import base_weights
-from truing.training.arrival import await_gradient
-from truing.training.audit import AUDITED, audit_facts
-from truing.training.facts import regraded
-from truing.training.witness import Witness, chosen
 from truing.types.sample import Sample
 from truing.types.token import Origin
 

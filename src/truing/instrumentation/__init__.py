@@ -1,0 +1,1 @@
+"""Measurements beside an update, for the rules of the doctor to judge."""

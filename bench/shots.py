@@ -17,7 +17,7 @@ import truing
 from truing.errors import ProvenError
 from truing.faults.planted import FAULTS
 from truing.faults.run import table_of
-from truing.training.preflight import chance
+from truing.trainer.preflight import chance
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "browser"))

@@ -39,27 +39,27 @@ MAY_IMPORT = {
         "errors utils types config ops record chat models rewards envs rollouts algos metrics doctor"
         " learner"
     ),
-    "probes": "errors types config ops models rewards envs learner",
-    "integrations": "errors utils types models doctor instrumentation",
-    "docgen": "config envs metrics doctor",
-    "training": (
+    "trainer": (
         "errors utils types config ops record analysis chat models rewards envs rollouts algos checks"
         " metrics doctor trackers learner instrumentation"
     ),
+    "probes": "errors types config ops models rewards envs learner",
+    "integrations": "errors utils types models doctor instrumentation",
+    "docgen": "config envs metrics doctor",
     "panel": "errors utils config record analysis doctor",
     "display": "errors utils types analysis doctor panel",
     "api": (
         "errors config record analysis chat models rewards envs rollouts checks doctor learner"
-        " instrumentation training display"
+        " instrumentation trainer display"
     ),
     "__init__": "types rewards envs api",
     "bench": "errors utils types models rewards engines learner api",
-    "faults": "errors utils types config ops record models rewards rollouts doctor training api",
-    "lab": "errors utils config record analysis rewards metrics doctor training display api",
+    "faults": "errors utils types config ops record models rewards rollouts doctor trainer api",
+    "lab": "errors utils config record analysis rewards metrics doctor trainer display api",
     "board": "errors utils types config ops record analysis metrics doctor lab",
-    "verify": "errors config record analysis probes training display api",
+    "verify": "errors config record analysis trainer probes display api",
     "cli": (
-        "errors utils types config record analysis models checks doctor learner probes docgen training"
+        "errors utils types config record analysis models checks doctor learner trainer probes docgen"
         " panel display api bench faults lab board verify"
     ),
     "__main__": "cli",

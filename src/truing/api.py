@@ -34,11 +34,11 @@ from truing.models.load import load
 from truing.record import RunReader
 from truing.rewards import RewardFn, Rewards
 from truing.rollouts.collect import Scene
-from truing.training.preflight import chance, short
-from truing.training.recording import check_judged
-from truing.training.result import Result
-from truing.training.run import run
-from truing.training.telling import Watch
+from truing.trainer.events import Watch
+from truing.trainer.preflight import chance, short
+from truing.trainer.result import Result
+from truing.trainer.run import run
+from truing.trainer.step_record import check_judged
 
 AnyRecipe = str | Path | Mapping[str, Any] | Recipe
 

@@ -16,7 +16,7 @@ from truing.probes.ladder import LADDER, climb
 from truing.probes.rig import POLICIES
 from truing.record import RunReader
 from truing.record.update_columns import columns_of
-from truing.training.result import Result
+from truing.trainer.result import Result
 
 FIRST = 10
 """Steps after which a recipe that misses a criterion goes no further."""

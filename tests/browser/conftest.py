@@ -13,7 +13,7 @@ from truing.faults.fault import Fault
 from truing.faults.healthy import TOOLS
 from truing.faults.planted import FAULTS
 from truing.faults.run import table_of
-from truing.training.preflight import chance
+from truing.trainer.preflight import chance
 
 
 @pytest.hookimpl(wrapper=True)

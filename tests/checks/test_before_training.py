@@ -10,7 +10,7 @@ from truing.errors import DataError, ModelError, RewardError
 from truing.models import tiny as tiny_model
 from truing.record import RunReader
 from truing.rollouts.collect import Scene
-from truing.training.proof import prove_demonstrations, prove_tasks
+from truing.trainer.startup_checks import prove_demonstrations, prove_tasks
 from truing.types.sampling_params import SamplingContract
 
 

@@ -15,7 +15,7 @@ from truing.doctor.rules import len003
 from truing.doctor.verdict import Verdict
 from truing.faults.planted import FAULTS
 from truing.record import RunReader
-from truing.training.preflight import chance
+from truing.trainer.preflight import chance
 
 
 def invoke(*words):

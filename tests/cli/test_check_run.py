@@ -10,7 +10,7 @@ from runs import MINI
 
 import truing as package
 from truing.faults.planted import FAULTS
-from truing.training.preflight import chance
+from truing.trainer.preflight import chance
 
 
 @pytest.fixture(scope="module")

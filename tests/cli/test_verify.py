@@ -12,7 +12,7 @@ from truing import verify as verify_module
 from truing.config import resolve
 from truing.probes.ladder import named
 from truing.record import RunReader
-from truing.training.result import Result
+from truing.trainer.result import Result
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from truing.doctor.hypotheses.test_cost import again, told, training_minutes
 from truing.doctor.postmortem import post_mortem
 from truing.errors import ProvenError
 from truing.faults.planted import FAULTS
-from truing.training.preflight import chance
+from truing.trainer.preflight import chance
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.errors import ProvenError, RecipeError
 from truing.faults.planted import FAULTS
 from truing.record import RunReader
-from truing.training.preflight import chance
+from truing.trainer.preflight import chance
 
 
 def events(run, kind):

@@ -14,7 +14,7 @@ from truing.doctor.truing_run import recorded
 from truing.instrumentation.audit_metrics import look_metrics
 from truing.instrumentation.cross_check import null_facts
 from truing.record import RunReader
-from truing.training.preflight import chance
+from truing.trainer.preflight import chance
 
 ALWAYS = {"doctor": {"budget": 1.0}}
 

@@ -13,7 +13,7 @@ from truing.learner.step import Trace
 from truing.metrics.token_streams import Tokens
 from truing.ops.losses import OBJECTIVES
 from truing.record import RunReader, SampleRow
-from truing.training.preflight import chance
+from truing.trainer.preflight import chance
 from truing.types.status import EndedBy, Status
 
 A, B, C = (sample([5], [7, 8], name=name) for name in "abc")

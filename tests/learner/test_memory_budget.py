@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, GPT2Config
 import truing
 import truing.learner.memory_budget
 import truing.learner.step
-import truing.training.recording
-import truing.training.run
+import truing.trainer.run
+import truing.trainer.step_record
 from truing.errors import ModelError, RecipeError
 from truing.learner.memory_budget import Need, Room, measure, open_room
 from truing.models.forward.hidden_states import MicroBatch
@@ -209,7 +209,7 @@ def test_dropout_after_memory_ran_out_is_what_it_is_straight_away(tiny, scarce, 
 
 
 def test_a_step_beyond_its_budget_is_told_once(mini, tmp_path, monkeypatch):
-    monkeypatch.setattr(truing.training.recording, "peak", lambda device: 9 * 10**9)
+    monkeypatch.setattr(truing.trainer.step_record, "peak", lambda device: 9 * 10**9)
     table = mini(optimizer={"memory": "8GB"})
     run = truing.train(table, out=tmp_path / "run").run
     told = [each.payload for each in RunReader(run).events() if each.payload.get("what") == "budget"]
@@ -228,7 +228,7 @@ def test_a_run_tells_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch)
     told = [event.payload for event in RunReader(tmp_path / "run").events() if event.kind == "memory"]
     assert len(told) == 1
     assert asdict(Room.of(json.loads(json.dumps(told[0])))) == told[0]
-    monkeypatch.setattr(truing.training.run, "open_room", None)  # a run that goes on measures nothing
+    monkeypatch.setattr(truing.trainer.run, "open_room", None)  # a run that goes on measures nothing
     result = truing.train(table, out=tmp_path / "run", resume=True)
     after = [event.payload for event in RunReader(result.run).events() if event.kind == "memory"]
     assert after == told * 2

@@ -10,7 +10,7 @@ from truing.config import EntropyConfig, KlConfig
 from truing.errors import ModelError
 from truing.learner.coefficients import Control
 from truing.record import RunReader
-from truing.training.notes import _unbounded
+from truing.trainer.startup_notes import _unbounded
 from truing.types.token import Origin
 
 

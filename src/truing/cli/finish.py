@@ -11,7 +11,7 @@ from rich.table import Table
 
 from truing.analysis.estimate import pass_at_facts, pass_at_text
 from truing.record import RunReader
-from truing.training.result import Result
+from truing.trainer.result import Result
 from truing.utils.format import counted
 from truing.utils.jsonl import dump_json
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from truing.rewards import RewardFn
-from truing.training.preflight import chance
+from truing.trainer.preflight import chance
 
 Plant = Callable[[], AbstractContextManager[None]]
 

@@ -16,7 +16,7 @@ from truing.lab.ledger import Ledger, Promoted, Reproduced
 from truing.lab.numbers import effect_text
 from truing.lab.verdict import judge
 from truing.record import RunReader
-from truing.training.result import evaluations_of
+from truing.trainer.result import evaluations_of
 
 
 def promoted(lab: Lab, hypothesis: Hypothesis, ledger: Ledger) -> tuple[Lab, Path]:

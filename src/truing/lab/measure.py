@@ -9,7 +9,7 @@ from truing.analysis.evaluation import Evaluation
 from truing.config import resolve
 from truing.errors import LabError
 from truing.record import RunReader, StepRow
-from truing.training.result import evaluations_of
+from truing.trainer.result import evaluations_of
 
 LAST = 4
 """Metrics of a run are means over its last stage's last quarter."""

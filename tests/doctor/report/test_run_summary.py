@@ -17,7 +17,7 @@ from truing.doctor.report.run_summary import LAST, SILENT, Interval, glance
 from truing.doctor.verdict import Verdict
 from truing.errors import GateError, GuardError, ProvenError
 from truing.record import set_aside
-from truing.training.ending import ending
+from truing.trainer.exit_status import ending
 
 
 def seen(folder):

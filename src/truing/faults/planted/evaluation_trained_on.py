@@ -17,6 +17,6 @@ FAULT = Fault(
     name="evaluation-trained-on",
     numbers=(65,),
     what="tasks of the evaluation are among those that are trained on",
-    plant=lambda: replaced("truing.training.run:open_session", _wrong),
+    plant=lambda: replaced("truing.trainer.run:open_session", _wrong),
     expected=("RWD007",),
 )

@@ -18,6 +18,6 @@ FAULT = Fault(
     name="first-batch-for-ever",
     numbers=(63,),
     what="the first batch of a stage is trained on for ever",
-    plant=lambda: replaced("truing.training.loop:source", _wrong),
+    plant=lambda: replaced("truing.trainer.loop:source", _wrong),
     expected=("OPT012",),
 )

@@ -13,7 +13,7 @@ from truing.errors import GuardError, NonFiniteError, RecipeError
 from truing.learner import checkpoint
 from truing.learner.coefficients import Control
 from truing.record import RunReader
-from truing.training.guard import good_after, report, trouble
+from truing.trainer.guard import good_after, report, trouble
 
 
 def rewards(*values):
@@ -214,7 +214,7 @@ def spoilt_after(monkeypatch):
 
     def make(step, change):
         policies, done = [], []
-        real = truing.training.loop.open_learner
+        real = truing.trainer.loop.open_learner
 
         def opened(*given):
             learner = real(*given)
@@ -229,7 +229,7 @@ def spoilt_after(monkeypatch):
                     for weight in policies[0].values():
                         change(weight)
 
-        monkeypatch.setattr(truing.training.loop, "open_learner", opened)
+        monkeypatch.setattr(truing.trainer.loop, "open_learner", opened)
         return spoil
 
     return make

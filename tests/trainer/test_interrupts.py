@@ -9,7 +9,7 @@ import pytest
 from labs import RECIPE
 
 import truing
-from truing.training.patience import Patience
+from truing.trainer.interrupts import Patience
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from runs import Interrupt, crash_at
 import truing
 from truing.errors import RecordError
 from truing.record import RunReader
-from truing.training.telling import DUMPED, IN_WORDS, in_words
+from truing.trainer.events import DUMPED, IN_WORDS, in_words
 
 
 def dumps(run):
@@ -31,7 +31,7 @@ def test_the_choice_goes_by_seed_and_stage():
 
 
 def test_a_later_dump_is_on_record_and_shown_to_nobody(mini, tmp_path, monkeypatch):
-    monkeypatch.setattr("truing.training.telling.DUMPED", 1)
+    monkeypatch.setattr("truing.trainer.events.DUMPED", 1)
     shown = []
 
     def watch(kind, facts):
@@ -44,7 +44,7 @@ def test_a_later_dump_is_on_record_and_shown_to_nobody(mini, tmp_path, monkeypat
 
 
 def test_a_resumed_run_dumps_the_same(mini, tmp_path, monkeypatch):
-    monkeypatch.setattr("truing.training.telling.DUMPED", 2)
+    monkeypatch.setattr("truing.trainer.events.DUMPED", 2)
     table = mini(checkpoint_every=1, grpo={"steps": 8})
     whole = truing.train(table, out=tmp_path / "whole", watch=lambda *_: None).run
     with pytest.raises(Interrupt):
@@ -55,7 +55,7 @@ def test_a_resumed_run_dumps_the_same(mini, tmp_path, monkeypatch):
 
 
 def test_an_unknown_metric_is_refused_before_anything_is_recorded(mini, tmp_path, monkeypatch):
-    monkeypatch.setattr("truing.training.recording.gate_metrics", lambda *_: {"reward/maen": 1.0})
+    monkeypatch.setattr("truing.trainer.step_record.gate_metrics", lambda *_: {"reward/maen": 1.0})
     with pytest.raises(RecordError, match=r"reward/maen(?s:.*)reward/mean\?"):
         truing.train(mini(stages=["grpo"], grpo={"steps": 1}), out=tmp_path / "run")
     assert not list((tmp_path / "run/rollouts").iterdir())

@@ -8,8 +8,8 @@ import torch
 from truing.envs.tools import ToolEpisode, tool
 from truing.errors import RolloutError
 from truing.record import RunReader
-from truing.training.incidents import incidents
-from truing.training.run import run
+from truing.trainer.incidents import incidents
+from truing.trainer.run import run
 from truing.types.message import Said, ToolCall
 from truing.types.rollout import Rollout, Task
 from truing.types.status import EndedBy, Status

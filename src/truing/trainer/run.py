@@ -14,12 +14,12 @@ from truing.learner.restore import check_same_recipe
 from truing.learner.session import Session, open_session
 from truing.record import Event, RunReader, RunWriter, compact
 from truing.trackers import Followers, check_followers, open_followers
-from truing.training.loop import Loop
-from truing.training.notes import notes
-from truing.training.proof import prove_credit, prove_demonstrations, prove_tasks
-from truing.training.recording import check_judged, run_facts
-from truing.training.result import Result
-from truing.training.telling import Teller, Watch
+from truing.trainer.events import Teller, Watch
+from truing.trainer.loop import Loop
+from truing.trainer.result import Result
+from truing.trainer.startup_checks import prove_credit, prove_demonstrations, prove_tasks
+from truing.trainer.startup_notes import notes
+from truing.trainer.step_record import check_judged, run_facts
 
 TOKENIZER = "tokenizer"
 """Folder of the run with the tokenizer, so that its tokens can be read anywhere."""

@@ -13,8 +13,8 @@ from truing.learner.step import Trace
 from truing.metrics.loss_label import LossLabel
 from truing.record import RunWriter
 from truing.trackers import Followers
-from truing.training.ending import ending
-from truing.training.incidents import ONCE, incidents
+from truing.trainer.exit_status import ending
+from truing.trainer.incidents import ONCE, incidents
 from truing.types.batch import StepRecord
 from truing.types.rollout import Rollout
 from truing.utils.memory import GB

@@ -10,8 +10,8 @@ import truing
 from truing.errors import GuardError, ProvenError, RecordError, RewardError, TruingError
 from truing.faults.planted import FAULTS
 from truing.record import RunReader
-from truing.training.ending import CHARACTERS, LINES, ending
-from truing.training.preflight import chance
+from truing.trainer.exit_status import CHARACTERS, LINES, ending
+from truing.trainer.preflight import chance
 from truing.utils.jsonl import LineLog
 
 

@@ -33,11 +33,11 @@ from truing.learner.step import train_step
 from truing.learner.step_samples import Drawn, source
 from truing.models.forward.score import causal_model
 from truing.record import RunReader, RunWriter, SampleRow, StepRow, set_aside
-from truing.training.guard import REPORT, good_after, report, trouble
-from truing.training.patience import Patience
-from truing.training.recording import reward_weights, step_record, tool_names
-from truing.training.result import Result, evaluations_of
-from truing.training.telling import Teller, in_words
+from truing.trainer.events import Teller, in_words
+from truing.trainer.guard import REPORT, good_after, report, trouble
+from truing.trainer.interrupts import Patience
+from truing.trainer.result import Result, evaluations_of
+from truing.trainer.step_record import reward_weights, step_record, tool_names
 from truing.types.batch import StepRecord
 from truing.utils.atomic_files import write_atomically
 from truing.utils.memory import watch_peak

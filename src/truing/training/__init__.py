@@ -1,1 +1,0 @@
-"""Training: one update (step.py), and the run around it (loop.py)."""

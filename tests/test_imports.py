@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "checks": "errors utils types chat rewards engines envs rollouts",
     "metrics": "errors types config ops record envs",
     "doctor": "errors utils types config ops record analysis metrics",
+    "terminal": "errors utils types config record analysis doctor",
     "trackers": "errors utils config metrics",
     "learner": (
         "errors utils types config ops record analysis chat models rewards engines envs rollouts algos"
@@ -43,24 +44,22 @@ MAY_IMPORT = {
         "errors utils types config ops record analysis chat models rewards envs rollouts algos checks"
         " metrics doctor trackers learner instrumentation"
     ),
-    "probes": "errors types config ops models rewards envs learner",
-    "integrations": "errors utils types models doctor instrumentation",
-    "docgen": "config envs metrics doctor",
-    "panel": "errors utils config record analysis doctor",
-    "display": "errors utils types analysis doctor panel",
     "api": (
-        "errors config record analysis chat models rewards envs rollouts checks doctor learner"
-        " instrumentation trainer display"
+        "errors config record analysis chat models rewards envs rollouts checks doctor terminal learner"
+        " instrumentation trainer"
     ),
     "__init__": "types rewards envs api",
     "bench": "errors utils types models rewards engines learner api",
+    "probes": "errors types config ops models rewards envs learner",
+    "integrations": "errors utils types models doctor instrumentation",
     "faults": "errors utils types config ops record models rewards rollouts doctor trainer api",
-    "lab": "errors utils config record analysis rewards metrics doctor trainer display api",
+    "lab": "errors utils config record analysis rewards metrics doctor terminal trainer api",
     "board": "errors utils types config ops record analysis metrics doctor lab",
-    "verify": "errors config record analysis trainer probes display api",
+    "docgen": "config envs metrics doctor",
+    "verify": "errors config record analysis terminal trainer api probes",
     "cli": (
-        "errors utils types config record analysis models checks doctor learner trainer probes docgen"
-        " panel display api bench faults lab board verify"
+        "errors utils types config record analysis models checks doctor terminal learner trainer api"
+        " bench probes faults lab board docgen verify"
     ),
     "__main__": "cli",
 }

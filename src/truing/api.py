@@ -12,7 +12,6 @@ from truing.chat import make_chat
 from truing.checks import Report
 from truing.checks import check as check_scene
 from truing.config import Recipe, load_recipe, resolve
-from truing.display import Display
 from truing.doctor.bisect import Trial
 from truing.doctor.bisect import bisect as find_guilty
 from truing.doctor.evidence import Step
@@ -34,6 +33,7 @@ from truing.models.load import load
 from truing.record import RunReader
 from truing.rewards import RewardFn, Rewards
 from truing.rollouts.collect import Scene
+from truing.terminal.progress import Display
 from truing.trainer.events import Watch
 from truing.trainer.preflight import chance, short
 from truing.trainer.result import Result

@@ -10,12 +10,12 @@ from truing.analysis.intervals import differs, supposed
 from truing.analysis.scorecard import Criterion, scorecard
 from truing.api import check, fresh, train
 from truing.config import PolicyStage, Recipe
-from truing.display import Display
 from truing.errors import RecipeError, TruingError
 from truing.probes.ladder import LADDER, climb
 from truing.probes.rig import POLICIES
 from truing.record import RunReader
 from truing.record.update_columns import columns_of
+from truing.terminal.progress import Display
 from truing.trainer.result import Result
 
 FIRST = 10

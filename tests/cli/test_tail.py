@@ -16,7 +16,7 @@ from rich.console import Console
 
 from truing.cli.follow import Teller, follow
 from truing.errors import RecordError
-from truing.panel.watched import Watched
+from truing.terminal.reader import Watched
 
 
 @pytest.fixture

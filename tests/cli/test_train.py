@@ -36,7 +36,7 @@ def test_the_last_line_is_json_with_each_evaluation_and_its_interval(toml, tmp_p
 
 
 def test_live_lines_show_reward_learnable_tokens_speed_and_time_left(toml, tmp_path, monkeypatch):
-    monkeypatch.setattr("truing.display.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("truing.terminal.progress.SECONDS_BETWEEN_LINES", 0.0)
     lines = command("train", toml(), "--out", tmp_path / "run", "--json").err.splitlines()
     sft, grpo = ([line for line in lines if re.match(rf"{stage} \d/3 ", line)] for stage in ("sft", "grpo"))
     assert [line.split()[1] for line in grpo] == ["1/3", "2/3", "3/3"]

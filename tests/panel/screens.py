@@ -9,8 +9,8 @@ from rich.console import Console
 from truing.analysis.estimate import Estimate
 from truing.doctor.report.run_summary import Glance, Interval, Told
 from truing.doctor.verdict import Verdict
-from truing.panel.picture import picture
-from truing.panel.watched import Screen
+from truing.terminal.reader import Screen
+from truing.terminal.render import picture
 
 CARD = {"pass": ("alignment", "stability"), "fail": ("tool calls",), "fact": ("learnable tokens",)}
 

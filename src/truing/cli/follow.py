@@ -8,14 +8,14 @@ from typing import Any
 from rich.console import Console
 
 from truing.board.overview import glance_facts
-from truing.display import SECONDS_BETWEEN_LINES, Lines
 from truing.doctor.report.first_updates import IN_WORDS
 from truing.errors import RecordError
-from truing.panel.pace import Pace
-from truing.panel.picture import picture
-from truing.panel.standing import Standing, has_terminal
-from truing.panel.watched import Screen, Watched
 from truing.record import Event
+from truing.terminal.live_region import Standing, has_terminal
+from truing.terminal.progress import SECONDS_BETWEEN_LINES, Lines
+from truing.terminal.reader import Screen, Watched
+from truing.terminal.render import picture
+from truing.terminal.throttle import Pace
 from truing.utils.jsonl import dump_json, floats_from_json
 
 LAST = 10

@@ -18,7 +18,7 @@ def tail(
     """Follow RUN, finished or made by another process: what happens in lines, and where it stands."""
     with suppress(KeyboardInterrupt):  # nothing is lost by it: who trains is not asked
         from truing.cli.follow import facts_json, follow
-        from truing.panel.watched import Watched
+        from truing.terminal.reader import Watched
 
         watched = Watched(run)
         if as_json:

@@ -11,7 +11,7 @@ from screens import finding, screen, shown
 from truing.analysis.estimate import Estimate
 from truing.doctor.report.run_summary import Interval
 from truing.doctor.verdict import Verdict
-from truing.panel.fitted import bar, clipped, sparkline, wrapped
+from truing.terminal.layout import bar, clipped, sparkline, wrapped
 
 CROWDED = {
     "name": "a-name-that-says-everything-there-is-to-say-of-a-run",

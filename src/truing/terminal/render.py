@@ -11,8 +11,8 @@ from rich.text import Text
 from truing.analysis.estimate import pass_at_text
 from truing.doctor.report.run_summary import LAST, Glance, Told
 from truing.doctor.verdict import Verdict
-from truing.panel.fitted import GAP, bar, clipped, flow, sparkline, wrapped
-from truing.panel.watched import Card, Screen
+from truing.terminal.layout import GAP, bar, clipped, flow, sparkline, wrapped
+from truing.terminal.reader import Card, Screen
 from truing.utils.format import counted, duration, inert
 
 NARROWEST, WIDEST = 60, 110

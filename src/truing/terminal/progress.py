@@ -12,9 +12,9 @@ from rich.text import Text
 from truing.analysis.estimate import pass_at_text, read_estimate, read_pass_at
 from truing.doctor.verdict import STRONG
 from truing.errors import TruingError
-from truing.panel.pace import Pace
-from truing.panel.standing import Standing, has_terminal
-from truing.panel.watched import Watched
+from truing.terminal.live_region import Standing, has_terminal
+from truing.terminal.reader import Watched
+from truing.terminal.throttle import Pace
 from truing.types.batch import StepRecord
 from truing.utils.format import inert
 

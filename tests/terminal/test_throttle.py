@@ -2,14 +2,14 @@
 
 import pytest
 
-from truing.panel.pace import Pace
+from truing.terminal.throttle import Pace
 
 
 @pytest.fixture
 def clock(monkeypatch):
     """Seconds that pass only when a test says so."""
     now = [100.0]
-    monkeypatch.setattr("truing.panel.pace.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("truing.terminal.throttle.time.monotonic", lambda: now[0])
     return now
 
 

@@ -14,8 +14,8 @@ from truing.analysis.scorecard import Verdict, scorecard
 from truing.config import Recipe, resolve
 from truing.doctor.report.run_summary import Glance, glance, rewards
 from truing.errors import RecordError, TruingError
-from truing.panel.pace import Pace
 from truing.record.store import RUN
+from truing.terminal.throttle import Pace
 
 Card = Mapping[str, tuple[str, ...]]
 """The names of the success criteria by verdict."""

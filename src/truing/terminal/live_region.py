@@ -3,8 +3,8 @@
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from truing.panel.picture import picture
-from truing.panel.watched import Screen
+from truing.terminal.reader import Screen
+from truing.terminal.render import picture
 
 
 def has_terminal(console: Console) -> bool:

@@ -12,7 +12,7 @@ from truing.doctor.postmortem import post_mortem
 from truing.doctor.report.text import facts
 from truing.doctor.verdict import FINDINGS, Verdict
 from truing.errors import RecordError
-from truing.integrations.trl import audit
+from truing.integrations.trl.audit import audit
 
 END = 257
 """The tiny model's stop."""

@@ -8,10 +8,10 @@ from truing.chat import Chat, Context, answer, begin, encode_answer, hear
 from truing.chat.chat import ASKED, CALLED, SENTINEL
 from truing.chat.dropped_content import listed, unshown
 from truing.chat.render import forms
-from truing.checks.finding import Checked, Finding, checked
+from truing.checks.result import Checked, Finding, checked
 from truing.checks.template import OTHER_TEMPLATE, TEMPLATE
 from truing.checks.tools import NO_TOOLS
-from truing.checks.trial import Play, Trial
+from truing.checks.trial_episodes import Play, Trial
 from truing.errors import DataError
 from truing.types.message import Message, answer_to
 from truing.types.rollout import Task

@@ -5,8 +5,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from truing.checks.finding import NOT_DEMONSTRATED, Checked, Finding, checked
-from truing.checks.trial import Play, Trial, samples
+from truing.checks.result import NOT_DEMONSTRATED, Checked, Finding, checked
+from truing.checks.trial_episodes import Play, Trial, samples
 from truing.envs.base import Agentic
 from truing.envs.tools import is_error
 from truing.rewards import Rewards, reach

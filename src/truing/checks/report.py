@@ -5,9 +5,9 @@ from dataclasses import asdict
 from typing import Any
 
 from truing.checks import conversation, environment, template, tools
-from truing.checks.finding import Checked, Finding, checked
-from truing.checks.lines import lines, printable
-from truing.checks.trial import Trial, hold_trial
+from truing.checks.result import Checked, Finding, checked
+from truing.checks.text_report import lines, printable
+from truing.checks.trial_episodes import Trial, hold_trial
 from truing.envs.base import checked_tasks
 from truing.errors import DataError
 from truing.rollouts.collect import Scene

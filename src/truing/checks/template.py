@@ -11,9 +11,9 @@ from truing.chat.chat import ASKED, CALLED, SENTINEL, agree
 from truing.chat.reasoning import answer_start
 from truing.chat.render import next_stop, text_of
 from truing.chat.unshown_tools import unshown_tools
-from truing.checks.finding import NOT_DEMONSTRATED, Checked, Finding, checked
+from truing.checks.result import NOT_DEMONSTRATED, Checked, Finding, checked
 from truing.checks.tools import NO_TOOLS
-from truing.checks.trial import Trial, samples
+from truing.checks.trial_episodes import Trial, samples
 from truing.errors import DataError
 from truing.types.message import Message, Said, ToolCall, ToolSpec
 from truing.types.rollout import Task

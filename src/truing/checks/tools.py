@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 
-from truing.checks.finding import Checked, Finding, checked
-from truing.checks.prose import Stranger, strangers
-from truing.checks.trial import Trial, turns
+from truing.checks.result import Checked, Finding, checked
+from truing.checks.tool_names import Stranger, strangers
+from truing.checks.trial_episodes import Trial, turns
 from truing.envs.base import Agentic, Episode
 from truing.envs.isolation import open_isolated
 from truing.envs.tools import ToolEpisode

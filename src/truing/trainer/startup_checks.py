@@ -6,7 +6,7 @@ from truing.algos.grpo import no_turn_rewards
 from truing.chat import Chat
 from truing.chat.dropped_content import refuse_unwritten
 from truing.checks import check_tasks, spread
-from truing.checks.trial import hold_trial, turns
+from truing.checks.trial_episodes import hold_trial, turns
 from truing.config import GrpoConfig
 from truing.errors import DataError, ModelError
 from truing.rollouts.collect import Scene

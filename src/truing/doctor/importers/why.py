@@ -135,7 +135,7 @@ def _size(story: LogStory) -> Iterator[Hypothesis]:
 
 
 def _unseen(story: LogStory) -> Iterator[Hypothesis]:
-    audit = "train under truing.integrations.trl.audit (docs/doctor.md)"
+    audit = "train under truing.integrations.trl.audit.audit (docs/doctor.md)"
     yield Hypothesis(
         "a bug that scalars do not show",
         "open",

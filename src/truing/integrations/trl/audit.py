@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from truing.errors import RecipeError
-from truing.integrations.grpo import GrpoAudit
-from truing.integrations.sft import SftAudit
-from truing.integrations.watch import Audit
+from truing.integrations.trl.base import Audit
+from truing.integrations.trl.grpo import GrpoAudit
+from truing.integrations.trl.sft import SftAudit
 
 AUDITS: tuple[type[GrpoAudit] | type[SftAudit], ...] = (GrpoAudit, SftAudit)
 """The first of which the trainer has every method."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 from truing.doctor.evidence import Setup
-from truing.integrations.look import drops
+from truing.integrations.trl.forward_check import drops
 from truing.types.sampling_params import SamplingContract
 
 EPS = 1e-4

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from truing.checks.finding import Checked
+from truing.checks.result import Checked
 
 SHOWN = 3
 """Findings of one check that are shown; JSON has all."""

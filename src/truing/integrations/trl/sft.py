@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 
 from truing.doctor.evidence import Step
 from truing.doctor.facts.batch_fingerprint import batch_fact
-from truing.integrations.demonstrations import LENGTHS, ORIGINS, TOLD, WRITTEN, Telling
-from truing.integrations.micro import Micro
-from truing.integrations.setup import setup_of_sft
-from truing.integrations.sft_rows import step_of_demonstrations
-from truing.integrations.watch import Audit
+from truing.integrations.trl.base import Audit
+from truing.integrations.trl.demonstrations import LENGTHS, ORIGINS, TOLD, WRITTEN, Telling
+from truing.integrations.trl.micro_batch import Micro
+from truing.integrations.trl.setup import setup_of_sft
+from truing.integrations.trl.sft_rows import step_of_demonstrations
 from truing.types.sampling_params import RAW
 
 

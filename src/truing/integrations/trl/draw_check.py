@@ -17,7 +17,7 @@ from truing.doctor.oracle.draw_bets import increments
 from truing.doctor.oracle.forward import plain_distributions
 from truing.doctor.oracle.replay import EDGE
 from truing.instrumentation.draw_audit import AUDITED, bets
-from truing.integrations.look import own_logits
+from truing.integrations.trl.forward_check import own_logits
 from truing.models.forward.rounding_noise import machine, rounded_at_random
 from truing.types.sampling_params import SamplingContract
 from truing.utils.rng import permutation

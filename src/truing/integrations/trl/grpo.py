@@ -14,12 +14,12 @@ from torch import Tensor
 from truing.doctor.evidence import Step
 from truing.doctor.facts.batch_fingerprint import batch_fact
 from truing.instrumentation.audit_schedule import Part
-from truing.integrations.draws import Generation, drawn_facts
-from truing.integrations.grpo_rows import GENERATED, step_of_rows
-from truing.integrations.micro import Micro
-from truing.integrations.setup import scored_under, setup_of_grpo
-from truing.integrations.uses import Uses
-from truing.integrations.watch import BUDGET, GRACE, Audit
+from truing.integrations.trl.base import BUDGET, GRACE, Audit
+from truing.integrations.trl.draw_check import Generation, drawn_facts
+from truing.integrations.trl.grpo_rows import GENERATED, step_of_rows
+from truing.integrations.trl.micro_batch import Micro
+from truing.integrations.trl.sample_usage import Uses
+from truing.integrations.trl.setup import scored_under, setup_of_grpo
 from truing.utils.rng import permutation
 
 ROW = "truing_row"

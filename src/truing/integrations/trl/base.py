@@ -32,8 +32,8 @@ from truing.instrumentation.adamw_float64 import Recomputed, recomputed
 from truing.instrumentation.audit_schedule import LOOKED_INTO, Part
 from truing.instrumentation.optimizer_moments import Watch, moments_of
 from truing.instrumentation.update_facts import pulled, spot, weight_facts
-from truing.integrations.gradients import arrival_facts
-from truing.integrations.look import plain_facts
+from truing.integrations.trl.forward_check import plain_facts
+from truing.integrations.trl.gradient_check import arrival_facts
 from truing.models.digest import quick_sum, sums
 from truing.types.sampling_params import SamplingContract
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from shop import PRICES, Shop, price
 
-from truing.checks.prose import strangers
+from truing.checks.tool_names import strangers
 from truing.types.message import Said, ToolCall, ToolSpec
 from truing.types.rollout import Task
 

@@ -11,7 +11,7 @@ from truing.doctor.oracle.forward import plain_logprobs
 from truing.instrumentation.gradient_sum_check import FREE, beside, flat_gradient, pull_of, silent
 from truing.instrumentation.missing_gradients import unheard
 from truing.instrumentation.update_facts import spot
-from truing.integrations.look import chosen, logprobs, own_logits, sample_of
+from truing.integrations.trl.forward_check import chosen, logprobs, own_logits, sample_of
 from truing.models.forward.rounding_noise import machine, rounded_at_random
 from truing.types.sampling_params import SamplingContract
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from truing.doctor.evidence import Past, Row, Setup, Step
 from truing.doctor.facts.id_comparison import Pair, alignment, compare_ids
-from truing.integrations.demonstrations import LENGTHS, ORIGINS, TOLD, UNKNOWN
-from truing.integrations.micro import IGNORED, Micro
+from truing.integrations.trl.demonstrations import LENGTHS, ORIGINS, TOLD, UNKNOWN
+from truing.integrations.trl.micro_batch import IGNORED, Micro
 from truing.types.sample import TurnSpan
 from truing.types.sampling_params import RAW
 from truing.types.status import FinishReason

@@ -7,7 +7,7 @@ from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
 
-from truing.checks.trial import turns
+from truing.checks.trial_episodes import turns
 from truing.types.rollout import Task
 
 WORD = re.compile(r"(?<![\w/@.\\-])(`?)([A-Za-z]\w*(?:[.-][A-Za-z_]\w*)*)(`?)(\(?)")

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from truing.doctor.evidence import Past, Row, Setup, Step
 from truing.doctor.facts.id_comparison import Pair, alignment, compare_ids
-from truing.integrations.micro import Micro
+from truing.integrations.trl.micro_batch import Micro
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
 from truing.types.token import Origin

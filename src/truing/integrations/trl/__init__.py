@@ -1,0 +1,1 @@
+"""The doctor beside TRL: ``audit(trainer)`` on a ``GRPOTrainer`` or ``SFTTrainer``."""

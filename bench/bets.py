@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from truing.lab.betting import most
+from truing.lab.stats.e_process import most
 from truing.utils.rng import generator
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]

@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from truing.lab.conduct import begin
-from truing.lab.design import BASELINE, arms_of
-from truing.lab.folder import Lab, open_lab
-from truing.lab.ledger import Begun, Ledger, Run
-from truing.lab.power import power
-from truing.lab.verdict import by_pairs, judge
+from truing.lab.run.design import BASELINE, arms_of
+from truing.lab.run.runner import begin
+from truing.lab.stats.power import power
+from truing.lab.store.lab import Lab, open_lab
+from truing.lab.store.ledger import Begun, Ledger, Run
+from truing.lab.verdicts.verdict import by_pairs, judge
 from truing.utils.rng import generator
 
 RECIPE = """

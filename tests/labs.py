@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from truing.lab.conduct import begin
-from truing.lab.design import BASELINE, arms_of, code, machine
-from truing.lab.folder import Lab, open_lab
-from truing.lab.header import Hypothesis
-from truing.lab.ledger import Begun, Ledger, Run
+from truing.lab.run.design import BASELINE, arms_of, code, machine
+from truing.lab.run.runner import begin
+from truing.lab.store.hypothesis_file import Hypothesis
+from truing.lab.store.lab import Lab, open_lab
+from truing.lab.store.ledger import Begun, Ledger, Run
 
 RECIPE = """
 name = "small"

@@ -53,13 +53,12 @@ MAY_IMPORT = {
     "probes": "errors types config ops models rewards envs learner",
     "integrations": "errors utils types models doctor instrumentation",
     "faults": "errors utils types config ops record models rewards rollouts doctor trainer api",
-    "lab": "errors utils config record analysis rewards metrics doctor terminal trainer api",
+    "lab": "errors utils config record analysis rewards metrics doctor terminal trainer api probes",
     "board": "errors utils types config ops record analysis metrics doctor lab",
     "docgen": "config envs metrics doctor",
-    "verify": "errors config record analysis terminal trainer api probes",
     "cli": (
         "errors utils types config record analysis models checks doctor terminal learner trainer api"
-        " bench probes faults lab board docgen verify"
+        " bench probes faults lab board docgen"
     ),
     "__main__": "cli",
 }

@@ -14,7 +14,7 @@ from truing.doctor.rules import RULES
 from truing.doctor.saved_updates import Keeper
 from truing.doctor.truing_run import recorded
 from truing.errors import QuestionError, TruingError
-from truing.lab.verdict import judge
+from truing.lab.verdicts.verdict import judge
 from truing.utils.jsonl import dump_json
 
 

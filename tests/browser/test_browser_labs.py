@@ -13,12 +13,12 @@ from truing.doctor.postmortem import post_mortem
 from truing.doctor.report.text import facts
 from truing.doctor.saved_updates import Keeper
 from truing.doctor.truing_run import recorded
-from truing.lab.conduct import begin
-from truing.lab.design import BASELINE
-from truing.lab.folder import open_lab
-from truing.lab.ledger import Ledger
-from truing.lab.lines import verdict_lines
-from truing.lab.verdict import judge
+from truing.lab.report.text import verdict_lines
+from truing.lab.run.design import BASELINE
+from truing.lab.run.runner import begin
+from truing.lab.store.lab import open_lab
+from truing.lab.store.ledger import Ledger
+from truing.lab.verdicts.verdict import judge
 
 EVIL = clean(MARKUP)
 FIGURE = "document.querySelector('.js-plotly-plot')"

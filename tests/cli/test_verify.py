@@ -8,8 +8,8 @@ import pytest
 from command import truing
 
 from truing import api
-from truing import verify as verify_module
 from truing.config import resolve
+from truing.lab import acceptance as verify_module
 from truing.probes.ladder import named
 from truing.record import RunReader
 from truing.trainer.result import Result
@@ -18,7 +18,7 @@ from truing.trainer.result import Result
 @pytest.fixture(autouse=True)
 def few_probes(monkeypatch):
     """The ladder is climbed in tests/probes."""
-    monkeypatch.setattr("truing.verify.LADDER", named(["P0"]))
+    monkeypatch.setattr("truing.lab.acceptance.LADDER", named(["P0"]))
 
 
 def run(toml, tmp_path, *words):
@@ -57,7 +57,7 @@ def test_what_misses_a_criterion_goes_no_further_than_ten_steps(toml, tmp_path):
 def test_a_stage_is_compared_with_what_was_before_it(toml, tmp_path, monkeypatch):
     found = {}
     monkeypatch.setattr(
-        "truing.verify._gain", lambda result, recipe: found.update(e=result.evaluations) or None
+        "truing.lab.acceptance._gain", lambda result, recipe: found.update(e=result.evaluations) or None
     )
     run(toml(sft={"steps": 60, "batch_size": 12}, eval={"every": 5}), tmp_path)
     monkeypatch.undo()
@@ -80,7 +80,7 @@ def test_a_failing_probe_ends_it_too(toml, tmp_path, monkeypatch):
     from truing.probes.outcome import Outcome, exactly
 
     outcome = Outcome("P0", "grpo", (exactly("weights that moved", 3.0),))
-    monkeypatch.setattr("truing.verify.climb", lambda probes, algos: [outcome])
+    monkeypatch.setattr("truing.lab.acceptance.climb", lambda probes, algos: [outcome])
     told = run(toml(), tmp_path)
     assert told.code == 1
     assert "P0 of grpo: weights that moved is 3, not 0" in told.out

@@ -8,8 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from truing.lab import wealth as wealth_of
-from truing.lab.betting import above, below, fewest, high, hopeless, low, most, wealth
+from truing.lab.stats import bets as wealth_of
+from truing.lab.stats.e_process import above, below, fewest, high, hopeless, low, most, wealth
 
 ERRORS = (0.05, 0.0125)
 SEQUENCES, PAIRS = 20_000, 12

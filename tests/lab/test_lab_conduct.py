@@ -9,12 +9,12 @@ import pytest
 from labs import HEADER, declared, lab_in, run_of
 
 from truing.errors import LabError, RecordError
-from truing.lab import conduct as room
-from truing.lab.conduct import begin, conduct, failed_jobs, wanted
-from truing.lab.experiment import run_hypothesis
-from truing.lab.folder import open_lab
-from truing.lab.ledger import Begun, Checked, Ledger, Promoted, Run
-from truing.lab.verdict import judge
+from truing.lab.run import runner as room
+from truing.lab.run.experiment import run_hypothesis
+from truing.lab.run.runner import begin, conduct, failed_jobs, wanted
+from truing.lab.store.lab import open_lab
+from truing.lab.store.ledger import Begun, Checked, Ledger, Promoted, Run
+from truing.lab.verdicts.verdict import judge
 
 
 @dataclass

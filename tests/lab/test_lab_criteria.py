@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.lab import betting
-from truing.lab.betting import fewest
-from truing.lab.criteria import contradicted, hopeless, met, state
-from truing.lab.header import Criterion
-from truing.lab.ledger import Run
-from truing.lab.pairs import Pair
+from truing.lab.stats import e_process
+from truing.lab.stats.e_process import fewest
+from truing.lab.stats.pairs import Pair
+from truing.lab.store.hypothesis_file import Criterion
+from truing.lab.store.ledger import Run
+from truing.lab.verdicts.criteria import contradicted, hopeless, met, state
 
 ABOVE = Criterion(metric="eval/reward", arm="a", above=0.5)
 BELOW = Criterion(metric="eval/reward", arm="a", below=0.5)
@@ -78,7 +78,7 @@ def test_what_other_arms_do_is_nothing_to_it():
 
 def test_it_is_of_its_own_metric():
     other = Criterion(metric="eval/f1", arm="a", below=-0.5)
-    assert met(other, pairs(a=[1.0] * ENOUGH), SIGNS, ERROR, confirms=True) == betting.below(
+    assert met(other, pairs(a=[1.0] * ENOUGH), SIGNS, ERROR, confirms=True) == e_process.below(
         [-1.0] * ENOUGH, -0.5, ERROR
     )
     assert met(other, pairs(a=[1.0] * ENOUGH), SIGNS, ERROR, confirms=True)
@@ -95,7 +95,7 @@ def test_the_opposite():
 def test_a_state_is_what_the_bets_say(differences, confirms):
     made = pairs(a=differences)
     data = [pair.difference("eval/reward") for pair in made["a"]]
-    above, below = betting.above(data, 0.5, ERROR), betting.below(data, 0.5, ERROR)
+    above, below = e_process.above(data, 0.5, ERROR), e_process.below(data, 0.5, ERROR)
     mean = sum(data) / len(data) if data else 0.5
     expected = "met" if above and mean > 0.5 else "contradicted" if below and mean < 0.5 else "open"
     assert state(ABOVE, made, SIGNS, ERROR, confirms=confirms).state == expected
@@ -144,7 +144,7 @@ def test_hopeless_where_no_arm_can():
 def test_it_is_hopeless_by_the_bets_of_each_arm(first, second):
     made = pairs(a=first, b=second)
     each = [
-        betting.hopeless([pair.difference("eval/reward") for pair in made[arm]], 0.5, 10, ERROR)
+        e_process.hopeless([pair.difference("eval/reward") for pair in made[arm]], 0.5, 10, ERROR)
         for arm in "ab"
     ]
     assert hopeless(ANY_ABOVE, made, SIGNS, 10, ERROR) == all(each)
@@ -157,7 +157,7 @@ def test_the_chance_that_any_arm_that_does_nothing_confirms(arms):
     base = r.standard_normal((20_000, 1, 12))
     data = r.standard_normal((20_000, arms, 12)) - base
     allowed = ERROR + 3 * (ERROR * (1 - ERROR) / 20_000) ** 0.5
-    shared = (betting.most(data) * ERROR / arms >= 1).any(axis=1).mean()
-    whole = (betting.most(data) * ERROR >= 1).any(axis=1).mean()
+    shared = (e_process.most(data) * ERROR / arms >= 1).any(axis=1).mean()
+    whole = (e_process.most(data) * ERROR >= 1).any(axis=1).mean()
     assert 0 < shared <= allowed
     assert whole > allowed or arms == 1

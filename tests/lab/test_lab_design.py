@@ -6,9 +6,9 @@ import pytest
 from labs import HEADER, RECIPE, declared, lab_in
 
 from truing.errors import LabError
-from truing.lab.design import BASELINE, arms_of, baseline_changes, code, resolve_arm, setup, together
-from truing.lab.folder import open_lab
-from truing.lab.ledger import Begun, Promoted
+from truing.lab.run.design import BASELINE, arms_of, baseline_changes, code, resolve_arm, setup, together
+from truing.lab.store.lab import open_lab
+from truing.lab.store.ledger import Begun, Promoted
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from truing.lab.folder import LabConfig
-from truing.lab.header import Check, Criterion, Header, Measure, Prior
+from truing.lab.store.hypothesis_file import Check, Criterion, Header, Measure, Prior
+from truing.lab.store.lab import LabConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lab.md").read_text()
 

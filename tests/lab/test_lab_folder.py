@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from labs import HEADER, lab_in
 
 from truing.errors import LabError
-from truing.lab.folder import MOST_BEYOND, Lab, LabConfig, find_lab, open_lab
-from truing.lab.header import Header, Hypothesis
-from truing.lab.ledger import History, Ledger, Run
+from truing.lab.store.hypothesis_file import Header, Hypothesis
+from truing.lab.store.lab import MOST_BEYOND, Lab, LabConfig, find_lab, open_lab
+from truing.lab.store.ledger import History, Ledger, Run
 
 
 def test_a_lab_is_read(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 from labs import HEADER
 
 from truing.errors import LabError
-from truing.lab.header import Criterion, Header, check_metric, read_hypothesis
+from truing.lab.store.hypothesis_file import Criterion, Header, check_metric, read_hypothesis
 
 NAME = "h07-short-prompts.md"
 SETTLED = """

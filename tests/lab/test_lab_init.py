@@ -5,11 +5,11 @@ from command import truing
 from labs import lab_in
 
 from truing.errors import LabError, RecipeError
-from truing.lab.design import BASELINE, arms_of
-from truing.lab.folder import open_lab
-from truing.lab.init import BASELINES, init, written
-from truing.lab.plan import plan
-from truing.lab.suggest import Suggestion
+from truing.lab.report.suggest import Suggestion
+from truing.lab.run.design import BASELINE, arms_of
+from truing.lab.run.plan import plan
+from truing.lab.store.create import BASELINES, init, written
+from truing.lab.store.lab import open_lab
 
 
 @pytest.fixture(params=sorted(BASELINES))

@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from truing.lab import betting, interaction
-from truing.lab.lines import contrast_lines
+from truing.lab.report.text import contrast_lines
+from truing.lab.stats import e_process
+from truing.lab.verdicts import interaction
 
 ERROR = 0.05
 
@@ -33,7 +34,7 @@ def test_ten_bounds_share_the_error(two_by_two, within):
     apart = {0: (first, within), 3: (joint - first, within)}
     apart[4] = joint - first - second, None if within is None else 2 * within
     for place, (data, known) in apart.items():
-        ends = betting.low(data, ERROR / 10, known), betting.high(data, ERROR / 10, known)
+        ends = e_process.low(data, ERROR / 10, known), e_process.high(data, ERROR / 10, known)
         assert (found[place].low, found[place].high) == pytest.approx(ends)
 
 

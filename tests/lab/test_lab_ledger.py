@@ -9,8 +9,8 @@ from dataclasses import fields, replace
 import pytest
 
 from truing.errors import LabError, RecordError
-from truing.lab import ledger as module
-from truing.lab.ledger import (
+from truing.lab.store import ledger as module
+from truing.lab.store.ledger import (
     KINDS,
     Begun,
     Checked,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.lab.betting import above, below, fewest, high, hopeless, low, most
-from truing.lab.wealth import SHARES, of_mean
+from truing.lab.stats.bets import SHARES, of_mean
+from truing.lab.stats.e_process import above, below, fewest, high, hopeless, low, most
 
 SEQUENCES = 4000
 unit = st.floats(-1, 1).map(lambda x: round(x, 6))

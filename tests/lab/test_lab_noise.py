@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from labs import HEADER, declared, lab_in, with_runs
 
-from truing.lab.design import BASELINE, resolve_arm
-from truing.lab.noise import assumed, noise_of
-from truing.lab.power import evaluation_noise, training_noise
+from truing.lab.run.design import BASELINE, resolve_arm
+from truing.lab.stats.noise import assumed, noise_of
+from truing.lab.stats.power import evaluation_noise, training_noise
 
 OTHER = HEADER.replace("2e-3", "3e-3")
 
@@ -91,7 +91,7 @@ def test_pairs_that_lack_the_metric_or_have_no_number_tell_nothing(lab):
 
 def test_unbiased_on_average():
     """The mean square of what is pooled is the variance of the draws, however few pairs an arm has."""
-    from truing.lab.noise import _centred
+    from truing.lab.stats.noise import _centred
 
     r = np.random.default_rng(2)
     squares = [np.mean(np.square(_centred(r.normal(7, 2, 3)))) for _ in range(4000)]

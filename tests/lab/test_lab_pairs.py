@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.lab.ledger import History, Run
-from truing.lab.pairs import Pair, broken, by_task, pairs_of, whole
+from truing.lab.stats.pairs import Pair, broken, by_task, pairs_of, whole
+from truing.lab.store.ledger import History, Run
 
 SEEDS = range(100)
 ARMS = {"baseline": "B", "changed": "A"}

@@ -9,10 +9,10 @@ import pytest
 from labs import HEADER, declared, lab_in, run_of, with_runs
 
 from truing.errors import LabError
-from truing.lab.design import BASELINE, arms_of, missing_jobs
-from truing.lab.ledger import Checked, Promoted
-from truing.lab.plan import CHECK_MINUTES, NARROWS, check_minutes, missing_runs, plan, powers, run_minutes
-from truing.lab.power import information
+from truing.lab.run.design import BASELINE, arms_of, missing_jobs
+from truing.lab.run.plan import CHECK_MINUTES, NARROWS, check_minutes, missing_runs, plan, powers, run_minutes
+from truing.lab.stats.power import information
+from truing.lab.store.ledger import Checked, Promoted
 
 CHECK = '[check]\nrules = ["LEN"]\nsettles = true\n'
 FINE = HEADER.replace("smallest_effect = 0.5", "smallest_effect = 5.0").replace("below = 0.5", "below = 5.0")

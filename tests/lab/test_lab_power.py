@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.lab.betting import fewest, most
-from truing.lab.power import (
+from truing.lab.stats.e_process import fewest, most
+from truing.lab.stats.power import (
     DRAWS,
     ENOUGH,
     detectable,

@@ -13,11 +13,11 @@ from command import truing
 from labs import HEADER, RECIPE, lab_in
 
 from truing.errors import LabError, RecordError
-from truing.lab.crew import Crew, Running, cores, places_for
-from truing.lab.design import resolve_arm
-from truing.lab.folder import open_lab
-from truing.lab.ledger import Run
-from truing.lab.work import work
+from truing.lab.run.design import resolve_arm
+from truing.lab.run.worker import work
+from truing.lab.run.workers import Crew, Running, cores, places_for
+from truing.lab.store.lab import open_lab
+from truing.lab.store.ledger import Run
 
 SHORT = HEADER.replace("seeds = 10", "seeds = 2")
 
@@ -175,7 +175,7 @@ def test_another_run_is_begun_where_there_is_memory_for_it(tmp_path, monkeypatch
     (tmp_path / "a" / "run" / "steps.jsonl").write_text("{}\n")
     free = {"bytes": 10**10}
     monkeypatch.setattr(
-        "truing.lab.crew.psutil.virtual_memory", lambda: type("M", (), {"available": free["bytes"]})
+        "truing.lab.run.workers.psutil.virtual_memory", lambda: type("M", (), {"available": free["bytes"]})
     )
     assert crew.has_room()
     free["bytes"] = 10**9
@@ -187,7 +187,7 @@ def test_a_disk_that_is_full_is_told_as_such(tmp_path, monkeypatch):
     def full(*given, **named):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("truing.lab.crew.Path.mkdir", full)
+    monkeypatch.setattr("truing.lab.run.workers.Path.mkdir", full)
     with pytest.raises(RecordError, match="No space left on device"):
         Crew(tmp_path, 1).start("a", {})
 
@@ -219,7 +219,7 @@ def test_a_disk_that_fills_up_is_no_crash_of_the_arm(tmp_path, monkeypatch):
     def full(folder, spec):
         raise RecordError("cannot write", got="No space left on device")
 
-    monkeypatch.setattr("truing.lab.work.run", full)
+    monkeypatch.setattr("truing.lab.run.worker.run", full)
     (tmp_path / "spec.json").write_text(json.dumps({"task": "train", "root": str(tmp_path), "fault": ""}))
     monkeypatch.chdir(tmp_path)
     work(tmp_path, lambda name: contextlib.nullcontext())

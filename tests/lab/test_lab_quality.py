@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from labs import HEADER
 
-from truing.lab.header import Header
-from truing.lab.ledger import Run
-from truing.lab.pairs import Pair
-from truing.lab.quality import MANY, quality_of
+from truing.lab.stats.pairs import Pair
+from truing.lab.store.hypothesis_file import Header
+from truing.lab.store.ledger import Run
+from truing.lab.verdicts.quality import MANY, quality_of
 
 TASKS = 12
 

@@ -10,13 +10,13 @@ import pytest
 from labs import HEADER, declared, lab_in, run_of, with_runs
 
 from truing.errors import LabError
-from truing.lab.design import BASELINE
-from truing.lab.fixes import promoted, reproduced
-from truing.lab.folder import open_lab
-from truing.lab.init import init, next_path
-from truing.lab.ledger import Ledger, Promoted, Reproduced
-from truing.lab.report import BEGIN, END, write_report
-from truing.lab.verdict import judge
+from truing.lab.report.write import BEGIN, END, write_report
+from truing.lab.run.design import BASELINE
+from truing.lab.store.create import init, next_path
+from truing.lab.store.lab import open_lab
+from truing.lab.store.ledger import Ledger, Promoted, Reproduced
+from truing.lab.verdicts.promotion import promoted, reproduced
+from truing.lab.verdicts.verdict import judge
 from truing.utils.jsonl import dump_json
 
 

@@ -6,11 +6,11 @@ import tomllib
 import pytest
 from labs import HEADER
 
-from truing.lab.betting import fewest
-from truing.lab.header import Header
-from truing.lab.noise import Noise
-from truing.lab.power import ENOUGH, detectable, power
-from truing.lab.sight import chance_to_see, decides, smallest_seen
+from truing.lab.stats.e_process import fewest
+from truing.lab.stats.noise import Noise
+from truing.lab.stats.power import ENOUGH, detectable, power
+from truing.lab.stats.sensitivity import chance_to_see, decides, smallest_seen
+from truing.lab.store.hypothesis_file import Header
 
 UNKNOWN = Noise(math.nan, "nobody knows", False)
 QUIET = Noise(0.1, "8 pairs of h01", True)

@@ -12,11 +12,11 @@ from truing.config import resolve
 from truing.config.overrides import overridden
 from truing.doctor.hypotheses.candidates import Hypothesis as Answer
 from truing.doctor.rules import RULES
-from truing.lab import suggest as module
-from truing.lab.betting import fewest
-from truing.lab.header import Header
-from truing.lab.power import ENOUGH, information
-from truing.lab.suggest import ERROR, FOUND, OPEN, REMEDIES, Suggestion, header_text, suggest
+from truing.lab.report import suggest as module
+from truing.lab.report.suggest import ERROR, FOUND, OPEN, REMEDIES, Suggestion, header_text, suggest
+from truing.lab.stats.e_process import fewest
+from truing.lab.stats.power import ENOUGH, information
+from truing.lab.store.hypothesis_file import Header
 
 STEPS = 40
 

@@ -9,18 +9,18 @@ import pytest
 from labs import HEADER, declared, lab_in, run_of, with_runs
 
 from truing.api import environment
-from truing.lab import betting
-from truing.lab.betting import fewest
-from truing.lab.decide import decide
-from truing.lab.design import BASELINE, resolve_arm
-from truing.lab.folder import Lab
-from truing.lab.header import Hypothesis
-from truing.lab.ledger import Begun, Checked, History, Ledger, Run
-from truing.lab.lines import verdict_lines
-from truing.lab.noise import noise_of
-from truing.lab.pairs import Pair
-from truing.lab.sight import smallest_seen
-from truing.lab.verdict import judge, proof
+from truing.lab.report.text import verdict_lines
+from truing.lab.run.design import BASELINE, resolve_arm
+from truing.lab.stats import e_process
+from truing.lab.stats.e_process import fewest
+from truing.lab.stats.noise import noise_of
+from truing.lab.stats.pairs import Pair
+from truing.lab.stats.sensitivity import smallest_seen
+from truing.lab.store.hypothesis_file import Hypothesis
+from truing.lab.store.lab import Lab
+from truing.lab.store.ledger import Begun, Checked, History, Ledger, Run
+from truing.lab.verdicts.decide import decide
+from truing.lab.verdicts.verdict import judge, proof
 from truing.rewards import reach
 
 ERROR = 0.025  # family = 1
@@ -104,8 +104,8 @@ def test_validated(made):
     assert found.criteria_met is True
     assert found.settled
     assert found.effect == pytest.approx(np.mean(values))
-    assert found.low == betting.low(values, ERROR) > 0
-    assert found.high == betting.high(values, ERROR)
+    assert found.low == e_process.low(values, ERROR) > 0
+    assert found.high == e_process.high(values, ERROR)
     assert found.pairs == ENOUGH
     assert found.notes == ()
 
@@ -212,8 +212,8 @@ def test_inconclusive_as_soon_as_it_is_hopeless(made):
     assert stopped < 10
     assert found.because == f"after {stopped} pairs, those that are left can settle no criterion"
     for bound in (0.0, 0.5):
-        assert betting.hopeless(values[:stopped], bound, 10, ERROR)
-    assert not all(betting.hopeless(values[: stopped - 1], bound, 10, ERROR) for bound in (0.0, 0.5))
+        assert e_process.hopeless(values[:stopped], bound, 10, ERROR)
+    assert not all(e_process.hopeless(values[: stopped - 1], bound, 10, ERROR) for bound in (0.0, 0.5))
 
 
 @pytest.mark.parametrize("outcome", ["crashed", "proven"])
@@ -257,7 +257,7 @@ def test_the_effect_is_of_the_arm_that_confirms(made):
     found = verdict(*made(any_arm), a=[-1.0] * 8, b=values)
     assert (found.verdict, found.arm) == ("VALIDATED", "b")
     assert found.effect == pytest.approx(np.mean(values))
-    assert found.low == betting.low(values, ERROR / 2) > 0
+    assert found.low == e_process.low(values, ERROR / 2) > 0
 
 
 def test_the_effect_is_of_the_arm_that_confirms_in_part(made):
@@ -516,7 +516,7 @@ def bounded(tmp_path):
 def test_a_mean_is_proven_within_what_was_declared(bounded):
     found = verdict(*bounded, changed=[0.8] * 10)
     assert (found.verdict, found.within) == ("VALIDATED", 1.0)
-    assert found.low == betting.low([0.8] * 10, ERROR, 1.0) > 0
+    assert found.low == e_process.low([0.8] * 10, ERROR, 1.0) > 0
     said = "\n".join(text for text, _ in verdict_lines(found))
     assert "if no pair differs by more than 1)" in said
     assert "symmetric" not in said

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from truing.lab.folder import open_lab
-from truing.lab.lines import verdict_lines
-from truing.lab.page import effects, figures
-from truing.lab.verdict import judge
+from truing.lab.report.html import effects, figures
+from truing.lab.report.text import verdict_lines
+from truing.lab.store.lab import open_lab
+from truing.lab.verdicts.verdict import judge
 
 
 def status(root: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from truing.doctor.saved_updates import NAME
 from truing.errors import RecordError
-from truing.lab.folder import CONFIG
+from truing.lab.store.lab import CONFIG
 from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS
 
 Kind = Literal["run", "lab", "audit"]

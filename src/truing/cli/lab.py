@@ -23,10 +23,10 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """What to do next: most information per minute first, and whether it can decide anything at all."""
-    from truing.lab.folder import open_lab
-    from truing.lab.lines import power_lines, step_lines
-    from truing.lab.plan import plan as make
-    from truing.lab.plan import powers
+    from truing.lab.report.text import power_lines, step_lines
+    from truing.lab.run.plan import plan as make
+    from truing.lab.run.plan import powers
+    from truing.lab.store.lab import open_lab
 
     opened = open_lab(lab)
     steps = make(opened, jobs)
@@ -45,10 +45,10 @@ def plan(
 @app.command()
 def status(lab: Where = Path(), as_json: AsJson = False) -> None:
     """Every hypothesis and where it stands; keeps the README's table up to date."""
-    from truing.lab.folder import open_lab
-    from truing.lab.lines import verdict_lines
-    from truing.lab.report import write_report
-    from truing.lab.verdict import judge
+    from truing.lab.report.text import verdict_lines
+    from truing.lab.report.write import write_report
+    from truing.lab.store.lab import open_lab
+    from truing.lab.verdicts.verdict import judge
 
     opened = open_lab(lab)
     verdicts = [judge(opened, each) for each in opened.hypotheses.values()]
@@ -68,8 +68,8 @@ def status(lab: Where = Path(), as_json: AsJson = False) -> None:
 @app.command()
 def report(lab: Where = Path()) -> None:
     """Write everything that is derived anew: README, log, results, fixes, report.md and report.html."""
-    from truing.lab.folder import open_lab
-    from truing.lab.report import write_report
+    from truing.lab.report.write import write_report
+    from truing.lab.store.lab import open_lab
 
     for path in write_report(open_lab(lab)):
         print(path)

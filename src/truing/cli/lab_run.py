@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from truing.lab.folder import Lab
-    from truing.lab.header import Hypothesis
+    from truing.lab.store.hypothesis_file import Hypothesis
+    from truing.lab.store.lab import Lab
 
 Where = Annotated[Path, typer.Option("--lab", help="The lab's folder, or one inside it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
@@ -33,12 +33,12 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Settle a hypothesis: its exact check, then its arms, pair by pair; goes on where it was."""
-    from truing.lab.crew import Crew, places_for
-    from truing.lab.design import BASELINE, baseline_changes, resolve_arm
-    from truing.lab.display import LabDisplay
-    from truing.lab.experiment import run_hypothesis, run_together
-    from truing.lab.folder import open_lab
-    from truing.lab.ledger import Ledger
+    from truing.lab.report.progress import LabDisplay
+    from truing.lab.run.design import BASELINE, baseline_changes, resolve_arm
+    from truing.lab.run.experiment import run_hypothesis, run_together
+    from truing.lab.run.workers import Crew, places_for
+    from truing.lab.store.lab import open_lab
+    from truing.lab.store.ledger import Ledger
 
     opened = open_lab(lab)
     chosen = opened.hypothesis(hypothesis)
@@ -72,8 +72,8 @@ def run(
 def _refresh(lab: Path) -> None:
     """Bring the tables up to date; where they cannot be written, that is told beside what was done."""
     from truing.errors import TruingError
-    from truing.lab.folder import open_lab
-    from truing.lab.report import write_report
+    from truing.lab.report.write import write_report
+    from truing.lab.store.lab import open_lab
 
     try:
         write_report(open_lab(lab))
@@ -84,10 +84,10 @@ def _refresh(lab: Path) -> None:
 
 def verdict(hypothesis: Named, lab: Where = Path(), beside: Beside = None, as_json: AsJson = False) -> None:
     """Say what is known of a hypothesis: the effect, its bounds, what was declared and what of it is met."""
-    from truing.lab.folder import open_lab
-    from truing.lab.interaction import contrasts, failures
-    from truing.lab.lines import contrast_lines, verdict_lines
-    from truing.lab.verdict import judge
+    from truing.lab.report.text import contrast_lines, verdict_lines
+    from truing.lab.store.lab import open_lab
+    from truing.lab.verdicts.interaction import contrasts, failures
+    from truing.lab.verdicts.verdict import judge
 
     opened = open_lab(lab)
     chosen = opened.hypothesis(hypothesis)
@@ -111,12 +111,12 @@ def verdict(hypothesis: Named, lab: Where = Path(), beside: Beside = None, as_js
 
 def promote(hypothesis: Named, lab: Where = Path()) -> None:
     """Make a validated arm part of the baseline, and keep it under fixes/."""
-    from truing.lab.fixes import promoted
-    from truing.lab.folder import open_lab
-    from truing.lab.ledger import Ledger
-    from truing.lab.lines import verdict_lines
-    from truing.lab.report import write_report
-    from truing.lab.verdict import judge
+    from truing.lab.report.text import verdict_lines
+    from truing.lab.report.write import write_report
+    from truing.lab.store.lab import open_lab
+    from truing.lab.store.ledger import Ledger
+    from truing.lab.verdicts.promotion import promoted
+    from truing.lab.verdicts.verdict import judge
 
     opened = open_lab(lab)
     ledger = Ledger(opened.ledger_folder)
@@ -138,10 +138,10 @@ def reproduce(
     lab: Where = Path(),
 ) -> None:
     """Record how a promoted fix did on a run of full scale, task by task."""
-    from truing.lab.fixes import reproduced
-    from truing.lab.folder import open_lab
-    from truing.lab.ledger import Ledger
-    from truing.lab.report import write_report
+    from truing.lab.report.write import write_report
+    from truing.lab.store.lab import open_lab
+    from truing.lab.store.ledger import Ledger
+    from truing.lab.verdicts.promotion import reproduced
 
     opened = open_lab(lab)
     ledger = Ledger(opened.ledger_folder)
@@ -156,7 +156,7 @@ def reproduce(
 def refuse_unknown_faults(lab: "Lab", hypothesis: "Hypothesis") -> None:
     """Raise where a lab, to try itself, plants what is not in the kill matrix."""
     from truing.errors import LabError
-    from truing.lab.design import arms_of
+    from truing.lab.run.design import arms_of
 
     wanted = {arm.fault for arm in arms_of(lab, hypothesis, lab.begun(hypothesis)).values()} - {""}
     if not wanted:
@@ -174,6 +174,6 @@ def work(folder: Path) -> None:
     from contextlib import nullcontext
 
     from truing.faults.planted import FAULTS
-    from truing.lab.work import work as do
+    from truing.lab.run.worker import work as do
 
     do(folder, lambda name: FAULTS[name].plant() if name else nullcontext())

@@ -20,7 +20,7 @@ def init(
     ] = None,
 ) -> None:
     """Make a lab: a problem statement, hypotheses to fill in or to run, a baseline."""
-    from truing.lab.init import init as make
+    from truing.lab.store.create import init as make
 
     for path in make(folder, template, recipe):
         print(path)
@@ -32,8 +32,8 @@ def new(
 ) -> None:
     """Write the next hypothesis, to be filled in."""
     from truing.errors import LabError
-    from truing.lab.folder import open_lab
-    from truing.lab.init import blank, next_path
+    from truing.lab.store.create import blank, next_path
+    from truing.lab.store.lab import open_lab
     from truing.utils.atomic_files import write_atomically
 
     if not title.strip():
@@ -53,10 +53,10 @@ def suggest(
     """What RUN's findings and curves leave open, as hypotheses: most information per minute first."""
     from truing.doctor.hypotheses.run_history import Story
     from truing.doctor.postmortem import post_mortem
-    from truing.lab.folder import open_lab
-    from truing.lab.init import unwanted, written
-    from truing.lab.lines import suggestion_lines
-    from truing.lab.suggest import suggest as make
+    from truing.lab.report.suggest import suggest as make
+    from truing.lab.report.text import suggestion_lines
+    from truing.lab.store.create import unwanted, written
+    from truing.lab.store.lab import open_lab
 
     run = (
         run / "run" if (run / "run" / "run.json").exists() else run

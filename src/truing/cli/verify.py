@@ -22,7 +22,7 @@ def verify_recipe(
     """Accept RECIPE by phases: checks, 10 steps, 100 steps. Exit 0 accepted, 1 not, 2 could not run."""
     resolved = load_recipe(recipe, overrides or ())
     from truing.cli.scorecard import lines
-    from truing.verify import verify
+    from truing.lab.acceptance import verify
 
     console, phases = Console(highlight=False, stderr=as_json), []
     for phase in verify(resolved, out, steps):

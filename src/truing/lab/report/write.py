@@ -7,17 +7,17 @@ from pathlib import Path
 from string import Template
 
 from truing.errors import LabError
-from truing.lab.fixes import fix_name, fix_text, scale_text
-from truing.lab.folder import FIXES, LOG, README, RESULTS, Lab
-from truing.lab.header import Hypothesis
-from truing.lab.interaction import contrasts
-from truing.lab.ledger import Begun, Promoted, Run
-from truing.lab.lines import contrast_lines, step_lines, verdict_lines
-from truing.lab.log import cell, log_text
-from truing.lab.numbers import effect_text, sees_text
-from truing.lab.page import page
-from truing.lab.plan import plan
-from truing.lab.verdict import Verdict, judge
+from truing.lab.report.html import page
+from truing.lab.report.log import cell, log_text
+from truing.lab.report.numbers import effect_text, sees_text
+from truing.lab.report.text import contrast_lines, step_lines, verdict_lines
+from truing.lab.run.plan import plan
+from truing.lab.store.hypothesis_file import Hypothesis
+from truing.lab.store.lab import FIXES, LOG, README, RESULTS, Lab
+from truing.lab.store.ledger import Begun, Promoted, Run
+from truing.lab.verdicts.interaction import contrasts
+from truing.lab.verdicts.promotion import fix_name, fix_text, scale_text
+from truing.lab.verdicts.verdict import Verdict, judge
 from truing.utils.atomic_files import write_atomically
 
 BEGIN, END = "<!-- truing lab: below is written by `truing lab report` -->", "<!-- truing lab: end -->"

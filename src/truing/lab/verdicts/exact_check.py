@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 
 from truing.doctor.verdict import Verdict as Strength
-from truing.lab.header import Check
-from truing.lab.ledger import Checked
+from truing.lab.store.hypothesis_file import Check
+from truing.lab.store.ledger import Checked
 
 
 def proven(check: Check, checked: Checked) -> list[str]:

@@ -8,13 +8,13 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from truing.lab.crew import Running
-from truing.lab.design import Job
-from truing.lab.folder import Lab
-from truing.lab.header import Hypothesis
-from truing.lab.ledger import Run
-from truing.lab.numbers import effect_text, minutes_text
-from truing.lab.verdict import judge
+from truing.lab.report.numbers import effect_text, minutes_text
+from truing.lab.run.design import Job
+from truing.lab.run.workers import Running
+from truing.lab.store.hypothesis_file import Hypothesis
+from truing.lab.store.lab import Lab
+from truing.lab.store.ledger import Run
+from truing.lab.verdicts.verdict import judge
 from truing.utils.format import counted
 
 SECONDS_BETWEEN_LINES = 30.0

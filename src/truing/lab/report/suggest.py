@@ -14,9 +14,9 @@ from truing.doctor.hypotheses.run_history import Story
 from truing.doctor.hypotheses.test_cost import check_minutes, training_minutes
 from truing.doctor.rules import RULES
 from truing.doctor.verdict import Verdict
-from truing.lab.betting import fewest
-from truing.lab.numbers import finite
-from truing.lab.power import ENOUGH, information
+from truing.lab.report.numbers import finite
+from truing.lab.stats.e_process import fewest
+from truing.lab.stats.power import ENOUGH, information
 
 FOUND, OPEN = 0.5, 0.2
 """How likely an answer of `truing why` is the cause: it was seen in the run, or it could not be ruled out."""

@@ -6,9 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from truing.lab import betting
-from truing.lab.header import Criterion
-from truing.lab.pairs import Pair
+from truing.lab.stats import e_process
+from truing.lab.stats.pairs import Pair
+from truing.lab.store.hypothesis_file import Criterion
 
 State = Literal["met", "contradicted", "open"]
 Pairs = Mapping[str, Sequence[Pair]]
@@ -55,7 +55,7 @@ def state(criterion: Criterion, pairs: Pairs, within: Within, error: float, *, c
 def hopeless(criterion: Criterion, pairs: Pairs, within: Within, seeds: int, error: float) -> bool:
     """Whether no pair that is still to come can settle it."""
     return all(
-        betting.hopeless(
+        e_process.hopeless(
             _differences(criterion, pairs[arm]), criterion.bound, seeds, error, within.get(criterion.metric)
         )
         for arm in _arms(criterion, pairs)
@@ -83,7 +83,7 @@ def _short(criterion: Criterion, pairs: Sequence[Pair], within: Within, error: f
 def _proven(criterion: Criterion, pairs: Sequence[Pair], within: Within, error: float, *, up: bool) -> bool:
     """Proven by the bets, and true of the mean: many small gains may hide a rare loss that is larger."""
     differences = _differences(criterion, pairs)
-    side = betting.above if up else betting.below
+    side = e_process.above if up else e_process.below
     if not side(differences, criterion.bound, error, within.get(criterion.metric)):
         return False
     mean = float(np.mean(differences))

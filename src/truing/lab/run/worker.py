@@ -14,7 +14,7 @@ from truing.api import preflight, train
 from truing.config import resolve
 from truing.doctor.examine import Result
 from truing.errors import ProvenError, RecordError, TruingError
-from truing.lab.crew import OUTCOME
+from truing.lab.run.workers import OUTCOME
 from truing.record import RunReader
 from truing.terminal.progress import Display
 from truing.utils.atomic_files import disk_errors, write_atomically

@@ -8,7 +8,7 @@ effect, as they are about 0 if the arm does nothing. The bounds of an effect are
 import numpy as np
 from numpy.typing import ArrayLike
 
-from truing.lab.wealth import Floats, of_mean, of_signs
+from truing.lab.stats.bets import Floats, of_mean, of_signs
 
 FAR = 1e6
 """So many times the spread of the differences away, all of them are as good as equal."""

@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from truing.errors import TruingError
-from truing.lab.criteria import Within
-from truing.lab.design import BASELINE, arms_of, baseline_changes, missing_jobs, resolve_arm
-from truing.lab.folder import Lab
-from truing.lab.header import Hypothesis
-from truing.lab.ledger import Begun, Checked, Run
-from truing.lab.noise import Noise, assumed, noise_of
-from truing.lab.numbers import finite
-from truing.lab.power import detectable, information
-from truing.lab.sight import chance_to_see, decides, smallest_seen
-from truing.lab.verdict import judge
-from truing.lab.within import within_of
+from truing.lab.report.numbers import finite
+from truing.lab.run.design import BASELINE, arms_of, baseline_changes, missing_jobs, resolve_arm
+from truing.lab.stats.difference_bounds import within_of
+from truing.lab.stats.noise import Noise, assumed, noise_of
+from truing.lab.stats.power import detectable, information
+from truing.lab.stats.sensitivity import chance_to_see, decides, smallest_seen
+from truing.lab.store.hypothesis_file import Hypothesis
+from truing.lab.store.lab import Lab
+from truing.lab.store.ledger import Begun, Checked, Run
+from truing.lab.verdicts.criteria import Within
+from truing.lab.verdicts.verdict import judge
 
 CHECK_MINUTES = 1.0
 """What a check takes, before any was made: two updates of each stage, and loading the model."""

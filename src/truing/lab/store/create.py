@@ -9,10 +9,10 @@ from string import Template
 from truing.analysis.compare import flat
 from truing.config import Recipe, load_recipe, recipe_path
 from truing.errors import LabError
-from truing.lab.design import BASELINE, baseline_changes, resolve_arm
-from truing.lab.folder import CONFIG, FIXES, HYPOTHESES, PROBLEM, README, RESULTS, Lab, open_lab
-from truing.lab.report import readme, write_report
-from truing.lab.suggest import Suggestion, header_text
+from truing.lab.report.suggest import Suggestion, header_text
+from truing.lab.report.write import readme, write_report
+from truing.lab.run.design import BASELINE, baseline_changes, resolve_arm
+from truing.lab.store.lab import CONFIG, FIXES, HYPOTHESES, PROBLEM, README, RESULTS, Lab, open_lab
 from truing.utils.atomic_files import disk_errors, write_atomically
 
 BASELINES = {"musique": "musique", "dual": "dual", "tools": "workspace", "tiny": "tiny", "blank": "tiny"}

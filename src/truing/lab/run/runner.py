@@ -8,17 +8,17 @@ from typing import Any
 
 from truing.config import to_toml
 from truing.errors import LabError
-from truing.lab.crew import Crew, Running
-from truing.lab.decide import live_arms
-from truing.lab.design import BASELINE, Arm, Job, arms_of, baseline_changes, code, machine, missing_jobs
-from truing.lab.folder import Lab
-from truing.lab.header import Hypothesis, declared_header
-from truing.lab.ledger import Begun, Checked, Ledger, Run
-from truing.lab.measure import measure
-from truing.lab.pairs import broken
-from truing.lab.plan import experiment
-from truing.lab.verdict import by_pairs
-from truing.lab.within import declared_within
+from truing.lab.run.design import BASELINE, Arm, Job, arms_of, baseline_changes, code, machine, missing_jobs
+from truing.lab.run.plan import experiment
+from truing.lab.run.workers import Crew, Running
+from truing.lab.stats.difference_bounds import declared_within
+from truing.lab.stats.pairs import broken
+from truing.lab.store.hypothesis_file import Hypothesis, declared_header
+from truing.lab.store.lab import Lab
+from truing.lab.store.ledger import Begun, Checked, Ledger, Run
+from truing.lab.store.run_measures import measure
+from truing.lab.verdicts.decide import live_arms
+from truing.lab.verdicts.verdict import by_pairs
 
 UNWRITTEN = "one sentence that can turn out wrong"
 """What `truing lab new` has for a claim."""

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from truing.lab.betting import fewest, most
+from truing.lab.stats.e_process import fewest, most
 from truing.utils.rng import generator
 
 DRAWS = 4000

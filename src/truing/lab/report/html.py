@@ -9,11 +9,11 @@ import numpy as np
 from plotly import io
 from plotly.offline import get_plotlyjs
 
-from truing.lab.design import BASELINE
-from truing.lab.folder import Lab
-from truing.lab.ledger import Run
-from truing.lab.lines import verdict_lines
-from truing.lab.verdict import Verdict
+from truing.lab.report.text import verdict_lines
+from truing.lab.run.design import BASELINE
+from truing.lab.store.lab import Lab
+from truing.lab.store.ledger import Run
+from truing.lab.verdicts.verdict import Verdict
 
 COLOURS = ("#7f7f7f", "#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e")
 """The baseline's is grey."""

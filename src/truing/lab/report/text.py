@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from truing.lab.interaction import Contrast
-from truing.lab.noise import Noise
-from truing.lab.numbers import effect_text, minutes_text, number_text, sees_text
-from truing.lab.plan import Step
-from truing.lab.suggest import Suggestion
-from truing.lab.verdict import Verdict
+from truing.lab.report.numbers import effect_text, minutes_text, number_text, sees_text
+from truing.lab.report.suggest import Suggestion
+from truing.lab.run.plan import Step
+from truing.lab.stats.noise import Noise
+from truing.lab.verdicts.interaction import Contrast
+from truing.lab.verdicts.verdict import Verdict
 from truing.utils.format import counted
 
 STYLES = {

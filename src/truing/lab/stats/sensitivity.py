@@ -3,11 +3,11 @@
 import json
 import math
 
-from truing.lab.betting import fewest
-from truing.lab.criteria import Within
-from truing.lab.header import EVALUATED, Header
-from truing.lab.noise import Noise
-from truing.lab.power import ENOUGH, detectable, power, seeds_needed, within_needed
+from truing.lab.stats.e_process import fewest
+from truing.lab.stats.noise import Noise
+from truing.lab.stats.power import ENOUGH, detectable, power, seeds_needed, within_needed
+from truing.lab.store.hypothesis_file import EVALUATED, Header
+from truing.lab.verdicts.criteria import Within
 
 
 def smallest_seen(header: Header, noise: Noise, error: float, within: Within) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from truing.lab.ledger import History, Run
+from truing.lab.store.ledger import History, Run
 
 
 @dataclass(frozen=True)

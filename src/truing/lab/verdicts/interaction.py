@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from truing.errors import LabError
-from truing.lab import betting
-from truing.lab.conduct import Wanted
-from truing.lab.design import Arm, Job, baseline_changes, missing_jobs, together
-from truing.lab.folder import Lab
-from truing.lab.header import Hypothesis
-from truing.lab.ledger import Begun, Ledger
-from truing.lab.numbers import finite
-from truing.lab.pairs import broken, pairs_of
-from truing.lab.within import declared_within, within_of
+from truing.lab.report.numbers import finite
+from truing.lab.run.design import Arm, Job, baseline_changes, missing_jobs, together
+from truing.lab.run.runner import Wanted
+from truing.lab.stats import e_process
+from truing.lab.stats.difference_bounds import declared_within, within_of
+from truing.lab.stats.pairs import broken, pairs_of
+from truing.lab.store.hypothesis_file import Hypothesis
+from truing.lab.store.lab import Lab
+from truing.lab.store.ledger import Begun, Ledger
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contr
         Contrast(
             name,
             float(data.mean()) if len(data) else math.nan,
-            betting.low(data, share, known),
-            betting.high(data, share, known),
+            e_process.low(data, share, known),
+            e_process.high(data, share, known),
             len(data),
             error,
             known,

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 
 from truing.api import environment
-from truing.lab.criteria import Within
-from truing.lab.design import Arm
-from truing.lab.header import EVALUATED, Header
-from truing.lab.ledger import Begun
+from truing.lab.run.design import Arm
+from truing.lab.store.hypothesis_file import EVALUATED, Header
+from truing.lab.store.ledger import Begun
+from truing.lab.verdicts.criteria import Within
 from truing.rewards import reach
 
 REWARDS = ("eval/reward", "reward/mean")

@@ -3,9 +3,9 @@
 import math
 import time
 
-from truing.lab.folder import Lab
-from truing.lab.ledger import Begun, Checked, Entry, Promoted, Reproduced, Run
-from truing.lab.numbers import effect_text
+from truing.lab.report.numbers import effect_text
+from truing.lab.store.lab import Lab
+from truing.lab.store.ledger import Begun, Checked, Entry, Promoted, Reproduced, Run
 from truing.utils.format import counted
 
 

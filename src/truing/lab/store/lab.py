@@ -11,8 +11,8 @@ from pydantic import Field, ValidationError
 
 from truing.config import Part
 from truing.errors import LabError
-from truing.lab.header import Hypothesis, read_hypothesis
-from truing.lab.ledger import Begun, Entry, History, read_ledger
+from truing.lab.store.hypothesis_file import Hypothesis, read_hypothesis
+from truing.lab.store.ledger import Begun, Entry, History, read_ledger
 
 CONFIG, README, PROBLEM, LOG = "lab.toml", "README.md", "00-problem-statement.md", "01-experiments-log.md"
 HYPOTHESES, RESULTS, FIXES = "hypotheses", "experimental-results", "fixes"

@@ -1,14 +1,14 @@
 """A hypothesis from its check to its verdict: what is exact comes first, training is the last resort."""
 
 from truing.errors import LabError
-from truing.lab.conduct import Tell, begin, checked, conduct, failed_jobs, wanted
-from truing.lab.crew import Crew
-from truing.lab.design import BASELINE, arms_of, baseline_changes, resolve_arm
-from truing.lab.folder import Lab
-from truing.lab.header import Hypothesis
-from truing.lab.interaction import arms_together, both, declared, wanted_together
-from truing.lab.ledger import Begun, Checked, Ledger
-from truing.lab.verdict import judge
+from truing.lab.run.design import BASELINE, arms_of, baseline_changes, resolve_arm
+from truing.lab.run.runner import Tell, begin, checked, conduct, failed_jobs, wanted
+from truing.lab.run.workers import Crew
+from truing.lab.store.hypothesis_file import Hypothesis
+from truing.lab.store.lab import Lab
+from truing.lab.store.ledger import Begun, Checked, Ledger
+from truing.lab.verdicts.interaction import arms_together, both, declared, wanted_together
+from truing.lab.verdicts.verdict import judge
 
 
 def run_hypothesis(

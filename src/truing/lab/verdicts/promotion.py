@@ -9,12 +9,12 @@ import tomli_w
 from truing.analysis.compare import flat
 from truing.analysis.evaluation import Evaluation
 from truing.errors import LabError
-from truing.lab.design import FAULT
-from truing.lab.folder import FIXES, Lab
-from truing.lab.header import Hypothesis, declared_header
-from truing.lab.ledger import Ledger, Promoted, Reproduced
-from truing.lab.numbers import effect_text
-from truing.lab.verdict import judge
+from truing.lab.report.numbers import effect_text
+from truing.lab.run.design import FAULT
+from truing.lab.store.hypothesis_file import Hypothesis, declared_header
+from truing.lab.store.lab import FIXES, Lab
+from truing.lab.store.ledger import Ledger, Promoted, Reproduced
+from truing.lab.verdicts.verdict import judge
 from truing.record import RunReader
 from truing.trainer.result import evaluations_of
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from truing.lab.criteria import Judged, Pairs, hopeless, met, state
-from truing.lab.design import BASELINE
-from truing.lab.header import EVALUATED, Criterion, Header
-from truing.lab.ledger import Begun, Run
+from truing.lab.run.design import BASELINE
+from truing.lab.store.hypothesis_file import EVALUATED, Criterion, Header
+from truing.lab.store.ledger import Begun, Run
+from truing.lab.verdicts.criteria import Judged, Pairs, hopeless, met, state
 
 FEW = 3
 """Pairs of which none differs before that is no chance any more."""

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from truing.config import Part
 from truing.doctor.rules import RULES
 from truing.errors import LabError
-from truing.lab.ledger import Begun
+from truing.lab.store.ledger import Begun
 from truing.metrics.definitions import METRICS, is_known
 
 EVALUATED = re.compile(r"eval/[^/]+")

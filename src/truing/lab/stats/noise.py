@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from truing.config import PolicyStage, Recipe
-from truing.lab.betting import above, below
-from truing.lab.design import BASELINE, baseline_changes, resolve_arm
-from truing.lab.folder import Lab
-from truing.lab.header import EVALUATED, Header, Hypothesis, declared_header
-from truing.lab.ledger import Begun
-from truing.lab.measure import LAST
-from truing.lab.pairs import pairs_of
-from truing.lab.power import evaluation_noise, training_noise
+from truing.lab.run.design import BASELINE, baseline_changes, resolve_arm
+from truing.lab.stats.e_process import above, below
+from truing.lab.stats.pairs import pairs_of
+from truing.lab.stats.power import evaluation_noise, training_noise
+from truing.lab.store.hypothesis_file import EVALUATED, Header, Hypothesis, declared_header
+from truing.lab.store.lab import Lab
+from truing.lab.store.ledger import Begun
+from truing.lab.store.run_measures import LAST
 
 FEW = 3
 """Pairs from which a deviation is taken rather than guessed."""

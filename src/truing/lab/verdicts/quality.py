@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from truing.analysis.intervals import differs, interval
-from truing.lab.header import EVALUATED, Header
-from truing.lab.pairs import Pair, by_task, gain_bounds
+from truing.lab.stats.pairs import Pair, by_task, gain_bounds
+from truing.lab.store.hypothesis_file import EVALUATED, Header
 from truing.utils.format import counted
 
 Quality = Literal["high", "medium", "low", "–"]

@@ -13,10 +13,10 @@ import torch
 import truing
 from truing.config import Recipe, load_recipe
 from truing.errors import LabError, RecipeError
-from truing.lab.folder import Lab
-from truing.lab.header import Hypothesis
-from truing.lab.ledger import Begun, Promoted
-from truing.lab.pairs import whole
+from truing.lab.stats.pairs import whole
+from truing.lab.store.hypothesis_file import Hypothesis
+from truing.lab.store.lab import Lab
+from truing.lab.store.ledger import Begun, Promoted
 
 BASELINE = "baseline"
 FAULT = "fault="

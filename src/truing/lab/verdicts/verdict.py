@@ -6,20 +6,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from truing.lab import betting
-from truing.lab.criteria import Judged, Pairs
-from truing.lab.decide import Name, decide, shown_arm, unfit
-from truing.lab.design import BASELINE, baseline_changes, resolve_arm
-from truing.lab.folder import Lab
-from truing.lab.header import Header, Hypothesis, declared_header
-from truing.lab.ledger import Begun, Checked, Promoted, Run
-from truing.lab.noise import noise_of
-from truing.lab.numbers import finite
-from truing.lab.pairs import broken, pairs_of
-from truing.lab.proof import clean, proven, ruled_out, unsettled
-from truing.lab.quality import Quality, quality_of
-from truing.lab.sight import error_of_an_arm, smallest_seen
-from truing.lab.within import within_of
+from truing.lab.report.numbers import finite
+from truing.lab.run.design import BASELINE, baseline_changes, resolve_arm
+from truing.lab.stats import e_process
+from truing.lab.stats.difference_bounds import within_of
+from truing.lab.stats.noise import noise_of
+from truing.lab.stats.pairs import broken, pairs_of
+from truing.lab.stats.sensitivity import error_of_an_arm, smallest_seen
+from truing.lab.store.hypothesis_file import Header, Hypothesis, declared_header
+from truing.lab.store.lab import Lab
+from truing.lab.store.ledger import Begun, Checked, Promoted, Run
+from truing.lab.verdicts.criteria import Judged, Pairs
+from truing.lab.verdicts.decide import Name, decide, shown_arm, unfit
+from truing.lab.verdicts.exact_check import clean, proven, ruled_out, unsettled
+from truing.lab.verdicts.quality import Quality, quality_of
 
 Basis = Literal["proof", "experiment", "prior", ""]
 
@@ -181,7 +181,7 @@ def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Ve
     arm, within = shown_arm(header, verdict, pairs, begun), begun.within.get(header.metric)
     error = error_of_an_arm(header, begun.error)
     data = [pair.difference(header.metric) for pair in pairs[arm]]
-    bounds = betting.low(data, error, within), betting.high(data, error, within)
+    bounds = e_process.low(data, error, within), e_process.high(data, error, within)
     quality, told = quality_of(header, verdict, pairs[arm], bounds, _failures(lab, begun))
     beyond = [] if within is None else [each for each in data if abs(each) > within]
     notes = [f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in failed]

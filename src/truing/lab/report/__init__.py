@@ -1,0 +1,1 @@
+"""Pages and lines of a lab, made from its ledger."""

@@ -1,0 +1,1 @@
+"""Runs of a lab: design, plan, processes."""

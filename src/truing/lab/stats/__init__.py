@@ -1,0 +1,1 @@
+"""Statistics of paired runs: e-processes, power, noise."""

@@ -1,0 +1,1 @@
+"""A lab on disk: settings, hypothesis files, ledger."""

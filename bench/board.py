@@ -8,7 +8,7 @@ import argparse
 import time
 from pathlib import Path
 
-from truing.board.answers import Board
+from truing.board.queries import Board
 from truing.record.segments import warm_up
 from truing.utils.jsonl import dump_json
 

@@ -7,7 +7,7 @@ import torch
 from shown import table
 
 import truing
-from truing.board.answers import Board
+from truing.board.queries import Board
 
 TAUGHT = {"kinds": ["first-3"], "system": "", "train": 60, "eval": 8}
 MOVED = {"steps": 2, "learning_rate": 1e-2, "inner_epochs": 3, "prompts_per_step": 6}

@@ -7,9 +7,9 @@ from recorded import make_row
 from shown import changed, evaluation, opened_run, write
 
 from truing.analysis.compare import compare
-from truing.board import compare_page
-from truing.board.answers import Board
-from truing.board.opened import Opened
+from truing.board.data.run_view import Opened
+from truing.board.queries import Board
+from truing.board.views import compare as compare_page
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import json
 import pytest
 from labs import HEADER, lab_in
 
-from truing.board.answers import Board
-from truing.board.labs import _inert
+from truing.board.queries import Board
+from truing.board.views.labs import _inert
 from truing.doctor.postmortem import post_mortem
 from truing.doctor.report.text import facts
 from truing.doctor.rule import SECTIONS

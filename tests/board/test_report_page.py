@@ -11,9 +11,9 @@ import pytest
 from recorded import make_row
 from shown import changed, finding, opened_run, write
 
-from truing.board.answers import Board
-from truing.board.bundle import EXPORT, IMPORT, bundle
-from truing.board.report import SAMPLES, question, report
+from truing.board.html_report import SAMPLES, question, report
+from truing.board.queries import Board
+from truing.board.script_bundle import EXPORT, IMPORT, bundle
 from truing.errors import RecordError
 from truing.utils.jsonl import dump_json
 

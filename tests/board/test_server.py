@@ -21,7 +21,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from truing.board import server
-from truing.board.answers import Board
+from truing.board.queries import Board
 from truing.board.server import HEADERS, LOOPBACK, changes, make_app, static_files
 
 LOCAL = frozenset(LOOPBACK)

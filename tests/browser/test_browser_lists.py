@@ -6,7 +6,7 @@ from recorded import make_row
 from shown import changed, opened_run, write
 from visiting import served, visiting
 
-from truing.board import prompts
+from truing.board.views import prompts
 
 TASKS = 130
 """Prompts of the run, one an update: more than a page holds. Of four attempts as many pass as are told."""

@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, Playwright, expect, sync_playwright
 
-from truing.board.answers import Board
+from truing.board.queries import Board
 from truing.board.server import make_app
 
 ARGS = ("gpu", "quic", "background-networking", "component-update", "sync")

@@ -23,8 +23,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from truing.board.answers import Board
-from truing.board.odd import telling
+from truing.board.data.malformed import telling
+from truing.board.queries import Board
 from truing.errors import QuestionError, TruingError
 from truing.utils.jsonl import dump_json
 

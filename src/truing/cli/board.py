@@ -33,7 +33,7 @@ def board(
     """Show the runs in DIR, live, read-only: findings first, then charts, then every token."""
     import uvicorn
 
-    from truing.board.answers import Board
+    from truing.board.queries import Board
     from truing.board.server import LOOPBACK, make_app
     from truing.record.segments import warm_up
     from truing.utils.format import counted

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from truing.board.overview import glance_facts
+from truing.board.views.overview import glance_facts
 from truing.doctor.report.first_updates import IN_WORDS
 from truing.errors import RecordError
 from truing.record import Event

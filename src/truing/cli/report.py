@@ -12,7 +12,7 @@ def write_report(
     out: Annotated[Path | None, typer.Option(help="The file; by default RUN.html, beside the run.")] = None,
 ) -> None:
     """Write RUN as one self-contained HTML file, to send to a colleague: the board's views, as of now."""
-    from truing.board.report import report
+    from truing.board.html_report import report
     from truing.record import RunReader
     from truing.utils.atomic_files import write_atomically
 

@@ -4,7 +4,7 @@ import pytest
 from shown import evaluation, facts_of, finding, opened_run, write
 
 from truing.analysis.scorecard import scorecard
-from truing.board.answers import Board
+from truing.board.queries import Board
 from truing.config import resolve
 from truing.record import Event, RunReader
 from truing.record.update_columns import columns_of
@@ -80,7 +80,7 @@ def test_what_happened_is_told_newest_first_and_counts_from_one(told):
 
 
 def test_times_are_utc(tmp_path):
-    from truing.board.log import happened
+    from truing.board.data.events import happened
 
     assert happened([Event(86_400.0, "note", {"text": "x"})]) == [
         {"when": "1970-01-02 00:00:00", "kind": "note", "text": "x"}

@@ -5,9 +5,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from truing.board.odd import telling
-from truing.board.opened import Opened, identity
-from truing.board.places import Places
+from truing.board.data.discovery import Places
+from truing.board.data.malformed import telling
+from truing.board.data.run_view import Opened, identity
 from truing.errors import RecordError
 
 MOST = 24

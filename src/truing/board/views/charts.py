@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from truing.board.curves import curve
-from truing.board.rooms import ROOMS, Chart, Room
+from truing.board.data.curves import curve
+from truing.board.views.chart_groups import ROOMS, Chart, Room
 from truing.config import PolicyStage, Recipe
 from truing.doctor.rules.smp007 import ODDS
 from truing.doctor.truing_run import setup_of

@@ -11,9 +11,9 @@ from urllib.parse import quote_plus, urlencode
 
 from plotly.offline import get_plotlyjs
 
-from truing.board.answers import Board
-from truing.board.bundle import bundle
-from truing.board.xray import WINDOW
+from truing.board.queries import Board
+from truing.board.script_bundle import bundle
+from truing.board.views.tokens import WINDOW
 from truing.errors import RecordError, TruingError
 from truing.utils.jsonl import dump_json
 

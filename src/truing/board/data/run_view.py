@@ -10,9 +10,9 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from truing.analysis.incremental_reader import Followed
-from truing.board.odd import ODD
-from truing.board.places import unsafe
-from truing.board.said import Words
+from truing.board.data.discovery import unsafe
+from truing.board.data.malformed import ODD
+from truing.board.data.texts import Words
 from truing.config import Recipe, resolve
 from truing.doctor.report.recorded_findings import Told, recalled
 from truing.doctor.truing_run import recipe_at

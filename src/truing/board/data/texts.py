@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from truing.board.odd import telling
+from truing.board.data.malformed import telling
 from truing.errors import RecordError
 from truing.record.index import Place
 from truing.record.sample_columns import SampleColumns

@@ -7,9 +7,9 @@ import pytest
 from recorded import make_row
 from shown import NAN, changed, finding, opened_run, write
 
-from truing.board.answers import Board
-from truing.board.charts import metric_of
-from truing.board.update_page import SIDE_BY_SIDE
+from truing.board.queries import Board
+from truing.board.views.charts import metric_of
+from truing.board.views.update import SIDE_BY_SIDE
 from truing.doctor.rules import RULES
 from truing.errors import RecordError
 from truing.record import RunReader

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from truing.analysis.scorecard import ROUNDING, scorecard
-from truing.board.findings import finding
-from truing.board.held import Held
-from truing.board.opened import Opened, identity
-from truing.board.places import Places
-from truing.board.xray import short
+from truing.board.data.discovery import Places
+from truing.board.data.open_runs import Held
+from truing.board.data.run_view import Opened, identity
+from truing.board.views.findings import finding
+from truing.board.views.tokens import short
 from truing.doctor.report.run_summary import Glance, glance
 from truing.errors import TruingError
 from truing.record import being_written

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from truing.board.log import incidents
-from truing.board.opened import Opened
-from truing.board.xray import short
+from truing.board.data.events import incidents
+from truing.board.data.run_view import Opened
+from truing.board.views.tokens import short
 from truing.doctor.report.recorded_findings import Told
 from truing.doctor.rules import RULES
 from truing.errors import RecordError

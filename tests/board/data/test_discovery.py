@@ -7,8 +7,8 @@ import pytest
 from labs import lab_in
 from shown import opened_run, write
 
-from truing.board.answers import Board
-from truing.board.places import Places
+from truing.board.data.discovery import Places
+from truing.board.queries import Board
 from truing.errors import RecordError
 
 
@@ -185,7 +185,7 @@ def test_a_folder_that_may_not_be_looked_into_is_told(tmp_path):
 
 
 def test_too_many_folders_are_told(tmp_path, monkeypatch):
-    monkeypatch.setattr("truing.board.places.MOST", 3)
+    monkeypatch.setattr("truing.board.data.discovery.MOST", 3)
     for i in range(5):
         (tmp_path / f"{i}").mkdir()
     assert Places(tmp_path).notes == ["only 3 folders were looked through; open the board further below"]

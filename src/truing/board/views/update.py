@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from truing.board.charts import bounds, metric_of
-from truing.board.findings import card, of_sample, verdicts_of
-from truing.board.log import incidents
-from truing.board.opened import Opened
-from truing.board.xray import about, short, tokens
+from truing.board.data.events import incidents
+from truing.board.data.run_view import Opened
+from truing.board.views.charts import bounds, metric_of
+from truing.board.views.findings import card, of_sample, verdicts_of
+from truing.board.views.tokens import about, short, tokens
 from truing.errors import RecordError
 from truing.record import SampleRow, StepRow
 from truing.utils.jsonl import dump_json

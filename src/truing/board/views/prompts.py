@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from truing.board.opened import Opened
-from truing.board.questions import Query, number, whole
-from truing.board.said import PROMPT, short
+from truing.board.arguments import Query, number, whole
+from truing.board.data.run_view import Opened
+from truing.board.data.texts import PROMPT, short
 from truing.errors import QuestionError
 from truing.record.sample_columns import Known
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.board import curves
-from truing.board.curves import POINTS, curve
+from truing.board.data import curves
+from truing.board.data.curves import POINTS, curve
 
 INF, NAN = math.inf, math.nan
 

@@ -7,8 +7,8 @@ import pytest
 from recorded import make_row
 from shown import NAN, changed, opened_run, write
 
-from truing.board import prompts
-from truing.board.answers import Board
+from truing.board.queries import Board
+from truing.board.views import prompts
 from truing.errors import QuestionError
 
 REWARDS = {  # of each task, update by update

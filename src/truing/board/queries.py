@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from truing.board import audits, compare_page, glossary, labs, prompts, rules_page, run_page, update_page
-from truing.board.held import Held
-from truing.board.odd import ODD, telling
-from truing.board.opened import Opened
-from truing.board.overview import Overview
-from truing.board.places import Places
-from truing.board.questions import Query, said, whole
+from truing.board.arguments import Query, said, whole
+from truing.board.data.discovery import Places
+from truing.board.data.malformed import ODD, telling
+from truing.board.data.open_runs import Held
+from truing.board.data.run_view import Opened
+from truing.board.views import audits, compare, glossary, labs, prompts, rules, update
+from truing.board.views import run as run_page
+from truing.board.views.overview import Overview
 from truing.errors import QuestionError, RecordError
 
 TRIES = 3
@@ -27,8 +28,8 @@ class Board:
         self._views: dict[str, Callable[[Query], Any]] = {
             "runs": lambda _: self.overview.told(),
             "words": lambda _: glossary.told(),
-            "rules": lambda _: rules_page.index(),
-            "rule": lambda q: rules_page.page(said(q, "code")),
+            "rules": lambda _: rules.index(),
+            "rule": lambda q: rules.page(said(q, "code")),
             "lab": lambda q: labs.status(self._place(self.places.labs, "lab", q)),
             "hypothesis": lambda q: labs.hypothesis(
                 self._place(self.places.labs, "lab", q), said(q, "hypothesis")
@@ -80,15 +81,15 @@ OF_A_RUN: dict[str, Callable[[Opened, Query], Any]] = {
     "run": lambda run, _: run_page.head(run),
     "chart": _chart,
     "number": lambda run, q: run_page.number(run, said(q, "number")),
-    "update": lambda run, q: update_page.update(run, *_at(q)),
-    "numbers": lambda run, q: update_page.update(run, *_at(q), samples=False),
-    "sample": lambda run, q: update_page.sample(run, *_at(q), said(q, "sample"), whole(q, "token", 0)),
-    "group": lambda run, q: update_page.group(run, *_at(q), said(q, "group")),
+    "update": lambda run, q: update.update(run, *_at(q)),
+    "numbers": lambda run, q: update.update(run, *_at(q), samples=False),
+    "sample": lambda run, q: update.sample(run, *_at(q), said(q, "sample"), whole(q, "token", 0)),
+    "group": lambda run, q: update.group(run, *_at(q), said(q, "group")),
     "tasks": prompts.tasks,
     "samples": prompts.samples,
 }
 
 OF_TWO: dict[str, Callable[[Opened, Opened, Query], Any]] = {
-    "compare": lambda first, second, _: compare_page.told(first, second),
-    "parting": lambda first, second, _: compare_page.parting(first, second),
+    "compare": lambda first, second, _: compare.told(first, second),
+    "parting": lambda first, second, _: compare.parting(first, second),
 }

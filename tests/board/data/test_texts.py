@@ -4,8 +4,9 @@ import pytest
 from recorded import make_row
 from shown import changed, opened_run, write
 
-from truing.board import prompts, said
-from truing.board.answers import Board
+from truing.board.data import texts as said
+from truing.board.queries import Board
+from truing.board.views import prompts
 from truing.record import compact
 
 TASKS = 5

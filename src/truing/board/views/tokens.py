@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.board.opened import Opened
+from truing.board.data.run_view import Opened
 from truing.config import PolicyStage
 from truing.doctor.truing_run import setup_of
 from truing.ops.kl import kl_k3

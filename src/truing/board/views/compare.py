@@ -6,11 +6,11 @@ from typing import Any
 from truing.analysis.compare import OTHER_SEED, Delta, declared, first_parting, first_reworded
 from truing.analysis.paired_difference import gains, seeds
 from truing.analysis.side_by_side import beside
-from truing.board.log import evaluations_at
-from truing.board.opened import Opened
-from truing.board.overview import line
-from truing.board.run_page import spans
-from truing.board.xray import short
+from truing.board.data.events import evaluations_at
+from truing.board.data.run_view import Opened
+from truing.board.views.overview import line
+from truing.board.views.run import spans
+from truing.board.views.tokens import short
 from truing.record import SampleRow
 
 LOOKED_AT = 300

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from truing.board.charts import bounds, draw, find_chart, rooms_of
-from truing.board.findings import card
-from truing.board.log import evaluations_at, happened, noticed, words
-from truing.board.odd import telling
-from truing.board.opened import Opened
-from truing.board.overview import cards, line
-from truing.board.rooms import Chart
-from truing.board.update_page import ratios_of
+from truing.board.data.events import evaluations_at, happened, noticed, words
+from truing.board.data.malformed import telling
+from truing.board.data.run_view import Opened
+from truing.board.views.chart_groups import Chart
+from truing.board.views.charts import bounds, draw, find_chart, rooms_of
+from truing.board.views.findings import card
+from truing.board.views.overview import cards, line
+from truing.board.views.update import ratios_of
 from truing.doctor.report.recorded_findings import folded, recalled
 from truing.errors import RecordError
 

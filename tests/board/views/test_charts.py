@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from shown import facts_of, opened_run, write
 
-from truing.board.answers import Board
-from truing.board.charts import bounds, find_chart, metric_of, numbers_of, rest_of, rooms_of
-from truing.board.rooms import ROOMS
+from truing.board.queries import Board
+from truing.board.views.chart_groups import ROOMS
+from truing.board.views.charts import bounds, find_chart, metric_of, numbers_of, rest_of, rooms_of
 from truing.config import resolve
 from truing.metrics.definitions import METRICS
 from truing.record.update_columns import columns_of

@@ -8,8 +8,8 @@ import torch
 from recorded import make_row
 from shown import NAN, changed, opened_run, write
 
-from truing.board.answers import Board
-from truing.board.xray import LONGEST, WINDOW
+from truing.board.queries import Board
+from truing.board.views.tokens import LONGEST, WINDOW
 from truing.record import RunReader
 from truing.types.token import Excluded, Origin
 from truing.utils.jsonl import dump_json

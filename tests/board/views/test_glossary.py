@@ -5,8 +5,8 @@ from typing import get_args
 import pytest
 
 from truing.analysis.scorecard import Verdict as Judged
-from truing.board.answers import Board
-from truing.board.glossary import TOPICS
+from truing.board.queries import Board
+from truing.board.views.glossary import TOPICS
 from truing.doctor.verdict import Verdict
 from truing.types.token import Excluded, Origin
 

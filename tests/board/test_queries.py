@@ -12,9 +12,10 @@ import pytest
 from recorded import make_row
 from shown import evaluation, finding, opened_run, write
 
-from truing.board import held, overview
-from truing.board.answers import OF_A_RUN, OF_TWO, Board
-from truing.board.opened import Opened
+from truing.board.data import open_runs
+from truing.board.data.run_view import Opened
+from truing.board.queries import OF_A_RUN, OF_TWO, Board
+from truing.board.views import overview
 from truing.errors import QuestionError, RecordError, TruingError
 from truing.record import compact
 from truing.utils.jsonl import dump_json
@@ -253,7 +254,7 @@ def test_facts_of_a_line_that_are_not_as_they_should_be_are_told(copied):
 
 
 def test_runs_are_held_up_to_a_number_and_the_rest_is_read_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(held, "MOST", 2)
+    monkeypatch.setattr(open_runs, "MOST", 2)
     for i in range(4):
         with opened_run(tmp_path / f"r{i}") as writer:
             write(writer, 0, **{"reward/mean": i / 4})

@@ -1,0 +1,1 @@
+"""What the board reads: run directories, events, samples, texts."""

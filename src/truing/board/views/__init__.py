@@ -1,0 +1,1 @@
+"""Views of the board: pure functions from what was read to JSON."""

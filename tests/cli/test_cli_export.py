@@ -8,7 +8,7 @@ import typer
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
-from truing.cli.export import export
+from truing.cli.export.export import export
 
 IDS = torch.tensor([[104, 105]])
 

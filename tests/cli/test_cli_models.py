@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from truing.cli.models import app
+from truing.cli.export.models import app
 from truing.errors import ModelError
 from truing.models.load import load
 

@@ -16,7 +16,7 @@ def test_every_key_is_told():
 
 
 def test_every_command_is_told():
-    from truing.cli.lab import app
+    from truing.cli.experiment.lab import app
 
     names = [command.name or command.callback.__name__ for command in app.registered_commands]
     for name in set(names) - {"work"}:

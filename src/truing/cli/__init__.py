@@ -10,25 +10,25 @@ import traceback
 import typer
 from rich.console import Console
 
-from truing.cli.bench import app as bench
-from truing.cli.bisect import bisect_run, compare_runs
-from truing.cli.board import board
-from truing.cli.check import check_target
-from truing.cli.eval import evaluate_target
-from truing.cli.export import export
-from truing.cli.faults import faults
-from truing.cli.lab import app as lab
-from truing.cli.models import app as models
-from truing.cli.probes import probes
-from truing.cli.profile import profile
-from truing.cli.report import write_report
-from truing.cli.rules import explain, rules
-from truing.cli.scorecard import show_scorecard
-from truing.cli.tail import tail
-from truing.cli.tokens import tokens
-from truing.cli.train import train
-from truing.cli.verify import verify_recipe
-from truing.cli.why import explain_run
+from truing.cli.diagnose.bisect import bisect_run, compare_runs
+from truing.cli.diagnose.check import check_target
+from truing.cli.diagnose.rules import explain, rules
+from truing.cli.diagnose.scorecard import show_scorecard
+from truing.cli.diagnose.why import explain_run
+from truing.cli.experiment.lab import app as lab
+from truing.cli.experiment.verify import verify_recipe
+from truing.cli.export.export import export
+from truing.cli.export.models import app as models
+from truing.cli.inspect.board import board
+from truing.cli.inspect.profile import profile
+from truing.cli.inspect.report import write_report
+from truing.cli.inspect.tail import tail
+from truing.cli.inspect.tokens import tokens
+from truing.cli.measure.bench import app as bench
+from truing.cli.measure.faults import faults
+from truing.cli.measure.probes import probes
+from truing.cli.train.eval import evaluate_target
+from truing.cli.train.train import train
 from truing.errors import RewardError, TruingError
 
 app = typer.Typer(

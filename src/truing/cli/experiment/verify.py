@@ -21,7 +21,7 @@ def verify_recipe(
 ) -> None:
     """Accept RECIPE by phases: checks, 10 steps, 100 steps. Exit 0 accepted, 1 not, 2 could not run."""
     resolved = load_recipe(recipe, overrides or ())
-    from truing.cli.scorecard import lines
+    from truing.cli.diagnose.scorecard import lines
     from truing.lab.acceptance import verify
 
     console, phases = Console(highlight=False, stderr=as_json), []

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from truing.cli.lab_run import AsJson, Where
+from truing.cli.experiment.lab_run import AsJson, Where
 
 
 def init(

@@ -17,7 +17,7 @@ def tail(
 ) -> None:
     """Follow RUN, finished or made by another process: what happens in lines, and where it stands."""
     with suppress(KeyboardInterrupt):  # nothing is lost by it: who trains is not asked
-        from truing.cli.follow import facts_json, follow
+        from truing.cli.inspect.follow import facts_json, follow
         from truing.terminal.reader import Watched
 
         watched = Watched(run)

@@ -12,9 +12,9 @@ from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
-from truing.cli.one_sample import choose_sample, choose_step, token_list
-from truing.cli.tokens import tokens
-from truing.cli.xray import render, shown, token_table, xray
+from truing.cli.inspect.one_sample import choose_sample, choose_step, token_list
+from truing.cli.inspect.token_table import render, shown, token_table, xray
+from truing.cli.inspect.tokens import tokens
 from truing.errors import ModelError, RecordError
 from truing.record import RunReader, RunWriter, SampleRow
 from truing.types.batch import StepRecord

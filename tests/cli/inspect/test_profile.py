@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from truing.cli import app
-from truing.cli.profile import chart, facts, mean_seconds
+from truing.cli.inspect.profile import chart, facts, mean_seconds
 from truing.record import RunReader
 from truing.utils.phase_clock import PHASES
 

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from truing.cli.lab_run import AsJson, Where, promote, reproduce, run, verdict, work
-from truing.cli.lab_write import init, new, suggest
+from truing.cli.experiment.lab_run import AsJson, Where, promote, reproduce, run, verdict, work
+from truing.cli.experiment.lab_write import init, new, suggest
 
 app = typer.Typer(
     help="Hypotheses, experiments, verdicts: find out why the reward does not go up, and keep how you know.",

@@ -23,8 +23,8 @@ def tokens(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show each token of a sample: where it came from, whether it is trained, and its numbers."""
-    from truing.cli.one_sample import choose_sample, choose_step, facts, token_list
-    from truing.cli.xray import render
+    from truing.cli.inspect.one_sample import choose_sample, choose_step, facts, token_list
+    from truing.cli.inspect.token_table import render
     from truing.doctor.report.token_texts import run_texts
     from truing.record import RunReader
     from truing.utils.jsonl import dump_json

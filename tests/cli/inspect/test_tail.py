@@ -14,7 +14,7 @@ import pytest
 from command import truing as command
 from rich.console import Console
 
-from truing.cli.follow import Teller, follow
+from truing.cli.inspect.follow import Teller, follow
 from truing.errors import RecordError
 from truing.terminal.reader import Watched
 
@@ -107,7 +107,7 @@ def test_ctrl_c_ends_it_quietly(finished, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("truing.cli.follow.follow", interrupt)
+    monkeypatch.setattr("truing.cli.inspect.follow.follow", interrupt)
     outcome = command("tail", finished.run)
     assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
 

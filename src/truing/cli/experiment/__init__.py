@@ -1,0 +1,1 @@
+"""Commands that settle a question by runs."""

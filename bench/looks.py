@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from truing.bench import ours
+from truing.bench import truing_side
 from truing.bench.cases import CASES
 from truing.instrumentation import audit_schedule
 
@@ -24,9 +24,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     chosen = parser.parse_args()
     seconds = watch_looks()
-    recipe = ours.recipe
-    ours.recipe = lambda case, steps: recipe(case, steps) | {"doctor": {"budget": 1.0}}
-    taken = ours.run(CASES[chosen.case], chosen.steps)
+    recipe = truing_side.recipe
+    truing_side.recipe = lambda case, steps: recipe(case, steps) | {"doctor": {"budget": 1.0}}
+    taken = truing_side.run(CASES[chosen.case], chosen.steps)
     print(json.dumps(passes([step.record for step in taken], seconds), indent=2))
 
 

@@ -13,12 +13,12 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from typer.testing import CliRunner
 
 from truing.bench import compare as compare_module
-from truing.bench import generation, ours, scale, shapes
-from truing.bench import limit as limit_module
+from truing.bench import generation, random_models, scaling, truing_side
+from truing.bench import roofline as limit_module
 from truing.bench.cases import CASES, REPLY, Case, letters
 from truing.bench.compare import BenchError, compare, run_side
-from truing.bench.doctor import cost
-from truing.bench.limit import Rates, Weights, bounds, limit, weights_of
+from truing.bench.doctor_cost import cost
+from truing.bench.roofline import Rates, Weights, bounds, limit, weights_of
 from truing.cli import app
 from truing.types.token import Origin
 
@@ -132,7 +132,7 @@ def test_shares_are_of_the_better_of_what_was_measured_around_a_step(monkeypatch
 
 def test_what_is_done_between_steps_is_in_the_time_of_none():
     pauses = []
-    taken = ours.run(replace(SMALL, model="tiny"), 3, between=lambda: pauses.append(time.sleep(2)))
+    taken = truing_side.run(replace(SMALL, model="tiny"), 3, between=lambda: pauses.append(time.sleep(2)))
     assert len(taken) == len(pauses) == 3
     assert all(step.seconds < 2 for step in taken[1:])
 
@@ -140,7 +140,7 @@ def test_what_is_done_between_steps_is_in_the_time_of_none():
 def test_the_cost_of_the_doctor_is_a_share_of_steps():
     def step(doctor, other, **facts):
         seconds = {"doctor": doctor, "forward": other}
-        return ours.Step(0.0, SimpleNamespace(seconds=seconds, facts=facts))
+        return truing_side.Step(0.0, SimpleNamespace(seconds=seconds, facts=facts))
 
     found = cost([step(1.0, 1.0, plain={}), step(0.0, 2.0), step(0.5, 2.5, audit={})])
     assert (found.steps, found.looked_at, found.step_seconds) == (3, 2, 3.0)
@@ -176,28 +176,28 @@ def test_both_samplers_of_generation_count_what_they_drew(monkeypatch):
 
 def test_scale_changes_one_thing_at_a_time(monkeypatch, tmp_path):
     made = []
-    monkeypatch.setattr(scale, "_of_layers", lambda layers, folder: made.append(layers) or folder)
+    monkeypatch.setattr(scaling, "_of_layers", lambda layers, folder: made.append(layers) or folder)
     fields = {
         "answers of a group": "group_size",
         "solved sums in the prompt": "sums",
         "replies of the world": "replies",
         "layers of the model": "model",
     }
-    base, *cases = scale.cases(tmp_path)
-    assert base == ("nothing", "", scale.BASE)
+    base, *cases = scaling.cases(tmp_path)
+    assert base == ("nothing", "", scaling.BASE)
     for changed, to, case in cases:
         field = fields[changed]
-        assert replace(case, **{field: getattr(scale.BASE, field)}) == scale.BASE
+        assert replace(case, **{field: getattr(scaling.BASE, field)}) == scaling.BASE
         assert getattr(case, field) == (str(tmp_path / str(to)) if field == "model" else to)
-    assert made == list(scale.LAYERS)
-    assert len({case for _, _, case in cases} - {scale.BASE}) == 12
+    assert made == list(scaling.LAYERS)
+    assert len({case for _, _, case in cases} - {scaling.BASE}) == 12
 
 
 TALK = Case("talk", "", 2, 2, new_tokens=5, lora=True, system_sums=1, replies=2, model="tiny")
 
 
 def test_a_talk_has_its_turns_all_of_one_length_closed_by_a_stop_that_nobody_chose():
-    samples = ours.run(TALK, 2)[-1].record.samples
+    samples = truing_side.run(TALK, 2)[-1].record.samples
     assert len(samples) == 4
     for sample in samples:
         assert len(sample.turns) == 3
@@ -213,13 +213,13 @@ def test_a_model_of_a_shape_is_made_once_and_trains(monkeypatch, tmp_path):
     monkeypatch.setenv("TRUING_CACHE", str(tmp_path))
     small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
     small |= {"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 400, "max_position_embeddings": 512}
-    monkeypatch.setitem(shapes.SHAPES, "qwen3-0.6b", small)
-    monkeypatch.setattr(shapes, "TOKENIZER", "tiny")
-    weights = shapes.folder_of("qwen3-0.6b") / "model.safetensors"
+    monkeypatch.setitem(random_models.SHAPES, "qwen3-0.6b", small)
+    monkeypatch.setattr(random_models, "TOKENIZER", "tiny")
+    weights = random_models.folder_of("qwen3-0.6b") / "model.safetensors"
     made = weights.stat().st_mtime_ns
     assert AutoModelForCausalLM.from_pretrained(weights.parent).config.model_type == "qwen3"
     case = replace(CASES["gpu-0.6b"], gpu=False, prompts=1, group_size=2, new_tokens=4, sums=1)
-    assert len(ours.run(case, 2)[-1].record.samples) == 2
+    assert len(truing_side.run(case, 2)[-1].record.samples) == 2
     assert weights.stat().st_mtime_ns == made
 
 

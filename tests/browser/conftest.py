@@ -10,7 +10,7 @@ from visiting import CHROMIUM, Visit, served, visiting
 import truing
 from truing.errors import ProvenError
 from truing.faults.fault import Fault
-from truing.faults.healthy import TOOLS
+from truing.faults.healthy_runs import TOOLS
 from truing.faults.planted import FAULTS
 from truing.faults.run import table_of
 from truing.trainer.preflight import chance

@@ -8,9 +8,9 @@ from command import truing
 
 from truing.doctor.verdict import Verdict
 from truing.errors import RecipeError
+from truing.faults.detection_matrix import QUICK, false_alarms, named, page, passed
 from truing.faults.fault import Fault, replaced
-from truing.faults.healthy import CORPUS, healthy, recipes
-from truing.faults.matrix import QUICK, false_alarms, named, page, passed
+from truing.faults.healthy_runs import CORPUS, healthy, recipes
 from truing.faults.planted import FAULTS
 from truing.faults.run import OUTCOME, RUN, outcome
 from truing.ops import kl
@@ -76,7 +76,7 @@ def test_the_corpus_is_at_least_fifty_runs_and_lies_in_recipes(request):
     assert len(healthy()) >= 50
     folder = request.config.rootpath / "recipes" / "healthy"
     written = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
-    assert written == recipes(), "python -m truing.faults.healthy recipes/healthy writes them anew"
+    assert written == recipes(), "python -m truing.faults.healthy_runs recipes/healthy writes them anew"
     assert len(recipes()) == len(CORPUS)
 
 

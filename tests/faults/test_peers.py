@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from truing.errors import TruingError
-from truing.faults.healthy import healthy
+from truing.faults.healthy_runs import healthy
 from truing.faults.peers import PEERS, rldoctor
-from truing.faults.peers.asked import ANSWERS, Judged, judged, pythons
 from truing.faults.peers.curves import curves, renamed
 from truing.faults.peers.grade import Grade, grade
+from truing.faults.peers.judged_runs import ANSWERS, Judged, judged, pythons
 from truing.faults.peers.page import MARK, tables, write
 from truing.faults.peers.peer import Answer, Said, ask
 from truing.faults.peers.recorded import recorded
 from truing.faults.planted import FAULTS
 from truing.faults.run import OUTCOME, RUN, lengthened, outcome, table_of
-from truing.faults.twins import twin_of, twins
+from truing.faults.unplanted_runs import twin_of, twins
 from truing.record import RunReader
 
 NAME = "on-policy-0"

@@ -20,16 +20,16 @@ import truing.models.forward.hidden_states
 import truing.ops.losses
 from truing.errors import ModelError, RecipeError
 from truing.ops.losses import OBJECTIVES
-from truing.probes import table
+from truing.probes import table_model
 from truing.probes.ladder import LADDER, climb, measure, named
-from truing.probes.outcome import Finding, Outcome, exactly, near
+from truing.probes.result import Finding, Outcome, exactly, near
 from truing.types.token import Excluded
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = tmp_path_factory.mktemp("probes") / "table"
-    table.build(made)
+    table_model.build(made)
     return made
 
 
@@ -81,9 +81,9 @@ def stop_is_taken_for_padding(patch):
         return [
             dataclasses.replace(
                 row,
-                policy_mask=row.policy_mask & (row.token_ids != table.END),
+                policy_mask=row.policy_mask & (row.token_ids != table_model.END),
                 excluded=torch.where(
-                    row.policy_mask & (row.token_ids == table.END), int(Excluded.CUT), row.excluded
+                    row.policy_mask & (row.token_ids == table_model.END), int(Excluded.CUT), row.excluded
                 ).to(torch.uint8),
             )
             for row in real(samples, *given)

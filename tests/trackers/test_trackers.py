@@ -10,7 +10,7 @@ import truing
 from truing.config import resolve
 from truing.errors import RecipeError, TruingError
 from truing.record import RunReader
-from truing.trackers import follow
+from truing.trackers import dispatch
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ class Kept:
 @pytest.fixture
 def kept(monkeypatch):
     MADE.clear()
-    monkeypatch.setattr(follow, "BACKENDS", {"tensorboard": ("math", Kept)})
+    monkeypatch.setattr(dispatch, "BACKENDS", {"tensorboard": ("math", Kept)})
     return MADE
 
 
@@ -85,7 +85,7 @@ def test_a_run_that_stops_lets_its_trackers_go(mini, tmp_path, kept):
 
 
 def test_what_is_not_installed_is_said_before_anything_is_loaded(mini, tmp_path, monkeypatch):
-    monkeypatch.setattr(follow, "BACKENDS", {"wandb": ("no_such_module", Kept)})
+    monkeypatch.setattr(dispatch, "BACKENDS", {"wandb": ("no_such_module", Kept)})
     with pytest.raises(RecipeError, match=r"pip install truing\[trackers\]"):
         truing.train(mini(track={"to": ["wandb"]}), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

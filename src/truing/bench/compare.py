@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from truing.bench.cases import Case
-from truing.bench.side import SIDES
+from truing.bench.side_process import SIDES
 from truing.errors import TruingError
 
 PEERS = ("torch", "transformers", "peft", "trl")
@@ -40,7 +40,7 @@ def compare(case: Case, pairs: int, steps: int) -> dict[str, Any]:
 
 def run_side(side: str, case: Case, steps: int) -> dict[str, float]:
     """What one process measured."""
-    command = [sys.executable, "-m", "truing.bench.side", side, json.dumps(asdict(case)), str(steps)]
+    command = [sys.executable, "-m", "truing.bench.side_process", side, json.dumps(asdict(case)), str(steps)]
     remedy = "it needs the peer: pip install truing[bench]" if side == "trl" else ""
     return measured(f"the {side} side of case {case.name!r}", command, remedy)
 

@@ -12,7 +12,7 @@ from truing.api import check, fresh, train
 from truing.config import PolicyStage, Recipe
 from truing.errors import RecipeError, TruingError
 from truing.probes.ladder import LADDER, climb
-from truing.probes.rig import POLICIES
+from truing.probes.small_trainer import POLICIES
 from truing.record import RunReader
 from truing.record.update_columns import columns_of
 from truing.terminal.progress import Display

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 
 from truing.errors import RecipeError
-from truing.probes import sampler, signal, terms, tokens
-from truing.probes.outcome import Finding, Outcome
-from truing.probes.rig import POLICIES, SUPERVISED
-from truing.probes.table import build
+from truing.probes import loss_terms, signal, token_masks, weight_sync
+from truing.probes.result import Finding, Outcome
+from truing.probes.small_trainer import POLICIES, SUPERVISED
+from truing.probes.table_model import build
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ LADDER = (
     Probe("P0", signal.no_signal, POLICY),
     Probe("P1", signal.bandit, (*POLICY, *SUPERVISED)),
     Probe("P2", signal.two_prompts, (*POLICY, *SUPERVISED)),
-    Probe("P3", tokens.ragged, POLICY),
-    Probe("P4", tokens.denominators, POLICY),
-    Probe("P5", tokens.end_of_turn, POLICY),
-    Probe("P6", tokens.world_says, POLICY),
-    Probe("P7", tokens.turns, POLICY),
-    Probe("P8", terms.kl_alone, POLICY),
-    Probe("P9", terms.critic_alone, ("ppo",)),
-    Probe("P10", terms.entropy_alone, POLICY),
-    Probe("P11", sampler.lag, ("grpo",)),
-    Probe("P12", sampler.adapter, ("grpo",)),
+    Probe("P3", token_masks.ragged, POLICY),
+    Probe("P4", token_masks.denominators, POLICY),
+    Probe("P5", token_masks.end_of_turn, POLICY),
+    Probe("P6", token_masks.world_says, POLICY),
+    Probe("P7", token_masks.turns, POLICY),
+    Probe("P8", loss_terms.kl_alone, POLICY),
+    Probe("P9", loss_terms.critic_alone, ("ppo",)),
+    Probe("P10", loss_terms.entropy_alone, POLICY),
+    Probe("P11", weight_sync.lag, ("grpo",)),
+    Probe("P12", weight_sync.adapter, ("grpo",)),
 )
 """P11 and P12 ask of the sampler, which is the same for every algorithm."""
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import torch
 
-from truing.probes.closed import advantages, apart, said, table_gradient
-from truing.probes.outcome import Finding, at_least, at_most, exactly
-from truing.probes.rig import HEAD, SUPERVISED, Rig, rig
-from truing.probes.world import Letters
+from truing.probes.closed_form import advantages, apart, said, table_gradient
+from truing.probes.letters_env import Letters
+from truing.probes.result import Finding, at_least, at_most, exactly
+from truing.probes.small_trainer import HEAD, SUPERVISED, Rig, rig
 from truing.types.rollout import Rollout, Task
 
 ROUNDING = 1e-5

@@ -77,7 +77,7 @@ def test_findings_end_it_before_anything_is_trained(toml, tmp_path):
 
 
 def test_a_failing_probe_ends_it_too(toml, tmp_path, monkeypatch):
-    from truing.probes.outcome import Outcome, exactly
+    from truing.probes.result import Outcome, exactly
 
     outcome = Outcome("P0", "grpo", (exactly("weights that moved", 3.0),))
     monkeypatch.setattr("truing.lab.acceptance.climb", lambda probes, algos: [outcome])

@@ -11,7 +11,7 @@ from foreign import constant, flat, healthy, json_lines, trainer_state
 from truing.doctor.importers.judge import judge
 from truing.doctor.report.healthy_rates import measured
 from truing.doctor.verdict import FINDINGS, Verdict
-from truing.faults.suspected import of_runs
+from truing.faults.suspect_rates import of_runs
 
 
 def found(target):
@@ -214,4 +214,4 @@ def test_published_logs_are_told_as_they_are_labelled(data):
 
 def test_the_healthy_runs_of_the_reports_are_those_of_the_kill_matrix(request):
     page = (request.config.rootpath / "docs" / "kill-matrix.md").read_text(encoding="utf-8")
-    assert of_runs(page) == measured()["runs"], "python -m truing.faults.suspected counts them anew"
+    assert of_runs(page) == measured()["runs"], "python -m truing.faults.suspect_rates counts them anew"

@@ -59,7 +59,7 @@ def limit(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """The parts of a step against what this machine can do, and what to mend next."""
-    from truing.bench.limit import limit as measure
+    from truing.bench.roofline import limit as measure
 
     chosen = _case(case)
     found = measure(chosen, steps)
@@ -122,8 +122,8 @@ def scale(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """What a step costs as group, prompt, turns or model grow."""
-    from truing.bench.scale import BASE
-    from truing.bench.scale import scale as measure
+    from truing.bench.scaling import BASE
+    from truing.bench.scaling import scale as measure
 
     rows = measure(steps)
     if as_json:
@@ -145,7 +145,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """What the doctor costs beside a run, as a share of its steps."""
-    from truing.bench.doctor import doctor as measure
+    from truing.bench.doctor_cost import doctor as measure
 
     found = measure(_case(case), steps)
     if as_json:

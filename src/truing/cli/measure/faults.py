@@ -20,8 +20,8 @@ def faults(
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per run.")] = False,
 ) -> None:
     """Plant each fault in a run, run what is healthy too, and show what the doctor says: exit 1 if wrong."""
-    from truing.faults.matrix import QUICK, measure, named, page, passed
-    from truing.faults.twins import twins
+    from truing.faults.detection_matrix import QUICK, measure, named, page, passed
+    from truing.faults.unplanted_runs import twins
 
     chosen = list(QUICK) if quick and not names else named(names or [])
     chosen += list(twins()) if without else []

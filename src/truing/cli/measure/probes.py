@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from truing.probes.outcome import Outcome
+    from truing.probes.result import Outcome
 
 
 def probes(

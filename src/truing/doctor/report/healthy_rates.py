@@ -1,4 +1,4 @@
-"""How often healthy runs show what a rule suspects, as ``truing.faults.suspected`` measured it."""
+"""How often healthy runs show what a rule suspects, as ``truing.faults.suspect_rates`` measured it."""
 
 import tomllib
 from functools import cache

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from truing.faults.peers.asked import judged, pythons
+from truing.faults.peers.judged_runs import judged, pythons
 from truing.faults.peers.page import write
 
 

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from truing.faults.peers.asked import Judged
+from truing.faults.peers.judged_runs import Judged
 from truing.faults.peers.peer import Peer, Said
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from truing.errors import TruingError
 from truing.faults.peers import PEERS
-from truing.faults.peers.asked import Judged
 from truing.faults.peers.grade import Grade, grades
+from truing.faults.peers.judged_runs import Judged
 from truing.faults.peers.peer import Answer, Peer
 from truing.faults.peers.totals import totals
 from truing.faults.planted import FAULTS
-from truing.faults.twins import twin_of, twins
+from truing.faults.unplanted_runs import twin_of, twins
 
 MARK = "<!-- What follows is written by `python -m truing.faults.peers`; what stands above is kept. -->"
 STRONG = ("PROVEN", "EVIDENCE")

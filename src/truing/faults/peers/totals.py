@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from truing.faults.peers.asked import Judged
 from truing.faults.peers.grade import Grade, grades
+from truing.faults.peers.judged_runs import Judged
 from truing.faults.peers.peer import Peer
 
 

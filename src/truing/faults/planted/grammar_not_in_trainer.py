@@ -1,7 +1,7 @@
 """The trainer scores over the whole vocabulary what a grammar held to a few tokens."""
 
 from truing.faults.fault import Fault, replaced
-from truing.faults.healthy import CALLS
+from truing.faults.healthy_runs import CALLS
 from truing.faults.planted.nucleus_not_in_trainer import without_support
 
 FAULT = Fault(

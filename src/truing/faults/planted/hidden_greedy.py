@@ -1,7 +1,7 @@
 """Tokens are drawn nearly greedily, and reported at temperature 1."""
 
 from truing.faults.fault import Fault, replaced
-from truing.faults.hidden import drawn_under
+from truing.faults.sampler_distribution import drawn_under
 
 FAULT = Fault(
     name="hidden-greedy",

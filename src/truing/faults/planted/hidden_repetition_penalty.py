@@ -1,7 +1,7 @@
 """A small repetition penalty is on in the sampler alone, and the log-probabilities are raw."""
 
 from truing.faults.fault import Fault, replaced
-from truing.faults.hidden import drawn_under
+from truing.faults.sampler_distribution import drawn_under
 
 FAULT = Fault(
     name="hidden-repetition-penalty",

@@ -1,7 +1,7 @@
 """Tokens are drawn at a temperature that nobody else knows of: raw log-probabilities on both sides."""
 
 from truing.faults.fault import Fault, replaced
-from truing.faults.hidden import drawn_under
+from truing.faults.sampler_distribution import drawn_under
 
 FAULT = Fault(
     name="hidden-temperature",

@@ -1,7 +1,7 @@
 """Tokens are drawn from a nucleus, and their log-probabilities are of the whole vocabulary."""
 
 from truing.faults.fault import Fault, replaced
-from truing.faults.hidden import drawn_under
+from truing.faults.sampler_distribution import drawn_under
 
 FAULT = Fault(
     name="hidden-top-p",

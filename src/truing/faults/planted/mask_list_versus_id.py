@@ -3,7 +3,7 @@
 import torch
 
 from truing.faults.fault import Fault, replaced
-from truing.faults.healthy import CALLS
+from truing.faults.healthy_runs import CALLS
 
 
 def _wrong(real):

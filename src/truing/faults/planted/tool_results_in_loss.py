@@ -1,7 +1,7 @@
 """The loss reads everything behind the first sampled token: what tools answered too."""
 
 from truing.faults.fault import Fault, replaced
-from truing.faults.healthy import CALLS
+from truing.faults.healthy_runs import CALLS
 
 
 def _wrong(real):

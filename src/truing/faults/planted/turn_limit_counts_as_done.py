@@ -1,7 +1,7 @@
 """What the limit of turns ended counts as done, demonstrations too."""
 
 from truing.faults.fault import Fault, replaced
-from truing.faults.healthy import TOOLS
+from truing.faults.healthy_runs import TOOLS
 from truing.types.status import EndedBy, Status
 
 

@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 
 from truing.faults.fault import Fault
-from truing.faults.healthy import TOOLS
+from truing.faults.healthy_runs import TOOLS
 
 FAULT = Fault(
     name="wrong-tool-name",

@@ -1,6 +1,6 @@
 """Healthy runs that look like faults: no rule may say PROVEN or EVIDENCE of any.
 
-As recipes: ``python -m truing.faults.healthy recipes/healthy``.
+As recipes: ``python -m truing.faults.healthy_runs recipes/healthy``.
 """
 
 import sys

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from truing.models.tiny import tiny_model
-from truing.probes.closed import apart, logprobs, off_policy, said, table_gradient, token_weights
-from truing.probes.outcome import Finding, at_least, at_most, exactly
-from truing.probes.rig import HEAD, Rig, rig
+from truing.probes.closed_form import apart, logprobs, off_policy, said, table_gradient, token_weights
+from truing.probes.letters_env import Echo, Letters
+from truing.probes.result import Finding, at_least, at_most, exactly
 from truing.probes.signal import ROUNDING, SURE, UPDATES
-from truing.probes.table import END, NEVER, TEMPLATE
-from truing.probes.world import Echo, Letters
+from truing.probes.small_trainer import HEAD, Rig, rig
+from truing.probes.table_model import END, NEVER, TEMPLATE
 from truing.types.rollout import Rollout, Task
 from truing.types.sample import Sample
 from truing.types.status import Status

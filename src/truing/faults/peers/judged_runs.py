@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.errors import TruingError
-from truing.faults.matrix import runs
+from truing.faults.detection_matrix import runs
 from truing.faults.peers import PEERS
 from truing.faults.peers.peer import Answer, ask
 from truing.faults.peers.recorded import recorded

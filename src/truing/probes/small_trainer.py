@@ -15,7 +15,7 @@ from truing.learner.memory_budget import Need, Room
 from truing.learner.session import Session, open_session
 from truing.learner.step import Trace, train_step
 from truing.learner.step_samples import Drawn, source
-from truing.probes import table
+from truing.probes import table_model as table
 from truing.types.sample import Sample
 
 POLICIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {

@@ -10,7 +10,7 @@ from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from truing.bench.cases import REPLY, Case, letters
-from truing.bench.shapes import folder_of
+from truing.bench.random_models import folder_of
 
 
 class Timed(GRPOTrainer):

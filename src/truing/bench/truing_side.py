@@ -11,7 +11,7 @@ import torch
 
 from truing.api import train
 from truing.bench.cases import REPLY, Case, letters
-from truing.bench.shapes import folder_of
+from truing.bench.random_models import folder_of
 from truing.engines.local.engine import HFSampler
 from truing.engines.request import Completion, Request
 from truing.learner import session

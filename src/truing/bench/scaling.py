@@ -10,7 +10,7 @@ from transformers import AutoConfig
 
 from truing.bench.cases import MODEL, Case
 from truing.bench.compare import run_side
-from truing.bench.shapes import at_random
+from truing.bench.random_models import at_random
 from truing.models.resolve import locate
 
 BASE = Case("scale", "a step from which one thing at a time is changed, LoRA", 1, 8, 24, lora=True, sums=12)

@@ -20,8 +20,8 @@ from transformers import AutoConfig
 
 from truing.bench.cases import Case
 from truing.bench.machine import gemm_rates, read_rate
-from truing.bench.ours import Step, run
-from truing.bench.shapes import folder_of
+from truing.bench.random_models import folder_of
+from truing.bench.truing_side import Step, run
 from truing.models.forward.token_tree import Tree, grow
 from truing.types.batch import StepRecord
 

@@ -10,12 +10,12 @@ import torch
 
 from truing.models.forward.collate import collate
 from truing.ops.returns import explained_variance
-from truing.probes.closed import apart, logprobs, table_gradient, token_weights
-from truing.probes.outcome import Finding, at_least, at_most, exactly, near
-from truing.probes.rig import HEAD, Rig, rig
+from truing.probes.closed_form import apart, logprobs, table_gradient, token_weights
+from truing.probes.letters_env import Letters
+from truing.probes.result import Finding, at_least, at_most, exactly, near
 from truing.probes.signal import ROUNDING, UPDATES
-from truing.probes.tokens import BUDGET
-from truing.probes.world import Letters
+from truing.probes.small_trainer import HEAD, Rig, rig
+from truing.probes.token_masks import BUDGET
 
 CLOSE = 0.01
 """By how much what was learnt may miss where it must end: nats, or reward."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from truing.bench.cases import Case
-from truing.bench.ours import Step, run
+from truing.bench.truing_side import Step, run
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """How often healthy runs show what a rule suspects: counted, for reports to say.
 
-``python -m truing.faults.suspected docs/kill-matrix.md LOGS > src/truing/doctor/healthy.toml``, where LOGS
+``python -m truing.faults.suspect_rates docs/kill-matrix.md LOGS > src/truing/doctor/healthy.toml``, where LOGS
 is a folder with published logs: ``index.jsonl`` names each ``file`` and its ``label_from_reward``.
 """
 
@@ -40,7 +40,7 @@ def _counted(shown: list[set[str]]) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    print("# Written by `python -m truing.faults.suspected docs/kill-matrix.md LOGS`.")
+    print("# Written by `python -m truing.faults.suspect_rates docs/kill-matrix.md LOGS`.")
     found = {
         "runs": of_runs(Path(sys.argv[1]).read_text(encoding="utf-8")),
         "logs": of_logs(Path(sys.argv[2])),

@@ -1,6 +1,6 @@
 """One side of a comparison in a process of its own, so that its peak memory is its own.
 
-python -m truing.bench.side truing|trl CASE STEPS, where CASE is a case as JSON
+python -m truing.bench.side_process truing|trl CASE STEPS, where CASE is a case as JSON
 """
 
 import json
@@ -14,7 +14,7 @@ import torch
 
 from truing.bench.cases import Case
 
-SIDES = {"truing": "truing.bench.ours", "trl": "truing.bench.trl"}
+SIDES = {"truing": "truing.bench.truing_side", "trl": "truing.bench.trl_side"}
 
 
 class Most(Thread):

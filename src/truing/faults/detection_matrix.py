@@ -11,10 +11,10 @@ import torch
 from truing.doctor.verdict import STRONG
 from truing.errors import RecipeError
 from truing.faults.fault import Fault
-from truing.faults.healthy import healthy
+from truing.faults.healthy_runs import healthy
 from truing.faults.planted import FAULTS
 from truing.faults.run import Outcome, lengthened, outcome
-from truing.faults.twins import twins
+from truing.faults.unplanted_runs import twins
 
 PROCESSES = 2
 """At one time, of one thread each."""

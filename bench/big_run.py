@@ -20,8 +20,8 @@ import pyarrow as pa
 from big_rows import ANSWER, rows
 
 import truing
-from truing.analysis.standing_events import midway
-from truing.doctor.live import told
+from truing.analysis.current_events import midway
+from truing.doctor.live_doctor import told
 from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.record import RunReader
 from truing.record.compaction import GroupWriter

@@ -14,8 +14,8 @@ from statistics import median
 import torch
 
 from truing.chat import Grammars, begin, make_chat
+from truing.engines.base import Completion, Request
 from truing.engines.local.engine import HFSampler
-from truing.engines.request import Completion, Request
 from truing.envs.workspace import Workspace
 from truing.models.load import load
 from truing.rollouts.turn_sources import forced_ids

@@ -16,7 +16,7 @@ from typing import Any
 import truing
 from truing.errors import ProvenError
 from truing.faults.planted import FAULTS
-from truing.faults.run import table_of
+from truing.faults.run_fault import table_of
 from truing.trainer.preflight import chance
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 import truing
-from truing.algos.policy_loss import objective
+from truing.algos.policy_algorithm import objective
 from truing.config import OptimizerConfig, Recipe, dotted_keys, load_recipe, resolve, to_toml
 from truing.config.doctor import rule_codes
 from truing.doctor.rules import RULES

@@ -64,7 +64,7 @@ MAY_IMPORT = {
 }
 """The product, from the bottom up."""
 
-LIBRARIES = {"ops": {"torch"}, "types": {"torch"}, "errors": set(), "rng": {"numpy", "torch"}}
+LIBRARIES = {"ops": {"torch"}, "types": {"torch"}, "errors": set(), "utils": {"numpy", "torch", "psutil"}}
 """What the rooms of pure formulas may import from outside; math and typing come with Python."""
 
 

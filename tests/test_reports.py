@@ -4,7 +4,7 @@ import pytest
 
 import truing
 from truing.config import dotted_keys, resolve
-from truing.config.renamed_settings import ENVIRONMENT, KEYS
+from truing.config.other_trainers import ENVIRONMENT, KEYS
 from truing.errors import RecipeError
 from truing.record import RunReader
 

@@ -14,8 +14,8 @@ from truing.checks import check as check_scene
 from truing.config import Recipe, load_recipe, resolve
 from truing.doctor.bisect import Trial
 from truing.doctor.bisect import bisect as find_guilty
+from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.evidence import Step
-from truing.doctor.examine import Diagnosis
 from truing.doctor.postmortem import choose, post_mortem
 from truing.doctor.rules import RULES
 from truing.doctor.saved_updates import is_kept
@@ -25,7 +25,7 @@ from truing.envs.tools import Tool
 from truing.envs.wrappers import equipped, judged
 from truing.errors import RecipeError, RecordError, RewardError
 from truing.instrumentation.prompt_check import prove_evaluated
-from truing.instrumentation.replay import replay
+from truing.instrumentation.update_replay import replay
 from truing.learner.prompt_limit import limited
 from truing.learner.restore import restore_weights
 from truing.learner.session import open_session

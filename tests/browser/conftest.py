@@ -12,7 +12,7 @@ from truing.errors import ProvenError
 from truing.faults.fault import Fault
 from truing.faults.healthy_runs import TOOLS
 from truing.faults.planted import FAULTS
-from truing.faults.run import table_of
+from truing.faults.run_fault import table_of
 from truing.trainer.preflight import chance
 
 

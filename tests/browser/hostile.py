@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from recorded import make_record, make_row
 
-from truing.doctor.live import told
+from truing.doctor.live_doctor import told
 from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.record import RunWriter
 from truing.types.status import Status

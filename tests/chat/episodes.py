@@ -6,7 +6,7 @@ from truing.chat import begin, encode_answer
 from truing.chat.render import text_of
 from truing.chat.tool_prompt import HERMES as hermes
 from truing.config import EpisodeConfig
-from truing.engines.request import Completion
+from truing.engines.base import Completion
 from truing.envs.tools import tool
 from truing.rollouts.attempt import Seat
 from truing.rollouts.flatten import flatten

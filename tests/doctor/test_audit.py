@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from truing.doctor.oracle.draw_bets import STRENGTHS, Drawn, increments, log10_wealth
+from truing.doctor.oracle.draw_e_process import STRENGTHS, Drawn, increments, log10_wealth
 
 VOCAB, STOP = 64, 2
 

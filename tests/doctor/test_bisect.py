@@ -13,7 +13,7 @@ from truing.doctor.example_steps import but, made
 from truing.doctor.rules.msk007 import shown
 from truing.faults.fault import replaced
 from truing.faults.planted import FAULTS
-from truing.faults.run import table_of
+from truing.faults.run_fault import table_of
 
 
 def trained(name, tmp_path):

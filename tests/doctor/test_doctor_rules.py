@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from truing.docgen.rules import pages
+from truing.doctor.diagnosis import Diagnosis, chosen, examine, is_finding, ranked
 from truing.doctor.evidence import Past, Setup, Step
-from truing.doctor.examine import Diagnosis, chosen, examine, is_finding, ranked
 from truing.doctor.example_steps import but, made
-from truing.doctor.inputs import INPUTS
 from truing.doctor.report.text import facts, lines
 from truing.doctor.rule import SECTIONS
+from truing.doctor.rule_inputs import INPUTS
 from truing.doctor.rules import RULES, rwd001
 from truing.doctor.verdict import FINDINGS, Verdict
 from truing.errors import RecipeError

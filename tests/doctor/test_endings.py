@@ -2,7 +2,7 @@
 
 import pytest
 
-from truing.doctor.examine import examine
+from truing.doctor.diagnosis import examine
 from truing.doctor.example_steps import STOP, but, made
 from truing.doctor.rules import RULES
 from truing.doctor.rules.len005 import cut, ended

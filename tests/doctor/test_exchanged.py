@@ -13,7 +13,7 @@ from truing.doctor.rules.rat005 import collapsed, example, minibatches
 from truing.doctor.truing_run import recorded
 from truing.doctor.verdict import STRONG
 from truing.faults.fault import Fault, replaced
-from truing.faults.run import RUN, outcome
+from truing.faults.run_fault import RUN, outcome
 
 
 def claims(code, step):

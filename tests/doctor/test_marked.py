@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from truing.doctor import token_places as places_module
-from truing.doctor.examine import examine
+from truing.doctor.diagnosis import examine
 from truing.doctor.example_steps import but, made
-from truing.doctor.live import told
+from truing.doctor.live_doctor import told
 from truing.doctor.rules import RULES
 from truing.doctor.token_places import places
 from truing.doctor.verdict import Span

@@ -6,7 +6,7 @@ import pytest
 from runs import MINI
 
 import truing as package
-from truing.doctor.examine import Diagnosis
+from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.hypotheses.explain import why
 from truing.doctor.hypotheses.run_history import Story
 

@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator
 
 from truing.envs import checked_tasks, make_env
 from truing.envs.bfcl.answers import first_right, right_calls
+from truing.envs.bfcl.conversation import World, same_turns
 from truing.envs.bfcl.rows import MultiTurn
 from truing.envs.bfcl.schema import json_schema, read_call
-from truing.envs.bfcl.world import World, same_turns
 from truing.envs.tools import ToolError
 from truing.errors import DataError, RecipeError
 from truing.rewards import grade

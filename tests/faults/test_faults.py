@@ -12,7 +12,7 @@ from truing.faults.detection_matrix import QUICK, false_alarms, named, page, pas
 from truing.faults.fault import Fault, replaced
 from truing.faults.healthy_runs import CORPUS, healthy, recipes
 from truing.faults.planted import FAULTS
-from truing.faults.run import OUTCOME, RUN, outcome
+from truing.faults.run_fault import OUTCOME, RUN, outcome
 from truing.ops import kl
 from truing.record import RunReader
 

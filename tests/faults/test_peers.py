@@ -18,7 +18,7 @@ from truing.faults.peers.page import MARK, tables, write
 from truing.faults.peers.peer import Answer, Said, ask
 from truing.faults.peers.recorded import recorded
 from truing.faults.planted import FAULTS
-from truing.faults.run import OUTCOME, RUN, lengthened, outcome, table_of
+from truing.faults.run_fault import OUTCOME, RUN, lengthened, outcome, table_of
 from truing.faults.unplanted_runs import twin_of, twins
 from truing.record import RunReader
 

@@ -8,7 +8,7 @@ from runs import Interrupt, crash_at
 from samples import sample
 
 import truing
-from truing.doctor.oracle.draw_bets import STRENGTHS
+from truing.doctor.oracle.draw_e_process import STRENGTHS
 from truing.doctor.rules import RULES
 from truing.doctor.truing_run import recorded
 from truing.instrumentation.audit_metrics import look_metrics

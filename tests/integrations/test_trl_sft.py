@@ -7,7 +7,7 @@ import pytest
 import torch
 import trl
 
-from truing.doctor.examine import ranked
+from truing.doctor.diagnosis import ranked
 from truing.doctor.postmortem import post_mortem
 from truing.doctor.report.text import facts
 from truing.doctor.verdict import FINDINGS, Verdict

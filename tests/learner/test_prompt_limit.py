@@ -12,7 +12,7 @@ from truing.chat import render_prompt
 from truing.config import resolve
 from truing.envs.wrappers import reworded
 from truing.errors import DataError
-from truing.instrumentation.replay import replay
+from truing.instrumentation.update_replay import replay
 from truing.learner.prompt_limit import cut_notes, limited, shortened
 from truing.record import RunReader
 from truing.types.message import ToolSpec

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from truing.models import tiny
+from truing.models.builtin import EMBEDDED
 from truing.models.digest import digest
-from truing.models.embedded import EMBEDDED
 
 TOKENIZER = tiny.byte_tokenizer()
 

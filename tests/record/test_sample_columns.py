@@ -7,7 +7,7 @@ import pytest
 import torch
 from recorded import make_record, make_row, write_steps
 
-import truing.record.columns as columns
+import truing.record.column_reader as columns
 import truing.record.sample_columns as sample_columns
 from truing.record import RunReader, RunWriter, SampleRow, compact
 from truing.record.index import Place

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from truing.config import EpisodeConfig
+from truing.engines.base import Completion
 from truing.engines.local.engine import HFSampler
-from truing.engines.request import Completion
 from truing.envs.tools import ToolEpisode, ToolError, tool
 from truing.errors import DataError, SkipGroup
 from truing.rewards import Graded

@@ -11,9 +11,9 @@ from transformers import (
     Qwen3Config,
 )
 
+from truing.engines.base import Request
 from truing.engines.local.engine import HFSampler
 from truing.engines.model_checks import prove_forward, prove_sampler
-from truing.engines.request import Request
 from truing.errors import ModelError
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score

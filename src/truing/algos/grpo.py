@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from truing.algos.base import Setting
 from truing.algos.group_rewards import by_turn, rewards_and_groups, spread
-from truing.algos.policy_loss import policy_algorithm
+from truing.algos.policy_algorithm import policy_algorithm
 from truing.algos.trajectories import by_rollout, kl_cost
 from truing.config import KlConfig
 from truing.errors import RewardError

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from truing.algos.base import Setting, Term
 from truing.algos.loss_terms import value_term
-from truing.algos.policy_loss import policy_algorithm, policy_terms
+from truing.algos.policy_algorithm import policy_algorithm, policy_terms
 from truing.algos.trajectories import Chains
 from truing.config import PpoConfig
 from truing.ops.returns import gae

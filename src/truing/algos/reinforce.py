@@ -7,7 +7,7 @@ from torch import Tensor
 
 from truing.algos.base import Setting
 from truing.algos.group_rewards import rewards_and_groups
-from truing.algos.policy_loss import policy_algorithm
+from truing.algos.policy_algorithm import policy_algorithm
 from truing.algos.trajectories import Chains, by_rollout
 from truing.ops.advantages import leave_one_out
 from truing.ops.returns import discounted_returns

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from truing.algos.base import Setting
 from truing.algos.group_rewards import rewards_and_groups, spread
-from truing.algos.policy_loss import policy_algorithm
+from truing.algos.policy_algorithm import policy_algorithm
 from truing.algos.trajectories import by_rollout
 from truing.ops.advantages import leave_one_out
 from truing.types.sample import Sample

@@ -8,7 +8,7 @@ from typing import Any
 from truing.analysis.valid_events import read_events
 from truing.errors import RecordError
 from truing.record.reader import Event, RunReader, being_written
-from truing.record.series import Series, numbers_named
+from truing.record.steps_reader import Series, numbers_named
 from truing.record.store import EVENTS
 from truing.record.update_columns import Columns
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from truing.analysis.current_events import evaluations_told
 from truing.analysis.estimate import Estimate, read_estimate
 from truing.analysis.evaluation import Evaluation, read_evaluation
 from truing.analysis.incremental_reader import Followed
 from truing.analysis.intervals import differs, supposed
-from truing.analysis.standing_events import evaluations_told
 from truing.analysis.valid_events import NUMBER
 from truing.errors import DataError
 

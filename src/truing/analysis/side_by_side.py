@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from truing.analysis.current_events import evaluations_told
 from truing.analysis.estimate import read_estimate, read_pass_at
 from truing.analysis.incremental_reader import Followed
-from truing.analysis.standing_events import evaluations_told
 
 LAST = 10
 """Updates at the end of a stage that are averaged."""

@@ -18,8 +18,8 @@ from transformers import AutoModelForCausalLM
 
 from truing.bench.cases import MODEL, Case
 from truing.bench.compare import measured
+from truing.engines.base import Request
 from truing.engines.local.engine import HFSampler
-from truing.engines.request import Request
 from truing.models.load import load, load_tokenizer
 from truing.models.resolve import locate
 from truing.types.sampling_params import SamplingContract

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, Qwen3Config
 
-from truing.models import embedded
+from truing.models import builtin
 from truing.models.progress_bars import no_progress_bars
 from truing.models.resolve import locate
 
@@ -32,9 +32,9 @@ def folder_of(model: str) -> Path:
     """The folder of a model that is named in a case; one of SHAPES is made once, in the user's cache."""
     if model not in SHAPES:
         return locate(model)
-    folder = embedded.cache_dir() / "bench" / model
+    folder = builtin.cache_dir() / "bench" / model
     if not folder.is_dir():
-        embedded.publish(folder, lambda made: at_random(Qwen3Config(**SHAPES[model]), made))
+        builtin.publish(folder, lambda made: at_random(Qwen3Config(**SHAPES[model]), made))
     return folder
 
 

@@ -12,8 +12,8 @@ import torch
 from truing.api import train
 from truing.bench.cases import REPLY, Case, letters
 from truing.bench.random_models import folder_of
+from truing.engines.base import Completion, Request
 from truing.engines.local.engine import HFSampler
-from truing.engines.request import Completion, Request
 from truing.learner import session
 from truing.rewards import Rewards
 from truing.types.batch import StepRecord

@@ -14,7 +14,7 @@ from truing.rollouts.env_workers import in_threads
 from truing.types.message import Said, ToolCall
 from truing.types.rollout import Task
 from truing.utils.deep_copy import copied
-from truing.utils.nearest import nearest
+from truing.utils.did_you_mean import nearest
 
 STRANGER = "truing_probe"
 """A name that no tool and no parameter has."""

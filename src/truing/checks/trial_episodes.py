@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from truing.chat import Chat, encode_answer
-from truing.engines.request import Completion
+from truing.engines.base import Completion
 from truing.errors import DataError, RewardError, SkipGroup, TruingError
 from truing.rewards import Graded, grade
 from truing.rollouts.attempt import Seat

@@ -14,9 +14,9 @@ from pydantic_core import ErrorDetails
 from truing.config.after_rollback import safer
 from truing.config.builtin_recipes import recipe_path
 from truing.config.doctor import check_suppressed
+from truing.config.other_trainers import KEYS
 from truing.config.overrides import overridden, unknown_key
 from truing.config.recipe import Recipe
-from truing.config.renamed_settings import KEYS
 from truing.errors import RecipeError
 
 KINDS = {

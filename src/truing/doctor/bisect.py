@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from truing.doctor.diagnosis import examine
 from truing.doctor.evidence import Step
-from truing.doctor.examine import examine
 from truing.doctor.example_steps import but
 from truing.doctor.oracle.advantages import chains_of, of_chains, of_groups, of_returns
 from truing.doctor.oracle.token_gradients import expected_pull

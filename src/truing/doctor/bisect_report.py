@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 
 from truing.doctor.bisect import Part, Trial, guilty
+from truing.doctor.diagnosis import Diagnosis, chosen
 from truing.doctor.evidence import Step
-from truing.doctor.examine import Diagnosis, chosen
 from truing.doctor.verdict import FINDINGS, Finding
 
 HOMES: Mapping[Part, str] = {
     "template": "truing.chat.render:render_prompt",
     "ids": "truing.rollouts.flatten:flatten",
-    "draws": "truing.engines.request:draw_ids",
+    "draws": "truing.engines.base:draw_ids",
     "sampler": "truing.engines.local.engine:HFSampler",
     "old": "truing.learner.step:with_old",
     "reward": "truing.rewards.grade:grade",

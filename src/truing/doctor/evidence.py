@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.doctor.inputs import INPUTS
+from truing.doctor.rule_inputs import INPUTS
 from truing.types.sample import TurnSpan
 from truing.types.sampling_params import SamplingContract
 

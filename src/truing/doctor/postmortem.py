@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from truing.doctor.diagnosis import ORDER, Diagnosis, chosen, examine, ranked
 from truing.doctor.evidence import Step
-from truing.doctor.examine import ORDER, Diagnosis, chosen, examine, ranked
 from truing.doctor.report.text import with_excerpt
 from truing.doctor.report.token_texts import Decode, run_texts
 from truing.doctor.saved_updates import is_kept, kept

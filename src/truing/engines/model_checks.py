@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from truing.engines.base import Request
 from truing.engines.local.engine import HFSampler
-from truing.engines.request import Request
 from truing.errors import ModelError, TruingError
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import longest_supported, no_tree

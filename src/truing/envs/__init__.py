@@ -23,7 +23,7 @@ from truing.envs.taubench import TauBench
 from truing.envs.workbench import WorkBench
 from truing.envs.workspace import Workspace
 from truing.errors import RecipeError
-from truing.utils.nearest import nearest
+from truing.utils.did_you_mean import nearest
 
 ENVS: dict[str, type] = {
     "arithmetic": Arithmetic,

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from truing.config import Part
 from truing.envs.base import Split, share_of
-from truing.envs.data.source import Row, parse_spec, read_rows
+from truing.envs.data.rows import Row, parse_spec, read_rows
 from truing.envs.data.usable_rows import Usable, row_name, usable
 from truing.errors import DataError
 from truing.rewards import Rewards, after_thought, number_match, read_number

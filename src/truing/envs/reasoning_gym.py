@@ -13,7 +13,7 @@ from truing.errors import RecipeError
 from truing.rewards import AnswerFormat, Rewards, extract_answer, write_answer
 from truing.types.rollout import Rollout, Task
 from truing.utils.deep_copy import copied
-from truing.utils.nearest import nearest
+from truing.utils.did_you_mean import nearest
 
 DRAWS = 8
 """Questions that may be drawn per task that is wanted: some generators make all of theirs at once."""

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, 
 from truing.errors import DataError
 from truing.types.message import Message, Said, ToolCall, ToolSpec, answer_to
 from truing.utils.deep_copy import copied
-from truing.utils.nearest import nearest
+from truing.utils.did_you_mean import nearest
 
 
 class ToolError(Exception):

@@ -13,7 +13,7 @@ from truing.errors import RecipeError
 from truing.faults.fault import Fault
 from truing.faults.healthy_runs import healthy
 from truing.faults.planted import FAULTS
-from truing.faults.run import Outcome, lengthened, outcome
+from truing.faults.run_fault import Outcome, lengthened, outcome
 from truing.faults.unplanted_runs import twins
 
 PROCESSES = 2

@@ -12,7 +12,7 @@ from typing import Any
 import tomli_w
 
 from truing.faults.fault import Fault
-from truing.faults.run import table_of
+from truing.faults.run_fault import table_of
 
 PPO = {
     "stages": ["sft", "ppo"],

@@ -1,6 +1,6 @@
 """How often healthy runs show what a rule suspects: counted, for reports to say.
 
-``python -m truing.faults.suspect_rates docs/kill-matrix.md LOGS > src/truing/doctor/healthy.toml``, where LOGS
+``python -m truing.faults.suspect_rates docs/kill-matrix.md LOGS > src/truing/doctor/report/healthy_rates.toml``, where LOGS
 is a folder with published logs: ``index.jsonl`` names each ``file`` and its ``label_from_reward``.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tomli_w
 
-from truing.doctor.importers.judge import judge
+from truing.doctor.importers.diagnose_log import judge
 from truing.doctor.importers.log import lines
 from truing.doctor.verdict import Verdict
 

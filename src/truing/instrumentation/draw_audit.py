@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.doctor.oracle.draw_bets import Drawn, increments
-from truing.doctor.oracle.replay import EDGE, replay_facts
+from truing.doctor.oracle.draw_e_process import Drawn, increments
+from truing.doctor.oracle.draw_replay import EDGE, replay_facts
 from truing.learner.learner import Learner
 from truing.learner.step import Trace
 from truing.models.forward.collate import collate

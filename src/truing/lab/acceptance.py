@@ -11,7 +11,7 @@ from truing.analysis.scorecard import Criterion, scorecard
 from truing.api import check, fresh, train
 from truing.config import PolicyStage, Recipe
 from truing.errors import RecipeError, TruingError
-from truing.probes.ladder import LADDER, climb
+from truing.probes.run_probes import LADDER, climb
 from truing.probes.small_trainer import POLICIES
 from truing.record import RunReader
 from truing.record.update_columns import columns_of

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from truing.algos import Term
 from truing.config import PolicyStage
+from truing.learner.backward_sums import Handed, arriving, handing
 from truing.learner.gates import too_far, too_little
-from truing.learner.gradient_handover import Handed, arriving, handing
 from truing.learner.learner import Learner
 from truing.learner.optimizer import check_loss, clip_and_step
 from truing.models.critic import Critic, state_values

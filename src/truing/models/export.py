@@ -9,7 +9,7 @@ from torch import nn
 from transformers import GenerationConfig, PreTrainedModel
 
 from truing.errors import ModelError
-from truing.models.embedded import publish
+from truing.models.builtin import publish
 from truing.models.load import LoadedModel
 from truing.models.lora import POLICY
 from truing.models.progress_bars import no_progress_bars

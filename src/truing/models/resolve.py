@@ -8,7 +8,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
 from truing.errors import ModelError
-from truing.models import embedded, gguf
+from truing.models import builtin, gguf
 
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
@@ -24,11 +24,11 @@ def locate(name: str, revision: str | None = None) -> Path:
     if HUB_ID.fullmatch(name):
         return _from_hub(name, revision)
     if Path(name).name == name and not Path(name).suffix:
-        embedded.embedded(name)  # a bare word is meant as an embedded name: raises with the nearest one
+        builtin.embedded(name)  # a bare word is meant as an embedded name: raises with the nearest one
     raise ModelError(
         "there is no model here",
         got=name,
-        expected=f"a folder, a .gguf file, a hub id (owner/name), or one of {', '.join(embedded.EMBEDDED)}",
+        expected=f"a folder, a .gguf file, a hub id (owner/name), or one of {', '.join(builtin.EMBEDDED)}",
     )
 
 
@@ -40,8 +40,8 @@ def first_line(error: Exception) -> str:
 def _on_this_machine(name: str) -> Path | None:
     """The folder of an embedded model, a local folder, or a GGUF file."""
     path = Path(name).expanduser()
-    if name in embedded.EMBEDDED:
-        return embedded.resolve(name)
+    if name in builtin.EMBEDDED:
+        return builtin.resolve(name)
     if path.is_dir():
         return path.resolve()
     if path.is_file() and path.suffix == ".gguf":
@@ -53,9 +53,9 @@ def _converted(path: Path) -> Path:
     """The cached folder of a GGUF file, named by its content."""
     with path.open("rb") as file:
         content = hashlib.file_digest(file, "sha256").hexdigest()
-    folder = embedded.cache_dir() / "models" / f"gguf-{content[:16]}"
+    folder = builtin.cache_dir() / "models" / f"gguf-{content[:16]}"
     if not folder.is_dir():
-        embedded.publish(folder, lambda made: gguf.convert(path.resolve(), made))
+        builtin.publish(folder, lambda made: gguf.convert(path.resolve(), made))
     return folder
 
 
@@ -68,5 +68,5 @@ def _from_hub(name: str, revision: str | None) -> Path:
             "no such folder, and the hub does not give a model of that name",
             got=f"{name}: {first_line(error)}",
             remedy="check the name and the network, or give the path of a local model folder; "
-            f"{' and '.join(embedded.EMBEDDED)} need no hub",
+            f"{' and '.join(builtin.EMBEDDED)} need no hub",
         ) from error

@@ -13,7 +13,7 @@ from truing.ops.returns import explained_variance
 from truing.probes.closed_form import apart, logprobs, table_gradient, token_weights
 from truing.probes.letters_env import Letters
 from truing.probes.result import Finding, at_least, at_most, exactly, near
-from truing.probes.signal import ROUNDING, UPDATES
+from truing.probes.reward_signal import ROUNDING, UPDATES
 from truing.probes.small_trainer import HEAD, Rig, rig
 from truing.probes.token_masks import BUDGET
 

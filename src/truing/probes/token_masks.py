@@ -10,7 +10,7 @@ from truing.models.tiny import tiny_model
 from truing.probes.closed_form import apart, logprobs, off_policy, said, table_gradient, token_weights
 from truing.probes.letters_env import Echo, Letters
 from truing.probes.result import Finding, at_least, at_most, exactly
-from truing.probes.signal import ROUNDING, SURE, UPDATES
+from truing.probes.reward_signal import ROUNDING, SURE, UPDATES
 from truing.probes.small_trainer import HEAD, Rig, rig
 from truing.probes.table_model import END, NEVER, TEMPLATE
 from truing.types.rollout import Rollout, Task

@@ -14,7 +14,7 @@ from truing.models.forward.score import score
 from truing.probes.closed_form import apart, logprobs, table_gradient, token_weights
 from truing.probes.letters_env import Letters
 from truing.probes.result import Finding, at_least, at_most, exactly, near
-from truing.probes.signal import ROUNDING
+from truing.probes.reward_signal import ROUNDING
 from truing.probes.small_trainer import HEAD, Rig, rig
 from truing.types.rollout import Rollout, Task
 from truing.types.sample import Sample

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from truing.errors import RecordError
-from truing.record.columns import Stretch, read_columns, stretches
+from truing.record.column_reader import Stretch, read_columns, stretches
 from truing.record.index import Index, Place
 from truing.record.segments import SCHEMA
 from truing.record.store import PARQUET, Groups

@@ -15,7 +15,7 @@ from truing.errors import RecordError
 from truing.record.reader import RunReader
 from truing.record.rows import SampleRow, Segment, StepRow
 from truing.record.segments import encode, warm_up
-from truing.record.series import NUMBERS, number_names, numbers_named
+from truing.record.steps_reader import NUMBERS, number_names, numbers_named
 from truing.record.store import EVENTS, RECIPE, RUN, STEPS, rollouts_of
 from truing.types.batch import StepRecord
 from truing.utils.atomic_files import disk_errors, sha256, write_atomically

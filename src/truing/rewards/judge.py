@@ -15,7 +15,7 @@ from string import Template
 from typing import Any, Protocol
 
 from truing.errors import JudgeUnavailable, SkipGroup
-from truing.models.embedded import cache_dir
+from truing.models.builtin import cache_dir
 from truing.rewards.judge_cache import Replies
 from truing.rewards.judge_config import JudgeConfig
 from truing.rewards.judge_models import Endpoint, LocalModel

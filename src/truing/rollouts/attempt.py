@@ -9,7 +9,7 @@ from torch import Tensor
 
 from truing.chat import Chat, Context, Dialogue, answer, decode_answer, hear, read_turn
 from truing.config import EpisodeConfig
-from truing.engines.request import Completion, Request
+from truing.engines.base import Completion, Request
 from truing.envs.base import Episode
 from truing.types.message import Message, Said
 from truing.types.rollout import Rollout, Task, Turn

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from truing.chat import Chat, begin
 from truing.config import EpisodeConfig
-from truing.engines.request import Completion
+from truing.engines.base import Completion
 from truing.envs.base import Agentic, Env, Episode
 from truing.envs.isolation import open_isolated
 from truing.errors import DataError, SkipGroup

@@ -10,8 +10,8 @@ from torch import Tensor
 from truing.chat import Chat, Grammars, encode_answer
 from truing.chat.encode import ANCHOR, encode_after
 from truing.config import EpisodeConfig
+from truing.engines.base import Completion, Request
 from truing.engines.local.engine import HFSampler
-from truing.engines.request import Completion, Request
 from truing.errors import DataError
 from truing.rollouts.attempt import Seat
 from truing.types.message import Said

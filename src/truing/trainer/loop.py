@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
+from truing.analysis.current_events import midway
 from truing.analysis.estimate import pass_at_facts
 from truing.analysis.evaluation import Evaluation
-from truing.analysis.standing_events import midway
 from truing.config import Recipe, safer
-from truing.doctor.live import Live, stop_at, told
+from truing.doctor.live_doctor import Live, stop_at, told
 from truing.doctor.report.first_updates import boundary
 from truing.doctor.report.recorded_findings import standing
 from truing.doctor.verdict import Verdict

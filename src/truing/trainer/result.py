@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from truing.analysis.current_events import evaluations_told
 from truing.analysis.estimate import Estimate
 from truing.analysis.evaluation import Evaluation, read_evaluation
-from truing.analysis.standing_events import evaluations_told
 from truing.record import Event
 
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 
 from truing.config import Recipe
-from truing.config.renamed_settings import ENVIRONMENT
+from truing.config.other_trainers import ENVIRONMENT
 from truing.learner.prompt_limit import cut_notes
 from truing.learner.session import Session
 from truing.models.forward.hidden_states import no_tree

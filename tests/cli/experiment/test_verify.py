@@ -10,7 +10,7 @@ from command import truing
 from truing import api
 from truing.config import resolve
 from truing.lab import acceptance as verify_module
-from truing.probes.ladder import named
+from truing.probes.run_probes import named
 from truing.record import RunReader
 from truing.trainer.result import Result
 

@@ -4,7 +4,7 @@ import doctest
 
 import pytest
 
-from truing.doctor.examine import examine
+from truing.doctor.diagnosis import examine
 from truing.doctor.facts import id_comparison
 from truing.doctor.facts.id_comparison import Pair, alignment, compare_ids
 from truing.doctor.rules import RULES

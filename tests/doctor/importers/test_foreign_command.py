@@ -7,7 +7,7 @@ import pytest
 from command import truing
 from foreign import FAULTY, attempts, healthy, json_lines, trainer_state
 
-from truing.doctor.importers.judge import EXACT
+from truing.doctor.importers.diagnose_log import EXACT
 from truing.doctor.rules import RULES
 
 

@@ -4,7 +4,7 @@ import pytest
 from foreign import healthy
 
 from truing.doctor.importers.detect import read
-from truing.doctor.importers.judge import judge
+from truing.doctor.importers.diagnose_log import judge
 from truing.doctor.importers.steps import imported
 from truing.errors import RecordError
 

@@ -8,7 +8,7 @@ import pytest
 from command import truing
 from foreign import constant, flat, healthy, json_lines, trainer_state
 
-from truing.doctor.importers.judge import judge
+from truing.doctor.importers.diagnose_log import judge
 from truing.doctor.report.healthy_rates import measured
 from truing.doctor.verdict import FINDINGS, Verdict
 from truing.faults.suspect_rates import of_runs

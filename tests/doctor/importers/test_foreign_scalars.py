@@ -3,7 +3,7 @@
 import pytest
 from foreign import FAULTY, HEALTHY, constant, critic, flat, healthy, json_lines, trainer_state
 
-from truing.doctor.importers.judge import judge
+from truing.doctor.importers.diagnose_log import judge
 from truing.doctor.verdict import FINDINGS, Verdict
 
 SEEDS = range(5)

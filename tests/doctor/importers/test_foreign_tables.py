@@ -6,7 +6,7 @@ import pytest
 from foreign import HEALTHY, healthy, json_lines, trainer_state
 
 from truing.doctor.importers.detect import read
-from truing.doctor.importers.judge import judge
+from truing.doctor.importers.diagnose_log import judge
 from truing.doctor.importers.steps import imported
 from truing.doctor.verdict import Verdict
 from truing.errors import RecordError

@@ -10,7 +10,7 @@ import pytest
 from wandb.proto import wandb_internal_pb2
 
 from truing.doctor.importers.detect import read
-from truing.doctor.importers.judge import judge
+from truing.doctor.importers.diagnose_log import judge
 from truing.doctor.importers.steps import imported
 from truing.doctor.importers.wandb import BLOCK, HEADER
 from truing.doctor.verdict import Verdict

@@ -6,7 +6,7 @@ import pytest
 from foreign import STEPS, attempts, critic, json_lines
 
 from truing.doctor.importers.detect import read
-from truing.doctor.importers.judge import judge
+from truing.doctor.importers.diagnose_log import judge
 from truing.doctor.importers.metric_names import VERL
 from truing.doctor.importers.setup import left_out, renamed, setup_of
 from truing.doctor.importers.steps import imported

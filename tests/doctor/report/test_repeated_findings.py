@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from truing.doctor.examine import Diagnosis, chosen
+from truing.doctor.diagnosis import Diagnosis, chosen
 from truing.doctor.hypotheses.explain import discard
-from truing.doctor.live import Live
+from truing.doctor.live_doctor import Live
 from truing.doctor.report.repeated_findings import folded
 from truing.doctor.report.sarif_junit import junit, sarif
 from truing.doctor.report.text import facts, lines
@@ -74,8 +74,8 @@ def test_a_report_counts_one_as_one():
 def test_while_a_run_goes_on_a_rule_is_told_again_only_where_its_verdict_is_another(monkeypatch):
     live = Live.__new__(Live)
     live.told, live.past, live.contract, live.bos, live.tools, live.rewards = set(), [], None, None, (), {}
-    monkeypatch.setattr("truing.doctor.live.setup_of", lambda *_: None)
-    monkeypatch.setattr("truing.doctor.live.step_of", lambda *_: None)
+    monkeypatch.setattr("truing.doctor.live_doctor.setup_of", lambda *_: None)
+    monkeypatch.setattr("truing.doctor.live_doctor.step_of", lambda *_: None)
     told = []
     for step, verdict in enumerate([Verdict.SUSPECT, Verdict.SUSPECT, Verdict.PROVEN, Verdict.PROVEN]):
         live.diagnosis = SimpleNamespace(add=lambda _, each=(verdict, step): [finding(*each)])

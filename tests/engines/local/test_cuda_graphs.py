@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, DiffLlamaConfig
 
 import truing.engines.local.cuda_graphs
+from truing.engines.base import Request
 from truing.engines.local.cuda_graphs import GraphRows
 from truing.engines.local.engine import HFSampler
-from truing.engines.request import Request
 from truing.errors import ModelError
 from truing.models.load import load
 from truing.types.sampling_params import SamplingContract

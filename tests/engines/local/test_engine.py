@@ -5,8 +5,8 @@ import torch
 from architectures import SMALL
 from transformers import AutoModelForCausalLM, Lfm2Config, Qwen3NextConfig
 
+from truing.engines.base import Request
 from truing.engines.local.engine import HFSampler
-from truing.engines.request import Request
 from truing.errors import DataError
 from truing.models.forward.hidden_states import no_tree
 from truing.ops.sampling import support_mask

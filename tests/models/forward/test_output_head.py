@@ -7,9 +7,9 @@ import torch
 from architectures import tiny_config, tiny_model
 from samples import sample
 
+from truing.engines.base import Request
 from truing.engines.local.engine import HFSampler
 from truing.engines.publish import sampler_copy, sync
-from truing.engines.request import Request
 from truing.models.critic import Critic
 from truing.models.forward.collate import collate
 from truing.models.forward.onednn_linear import use_onednn

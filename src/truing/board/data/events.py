@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from truing.analysis.current_events import evaluations_told, parted
 from truing.analysis.estimate import read_estimate
 from truing.analysis.incremental_reader import Followed
-from truing.analysis.standing_events import evaluations_told, parted
 from truing.record import Event
 
 HIDDEN = ("boundary", "numbers", "checkpoint")

@@ -3,8 +3,8 @@
 import json
 from dataclasses import replace
 
-from truing.chat.call_formats.shared.lark import closed, json_rule
 from truing.chat.call_formats.shared.scanner import CallFormat, Region, Tools, expect, read_call, skip
+from truing.chat.call_formats.shared.schema_grammar import closed, json_rule
 from truing.chat.constrained.lark_literals import Spelling
 
 BEGIN, END = "<tool_call>", "</tool_call>"

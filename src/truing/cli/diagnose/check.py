@@ -14,7 +14,7 @@ from truing.errors import RecipeError
 from truing.utils.format import counted
 
 if TYPE_CHECKING:
-    from truing.doctor.examine import Diagnosis
+    from truing.doctor.diagnosis import Diagnosis
 
 
 def check_target(  # noqa: PLR0913 — typer takes each option as an argument
@@ -67,7 +67,7 @@ def _recipe(path: Path, overrides: list[str], shown: Shown, static: bool) -> boo
     resolved = load_recipe(path, overrides)
     from truing.api import check, preflight
     from truing.checks import facts
-    from truing.doctor.examine import fails
+    from truing.doctor.diagnosis import fails
     from truing.doctor.report.text import facts as rule_facts
     from truing.doctor.report.text import lines
 
@@ -106,7 +106,7 @@ def _run(run: Path, select: list[str], ignore: list[str], shown: Shown) -> bool:
 
 def _foreign(target: Path, select: list[str], ignore: list[str], shown: Shown, overrides: list[str]) -> bool:
     """Judge what another trainer logged; whether the check fails."""
-    from truing.doctor.importers.judge import judge
+    from truing.doctor.importers.diagnose_log import judge
 
     named = dict(each.partition("=")[::2] for each in overrides)
     if named.keys() - {"run"}:
@@ -134,7 +134,7 @@ def _show(
         more: for JSON.
         below: lines with their styles, for the text.
     """
-    from truing.doctor.examine import fails
+    from truing.doctor.diagnosis import fails
     from truing.doctor.report.sarif_junit import junit, sarif
     from truing.doctor.report.text import facts, lines
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from truing.errors import RecipeError
 
 if TYPE_CHECKING:
-    from truing.doctor.examine import Diagnosis
+    from truing.doctor.diagnosis import Diagnosis
     from truing.doctor.hypotheses.hypothesis import Hypothesis
     from truing.doctor.hypotheses.reward_trend import Course
 
@@ -44,9 +44,9 @@ def explain_run(
 
 def _explain_log(path: Path, name: str | None, as_json: bool) -> None:
     """The same of what another trainer logged."""
-    from truing.doctor.importers.judge import judge
+    from truing.doctor.importers.diagnose_log import judge
+    from truing.doctor.importers.explain_log import LogStory, why_log
     from truing.doctor.importers.steps import STAGE
-    from truing.doctor.importers.why import LogStory, why_log
 
     if name is not None and not name.startswith("run="):
         raise RecipeError("a log takes no settings", got=name, expected="run=NAME, or nothing")
@@ -82,7 +82,7 @@ def _reward(course: "Course") -> dict[str, float | bool | str]:
 
 def _refuse_without_reward(run: Path, diagnosis: "Diagnosis") -> None:
     """Raise where a run was ended by a proven fault before any update had a reward."""
-    from truing.doctor.examine import ranked
+    from truing.doctor.diagnosis import ranked
     from truing.doctor.hypotheses.run_history import begun
     from truing.doctor.verdict import Verdict
     from truing.errors import RecordError

@@ -36,7 +36,7 @@ def run(
     from truing.lab.report.progress import LabDisplay
     from truing.lab.run.design import BASELINE, baseline_changes, resolve_arm
     from truing.lab.run.experiment import run_hypothesis, run_together
-    from truing.lab.run.workers import Crew, places_for
+    from truing.lab.run.run_pool import Crew, places_for
     from truing.lab.store.lab import open_lab
     from truing.lab.store.ledger import Ledger
 

@@ -17,9 +17,9 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
     """List the embedded models: size, licence, and whether they are in the cache."""
     if context.invoked_subcommand is not None:
         return
-    from truing.models import embedded
+    from truing.models import builtin
 
-    facts = [embedded.facts(name) for name in embedded.EMBEDDED]
+    facts = [builtin.facts(name) for name in builtin.EMBEDDED]
     if as_json:
         print(json.dumps({"models": facts}))
         return
@@ -35,7 +35,7 @@ def get(
     name: Annotated[str, typer.Argument(help="An embedded model's name.")], as_json: AsJson = False
 ) -> None:
     """Fetch an embedded model into the cache, and print its folder."""
-    from truing.models import embedded
+    from truing.models import builtin
 
-    folder = embedded.resolve(name)
-    print(json.dumps(embedded.facts(name)) if as_json else folder)
+    folder = builtin.resolve(name)
+    print(json.dumps(builtin.facts(name)) if as_json else folder)

@@ -16,7 +16,7 @@ def probes(
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each.")] = False,
 ) -> None:
     """Climb the probe ladder on the CPU: exit 0 where every number is as it must be, 1 where one is not."""
-    from truing.probes.ladder import climb, named
+    from truing.probes.run_probes import climb, named
 
     console, title, failed = Console(highlight=False), "", 0
     chosen = named(names or ())

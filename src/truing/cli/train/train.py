@@ -68,7 +68,7 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
     for note in said.notes:
         Console(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
     from truing.api import train as run_recipe
-    from truing.cli.train.end_of_run import finished_json, print_finish
+    from truing.cli.train.run_result import finished_json, print_finish
 
     result = run_recipe(resolved, out=out, resume=resume)
     if as_json:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from truing.config import Recipe
-from truing.doctor.examine import Diagnosis
+from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.hypotheses.candidates import bugs, evaluation, families, lengths, size, supervised, world
 from truing.doctor.hypotheses.group_signal import signal
 from truing.doctor.hypotheses.hypothesis import Hypothesis

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.config import PolicyStage, Recipe, resolve
-from truing.doctor.examine import Diagnosis
+from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.hypotheses.hypothesis import Hypothesis
 from truing.doctor.hypotheses.reward_trend import LAST, Course, before_the_fall, course
 from truing.errors import RecordError

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from truing.doctor.importers import console, tables, tensorboard, trackio, trainer_state, verl, wandb
-from truing.doctor.importers.dumps import is_dump
+from truing.doctor.importers import console, tables, tensorboard, trackio, trainer_state, verl_files, wandb
 from truing.doctor.importers.log import Log, lines
+from truing.doctor.importers.verl_dumps import is_dump
 from truing.errors import RecordError
 
 FORMATS = (
@@ -58,9 +58,9 @@ def _jsonl(path: Path) -> Log:
     """By its first line."""
     match _kind(path):
         case "metrics":
-            return verl.read([path], [])
+            return verl_files.read([path], [])
         case "dump":
-            return verl.read([], [path])
+            return verl_files.read([], [path])
         case _:
             return tables.read_jsonl(path)
 
@@ -68,7 +68,7 @@ def _jsonl(path: Path) -> Log:
 def _kind(path: Path) -> str:
     """What a file of JSON lines is: metrics or a dump of verl's, or neither."""
     first = next((record for _, record in lines(path)), {})
-    return "metrics" if verl.is_metrics(first) else "dump" if is_dump(first) else ""
+    return "metrics" if verl_files.is_metrics(first) else "dump" if is_dump(first) else ""
 
 
 def _folder(folder: Path, run: str | None) -> Log:
@@ -84,7 +84,7 @@ def _folder(folder: Path, run: str | None) -> Log:
     kinds = {path: _kind(path) for path in sorted(folder.glob("*.jsonl"))}
     by_kind = {kind: [path for path in kinds if kinds[path] == kind] for kind in ("metrics", "dump")}
     if any(by_kind.values()):
-        return verl.read(by_kind["metrics"], by_kind["dump"])
+        return verl_files.read(by_kind["metrics"], by_kind["dump"])
     raise _unknown(folder, ", ".join(sorted(path.name for path in folder.iterdir())[:6]) or "nothing")
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from truing.doctor.evidence import Past, Setup, Step
-from truing.doctor.importers.dumps import told_by
 from truing.doctor.importers.log import Log, Point
 from truing.doctor.importers.metric_names import PLAIN, TRAINERS, Trainer, bare, near, ours_of, trainer_of
 from truing.doctor.importers.setup import left_out, renamed, setup_of
 from truing.doctor.importers.unused_columns import why_unused
+from truing.doctor.importers.verl_dumps import told_by
 from truing.errors import RecordError
 
 STAGE = "train"

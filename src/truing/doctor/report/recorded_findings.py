@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Literal
 
-from truing.analysis.standing_events import Standing
+from truing.analysis.current_events import Standing
 from truing.doctor.verdict import FINDINGS, ORDER, Marks, Verdict
 from truing.errors import RecordError
 from truing.record import Event

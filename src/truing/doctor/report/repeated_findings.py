@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from truing.doctor.examine import ranked
+from truing.doctor.diagnosis import ranked
 from truing.doctor.verdict import FINDINGS, Finding
 from truing.utils.format import counted
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from truing.analysis.current_events import evaluations_told
 from truing.analysis.estimate import Estimate, Interval, read_estimate, read_pass_at
 from truing.analysis.incremental_reader import Followed
-from truing.analysis.standing_events import evaluations_told
 from truing.doctor.report.recorded_findings import Told, folded, recalled
 from truing.record.store import RUN
 from truing.record.undone_updates import ABANDONED

@@ -3,7 +3,7 @@
 from typing import Any
 from xml.etree import ElementTree
 
-from truing.doctor.examine import Diagnosis, fails, is_finding
+from truing.doctor.diagnosis import Diagnosis, fails, is_finding
 from truing.doctor.report.repeated_findings import Folded, folded
 from truing.doctor.rules import RULES
 from truing.doctor.verdict import Verdict

@@ -6,8 +6,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from truing.doctor.diagnosis import Diagnosis, is_finding
 from truing.doctor.evidence import Step
-from truing.doctor.examine import Diagnosis, is_finding
 from truing.doctor.report.healthy_rates import rate, shown_by
 from truing.doctor.report.repeated_findings import Folded, folded, place
 from truing.doctor.report.token_texts import Decode

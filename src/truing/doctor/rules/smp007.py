@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import but, made
-from truing.doctor.oracle.draw_bets import STRENGTHS, log10_wealth
+from truing.doctor.oracle.draw_e_process import STRENGTHS, log10_wealth
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 

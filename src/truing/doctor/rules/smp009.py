@@ -32,7 +32,7 @@ from typing import NamedTuple
 from truing.doctor.evidence import Step
 from truing.doctor.example_steps import but, made
 from truing.doctor.forward_difference import OFTEN, TIMES
-from truing.doctor.oracle.replay import EDGE
+from truing.doctor.oracle.draw_replay import EDGE
 from truing.doctor.rule import Rule, drawn
 from truing.doctor.verdict import Claim, Verdict
 from truing.utils.format import counted

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import PreTrainedModel
 
+from truing.engines.base import Request
 from truing.engines.local.padded_rows import PaddedRows
-from truing.engines.request import Request
 from truing.errors import ModelError
 from truing.models.forward.hidden_states import decode
 from truing.models.forward.output_head import head_of

@@ -12,10 +12,10 @@ from contextlib import ExitStack
 import torch
 from transformers import PreTrainedModel
 
+from truing.engines.base import Completion, Request, Row, draw_ids
 from truing.engines.local.cuda_graphs import GraphRows
 from truing.engines.local.padded_rows import PaddedRows
 from truing.engines.local.tree_rows import TreeRows
-from truing.engines.request import Completion, Request, Row, draw_ids
 from truing.errors import DataError, ModelError
 from truing.models.forward.hidden_states import check_positions, no_tree
 from truing.models.forward.packed_weights import packed

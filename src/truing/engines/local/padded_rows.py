@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
-from truing.engines.request import Request
+from truing.engines.base import Request
 from truing.models.forward.score import autocast
 
 PAD_LIMIT = 1.5

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from truing.engines.base import Request
 from truing.engines.local.kv_cache import Tail, Tails
-from truing.engines.request import Request
 from truing.models.forward.hidden_states import decode
 from truing.models.forward.output_head import head_of
 from truing.models.forward.token_tree import Segment, cut, grow

@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from truing.config import Part, Rate
-from truing.envs.adapters.connection import Connection
+from truing.envs.adapters.mcp_session import Connection
 from truing.envs.base import Episode, Split
-from truing.envs.data.source import Row, parse_spec, read_rows
+from truing.envs.data.rows import Row, parse_spec, read_rows
 from truing.envs.data.usable_rows import row_name, usable
 from truing.envs.optional_packages import optional
 from truing.envs.tools import ToolEpisode

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from truing.config import Part, Positive, Rate
-from truing.envs.adapters.connection import background, run
+from truing.envs.adapters.mcp_session import background, run
 from truing.envs.base import Episode, Split
 from truing.envs.data.generated import distinct
 from truing.envs.optional_packages import optional

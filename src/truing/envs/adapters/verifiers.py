@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from truing.config import Part, Positive, Rate
-from truing.envs.adapters.connection import Connection, fresh_loop, run
+from truing.envs.adapters.mcp_session import Connection, fresh_loop, run
 from truing.envs.base import Episode, Split, share_of
 from truing.envs.optional_packages import optional
 from truing.envs.tools import Tool, ToolEpisode

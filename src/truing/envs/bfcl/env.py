@@ -8,10 +8,10 @@ from pydantic import Field
 from truing.config import Part
 from truing.envs.base import Episode, Split
 from truing.envs.bfcl.answers import AnswerEpisode, first_right, right_calls
+from truing.envs.bfcl.conversation import Conversation, demonstration, same_turns
 from truing.envs.bfcl.rows import Document, MultiTurn, SingleTurn, read_row
 from truing.envs.bfcl.schema import read_call
-from truing.envs.bfcl.world import Conversation, demonstration, same_turns
-from truing.envs.data.source import parse_spec, read_rows
+from truing.envs.data.rows import parse_spec, read_rows
 from truing.envs.data.split import split_apart
 from truing.envs.data.usable_rows import row_name, usable
 from truing.envs.isolation import IsolatedEpisode

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from truing.envs.bfcl.schema import json_schema
-from truing.envs.data.source import Row
+from truing.envs.data.rows import Row
 from truing.errors import DataError
 from truing.types.message import ToolSpec
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from truing.envs.base import Split, share_of
 from truing.errors import DataError, RecipeError
-from truing.utils.nearest import nearest
+from truing.utils.did_you_mean import nearest
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from truing.envs.data.source import Row, parse_spec, read_rows
+from truing.envs.data.rows import Row, parse_spec, read_rows
 from truing.envs.data.usable_rows import Usable, row_name, usable
 from truing.errors import DataError
 

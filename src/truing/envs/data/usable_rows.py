@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from truing.envs.data.source import Row
+from truing.envs.data.rows import Row
 from truing.errors import DataError
 
 A = TypeVar("A")

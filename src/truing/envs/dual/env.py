@@ -8,7 +8,7 @@ from pydantic import Field
 
 from truing.config import Part, Rate
 from truing.envs.base import Split, share_of
-from truing.envs.data.source import parse_spec, read_rows
+from truing.envs.data.rows import parse_spec, read_rows
 from truing.envs.data.usable_rows import row_name, usable
 from truing.envs.dual.rows import Choice, Item, read_item
 from truing.errors import DataError

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from truing.envs.data.source import Row
+from truing.envs.data.rows import Row
 from truing.errors import DataError
 from truing.rewards import extract_answer, normalize_answer
 from truing.rewards.option_match import LETTERS, chosen_option, faithfulness

@@ -8,7 +8,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from truing.config import Part
 from truing.envs.base import Split, share_of
-from truing.envs.data.source import parse_spec, read_rows
+from truing.envs.data.rows import parse_spec, read_rows
 from truing.envs.data.usable_rows import row_name, usable
 from truing.envs.musique.rows import Paragraph, Question, read_question
 from truing.errors import DataError

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError, field_validator
 
-from truing.envs.data.source import Row
+from truing.envs.data.rows import Row
 from truing.errors import DataError
 from truing.rewards import normalize_answer
 

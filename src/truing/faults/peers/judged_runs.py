@@ -11,7 +11,7 @@ from truing.faults.detection_matrix import runs
 from truing.faults.peers import PEERS
 from truing.faults.peers.peer import Answer, ask
 from truing.faults.peers.recorded import recorded
-from truing.faults.run import OUTCOME, RUN
+from truing.faults.run_fault import OUTCOME, RUN
 
 ANSWERS = "answers.json"
 """Beside a kept run: what was answered, so that nobody is asked twice."""

@@ -10,7 +10,7 @@ from typing import Any
 from truing.errors import TruingError
 from truing.faults.peers.recorded import Recorded
 
-INSIDE = Path(__file__).parent / "inside"
+INSIDE = Path(__file__).parent / "in_peer_env"
 SECONDS = 300
 """A peer that takes longer for a run of some seconds has failed."""
 

@@ -14,6 +14,6 @@ FAULT = Fault(
     name="limit-one-early",
     numbers=(67,),
     what="max_new_tokens is off by one in the sampler",
-    plant=lambda: replaced("truing.engines.request:Row.goes_on", _wrong),
+    plant=lambda: replaced("truing.engines.base:Row.goes_on", _wrong),
     expected=("LEN005",),
 )

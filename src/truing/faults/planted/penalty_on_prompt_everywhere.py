@@ -37,7 +37,7 @@ def _drawn(real):
 def _both():
     with (
         replaced("truing.models.forward.score:_generated", _scored),
-        replaced("truing.engines.request:Row.begin", _begun),
+        replaced("truing.engines.base:Row.begin", _begun),
         replaced("truing.engines.local.engine:draw_ids", _drawn),
     ):
         yield

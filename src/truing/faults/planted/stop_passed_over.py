@@ -14,7 +14,7 @@ FAULT = Fault(
     name="stop-passed-over",
     numbers=(67,),
     what="rows are drawn on behind a stop",
-    plant=lambda: replaced("truing.engines.request:Row.goes_on", _wrong),
+    plant=lambda: replaced("truing.engines.base:Row.goes_on", _wrong),
     expected=("LEN005",),
     changes={"sampling.max_new_tokens": 24},
 )

@@ -25,8 +25,8 @@ def _completion(real):
 @contextmanager
 def _plant():
     with ExitStack() as stack:
-        stack.enter_context(replaced("truing.engines.request:Row.goes_on", _goes_on))
-        stack.enter_context(replaced("truing.engines.request:Row.completion", _completion))
+        stack.enter_context(replaced("truing.engines.base:Row.goes_on", _goes_on))
+        stack.enter_context(replaced("truing.engines.base:Row.completion", _completion))
         yield
 
 

@@ -21,9 +21,9 @@ from rich.console import Console
 from torch import Tensor
 from transformers import TrainerCallback
 
+from truing.doctor.diagnosis import Diagnosis, chosen
 from truing.doctor.evidence import Past, Setup, Step
-from truing.doctor.examine import Diagnosis, chosen
-from truing.doctor.live import stop_at
+from truing.doctor.live_doctor import stop_at
 from truing.doctor.report.text import lines, with_excerpt
 from truing.doctor.report.token_texts import texts
 from truing.doctor.saved_updates import Keeper

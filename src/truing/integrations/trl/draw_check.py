@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from truing.doctor.forward_difference import OFTEN
-from truing.doctor.oracle.draw_bets import increments
+from truing.doctor.oracle.draw_e_process import increments
+from truing.doctor.oracle.draw_replay import EDGE
 from truing.doctor.oracle.forward import plain_distributions
-from truing.doctor.oracle.replay import EDGE
 from truing.instrumentation.draw_audit import AUDITED, bets
 from truing.integrations.trl.forward_check import own_logits
 from truing.models.forward.rounding_noise import machine, rounded_at_random

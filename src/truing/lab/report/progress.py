@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from truing.lab.report.numbers import effect_text, minutes_text
 from truing.lab.run.design import Job
-from truing.lab.run.workers import Running
+from truing.lab.run.run_pool import Running
 from truing.lab.store.hypothesis_file import Hypothesis
 from truing.lab.store.lab import Lab
 from truing.lab.store.ledger import Run

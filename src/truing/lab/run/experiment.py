@@ -2,8 +2,8 @@
 
 from truing.errors import LabError
 from truing.lab.run.design import BASELINE, arms_of, baseline_changes, resolve_arm
+from truing.lab.run.run_pool import Crew
 from truing.lab.run.runner import Tell, begin, checked, conduct, failed_jobs, wanted
-from truing.lab.run.workers import Crew
 from truing.lab.store.hypothesis_file import Hypothesis
 from truing.lab.store.lab import Lab
 from truing.lab.store.ledger import Begun, Checked, Ledger

@@ -10,7 +10,7 @@ from truing.config import to_toml
 from truing.errors import LabError
 from truing.lab.run.design import BASELINE, Arm, Job, arms_of, baseline_changes, code, machine, missing_jobs
 from truing.lab.run.plan import experiment
-from truing.lab.run.workers import Crew, Running
+from truing.lab.run.run_pool import Crew, Running
 from truing.lab.stats.difference_bounds import declared_within
 from truing.lab.stats.pairs import broken
 from truing.lab.store.hypothesis_file import Hypothesis, declared_header

@@ -12,9 +12,9 @@ from typing import Any
 
 from truing.api import preflight, train
 from truing.config import resolve
-from truing.doctor.examine import Result
+from truing.doctor.diagnosis import Result
 from truing.errors import ProvenError, RecordError, TruingError
-from truing.lab.run.workers import OUTCOME
+from truing.lab.run.run_pool import OUTCOME
 from truing.record import RunReader
 from truing.terminal.progress import Display
 from truing.utils.atomic_files import disk_errors, write_atomically

@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from truing.chat.call_formats.shared.lark import (
+from truing.chat.call_formats.shared.scanner import Tools
+from truing.chat.call_formats.shared.schema_grammar import (
     FORMATS_OF_TEXT,
     Argument,
     arguments,
@@ -13,7 +14,6 @@ from truing.chat.call_formats.shared.lark import (
     takes_text,
     texts,
 )
-from truing.chat.call_formats.shared.scanner import Tools
 from truing.chat.constrained.lark_literals import Spelling, pattern
 from truing.types.message import ToolSpec
 

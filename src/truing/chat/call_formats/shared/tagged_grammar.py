@@ -3,7 +3,8 @@
 import json
 from collections.abc import Iterator
 
-from truing.chat.call_formats.shared.lark import (
+from truing.chat.call_formats.shared.scanner import Tools
+from truing.chat.call_formats.shared.schema_grammar import (
     Argument,
     arguments,
     check_names,
@@ -11,7 +12,6 @@ from truing.chat.call_formats.shared.lark import (
     takes_text,
     texts,
 )
-from truing.chat.call_formats.shared.scanner import Tools
 from truing.chat.call_formats.shared.tags import KEY, NAME, Tags
 from truing.chat.constrained.lark_literals import Spelling, pattern, quoted
 from truing.types.message import ToolSpec

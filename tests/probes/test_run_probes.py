@@ -9,7 +9,7 @@ import torch
 
 import truing.algos.grpo
 import truing.algos.loss_terms
-import truing.algos.policy_loss
+import truing.algos.policy_algorithm
 import truing.algos.ppo
 import truing.algos.reinforce
 import truing.chat.dialogue
@@ -21,8 +21,8 @@ import truing.ops.losses
 from truing.errors import ModelError, RecipeError
 from truing.ops.losses import OBJECTIVES
 from truing.probes import table_model
-from truing.probes.ladder import LADDER, climb, measure, named
 from truing.probes.result import Finding, Outcome, exactly, near
+from truing.probes.run_probes import LADDER, climb, measure, named
 from truing.types.token import Excluded
 
 
@@ -110,9 +110,9 @@ def rewriting_goes_unseen(patch):
 
 
 def kl_sign(patch):
-    real = truing.algos.policy_loss.kl_term
+    real = truing.algos.policy_algorithm.kl_term
     flipped = lambda cfg, how: dataclasses.replace(real(cfg, how), weight=-cfg.coef)  # noqa: E731
-    patch.setattr(truing.algos.policy_loss, "kl_term", flipped)
+    patch.setattr(truing.algos.policy_algorithm, "kl_term", flipped)
 
 
 def cut_is_the_end(patch):

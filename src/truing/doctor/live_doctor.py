@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from truing.config import Recipe
+from truing.doctor.diagnosis import Diagnosis, chosen
 from truing.doctor.evidence import Past, Step
-from truing.doctor.examine import Diagnosis, chosen
 from truing.doctor.rules import RULES
 from truing.doctor.truing_run import setup_of, step_of
 from truing.doctor.verdict import Finding, Verdict

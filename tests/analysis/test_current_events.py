@@ -7,9 +7,9 @@ import time
 import pytest
 from shown import evaluation, finding
 
-from truing.analysis.standing_events import Standing, evaluations_told, parted
+from truing.analysis.current_events import Standing, evaluations_told, parted
 from truing.analysis.valid_events import NEEDS, VERDICTS, read_events
-from truing.doctor.live import told as told_of
+from truing.doctor.live_doctor import told as told_of
 from truing.doctor.report.recorded_findings import Told, recalled
 from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.record import Event, RunWriter

@@ -10,7 +10,7 @@ from typing import Any
 
 from truing.api import train
 from truing.config.doctor import DoctorConfig
-from truing.doctor.examine import Diagnosis, ranked
+from truing.doctor.diagnosis import Diagnosis, ranked
 from truing.doctor.postmortem import post_mortem
 from truing.doctor.verdict import FINDINGS, Finding
 from truing.errors import RecipeError, TruingError

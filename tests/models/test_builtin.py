@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from truing.errors import ModelError
-from truing.models import embedded, smollm2
+from truing.models import builtin, smollm2
 from truing.models.load import load
 
 
@@ -17,33 +17,33 @@ def test_where_the_cache_is(monkeypatch):
     monkeypatch.delenv("TRUING_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/home/ann")
-    assert embedded.cache_dir() == Path("/home/ann/.cache/truing")
+    assert builtin.cache_dir() == Path("/home/ann/.cache/truing")
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    assert embedded.cache_dir() == Path("/caches/truing")
+    assert builtin.cache_dir() == Path("/caches/truing")
     monkeypatch.setenv("TRUING_CACHE", "~/models-of-ann")
-    assert embedded.cache_dir() == Path("/home/ann/models-of-ann")
+    assert builtin.cache_dir() == Path("/home/ann/models-of-ann")
 
 
 def test_resolve_makes_once_and_says_so(cache, capsys):
-    assert not embedded.is_cached("tiny")
-    folder = embedded.resolve("tiny")
+    assert not builtin.is_cached("tiny")
+    folder = builtin.resolve("tiny")
     assert folder == cache / "models" / "tiny"
-    assert embedded.is_cached("tiny")
+    assert builtin.is_cached("tiny")
     captured = capsys.readouterr()
     assert "making tiny" in captured.err
     assert captured.out == ""  # stdout is for results
     made = (folder / "model.safetensors").stat().st_mtime_ns
-    assert embedded.resolve("tiny") == folder
+    assert builtin.resolve("tiny") == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == made
     assert capsys.readouterr().err == ""
 
 
 def test_a_folder_made_from_another_source_is_made_again(cache):
-    folder = embedded.resolve("tiny")
-    note = folder / embedded.NOTE
+    folder = builtin.resolve("tiny")
+    note = folder / builtin.NOTE
     note.write_text(json.dumps(json.loads(note.read_text()) | {"seed": -1}))
     (folder / "model.safetensors").write_bytes(b"old")
-    assert not embedded.is_cached("tiny")
+    assert not builtin.is_cached("tiny")
     assert load("tiny", device="cpu").name == "tiny"
     assert [path.name for path in folder.parent.iterdir()] == ["tiny"]
 
@@ -54,7 +54,7 @@ def test_a_build_that_fails_leaves_nothing(tmp_path):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(ModelError, match="No space left"):
-        embedded.publish(tmp_path / "models" / "x", build)
+        builtin.publish(tmp_path / "models" / "x", build)
     assert list((tmp_path / "models").iterdir()) == []
 
 
@@ -66,7 +66,7 @@ def test_two_at_once_both_find_a_whole_folder(tmp_path):
         (made / "weights").write_text("whole")
         both_built.wait(timeout=10)
 
-    racers = [threading.Thread(target=embedded.publish, args=(folder, build)) for _ in range(2)]
+    racers = [threading.Thread(target=builtin.publish, args=(folder, build)) for _ in range(2)]
     for racer in racers:
         racer.start()
     for racer in racers:
@@ -77,7 +77,7 @@ def test_two_at_once_both_find_a_whole_folder(tmp_path):
 
 def test_an_unknown_name_gets_the_nearest():
     with pytest.raises(ModelError, match="did you mean 'smollm2-135m'"):
-        embedded.embedded("smollm-135m")
+        builtin.embedded("smollm-135m")
 
 
 def test_a_download_that_fails_says_what_to_do(tmp_path, monkeypatch):

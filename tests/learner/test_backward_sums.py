@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from truing.learner.gradient_handover import arriving, handing
+from truing.learner.backward_sums import arriving, handing
 
 
 def update(meddle=lambda model, optimizer: None, between=lambda model: None):

@@ -7,7 +7,7 @@ import pytest
 from runs import HOT, Interrupt, assert_same_run, crash_at, not_finite_at
 
 import truing
-from truing.doctor.live import told
+from truing.doctor.live_doctor import told
 from truing.doctor.postmortem import post_mortem
 from truing.doctor.rules import RULES
 from truing.doctor.verdict import Claim, Finding, Verdict

@@ -11,8 +11,8 @@ from transformers import AutoModelForCausalLM, DiffLlamaConfig
 
 import truing.engines.local.engine
 import truing.engines.local.tree_rows
+from truing.engines.base import Request
 from truing.engines.local.engine import HFSampler
-from truing.engines.request import Request
 from truing.models.load import load
 from truing.types.sampling_params import SamplingContract
 

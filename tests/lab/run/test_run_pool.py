@@ -14,8 +14,8 @@ from labs import HEADER, RECIPE, lab_in
 
 from truing.errors import LabError, RecordError
 from truing.lab.run.design import resolve_arm
+from truing.lab.run.run_pool import Crew, Running, cores, places_for
 from truing.lab.run.worker import work
-from truing.lab.run.workers import Crew, Running, cores, places_for
 from truing.lab.store.lab import open_lab
 from truing.lab.store.ledger import Run
 
@@ -175,7 +175,7 @@ def test_another_run_is_begun_where_there_is_memory_for_it(tmp_path, monkeypatch
     (tmp_path / "a" / "run" / "steps.jsonl").write_text("{}\n")
     free = {"bytes": 10**10}
     monkeypatch.setattr(
-        "truing.lab.run.workers.psutil.virtual_memory", lambda: type("M", (), {"available": free["bytes"]})
+        "truing.lab.run.run_pool.psutil.virtual_memory", lambda: type("M", (), {"available": free["bytes"]})
     )
     assert crew.has_room()
     free["bytes"] = 10**9
@@ -187,7 +187,7 @@ def test_a_disk_that_is_full_is_told_as_such(tmp_path, monkeypatch):
     def full(*given, **named):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("truing.lab.run.workers.Path.mkdir", full)
+    monkeypatch.setattr("truing.lab.run.run_pool.Path.mkdir", full)
     with pytest.raises(RecordError, match="No space left on device"):
         Crew(tmp_path, 1).start("a", {})
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from truing.doctor.evidence import Row
-from truing.doctor.importers.dumps import dumped
 from truing.doctor.importers.log import Log, Point, lines, points
+from truing.doctor.importers.verl_dumps import dumped
 from truing.errors import RecordError
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.examine import Diagnosis, chosen
+from truing.doctor.diagnosis import Diagnosis, chosen
 from truing.doctor.importers.detect import read
 from truing.doctor.importers.steps import Imported, imported, meant
 from truing.errors import RecordError

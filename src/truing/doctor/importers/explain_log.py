@@ -8,7 +8,7 @@ from functools import cached_property
 from truing.doctor.evidence import Step
 from truing.doctor.hypotheses.hypothesis import Hypothesis
 from truing.doctor.hypotheses.reward_trend import ENOUGH, LAST, Course, before_the_fall, course
-from truing.doctor.importers.judge import Judged
+from truing.doctor.importers.diagnose_log import Judged
 from truing.doctor.report.repeated_findings import folded
 from truing.doctor.verdict import FINDINGS
 from truing.errors import RecordError

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.envs.data import source
-from truing.envs.data.source import Spec, parse_spec, read_rows
+from truing.envs.data import rows as source
+from truing.envs.data.rows import Spec, parse_spec, read_rows
 from truing.errors import DataError
 
 

@@ -9,7 +9,7 @@ from recorded import make_record, make_row, write_steps
 
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter
-from truing.record.series import Series, numbers_named
+from truing.record.steps_reader import Series, numbers_named
 
 
 def opened(run):
@@ -181,7 +181,7 @@ def test_two_updates_in_a_line_are_none(run):
 
 @pytest.mark.parametrize("size", [1, 700, 5000])
 def test_however_many_bytes_are_read_at_a_time_columns_are_the_lines(tmp_path, monkeypatch, size):
-    monkeypatch.setattr("truing.record.series.READ", size)
+    monkeypatch.setattr("truing.record.steps_reader.READ", size)
     run = tmp_path / "run"
     with RunWriter(run) as writer:
         for step in range(6):

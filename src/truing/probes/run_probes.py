@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from truing.errors import RecipeError
-from truing.probes import loss_terms, signal, token_masks, weight_sync
+from truing.probes import loss_terms, reward_signal, token_masks, weight_sync
 from truing.probes.result import Finding, Outcome
 from truing.probes.small_trainer import POLICIES, SUPERVISED
 from truing.probes.table_model import build
@@ -33,9 +33,9 @@ class Probe:
 
 POLICY = tuple(POLICIES)
 LADDER = (
-    Probe("P0", signal.no_signal, POLICY),
-    Probe("P1", signal.bandit, (*POLICY, *SUPERVISED)),
-    Probe("P2", signal.two_prompts, (*POLICY, *SUPERVISED)),
+    Probe("P0", reward_signal.no_signal, POLICY),
+    Probe("P1", reward_signal.bandit, (*POLICY, *SUPERVISED)),
+    Probe("P2", reward_signal.two_prompts, (*POLICY, *SUPERVISED)),
     Probe("P3", token_masks.ragged, POLICY),
     Probe("P4", token_masks.denominators, POLICY),
     Probe("P5", token_masks.end_of_turn, POLICY),

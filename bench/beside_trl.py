@@ -29,7 +29,7 @@ import torch
 import transformers
 import trl
 
-from truing.doctor.verdict import FINDINGS
+from truing.doctor.verdict import FINDING_VERDICTS
 from truing.integrations.trl.audit import audit
 from truing.models.tiny import byte_tokenizer, tiny_model
 
@@ -223,7 +223,7 @@ def found_in(case: Case, updates: int) -> tuple[dict[str, str], Any]:
         beside = audit(trainer)
         trainer.train()
     results = beside.diagnosis.results()
-    return {each.code: str(each.verdict) for each in results if each.verdict in FINDINGS}, beside
+    return {each.code: str(each.verdict) for each in results if each.verdict in FINDING_VERDICTS}, beside
 
 
 def main() -> None:

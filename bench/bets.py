@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from truing.lab.stats.e_process import most
+from truing.lab.stats.e_process import max_wealth
 from truing.utils.rng import generator
 
 Draw = Callable[[np.random.Generator, tuple[int, int]], np.ndarray]
@@ -51,7 +51,7 @@ def main() -> None:
 def told(drawn: np.ndarray, error: float) -> str:
     """A cell: four shares."""
     sides = [(side, within) for side in (drawn, -drawn) for within in (1.0, None)]
-    shares = [(most(side, 0.0, within) * error >= 1).mean() for side, within in sides]
+    shares = [(max_wealth(side, 0.0, within) * error >= 1).mean() for side, within in sides]
     return "{:.3f} {:.3f}; {:.3f} {:.3f}".format(*shares)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from truing.record.segments import LISTS, SCHEMA, TURN
+from truing.record.segments import LIST_COLUMNS, SCHEMA, TURN
 from truing.types.token import Excluded, Origin
 
 ANSWER = (4, 36)  # tokens of an answer: at least, and fewer than
@@ -57,7 +57,9 @@ def rows(rng: np.random.Generator, like: pa.Table, first: int, reward: np.ndarra
     )
     arrays = {
         **{
-            key: pa.ListArray.from_arrays(pa.array(starts, pa.int32()), pa.array(values, LISTS[key][0]))
+            key: pa.ListArray.from_arrays(
+                pa.array(starts, pa.int32()), pa.array(values, LIST_COLUMNS[key][0])
+            )
             for key, values in told.items()
         },
         **dict.fromkeys(("support_ids", "support_splits")),

@@ -20,12 +20,12 @@ import pyarrow as pa
 from big_rows import ANSWER, rows
 
 import truing
-from truing.analysis.current_events import midway
-from truing.doctor.live_doctor import told
+from truing.analysis.current_events import mid_stage_name
+from truing.doctor.live_doctor import finding_event
 from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.record import RunReader
-from truing.record.compaction import GroupWriter
-from truing.record.index import Place
+from truing.record.compaction import RowGroupWriter
+from truing.record.index import SegmentRef
 from truing.record.segments import encode_table, table_of
 from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS
 from truing.record.writer import segment_name
@@ -51,7 +51,7 @@ def train(out: Path, samples: int) -> None:
 
 
 def lines(
-    rng: np.random.Generator, like: dict[str, Any], places: Sequence[Place], mean: np.ndarray
+    rng: np.random.Generator, like: dict[str, Any], places: Sequence[SegmentRef], mean: np.ndarray
 ) -> Iterator[str]:
     """Lines of steps.jsonl whose numbers wander away from where those of ``like`` are, with spikes."""
     names, start = zip(*like["metrics"].items(), strict=True)
@@ -79,11 +79,11 @@ def events(trained: RunReader, steps: int, finished: bool) -> Iterator[dict[str,
     for step in range(0, steps + finished, every):
         rate = 0.1 + 0.8 * step / steps
         estimate = {"mean": rate, "low": rate - 0.1, "high": rate + 0.1, "tasks": 50}
-        payload = dict(known["eval"].payload) | {"name": midway(STAGE, step), "estimate": estimate}
+        payload = dict(known["eval"].payload) | {"name": mid_stage_name(STAGE, step), "estimate": estimate}
         yield {"time": start + step, "kind": "eval", "payload": payload}
         if step % (5 * every) == every:
             claim = Claim(Verdict.SUSPECT, "the answers became shorter", "12 tokens", "40 tokens")
-            finding = told(Finding("LEN001", "length-collapse", STAGE, step, claim))
+            finding = finding_event(Finding("LEN001", "length-collapse", STAGE, step, claim))
             yield {"time": start + step, "kind": "finding", "payload": finding}
     if finished:
         yield {"time": start + steps, "kind": "finished", "payload": dict(known["finished"].payload)}
@@ -91,15 +91,15 @@ def events(trained: RunReader, steps: int, finished: bool) -> Iterator[dict[str,
 
 def write_rows(
     out: Path, rng: np.random.Generator, like: pa.Table, reward: np.ndarray, live: int
-) -> list[Place]:
+) -> list[SegmentRef]:
     """Write the rows of each step, [steps, samples] rewards, and tell where they lie."""
     steps, samples = reward.shape
-    places: list[Place] = []
-    with open(out / PARQUET, "wb") as handle, closing(GroupWriter(handle)) as writer:
+    places: list[SegmentRef] = []
+    with open(out / PARQUET, "wb") as handle, closing(RowGroupWriter(handle)) as writer:
         for first in range(0, steps - live, CHUNK):
             last = min(first + CHUNK, steps - live)
             told_of = [
-                Place(STAGE, i, segment_name(STAGE, i), samples, sha256(b"step %d" % i))
+                SegmentRef(STAGE, i, segment_name(STAGE, i), samples, sha256(b"step %d" % i))
                 for i in range(first, last)
             ]
             writer.add(told_of, rows(rng, like, first, reward[first:last]))
@@ -107,7 +107,7 @@ def write_rows(
     for step in range(steps - live, steps):
         data = encode_table(rows(rng, like, step, reward[step : step + 1]))
         (out / ROLLOUTS / segment_name(STAGE, step)).write_bytes(data)
-        places.append(Place(STAGE, step, segment_name(STAGE, step), samples, sha256(data)))
+        places.append(SegmentRef(STAGE, step, segment_name(STAGE, step), samples, sha256(data)))
     return places
 
 

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from truing.analysis.estimate import Estimate
-from truing.analysis.intervals import bounded, differs, student
+from truing.analysis.intervals import bounded_interval, is_significant, student_interval
 from truing.ops.pass_at_k import pass_at_k
 from truing.utils.rng import generator
 
@@ -72,7 +72,7 @@ def covered(of: str, draws: int, cell: tuple[str, int]) -> tuple[float, ...]:
     for i in range(draws):
         rng = generator("coverage", name, tasks, i)
         values = table[name](rng, tasks)
-        both = bounded(values.tolist(), (least, 1.0)), resampled(rng, values)
+        both = bounded_interval(values.tolist(), (least, 1.0)), resampled(rng, values)
         held += [each.low <= truth <= each.high for each in both]
         widths += both[0].high - both[0].low
     return held[0] / draws, held[1] / draws, widths / draws
@@ -86,8 +86,8 @@ def called(draws: int, cell: tuple[str, int]) -> tuple[float, ...]:
         rng = generator("coverage", "equal", name, tasks, i)
         apart = EQUAL[name](rng, tasks)
         values, boot = apart.tolist(), resampled(rng, apart)
-        found = bounded(values, (-1.0, 1.0)), student(values)
-        wrong += [*(differs(each, values) for each in found), boot.low > 0 or boot.high < 0]
+        found = bounded_interval(values, (-1.0, 1.0)), student_interval(values)
+        wrong += [*(is_significant(each, values) for each in found), boot.low > 0 or boot.high < 0]
     return tuple(wrong / draws)
 
 

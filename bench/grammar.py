@@ -13,13 +13,13 @@ from statistics import median
 
 import torch
 
-from truing.chat import Grammars, begin, make_chat
+from truing.chat import CallGrammars, make_chat, start_dialogue
 from truing.engines.base import Completion, Request
-from truing.engines.local.engine import HFSampler
+from truing.engines.local.engine import LocalEngine
 from truing.envs.workspace import Workspace
 from truing.models.load import load
-from truing.rollouts.turn_sources import forced_ids
-from truing.types.sampling_params import SamplingContract
+from truing.rollouts.turn_sources import forced_prefix_ids
+from truing.types.sampling_params import SamplingParams
 from truing.types.token import Origin
 
 
@@ -32,14 +32,14 @@ def main() -> None:
     wanted = parser.parse_args()
     loaded = load(wanted.model)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids)
-    grammars = Grammars(chat, loaded.model.config.get_text_config().vocab_size)
-    sampler = HFSampler(loaded.model, context_length=loaded.context_length)
-    contract = SamplingContract(max_new_tokens=wanted.tokens)
+    grammars = CallGrammars(chat, loaded.model.config.get_text_config().vocab_size)
+    sampler = LocalEngine(loaded.model, context_length=loaded.context_length)
+    contract = SamplingParams(max_new_tokens=wanted.tokens)
     env = Workspace(Workspace.Config(kinds=("tiny-file",), train=1, eval=1))
-    dialogue, _ = begin(chat, env.tasks("train")[0])
+    dialogue, _ = start_dialogue(chat, env.tasks("train")[0])
     print("| turn | grammar | tokens/s | forced | support, ids per token |\n|---|---|---|---|---|")
     for turn, prefix in (("text", ""), ("call", "<tool_call>")):
-        forced = forced_ids(chat, prefix)
+        forced = forced_prefix_ids(chat, prefix)
         held = partial(grammars.walk, dialogue, forced)
         seconds: dict[str, list[float]] = {"off": [], "calls": []}
         drawn: dict[str, list[Completion]] = {}

@@ -21,11 +21,11 @@ import numpy as np
 from scipy import stats
 
 from truing.lab.run.design import BASELINE, arms_of
-from truing.lab.run.runner import begin
+from truing.lab.run.runner import declare_experiment
 from truing.lab.stats.power import power
 from truing.lab.store.lab import Lab, open_lab
-from truing.lab.store.ledger import Begun, Ledger, Run
-from truing.lab.verdicts.verdict import by_pairs, judge
+from truing.lab.store.ledger import Declaration, Ledger, Run
+from truing.lab.verdicts.verdict import judge, judge_pairs
 from truing.utils.rng import generator
 
 RECIPE = """
@@ -86,7 +86,7 @@ def make_lab(folder: Path, hypotheses: int, seeds: int, within: float) -> Lab:
         (folder / "hypotheses" / f"h{i:02d}-drawn.md").write_text(text)
     lab, ledger = open_lab(folder), Ledger(folder / "experimental-results" / "ledger")
     for each in lab.hypotheses.values():
-        lab = begin(lab, each, ledger, underpowered=True)
+        lab = declare_experiment(lab, each, ledger, underpowered=True)
     ledger.close()
     return lab
 
@@ -96,7 +96,7 @@ def settle(lab: Lab, number: int, effect: float) -> tuple[str, list[str], int]:
     kind = list(KINDS)[number % len(KINDS)]
     pairs = 0
     for name, each in lab.hypotheses.items():
-        begun = lab.history.of(Begun, name)[0]
+        begun = lab.history.of(Declaration, name)[0]
         labels = {label: arm.digest for label, arm in arms_of(lab, each, begun).items()}
         metric = each.header.metric
         most = each.header.within.get(metric, math.inf)
@@ -109,7 +109,7 @@ def settle(lab: Lab, number: int, effect: float) -> tuple[str, list[str], int]:
                 value = base + gain * (label != BASELINE)
                 lab = lab.and_also(drawn(name, label, seed, arm, {metric: value}))
             pairs += 1
-            if by_pairs(lab, each).verdict != "TESTING":
+            if judge_pairs(lab, each).verdict != "TESTING":
                 break
     return kind, [judge(lab, each).verdict for each in lab.hypotheses.values()], pairs
 
@@ -138,7 +138,7 @@ def main() -> None:
     report("all of which anything is promised", [each for each in found if each[0] in promised])
     for kind in KINDS:
         report(kind, [each for each in found if each[0] == kind])
-    error = next(iter(lab.history.of(Begun))).error
+    error = next(iter(lab.history.of(Declaration))).error
     stated = power(given.effect, 0.2, given.seeds, error, within=given.within or None)
     print(f"stated power of a hypothesis at this effect, by normal pairs of deviation 0.2: {stated:.3f}")
 

@@ -24,9 +24,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     chosen = parser.parse_args()
     seconds = watch_looks()
-    recipe = truing_side.recipe
-    truing_side.recipe = lambda case, steps: recipe(case, steps) | {"doctor": {"budget": 1.0}}
-    taken = truing_side.run(CASES[chosen.case], chosen.steps)
+    recipe = truing_side.case_recipe
+    truing_side.case_recipe = lambda case, steps: recipe(case, steps) | {"doctor": {"budget": 1.0}}
+    taken = truing_side.run_case(CASES[chosen.case], chosen.steps)
     print(json.dumps(passes([step.record for step in taken], seconds), indent=2))
 
 
@@ -44,10 +44,10 @@ def watch_looks() -> dict[str, list[float]]:
         return run
 
     for name, owner, function in (
-        ("weights", audit_schedule.Looks, "_weights"),
-        ("audit", audit_schedule.Looks, "_draws"),
+        ("weights", audit_schedule.AuditSchedule, "_weights"),
+        ("audit", audit_schedule.AuditSchedule, "_draws"),
         ("rows", audit_schedule.Witness, "rows"),
-        ("gradient", audit_schedule.Looks, "_await"),
+        ("gradient", audit_schedule.AuditSchedule, "_await"),
     ):
         setattr(owner, function, timed(name, getattr(owner, function)))
     return seconds
@@ -64,7 +64,7 @@ def passes(records: list[Any], seconds: Mapping[str, list[float]]) -> dict[str, 
     sampled = sum(record.metrics["tokens/sampled"] for record in later)
     found = {"trained": (spent["forward"] + spent["backward"]) / computed, "drawn": spent["decode"] / sampled}
     for name, each in seconds.items():
-        tokens = sum(record.facts["looks"][name] / audit_schedule.PASSES[name] for record in later)
+        tokens = sum(record.facts["looks"][name] / audit_schedule.COST_PER_TOKEN[name] for record in later)
         found[name] = sum(each[1:]) / tokens
     return {name: round(value / forward, 2) for name, value in found.items()}
 

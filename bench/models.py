@@ -27,11 +27,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from truing.engines.local.engine import HFSampler
+from truing.engines.local.engine import LocalEngine
 from truing.engines.model_checks import proof_samples, prove_forward, prove_sampler
 from truing.errors import TruingError
 from truing.models.forward.collate import collate
-from truing.models.forward.hidden_states import no_tree
+from truing.models.forward.hidden_states import why_no_tree
 from truing.models.forward.score import score
 from truing.models.load import load
 from truing.models.progress_bars import no_progress_bars
@@ -133,8 +133,8 @@ def _opened(made: PreTrainedModel, folder: Path) -> dict[str, Any]:
     byte_tokenizer().save_pretrained(folder)
     loaded = load(str(folder), device="cpu")
     prove_forward(loaded.model)
-    prove_sampler(loaded.model, HFSampler(loaded.model, context_length=loaded.context_length))
-    short, long = no_tree(loaded.model, SHORT), no_tree(loaded.model, LONG)
+    prove_sampler(loaded.model, LocalEngine(loaded.model, context_length=loaded.context_length))
+    short, long = why_no_tree(loaded.model, SHORT), why_no_tree(loaded.model, LONG)
     how = f"rows: {short}" if short else "tree up to the window" if long else "tree"
     differences = compared(loaded.model)
     if not all(each <= ROUNDING for each in differences.values()):  # NaN is no agreement

@@ -17,7 +17,7 @@ import truing
 from truing.errors import ProvenError
 from truing.faults.planted import FAULTS
 from truing.faults.run_fault import table_of
-from truing.trainer.preflight import chance
+from truing.trainer.preflight import random_reward
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "browser"))
@@ -43,7 +43,7 @@ def planted(out: Path) -> None:
         with fault.plant():
             truing.train(
                 table_of(fault) | {"name": "planted", "doctor": {"stop": True}},
-                rewards=[chance],
+                rewards=[random_reward],
                 out=out,
                 watch=quiet,
             )
@@ -62,7 +62,7 @@ def agent(out: Path) -> None:
         "kl": {"coef": 0.01},
     }
     recipe["grpo"] |= {"prompts_per_step": 1, "objective": "dapo", "inner_epochs": 2}
-    truing.train(recipe, rewards=[chance], out=out, watch=quiet)
+    truing.train(recipe, rewards=[random_reward], out=out, watch=quiet)
 
 
 RUNS = {"tiny": tiny(1e-3), "tiny-slower": tiny(3e-4), "planted": planted, "agent": agent}

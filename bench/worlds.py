@@ -18,7 +18,7 @@ from typing import Any
 
 from truing.config import load_recipe
 from truing.envs import make_env
-from truing.rollouts.env_workers import AT_ONCE, in_threads
+from truing.rollouts.env_workers import MAX_WORKERS, run_in_workers
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "workspace-tiny.toml"
 Together = Callable[[Sequence[Callable[[], Any]]], list[Any]]
@@ -31,8 +31,8 @@ def a_thread_each(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     def run(place: int) -> None:
         values[place] = calls[place]()
 
-    for first in range(0, len(calls), AT_ONCE):
-        places = range(first, min(first + AT_ONCE, len(calls)))
+    for first in range(0, len(calls), MAX_WORKERS):
+        places = range(first, min(first + MAX_WORKERS, len(calls)))
         threads = [threading.Thread(target=run, args=(place,)) for place in places]
         for thread in threads:
             thread.start()
@@ -43,7 +43,7 @@ def a_thread_each(calls: Sequence[Callable[[], Any]]) -> list[Any]:
 
 def as_rollouts(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     """The way of `truing.rollout`."""
-    return [outcome.value for outcome in in_threads(calls, 60.0)]
+    return [outcome.value for outcome in run_in_workers(calls, 60.0)]
 
 
 def seconds(together: Together, env: Any, attempts: int) -> float:

@@ -15,7 +15,7 @@ from runs import MINI
 from truing.chat import Chat, make_chat
 from truing.config import resolve, to_toml
 from truing.learner import checkpoint
-from truing.learner.restore import open_policy
+from truing.learner.restore import load_policy
 from truing.models import tiny as tiny_model
 from truing.models.load import LoadedModel, load
 from truing.models.lora import trainable_parameters
@@ -76,7 +76,7 @@ def adapter_run(recipe, tmp_path):
         tiny_model.build(tmp_path / "model")
         model = {"name": str(tmp_path / "model"), "device": "cpu"}
         made = recipe(stages=["sft"], model=model, lora={"rank": 2}, sampling=sampling)
-        loaded, policy = open_policy(made)
+        loaded, policy = load_policy(made)
         parameters = trainable_parameters(policy)
         optimizer = torch.optim.AdamW(parameters.values())
         folder = tmp_path / "run"

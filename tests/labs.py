@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from truing.lab.run.design import BASELINE, arms_of, code, machine
-from truing.lab.run.runner import begin
+from truing.lab.run.design import BASELINE, arms_of, code_digest, machine_kind
+from truing.lab.run.runner import declare_experiment
 from truing.lab.store.hypothesis_file import Hypothesis
 from truing.lab.store.lab import Lab, open_lab
-from truing.lab.store.ledger import Begun, Ledger, Run
+from truing.lab.store.ledger import Declaration, Ledger, Run
 
 RECIPE = """
 name = "small"
@@ -68,21 +68,21 @@ class EarlierLedger(Ledger):
 
     def write(self, entry):
         """Add an entry, less what was not known then."""
-        old = replace(entry, within={}, underpowered=False) if isinstance(entry, Begun) else entry
+        old = replace(entry, within={}, underpowered=False) if isinstance(entry, Declaration) else entry
         return super().write(old)
 
 
 def declared(lab: Lab, hypothesis: Hypothesis, kind: type[Ledger] = EarlierLedger) -> Lab:
     """The lab once an experiment is declared."""
     ledger = kind(lab.ledger_folder)
-    lab = begin(lab, hypothesis, ledger, underpowered=True)
+    lab = declare_experiment(lab, hypothesis, ledger, underpowered=True)
     ledger.close()
     return lab
 
 
 def run_of(lab: Lab, hypothesis: Hypothesis, label: str, seed: int, value: float, **facts: object) -> Run:
     """A finished run of an arm that came to ``value``, on twelve tasks."""
-    begun = next(iter(lab.history.of(Begun, hypothesis.id)), None)
+    begun = next(iter(lab.history.of(Declaration, hypothesis.id)), None)
     arm = arms_of(lab, hypothesis, begun)[label]
     given = {
         "metrics": {"eval/reward": value},
@@ -93,7 +93,17 @@ def run_of(lab: Lab, hypothesis: Hypothesis, label: str, seed: int, value: float
         **facts,
     }
     outcome = given.pop("outcome", "finished")
-    return Run(arm.job(seed).key, arm.digest, code(), machine(), hypothesis.id, label, seed, outcome, **given)  # type: ignore[arg-type]
+    return Run(
+        arm.job(seed).key,
+        arm.digest,
+        code_digest(),
+        machine_kind(),
+        hypothesis.id,
+        label,
+        seed,
+        outcome,
+        **given,
+    )  # type: ignore[arg-type]
 
 
 def with_runs(lab: Lab, hypothesis: Hypothesis, values: Mapping[str, Sequence[float]]) -> Lab:

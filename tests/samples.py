@@ -6,7 +6,7 @@ import torch
 
 from truing.models.forward.collate import collate
 from truing.types.sample import Sample, TurnSpan
-from truing.types.sampling_params import RAW, SamplingContract
+from truing.types.sampling_params import RAW, SamplingParams
 from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
 
@@ -15,7 +15,7 @@ def sample(prompt: list[int], answer: list[int], *, name: str = "s", group: str 
     """A one-turn rollout: sampled log-probabilities are −1 each unless given."""
     start, length = len(prompt), len(prompt) + len(answer)
     drawn = torch.arange(length) >= start
-    contract: SamplingContract = known.pop("contract", RAW)
+    contract: SamplingParams = known.pop("contract", RAW)
     logprob = torch.where(drawn, -1.0, torch.nan)
     return Sample.bare(
         sample_id=name,

@@ -7,7 +7,7 @@ import torch
 
 import truing
 from truing.config import resolve, to_toml
-from truing.envs.wrappers import equipped
+from truing.envs.wrappers import with_tools
 from truing.errors import RecipeError, RecordError, RewardError
 from truing.record import RunReader
 from truing.types.rollout import Task
@@ -127,7 +127,7 @@ def test_tools_turn_an_answer_into_an_episode(mini, tmp_path):
         assert b"spell" in bytes(prompt[prompt < 256].tolist())
         assert row.ended_by in ("world", "length")
     with pytest.raises(RecipeError, match="opens its own episodes"):
-        equipped(equipped(Echo(), [spell]), [spell])
+        with_tools(with_tools(Echo(), [spell]), [spell])
 
 
 def test_a_recipe_may_be_a_table_a_path_or_resolved(mini, tmp_path):

@@ -11,7 +11,7 @@ from truing.algos.policy_algorithm import objective
 from truing.config import OptimizerConfig, Recipe, dotted_keys, load_recipe, resolve, to_toml
 from truing.config.doctor import rule_codes
 from truing.doctor.rules import RULES
-from truing.errors import ContractError, RecipeError
+from truing.errors import InvalidValueError, RecipeError
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = Path(__file__).parent / "golden" / "recipe_keys.txt"
@@ -216,7 +216,7 @@ def test_the_contract_is_the_table_with_the_stop_ids(recipe):
 
 
 def test_a_contract_that_cannot_be_is_refused(recipe):
-    with pytest.raises(ContractError, match="min_new_tokens"):
+    with pytest.raises(InvalidValueError, match="min_new_tokens"):
         recipe(sampling={"min_new_tokens": 9, "max_new_tokens": 4}).sampling.contract([])
 
 

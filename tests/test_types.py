@@ -6,11 +6,11 @@ import pytest
 import torch
 from samples import sample
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 from truing.models.forward.collate import collate
 from truing.types.rollout import Rollout, RolloutGroup, Task, Turn
-from truing.types.sample import MASKS, NUMBERS, Sample
-from truing.types.sampling_params import RAW, SamplingContract
+from truing.types.sample import FLOAT_STREAMS, MASKS, Sample
+from truing.types.sampling_params import RAW, SamplingParams
 from truing.types.status import FinishReason, Status
 from truing.types.token import Excluded, Origin, Support
 
@@ -27,16 +27,16 @@ def rollout(group):
     return Rollout("r", group, TASK, (), "", Status.DONE, RAW)
 
 
-@pytest.mark.parametrize("name", ["origin", *MASKS, *NUMBERS])
+@pytest.mark.parametrize("name", ["origin", *MASKS, *FLOAT_STREAMS])
 @pytest.mark.parametrize("length", [LENGTH - 1, LENGTH + 1])
 def test_every_stream_of_a_sample_has_its_length(row, name, length):
     stream = torch.zeros(length, dtype=getattr(row, name).dtype)
-    with pytest.raises(ContractError, match="streams differ in shape"):
+    with pytest.raises(InvalidValueError, match="streams differ in shape"):
         dataclasses.replace(row, **{name: stream})
 
 
 def test_a_stream_is_a_vector(row):
-    with pytest.raises(ContractError, match="streams differ in shape"):
+    with pytest.raises(InvalidValueError, match="streams differ in shape"):
         dataclasses.replace(row, advantage=torch.zeros(LENGTH, 1))
 
 
@@ -44,7 +44,7 @@ def test_a_stream_is_a_vector(row):
 def test_a_policy_token_was_sampled(row, origin):
     origins = row.origin.clone()
     origins[3] = origin
-    with pytest.raises(ContractError, match="policy_mask of sample s is on at token 3") as error:
+    with pytest.raises(InvalidValueError, match="policy_mask of sample s is on at token 3") as error:
         dataclasses.replace(row, origin=origins)
     assert (error.value.got, error.value.expected) == (origin.name, "SAMPLED")
 
@@ -56,7 +56,7 @@ def test_a_supervised_token_was_demonstrated(row, origin):
     on[1] = True
     origins = torch.full((LENGTH,), origin, dtype=torch.uint8)
     why = torch.full_like(row.excluded, Excluded.NOT_SAMPLED)
-    with pytest.raises(ContractError, match="supervised_mask of sample s is on at token 1") as error:
+    with pytest.raises(InvalidValueError, match="supervised_mask of sample s is on at token 1") as error:
         dataclasses.replace(row, origin=origins, excluded=why, policy_mask=off, supervised_mask=on)
     assert (error.value.got, error.value.expected) == (origin.name, "DEMO")
 
@@ -65,7 +65,7 @@ def test_a_token_is_left_out_of_the_policy_mask_for_a_reason_or_not_at_all(row):
     kept, left_out = row.excluded, torch.full_like(row.excluded, Excluded.STRUCTURE)
     nothing = torch.zeros_like(row.policy_mask)
     for excluded, mask in ((kept, nothing), (left_out, row.policy_mask)):
-        with pytest.raises(ContractError, match="without a reason"):
+        with pytest.raises(InvalidValueError, match="without a reason"):
             dataclasses.replace(row, excluded=excluded, policy_mask=mask)
 
 
@@ -73,16 +73,16 @@ def test_a_support_covers_every_token(row):
     covering = Support(torch.tensor([7, 8, 9], dtype=torch.int32), torch.tensor([0, 0, 0, 1, 3]))
     kept = dataclasses.replace(row, support=covering).support
     assert [kept.at(t).tolist() for t in range(LENGTH)] == [[], [], [7], [8, 9]]
-    with pytest.raises(ContractError, match="does not cover its tokens") as error:
+    with pytest.raises(InvalidValueError, match="does not cover its tokens") as error:
         dataclasses.replace(row, support=Support(covering.ids, covering.splits[:-1]))
     assert (error.value.got, error.value.expected) == ("4 splits", "5")
 
 
 def test_a_bare_sample_knows_nothing_that_it_was_not_told(row):
-    known = {item.name for item in dataclasses.fields(Sample)} - {*MASKS, *NUMBERS}
+    known = {item.name for item in dataclasses.fields(Sample)} - {*MASKS, *FLOAT_STREAMS}
     known -= {"excluded", "old_source", "reward", "bootstrap_value", "support"}
     bare = Sample.bare(**{name: getattr(row, name) for name in known})
-    assert all(getattr(bare, name).isnan().all() for name in NUMBERS)
+    assert all(getattr(bare, name).isnan().all() for name in FLOAT_STREAMS)
     assert not any(getattr(bare, name).any() for name in MASKS)
     assert bare.reward != bare.reward
     assert bare.bootstrap_value != bare.bootstrap_value
@@ -96,14 +96,14 @@ def test_a_sample_is_frozen(row):
 
 def test_a_group_has_no_strangers():
     assert RolloutGroup("g", TASK, (rollout("g"), rollout("g"))).group_id == "g"
-    with pytest.raises(ContractError, match="rollouts of other groups") as error:
+    with pytest.raises(InvalidValueError, match="rollouts of other groups") as error:
         RolloutGroup("g", TASK, (rollout("g"), rollout("h")))
     assert error.value.got == ["h"]
 
 
 @pytest.mark.parametrize(("drawn", "shown", "written"), [(2, 0, 0), (0, 1, 0), (0, 0, 1)])
 def test_every_stream_of_a_turn_covers_its_ids(drawn, shown, written):
-    with pytest.raises(ContractError, match="streams differ in shape"):
+    with pytest.raises(InvalidValueError, match="streams differ in shape"):
         Turn(
             context_ids=torch.zeros(1, dtype=torch.long),
             context_origin=torch.zeros(1 + shown, dtype=torch.uint8),
@@ -120,7 +120,7 @@ def test_every_stream_of_a_turn_covers_its_ids(drawn, shown, written):
 @pytest.mark.parametrize("name", ["valid", "policy_mask", "returns"])
 def test_every_tensor_of_a_batch_has_its_shape(row, name):
     batch = collate([row, row])
-    with pytest.raises(ContractError, match=f"Batch.{name} has another shape"):
+    with pytest.raises(InvalidValueError, match=f"Batch.{name} has another shape"):
         dataclasses.replace(batch, **{name: getattr(batch, name)[:1]})
 
 
@@ -141,12 +141,12 @@ def test_every_tensor_of_a_batch_has_its_shape(row, name):
     ],
 )
 def test_a_contract_has_possible_values_only(name, wrong, right):
-    assert getattr(SamplingContract(**{name: right}), name) == right
-    with pytest.raises(ContractError, match=f"sampling.{name} cannot be"):
-        SamplingContract(**{name: wrong})
+    assert getattr(SamplingParams(**{name: right}), name) == right
+    with pytest.raises(InvalidValueError, match=f"sampling.{name} cannot be"):
+        SamplingParams(**{name: wrong})
 
 
 @pytest.mark.parametrize("cut", [{"top_k": 1}, {"top_p": 0.9}, {"min_p": 0.1}])
 def test_a_contract_knows_whether_it_truncates(cut):
-    assert SamplingContract(**cut).truncates
-    assert not SamplingContract(temperature=0.5, presence_penalty=1.0, min_new_tokens=3).truncates
+    assert SamplingParams(**cut).truncates
+    assert not SamplingParams(temperature=0.5, presence_penalty=1.0, min_new_tokens=3).truncates

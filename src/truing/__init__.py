@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from truing.api import check, evaluate, train
     from truing.envs.tools import ToolEpisode, ToolError, tool
     from truing.rewards import PerTurn
-    from truing.types.message import Said, ToolCall
+    from truing.types.message import AssistantMessage, ToolCall
     from truing.types.rollout import Rollout, Task
 
 __all__ = [

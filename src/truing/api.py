@@ -9,50 +9,50 @@ from typing import Any
 
 from truing.analysis.evaluation import Evaluation
 from truing.chat import make_chat
-from truing.checks import Report
+from truing.checks import CheckReport
 from truing.checks import check as check_scene
 from truing.config import Recipe, load_recipe, resolve
 from truing.doctor.bisect import Trial
 from truing.doctor.bisect import bisect as find_guilty
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.evidence import Step
-from truing.doctor.postmortem import choose, post_mortem
+from truing.doctor.postmortem import choose_update, diagnose_run
 from truing.doctor.rules import RULES
-from truing.doctor.saved_updates import is_kept
+from truing.doctor.saved_updates import is_saved_audit
 from truing.envs import env_keys, make_env
 from truing.envs.base import Env
 from truing.envs.tools import Tool
-from truing.envs.wrappers import equipped, judged
+from truing.envs.wrappers import with_rewards, with_tools
 from truing.errors import RecipeError, RecordError, RewardError
 from truing.instrumentation.prompt_check import prove_evaluated
-from truing.instrumentation.update_replay import replay
-from truing.learner.prompt_limit import limited
+from truing.instrumentation.update_replay import replay_update
+from truing.learner.prompt_limit import with_prompt_limit
 from truing.learner.restore import restore_weights
 from truing.learner.session import open_session
 from truing.models.load import load
 from truing.record import RunReader
 from truing.rewards import RewardFn, Rewards
-from truing.rollouts.collect import Scene
-from truing.terminal.progress import Display
-from truing.trainer.events import Watch
-from truing.trainer.preflight import chance, short
-from truing.trainer.result import Result
+from truing.rollouts.collect import EpisodeContext
+from truing.terminal.progress import ProgressDisplay
+from truing.trainer.events import EventCallback
+from truing.trainer.preflight import preflight_recipe, random_reward
+from truing.trainer.result import TrainResult
 from truing.trainer.run import run
-from truing.trainer.step_record import check_judged
+from truing.trainer.step_record import check_same_rewards
 
-AnyRecipe = str | Path | Mapping[str, Any] | Recipe
+RecipeSource = str | Path | Mapping[str, Any] | Recipe
 
 
 def train(
-    recipe: AnyRecipe,
+    recipe: RecipeSource,
     *,
     rewards: Sequence[RewardFn] | Rewards | None = None,
     tools: Sequence[Tool] | None = None,
     env: Env | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    watch: Watch | None = None,
-) -> Result:
+    watch: EventCallback | None = None,
+) -> TrainResult:
     """Run a recipe.
 
     Args:
@@ -65,50 +65,50 @@ def train(
         resume: go on with the run in ``out``.
         watch: called with each event as it happens; by default they are shown on stderr.
     """
-    recipe, env = _scenery(recipe, rewards, tools, env)
+    recipe, env = _recipe_and_env(recipe, rewards, tools, env)
     if resume and out is None:
         raise RecordError("--resume needs to know which run", remedy="name its directory with --out (out=)")
-    folder = Path(out) if out is not None else fresh(recipe.name)
-    with Display(folder) if watch is None else nullcontext(watch) as told:
+    folder = Path(out) if out is not None else new_run_dir(recipe.name)
+    with ProgressDisplay(folder) if watch is None else nullcontext(watch) as told:
         return run(recipe, env, folder, resume=resume, watch=told)
 
 
 def check(
-    recipe: AnyRecipe,
+    recipe: RecipeSource,
     *,
     rewards: Sequence[RewardFn] | Rewards | None = None,
     tools: Sequence[Tool] | None = None,
     env: Env | None = None,
-) -> Report:
+) -> CheckReport:
     """Check a recipe's environment, or yours, and its chat template before training: ``print`` shows it."""
-    recipe, env = _scenery(recipe, rewards, tools, env)
+    recipe, env = _recipe_and_env(recipe, rewards, tools, env)
     model = recipe.model
     loaded = load(model.name, revision=model.revision, chat_template=model.chat_template, device="cpu")
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     contract = recipe.sampling.contract(loaded.stop_ids)
     contract.room(loaded.context_length)
-    env = limited(env, chat, recipe.episode.max_prompt_tokens)
-    return check_scene(Scene(chat, env, contract, recipe.episode, loaded.context_length))
+    env = with_prompt_limit(env, chat, recipe.episode.max_prompt_tokens)
+    return check_scene(EpisodeContext(chat, env, contract, recipe.episode, loaded.context_length))
 
 
 def preflight(
-    recipe: AnyRecipe,
+    recipe: RecipeSource,
     *,
     tools: Sequence[Tool] | None = None,
     env: Env | None = None,
-    watch: Watch = lambda kind, facts: None,
+    watch: EventCallback = lambda kind, facts: None,
 ) -> Diagnosis:
     """Two updates of each stage on few tasks, rewarded by chance, judged by every rule; nothing is kept.
 
     Not by statistics: what earns much by chance says nothing.
     """
-    recipe, env = _scenery(recipe, None, tools, env)
+    recipe, env = _recipe_and_env(recipe, None, tools, env)
     if getattr(recipe.grpo, "advantage_per", "episode") == "episode":
-        env = judged(env, {"chance": (chance, 1.0)})
+        env = with_rewards(env, {"chance": (random_reward, 1.0)})
     with TemporaryDirectory() as folder:
-        run(short(recipe), env, Path(folder) / "run", watch=watch)
+        run(preflight_recipe(recipe), env, Path(folder) / "run", watch=watch)
         statistics = [rule.code for rule in RULES.values() if rule.kind == "S"]
-        return post_mortem(Path(folder) / "run", ignore=statistics)
+        return diagnose_run(Path(folder) / "run", ignore=statistics)
 
 
 def bisect(
@@ -131,11 +131,11 @@ def bisect(
         env: the same.
     """
     run = Path(run)
-    chosen = choose(run, stage, step)
-    if is_kept(run):
+    chosen = choose_update(run, stage, step)
+    if is_saved_audit(run):
         return chosen, find_guilty(chosen, {})
-    recipe, env = _scenery(resolve(RunReader(run).run()["recipe"]), rewards, tools, env)
-    return chosen, find_guilty(chosen, replay(run, recipe, env, chosen.stage, chosen.step).swaps())
+    recipe, env = _recipe_and_env(resolve(RunReader(run).run()["recipe"]), rewards, tools, env)
+    return chosen, find_guilty(chosen, replay_update(run, recipe, env, chosen.stage, chosen.step).swaps())
 
 
 def evaluate(
@@ -164,17 +164,17 @@ def evaluate(
             "a recipe has no checkpoints", got=f"--checkpoint {checkpoint}", expected="a run directory"
         )
     recipe = load_recipe(target / "recipe.toml" if is_run else target, overrides)
-    session = open_session(*_scenery(recipe, rewards, tools, env))
+    session = open_session(*_recipe_and_env(recipe, rewards, tools, env))
     if is_run and not overrides:
-        check_judged(session, RunReader(target).run())
+        check_same_rewards(session, RunReader(target).run())
     if is_run:
         restore_weights(target, session.loaded, session.parameters, checkpoint)
     session.sync_sampler(0)
     return session.evaluate(str(target), prove_evaluated)
 
 
-def _scenery(
-    recipe: AnyRecipe,
+def _recipe_and_env(
+    recipe: RecipeSource,
     rewards: Sequence[RewardFn] | Rewards | None,
     tools: Sequence[Tool] | None,
     env: Env | None,
@@ -182,16 +182,16 @@ def _scenery(
     """The resolved recipe, and the environment that it or the caller gives."""
     recipe = _recipe(recipe)
     if env is None:
-        env = environment(recipe)
+        env = env_from_recipe(recipe)
         recipe = recipe.model_copy(update={"env": {"name": recipe.env["name"]} | env_keys(*_env(recipe))})
     if rewards is not None:
-        env = judged(env, _named(rewards))
+        env = with_rewards(env, _named(rewards))
     if tools is not None:
-        env = equipped(env, tools)
+        env = with_tools(env, tools)
     return recipe, env
 
 
-def environment(recipe: Recipe) -> Env:
+def env_from_recipe(recipe: Recipe) -> Env:
     """The environment that a recipe names."""
     return make_env(*_env(recipe))
 
@@ -222,13 +222,13 @@ def _named(rewards: Sequence[RewardFn] | Rewards) -> Rewards:
     return {name: (function, 1.0) for name, function in zip(names, rewards, strict=True)}
 
 
-def _recipe(given: AnyRecipe) -> Recipe:
+def _recipe(given: RecipeSource) -> Recipe:
     if isinstance(given, Recipe):
         return given
     return resolve(given) if isinstance(given, Mapping) else load_recipe(given)
 
 
-def fresh(name: str) -> Path:
+def new_run_dir(name: str) -> Path:
     """A run directory that does not exist yet."""
     stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     candidates = (stem, *(stem.with_name(f"{stem.name}-{i}") for i in range(2, 100)))

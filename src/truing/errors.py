@@ -47,7 +47,7 @@ class ModelError(TruingError):
     """Raised where a model, its tokenizer or its chat template cannot be used as it is."""
 
 
-class ContractError(TruingError):
+class InvalidValueError(TruingError):
     """Raised by constructors: a sample, group or sampling contract that cannot be."""
 
 
@@ -79,7 +79,7 @@ class LabError(TruingError):
     """Raised where a lab cannot go on: a header that says too little, arms or seeds that lack."""
 
 
-class QuestionError(TruingError):
+class BadRequestError(TruingError):
     """Raised where the board is asked something that has no answer in any run: a missing argument, say."""
 
 

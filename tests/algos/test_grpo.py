@@ -7,16 +7,16 @@ import pytest
 import torch
 from samples import episode, sample, weighted_terms
 
-from truing.algos import ALGORITHMS, Setting
+from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import GrpoConfig, KlConfig
-from truing.errors import ContractError, RewardError
+from truing.errors import InvalidValueError, RewardError
 from truing.models.forward.collate import collate
 from truing.ops.losses import OBJECTIVES
 from truing.types.batch import Scores
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 
 GRPO = ALGORITHMS["grpo"]
-CONTRACT = SamplingContract(max_new_tokens=10)
+CONTRACT = SamplingParams(max_new_tokens=10)
 
 
 def cfg(**changes):
@@ -24,7 +24,7 @@ def cfg(**changes):
 
 
 def setting(kl=None, **changes):
-    return Setting(cfg(**changes), KlConfig(**kl or {}))
+    return UpdateConfig(cfg(**changes), KlConfig(**kl or {}))
 
 
 def rows(*rewards, group="g", lengths=None):
@@ -84,12 +84,12 @@ def test_equal_rewards_earn_exactly_nothing():
 
 
 def test_a_group_of_one_has_no_baseline():
-    with pytest.raises(ContractError, match="group of one"):
+    with pytest.raises(InvalidValueError, match="group of one"):
         GRPO.credit(rows(1.0), setting())
 
 
 def test_a_reward_that_was_not_recorded_earns_no_credit():
-    with pytest.raises(ContractError, match="finite"):
+    with pytest.raises(InvalidValueError, match="finite"):
         GRPO.credit(rows(1.0, math.nan), setting())
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from samples import demo, sample
 
-from truing.algos import ALGORITHMS, Setting
+from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import GrpoConfig, KlConfig, PpoConfig, ReinforceConfig, RlooConfig, SftConfig
 from truing.models.forward.collate import collate
 from truing.types.batch import Scores
@@ -14,13 +14,13 @@ from truing.types.batch import Scores
 RATES = {"steps": 1, "learning_rate": 1e-3}
 KL = KlConfig(coef=0.3, estimator="k3")
 SETTINGS = {
-    "sft": Setting(SftConfig(**RATES), KlConfig()),
-    "grpo": Setting(GrpoConfig(**RATES), KL),
-    "grpo gspo": Setting(GrpoConfig(**RATES, objective="gspo"), KL),
-    "rloo": Setting(RlooConfig(**RATES), KlConfig(coef=0.3, estimator="k2")),
-    "reinforce": Setting(ReinforceConfig(**RATES), KL),
-    "ppo": Setting(PpoConfig(**RATES), KL),
-    "ppo clipped": Setting(PpoConfig(**RATES, value_clip=0.3, value_coef=0.7), KL),
+    "sft": UpdateConfig(SftConfig(**RATES), KlConfig()),
+    "grpo": UpdateConfig(GrpoConfig(**RATES), KL),
+    "grpo gspo": UpdateConfig(GrpoConfig(**RATES, objective="gspo"), KL),
+    "rloo": UpdateConfig(RlooConfig(**RATES), KlConfig(coef=0.3, estimator="k2")),
+    "reinforce": UpdateConfig(ReinforceConfig(**RATES), KL),
+    "ppo": UpdateConfig(PpoConfig(**RATES), KL),
+    "ppo clipped": UpdateConfig(PpoConfig(**RATES, value_clip=0.3, value_coef=0.7), KL),
 }
 
 

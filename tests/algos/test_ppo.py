@@ -8,9 +8,9 @@ import pytest
 import torch
 from samples import episode, sample, weighted_terms, written_by
 
-from truing.algos import ALGORITHMS, Setting
+from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import KlConfig, PpoConfig
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 from truing.models.forward.collate import collate
 from truing.types.batch import Scores
 from truing.types.token import Excluded, Origin
@@ -19,7 +19,7 @@ PPO = ALGORITHMS["ppo"]
 
 
 def setting(kl=None, **changes):
-    return Setting(
+    return UpdateConfig(
         PpoConfig(steps=1, learning_rate=1e-3, **{"whiten": False} | changes), KlConfig(**kl or {})
     )
 
@@ -57,7 +57,7 @@ def test_a_cut_end_goes_on_with_what_the_critic_expects_and_a_real_end_does_not(
 
 def test_a_cut_end_without_a_value_is_an_error():
     row = dataclasses.replace(valued(sample([1], [5], reward=1.0), [0.2]), truncated=True)
-    with pytest.raises(ContractError, match="bootstrap_B is not finite"):
+    with pytest.raises(InvalidValueError, match="bootstrap_B is not finite"):
         PPO.credit([row], setting())
 
 

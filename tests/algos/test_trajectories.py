@@ -7,13 +7,13 @@ import pytest
 import torch
 from samples import episode, sample, written_by
 
-from truing.algos import Setting
-from truing.algos.trajectories import Chains, earned, kl_cost, shaped_reward
+from truing.algos import UpdateConfig
+from truing.algos.trajectories import Trajectories, kl_cost, shaped_reward, token_rewards
 from truing.config import GatesConfig, KlConfig
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.token import Excluded, Origin
 
-OFF = Setting(None)
+OFF = UpdateConfig(None)
 IN_REWARD = KlConfig(coef=0.5, where="reward", estimator="k1")
 
 
@@ -23,7 +23,7 @@ def with_ref(row, ref):
 
 def test_the_last_chosen_token_earns_the_reward():
     row = sample([1, 2], [5, 6, 7], reward=2.0)
-    assert earned([row], OFF).tolist() == [0, 0, 0, 0, 2.0]
+    assert token_rewards([row], OFF).tolist() == [0, 0, 0, 0, 2.0]
 
 
 def test_tokens_after_the_last_choice_earn_nothing():
@@ -31,15 +31,15 @@ def test_tokens_after_the_last_choice_earn_nothing():
     row = sample([1, 2], [5, 6, 7], reward=2.0)
     origin = row.origin.clone()
     origin[-1] = Origin.TOOL
-    assert earned([written_by(row, origin)], OFF).tolist() == [0, 0, 0, 2.0, 0]
+    assert token_rewards([written_by(row, origin)], OFF).tolist() == [0, 0, 0, 2.0, 0]
 
 
 @pytest.mark.parametrize("cut", [(), (1,), (2,)])
 def test_turns_earn_their_shares_and_the_end_the_rest(cut):
     parts = episode("a", 2.0, (0.5, 0.0, 0.25), cut=cut)
     chosen = torch.cat([part.value_mask for part in parts])
-    assert earned(parts, OFF)[chosen].tolist() == [0.5, 0.0, 0.25 + 1.25]
-    assert earned(parts, OFF).sum() == 2.0
+    assert token_rewards(parts, OFF)[chosen].tolist() == [0.5, 0.0, 0.25 + 1.25]
+    assert token_rewards(parts, OFF).sum() == 2.0
 
 
 def test_a_turn_without_a_choice_gives_its_share_to_the_choice_before_it():
@@ -47,20 +47,20 @@ def test_a_turn_without_a_choice_gives_its_share_to_the_choice_before_it():
     origin = row.origin.clone()
     origin[-1] = Origin.FORCED
     row = written_by(row, origin)
-    assert earned([row], OFF)[row.value_mask].tolist() == [0.5 + 1.0 + 0.5]
+    assert token_rewards([row], OFF)[row.value_mask].tolist() == [0.5 + 1.0 + 0.5]
 
 
 def test_where_nothing_was_chosen_nothing_is_earned():
     row = sample([1, 2], [5], reward=2.0)
     forced = written_by(row, torch.where(row.policy_mask, Origin.FORCED, row.origin))
-    assert earned([forced], OFF).tolist() == [0, 0, 0]
+    assert token_rewards([forced], OFF).tolist() == [0, 0, 0]
 
 
 def test_the_cost_of_kl_is_paid_token_by_token():
     """Drawn with log-probability −1, the reference says −1.5: k1 = 0.5, times 0.5."""
     row = with_ref(sample([1, 2], [5, 6], reward=2.0), -1.5)
     assert kl_cost(row, IN_REWARD).tolist() == [0, 0, 0.25, 0.25]
-    assert earned([row], Setting(None, IN_REWARD)).tolist() == [0, 0, -0.25, 2.0 - 0.25]
+    assert token_rewards([row], UpdateConfig(None, IN_REWARD)).tolist() == [0, 0, -0.25, 2.0 - 0.25]
     k3 = KlConfig(coef=0.5, where="reward", estimator="k3")
     assert kl_cost(row, k3)[2].item() == pytest.approx(0.5 * (math.exp(-0.5) - 1 + 0.5))
     assert not kl_cost(row, KlConfig(coef=0.5)).any()  # in the loss it costs no reward
@@ -77,7 +77,7 @@ def test_masked_choices_stay_in_the_chain():
     excluded = row.excluded.clone()
     excluded[2] = Excluded.STRUCTURE
     row = dataclasses.replace(row, excluded=excluded, policy_mask=excluded == Excluded.NO)
-    chains = Chains.of([row], OFF)
+    chains = Trajectories.of([row], OFF)
     assert chains.mask_RT.tolist() == [[False, True, True, True]]
     assert chains.trained_RT.tolist() == [[False, True, False, True]]
 
@@ -85,7 +85,7 @@ def test_masked_choices_stay_in_the_chain():
 @pytest.mark.parametrize("cut", [(), (1,)])
 def test_streams_come_back_to_their_samples(cut):
     rows = [*episode("a", 2.0, (0.5, 0.0, 0.25), cut=cut), sample([1], [5], name="b", reward=0.0)]
-    chains = Chains.of(rows, OFF)
+    chains = Trajectories.of(rows, OFF)
     places_RT = torch.arange(chains.mask_RT.numel()).view(chains.mask_RT.shape).double()
     mixed = rows[::-1]
     written = chains.written(mixed, advantage=places_RT)
@@ -100,7 +100,7 @@ def test_streams_come_back_to_their_samples(cut):
 
 
 def test_what_was_cut_or_nearly_so_earns_less_where_declared():
-    contract = SamplingContract(max_new_tokens=10)
+    contract = SamplingParams(max_new_tokens=10)
     done = sample([1], [5] * 8, reward=1.0, contract=contract)
     cut = dataclasses.replace(sample([1], [5] * 10, reward=1.0, contract=contract), truncated=True)
     for gates, expected in [
@@ -111,8 +111,8 @@ def test_what_was_cut_or_nearly_so_earns_less_where_declared():
     ]:
         found = [shaped_reward([row], GatesConfig(**gates)) for row in (done, cut)]
         assert found == pytest.approx(expected)
-        setting = Setting(None, gates=GatesConfig(**gates))
-        assert [earned([row], setting).sum().item() for row in (done, cut)] == pytest.approx(expected)
+        setting = UpdateConfig(None, gates=GatesConfig(**gates))
+        assert [token_rewards([row], setting).sum().item() for row in (done, cut)] == pytest.approx(expected)
     assert cut.reward == 1.0  # what is on record is what the grader said
 
 

@@ -7,10 +7,10 @@ import time
 import pytest
 from shown import evaluation, finding
 
-from truing.analysis.current_events import Standing, evaluations_told, parted
-from truing.analysis.valid_events import NEEDS, VERDICTS, read_events
-from truing.doctor.live_doctor import told as told_of
-from truing.doctor.report.recorded_findings import Told, recalled
+from truing.analysis.current_events import UndoTracker, current_evaluations, parse_mid_stage_name
+from truing.analysis.valid_events import REQUIRED_FIELDS, VERDICTS, read_events
+from truing.doctor.live_doctor import finding_event as told_of
+from truing.doctor.report.recorded_findings import RecordedFinding, recorded_findings
 from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.record import Event, RunWriter
 
@@ -43,17 +43,19 @@ def line(kind, payload, time=1.0):
 def test_what_the_doctor_tells_is_what_is_recalled():
     claim = Claim(Verdict.PROVEN, "what", "got", "expected", "remedy", start=1, end=3)
     told = told_of(Finding("LEN001", "length-collapse", "grpo", 4, claim, "s"))
-    assert NEEDS["finding"].keys() == {item.name for item in dataclasses.fields(Told)} - {"time", "undone"}
-    assert NEEDS["finding"].keys() <= told.keys()
+    assert REQUIRED_FIELDS["finding"].keys() == {
+        item.name for item in dataclasses.fields(RecordedFinding)
+    } - {"time", "undone"}
+    assert REQUIRED_FIELDS["finding"].keys() <= told.keys()
     assert tuple(map(str, Verdict)) == VERDICTS
 
 
-@pytest.mark.parametrize("kind", NEEDS)
+@pytest.mark.parametrize("kind", REQUIRED_FIELDS)
 def test_an_event_without_a_field_is_left_out_and_told(tmp_path, kind):
-    assert GOOD.keys() == NEEDS.keys()
+    assert GOOD.keys() == REQUIRED_FIELDS.keys()
     events, odd = events_of(tmp_path, line(kind, GOOD[kind]), line("note", {}))
     assert ([each.kind for each in events], odd) == ([kind, "note"], [])
-    for name in NEEDS[kind]:
+    for name in REQUIRED_FIELDS[kind]:
         without = {key: value for key, value in GOOD[kind].items() if key != name}
         wrong = GOOD[kind] | {name: {"odd": 1} if name != "estimate" else 7}
         if kind == "finding" and name == "code":
@@ -119,7 +121,7 @@ def test_what_a_writer_writes_is_whole(tmp_path):
 
 
 def test_what_was_told_of_an_update_is_undone_once_and_with_it_all_that_came_after():
-    standing = Standing()
+    standing = UndoTracker()
     for step in (0, 3, 1, 3):
         standing.add("grpo", step, f"grpo {step}")
     standing.add("sft", 9, "sft 9")
@@ -146,7 +148,7 @@ def test_what_was_told_of_an_update_is_undone_once_and_with_it_all_that_came_aft
     ],
 )
 def test_the_name_of_an_evaluation_says_where_it_was_made(name, is_at):
-    assert parted(name) == is_at
+    assert parse_mid_stage_name(name) == is_at
 
 
 def test_many_rollbacks_of_many_findings_take_no_time_that_grows_with_their_product():
@@ -155,12 +157,12 @@ def test_many_rollbacks_of_many_findings_take_no_time_that_grows_with_their_prod
     cut = {"stage": "grpo", "step": 30_000, "to": 30_000, "reason": "", "kept": ""}
     events += [Event(1.0, "rollback", cut)] * 20_000
     begun = time.process_time()
-    assert len(recalled(events)) == 20_000
+    assert len(recorded_findings(events)) == 20_000
     assert time.process_time() - begun < 5  # some 0.1 s; the product would take minutes
 
 
 def test_a_run_that_goes_back_a_stage_undoes_what_later_stages_told():
-    standing = Standing()
+    standing = UndoTracker()
     for event in (Event(0.0, "stage", {"stage": stage}) for stage in ("sft", "grpo")):
         assert standing.undone(event) == []
     for stage, step, what in (("grpo", 0, "a"), ("sft", 1, "b"), ("sft", 2, "c"), ("grpo", 3, "d")):
@@ -178,4 +180,4 @@ def test_an_evaluation_of_a_stage_that_is_to_begin_anew_does_not_stand():
         Event(0.0, "eval", {"name": "grpo@2"}),
         Event(0.0, "resumed", {"stage": "sft", "step": 2}),
     ]
-    assert list(evaluations_told(told)) == ["after_sft"]
+    assert list(current_evaluations(told)) == ["after_sft"]

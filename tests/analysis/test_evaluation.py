@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from truing.analysis.estimate import pass_at_facts, read_pass_at
+from truing.analysis.estimate import pass_at_json, read_pass_at
 from truing.analysis.evaluation import Evaluation, read_bounds, read_evaluation
-from truing.analysis.intervals import bounded, student
+from truing.analysis.intervals import bounded_interval, student_interval
 from truing.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -68,7 +68,7 @@ def test_where_all_tasks_earned_the_same_others_may_earn_anything_else():
 def test_one_task_that_earns_a_little_makes_no_narrower_interval():
     """Student's would be a fifth of what it is without that task."""
     none, one = (evaluation("x", [0.0] * 199 + [reward], (0.0, 1.0)).estimate() for reward in (0.0, 0.25))
-    assert one.high > none.high > 4 * student([0.0] * 199 + [0.25]).high
+    assert one.high > none.high > 4 * student_interval([0.0] * 199 + [0.25]).high
 
 
 DRAWN = {
@@ -83,9 +83,9 @@ MEANS = {"rare": 0.02, "partial": 0.05 + 0.95 * 0.05, "usual": 0.5}
 def test_within_bounds_it_covers_the_truth_as_often_as_it_says(kind, missed):
     """Of 200 draws of 20 tasks; Student's misses at least so many, so that the draws are hard ones."""
     draws = [DRAWN[kind](np.random.default_rng(seed)).tolist() for seed in range(200)]
-    within = [bounded(values, (0.0, 1.0)) for values in draws]
+    within = [bounded_interval(values, (0.0, 1.0)) for values in draws]
     assert np.mean([each.low <= MEANS[kind] <= each.high for each in within]) >= 0.935
-    normal = [student(values) for values in draws]
+    normal = [student_interval(values) for values in draws]
     assert np.mean([not each.low <= MEANS[kind] <= each.high for each in normal]) >= missed
 
 
@@ -94,7 +94,7 @@ def test_where_nobody_knows_what_tasks_can_earn_only_their_spread_says_anything(
     assert math.isnan(equal.low)
     assert math.isnan(equal.high)
     assert str(equal) == "16.000 of 5 tasks"
-    assert interval(evaluation("x", SCORES).estimate()) == interval(student(SCORES))
+    assert interval(evaluation("x", SCORES).estimate()) == interval(student_interval(SCORES))
 
 
 def test_a_gain_of_nothing_has_an_interval_where_bounds_are_known():
@@ -103,7 +103,7 @@ def test_a_gain_of_nothing_has_an_interval_where_bounds_are_known():
     most = stats.binomtest(0, 200).proportion_ci(method="exact").high
     assert (gain.mean, gain.low, gain.high) == pytest.approx((0.0, -most, most), abs=1e-6)
     mixed = evaluation("y", [0.0, 1.0] * 100, (0.0, 1.0))
-    assert mixed.gain_over(none) == bounded([0.0, 1.0] * 100, (-1.0, 1.0))
+    assert mixed.gain_over(none) == bounded_interval([0.0, 1.0] * 100, (-1.0, 1.0))
 
 
 def test_an_earlier_record_does_not_say_what_can_be_earned():
@@ -144,7 +144,7 @@ def test_pass_at_k_is_a_mean_over_tasks_with_the_interval_of_one():
     found = several([0, 1, 4, 2]).pass_at()
     assert list(found) == [1, 2, 4]
     assert found[2].mean == pytest.approx((0 + 0.5 + 1 + 5 / 6) / 4)
-    assert found[4] == bounded([0.0, 1.0, 1.0, 1.0], (0.0, 1.0), 4)
+    assert found[4] == bounded_interval([0.0, 1.0, 1.0, 1.0], (0.0, 1.0), 4)
 
 
 def test_an_answer_passes_from_a_reward_on():
@@ -168,7 +168,7 @@ def test_gains_of_pass_at_k_are_paired():
     before, after = several([0, 1, 2, 0]), several([1, 1, 4, 0])
     found = after.pass_gains_over(before)
     assert found[1].mean == pytest.approx((1 / 4 + 0 + 2 / 4 + 0) / 4)
-    assert found[4] == bounded([1.0, 0.0, 0.0, 0.0], (-1.0, 1.0))
+    assert found[4] == bounded_interval([1.0, 0.0, 0.0, 0.0], (-1.0, 1.0))
     assert several([0, 1], earned={}).pass_gains_over(several([0, 1])) == {}
 
 
@@ -187,6 +187,6 @@ def test_an_event_tells_pass_at_k_and_an_earlier_one_does_not():
     assert read_evaluation(told) == several([0, 1])
     earlier = {name: value for name, value in told.items() if name not in ("earned", "passes_at")}
     assert read_evaluation(earlier).pass_at() == {}
-    event = {"pass_at": pass_at_facts(several([0, 1]).pass_at())}
+    event = {"pass_at": pass_at_json(several([0, 1]).pass_at())}
     assert read_pass_at(event) == several([0, 1]).pass_at()
     assert read_pass_at({}) == {}

@@ -6,7 +6,7 @@ import math
 import pytest
 from recorded import make_record, make_row
 
-from truing.analysis.incremental_reader import Followed
+from truing.analysis.incremental_reader import IncrementalReader
 from truing.errors import RecordError
 from truing.record import RunWriter
 from truing.utils.jsonl import dump_json
@@ -21,7 +21,7 @@ def test_only_what_moved_is_read(tmp_path, monkeypatch):
     run = tmp_path / "run"
     with RunWriter(run) as writer:
         writer.write_run({"name": "a"})
-        followed, read = Followed(run), []
+        followed, read = IncrementalReader(run), []
         monkeypatch.setattr(
             "truing.analysis.incremental_reader.read_events", lambda path: read.append(path) or ([], [])
         )
@@ -42,7 +42,7 @@ def test_a_number_that_is_named_between_two_looks_is_there_in_the_end(tmp_path):
     run = tmp_path / "run"
     with RunWriter(run) as writer:
         write(writer, 0)
-        followed = Followed(run)
+        followed = IncrementalReader(run)
         followed.refresh()
         named = followed.reader.events()
         write(writer, 1, **{"ratio/max": 2.0})
@@ -60,7 +60,7 @@ def test_events_that_were_cut_back_are_read_anew(tmp_path):
     with RunWriter(run) as writer:
         for text in ("a", "b"):
             writer.event("note", text=text)
-    followed = Followed(run)
+    followed = IncrementalReader(run)
     followed.refresh()
     (run / "events.jsonl").write_bytes(
         dump_json({"time": 1.0, "kind": "note", "payload": {"text": "c"}}) + b"\n"
@@ -73,12 +73,12 @@ def test_facts_are_told_by_their_path_and_none_where_there_are_none(tmp_path):
     run = tmp_path / "run"
     with RunWriter(run) as writer:
         writer.write_run({"machine": {"device": "cpu"}, "name": "a", "versions": None})
-    followed = Followed(run)
+    followed = IncrementalReader(run)
     assert followed.fact("machine", "device") == "cpu"
     for path in (("machine", "x"), ("name", "x"), ("versions", "x"), ("x",), ("machine", "device", "x")):
         assert followed.fact(*path) is None
     (run / "run.json").write_text(json.dumps([1]))
-    assert Followed(run).fact("machine", "device") is None
+    assert IncrementalReader(run).fact("machine", "device") is None
 
 
 @pytest.mark.parametrize("name", ["events.jsonl", "steps.jsonl"])
@@ -87,4 +87,4 @@ def test_a_file_that_is_gone_is_told(tmp_path, name):
     RunWriter(run).close()
     (run / name).unlink()
     with pytest.raises(RecordError, match=f"cannot read .*{name}"):
-        Followed(run).refresh()
+        IncrementalReader(run).refresh()

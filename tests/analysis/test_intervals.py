@@ -10,8 +10,8 @@ from shown import evaluation as told_evaluation
 from truing.analysis import intervals
 from truing.analysis.estimate import Estimate, Interval, read_estimate
 from truing.analysis.evaluation import Evaluation
-from truing.analysis.intervals import bounded, differs, interval, student
-from truing.analysis.paired_difference import FEWEST, _says
+from truing.analysis.intervals import bounded_interval, interval, is_significant, student_interval
+from truing.analysis.paired_difference import MIN_DIFFERING_TASKS, _conclusion
 
 DRAWS = 200
 
@@ -89,19 +89,22 @@ def test_a_gain_of_outcomes_is_told_where_the_exact_sign_test_finds_one():
     for up in range(12):
         for down in range(up + 1):
             data = [1.0] * up + [-1.0] * down + [0.0] * 9
-            found = bounded(data, (-1.0, 1.0))
+            found = bounded_interval(data, (-1.0, 1.0))
             tested = stats.binomtest(up, up + down, alternative="greater").pvalue if up else 1.0
             assert (found.low > 0) == (tested <= 0.025), (up, down)
 
 
 def test_bounds_of_a_gain_are_the_differences_of_what_can_be_earned():
     first, second = evaluation([0.0] * 9, (0.0, 1.0)), evaluation([2.0] * 9, (-1.0, 3.0))
-    assert second.gain_over(first) == bounded([2.0] * 9, (-2.0, 3.0))
+    assert second.gain_over(first) == bounded_interval([2.0] * 9, (-2.0, 3.0))
 
 
 def test_a_mirror_image_has_the_mirrored_interval():
     data = np.random.default_rng(0).uniform(-1, 1, 30).tolist()
-    found, turned = bounded(data, (-1.0, 1.0)), bounded([-each for each in data], (-1.0, 1.0))
+    found, turned = (
+        bounded_interval(data, (-1.0, 1.0)),
+        bounded_interval([-each for each in data], (-1.0, 1.0)),
+    )
     assert (found.low, found.high) == pytest.approx((-turned.high, -turned.low), abs=1e-9)
 
 
@@ -109,15 +112,15 @@ def test_a_mirror_image_has_the_mirrored_interval():
 def test_of_many_tasks_the_approximation_is_the_exact_bound(kind, monkeypatch):
     rng = np.random.default_rng(4)
     data = {"uniform": rng.random(600), "rare": (rng.random(600) < 0.005) * 1.0, "equal": np.zeros(600)}
-    fast = bounded(data[kind].tolist(), (0.0, 1.0))
-    monkeypatch.setattr(intervals, "MANY", 10**6)
-    exact = bounded(data[kind].tolist(), (0.0, 1.0))
+    fast = bounded_interval(data[kind].tolist(), (0.0, 1.0))
+    monkeypatch.setattr(intervals, "MAX_EXACT_TASKS", 10**6)
+    exact = bounded_interval(data[kind].tolist(), (0.0, 1.0))
     assert (fast.low, fast.high) == pytest.approx((exact.low, exact.high), abs=1e-4)
 
 
 @pytest.mark.parametrize("tasks", [20_000, 200_000])
 def test_of_very_many_tasks_it_is_the_interval_of_clopper_and_pearson(tasks):
-    found = bounded([1.0] * 3 + [0.0] * (tasks - 3), (0.0, 1.0))
+    found = bounded_interval([1.0] * 3 + [0.0] * (tasks - 3), (0.0, 1.0))
     exact = stats.binomtest(3, tasks).proportion_ci(method="exact")
     assert (found.low, found.high) == pytest.approx((exact.low, exact.high), rel=0.01)
 
@@ -128,14 +131,14 @@ def test_of_very_many_tasks_it_is_the_interval_of_clopper_and_pearson(tasks):
 @pytest.mark.parametrize("tasks", [2, 4, 16, 64])
 def test_of_normal_gains_students_interval_covers_as_often_as_it_says(tasks):
     rng = np.random.default_rng(tasks)
-    found = [student(rng.normal(0.3, 2.0, tasks).tolist()) for _ in range(2000)]
+    found = [student_interval(rng.normal(0.3, 2.0, tasks).tolist()) for _ in range(2000)]
     covered = np.mean([each.low <= 0.3 <= each.high for each in found])
     assert abs(covered - 0.95) <= 3.5 * math.sqrt(0.95 * 0.05 / 2000)
 
 
 def test_what_an_interval_supposes_is_said_with_it():
     values = [0.1, 0.4, 0.2]
-    assert str(interval(values, None)) == f"{student(values)}"
+    assert str(interval(values, None)) == f"{student_interval(values)}"
     assert "(if normal) of 3 tasks" in str(interval(values, None))
     assert "(if" not in str(interval(values, (0.0, 1.0)))
     assert "(if normal)" in interval(values, None).signed
@@ -144,7 +147,7 @@ def test_what_an_interval_supposes_is_said_with_it():
 
 @pytest.mark.parametrize("values", [[0.5], [0.5] * 7])
 def test_without_bounds_equal_values_say_nothing(values):
-    assert math.isnan(student(values).low)
+    assert math.isnan(student_interval(values).low)
 
 
 def test_an_interval_of_an_earlier_version_says_that_it_was_a_bootstrap():
@@ -171,7 +174,7 @@ def test_one_of_two_equal_runs_is_seldom_called_better(kind, tasks):
     rng, wrong = np.random.default_rng(tasks), 0
     for _ in range(DRAWS):
         apart = ALIKE[kind](rng, tasks).tolist()
-        wrong += "better" in _says(student(apart), apart)
+        wrong += "better" in _conclusion(student_interval(apart), apart)
     assert wrong / DRAWS <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS)
 
 
@@ -181,29 +184,35 @@ def test_within_bounds_one_of_two_equal_runs_is_seldom_called_better(kind, tasks
     rng, wrong = np.random.default_rng(tasks), 0
     for _ in range(DRAWS):
         apart = ALIKE[kind](rng, tasks).tolist()
-        wrong += "better" in _says(bounded(apart, (-1.0, 1.0)), apart)
+        wrong += "better" in _conclusion(bounded_interval(apart, (-1.0, 1.0)), apart)
     assert wrong / DRAWS <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS)
 
 
 def test_a_clear_gain_is_told():
     apart = [0.5, 0.6, 0.4, 0.55, 0.45, 0.5, 0.52, 0.48]
     supposed = ", if differences are symmetric"
-    assert _says(student(apart), apart) == "the second is better" + supposed
-    assert _says(student([-each for each in apart]), [-each for each in apart]) == (
+    assert _conclusion(student_interval(apart), apart) == "the second is better" + supposed
+    assert _conclusion(student_interval([-each for each in apart]), [-each for each in apart]) == (
         "the first is better" + supposed
     )
-    assert _says(student([0.5] * FEWEST), [0.5] * FEWEST) == "the second is better" + supposed
-    assert _says(bounded([1.0] * FEWEST, (-1.0, 1.0)), [1.0] * FEWEST) == "the second is better"
+    assert (
+        _conclusion(student_interval([0.5] * MIN_DIFFERING_TASKS), [0.5] * MIN_DIFFERING_TASKS)
+        == "the second is better" + supposed
+    )
+    assert (
+        _conclusion(bounded_interval([1.0] * MIN_DIFFERING_TASKS, (-1.0, 1.0)), [1.0] * MIN_DIFFERING_TASKS)
+        == "the second is better"
+    )
 
 
 def test_students_interval_alone_proves_no_difference():
     """Of six signs of seven, one way or the other, there are 16 in 128: 12.5 % of equal runs."""
     apart = [1.0] * 6 + [-1.0]
-    assert student(apart).low > 0
-    assert not differs(student(apart), apart)
+    assert student_interval(apart).low > 0
+    assert not is_significant(student_interval(apart), apart)
     many = [1.0] * 1500 + [-1.0] * 1000
-    assert differs(student(many), many)
-    assert not differs(Estimate(0.1, -0.1, 0.3, 9, None), [0.1] * 9)
+    assert is_significant(student_interval(many), many)
+    assert not is_significant(Estimate(0.1, -0.1, 0.3, 9, None), [0.1] * 9)
 
 
 def rarely_all_is_lost(rng, tasks):
@@ -216,7 +225,10 @@ def test_of_skewed_gains_of_mean_zero_nothing_is_said_without_a_condition(tasks)
     rng, bare, conditional = np.random.default_rng(tasks), 0, 0
     for _ in range(DRAWS):
         apart = rarely_all_is_lost(rng, tasks)
-        says = _says(bounded(apart, (-1.0, 1.0)), apart), _says(student(apart), apart)
+        says = (
+            _conclusion(bounded_interval(apart, (-1.0, 1.0)), apart),
+            _conclusion(student_interval(apart), apart),
+        )
         bare += sum(each.endswith("is better") for each in says)
         conditional += says[1].endswith("if differences are symmetric")
     assert bare / DRAWS <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / DRAWS)

@@ -5,8 +5,8 @@ from shown import evaluation, facts_of, opened_run
 
 from truing.analysis.estimate import Estimate
 from truing.analysis.evaluation import Evaluation
-from truing.analysis.incremental_reader import Followed
-from truing.analysis.paired_difference import ALONE, MIDWAY, gains, lines, seeds
+from truing.analysis.incremental_reader import IncrementalReader
+from truing.analysis.paired_difference import MAX_MID_STAGE, MEANS_ONLY, gain_lines, paired_gains, seed_note
 
 FIRST = {f"t{i}": 0.25 * (i % 4) for i in range(12)}
 BETTER = {task: reward + 0.5 for task, reward in FIRST.items()}
@@ -28,7 +28,7 @@ def two(tmp_path):
             with opened_run(tmp_path / name, **(changes if name == "b" else {})) as writer:
                 for each in events:
                     writer.event("eval", **each)
-            made.append(Followed(tmp_path / name))
+            made.append(IncrementalReader(tmp_path / name))
             made[-1].refresh()
         return made
 
@@ -36,7 +36,7 @@ def two(tmp_path):
 
 
 def only(two, first, second):
-    (found,) = gains(*two([first], [second]))
+    (found,) = paired_gains(*two([first], [second]))
     return found
 
 
@@ -93,43 +93,45 @@ def test_other_tasks_are_not_compared(two):
 def test_means_alone_have_a_difference_without_an_interval(two, reward):
     told = evaluation("base", 0.7) | ({} if reward is None else {"reward": reward, "failed": {}})
     found = only(two, judged("base", FIRST), told)
-    assert (found.difference, found.paired, found.says) == (pytest.approx(0.2), None, ALONE)
+    assert (found.difference, found.paired, found.says) == (pytest.approx(0.2), None, MEANS_ONLY)
 
 
 def test_other_rewards_are_not_compared(two):
     first, second = two([judged("base", FIRST)], [judged("base", BETTER)])
     second.__dict__["facts"] = facts_of() | {"judged": {"rewards": {"exact": 2.0}}}
-    (found,) = gains(first, second)
+    (found,) = paired_gains(first, second)
     assert (found.difference, found.paired) == (None, None)
     assert "other rewards" in found.says
 
 
 def test_what_one_has_alone_is_left_out_and_so_are_early_ones_of_a_stage(two):
-    names = ["base", *(f"grpo@{i}" for i in range(1, MIDWAY + 4)), "after_grpo"]
-    found = gains(
+    names = ["base", *(f"grpo@{i}" for i in range(1, MAX_MID_STAGE + 4)), "after_grpo"]
+    found = paired_gains(
         *two([evaluation(name, 0.1) for name in (*names, "x")], [evaluation(name, 0.2) for name in names])
     )
     assert [each.name for each in found] == ["base", *names[4:-1], "after_grpo"]
 
 
 def test_seeds_are_told(two):
-    assert seeds(*two([], [])).startswith("both runs have seed 0: one pair says nothing about other seeds")
-    assert list(lines((), "")) == []
+    assert seed_note(*two([], [])).startswith(
+        "both runs have seed 0: one pair says nothing about other seeds"
+    )
+    assert list(gain_lines((), "")) == []
 
 
 def test_other_seeds_may_be_the_difference(two):
-    assert seeds(*two([], [], seed=3)).startswith("seeds 0 and 3: the difference may be theirs alone")
+    assert seed_note(*two([], [], seed=3)).startswith("seeds 0 and 3: the difference may be theirs alone")
 
 
 def test_the_terminal_has_a_line_for_each(two):
-    found = gains(
+    found = paired_gains(
         *two([judged("base", FIRST), evaluation("x", 0.5)], [judged("base", BETTER), evaluation("x", 0.75)])
     )
-    head, *told = [text for text, _ in lines(found, "both runs have seed 0")]
+    head, *told = [text for text, _ in gain_lines(found, "both runs have seed 0")]
     assert "both runs have seed 0" in head
     assert [" ".join(line.split()) for line in told] == [
         "base +0.500 over 12 tasks, up on 12, down on 0: the second is better, if differences are symmetric",
-        f"x +0.250: {ALONE}",
+        f"x +0.250: {MEANS_ONLY}",
     ]
 
 
@@ -141,7 +143,7 @@ def answered(counts, **facts):
 
 
 def test_several_answers_have_pass_at_k_side_by_side(two):
-    found = gains(*two([answered([0] * 12)], [answered([1] * 12)]))
+    found = paired_gains(*two([answered([0] * 12)], [answered([1] * 12)]))
     assert [each.name for each in found] == ["base", "base pass@1", "base pass@2", "base pass@4"]
     assert [each.difference for each in found] == pytest.approx([0.25, 0.25, 0.5, 1.0])
     assert found[-1].says == "the second is better"
@@ -152,4 +154,4 @@ def test_several_answers_have_pass_at_k_side_by_side(two):
     "facts", [{"earned": []}, {"earned": {"t0": ["x"]}}, {"passes_at": "x"}, {"passes_at": None}]
 )
 def test_answers_that_are_no_numbers_have_no_pass_at_k(two, facts):
-    assert len(gains(*two([answered([0] * 12)], [answered([1] * 12, **facts)]))) == 1
+    assert len(paired_gains(*two([answered([0] * 12)], [answered([1] * 12, **facts)]))) == 1

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 from truing.bench import compare as compare_module
 from truing.bench import generation, random_models, scaling, truing_side
 from truing.bench import roofline as limit_module
-from truing.bench.cases import CASES, REPLY, Case, letters
+from truing.bench.cases import CASES, REPLY, Case, vowel_share
 from truing.bench.compare import BenchError, compare, run_side
-from truing.bench.doctor_cost import cost
-from truing.bench.roofline import Rates, Weights, bounds, limit, weights_of
+from truing.bench.doctor_cost import cost_of
+from truing.bench.roofline import MachineRates, WeightCounts, count_weights, lower_bounds, measure_roofline
 from truing.cli import app
 from truing.types.token import Origin
 
@@ -51,8 +51,8 @@ def test_a_side_that_fails_is_told_with_what_it_said():
 def test_prompts_differ_and_answers_of_a_group_may():
     for case in CASES.values():
         assert len({said[-1]["content"] for said in case.conversations(9)}) == 9
-    assert letters("aeb") == pytest.approx(2 / 3)
-    assert letters("") == 0
+    assert vowel_share("aeb") == pytest.approx(2 / 3)
+    assert vowel_share("") == 0
 
 
 def test_bounds_by_hand():
@@ -60,8 +60,8 @@ def test_bounds_by_hand():
     ids = [torch.tensor([1, 2, 3, 9, 5]), torch.tensor([1, 2, 3, 8, 5]), torch.tensor([1, 2, 4, 7, 5])]
     samples = [SimpleNamespace(token_ids=each, turns=[SimpleNamespace(start=3)]) for each in ids]
     record = SimpleNamespace(metrics={"tokens/computed": 50.0, "tokens/scored": 20.0}, samples=samples)
-    weights, rates = Weights(body=100, head=10, queries=6), Rates(gemm=1000.0, read=440.0)
-    found = bounds(SMALL, record, weights, rates)
+    weights, rates = WeightCounts(body=100, head=10, queries=6), MachineRates(gemm=1000.0, read=440.0)
+    found = lower_bounds(SMALL, record, weights, rates)
     products = 2 * (100 * 50 + 10 * 20) / 1000
     attention = 50 * 4 * 6 * (1 + 2 + 3 + 4 + 4 + 3 + 4) / 7 / 1000  # the tree of 1 2 (3 (9, 8), 4 7)
     assert found == pytest.approx(
@@ -75,7 +75,7 @@ def test_bounds_by_hand():
         }
     )
     lora = Case("small", "", 2, 4, 11, lora=True)
-    assert bounds(lora, record, weights, rates)["backward"] == pytest.approx(products + 2 * attention)
+    assert lower_bounds(lora, record, weights, rates)["backward"] == pytest.approx(products + 2 * attention)
 
 
 def test_the_head_is_the_embedding(tmp_path):
@@ -83,7 +83,7 @@ def test_the_head_is_the_embedding(tmp_path):
     save_file(tensors, tmp_path / "model.safetensors")
     config = LlamaConfig(hidden_size=6, num_attention_heads=3, num_key_value_heads=1, num_hidden_layers=4)
     config.save_pretrained(tmp_path)
-    assert weights_of(tmp_path) == Weights(body=3, head=10, queries=4 * 6)
+    assert count_weights(tmp_path) == WeightCounts(body=3, head=10, queries=4 * 6)
 
 
 def test_shares_are_of_the_better_of_what_was_measured_around_a_step(monkeypatch, tmp_path):
@@ -98,7 +98,7 @@ def test_shares_are_of_the_better_of_what_was_measured_around_a_step(monkeypatch
         {"torch": 200.0, "oneDNN": 350.0, "read": 9.0},
         {"torch": 200.0, "oneDNN": 150.0, "read": 9.0},
     ]
-    monkeypatch.setattr(limit_module, "_measured", lambda gpu: rates[len(given_up)])
+    monkeypatch.setattr(limit_module, "_machine_rates", lambda gpu: rates[len(given_up)])
     given_up, parts = [], {"prefill": 4.0, "decode": 2.0, "optimizer": 9.0, "record": 0.1}
     took = [(50.0, 50.0, 90.0), (50.0, 50.0, 90.0), (1.0, 1.0, 20.0), (2.0, 3.0, 30.0), (0.5, 0.5, 40.0)]
     steps = [
@@ -117,9 +117,9 @@ def test_shares_are_of_the_better_of_what_was_measured_around_a_step(monkeypatch
     least = {"prefill": 1.0, "decode": 1.0, "forward": 0.5, "backward": 0.4, "optimizer": 3.0}
     given = []
     monkeypatch.setattr(limit_module, "run", run)
-    monkeypatch.setattr(limit_module, "bounds", lambda *args: given.append(args[3]) or least)
-    monkeypatch.setattr(limit_module, "weights_of", lambda folder: Weights(1, 1, 1))
-    found = limit(replace(SMALL, model=str(tmp_path)), steps=5)
+    monkeypatch.setattr(limit_module, "lower_bounds", lambda *args: given.append(args[3]) or least)
+    monkeypatch.setattr(limit_module, "count_weights", lambda folder: WeightCounts(1, 1, 1))
+    found = measure_roofline(replace(SMALL, model=str(tmp_path)), steps=5)
     assert [rate.gemm for rate in given] == [300.0, 350.0, 350.0]
     assert {(rate.read, rate.weight) for rate in given} == {(9.0, 4)}
     assert found["step"] == 30.0
@@ -132,7 +132,9 @@ def test_shares_are_of_the_better_of_what_was_measured_around_a_step(monkeypatch
 
 def test_what_is_done_between_steps_is_in_the_time_of_none():
     pauses = []
-    taken = truing_side.run(replace(SMALL, model="tiny"), 3, between=lambda: pauses.append(time.sleep(2)))
+    taken = truing_side.run_case(
+        replace(SMALL, model="tiny"), 3, between=lambda: pauses.append(time.sleep(2))
+    )
     assert len(taken) == len(pauses) == 3
     assert all(step.seconds < 2 for step in taken[1:])
 
@@ -140,9 +142,9 @@ def test_what_is_done_between_steps_is_in_the_time_of_none():
 def test_the_cost_of_the_doctor_is_a_share_of_steps():
     def step(doctor, other, **facts):
         seconds = {"doctor": doctor, "forward": other}
-        return truing_side.Step(0.0, SimpleNamespace(seconds=seconds, facts=facts))
+        return truing_side.TimedStep(0.0, SimpleNamespace(seconds=seconds, facts=facts))
 
-    found = cost([step(1.0, 1.0, plain={}), step(0.0, 2.0), step(0.5, 2.5, audit={})])
+    found = cost_of([step(1.0, 1.0, plain={}), step(0.0, 2.0), step(0.5, 2.5, audit={})])
     assert (found.steps, found.looked_at, found.step_seconds) == (3, 2, 3.0)
     assert (found.first, found.later, found.whole) == (0.5, pytest.approx(0.1), pytest.approx(1.5 / 7))
 
@@ -168,22 +170,22 @@ def test_generation_is_compared_by_medians_over_jobs_with_other_seeds(monkeypatc
 def test_both_samplers_of_generation_count_what_they_drew(monkeypatch):
     monkeypatch.setattr(generation, "MODEL", "tiny")
     monkeypatch.setattr(generation, "MAX_NEW_TOKENS", 6)
-    job = generation.job(rows=3, seed=0)
-    for side in (generation.truing, generation.hf):
+    job = generation.generation_job(rows=3, seed=0)
+    for side in (generation.measure_truing, generation.measure_transformers):
         assert side(job | {"stops": [258]})["tokens"] == 18
         assert side(job | {"stops": list(range(259))})["tokens"] == 3
 
 
 def test_scale_changes_one_thing_at_a_time(monkeypatch, tmp_path):
     made = []
-    monkeypatch.setattr(scaling, "_of_layers", lambda layers, folder: made.append(layers) or folder)
+    monkeypatch.setattr(scaling, "_model_with_layers", lambda layers, folder: made.append(layers) or folder)
     fields = {
         "answers of a group": "group_size",
         "solved sums in the prompt": "sums",
         "replies of the world": "replies",
         "layers of the model": "model",
     }
-    base, *cases = scaling.cases(tmp_path)
+    base, *cases = scaling.scaling_cases(tmp_path)
     assert base == ("nothing", "", scaling.BASE)
     for changed, to, case in cases:
         field = fields[changed]
@@ -197,7 +199,7 @@ TALK = Case("talk", "", 2, 2, new_tokens=5, lora=True, system_sums=1, replies=2,
 
 
 def test_a_talk_has_its_turns_all_of_one_length_closed_by_a_stop_that_nobody_chose():
-    samples = truing_side.run(TALK, 2)[-1].record.samples
+    samples = truing_side.run_case(TALK, 2)[-1].record.samples
     assert len(samples) == 4
     for sample in samples:
         assert len(sample.turns) == 3
@@ -215,11 +217,11 @@ def test_a_model_of_a_shape_is_made_once_and_trains(monkeypatch, tmp_path):
     small |= {"num_key_value_heads": 2, "head_dim": 8, "vocab_size": 400, "max_position_embeddings": 512}
     monkeypatch.setitem(random_models.SHAPES, "qwen3-0.6b", small)
     monkeypatch.setattr(random_models, "TOKENIZER", "tiny")
-    weights = random_models.folder_of("qwen3-0.6b") / "model.safetensors"
+    weights = random_models.model_folder("qwen3-0.6b") / "model.safetensors"
     made = weights.stat().st_mtime_ns
     assert AutoModelForCausalLM.from_pretrained(weights.parent).config.model_type == "qwen3"
     case = replace(CASES["gpu-0.6b"], gpu=False, prompts=1, group_size=2, new_tokens=4, sums=1)
-    assert len(truing_side.run(case, 2)[-1].record.samples) == 2
+    assert len(truing_side.run_case(case, 2)[-1].record.samples) == 2
     assert weights.stat().st_mtime_ns == made
 
 

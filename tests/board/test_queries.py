@@ -13,10 +13,10 @@ from recorded import make_row
 from shown import evaluation, finding, opened_run, write
 
 from truing.board.data import open_runs
-from truing.board.data.run_view import Opened
-from truing.board.queries import OF_A_RUN, OF_TWO, Board
+from truing.board.data.run_view import RunView
+from truing.board.queries import RUN_PAIR_VIEWS, RUN_VIEWS, Board
 from truing.board.views import overview
-from truing.errors import QuestionError, RecordError, TruingError
+from truing.errors import BadRequestError, RecordError, TruingError
 from truing.record import compact
 from truing.utils.jsonl import dump_json
 
@@ -74,7 +74,7 @@ ABSENT = [
 
 @pytest.mark.parametrize(("view", "query"), WRONG)
 def test_a_question_that_cannot_be_meant_is_told_so(board, view, query):
-    with pytest.raises(QuestionError):
+    with pytest.raises(BadRequestError):
         board.answer(view, query)
 
 
@@ -95,8 +95,8 @@ def test_arguments_that_nobody_reads_change_nothing(board):
 def everything(board, name, at=AT):
     """Every view of a run; what each answers, or why it does not."""
     told = {}
-    asked = {each: SAMPLE | at | {"run": name, "chart": "lr", "number": "lr"} for each in OF_A_RUN}
-    asked |= {each: {"a": name, "b": name} for each in OF_TWO} | {"runs": {}}
+    asked = {each: SAMPLE | at | {"run": name, "chart": "lr", "number": "lr"} for each in RUN_VIEWS}
+    asked |= {each: {"a": name, "b": name} for each in RUN_PAIR_VIEWS} | {"runs": {}}
     for view, query in asked.items():
         try:
             told[view] = json.loads(dump_json(board.answer(view, query)))
@@ -153,7 +153,7 @@ def test_a_damaged_line_of_steps_is_told_in_the_runs_place(copied):
     (copied / "steps.jsonl").write_bytes(b"".join([*lines[:3], b'{"step": 3}\n', *lines[4:]]))
     board = Board(copied.parent)
     told = everything(board, "mini")
-    assert failed(told) == sorted([*OF_A_RUN, *OF_TWO])
+    assert failed(told) == sorted([*RUN_VIEWS, *RUN_PAIR_VIEWS])
     assert "line 4 of" in told["run"]
     assert {each["run"]: each["state"] for each in told["runs"]["runs"]} == {
         "mini": "cannot be read",
@@ -254,7 +254,7 @@ def test_facts_of_a_line_that_are_not_as_they_should_be_are_told(copied):
 
 
 def test_runs_are_held_up_to_a_number_and_the_rest_is_read_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(open_runs, "MOST", 2)
+    monkeypatch.setattr(open_runs, "MAX_OPEN_RUNS", 2)
     for i in range(4):
         with opened_run(tmp_path / f"r{i}") as writer:
             write(writer, 0, **{"reward/mean": i / 4})
@@ -274,10 +274,10 @@ def test_runs_that_there_was_no_time_for_are_counted_and_come_later(tmp_path, mo
     for i in range(3):
         with opened_run(tmp_path / f"r{i}") as writer:
             write(writer, 0)
-    monkeypatch.setattr(overview, "PATIENCE", -1.0)
+    monkeypatch.setattr(overview, "READ_SECONDS", -1.0)
     board = Board(tmp_path)
     assert (board.answer("runs", {})["waiting"], board.answer("runs", {})["runs"]) == (3, [])
-    monkeypatch.setattr(overview, "PATIENCE", 1.0)
+    monkeypatch.setattr(overview, "READ_SECONDS", 1.0)
     told = board.answer("runs", {})
     assert (told["waiting"], len(told["runs"])) == (0, 3)
 
@@ -288,8 +288,8 @@ def test_a_run_is_read_again_only_where_it_moved(tmp_path, monkeypatch):
             write(writer, 0)
             writer.event("finished")
     board, read = Board(tmp_path), []
-    real = overview.line
-    monkeypatch.setattr(overview, "line", lambda opened: read.append(opened.name) or real(opened))
+    real = overview.run_line
+    monkeypatch.setattr(overview, "run_line", lambda opened: read.append(opened.name) or real(opened))
     for _ in range(2):
         board.answer("runs", {})
     assert sorted(read) == ["a", "b"]
@@ -391,7 +391,7 @@ def test_what_was_cut_back_while_it_was_read_is_read_again(tmp_path, monkeypatch
     with opened_run(tmp_path / "mini") as writer:
         for step in range(4):
             write(writer, step, **{"reward/mean": 0.25})
-        board, asked, real = Board(tmp_path), [], Opened.rows
+        board, asked, real = Board(tmp_path), [], RunView.rows
 
         def rows(opened, step):
             asked.append(step.metrics["reward/mean"])
@@ -402,11 +402,11 @@ def test_what_was_cut_back_while_it_was_read_is_read_again(tmp_path, monkeypatch
                 raise RecordError("the segment is gone")
             return real(opened, step)
 
-        monkeypatch.setattr(Opened, "rows", rows)
+        monkeypatch.setattr(RunView, "rows", rows)
         told = board.answer("update", AT | {"update": "3"})
         assert next(each["value"] for each in told["numbers"] if each["name"] == "reward/mean") == 0.75
         assert asked == [0.25, 0.75]
-        monkeypatch.setattr(Opened, "rows", lambda opened, step: asked.append(1) or (tmp_path / "x").stat())
+        monkeypatch.setattr(RunView, "rows", lambda opened, step: asked.append(1) or (tmp_path / "x").stat())
         with pytest.raises(RecordError, match="No such file"):  # nothing moved: it is asked once
             board.answer("update", AT | {"update": "3"})
         assert len(asked) == 3

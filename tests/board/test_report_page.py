@@ -11,7 +11,7 @@ import pytest
 from recorded import make_row
 from shown import changed, finding, opened_run, write
 
-from truing.board.html_report import SAMPLES, question, report
+from truing.board.html_report import LAST_UPDATE_SAMPLES, html_report, question
 from truing.board.queries import Board
 from truing.board.script_bundle import EXPORT, IMPORT, bundle
 from truing.errors import RecordError
@@ -104,13 +104,13 @@ def asked_by_pages(views, run):
     span = head["spans"][-1]
     last = {"run": run, "stage": span["stage"], "update": span["end"] - span["start"] - 1 + span["first"]}
     yield js("update", **last)
-    for each in views[js("update", **last)]["samples"][:SAMPLES]:
+    for each in views[js("update", **last)]["samples"][:LAST_UPDATE_SAMPLES]:
         yield js("sample", **last, sample=each["sample"])
         yield js("group", **last, group=each["group"])
 
 
 def test_a_report_holds_what_its_pages_ask_for(nasty):
-    parts = Parts(report(nasty))
+    parts = Parts(html_report(nasty))
     views, run = parts.data("views"), parts.data("reported")["run"]
     assert run == "a ~*run"
     wanted = list(asked_by_pages(views, run))
@@ -120,7 +120,7 @@ def test_a_report_holds_what_its_pages_ask_for(nasty):
 
 
 def test_its_answers_are_the_boards(nasty):
-    views = Parts(report(nasty)).data("views")
+    views = Parts(html_report(nasty)).data("views")
     board = Board(nasty)
     for asked, told in views.items():
         view, _, query = asked.partition("?")
@@ -130,7 +130,7 @@ def test_its_answers_are_the_boards(nasty):
 
 @pytest.mark.parametrize("name", ["mini", "critic"])
 def test_a_trained_run_is_reported_whole(trained, name):
-    text = report(trained / name)
+    text = html_report(trained / name)
     views = Parts(text).data("views")
     assert [each for each in asked_by_pages(views, name) if each not in views] == []
     assert len(text) < 8_000_000  # of which the library for charts is most
@@ -138,7 +138,7 @@ def test_a_trained_run_is_reported_whole(trained, name):
 
 
 def test_no_text_of_a_run_ends_its_script(nasty):
-    text = report(nasty)
+    text = html_report(nasty)
     parts = Parts(text)
     assert [told.get("type", "") for told, _ in parts.scripts] == ["application/json"] * 2 + ["", "module"]
     assert "alert(1)</script>" not in text
@@ -149,7 +149,7 @@ def test_no_text_of_a_run_ends_its_script(nasty):
 
 
 def test_its_policy_allows_its_own_scripts_and_nothing_else(nasty):
-    parts = Parts(report(nasty))
+    parts = Parts(html_report(nasty))
     for told, script in parts.scripts:
         if told.get("type") != "application/json":
             digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -164,7 +164,7 @@ def test_its_policy_allows_its_own_scripts_and_nothing_else(nasty):
 
 def test_what_cannot_be_answered_is_left_out(nasty):
     (nasty / "rollouts/grpo-000002.arrow").unlink()
-    views = Parts(report(nasty)).data("views")
+    views = Parts(html_report(nasty)).data("views")
     kinds = [each.partition("?")[0] for each in views]
     assert kinds.count("update") == 2
     assert not [each for each in views if each.startswith("update") and "update=3" in each]
@@ -177,13 +177,13 @@ def test_what_was_undone_is_no_page_of_the_report(tmp_path):
         writer.event("finding", **finding("MSK001", step=0, sample_id="0/grpo/0/0/7"))
         told = {"stage": "grpo", "step": 1, "to": 0, "reason": "r", "kept": "abandoned/grpo-1"}
         writer.event("rollback", **told)
-    views = Parts(report(tmp_path / "run")).data("views")
+    views = Parts(html_report(tmp_path / "run")).data("views")
     assert not [each for each in views if "0%2Fgrpo%2F0%2F0%2F7" in each]
 
 
 def test_a_run_without_an_update_can_be_reported(tmp_path):
     opened_run(tmp_path / "run").close()
-    views = Parts(report(tmp_path / "run")).data("views")
+    views = Parts(html_report(tmp_path / "run")).data("views")
     assert list(views) == ["run?run=run", "words"]
 
 
@@ -191,13 +191,13 @@ def test_what_is_no_run_is_told(tmp_path):
     (tmp_path / "empty").mkdir()
     for each in ("empty", "nothing"):
         with pytest.raises(RecordError):
-            report(tmp_path / each)
+            html_report(tmp_path / each)
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0)
     (tmp_path / "run/events.jsonl").rename(tmp_path / "outside")
     (tmp_path / "run/events.jsonl").symlink_to(tmp_path / "outside")
     with pytest.raises(RecordError, match="lead out"):
-        report(tmp_path / "run")
+        html_report(tmp_path / "run")
 
 
 @pytest.mark.parametrize("value", ["a b", "~x", "a*b", "é/→", "a+b&c=d", "-._", "%", "'()!"])

@@ -22,7 +22,7 @@ from starlette.testclient import TestClient
 
 from truing.board import server
 from truing.board.queries import Board
-from truing.board.server import HEADERS, LOOPBACK, changes, make_app, static_files
+from truing.board.server import HEADERS, LOOPBACK, make_app, run_changes, static_files
 
 LOCAL = frozenset(LOOPBACK)
 
@@ -206,7 +206,7 @@ def events_of(board, act):
 
     async def listen():
         heard = []
-        stream = changes(board, anyio.Event())
+        stream = run_changes(board, anyio.Event())
         heard.append(await anext(stream))
         act()
         heard.append(await asyncio.wait_for(anext(stream), 10))
@@ -217,7 +217,7 @@ def events_of(board, act):
 
 
 def test_who_listens_hears_of_what_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(server, "TICK", 0.02)
+    monkeypatch.setattr(server, "POLL_SECONDS", 0.02)
     with opened_run(tmp_path / "a") as writer, opened_run(tmp_path / "b"):
         write(writer, 0)
         board = Board(tmp_path)
@@ -229,14 +229,14 @@ def test_who_listens_hears_of_what_is_written(tmp_path, monkeypatch):
 
 
 def test_who_listens_hears_of_a_run_that_is_new(tmp_path, monkeypatch):
-    monkeypatch.setattr(server, "TICK", 0.01)
+    monkeypatch.setattr(server, "POLL_SECONDS", 0.01)
     board = Board(tmp_path)
     _, changed = events_of(board, lambda: opened_run(tmp_path / "new").close())
     assert json.loads(changed["data"])["runs"] == ["new"]
 
 
 def test_a_run_that_vanishes_does_not_end_the_stream(tmp_path, monkeypatch):
-    monkeypatch.setattr(server, "TICK", 0.01)
+    monkeypatch.setattr(server, "POLL_SECONDS", 0.01)
     opened_run(tmp_path / "a").close()
     board = Board(tmp_path)
     _, changed = events_of(board, lambda: (tmp_path / "a").rename(tmp_path / ".gone"))
@@ -244,7 +244,7 @@ def test_a_run_that_vanishes_does_not_end_the_stream(tmp_path, monkeypatch):
 
 
 def test_a_listener_over_http_hears_and_ends_with_the_server(tmp_path, monkeypatch):
-    monkeypatch.setattr(server, "TICK", 0.05)
+    monkeypatch.setattr(server, "POLL_SECONDS", 0.05)
     writer = opened_run(tmp_path / "a")
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]

@@ -13,7 +13,7 @@ from truing.faults.fault import Fault
 from truing.faults.healthy_runs import TOOLS
 from truing.faults.planted import FAULTS
 from truing.faults.run_fault import table_of
-from truing.trainer.preflight import chance
+from truing.trainer.preflight import random_reward
 
 
 @pytest.hookimpl(wrapper=True)
@@ -76,7 +76,7 @@ def rich(shelf) -> Path:
         "entropy.coef": 0.01,
         "gates.max_ratio": 50.0,
     }
-    return train(shelf, "rich", changes, [chance])
+    return train(shelf, "rich", changes, [random_reward])
 
 
 @pytest.fixture(scope="session")
@@ -87,7 +87,7 @@ def critic(shelf) -> Path:
         "doctor.budget": 0.1,
         "ppo": {"steps": 3, "prompts_per_step": 8, "learning_rate": 1e-3, "inner_epochs": 2},
     }
-    return train(shelf, "critic", changes, [chance])
+    return train(shelf, "critic", changes, [random_reward])
 
 
 @pytest.fixture(scope="session")
@@ -107,7 +107,7 @@ def agent(shelf) -> Path:
         "grpo.inner_epochs": 2,
         "kl.coef": 0.01,
     }
-    return train(shelf, "agent", changes, [chance])
+    return train(shelf, "agent", changes, [random_reward])
 
 
 @pytest.fixture(scope="session")
@@ -116,5 +116,5 @@ def planted(shelf) -> Path:
     fault = replace(FAULTS["tool-results-in-loss"])
     recipe = table_of(fault) | {"name": "planted", "doctor": {"stop": True}}
     with fault.plant(), pytest.raises(ProvenError):
-        truing.train(recipe, rewards=[chance], out=shelf / "planted", watch=lambda *_: None)
+        truing.train(recipe, rewards=[random_reward], out=shelf / "planted", watch=lambda *_: None)
     return shelf / "planted"

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from recorded import make_record, make_row
 
-from truing.doctor.live_doctor import told
+from truing.doctor.live_doctor import finding_event
 from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.record import RunWriter
 from truing.types.status import Status
@@ -67,7 +67,7 @@ def write(run: Path, tokenizer: Path) -> Path:
                 Claim(Verdict.PROVEN, claim, EVIL, EVIL, remedy=EVIL, start=3, end=6),
                 name,
             )
-            writer.event("finding", **told(found))
+            writer.event("finding", **finding_event(found))
         writer.event(EVIL, text=EVIL)
         writer.event("incident", stage=EVIL, step=0, text=EVIL)
         writer.event("boundary", stage=EVIL, step=0, lines=[[EVIL, EVIL]])

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 from visiting import draw_all, visiting
 
-from truing.board.views.chart_groups import ROOMS as DECLARED
+from truing.board.views.chart_groups import CHART_GROUPS as DECLARED
 from truing.config import resolve
 from truing.record import RunReader
 

@@ -2,7 +2,7 @@
 
 from playwright.sync_api import expect
 
-from truing.doctor.report.recorded_findings import recalled
+from truing.doctor.report.recorded_findings import recorded_findings
 from truing.record import RunReader
 
 
@@ -19,7 +19,7 @@ class Clicks:
 
 
 def test_the_tokens_that_are_meant_are_marked_within_three_clicks(visit, planted):
-    (found,) = (each for each in recalled(RunReader(planted).events()) if each.code == "MSK003")
+    (found,) = (each for each in recorded_findings(RunReader(planted).events()) if each.code == "MSK003")
     page = visit.go()
     line = page.locator("tbody tr", has_text="planted")
     expect(line.locator(".state")).to_have_text("stopped by a finding")
@@ -45,7 +45,7 @@ def test_the_tokens_that_are_meant_are_marked_within_three_clicks(visit, planted
 
 
 def test_every_sample_that_is_meant_is_linked_and_marked_in_its_group_too(visit, planted):
-    (found,) = (each for each in recalled(RunReader(planted).events()) if each.code == "MSK003")
+    (found,) = (each for each in recorded_findings(RunReader(planted).events()) if each.code == "MSK003")
     assert len(found.marks) > 1
     page = visit.go(f"#/run?run={planted.name}")
     card = page.locator(".finding", has_text="MSK003")
@@ -66,7 +66,7 @@ def test_every_sample_that_is_meant_is_linked_and_marked_in_its_group_too(visit,
 
 
 def test_a_group_has_a_card_and_arrows_walk_in_it(visit, planted):
-    (found,) = (each for each in recalled(RunReader(planted).events()) if each.code == "MSK003")
+    (found,) = (each for each in recorded_findings(RunReader(planted).events()) if each.code == "MSK003")
     rows = RunReader(planted).samples(found.stage, found.step)
     group = next(each.sample.group_id for each in rows if each.sample.sample_id == found.sample_id)
     at = f"run={planted.name}&stage={found.stage}&update={found.step + 1}"
@@ -102,5 +102,5 @@ def test_every_run_tells_first_what_was_found_or_that_nothing_was(visit, rich, c
         page = visit.go(f"#/run?run={run.name}")
         expect(page.locator("h1")).to_have_text(run.name)
         told = page.locator(".finding:not(.clean) .row b").all_inner_texts()
-        assert told == [f"{each.code} {each.name}" for each in recalled(RunReader(run).events())]
+        assert told == [f"{each.code} {each.name}" for each in recorded_findings(RunReader(run).events())]
         assert page.locator(".finding.clean").count() == (not told)

@@ -9,13 +9,13 @@ from playwright.sync_api import expect
 from test_browser_hostile import check
 from visiting import served
 
-from truing.doctor.postmortem import post_mortem
-from truing.doctor.report.text import facts
-from truing.doctor.saved_updates import Keeper
-from truing.doctor.truing_run import recorded
+from truing.doctor.postmortem import diagnose_run
+from truing.doctor.report.text import report_facts
+from truing.doctor.saved_updates import UpdateWriter
+from truing.doctor.truing_run import recorded_steps
 from truing.lab.report.text import verdict_lines
 from truing.lab.run.design import BASELINE
-from truing.lab.run.runner import begin
+from truing.lab.run.runner import declare_experiment
 from truing.lab.store.lab import open_lab
 from truing.lab.store.ledger import Ledger
 from truing.lab.verdicts.verdict import judge
@@ -38,7 +38,7 @@ def folder(tmp_path_factory, planted):
     evil.write_text(evil.read_text().replace("H02: Some", f"H02: Some {EVIL}"))
     lab, ledger = open_lab(root / "lab"), Ledger(lab.ledger_folder)
     first = lab.hypotheses["h01"]
-    lab = begin(lab, first, ledger, underpowered=True)
+    lab = declare_experiment(lab, first, ledger, underpowered=True)
     for seed in range(6):
         for label, value in ((BASELINE, 0.1), ("changed", 0.8)):
             ledger.write(run_of(lab, first, label, seed, value + seed / 100))
@@ -46,10 +46,10 @@ def folder(tmp_path_factory, planted):
     ledger.write(run_of(lab, first, "changed", 6, 0.0, **failed))
     ledger.close()
     audit, poor = (
-        Keeper(root / "audit", lambda ids: [f"{EVIL}{BYTES[:-1]}"] * len(ids)),
-        Keeper(root / "poor", lambda ids: [""] * len(ids)),
+        UpdateWriter(root / "audit", lambda ids: [f"{EVIL}{BYTES[:-1]}"] * len(ids)),
+        UpdateWriter(root / "poor", lambda ids: [""] * len(ids)),
     )
-    for step in recorded(planted):
+    for step in recorded_steps(planted):
         audit.keep(replace(step, rows=[replace(row, sample_id=EVIL) for row in step.rows]))
         poor.keep(replace(step, tokens={}, numbers={}, facts={}))
     return root
@@ -126,7 +126,7 @@ def test_the_figures_of_a_lab_follow_the_colours_of_the_page(visit):
 
 @pytest.mark.parametrize("name", ["audit", "poor"])
 def test_an_audit_shows_what_the_command_says(visit, folder, name):
-    told = facts(post_mortem(folder / name))
+    told = report_facts(diagnose_run(folder / name))
     page = visit.go(f"#/audit?audit={name}")
     findings = page.locator("section.finding")
     assert findings.count() == len(told["findings"])

@@ -150,7 +150,7 @@ def test_prompts_are_found_by_what_they_ask(visit):
 
 def test_a_search_goes_on_until_all_is_read_and_takes_nobodys_words_away(folder, monkeypatch):
     """While there is no time, each question reads one update, and the page asks again and again."""
-    monkeypatch.setattr(prompts, "PATIENCE", 0.0)
+    monkeypatch.setattr(prompts, "READ_SECONDS", 0.0)
     with served(folder) as address, visiting(address) as visit:
         page = visit.go("#/tasks?run=run&text=is+129")
         expect(page.get_by_text("No prompt that was read yet is like that.")).to_be_visible()
@@ -160,7 +160,7 @@ def test_a_search_goes_on_until_all_is_read_and_takes_nobodys_words_away(folder,
         assert len(visit.asked) > asked + 1
         expect(page.get_by_label("find")).to_have_value("is 12")
         expect(page.get_by_label("find")).to_be_focused()
-        monkeypatch.setattr(prompts, "PATIENCE", 1.0)
+        monkeypatch.setattr(prompts, "READ_SECONDS", 1.0)
         page.keyboard.press("Enter")
         expect(page.locator("tbody tr")).to_have_count(11)
         expect(page.locator("#page [role=status]")).to_have_count(0)

@@ -2,15 +2,15 @@
 
 import torch
 
-from truing.chat import begin, encode_answer
+from truing.chat import encode_reply, start_dialogue
 from truing.chat.render import text_of
 from truing.chat.tool_prompt import HERMES as hermes
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion
 from truing.envs.tools import tool
-from truing.rollouts.attempt import Seat
+from truing.rollouts.attempt import Attempt
 from truing.rollouts.flatten import flatten
-from truing.types.message import answer_to
+from truing.types.message import tool_message
 from truing.types.rollout import Task
 from truing.types.sampling_params import RAW
 from truing.types.status import EndedBy, FinishReason, Status
@@ -59,11 +59,13 @@ def stop_ids(tokenizer):
 
 def play(chat, *draws, task=TASK, reply="moon"):
     """An episode: ``draws`` make the ids of a turn from the seat, and ``reply`` answers each call."""
-    seat = Seat(task, "g", ("key",), *begin(chat, task), None)
+    seat = Attempt(task, "g", ("key",), *start_dialogue(chat, task), None)
     for i, draw in enumerate(draws):
         if i:
             calls = enumerate(seat.said.calls)
-            replies = [answer_to(call, k, reply) for k, call in calls] or [{"role": "user", "content": reply}]
+            replies = [tool_message(call, k, reply) for k, call in calls] or [
+                {"role": "user", "content": reply}
+            ]
             seat.go_on(chat, replies, EpisodeConfig(max_turns=9), room=10**6)
         seat.hear(chat, completion(draw(seat)), 0, "digest")
     seat.end(Status.DONE, EndedBy.WORLD)
@@ -82,7 +84,7 @@ def as_written(chat, said, change=lambda ids: ids):
 
     def draw(seat):
         dialogue = seat.dialogue
-        return change(encode_answer(chat, dialogue.messages, said, dialogue.tools).tolist())
+        return change(encode_reply(chat, dialogue.messages, said, dialogue.tools).tolist())
 
     return draw
 

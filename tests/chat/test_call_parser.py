@@ -3,9 +3,9 @@
 import pytest
 
 from truing.chat.call_formats import FORMATS
-from truing.chat.call_parser import detect, parse
+from truing.chat.call_parser import detect_format, parse_calls
 from truing.errors import ModelError
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 
 WEATHER = ToolCall("weather", {"city": "Oslo", "days": 3})
 CLOCK = ToolCall("clock", {})
@@ -14,20 +14,20 @@ GOOD = {
     "one call": (
         "hermes",
         '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo", "days": 3}}\n</tool_call>',
-        Said("", (WEATHER,)),
+        AssistantMessage("", (WEATHER,)),
         ['<tool_call>\n{"name": "', '", "arguments": {"city": "', '", "days": ', "}}\n</tool_call>"],
     ),
     "arguments first, and text before": (
         "hermes",
         'Let me see.\n<tool_call>{"arguments":{},"name":"clock"}</tool_call>\n',
-        Said("Let me see.\n", (CLOCK,)),
+        AssistantMessage("Let me see.\n", (CLOCK,)),
         ['\n<tool_call>{"arguments":{},"name":"', '"}</tool_call>'],
     ),
     "two calls": (
         "hermes",
         '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>\n'
         '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo", "days": 3}}\n</tool_call>',
-        Said("", (CLOCK, WEATHER)),
+        AssistantMessage("", (CLOCK, WEATHER)),
         [
             '<tool_call>\n{"name": "',
             '", "arguments": {}}\n</tool_call>',
@@ -40,49 +40,49 @@ GOOD = {
     "everything in a nested value is the model's choice": (
         "hermes",
         '<tool_call>{"name": "a", "arguments": {"x" : {"y": [1, "</tool_call>"]} }}</tool_call>',
-        Said("", (ToolCall("a", {"x": {"y": [1, "</tool_call>"]}}),)),
+        AssistantMessage("", (ToolCall("a", {"x": {"y": [1, "</tool_call>"]}}),)),
         ['<tool_call>{"name": "', '", "arguments": {"x" : ', " }}</tool_call>"],
     ),
     "an empty text is a choice, and its quotes are all there is of it": (
         "hermes",
         '<tool_call>{"name": "a", "arguments": {"x": ""}}</tool_call>',
-        Said("", (ToolCall("a", {"x": ""}),)),
+        AssistantMessage("", (ToolCall("a", {"x": ""}),)),
         ['<tool_call>{"name": "', '", "arguments": {"x": ', "}}</tool_call>"],
     ),
     "the whole answer": (
         "llama3",
         '{"name": "weather", "parameters": {"city": "Oslo", "days": 3}}',
-        Said("", (WEATHER,)),
+        AssistantMessage("", (WEATHER,)),
         ['{"name": "', '", "parameters": {"city": "', '", "days": ', "}}"],
     ),
     "python tag and JSON": (
         "llama3",
         'So:<|python_tag|>{"name": "clock", "parameters": {}}',
-        Said("So:", (CLOCK,)),
+        AssistantMessage("So:", (CLOCK,)),
         ['<|python_tag|>{"name": "', '", "parameters": {}}'],
     ),
     "python tag and a method": (
         "llama3",
         '<|python_tag|>weather.call(city="Oslo", days=3)',
-        Said("", (WEATHER,)),
+        AssistantMessage("", (WEATHER,)),
         ["<|python_tag|>", '.call(city="', '", days=', ")"],
     ),
     "python's own words and quotes": (
         "llama3",
         "<|python_tag|>say(text='it\\'s \"so\"', loud=True, to=None)",
-        Said("", (ToolCall("say", {"text": 'it\'s "so"', "loud": True, "to": None}),)),
+        AssistantMessage("", (ToolCall("say", {"text": 'it\'s "so"', "loud": True, "to": None}),)),
         ["<|python_tag|>", "(text='", "', loud=", ", to=", ")"],
     ),
     "a list, with an id": (
         "mistral",
         '[TOOL_CALLS] [{"name": "weather", "arguments": {"city": "Oslo", "days": 3}, "id": "abcDEF012"}]',
-        Said("", (ToolCall("weather", WEATHER.arguments, "abcDEF012"),)),
+        AssistantMessage("", (ToolCall("weather", WEATHER.arguments, "abcDEF012"),)),
         ['[TOOL_CALLS] [{"name": "', '", "arguments": {"city": "', '", "days": ', '}, "id": "', '"}]'],
     ),
     "names and arguments": (
         "mistral",
         'Well.[TOOL_CALLS]clock[ARGS]{}[TOOL_CALLS]weather{"city": "Oslo", "days": 3}',
-        Said("Well.", (CLOCK, WEATHER)),
+        AssistantMessage("Well.", (CLOCK, WEATHER)),
         ["[TOOL_CALLS]", "[ARGS]{}", "[TOOL_CALLS]", '{"city": "', '", "days": ', "}"],
     ),
     "fenced, two in a block": (
@@ -90,7 +90,7 @@ GOOD = {
         "Hm.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>clock\n```json\n{}\n```"
         "<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n"
         '{"city": "Oslo", "days": 3}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
-        Said("Hm.", (CLOCK, WEATHER)),
+        AssistantMessage("Hm.", (CLOCK, WEATHER)),
         [
             "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>",
             "\n```json\n{}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
@@ -103,7 +103,7 @@ GOOD = {
         "deepseek",
         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>clock<｜tool▁sep｜>{}"
         "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-        Said("", (CLOCK,)),
+        AssistantMessage("", (CLOCK,)),
         [
             "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>",
             "<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
@@ -113,7 +113,7 @@ GOOD = {
         "gptoss",
         "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
         'to=functions.weather <|constrain|>json<|message|>{"city": "Oslo", "days": 3}',
-        Said("Hm.", (WEATHER,)),
+        AssistantMessage("Hm.", (WEATHER,)),
         [
             "<|start|>assistant<|channel|>commentary to=functions.",
             ' <|constrain|>json<|message|>{"city": "',
@@ -124,7 +124,7 @@ GOOD = {
     "recipient in the role": (
         "gptoss",
         " to=functions.clock<|channel|>commentary json<|message|>{}<|call|>",
-        Said("", (CLOCK,)),
+        AssistantMessage("", (CLOCK,)),
         [" to=functions.", "<|channel|>commentary json<|message|>{}<|call|>"],
     ),
 }
@@ -132,7 +132,7 @@ GOOD = {
 
 @pytest.mark.parametrize(("format", "text", "said", "scaffolding"), GOOD.values(), ids=GOOD)
 def test_a_call_as_its_family_writes_it(format, text, said, scaffolding):
-    parsed = parse(text, format)
+    parsed = parse_calls(text, format)
     assert parsed.said == said
     assert [text[a:b] for a, b in parsed.scaffolding] == scaffolding
 
@@ -240,7 +240,7 @@ BAD = {
 
 @pytest.mark.parametrize(("format", "text", "told"), BAD.values(), ids=BAD)
 def test_a_malformed_call_is_told_and_not_carried_out(format, text, told):
-    parsed = parse(text, format)
+    parsed = parse_calls(text, format)
     assert len(parsed.said.problems) == 1
     assert told in parsed.said.problems[0]
     assert parsed.said.problems[0].endswith(f"Write {FORMATS[format].form}.")
@@ -250,31 +250,31 @@ def test_a_malformed_call_is_told_and_not_carried_out(format, text, told):
 
 @pytest.mark.parametrize(("format", "text"), [(format, text) for format, text, _ in BAD.values()], ids=BAD)
 def test_a_problem_cannot_write_special_tokens(format, text):
-    [problem] = parse(text, format).said.problems
+    [problem] = parse_calls(text, format).said.problems
     assert not any(sign in problem for sign in ("<|", "<｜", "_call>", "[TOOL", "[ARGS"))
 
 
 def test_64_levels_are_read():
     text = '<tool_call>{"name": "a", "arguments": {"x": %s}}</tool_call>' % ("[" * 63 + "]" * 63)
-    assert parse(text, "hermes").said.problems == ()
+    assert parse_calls(text, "hermes").said.problems == ()
 
 
 def test_one_malformed_call_stops_the_others_and_each_is_told():
     good, bad = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>', "<tool_call>clock</tool_call>"
-    said = parse(f"{bad}{good}{bad}", "hermes").said
+    said = parse_calls(f"{bad}{good}{bad}", "hermes").said
     assert [problem[:7] for problem in said.problems] == ["Call 1 ", "Call 3 "]
     assert said.calls == ()
     assert said.content == f"{bad}{good}{bad}"  # the model sees what it wrote
 
 
 def test_only_the_first_malformed_calls_are_told():
-    assert len(parse("<tool_call>x</tool_call>" * 20, "hermes").said.problems) == 8
+    assert len(parse_calls("<tool_call>x</tool_call>" * 20, "hermes").said.problems) == 8
 
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("text", ["", "Oslo.", ' {"answer": 1}\n', "<think>hm</think>"])
 def test_an_answer_without_calls_is_left_as_it_is(format, text):
-    assert parse(text, format).said == Said(text)
+    assert parse_calls(text, format).said == AssistantMessage(text)
 
 
 CALL = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
@@ -292,36 +292,36 @@ CALL = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
     ],
 )
 def test_a_call_in_a_thought_is_no_call(text, thinking, calls):
-    said = parse(text, "hermes", thinking=thinking).said
+    said = parse_calls(text, "hermes", thinking=thinking).said
     assert len(said.calls) == calls
     assert said.problems == ()
 
 
 def test_a_thought_in_an_argument_is_an_argument():
     text = '<tool_call>{"name": "say", "arguments": {"text": "<think>"}}</tool_call>' + CALL
-    assert [call.name for call in parse(text, "hermes").said.calls] == ["say", "clock"]
+    assert [call.name for call in parse_calls(text, "hermes").said.calls] == ["say", "clock"]
 
 
 def test_a_thought_before_a_whole_answer():
-    said = parse('<think>hm</think>\n{"name": "clock", "parameters": {}}', "llama3").said
-    assert said == Said("<think>hm</think>", (CLOCK,))
+    said = parse_calls('<think>hm</think>\n{"name": "clock", "parameters": {}}', "llama3").said
+    assert said == AssistantMessage("<think>hm</think>", (CLOCK,))
 
 
 def test_a_final_message_is_said_without_its_analysis():
     text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Oslo."
-    assert parse(text, "gptoss").said == Said("Oslo.")
+    assert parse_calls(text, "gptoss").said == AssistantMessage("Oslo.")
 
 
 def test_the_format_is_found_by_reading_a_call_back():
     written = {format: text for format, text, said, _ in GOOD.values() if said.calls == (WEATHER,)}
-    assert {detect(text, WEATHER) for text in written.values()} == {"hermes", "llama3", "gptoss"}
-    assert all(detect(text, WEATHER) == format for format, text in written.items())
-    assert detect(GOOD["a list, with an id"][1], WEATHER) == "mistral"
-    assert detect(GOOD["bare"][1], CLOCK) == "deepseek"
-    assert detect("<tool_call>\n<function=weather>\n</function>\n</tool_call>", WEATHER) is None
-    assert detect(written["hermes"], CLOCK) is None
+    assert {detect_format(text, WEATHER) for text in written.values()} == {"hermes", "llama3", "gptoss"}
+    assert all(detect_format(text, WEATHER) == format for format, text in written.items())
+    assert detect_format(GOOD["a list, with an id"][1], WEATHER) == "mistral"
+    assert detect_format(GOOD["bare"][1], CLOCK) == "deepseek"
+    assert detect_format("<tool_call>\n<function=weather>\n</function>\n</tool_call>", WEATHER) is None
+    assert detect_format(written["hermes"], CLOCK) is None
 
 
 def test_an_unknown_format_is_named():
     with pytest.raises(ModelError, match="hermes, llama3"):
-        parse("", "xml")
+        parse_calls("", "xml")

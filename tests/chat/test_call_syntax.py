@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from truing.chat.call_syntax import read_turn
+from truing.chat.call_syntax import read_turn_with_tools
 from truing.chat.token_bytes import token_bytes
 from truing.types.message import ToolCall
 
@@ -26,7 +26,7 @@ def chosen(text, *values):
 
 def test_every_byte_of_a_call_is_told_apart(tiny):
     ids = torch.tensor([*b"So. ", *CALL.encode(), END])
-    reading = read_turn(tiny.tokenizer, ids, [END], "hermes")
+    reading = read_turn_with_tools(tiny.tokenizer, ids, [END], "hermes")
     assert reading.text == f"So. {CALL}"
     assert reading.said.content == "So. "
     assert reading.said.calls == (ToolCall("say", {"text": TEXT, "n": 1}),)
@@ -34,7 +34,7 @@ def test_every_byte_of_a_call_is_told_apart(tiny):
 
 
 def test_a_stop_token_within_the_turn_is_text(tiny):
-    reading = read_turn(tiny.tokenizer, torch.tensor([END, *CALL.encode()]), [END], "hermes")
+    reading = read_turn_with_tools(tiny.tokenizer, torch.tensor([END, *CALL.encode()]), [END], "hermes")
     assert reading.text == f"<|im_end|>{CALL}"
     assert reading.structure.tolist() == [False, *chosen(CALL, "say", TEXT, "1")]
 
@@ -43,7 +43,7 @@ def test_a_stop_token_within_the_turn_is_text(tiny):
 def test_stray_bytes_shift_nothing(tiny, stray):
     before, value = [*stray], stray.decode("utf-8", "surrogateescape")
     raw = CALL.replace(TEXT, value).encode("utf-8", "surrogateescape")
-    reading = read_turn(tiny.tokenizer, torch.tensor([*before, *raw]), [END], "hermes")
+    reading = read_turn_with_tools(tiny.tokenizer, torch.tensor([*before, *raw]), [END], "hermes")
     assert reading.said.calls == (ToolCall("say", {"text": "\ufffd" * len(stray), "n": 1}),)
     expected = chosen(CALL.replace(TEXT, "~" * len(stray)), "say", "~" * len(stray), "1")
     assert reading.structure.tolist() == [False] * len(stray) + expected
@@ -51,20 +51,20 @@ def test_stray_bytes_shift_nothing(tiny, stray):
 
 
 def test_a_malformed_call_has_no_scaffolding(tiny):
-    reading = read_turn(tiny.tokenizer, torch.tensor([*CALL[:-3].encode()]), [END], "hermes")
+    reading = read_turn_with_tools(tiny.tokenizer, torch.tensor([*CALL[:-3].encode()]), [END], "hermes")
     assert len(reading.said.problems) == 1
     assert not reading.structure.any()
 
 
 @pytest.mark.parametrize("ids", [[], [END]])
 def test_a_turn_that_says_nothing(tiny, ids):
-    reading = read_turn(tiny.tokenizer, torch.tensor(ids, dtype=torch.int64), [END], "hermes")
+    reading = read_turn_with_tools(tiny.tokenizer, torch.tensor(ids, dtype=torch.int64), [END], "hermes")
     assert (reading.text, reading.structure.tolist()) == ("", [False] * len(ids))
 
 
 def test_a_row_beyond_the_vocabulary_is_the_models_choice(tiny):
     raw = CALL.encode()
-    reading = read_turn(tiny.tokenizer, torch.tensor([*raw[:5], 300, *raw[5:]]), [END], "hermes")
+    reading = read_turn_with_tools(tiny.tokenizer, torch.tensor([*raw[:5], 300, *raw[5:]]), [END], "hermes")
     assert reading.text == CALL
     mask = chosen(CALL, "say", TEXT, "1")
     assert reading.structure.tolist() == [*mask[:5], False, *mask[5:]]
@@ -73,7 +73,7 @@ def test_a_row_beyond_the_vocabulary_is_the_models_choice(tiny):
 def test_a_tag_that_is_one_token_is_scaffolding_and_a_straddling_token_is_not(data):
     tokenizer = AutoTokenizer.from_pretrained(data / "tokenizers" / "minimind")
     ids = torch.tensor(tokenizer(CALL, add_special_tokens=False)["input_ids"])
-    structure = read_turn(tokenizer, ids, [], "hermes").structure
+    structure = read_turn_with_tools(tokenizer, ids, [], "hermes").structure
     told = dict(zip(tokenizer.convert_ids_to_tokens(ids), structure.tolist(), strict=True))
     assert told["<tool_call>"]
     assert told["</tool_call>"]
@@ -103,6 +103,6 @@ def test_any_split_of_the_text_has_its_own_mask(data, name):
             expected.append(all(mask[at : at + n]))
             straddling += any(mask[at : at + n]) and not all(mask[at : at + n])
             at += n
-        reading = read_turn(tokenizer, torch.tensor(ids), [], "hermes")
+        reading = read_turn_with_tools(tokenizer, torch.tensor(ids), [], "hermes")
         assert reading.structure.tolist() == expected
     assert straddling > 10

@@ -6,11 +6,11 @@ from families import FORMAT_OF, chat_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.chat import encode_answer
+from truing.chat import encode_reply
 from truing.chat.call_formats.shared.untyped_values import value_of
-from truing.chat.call_parser import parse
+from truing.chat.call_parser import parse_calls
 from truing.errors import DataError
-from truing.types.message import Said, ToolCall, ToolSpec
+from truing.types.message import AssistantMessage, ToolCall, ToolSpec
 from truing.types.rollout import Task
 
 SCHEMA = {
@@ -90,8 +90,8 @@ def test_a_value_of_any_type_comes_back(family):
     chat = chat_of(family)
     assert (chat.tool_format, chat.tool_prompt) == (FORMAT_OF[family], None)
     for key, value in (*(("text", text) for text in TEXTS), *OTHERS):
-        said = Said(calls=(ToolCall(TOOL.name, {key: value}),))
-        rollout = play(chat, as_written(chat, said), as_written(chat, Said("done")), task=TASK)
+        said = AssistantMessage(calls=(ToolCall(TOOL.name, {key: value}),))
+        rollout = play(chat, as_written(chat, said), as_written(chat, AssistantMessage("done")), task=TASK)
         [call] = rollout.messages[0]["tool_calls"]
         assert call["function"]["arguments"] == {key: value}
         assert type(call["function"]["arguments"][key]) is type(value), "1 is not 1.0, nor True"
@@ -102,8 +102,8 @@ def test_a_value_of_any_type_comes_back(family):
 def test_quotes_and_backslashes_come_back(family):
     chat = chat_of(family)
     for key, value in ESCAPED:
-        said = Said(calls=(ToolCall(TOOL.name, {key: value}),))
-        rollout = play(chat, as_written(chat, said), as_written(chat, Said("done")), task=TASK)
+        said = AssistantMessage(calls=(ToolCall(TOOL.name, {key: value}),))
+        rollout = play(chat, as_written(chat, said), as_written(chat, AssistantMessage("done")), task=TASK)
         assert rollout.messages[0]["tool_calls"][0]["function"]["arguments"] == {key: value}
 
 
@@ -115,8 +115,8 @@ def test_several_calls_and_the_text_beside_them_come_back():
     )
     for family in FORMAT_OF:
         chat = chat_of(family)
-        said = Said("Let me see.", calls)
-        rollout = play(chat, as_written(chat, said), as_written(chat, Said("done")), task=TASK)
+        said = AssistantMessage("Let me see.", calls)
+        rollout = play(chat, as_written(chat, said), as_written(chat, AssistantMessage("done")), task=TASK)
         first = rollout.messages[0]
         read = [(one["function"]["name"], one["function"]["arguments"]) for one in first["tool_calls"]]
         assert read == [(call.name, call.arguments) for call in calls], family
@@ -137,7 +137,9 @@ LOST = {
 @pytest.mark.parametrize(("family", "key", "value"), LOST.values(), ids=LOST)
 def test_a_demonstration_that_would_be_read_otherwise_is_refused(family, key, value):
     with pytest.raises(DataError, match="read as another") as raised:
-        encode_answer(chat_of(family), [USER], Said(calls=(ToolCall(TOOL.name, {key: value}),)), [TOOL])
+        encode_reply(
+            chat_of(family), [USER], AssistantMessage(calls=(ToolCall(TOOL.name, {key: value}),)), [TOOL]
+        )
     assert 'chat.tool_prompt = "hermes"' in raised.value.remedy
 
 
@@ -184,7 +186,7 @@ def test_keys_that_a_schema_does_not_name_are_read_by_what_it_says_of_others():
     text = "<tool_call>\n<function=f>\n<parameter=x>\n5\n</parameter>\n</function>\n</tool_call>"
     for others, value in (({"type": "string"}, "5"), ({"type": "integer"}, 5), (True, 5)):
         tool = ToolSpec("f", "F.", {"type": "object", "properties": {}, "additionalProperties": others})
-        [call] = parse(text, "qwen3_coder", [tool]).said.calls
+        [call] = parse_calls(text, "qwen3_coder", [tool]).said.calls
         assert call.arguments == {"x": value}
 
 
@@ -202,9 +204,9 @@ def test_no_value_changes_without_a_word(family, value, text):
     """It comes back as it was, or is refused."""
     chat, given_ = CHATS[family], {"any": value, "text": text}
     try:
-        ids = encode_answer(chat, [USER], Said(calls=(ToolCall(TOOL.name, given_),)), [TOOL])
+        ids = encode_reply(chat, [USER], AssistantMessage(calls=(ToolCall(TOOL.name, given_),)), [TOOL])
     except DataError:
         return
     written = chat.tokenizer.decode(ids[:-1])
-    [call] = parse(written, chat.tool_format, [TOOL]).said.calls
+    [call] = parse_calls(written, chat.tool_format, [TOOL]).said.calls
     assert call.arguments == given_

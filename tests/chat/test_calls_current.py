@@ -5,8 +5,8 @@ import re
 import pytest
 
 from truing.chat.call_formats import FORMATS
-from truing.chat.call_parser import detect, parse
-from truing.types.message import Said, ToolCall, ToolSpec
+from truing.chat.call_parser import detect_format, parse_calls
+from truing.types.message import AssistantMessage, ToolCall, ToolSpec
 
 WEATHER = ToolCall("weather", {"city": "Oslo", "days": 3})
 CLOCK = ToolCall("clock", {})
@@ -24,7 +24,7 @@ GOOD = {
         "qwen3_coder",
         "Let me see.\n\n<tool_call>\n<function=weather>\n<parameter=city>\nOslo\n</parameter>\n"
         "<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
-        Said("Let me see.", (WEATHER,)),
+        AssistantMessage("Let me see.", (WEATHER,)),
         [
             "\n\n<tool_call>\n<function=",
             ">\n<parameter=city>\n",
@@ -35,14 +35,14 @@ GOOD = {
     "no arguments, and a line end as Nemotron writes it": (
         "qwen3_coder",
         "<tool_call>\n<function=clock>\n</function>\n</tool_call>\n",
-        Said("", (CLOCK,)),
+        AssistantMessage("", (CLOCK,)),
         ["<tool_call>\n<function=", ">\n</function>\n</tool_call>\n"],
     ),
     "two functions on one line each": (
         "qwen3_coder",
         "<tool_call><function=clock></function></tool_call>\n<tool_call><function=weather><parameter=city>Oslo"
         "</parameter><parameter=days>3</parameter></function></tool_call>",
-        Said("", (CLOCK, WEATHER)),
+        AssistantMessage("", (CLOCK, WEATHER)),
         [
             "<tool_call><function=",
             "></function></tool_call>",
@@ -56,7 +56,7 @@ GOOD = {
         "glm45",
         "\n<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n<arg_key>days</arg_key>\n"
         "<arg_value>3</arg_value>\n</tool_call>",
-        Said("", (WEATHER,)),
+        AssistantMessage("", (WEATHER,)),
         [
             "\n<tool_call>",
             "\n<arg_key>city</arg_key>\n<arg_value>",
@@ -68,7 +68,7 @@ GOOD = {
         "glm47",
         "</think>So.<tool_call>clock</tool_call><tool_call>weather<arg_key>city</arg_key><arg_value>Oslo"
         "</arg_value><arg_key>days</arg_key><arg_value>3</arg_value></tool_call>",
-        Said("</think>So.", (CLOCK, WEATHER)),
+        AssistantMessage("</think>So.", (CLOCK, WEATHER)),
         [
             "<tool_call>",
             "</tool_call>",
@@ -81,13 +81,13 @@ GOOD = {
     "a list as Python writes it": (
         "lfm2",
         "So.<|tool_call_start|>[clock(), weather(city='Oslo', days=3)]<|tool_call_end|>",
-        Said("So.", (CLOCK, WEATHER)),
+        AssistantMessage("So.", (CLOCK, WEATHER)),
         ["<|tool_call_start|>[", "(), ", "(city='", "', days=", ")]<|tool_call_end|>"],
     ),
     "text between quotes that are a token": (
         "gemma4",
         '<|tool_call>call:clock{}<tool_call|><|tool_call>call:weather{city:<|"|>Oslo<|"|>,days:3}<tool_call|>',
-        Said("", (CLOCK, WEATHER)),
+        AssistantMessage("", (CLOCK, WEATHER)),
         [
             "<|tool_call>call:",
             "{}<tool_call|>",
@@ -102,7 +102,7 @@ GOOD = {
         '\n<minimax:tool_call>\n<invoke name="clock">\n</invoke>\n<invoke name="weather">\n'
         '<parameter name="city">Oslo</parameter>\n<parameter name="days">3</parameter>\n</invoke>\n'
         "</minimax:tool_call>",
-        Said("", (CLOCK, WEATHER)),
+        AssistantMessage("", (CLOCK, WEATHER)),
         [
             '\n<minimax:tool_call>\n<invoke name="',
             '">\n</invoke>\n<invoke name="',
@@ -115,13 +115,13 @@ GOOD = {
         "seed_oss",
         "<seed:think>or <seed:tool_call>?</seed:think>\n<seed:tool_call>\n<function=clock>\n</function>\n"
         "</seed:tool_call>",
-        Said("<seed:think>or <seed:tool_call>?</seed:think>", (CLOCK,)),
+        AssistantMessage("<seed:think>or <seed:tool_call>?</seed:think>", (CLOCK,)),
         ["\n<seed:tool_call>\n<function=", ">\n</function>\n</seed:tool_call>"],
     ),
     "nothing between the tags is a choice, and the closing tag is all there is of it": (
         "qwen3_coder",
         "<tool_call>\n<function=weather>\n<parameter=city>\n\n</parameter>\n</function>\n</tool_call>",
-        Said("", (ToolCall("weather", {"city": ""}),)),
+        AssistantMessage("", (ToolCall("weather", {"city": ""}),)),
         ["<tool_call>\n<function=", ">\n<parameter=city>\n", "</function>\n</tool_call>"],
     ),
 }
@@ -129,7 +129,7 @@ GOOD = {
 
 @pytest.mark.parametrize(("format", "text", "said", "scaffolding"), GOOD.values(), ids=GOOD)
 def test_a_call_as_its_family_writes_it(format, text, said, scaffolding):
-    parsed = parse(text, format, TOOLS)
+    parsed = parse_calls(text, format, TOOLS)
     assert parsed.said == said
     assert [text[a:b] for a, b in parsed.scaffolding] == scaffolding
 
@@ -193,7 +193,7 @@ BAD = {
 
 @pytest.mark.parametrize(("format", "text", "problem"), BAD.values(), ids=BAD)
 def test_what_is_wrong_with_a_call_goes_back_to_the_model(format, text, problem):
-    said = parse(text, format, TOOLS).said
+    said = parse_calls(text, format, TOOLS).said
     assert said.calls == ()
     assert problem in said.problems[0]
     assert not re.search(r"<\w|</|<\|", said.problems[0]), "no tag, which would be a special token"
@@ -203,16 +203,16 @@ def test_what_is_wrong_with_a_call_goes_back_to_the_model(format, text, problem)
 def test_a_call_in_a_thought_is_none(format):
     begins, ends = FORMATS[format].thought
     for call in (text.rpartition(ends)[2] for name, text, *_ in GOOD.values() if name == format):
-        assert parse(call, format, TOOLS).said.calls
-        assert parse(f"{begins}{call}{ends}", format, TOOLS).said.calls == ()
-        assert parse(f"{call}{ends}", format, TOOLS, thinking=True).said.calls == ()
+        assert parse_calls(call, format, TOOLS).said.calls
+        assert parse_calls(f"{begins}{call}{ends}", format, TOOLS).said.calls == ()
+        assert parse_calls(f"{call}{ends}", format, TOOLS, thinking=True).said.calls == ()
 
 
 @pytest.mark.parametrize("format", sorted({format for format, *_ in GOOD.values()}))
 def test_a_format_is_told_from_every_other(format):
     written = [text for name, text, said, _ in GOOD.values() if name == format and len(said.calls) == 1]
     for text in written:
-        [call] = parse(text, format, TOOLS).said.calls
-        assert detect(text, call, TOOLS) in (format, {"glm45": "glm47", "glm47": "glm45"}.get(format))
-    assert detect("<tool_call>clock\n</tool_call>", CLOCK, TOOLS) == "glm45"
-    assert detect("<tool_call>clock</tool_call>", CLOCK, TOOLS) == "glm47"
+        [call] = parse_calls(text, format, TOOLS).said.calls
+        assert detect_format(text, call, TOOLS) in (format, {"glm45": "glm47", "glm47": "glm45"}.get(format))
+    assert detect_format("<tool_call>clock\n</tool_call>", CLOCK, TOOLS) == "glm45"
+    assert detect_format("<tool_call>clock</tool_call>", CLOCK, TOOLS) == "glm47"

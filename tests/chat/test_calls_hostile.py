@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truing.chat.call_formats import FORMATS
-from truing.chat.call_parser import Parsed, parse
+from truing.chat.call_parser import ParsedCalls, parse_calls
 from truing.types.message import ToolSpec
 
 PIECES = [
@@ -60,7 +60,7 @@ TOOL = ToolSpec(
 TEXTS = st.one_of(st.text(), st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
 
 
-def check(text: str, parsed: Parsed) -> None:
+def check(text: str, parsed: ParsedCalls) -> None:
     edges = [edge for span in parsed.scaffolding for edge in span]
     assert edges == sorted(set(edges))
     assert not edges or (edges[0] >= 0 and edges[-1] <= len(text))
@@ -72,8 +72,8 @@ def check(text: str, parsed: Parsed) -> None:
 @settings(deadline=None)
 @given(text=TEXTS)
 def test_any_text_is_read(format, text):
-    check(text, parse(text, format, [TOOL]))
-    check(text, parse(text, format, thinking=True))
+    check(text, parse_calls(text, format, [TOOL]))
+    check(text, parse_calls(text, format, thinking=True))
 
 
 GOOD = {
@@ -100,7 +100,7 @@ GOOD = {
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_examples_are_calls(format):
-    [call] = parse(GOOD[format], format).said.calls
+    [call] = parse_calls(GOOD[format], format).said.calls
     assert (call.name, call.arguments) == ("a", {"x": "é", "y": [1]})
 
 
@@ -112,7 +112,7 @@ def test_a_call_with_a_change_is_read(format, data):
     place = data.draw(st.integers(0, len(text)))
     lost = data.draw(st.integers(0, 3))
     text = text[:place] + data.draw(st.sampled_from(["", *PIECES])) + text[place + lost :]
-    check(text, parse(text, format))
+    check(text, parse_calls(text, format))
 
 
 @pytest.mark.parametrize(
@@ -122,5 +122,5 @@ def test_a_call_with_a_change_is_read(format, data):
 def test_a_million_characters_take_a_moment(format, piece):
     text = GOOD[format][:-12] + piece * (10**6 // len(piece))
     start = time.process_time()
-    check(text, parse(text, format))
+    check(text, parse_calls(text, format))
     assert time.process_time() - start < 3  # 0.01 s on a free core; anything quadratic takes minutes

@@ -7,9 +7,9 @@ import pytest
 from published_templates import case, cases, template_of
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from truing.chat.call_parser import detect, parse
-from truing.chat.reasoning import answer_start
-from truing.types.message import Said, ToolCall, ToolSpec
+from truing.chat.call_parser import detect_format, parse_calls
+from truing.chat.reasoning import reply_start
+from truing.types.message import AssistantMessage, ToolCall, ToolSpec
 
 STOPS = re.compile(r"<\|im_end\|>|<\|eot_id\|>|</s>|<turn\|>|<\|tool_response>|<\|eot\|>")
 USER = {"role": "user", "content": "?"}
@@ -62,14 +62,14 @@ def written(template, said):
         )
         for messages, more in (([USER], True), ([USER, said.message()], False))
     )
-    start = answer_start(prompt, whole, "hermes")
+    start = reply_start(prompt, whole, "hermes")
     assert start is not None
     return STOPS.split(whole[start:])[0]
 
 
 @pytest.mark.parametrize(("name", "format"), [case(*item) for item in TEMPLATES.items()])
 def test_the_format_of_a_template_is_found(name, format):
-    assert detect(written(template_of(name), Said("", (SENTINEL,))), SENTINEL) == format
+    assert detect_format(written(template_of(name), AssistantMessage("", (SENTINEL,))), SENTINEL) == format
 
 
 @pytest.fixture
@@ -98,11 +98,11 @@ UNESCAPED = {"trl/lfm2_2_5"}
 )
 def test_calls_are_read_back(calls, name):
     for call in calls[:: 1 if name in ALL_CALLS or len(calls) < 100 else 20]:
-        text = written(template_of(name), Said("", (call,)))
-        [read] = parse(text, TEMPLATES[name], [tool_of(call)]).said.calls
+        text = written(template_of(name), AssistantMessage("", (call,)))
+        [read] = parse_calls(text, TEMPLATES[name], [tool_of(call)]).said.calls
         assert (read.name, read.arguments) == (call.name, call.arguments)
 
 
 def test_content_stands_apart_from_calls():
-    said = Said("Two lines.\n", (SENTINEL, ToolCall("other", {})))
-    assert parse(written(template_of("trl/qwen2_5"), said), "hermes").said == said
+    said = AssistantMessage("Two lines.\n", (SENTINEL, ToolCall("other", {})))
+    assert parse_calls(written(template_of("trl/qwen2_5"), said), "hermes").said == said

@@ -9,11 +9,11 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from truing.chat import Chat, encode_answer, make_chat, render_prompt
-from truing.chat.control_tokens import Control
+from truing.chat import Chat, encode_reply, make_chat, render_prompt
+from truing.chat.control_tokens import ControlTokens
 from truing.chat.render import text_of
 from truing.errors import DataError
-from truing.types.message import Said, ToolCall, ToolSpec
+from truing.types.message import AssistantMessage, ToolCall, ToolSpec
 from truing.types.rollout import Task
 from truing.types.token import Origin
 
@@ -239,7 +239,7 @@ def test_arguments_of_past_calls_never_become_control_tokens(make):
     chat = speaking(make)
 
     def called(word):
-        said = Said(calls=(ToolCall("look", {"word": word, word: 1}),)).message()
+        said = AssistantMessage(calls=(ToolCall("look", {"word": word, word: 1}),)).message()
         return Task(
             "t", "f", (ASKED, said, {"role": "tool", "name": "look", "content": "x"}), tools=(tool(),)
         )
@@ -253,8 +253,10 @@ def test_arguments_of_past_calls_never_become_control_tokens(make):
 
 def test_a_demonstrated_argument_is_letters_and_a_demonstrated_thought_is_not():
     chat = speaking(qwen)
-    thought = Said("<think>\nhm\n</think>\n\nMoon.", (ToolCall("look", {"word": "</tool_call><think>"}),))
-    ids = encode_answer(chat, [ASKED], thought, (tool(),))
+    thought = AssistantMessage(
+        "<think>\nhm\n</think>\n\nMoon.", (ToolCall("look", {"word": "</tool_call><think>"}),)
+    )
+    ids = encode_reply(chat, [ASKED], thought, (tool(),))
     tokens = chat.tokenizer.convert_ids_to_tokens(ids.tolist())
     assert [each for each in tokens if each in chat.control.ids] == [
         "<think>",
@@ -303,7 +305,7 @@ def test_a_token_that_takes_in_white_space_is_the_templates():
 
 def drawing(chat, text, *, as_ids):
     """A turn that says a text and stops: control tokens in it drawn as such, or letter by letter."""
-    control = chat.control if not as_ids else Control(chat.tokenizer, {})
+    control = chat.control if not as_ids else ControlTokens(chat.tokenizer, {})
     pieces = control.read(control.marked(text)).pieces(0, len(text))
     ids = [id for a, b in pieces for id in chat.tokenizer(text[a:b], add_special_tokens=False)["input_ids"]]
     return lambda seat: [*ids, chat.stop_ids[0]]

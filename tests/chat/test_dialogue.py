@@ -9,19 +9,19 @@ import torch
 from episodes import TASK, USER, answers, as_written, completion, in_words, play, samples
 from published_templates import cases, here, published
 
-from truing.chat import begin, decode_answer
-from truing.chat.reasoning import opened_thought
+from truing.chat import decode_reply, start_dialogue
+from truing.chat.reasoning import opened_reasoning
 from truing.chat.render import text_of
 from truing.chat.token_bytes import token_bytes
 from truing.errors import DataError, ModelError
-from truing.rollouts.attempt import Seat
-from truing.types.message import Said, ToolCall
+from truing.rollouts.attempt import Attempt
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Origin
 
 CALL = ToolCall("look", {"word": "été 🙂", "n": 1})
-CALLS, DONE = Said(calls=(CALL,)), Said("It is été 🙂.")
+CALLS, DONE = AssistantMessage(calls=(CALL,)), AssistantMessage("It is été 🙂.")
 END = "<|im_end|>"
 PLAIN = cases("trl/qwen2_5", "written/smollm2", "written/minimind", "smollm2", "minimind")
 DEMONSTRATED = [*PLAIN, *cases("trl/llama3_1", "trl/gptoss")]
@@ -51,7 +51,7 @@ def spaced(chat):
     """The same call with more spaces in it."""
 
     def change(ids):
-        text = decode_answer(chat, torch.tensor(ids))
+        text = decode_reply(chat, torch.tensor(ids))
         for written in ('"n"', "<parameter=n>", "<arg_key>n", "{n:", "n=1"):
             text = text.replace(
                 written, f"{written[0]}  {written[1:]}" if written == "{n:" else f"  {written}"
@@ -95,7 +95,7 @@ def test_every_template(templates, speak):
             names_the_first_difference(rollout)
         if not own.turns[1].restarts:
             meant = [USER, CALLS.message(), *own.messages[1:-1], DONE.message()]
-            if opened_thought(chat.text([USER], TASK.tools), chat.tool_format):
+            if opened_reasoning(chat.text([USER], TASK.tools), chat.tool_format):
                 meant = [USER, *own.messages]  # the thought that the prompt opened is part of what was said
             whole = chat.text(meant, TASK.tools, prompt=False)
             (sample,) = samples(chat, own)
@@ -137,7 +137,7 @@ def test_an_answer_within_json_is_the_tools(speak, name):
 
 def test_the_order_of_arguments_is_kept(speak):
     chat = speak("trl/qwen2_5")
-    turned = Said(calls=(ToolCall("look", {"n": 1, "word": "été"}),))
+    turned = AssistantMessage(calls=(ToolCall("look", {"n": 1, "word": "été"}),))
     rollout = play(chat, as_written(chat, turned), as_written(chat, DONE))
     assert rollout.turns[1].restarts == ""
     assert list(rollout.messages[0]["tool_calls"][0]["function"]["arguments"]) == ["n", "word"]
@@ -147,11 +147,11 @@ def test_the_order_of_arguments_is_kept(speak):
 @pytest.mark.parametrize(
     "said",
     [
-        Said("Let me look.", (CALL,)),
-        Said(calls=(CALL, ToolCall("look", {"word": "sun", "n": 2}))),
-        Said(""),
-        Said('<tool_call>\n{"name": "look", oops'),
-        Said("plain"),
+        AssistantMessage("Let me look.", (CALL,)),
+        AssistantMessage(calls=(CALL, ToolCall("look", {"word": "sun", "n": 2}))),
+        AssistantMessage(""),
+        AssistantMessage('<tool_call>\n{"name": "look", oops'),
+        AssistantMessage("plain"),
     ],
 )
 def test_turns_of_every_kind_extend(speak, name, said):
@@ -185,7 +185,7 @@ def test_half_characters_keep_their_bytes(speak):
 
 def test_a_turn_that_ends_by_length_ends_the_episode(speak):
     chat = speak("trl/qwen2_5")
-    seat = Seat(TASK, "g", ("key",), *begin(chat, TASK), None)
+    seat = Attempt(TASK, "g", ("key",), *start_dialogue(chat, TASK), None)
     ids = chat.tokenizer("<tool_call>\n{", add_special_tokens=False)["input_ids"]
     cut = completion(ids)
     seat.hear(chat, type(cut)(**vars(cut) | {"finish_reason": FinishReason.LENGTH}), 0, "digest")
@@ -218,7 +218,7 @@ def test_mistral_moves_the_system_message(speak, name):
     chat = speak(name)
     task = Task("t", "f", ({"role": "system", "content": "Be brief."}, USER), tools=TASK.tools)
     call = '[TOOL_CALLS][{"name": "look", "arguments": {"word": "a", "n": 1}, "id": "call00000"}]</s>'
-    said = Said(calls=(ToolCall("look", {"word": "a", "n": 1}),))
+    said = AssistantMessage(calls=(ToolCall("look", {"word": "a", "n": 1}),))
     rollout = play(chat, as_written(chat, said), as_written(chat, DONE), task=task)
     assert text_of(chat, rollout.turns[0].token_ids) == call
     assert "[INST]Be brief." in rollout.turns[1].restarts

@@ -3,12 +3,12 @@
 import pytest
 from test_control_tokens import HARMONY, HEADERS, gptoss, llama3, qwen, speaking
 
-from truing.chat import Chat, encode_answer, make_chat, render_prompt
-from truing.chat.dropped_content import listed, unshown
+from truing.chat import Chat, encode_reply, make_chat, render_prompt
+from truing.chat.dropped_content import describe_parts, dropped_parts
 from truing.chat.render import text_of
 from truing.chat.unshown_tools import unshown_tools
 from truing.errors import DataError
-from truing.types.message import Said, ToolCall, ToolSpec, answer_to
+from truing.types.message import AssistantMessage, ToolCall, ToolSpec, tool_message
 from truing.types.rollout import Task
 
 ASKED = {"role": "user", "content": "Which word?"}
@@ -35,16 +35,16 @@ def told(*changes):
 
 
 def lost(chat, *messages, prompt=True):
-    return listed(unshown(chat, messages, TOOLS, prompt=prompt))
+    return describe_parts(dropped_parts(chat, messages, TOOLS, prompt=prompt))
 
 
 CONVERSATION = (
     {"role": "system", "content": "Be brief."},
     ASKED,
-    Said("Let me look.", (ONE, TWO)).message(),
-    answer_to(ONE, 0, "white"),
-    answer_to(TWO, 1, "yellow"),
-    Said("It is white.").message(),
+    AssistantMessage("Let me look.", (ONE, TWO)).message(),
+    tool_message(ONE, 0, "white"),
+    tool_message(TWO, 1, "yellow"),
+    AssistantMessage("It is white.").message(),
     ASKED,
 )
 
@@ -84,29 +84,29 @@ def test_the_arguments_of_a_missing_call_are_not_told_apart():
 def test_thoughts_of_earlier_turns_may_go_and_those_of_the_last_may_not():
     drops = "{{ m.content.split('</think>')[-1] if m.role == 'assistant' else m.content }}"
     chat = told(("{{ m.content }}", drops))
-    thinks = Said("<think>\nhm\n</think>\n\nMoon.").message()
+    thinks = AssistantMessage("<think>\nhm\n</think>\n\nMoon.").message()
     assert lost(chat, ASKED, thinks, ASKED) == ""
     assert lost(chat, ASKED, thinks, prompt=False) == "the thought of message 2 (assistant)"
     with pytest.raises(DataError, match="the thought of message 2"):
-        encode_answer(chat, [ASKED], Said("<think>\nhm\n</think>\n\nMoon."), TOOLS)
-    assert len(encode_answer(chat, [ASKED], Said("Moon."), TOOLS))
+        encode_reply(chat, [ASKED], AssistantMessage("<think>\nhm\n</think>\n\nMoon."), TOOLS)
+    assert len(encode_reply(chat, [ASKED], AssistantMessage("Moon."), TOOLS))
 
 
 @pytest.mark.parametrize(
     ("make", "template", "said", "missing"),
     [
-        (gptoss, HARMONY, Said(calls=(ONE, TWO)), "call 2 (look) of message 2"),
-        (llama3, HEADERS, Said("Let me look.", (ONE,)), "the text of message 2"),
-        (llama3, HEADERS, Said(calls=(ONE, TWO)), "call 2 (look) of message 2"),
+        (gptoss, HARMONY, AssistantMessage(calls=(ONE, TWO)), "call 2 (look) of message 2"),
+        (llama3, HEADERS, AssistantMessage("Let me look.", (ONE,)), "the text of message 2"),
+        (llama3, HEADERS, AssistantMessage(calls=(ONE, TWO)), "call 2 (look) of message 2"),
     ],
 )
 def test_a_demonstrated_turn_that_cannot_be_written_is_refused(make, template, said, missing):
     chat = speaking(make)
     assert chat.tool_format in ("gptoss", "llama3"), "else this template is not used for calls"
     with pytest.raises(DataError, match="does not write all that a demonstrated turn says") as caught:
-        encode_answer(chat, [ASKED], said, TOOLS)
+        encode_reply(chat, [ASKED], said, TOOLS)
     assert missing in str(caught.value)
-    assert len(encode_answer(chat, [ASKED], Said(calls=(ONE,)), TOOLS))
+    assert len(encode_reply(chat, [ASKED], AssistantMessage(calls=(ONE,)), TOOLS))
 
 
 @pytest.mark.parametrize("role", ["user", "system"])

@@ -8,11 +8,11 @@ import torch
 from families import FORMAT_OF, chat_of
 from jsonschema import Draft202012Validator
 
-from truing.chat import Dialogue, Grammars
+from truing.chat import CallGrammars, Dialogue
 from truing.chat.call_formats import FORMATS
-from truing.chat.call_parser import parse
-from truing.errors import ContractError, RecipeError
-from truing.types.message import Said, ToolCall, ToolSpec
+from truing.chat.call_parser import parse_calls
+from truing.errors import InvalidValueError, RecipeError
+from truing.types.message import AssistantMessage, ToolCall, ToolSpec
 
 SCHEMA = {
     "type": "object",
@@ -80,7 +80,7 @@ def begun(family, tags, tools=TOOLS):
     """A turn that is drawn, and the ids of a text."""
     if (family, tags) not in MADE:
         chat = chat_of(family, tags=tags)
-        MADE[family, tags] = chat, Grammars(chat, len(chat.tokenizer))
+        MADE[family, tags] = chat, CallGrammars(chat, len(chat.tokenizer))
     chat, grammars = MADE[family, tags]
     empty = torch.tensor([], dtype=torch.long)
     return chat, grammars.walk(Dialogue((), tools, 0, "", empty), empty)
@@ -88,7 +88,7 @@ def begun(family, tags, tools=TOOLS):
 
 def written(chat, name, arguments):
     """A call's ids as the template writes it, without what stands around it."""
-    said = Said(calls=(ToolCall(name, arguments),))
+    said = AssistantMessage(calls=(ToolCall(name, arguments),))
     tag, closing = FORMATS[chat.tool_format].tag, FORMATS[chat.tool_format].closing
     whole = chat.text([{"role": "user", "content": "q"}, said.message()], prompt=False)
     text = tag + whole.partition(tag)[2].rpartition(closing)[0] + closing
@@ -152,7 +152,7 @@ def test_whatever_is_drawn_is_read_as_a_valid_call(family, tags, seed):
         ids.append(ends.pop(0) if ends and ends[0] in free else source.choice(plain or free))
         walk.take(ids[-1])
     text = chat.tokenizer.decode(ids)
-    said = parse(text, chat.tool_format, TOOLS).said
+    said = parse_calls(text, chat.tool_format, TOOLS).said
     assert said.problems == ()
     for call in said.calls:
         schema = {"additionalProperties": False, **(LOOK if call.name == "look" else NAP).parameters}
@@ -202,14 +202,14 @@ def test_a_name_that_could_not_be_read_back_is_refused():
 def test_a_turn_that_breaks_the_grammar_is_an_error():
     chat, walk = begun("qwen3_6", True)
     ids = written(chat, "peek", {})
-    with pytest.raises(ContractError, match="does not allow"):
+    with pytest.raises(InvalidValueError, match="does not allow"):
         list(map(walk.take, ids))
 
 
 def test_formats_without_a_grammar_are_named():
     chat = chat_of("qwen3_6")
     with pytest.raises(RecipeError, match="gemma4") as raised:
-        Grammars(type(chat)(**vars(chat) | {"tool_format": "gemma4"}), 300)
+        CallGrammars(type(chat)(**vars(chat) | {"tool_format": "gemma4"}), 300)
     assert "hermes, qwen3_coder, glm45" in raised.value.expected
 
 

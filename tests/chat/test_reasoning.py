@@ -5,17 +5,17 @@ import torch
 from episodes import TASK, USER, as_written, play
 from families import FORMAT_OF, chat_of
 
-from truing.chat import encode_answer, render_prompt
-from truing.chat.reasoning import answer_start, opened_thought
+from truing.chat import encode_reply, render_prompt
+from truing.chat.reasoning import opened_reasoning, reply_start
 from truing.chat.render import text_of
 from truing.errors import DataError, ModelError
 from truing.rollouts.flatten import flatten
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task
 from truing.types.token import Origin
 
-CALL = Said("So.", (ToolCall("look", {"word": "a", "n": 1}),))
-DONE = Said("It is a.")
+CALL = AssistantMessage("So.", (ToolCall("look", {"word": "a", "n": 1}),))
+DONE = AssistantMessage("It is a.")
 ON, OFF = {}, {"template_kwargs": {"enable_thinking": False}}
 
 QWEN_CALL = (
@@ -75,7 +75,7 @@ def test_a_demonstration_is_what_the_policy_has_to_draw(family, mode):
 def test_a_sample_has_the_prompts_ids_and_then_the_demonstration(family, mode):
     chat = chat_of(family, **(ON if mode == "on" else OFF))
     prompt = render_prompt(chat, TASK)
-    said = encode_answer(chat, TASK.messages, CALL, TASK.tools)
+    said = encode_reply(chat, TASK.messages, CALL, TASK.tools)
     sample = flatten(play(chat, as_written(chat, CALL), as_written(chat, DONE)))[0]
     both = torch.cat([prompt.token_ids, said])
     assert torch.equal(sample.token_ids[: len(both)], both)
@@ -95,30 +95,30 @@ def test_a_turn_that_was_opened_extends(family, mode):
 @pytest.mark.parametrize("family", ["qwen3_6", "qwen3_8", "nemotron_3"])
 def test_a_demonstrated_thought_goes_on_from_the_opened_one(family):
     chat = chat_of(family)
-    thought = Said("<think>\nhm\n</think>\n\nIt is a.")
-    ids = encode_answer(chat, [USER], thought)
+    thought = AssistantMessage("<think>\nhm\n</think>\n\nIt is a.")
+    ids = encode_reply(chat, [USER], thought)
     assert text_of(chat, ids) == "hm\n</think>\n\nIt is a.<|im_end|>"
     rollout = play(chat, as_written(chat, thought), task=Task("t", "f", (USER,)))
     assert rollout.messages[0]["content"] == "<think>\nhm\n</think>\n\nIt is a."
 
 
 def test_glm_keeps_a_demonstrated_thought():
-    ids = encode_answer(chat_of("glm_4_7"), [USER], Said("<think>hm</think>It is a."))
+    ids = encode_reply(chat_of("glm_4_7"), [USER], AssistantMessage("<think>hm</think>It is a."))
     assert text_of(chat_of("glm_4_7"), ids) == "hm</think>It is a.<|user|>"
 
 
 def test_where_the_past_has_no_thought_none_can_be_demonstrated():
     chat = chat_of("opened_and_dropped")
     with pytest.raises(DataError, match="otherwise than it prompts") as raised:
-        encode_answer(chat, [USER], DONE)
+        encode_reply(chat, [USER], DONE)
     assert "write one in the demonstration" in raised.value.remedy
-    ids = encode_answer(chat, [USER], Said("<think>\nhm\n</think>\n\nIt is a."))
+    ids = encode_reply(chat, [USER], AssistantMessage("<think>\nhm\n</think>\n\nIt is a."))
     assert text_of(chat, ids) == "hm\n</think>\n\nIt is a.<|im_end|>"
 
 
 def test_a_thought_where_the_prompt_says_that_there_is_none_is_refused():
     with pytest.raises(DataError, match="otherwise than it prompts"):
-        encode_answer(chat_of("qwen3_6", **OFF), [USER], Said("<think>\nhm\n</think>\n\nIt is a."))
+        encode_reply(chat_of("qwen3_6", **OFF), [USER], AssistantMessage("<think>\nhm\n</think>\n\nIt is a."))
 
 
 STARTS = {
@@ -137,15 +137,15 @@ STARTS = {
 
 @pytest.mark.parametrize(("prompt", "whole", "answer"), STARTS.values(), ids=STARTS)
 def test_where_an_answer_begins(prompt, whole, answer):
-    start = answer_start(prompt, whole, "hermes")
+    start = reply_start(prompt, whole, "hermes")
     assert (start if start is None else whole[start:]) == answer
 
 
 def test_tags_of_a_family_are_its_own():
-    assert opened_thought("x<seed:think>\n", "seed_oss") == "<seed:think>\n"
-    assert opened_thought("x<think>\n", "seed_oss") == ""
-    assert opened_thought("x<think>\n", "unknown") == "<think>\n"
-    assert answer_start("a<|channel>thought\n<channel|>", "ab", "gemma4") == 1
+    assert opened_reasoning("x<seed:think>\n", "seed_oss") == "<seed:think>\n"
+    assert opened_reasoning("x<think>\n", "seed_oss") == ""
+    assert opened_reasoning("x<think>\n", "unknown") == "<think>\n"
+    assert reply_start("a<|channel>thought\n<channel|>", "ab", "gemma4") == 1
 
 
 @pytest.mark.parametrize("told", [{"enable_thought": False}, {"tools": True}, {"tokenize": True}])

@@ -4,10 +4,10 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from truing.chat import decode_answer, encode_answer, make_chat, render_prompt
+from truing.chat import decode_reply, encode_reply, make_chat, render_prompt
 from truing.errors import DataError, ModelError
 from truing.models.stop_ids import turn_end_id
-from truing.types.message import Said
+from truing.types.message import AssistantMessage
 from truing.types.rollout import Task
 from truing.types.token import Origin
 
@@ -46,11 +46,11 @@ def test_a_trimming_template(tiny, chat):
 
 def test_an_answer_ends_in_its_stop_token_and_is_read_without_it(tiny, chat):
     stop = tiny.stop_ids[0]
-    ids = encode_answer(chat, MESSAGES, Said("ja 🙂"))
+    ids = encode_reply(chat, MESSAGES, AssistantMessage("ja 🙂"))
     assert ids[-1] == stop
-    assert decode_answer(chat, ids) == "ja 🙂"
-    assert decode_answer(chat, ids[:-1]) == "ja 🙂"
-    assert decode_answer(chat, torch.tensor([stop])) == ""
+    assert decode_reply(chat, ids) == "ja 🙂"
+    assert decode_reply(chat, ids[:-1]) == "ja 🙂"
+    assert decode_reply(chat, torch.tensor([stop])) == ""
 
 
 def test_one_hash_per_prompt(tiny, chat):
@@ -107,7 +107,7 @@ def test_data_cannot_write_special_tokens(chat, content):
     with pytest.raises(DataError, match="special token"):
         prompt_of(chat, [{"role": "user", "content": content}])
     with pytest.raises(DataError, match="special token"):
-        encode_answer(chat, MESSAGES, Said(content))
+        encode_reply(chat, MESSAGES, AssistantMessage(content))
 
 
 def test_a_prompt_without_tokens_is_refused(tiny, chat):

@@ -13,12 +13,12 @@ import torch
 from episodes import TASK, as_written, in_words, play, stop_ids
 from published_templates import case, cases, template_of
 
-from truing.chat import answer, begin, encode_answer, hear
+from truing.chat import add_turn, encode_reply, observe, start_dialogue
 from truing.chat.chat import native_format
 from truing.chat.render import text_of
 from truing.envs.tools import ToolEpisode
 from truing.errors import DataError, ModelError
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.token import Origin
 
 PAGE = (Path(__file__).parents[2] / "docs" / "templates.md").read_text(encoding="utf-8")
@@ -32,7 +32,7 @@ WRITTEN = [
     ("written/unread", "unknown", "extends", ""),
 ]
 ROWS = [case(*row) for row in (*WRITTEN, *PUBLISHED)]
-CALL = Said(calls=(ToolCall("look", {"word": "moon", "n": 1}),))
+CALL = AssistantMessage(calls=(ToolCall("look", {"word": "moon", "n": 1}),))
 
 
 def test_the_table_is_read():
@@ -54,16 +54,16 @@ def test_a_row_of_the_table(speak, name, calls, own, at):
     assert native_format(chat.tokenizer, chat.stop_ids) == (None if calls == "supplied" else calls)
     if own == "refuses":
         with pytest.raises(DataError, match=at):
-            play(chat, as_written(chat, CALL), as_written(chat, Said("bye")))
+            play(chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye")))
         return
-    restarts = play(chat, as_written(chat, CALL), as_written(chat, Said("bye"))).turns[1].restarts
+    restarts = play(chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye"))).turns[1].restarts
     assert ("restarts" if restarts else "extends") == own
     assert at in restarts
 
 
 def test_a_supplied_prompt_writes_tools_calls_and_answers_as_text(speak):
     chat = speak("written/smollm2")
-    rollout = play(chat, as_written(chat, CALL), as_written(chat, Said("bye")), reply="white")
+    rollout = play(chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye")), reply="white")
     whole = chat.text([*TASK.messages, *rollout.messages], TASK.tools)
     assert PAGE.count("```text") == 1
     shown = PAGE.partition("```text\n")[2].partition("\n```")[0]
@@ -93,12 +93,12 @@ def test_what_a_system_message_says_is_always_shown(speak, name):
 )
 def test_malformed_calls_in_a_row_are_answered(speak, name):
     chat = speak(name)
-    said = Said("a call, badly written", problems=("Call 1 is malformed.", "Call 2 too."))
-    dialogue, _ = begin(chat, TASK)
+    said = AssistantMessage("a call, badly written", problems=("Call 1 is malformed.", "Call 2 too."))
+    dialogue, _ = start_dialogue(chat, TASK)
     for _ in range(3):
-        drawn = encode_answer(chat, dialogue.messages, said, dialogue.tools)
-        dialogue = hear(chat, dialogue, torch.tensor([]).long(), drawn, said)
-        dialogue, context = answer(chat, dialogue, ToolEpisode([]).reply(said))
+        drawn = encode_reply(chat, dialogue.messages, said, dialogue.tools)
+        dialogue = add_turn(chat, dialogue, torch.tensor([]).long(), drawn, said)
+        dialogue, context = observe(chat, dialogue, ToolEpisode([]).reply(said))
         told = text_of(chat, context.token_ids[context.origin == Origin.TOOL])
         assert "Error: Call 1 is malformed." in told
         assert "Error: Call 2 too." in told

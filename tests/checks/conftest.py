@@ -5,8 +5,8 @@ import pytest
 from truing.chat import Chat, make_chat
 from truing.checks import check
 from truing.config import EpisodeConfig
-from truing.rollouts.collect import Scene
-from truing.types.sampling_params import SamplingContract
+from truing.rollouts.collect import EpisodeContext
+from truing.types.sampling_params import SamplingParams
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def report(chat):
 
     def made(env, chat=chat, room=128, context=2048, **limits):
         return check(
-            Scene(chat, env, SamplingContract(max_new_tokens=room), EpisodeConfig(**limits), context)
+            EpisodeContext(chat, env, SamplingParams(max_new_tokens=room), EpisodeConfig(**limits), context)
         )
 
     return made

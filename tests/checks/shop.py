@@ -1,7 +1,7 @@
 """A shop in which nothing is wrong, to plant faults in."""
 
 from truing.envs.tools import ToolEpisode, tool
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task
 
 PRICES = {
@@ -49,7 +49,10 @@ class Shop(Quiz):
 
     def task(self, item):
         asked = ({"role": "user", "content": f"What costs a {item}?"},)
-        said = (Said(calls=(ToolCall("price", {"item": item}),)), Said(str(PRICES[item])))
+        said = (
+            AssistantMessage(calls=(ToolCall("price", {"item": item}),)),
+            AssistantMessage(str(PRICES[item])),
+        )
         facts = {"demonstration": said, "tools": (price.spec,)} | self.changes
         return Task(item, "shop", asked, str(PRICES[item]), **facts)
 

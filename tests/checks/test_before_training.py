@@ -9,17 +9,17 @@ from truing.config import EpisodeConfig
 from truing.errors import DataError, ModelError, RewardError
 from truing.models import tiny as tiny_model
 from truing.record import RunReader
-from truing.rollouts.collect import Scene
-from truing.trainer.startup_checks import prove_demonstrations, prove_tasks
-from truing.types.sampling_params import SamplingContract
+from truing.rollouts.collect import EpisodeContext
+from truing.trainer.startup_checks import check_demonstrations, task_findings
+from truing.types.sampling_params import SamplingParams
 
 
 def scene(env, chat):
-    return Scene(chat, env, SamplingContract(max_new_tokens=128), EpisodeConfig(), 2048)
+    return EpisodeContext(chat, env, SamplingParams(max_new_tokens=128), EpisodeConfig(), 2048)
 
 
 def proven(env, chat):
-    return list(prove_tasks(scene(env, chat), env.tasks("train"), env.tasks("eval")))
+    return list(task_findings(scene(env, chat), env.tasks("train"), env.tasks("eval")))
 
 
 def test_a_sound_template_has_nothing_to_tell(chat):
@@ -80,9 +80,9 @@ def test_every_demonstration_is_read_before_the_first_update(spoken):
     """Also those that no check looks at, since it looks at a few tasks."""
     chat = spoken((CONTENT, "{{ message['content'].split('<tool_call>')[0] }}"))
     tasks = [*Quiz().tasks("train"), *Shop().tasks("train")]
-    prove_demonstrations(chat, tasks[: len(tasks) // 2])
+    check_demonstrations(chat, tasks[: len(tasks) // 2])
     with pytest.raises(DataError, match="task red cup") as caught:
-        prove_demonstrations(chat, tasks)
+        check_demonstrations(chat, tasks)
     assert "call 1 (price)" in str(caught.value)
 
 

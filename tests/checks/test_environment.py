@@ -7,7 +7,7 @@ import pytest
 from shop import PRICES, Quiz, Shop, exact, price
 
 from truing.envs.tools import ToolEpisode
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 
 TASKS = len(PRICES)
 
@@ -65,7 +65,7 @@ def test_a_demonstration_that_a_limit_cuts_is_found(report):
 
 
 def test_a_demonstrated_call_that_the_world_refuses_is_shown(report):
-    said = (Said(calls=(ToolCall("price", {"itme": "cup"}),)), Said("5"))
+    said = (AssistantMessage(calls=(ToolCall("price", {"itme": "cup"}),)), AssistantMessage("5"))
     result = report(Shop(lambda rollout, task: 0.0, demonstration=said))["the demonstration scores full"]
     assert 'a call of it was answered "Error: wrong arguments for price' in result.findings[0].got
     assert result.findings[0].remedy == "mend the call that was refused"

@@ -3,8 +3,8 @@
 import pytest
 from shop import Quiz, Shop
 
-from truing.checks import facts
-from truing.checks.report import CHECKS, SPLITS, TASKS
+from truing.checks import report_json
+from truing.checks.report import CHECKS, SPLITS, TASKS_PER_SPLIT
 from truing.types.rollout import Task
 
 BOS = {"check": "BOS is not doubled", "missing": "BOS: the tokenizer has none"}
@@ -12,18 +12,18 @@ BOS = {"check": "BOS is not doubled", "missing": "BOS: the tokenizer has none"}
 
 @pytest.mark.parametrize("env", [Quiz, Shop])
 def test_nothing_is_found_where_nothing_is_wrong(report, env):
-    assert facts(report(env()))["findings"] == []
+    assert report_json(report(env()))["findings"] == []
 
 
 def test_every_check_counts_what_it_looked_at_or_says_what_it_lacks(report):
-    told = facts(report(Shop()))
+    told = report_json(report(Shop()))
     assert list(told["checked"]) == [SPLITS, *CHECKS]
     assert told["not_checked"] == [BOS]
     assert [name for name, count in told["checked"].items() if count == 0] == [BOS["check"]]
 
 
 def test_single_turns_have_no_worlds_and_no_tools_to_check(report):
-    lacking = {each["check"]: each["missing"] for each in facts(report(Quiz()))["not_checked"]}
+    lacking = {each["check"]: each["missing"] for each in report_json(report(Quiz()))["not_checked"]}
     assert lacking["a task opens the same world twice"] == "worlds: the environment opens none"
     for name in ("tool names are one set", "bad calls are answered", "tools are shown in full"):
         assert lacking[name] == "tools: no task has any"
@@ -32,19 +32,19 @@ def test_single_turns_have_no_worlds_and_no_tools_to_check(report):
 def test_tasks_that_cannot_be_used_are_the_one_finding(report):
     env = Quiz()
     env.made["eval"] = env.made["train"]
-    told = facts(report(env))
+    told = report_json(report(env))
     (finding,) = told["findings"]
     assert (finding["check"], finding["what"]) == (SPLITS, "two tasks have one id")
     assert {each["check"] for each in told["not_checked"]} == set(CHECKS)
 
 
 def test_of_a_long_split_some_tasks_are_looked_at_from_its_start_to_its_end(report):
-    env, count = Quiz(), 2 * TASKS
+    env, count = Quiz(), 2 * TASKS_PER_SPLIT
     asked = [({"role": "user", "content": f"{i}?"},) for i in range(count)]
     env.made["train"] = [
         Task(str(i), f"half {2 * i // count}", asked[i], str(i), str(i)) for i in range(count)
     ]
     told = report(env)["the demonstration scores full"]
-    assert told.count == TASKS + len(env.made["eval"])
+    assert told.count == TASKS_PER_SPLIT + len(env.made["eval"])
     env.made["train"][-2] = Task("wrong", "half 1", asked[-2], "1", "2")
     assert [each.where for each in report(env)["the demonstration scores full"].findings] == ["wrong"]

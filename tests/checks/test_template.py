@@ -5,7 +5,7 @@ import torch
 from shop import PRICES, Quiz, Shop
 
 from truing.chat import Chat, render_prompt
-from truing.checks import facts
+from truing.checks import report_json
 
 TASKS = len(PRICES)
 OPENS = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -121,7 +121,7 @@ def test_turns_that_are_written_anew_are_told_and_no_fault(report, spoken):
 
 def test_a_template_that_refuses_a_role_is_found(report, spoken):
     refusal = "{{ raise_exception('no answers') if message['role'] == 'assistant' }}"
-    told = facts(report(Shop(), spoken((FIRST, FIRST + refusal))))
+    told = report_json(report(Shop(), spoken((FIRST, FIRST + refusal))))
     assert {each["what"] for each in told["findings"]} == {"the chat template refuses these messages"}
     assert {each["check"] for each in told["findings"]} == {
         "attempts can be played and graded",

@@ -4,7 +4,7 @@ import pytest
 from shop import PRICES, Shop, price
 
 from truing.envs.tools import ToolEpisode, tool
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 
 NAMES = "tool names are one set"
 BAD = "bad calls are answered"
@@ -21,7 +21,10 @@ PLANTED = {
     "the prompt shows a tool that the world lacks": {"tools": (price.spec, rebate.spec)},
     "the world has a tool that the prompt lacks": {"world": lambda task: ToolEpisode([price, rebate])},
     "the demonstration calls a tool that the prompt lacks": {
-        "demonstration": (Said(calls=(ToolCall("prices", {"item": "red cup"}),)), Said("0"))
+        "demonstration": (
+            AssistantMessage(calls=(ToolCall("prices", {"item": "red cup"}),)),
+            AssistantMessage("0"),
+        )
     },
 }
 
@@ -49,7 +52,11 @@ class Bringing(ToolEpisode):
 
 
 def test_a_tool_that_comes_with_a_later_request_is_no_stranger(report):
-    said = (Said("0"), Said(calls=(ToolCall("rebate", {"item": "red cup"}),)), Said("1"))
+    said = (
+        AssistantMessage("0"),
+        AssistantMessage(calls=(ToolCall("rebate", {"item": "red cup"}),)),
+        AssistantMessage("1"),
+    )
     told = report(Shop(demonstration=said, world=lambda task: Bringing([price])))
     assert told["attempts can be played and graded"].findings == ()
     assert told[NAMES].findings == ()
@@ -85,7 +92,7 @@ def test_a_bad_call_that_is_not_answered_is_found(report, bad, got):
 
 def test_a_world_of_one_turn_need_not_answer(report):
     """It judges the calls as they were written."""
-    said = (Said(calls=(ToolCall("price", {"item": "red cup"}),)),)
+    said = (AssistantMessage(calls=(ToolCall("price", {"item": "red cup"}),)),)
     silent = Shop(demonstration=said, world=lambda task: Silent())
     assert report(silent)[BAD].findings == ()
     crashing = Shop(demonstration=said, world=lambda task: Own(crash))

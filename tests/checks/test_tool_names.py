@@ -5,8 +5,8 @@ import json
 import pytest
 from shop import PRICES, Shop, price
 
-from truing.checks.tool_names import strangers
-from truing.types.message import Said, ToolCall, ToolSpec
+from truing.checks.tool_names import unknown_tool_names
+from truing.types.message import AssistantMessage, ToolCall, ToolSpec
 from truing.types.rollout import Task
 
 NAMES = "tool names are one set"
@@ -29,7 +29,7 @@ def found(*, system="", user="Which?", tools=(), said=()):
     messages = ({"role": "system", "content": system}, {"role": "user", "content": user})
     made = (*map(spec, TOOLS), *tools)
     task = Task("t", "f", messages, tools=made, demonstration=said)
-    return [(each.name, each.tool) for each in strangers(task, {tool.name for tool in made})]
+    return [(each.name, each.tool) for each in unknown_tool_names(task, {tool.name for tool in made})]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_prose_that_names_no_other_tool(text):
 
 def test_parameters_values_and_arguments_are_no_tools():
     tool = spec("count", "Counts.", get_order_detail={"enum": ["send_message"], "description": "of an order"})
-    said = (Said(calls=(ToolCall("count", {"get_order_detail": "message_slack_send"}),)),)
+    said = (AssistantMessage(calls=(ToolCall("count", {"get_order_detail": "message_slack_send"}),)),)
     system = "Give get_order_detail, send_message or message_slack_send."
     assert found(system=system, tools=(tool,), said=said) == []
     assert len(found(system=system)) == 3, "else this tests nothing"
@@ -89,7 +89,9 @@ def test_what_the_user_and_a_demonstration_say_is_read_closely():
     """There, a name has to be made of the very words of a tool's."""
     assert found(user="send_message said order_details") == []
     assert found(user="use slack_send_message") == [("slack_send_message", "send_slack_message")]
-    assert found(said=(Said("I use sendSlackMessage."),)) == [("sendSlackMessage", "send_slack_message")]
+    assert found(said=(AssistantMessage("I use sendSlackMessage."),)) == [
+        ("sendSlackMessage", "send_slack_message")
+    ]
 
 
 def test_descriptions_of_tools_name_other_tools():
@@ -129,12 +131,12 @@ def test_published_environments_name_no_tool_otherwise(data):
         rows = [json.loads(line) for line in (data / "tau_bench/tools.jsonl").open(encoding="utf-8")]
         tools = tuple(ToolSpec(**row["function"]) for row in rows if row["domain"] == domain)
         task = Task(domain, "f", ({"role": "system", "content": policy},), tools=tools)
-        assert list(strangers(task, {tool.name for tool in tools})) == []
+        assert list(unknown_tool_names(task, {tool.name for tool in tools})) == []
         counted += 1
     for line in (data / "agentdojo/tools.jsonl").open(encoding="utf-8"):
         row = json.loads(line)["function"]
         task = Task("t", "f", (), tools=(ToolSpec(row["name"], row["description"], row["parameters"]),))
-        assert list(strangers(task, {row["name"]})) == []
+        assert list(unknown_tool_names(task, {row["name"]})) == []
         counted += 1
     for line in (data / "glaive_toolcall/conversations.jsonl").open(encoding="utf-8"):
         row = json.loads(line)
@@ -144,6 +146,8 @@ def test_published_environments_name_no_tool_otherwise(data):
             for tool in given
         )
         said = tuple({"role": "system", "content": turn["value"]} for turn in row["conversations"])
-        assert list(strangers(Task("t", "f", said, tools=tools), {tool.name for tool in tools})) == []
+        assert (
+            list(unknown_tool_names(Task("t", "f", said, tools=tools), {tool.name for tool in tools})) == []
+        )
         counted += 1
     assert counted >= 12

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from truing.config import embedded_recipes, load_recipe, names_embedded, recipe_path
+from truing.config import builtin_recipe_names, is_builtin_recipe, load_recipe, recipe_path
 from truing.errors import RecipeError
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", embedded_recipes())
+@pytest.mark.parametrize("name", builtin_recipe_names())
 def test_a_name_is_the_recipe_that_recipes_holds(name, tmp_path, monkeypatch):
     documented = load_recipe(ROOT / "recipes" / f"{name}.toml")
     monkeypatch.chdir(tmp_path)
@@ -20,7 +20,7 @@ def test_a_name_is_the_recipe_that_recipes_holds(name, tmp_path, monkeypatch):
 
 def test_the_documented_paths_are_links_that_hold_wherever_the_project_is():
     links = {path.stem: path.readlink() for path in (ROOT / "recipes").iterdir() if path.is_symlink()}
-    assert sorted(links) == embedded_recipes()
+    assert sorted(links) == builtin_recipe_names()
     assert not any(link.is_absolute() for link in links.values())
 
 
@@ -32,16 +32,16 @@ def test_a_file_of_that_name_wins(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny").write_text("no recipe")
     assert recipe_path("tiny") == Path("tiny")
-    assert not names_embedded(Path("tiny"))
+    assert not is_builtin_recipe(Path("tiny"))
     with pytest.raises(RecipeError):
         load_recipe("tiny")
 
 
 def test_a_folder_of_that_name_may_be_a_run_and_is_no_recipe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert names_embedded("tiny")
+    assert is_builtin_recipe("tiny")
     (tmp_path / "tiny").mkdir()
-    assert not names_embedded(Path("tiny"))  # `truing check tiny` means the run
+    assert not is_builtin_recipe(Path("tiny"))  # `truing check tiny` means the run
     assert load_recipe("tiny").name == "tiny"  # `truing train tiny` beside it means the recipe
 
 
@@ -56,7 +56,7 @@ def test_what_has_a_suffix_or_a_folder_is_a_path(path, tmp_path, monkeypatch):
 def test_an_unknown_name_lists_those_there_are():
     with pytest.raises(RecipeError, match="no recipe 'musiqe'") as error:
         load_recipe("musiqe")
-    assert all(name in error.value.expected for name in embedded_recipes())
+    assert all(name in error.value.expected for name in builtin_recipe_names())
     assert error.value.remedy == "did you mean musique?"
     with pytest.raises(RecipeError, match="no recipe 'xyzzy'") as error:
         load_recipe("xyzzy")

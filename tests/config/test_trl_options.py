@@ -2,7 +2,7 @@
 
 import pytest
 
-from truing.config import Aliases, overridden, resolve, translate
+from truing.config import TrlOptions, resolve, translate_options, with_overrides
 from truing.errors import RecipeError
 
 
@@ -23,18 +23,18 @@ def recipe(**parts):
 
 def resolved(given, *typed, **parts):
     table = recipe(**parts)
-    said = translate(given, table, typed)
-    return resolve(overridden(table, [*said.overrides, *typed])), said.notes
+    said = translate_options(given, table, typed)
+    return resolve(with_overrides(table, [*said.overrides, *typed])), said.notes
 
 
 def test_without_options_nothing_is_changed_or_said():
-    assert translate(Aliases(), recipe()) == translate(Aliases(logging_steps=1), {})
-    assert resolved(Aliases()) == (resolve(recipe()), ())
+    assert translate_options(TrlOptions(), recipe()) == translate_options(TrlOptions(logging_steps=1), {})
+    assert resolved(TrlOptions()) == (resolve(recipe()), ())
 
 
 def test_each_option_is_its_key():
     made, _ = resolved(
-        Aliases(
+        TrlOptions(
             datasets=("a,b,c[:100]",),
             batch_size=64,
             num_generations=8,
@@ -70,23 +70,23 @@ def test_each_option_is_its_key():
     ],
 )
 def test_datasets_are_one_spec_or_several_whatever_they_hold(given, data):
-    assert resolved(Aliases(datasets=given))[0].env["data"] == data
+    assert resolved(TrlOptions(datasets=given))[0].env["data"] == data
 
 
 @pytest.mark.parametrize("datasets", [("",), ("a;",), ("a", " ")])
 def test_an_empty_spec_is_refused(datasets):
     with pytest.raises(RecipeError, match="empty spec"):
-        translate(Aliases(datasets=datasets), recipe())
+        translate_options(TrlOptions(datasets=datasets), recipe())
 
 
 @pytest.mark.parametrize(
     ("given", "typed", "prompts"),
     [
-        (Aliases(batch_size=8), (), 2),  # the recipe's own groups of 4
-        (Aliases(batch_size=8, num_generations=8), (), 1),
-        (Aliases(batch_size=8, num_generations=8), ("grpo.group_size=2",), 4),
-        (Aliases(batch_size=8), ('stages=["rloo"]',), 2),  # its default of 4
-        (Aliases(batch_size=8), ("grpo.prompts_per_step=5",), 5),
+        (TrlOptions(batch_size=8), (), 2),  # the recipe's own groups of 4
+        (TrlOptions(batch_size=8, num_generations=8), (), 1),
+        (TrlOptions(batch_size=8, num_generations=8), ("grpo.group_size=2",), 4),
+        (TrlOptions(batch_size=8), ('stages=["rloo"]',), 2),  # its default of 4
+        (TrlOptions(batch_size=8), ("grpo.prompts_per_step=5",), 5),
     ],
 )
 def test_a_batch_counts_answers(given, typed, prompts):
@@ -97,34 +97,36 @@ def test_a_batch_counts_answers(given, typed, prompts):
 @pytest.mark.parametrize("typed", [(), ("grpo.group_size=0",), ("grpo.group_size=many",)])
 def test_a_batch_of_broken_groups_is_refused(typed):
     with pytest.raises(RecipeError, match="whole groups") as error:
-        translate(Aliases(batch_size=6), recipe(), typed)
+        translate_options(TrlOptions(batch_size=6), recipe(), typed)
     assert "--batch-size 6 in groups of" in error.value.got
 
 
 def test_one_prompt_an_update_is_told_with_its_remedy():
-    _, (note, _) = resolved(Aliases(batch_size=8, num_generations=8))
+    _, (note, _) = resolved(TrlOptions(batch_size=8, num_generations=8))
     assert note.startswith("--batch-size 8 counts answers: 1 prompt of 8 an update; so few see only large")
     assert "`truing lab plan`" in note
-    _, (note, _) = resolved(Aliases(batch_size=64, num_generations=8))
+    _, (note, _) = resolved(TrlOptions(batch_size=64, num_generations=8))
     assert note == "--batch-size 64 counts answers: 8 prompts of 8 an update"
 
 
 def test_options_are_of_the_last_policy_stage_and_it_is_said_where_there_are_others():
-    made, notes = resolved(Aliases(max_steps=7), 'stages=["rloo", "sft", "grpo", "rft"]', rft=recipe()["sft"])
+    made, notes = resolved(
+        TrlOptions(max_steps=7), 'stages=["rloo", "sft", "grpo", "rft"]', rft=recipe()["sft"]
+    )
     assert (made.grpo.steps, made.rloo.steps, made.sft.steps, made.rft.steps) == (7, 3, 3, 3)
     assert notes == ("--max-steps: of stage grpo alone, rloo, sft, rft as the recipe says",)
-    assert resolved(Aliases(max_steps=7), stages=["grpo"])[1] == ()
+    assert resolved(TrlOptions(max_steps=7), stages=["grpo"])[1] == ()
 
 
 def test_what_is_typed_wins():
-    made, _ = resolved(Aliases(max_steps=7, kl_beta=0.1), "grpo.steps=9", "kl.coef=0")
+    made, _ = resolved(TrlOptions(max_steps=7, kl_beta=0.1), "grpo.steps=9", "kl.coef=0")
     assert (made.grpo.steps, made.kl.coef) == (9, 0.0)
 
 
 @pytest.mark.parametrize("stages", [["sft"], [], "grpo", None])
 def test_without_a_policy_stage_its_options_are_refused(stages):
     with pytest.raises(RecipeError, match="no stage with a policy loss, and --max-steps"):
-        translate(Aliases(max_steps=7), recipe(stages=stages))
+        translate_options(TrlOptions(max_steps=7), recipe(stages=stages))
 
 
 @pytest.mark.parametrize(
@@ -132,30 +134,30 @@ def test_without_a_policy_stage_its_options_are_refused(stages):
     [("true", "group"), ("True", "group"), ("group", "group"), ("batch", "batch"), ("none", "none")],
 )
 def test_rewards_are_scaled_as_trl_names_it(given, scale):
-    assert resolved(Aliases(scale_rewards=given))[0].grpo.advantage_scale == scale
+    assert resolved(TrlOptions(scale_rewards=given))[0].grpo.advantage_scale == scale
 
 
 def test_rewards_are_scaled_in_grpo_alone_and_in_ways_that_it_has():
     with pytest.raises(RecipeError, match="is of grpo: stage rloo"):
-        translate(Aliases(scale_rewards="true"), recipe(), ['stages=["rloo"]'])
+        translate_options(TrlOptions(scale_rewards="true"), recipe(), ['stages=["rloo"]'])
     with pytest.raises(RecipeError, match="a value that cannot be") as error:
-        translate(Aliases(scale_rewards="std"), recipe())
+        translate_options(TrlOptions(scale_rewards="std"), recipe())
     assert error.value.expected == "true, false, group, batch, none"
 
 
 @pytest.mark.parametrize("steps", [0, 10])
 def test_logging_steps_are_1(steps):
     with pytest.raises(RecipeError, match="every update is recorded"):
-        translate(Aliases(logging_steps=steps), recipe())
+        translate_options(TrlOptions(logging_steps=steps), recipe())
 
 
 def test_rates_of_an_adapter_are_told_of_and_never_changed():
-    made, (note,) = resolved(Aliases(no_peft=True))
+    made, (note,) = resolved(TrlOptions(no_peft=True))
     assert (made.sft.learning_rate, made.grpo.learning_rate) == (1e-3, 1e-3)
     assert "sft.learning_rate = 0.001, grpo.learning_rate = 0.001 were chosen for an adapter" in note
-    _, (_, note) = resolved(Aliases(no_peft=True, learning_rate=1e-4))
+    _, (_, note) = resolved(TrlOptions(no_peft=True, learning_rate=1e-4))
     assert "sft.learning_rate = 0.001 was chosen" in note
     assert "grpo" not in note
-    _, notes = resolved(Aliases(no_peft=True), "sft.learning_rate=1e-4", "grpo.learning_rate=1e-4")
+    _, notes = resolved(TrlOptions(no_peft=True), "sft.learning_rate=1e-4", "grpo.learning_rate=1e-4")
     assert notes == ()
-    assert resolved(Aliases(no_peft=True), lora=False)[1] == ()
+    assert resolved(TrlOptions(no_peft=True), lora=False)[1] == ()

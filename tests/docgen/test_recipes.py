@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from truing.api import environment
+from truing.api import env_from_recipe
 from truing.config import dotted_keys, resolve
 from truing.docgen.recipes import EXAMPLE, page
 from truing.envs import ENVS
@@ -20,7 +20,7 @@ def test_the_committed_page_is_made_of_the_code():
 
 def test_the_example_resolves_and_its_environment_is_made():
     recipe = resolve(tomllib.loads(EXAMPLE))
-    assert len(environment(recipe).tasks("eval")) >= recipe.eval.tasks
+    assert len(env_from_recipe(recipe).tasks("eval")) >= recipe.eval.tasks
 
 
 def test_every_key_has_a_sentence():

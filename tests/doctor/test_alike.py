@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rules.smp008 import RULE, bets
 from truing.doctor.verdict import Verdict
 
@@ -23,13 +23,13 @@ def test_an_answer_of_a_thousand_nats_is_no_overflow():
 
 @pytest.mark.parametrize("sharpness", [0.0, 2.0, 8.0])
 def test_draws_by_themselves_are_no_evidence_however_sure_the_policy(sharpness):
-    step, draws = made(answers=(4,) * 8), torch.Generator().manual_seed(0)
+    step, draws = example_step(answers=(4,) * 8), torch.Generator().manual_seed(0)
     logits = (sharpness * torch.randn(20, generator=draws)).log_softmax(0)
     for _ in range(50):
         ids = torch.multinomial(logits.exp(), len(step.row), replacement=True, generator=draws)
         ids[~step.tokens["policy_mask"]] = 1
         logprob = logits[ids].masked_fill(~step.tokens["policy_mask"], torch.nan)
-        drawn = but(step, token_ids=ids, sampler_logprob=logprob)
+        drawn = changed_step(step, token_ids=ids, sampler_logprob=logprob)
         assert list(RULE.judge(RULE.measure(drawn))) == []
 
 
@@ -47,7 +47,7 @@ def test_attempts_whose_probability_is_not_known_are_not_bet_on():
     assert RULE.measure(step).group.compared == 6
     unknown = step.tokens["sampler_logprob"].clone()
     unknown[step.row == 0] = torch.nan
-    assert RULE.measure(but(step, sampler_logprob=unknown)).group.compared == 5
-    later = but(step, rows={i: {"inner_step": 1} for i in range(8)}, without=["sampler_logprob"])
+    assert RULE.measure(changed_step(step, sampler_logprob=unknown)).group.compared == 5
+    later = changed_step(step, rows={i: {"inner_step": 1} for i in range(8)}, without=["sampler_logprob"])
     assert RULE.measure(later).group.compared == 0
     assert RULE.measure(replace(later, rows=step.rows)).group.compared == 6

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from truing.doctor.oracle.draw_e_process import STRENGTHS, Drawn, increments, log10_wealth
+from truing.doctor.oracle.draw_e_process import LAMBDAS, DrawnTokens, log10_wealth, log_wealth_increments
 
 VOCAB, STOP = 64, 2
 
@@ -13,7 +13,7 @@ VOCAB, STOP = 64, 2
 def wealths(tokens, sampler, *, chunk=500, noise=0.0, kept=lambda tokens: slice(None)):
     """log10 of the wealth of each feature after every chunk."""
     generator = torch.Generator().manual_seed(7)
-    total = {name: [0.0] * len(each) for name, each in STRENGTHS.items()}
+    total = {name: [0.0] * len(each) for name, each in LAMBDAS.items()}
     for _ in range(tokens // chunk):
         logits = 2.2 * torch.randn(chunk, VOCAB, generator=generator, dtype=torch.float64)
         said, prompt = (torch.rand(chunk, VOCAB, generator=generator) < share for share in (0.15, 0.3))
@@ -24,8 +24,8 @@ def wealths(tokens, sampler, *, chunk=500, noise=0.0, kept=lambda tokens: slice(
         off = noise * torch.randn(chunk, VOCAB, generator=generator, dtype=torch.float64)
         some = kept(drawn)
         context = (index[some], said[some], prompt[some])
-        declared = Drawn((logits + off).log_softmax(1)[some], drawn[some], *context, [STOP])
-        for name, gains in increments(declared).items():
+        declared = DrawnTokens((logits + off).log_softmax(1)[some], drawn[some], *context, [STOP])
+        for name, gains in log_wealth_increments(declared).items():
             total[name] = [a + b for a, b in zip(total[name], gains, strict=True)]
         yield {name: log10_wealth(gains) for name, gains in total.items()}
 
@@ -89,7 +89,7 @@ def test_a_million_fair_tokens_stay_below_a_thousand_to_one():
 
 def test_the_wealth_of_a_bet_by_hand():
     # one token of two with p = 1/2, f = 1 on the first, λ = 1: e / (e/2 + 1/2) if it came
-    drawn = Drawn(
+    drawn = DrawnTokens(
         torch.full((1, 2), 0.5).log(),
         torch.tensor([0]),
         torch.tensor([40]),
@@ -97,7 +97,5 @@ def test_the_wealth_of_a_bet_by_hand():
         torch.zeros(1, 2, dtype=torch.bool),
         [],
     )
-    gains = increments(drawn)["penalty on the answer"]
-    assert gains[STRENGTHS["penalty on the answer"].index(1.0)] == pytest.approx(
-        1 - math.log((math.e + 1) / 2)
-    )
+    gains = log_wealth_increments(drawn)["penalty on the answer"]
+    assert gains[LAMBDAS["penalty on the answer"].index(1.0)] == pytest.approx(1 - math.log((math.e + 1) / 2))

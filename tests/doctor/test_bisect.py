@@ -8,10 +8,10 @@ import torch
 import truing
 from truing.api import bisect
 from truing.doctor.bisect import bisect as swap_each
-from truing.doctor.bisect import guilty
-from truing.doctor.example_steps import but, made
+from truing.doctor.bisect import first_differing
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rules.msk007 import shown
-from truing.faults.fault import replaced
+from truing.faults.fault import patched
 from truing.faults.planted import FAULTS
 from truing.faults.run_fault import table_of
 
@@ -41,7 +41,7 @@ GUILTY = {
 @pytest.mark.parametrize("name", GUILTY)
 def test_the_guilty_part_of_a_run_is_named(name, tmp_path):
     seen, trials = trained(name, tmp_path)
-    assert guilty(trials).part == GUILTY[name]
+    assert first_differing(trials).part == GUILTY[name]
     assert seen.step == 0
     if seen.stage == "grpo":
         same = {each.part for each in trials if each.state == "same"}
@@ -52,9 +52,9 @@ def test_another_template_is_seen_token_by_token(mini, tmp_path):
     def otherwise(real):
         return lambda *args, **kwargs: real(*args, **kwargs).replace("system\n", "System\n")
 
-    with replaced("truing.chat.chat:rendered", otherwise):
+    with patched("truing.chat.chat:apply_template", otherwise):
         run = truing.train(mini(), out=tmp_path / "run", watch=lambda *_: None).run
-    found = guilty(bisect(run, stage="grpo", step=0)[1])
+    found = first_differing(bisect(run, stage="grpo", step=0)[1])
     assert found.part == "template"
     assert "token 1" in found.told
     assert "should read 'system" in found.told
@@ -64,26 +64,26 @@ def test_a_healthy_run_has_no_guilty_part(mini, tmp_path):
     run = truing.train(mini(kl={"coef": 0.05}), out=tmp_path / "run", watch=lambda *_: None).run
     for stage in ("sft", "grpo"):
         trials = bisect(run, stage=stage, step=0)[1]
-        assert guilty(trials) is None
+        assert first_differing(trials) is None
         assert {"template", "mask", "forward", "loss", "optimizer"} <= {
             each.part for each in trials if each.state == "same"
         }
 
 
 def test_a_swap_says_how_far_the_gradient_moves_and_which_rules_it_clears():
-    healthy = made()
-    assert guilty(swap_each(healthy, {})) is None
+    healthy = example_step()
+    assert first_differing(swap_each(healthy, {})) is None
     mask = healthy.tokens["policy_mask"].clone()
     mask[healthy.place == 4] = False
-    trials = {each.part: each for each in swap_each(but(healthy, policy_mask=mask), {})}
+    trials = {each.part: each for each in swap_each(changed_step(healthy, policy_mask=mask), {})}
     assert trials["mask"].state == "differs"
     assert trials["mask"].gradient > 0.1
     assert "MSK002" in trials["mask"].clears
 
 
 def test_a_loss_without_a_gradient_is_told_as_such():
-    healthy = made()
-    nothing = but(healthy, pull=torch.zeros(len(healthy.row)))
+    healthy = example_step()
+    nothing = changed_step(healthy, pull=torch.zeros(len(healthy.row)))
     trials = {each.part: each for each in swap_each(nothing, {})}
     assert trials["loss"].state == "differs"
     assert trials["loss"].gradient == math.inf

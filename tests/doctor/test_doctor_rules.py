@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from truing.docgen.rules import pages
-from truing.doctor.diagnosis import Diagnosis, chosen, examine, is_finding, ranked
+from truing.doctor.diagnosis import Diagnosis, examine, is_finding, ranked, select_rules
 from truing.doctor.evidence import Past, Setup, Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.report.text import facts, lines
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.report.text import report_facts, report_lines
 from truing.doctor.rule import SECTIONS
 from truing.doctor.rule_inputs import INPUTS
 from truing.doctor.rules import RULES, rwd001
-from truing.doctor.verdict import FINDINGS, Verdict
+from truing.doctor.verdict import FINDING_VERDICTS, Verdict
 from truing.errors import RecipeError
 from truing.ops.losses import OBJECTIVES
 
@@ -52,7 +52,7 @@ def test_look_alikes_are_left_alone(code):
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_step_has_no_findings(name):
-    assert codes(made(setup=HEALTHY[name])) == []
+    assert codes(example_step(setup=HEALTHY[name])) == []
 
 
 @pytest.mark.parametrize("code", RULES)
@@ -68,7 +68,7 @@ def test_a_rule_whose_input_is_missing_says_which(code):
     for need in rule.needs:
         assert need in INPUTS
         if need in step.tokens:
-            without = but(step, without=[need])
+            without = changed_step(step, without=[need])
             if rule.when(without):
                 assert examine(without, [rule]) == ([], {code: [INPUTS[need]]})
 
@@ -89,11 +89,11 @@ def test_the_pages_are_those_of_the_rules(request):
 
 
 def test_rules_are_chosen_by_code_and_family():
-    assert [rule.code for rule in chosen(["RAT001"])] == ["RAT001"]
-    assert {rule.code[:3] for rule in chosen(["MSK", "ADV"])} == {"MSK", "ADV"}
-    assert not [rule for rule in chosen(ignore=["MSK"]) if rule.code.startswith("MSK")]
+    assert [rule.code for rule in select_rules(["RAT001"])] == ["RAT001"]
+    assert {rule.code[:3] for rule in select_rules(["MSK", "ADV"])} == {"MSK", "ADV"}
+    assert not [rule for rule in select_rules(ignore=["MSK"]) if rule.code.startswith("MSK")]
     with pytest.raises(RecipeError, match="no such rule"):
-        chosen(["XYZ"])
+        select_rules(["XYZ"])
 
 
 def test_a_suppressed_finding_is_kept_and_not_told():
@@ -107,19 +107,19 @@ def test_a_suppressed_finding_is_kept_and_not_told():
 def test_a_result_is_as_strong_as_its_strongest_finding_and_clean_without():
     rule = RULES["MSK001"]
     diagnosis = Diagnosis([rule])
-    diagnosis.add(made())
+    diagnosis.add(example_step())
     assert [each.verdict for each in diagnosis.results()] == [Verdict.CLEAN]
     diagnosis.add(rule.example())
     (result,) = diagnosis.results()
     assert (result.verdict, result.steps) == (Verdict.PROVEN, 2)
-    assert result.verdict in FINDINGS
+    assert result.verdict in FINDING_VERDICTS
 
 
 def test_what_is_pulled_is_seen_whatever_the_mask_says():
-    step = made()
+    step = example_step()
     pull = step.tokens["pull"].clone()
     pull[0] = 0.5  # the first token of a prompt
-    found, _ = examine(but(step, pull=pull), [RULES["MSK003"]])
+    found, _ = examine(changed_step(step, pull=pull), [RULES["MSK003"]])
     assert [(f.claim.row, f.claim.start, f.claim.end) for f in found] == [(0, 0, 1)]
     assert torch.equal(step.tokens["pull"].isnan(), ~step.tokens["policy_mask"])
 
@@ -191,14 +191,14 @@ def test_the_chance_that_cut_attempts_are_the_best_is_that_of_all_ways_to_give_o
 
 def test_a_fact_is_no_finding_and_is_told_apart():
     step = RULES["LEN003"].example()
-    diagnosis = Diagnosis(chosen(["LEN003", "MSK001"]))
+    diagnosis = Diagnosis(select_rules(["LEN003", "MSK001"]))
     diagnosis.add(step)
     (fact,) = [each for each in diagnosis.results() if each.code == "LEN003"]
     assert fact.verdict is Verdict.FACT
     assert not is_finding(fact)
-    told = facts(diagnosis)
+    told = report_facts(diagnosis)
     assert ([each["code"] for each in told["facts"]], told["findings"]) == (["LEN003"], [])
-    shown = [text for text, _ in lines(diagnosis, "RUN")]
+    shown = [text for text, _ in report_lines(diagnosis, "RUN")]
     assert shown[0].startswith("FACT LEN003 attempts-cut-off  at grpo ")
     assert any(text.startswith("0 rules found something") for text in shown)
     assert not any("tainted" in text for text in shown)
@@ -208,7 +208,7 @@ def test_a_fact_is_no_finding_and_is_told_apart():
 def test_weights_that_move_without_a_gradient_are_a_fact_where_momentum_moves_them(before, verdict):
     weights = {"before": "a", "after": "b", "next": "b"}
     told = [Past("grpo", 0, {"grad/norm": before}, {})]
-    step = but(made(), past=told, numbers={"grad/norm": 0.0}, facts={"weights": weights})
+    step = changed_step(example_step(), past=told, numbers={"grad/norm": 0.0}, facts={"weights": weights})
     (found,) = examine(step, [RULES["OPT001"]])[0]
     assert found.claim.verdict is verdict
 
@@ -216,7 +216,7 @@ def test_weights_that_move_without_a_gradient_are_a_fact_where_momentum_moves_th
 def in_float16(**changes):
     known = {"trainer": 0.6, "rounding": 0.03, "device": "cpu, torch.float16", "tokens": 64, "noisy": False}
     known |= {"mean": {"trainer": 0.5, "rounding": 0.02}, "median": {"trainer": 0.5, "rounding": 0.01}}
-    return but(made(), facts={"plain": known | changes})
+    return changed_step(example_step(), facts={"plain": known | changes})
 
 
 @pytest.mark.parametrize(

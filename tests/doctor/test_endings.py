@@ -3,7 +3,7 @@
 import pytest
 
 from truing.doctor.diagnosis import examine
-from truing.doctor.example_steps import STOP, but, made
+from truing.doctor.example_steps import STOP_ID, changed_step, example_step
 from truing.doctor.rules import RULES
 from truing.doctor.rules.len005 import cut, ended
 from truing.doctor.verdict import Verdict
@@ -16,34 +16,38 @@ def told(step):
 
 
 def other_stop():
-    step = made()
+    step = example_step()
     ids_N = step.tokens["token_ids"].clone()
     ids_N[step.starts[3] + step.lengths[3] - 1] = 30
-    return but(step, token_ids=ids_N)
+    return changed_step(step, token_ids=ids_N)
 
 
 def stop_inside():
-    step = made()
+    step = example_step()
     ids_N = step.tokens["token_ids"].clone()
-    ids_N[step.starts[3] + 5] = STOP
-    return but(step, token_ids=ids_N)
+    ids_N[step.starts[3] + 5] = STOP_ID
+    return changed_step(step, token_ids=ids_N)
 
 
 def pads_behind():
-    step = made()
+    step = example_step()
     ids_N = step.tokens["token_ids"].clone()
     end = step.starts[2] + step.lengths[2]
-    ids_N[end - 4 : end] = STOP
-    return but(step, token_ids=ids_N)
+    ids_N[end - 4 : end] = STOP_ID
+    return changed_step(step, token_ids=ids_N)
 
 
 def one_too_long():
-    return but(made(answers=(4, 3, 5, 9, 4, 3, 4, 5)))
+    return changed_step(example_step(answers=(4, 3, 5, 9, 4, 3, 4, 5)))
 
 
 def with_a_stop_though_cut():
     return ended(
-        made(answers=(4, 3, 5, 8, 4, 3, 4, 5)), 3, FinishReason.LENGTH, EndedBy.LENGTH, Status.TRUNCATED
+        example_step(answers=(4, 3, 5, 8, 4, 3, 4, 5)),
+        3,
+        FinishReason.LENGTH,
+        EndedBy.LENGTH,
+        Status.TRUNCATED,
     )
 
 
@@ -56,11 +60,17 @@ def with_a_stop_though_cut():
         (pads_behind(), "go on behind a stop id"),
         (stop_inside(), "are drawn on behind a stop id"),
         (with_a_stop_though_cut(), "end with a stop id"),
-        (ended(made(), 3, FinishReason.STOP, EndedBy.LENGTH, Status.TRUNCATED), "their last turn stopped"),
-        (ended(cut(8), 3, FinishReason.LENGTH, EndedBy.LENGTH, Status.DONE), "count as done"),
-        (ended(made(), 3, FinishReason.STOP, EndedBy.WORLD, Status.TRUNCATED), "count as truncated"),
         (
-            but(ended(made(), 3, FinishReason.TOOL, EndedBy.TURNS, Status.TRUNCATED), setup={"max_turns": 2}),
+            ended(example_step(), 3, FinishReason.STOP, EndedBy.LENGTH, Status.TRUNCATED),
+            "their last turn stopped",
+        ),
+        (ended(cut(8), 3, FinishReason.LENGTH, EndedBy.LENGTH, Status.DONE), "count as done"),
+        (ended(example_step(), 3, FinishReason.STOP, EndedBy.WORLD, Status.TRUNCATED), "count as truncated"),
+        (
+            changed_step(
+                ended(example_step(), 3, FinishReason.TOOL, EndedBy.TURNS, Status.TRUNCATED),
+                setup={"max_turns": 2},
+            ),
             "have another number",
         ),
     ],
@@ -74,11 +84,14 @@ def test_a_contradiction_is_proven_and_named(step, says):
 @pytest.mark.parametrize(
     "step",
     [
-        made(),
+        example_step(),
         cut(8),
-        ended(made(), 3, FinishReason.STOP, EndedBy.TIME, Status.TRUNCATED),
-        ended(made(), 3, FinishReason.STOP, EndedBy.CONTEXT, Status.TRUNCATED),
-        but(ended(made(), 3, FinishReason.TOOL, EndedBy.TURNS, Status.TRUNCATED), setup={"max_turns": 1}),
+        ended(example_step(), 3, FinishReason.STOP, EndedBy.TIME, Status.TRUNCATED),
+        ended(example_step(), 3, FinishReason.STOP, EndedBy.CONTEXT, Status.TRUNCATED),
+        changed_step(
+            ended(example_step(), 3, FinishReason.TOOL, EndedBy.TURNS, Status.TRUNCATED),
+            setup={"max_turns": 1},
+        ),
     ],
 )
 def test_what_other_limits_end_is_left_alone(step):
@@ -87,7 +100,7 @@ def test_what_other_limits_end_is_left_alone(step):
 
 def test_another_trainers_short_answer_is_suspected_only_where_the_context_was_not_full():
     def foreign(step):
-        return but(step, rows={i: {"contract": None, "ended_by": ""} for i in range(len(step.rows))})
+        return changed_step(step, rows={i: {"contract": None, "ended_by": ""} for i in range(len(step.rows))})
 
     assert told(foreign(cut(5))) == []  # no row is longer: the context may have been full
     shorter = cut(4)

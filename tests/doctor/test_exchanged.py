@@ -5,15 +5,15 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from truing.doctor.example_steps import but
-from truing.doctor.postmortem import post_mortem
+from truing.doctor.example_steps import changed_step
+from truing.doctor.postmortem import diagnose_run
 from truing.doctor.rules import RULES
 from truing.doctor.rules.msk003 import held_back
 from truing.doctor.rules.rat005 import collapsed, example, minibatches
-from truing.doctor.truing_run import recorded
-from truing.doctor.verdict import STRONG
-from truing.faults.fault import Fault, replaced
-from truing.faults.run_fault import RUN, outcome
+from truing.doctor.truing_run import recorded_steps
+from truing.doctor.verdict import STRONG_VERDICTS
+from truing.faults.fault import Fault, patched
+from truing.faults.run_fault import RUN_DIR, run_fault
 
 
 def claims(code, step):
@@ -25,11 +25,11 @@ def rolled(step, rows):
     width = step.lengths[0]
     old_N = step.tokens["old_logprob"].clone()
     old_N[: rows * width] = torch.roll(old_N[: rows * width], width)
-    return but(step, old_logprob=old_N)
+    return changed_step(step, old_logprob=old_N)
 
 
 def healthy():
-    return but(example(), old_logprob=example().tokens["sampler_logprob"])
+    return changed_step(example(), old_logprob=example().tokens["sampler_logprob"])
 
 
 @pytest.mark.parametrize("rows", [2, 3, 16])
@@ -41,18 +41,20 @@ def test_rows_that_changed_places_are_counted(rows):
 
 
 def test_a_ring_is_proof_where_nobody_recorded_what_was_drawn_with_and_a_chain_is_not():
-    unknown = but(rolled(healthy(), 3), without=["sampler_logprob"])
+    unknown = changed_step(rolled(healthy(), 3), without=["sampler_logprob"])
     assert len(claims("RAT005", unknown)) == 1
     width = unknown.lengths[0]
     new_N = unknown.tokens["new_logprob"].clone()
     new_N[:width] -= 0.5  # the row that has the third one's numbers, and whose own are the second's
-    assert claims("RAT005", but(unknown, new_logprob=new_N)) == []
+    assert claims("RAT005", changed_step(unknown, new_logprob=new_N)) == []
 
 
 def test_rows_of_a_collapsed_policy_that_changed_places_are_proven_where_they_did_not_move():
     moved = collapsed()
     old_N = moved.tokens["old_logprob"]
-    assert claims("RAT005", but(moved, new_logprob=old_N, old_logprob=torch.roll(old_N, moved.lengths[0])))
+    assert claims(
+        "RAT005", changed_step(moved, new_logprob=old_N, old_logprob=torch.roll(old_N, moved.lengths[0]))
+    )
 
 
 def test_a_twin_that_moved_is_no_exchange_and_two_that_changed_places_beside_it_are():
@@ -61,7 +63,7 @@ def test_a_twin_that_moved_is_no_exchange_and_two_that_changed_places_beside_it_
     old_N = twins.tokens["old_logprob"].clone()
     one, other = slice(0, width), slice(8 * width, 9 * width)
     old_N[one], old_N[other] = twins.tokens["old_logprob"][other], twins.tokens["old_logprob"][one]
-    (claim,) = claims("RAT005", but(twins, old_logprob=old_N))
+    (claim,) = claims("RAT005", changed_step(twins, old_logprob=old_N))
     assert claim.row == 0
 
 
@@ -69,7 +71,7 @@ def test_pulls_before_an_update_that_was_held_back_are_still_seen_where_none_may
     step = held_back()
     pull_N = step.tokens["pull"].clone()
     pull_N[step.lengths[0]] = 0.5  # the prompt of a row of the first minibatch
-    (claim,) = claims("MSK003", but(step, pull=pull_N))
+    (claim,) = claims("MSK003", changed_step(step, pull=pull_N))
     assert (claim.row, claim.start, claim.end) == (1, 0, 1)
 
 
@@ -85,9 +87,13 @@ def test_a_run_whose_third_update_of_four_is_held_back_is_healthy(tmp_path):
         "kl.cap": 100.0,
     }
     run = Fault("capped", (), "", nullcontext, (), {**changes, "kl.coef": 0.01}, healthy=True)
-    with replaced("truing.learner.step:too_far", far_at_third):
-        assert outcome(run, tmp_path).error == ""
-    *_, step = recorded(tmp_path / "capped" / RUN)
+    with patched("truing.learner.step:too_far", far_at_third):
+        assert run_fault(run, tmp_path).error == ""
+    *_, step = recorded_steps(tmp_path / "capped" / RUN_DIR)
     assert {row.inner_step for row in step.rows} == {0, 1, 2}
-    found = [each for each in post_mortem(tmp_path / "capped" / RUN).results() if each.verdict in STRONG]
+    found = [
+        each
+        for each in diagnose_run(tmp_path / "capped" / RUN_DIR).results()
+        if each.verdict in STRONG_VERDICTS
+    ]
     assert found == []

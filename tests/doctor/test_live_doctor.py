@@ -7,14 +7,14 @@ import pytest
 from runs import HOT, Interrupt, assert_same_run, crash_at, not_finite_at
 
 import truing
-from truing.doctor.live_doctor import told
-from truing.doctor.postmortem import post_mortem
+from truing.doctor.live_doctor import finding_event
+from truing.doctor.postmortem import diagnose_run
 from truing.doctor.rules import RULES
 from truing.doctor.verdict import Claim, Finding, Verdict
 from truing.errors import ProvenError, RecipeError
 from truing.faults.planted import FAULTS
 from truing.record import RunReader
-from truing.trainer.preflight import chance
+from truing.trainer.preflight import random_reward
 
 
 def events(run, kind):
@@ -24,7 +24,7 @@ def events(run, kind):
 def test_a_proven_fault_ends_the_run_and_no_checkpoint_has_it(mini, tmp_path):
     out = tmp_path / "run"
     with FAULTS["mask-shifted"].plant(), pytest.raises(ProvenError) as error:
-        truing.train(mini(), rewards=[chance], out=out, watch=lambda *_: None)
+        truing.train(mini(), rewards=[random_reward], out=out, watch=lambda *_: None)
     assert "MSK003" in error.value.what
     assert "truing explain MSK003" in error.value.remedy
     assert [(row.stage, row.step) for row in RunReader(out).steps()][-1] == ("grpo", 0)
@@ -37,9 +37,9 @@ def test_a_proven_fault_ends_the_run_and_no_checkpoint_has_it(mini, tmp_path):
 
 def test_an_event_has_the_remedy_of_its_claim_and_its_odds():
     claim = Claim(Verdict.EVIDENCE, "draws are hot", remedy="cool them", log10_odds=6.5)
-    event = told(Finding("SMP007", "not-drawn-as-declared", "grpo", 3, claim))
+    event = finding_event(Finding("SMP007", "not-drawn-as-declared", "grpo", 3, claim))
     assert (event["remedy"], event["log10_odds"]) == ("cool them", 6.5)
-    event = told(Finding("SMP007", "not-drawn-as-declared", "grpo", 3, replace(claim, remedy="")))
+    event = finding_event(Finding("SMP007", "not-drawn-as-declared", "grpo", 3, replace(claim, remedy="")))
     assert event["remedy"] == RULES["SMP007"].section("Fix") != ""
 
 
@@ -48,10 +48,10 @@ def test_a_rule_that_fails_itself_is_told_of_once_and_ends_nothing(mini, tmp_pat
         raise KeyError("alone")
 
     monkeypatch.setitem(RULES, "MSK003", replace(RULES["MSK003"], measure=fails))
-    run = truing.train(mini(), rewards=[chance], out=tmp_path / "run", watch=lambda *_: None).run
+    run = truing.train(mini(), rewards=[random_reward], out=tmp_path / "run", watch=lambda *_: None).run
     (incident,) = (each for each in events(run, "incident") if each["what"] == "rule")
     assert "MSK003 could not look: KeyError: 'alone' (grpo 1)" in incident["text"]
-    (result,) = (each for each in post_mortem(run).results() if each.code == "MSK003")
+    (result,) = (each for each in diagnose_run(run).results() if each.code == "MSK003")
     assert result.verdict is Verdict.NOT_CHECKED
     assert "fault of Truing's" in result.missing[0]
 
@@ -59,14 +59,14 @@ def test_a_rule_that_fails_itself_is_told_of_once_and_ends_nothing(mini, tmp_pat
 def test_a_suppressed_fault_is_on_record_and_the_run_goes_on(mini, tmp_path):
     table = mini(doctor={"suppress": {"MSK003": "a trial", "OPT006": "the same"}})
     with FAULTS["mask-shifted"].plant():
-        run = truing.train(table, rewards=[chance], out=tmp_path / "run", watch=lambda *_: None).run
+        run = truing.train(table, rewards=[random_reward], out=tmp_path / "run", watch=lambda *_: None).run
     assert [each["code"] for each in events(run, "finding") if each.get("verdict") == "PROVEN"] == []
 
 
 def test_where_it_may_not_stop_it_tells(mini, tmp_path):
     with FAULTS["mask-shifted"].plant():
         run = truing.train(
-            mini(doctor={"stop": False}), rewards=[chance], out=tmp_path / "run", watch=lambda *_: None
+            mini(doctor={"stop": False}), rewards=[random_reward], out=tmp_path / "run", watch=lambda *_: None
         ).run
     told = [each["code"] for each in events(run, "finding") if each.get("verdict") == "PROVEN"]
     assert told == ["MSK003", "OPT006"]  # once each, though each update has them
@@ -137,6 +137,6 @@ def test_a_run_that_was_rolled_back_is_no_fault(mini, tmp_path, monkeypatch):
     run = truing.train(mini(**HOT), out=tmp_path / "run", watch=lambda *_: None).run
     assert events(run, "rollback")
     strong = (Verdict.PROVEN, Verdict.EVIDENCE)
-    found = [each for each in post_mortem(run).results() if each.verdict in strong]
+    found = [each for each in diagnose_run(run).results() if each.verdict in strong]
     assert [each.code for each in found] == []
     assert [each for each in events(run, "finding") if each.get("verdict") in strong] == []

@@ -7,13 +7,13 @@ import torch
 
 from truing.doctor import token_places as places_module
 from truing.doctor.diagnosis import examine
-from truing.doctor.example_steps import but, made
-from truing.doctor.live_doctor import told
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.live_doctor import finding_event
 from truing.doctor.rules import RULES
 from truing.doctor.token_places import places
 from truing.doctor.verdict import Span
 
-STEP = made()
+STEP = example_step()
 
 
 def mask(*tokens):
@@ -49,7 +49,7 @@ def test_where_there_are_none_a_claim_says_nothing():
 
 
 def test_of_very_many_the_first_are_kept_and_all_are_counted(monkeypatch):
-    monkeypatch.setattr(places_module, "MOST", 2)
+    monkeypatch.setattr(places_module, "MAX_SPANS", 2)
     every = places(STEP, torch.ones(len(STEP.row), dtype=torch.bool))
     assert (len(every.spans), every.tokens, every.rows) == (2, len(STEP.row), len(STEP.starts))
 
@@ -57,18 +57,18 @@ def test_of_very_many_the_first_are_kept_and_all_are_counted(monkeypatch):
 @pytest.mark.parametrize("code", ["MSK001", "ADV001", "RAT001"])
 def test_an_event_marks_all_that_a_rule_means(code):
     (found, *_), _ = examine(RULES[code].example(), [RULES[code]])
-    marks = json.loads(json.dumps(told(found)))["marks"]
+    marks = json.loads(json.dumps(finding_event(found)))["marks"]
     assert marks[found.sample_id][0] == [found.claim.start, found.claim.end]
     spans = sum(end - start for stretches in marks.values() for start, end in stretches)
     assert spans == sum(each.end - each.start for each in found.claim.spans) >= 1
 
 
 def test_an_event_marks_every_row():
-    healthy = made()
+    healthy = example_step()
     mask_N = healthy.tokens["policy_mask"].clone()
     wrong = [start + 1 for start in healthy.starts]
     mask_N[wrong] = True
-    (found, *_), _ = examine(but(healthy, policy_mask=mask_N), [RULES["MSK001"]])
+    (found, *_), _ = examine(changed_step(healthy, policy_mask=mask_N), [RULES["MSK001"]])
     assert {name: [list(each) for each in spans] for name, spans in found.marks.items()} == {
         row.sample_id: [[1, 2]] for row in healthy.rows
     }

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from samples import sample
 
 from truing.config import OptimizerConfig
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.oracle.credit import gae, group_advantage
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.oracle.learning_rate import declared_rate
-from truing.doctor.oracle.token_gradients import expected_pull
+from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.learner.optimizer import learning_rate
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
@@ -23,7 +23,7 @@ from truing.ops.aggregate import denominator
 from truing.ops.correction import correction_weights
 from truing.ops.losses import OBJECTIVES, kl_loss, policy_loss
 from truing.ops.ratios import within_bounds
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.token import Support
 
 
@@ -95,10 +95,10 @@ def test_the_pull_is_what_autograd_finds(name, kl, weighed):
     declared = {key: getattr(objective, key) for key in ("surrogate", "ratio", "aggregation")}
     declared |= {key: getattr(objective, key) for key in ("clip_low", "clip_high", "max_ratio")}
     declared |= WEIGHTS[weighed]
-    step = made(setup=declared | {"kl_coef": 0.3, "kl_where": "loss", "kl_estimator": kl})
+    step = example_step(setup=declared | {"kl_coef": 0.3, "kl_where": "loss", "kl_estimator": kl})
     mask = step.tokens["policy_mask"]
     noise = (0.6 * torch.randn(3, len(mask), generator=generator)).where(mask, torch.nan)
-    step = but(
+    step = changed_step(
         step,
         new_logprob=step.tokens["old_logprob"] + noise[0],
         ref_logprob=step.tokens["old_logprob"] + noise[1],
@@ -128,7 +128,7 @@ def test_the_pull_is_what_autograd_finds(name, kl, weighed):
         denominator=divisor,
     )
     loss.backward()
-    torch.testing.assert_close(-new.grad[mask_BT], expected_pull(step)[mask], rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(-new.grad[mask_BT], expected_token_gradients(step)[mask], rtol=1e-6, atol=1e-9)
 
 
 def table(step, name):
@@ -147,7 +147,7 @@ CONTRACTS = {
 
 @pytest.mark.parametrize("name", CONTRACTS)
 def test_a_plain_forward_says_what_the_trainer_says(tiny, name):
-    row = sample([5, 6, 7, 8], [9, 9, 10, 12], contract=SamplingContract(**CONTRACTS[name]))
+    row = sample([5, 6, 7, 8], [9, 9, 10, 12], contract=SamplingParams(**CONTRACTS[name]))
     if name == "support":
         inside = [[]] * 4 + [[9, 20, 21], [-1 - 30], [10], [12, 13]]
         splits = torch.tensor([0, *map(len, inside)]).cumsum(0)

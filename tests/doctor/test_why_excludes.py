@@ -8,7 +8,7 @@ from runs import MINI
 import truing as package
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.hypotheses.explain import why
-from truing.doctor.hypotheses.run_history import Story
+from truing.doctor.hypotheses.run_history import RunHistory
 
 STEPS = 20
 
@@ -18,7 +18,7 @@ def real(tmp_path_factory):
     """The story of a short run: all others are made of its rows."""
     out = tmp_path_factory.mktemp("why") / "run"
     package.train(MINI, out=out, watch=lambda *_: None)
-    return Story.of(out, Diagnosis(()))
+    return RunHistory.of(out, Diagnosis(()))
 
 
 def level(value):

@@ -7,18 +7,18 @@ import pytest
 import torch
 from jsonschema import Draft202012Validator
 
-from truing.chat import Grammars
+from truing.chat import CallGrammars
 from truing.config import EpisodeConfig
-from truing.engines.local.engine import HFSampler
+from truing.engines.local.engine import LocalEngine
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
-from truing.ops.sampling import contract_logits, support_mask
-from truing.rollouts.collect import Scene, collect
+from truing.ops.sampling import processed_logits, support_mask
+from truing.rollouts.collect import EpisodeContext, collect
 from truing.rollouts.flatten import as_demonstration, flatten
-from truing.rollouts.turn_sources import Policy
+from truing.rollouts.turn_sources import PolicyTurns
 from truing.types.message import ToolSpec
 from truing.types.rollout import Task
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
 
@@ -69,18 +69,18 @@ def drawn(tiny, chat):
     """Rollouts of one turn: ``drawn(forced=b"<tool_call>", temperature=0.7)``."""
 
     def draw(*, count=24, forced=b"<tool_call>", grammar=True, tools=(LOOK, PAINT), seed=0, **rules):
-        contract = SamplingContract(stop_ids=tiny.stop_ids, **{"max_new_tokens": 120} | rules)
+        contract = SamplingParams(stop_ids=tiny.stop_ids, **{"max_new_tokens": 120} | rules)
         task = Task("t", "f", ({"role": "user", "content": "hello"},), tools=tools)
         groups = collect(
             [task],
             group_size=count,
-            scene=Scene(chat, Asking(), contract, EpisodeConfig(), tiny.context_length),
-            voice=Policy(
-                HFSampler(tiny.model, context_length=tiny.context_length),
+            scene=EpisodeContext(chat, Asking(), contract, EpisodeConfig(), tiny.context_length),
+            voice=PolicyTurns(
+                LocalEngine(tiny.model, context_length=tiny.context_length),
                 contract,
                 torch.tensor(list(forced), dtype=torch.long),
                 force_rate=1.0,
-                grammars=Grammars(chat, 259) if grammar else None,
+                grammars=CallGrammars(chat, 259) if grammar else None,
             ),
             grade=None,
             key=("test", seed),
@@ -156,7 +156,7 @@ def test_forced_ids_count_as_generated(tiny, drawn):
     with torch.no_grad():
         logits = tiny.model(input_ids=row.token_ids[None, :t]).logits[:, -1]
     right, wrong = (
-        contract_logits(logits, row.contract, row.token_ids[None, start:t], allowed_NV=allowed)
+        processed_logits(logits, row.contract, row.token_ids[None, start:t], allowed_NV=allowed)
         .log_softmax(-1)[0, row.token_ids[t]]
         .item()
         for start in (row.prompt_length, t)

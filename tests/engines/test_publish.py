@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import truing
-from truing.api import environment
-from truing.engines.publish import sampler_copy, sync
+from truing.api import env_from_recipe
+from truing.engines.publish import sampler_copy, sync_weights
 from truing.learner.session import open_session
 from truing.models.digest import digest
 from truing.models.lora import add_lora
@@ -38,7 +38,7 @@ def test_the_merged_copy_is_the_live_policy_to_rounding(tiny):
     base = logits(tiny.model)
     policy = adapted(tiny, scale=0.3)
     plain = sampler_copy(policy)
-    sync(policy, plain)
+    sync_weights(policy, plain)
     assert (logits(policy) - base).abs().max() > 0.1
     torch.testing.assert_close(logits(plain), logits(policy), rtol=0, atol=2e-5)
 
@@ -49,12 +49,12 @@ def test_the_base_is_untouched_bit_for_bit_by_many_syncs(tiny):
     plain = sampler_copy(policy)
     for _ in range(20):
         move(policy, 0.1)
-        sync(policy, plain)
+        sync_weights(policy, plain)
     with torch.no_grad():
         for name, parameter in policy.named_parameters():
             if "lora_B" in name:
                 parameter.zero_()
-    sync(policy, plain)
+    sync_weights(policy, plain)
     assert digest(plain.state_dict()) == before
 
 
@@ -75,11 +75,11 @@ def test_the_copy_is_plain_and_frozen_and_shares_only_what_no_adapter_changes(ti
 def test_before_a_sync_the_copy_is_stale(tiny):
     policy = adapted(tiny, scale=0.0)
     plain = sampler_copy(policy)
-    sync(policy, plain)
+    sync_weights(policy, plain)
     stale = logits(plain)
     move(policy, 0.3)
     assert torch.equal(logits(plain), stale)
-    sync(policy, plain)
+    sync_weights(policy, plain)
     assert (logits(plain) - stale).abs().max() > 0.1
 
 
@@ -90,7 +90,7 @@ def test_without_an_adapter_the_policy_samples_itself(tiny):
 @pytest.mark.parametrize("lora", [False, {"rank": 2}])
 def test_the_digest_changes_exactly_when_a_weight_does(recipe, lora):
     made = recipe(lora=lora)
-    session = open_session(made, environment(made))
+    session = open_session(made, env_from_recipe(made))
     seen = []
     for change in (False, False, True):
         if change:

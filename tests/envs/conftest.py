@@ -1,7 +1,7 @@
 import pytest
 
 from truing.types.rollout import Rollout
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
 
@@ -10,6 +10,6 @@ def attempt():
     """A finished rollout of a task with a given response."""
 
     def make(task, text):
-        return Rollout("r", "g", task, (), text, Status.DONE, SamplingContract())
+        return Rollout("r", "g", task, (), text, Status.DONE, SamplingParams())
 
     return make

@@ -15,7 +15,7 @@ import pytest
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError, TruingError
 from truing.rewards import grade
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 
 SERVER = textwrap.dedent('''
     import os, sys, time
@@ -115,7 +115,7 @@ def url(script):
 
 def ask(episode, name, **arguments):
     """What the world answers to one call."""
-    (message,) = episode.reply(Said(calls=(ToolCall(name, arguments),)))
+    (message,) = episode.reply(AssistantMessage(calls=(ToolCall(name, arguments),)))
     return message["content"]
 
 
@@ -131,7 +131,7 @@ def check_an_episode(env):
     assert "the shelf is locked" in ask(episode, "refuse")
     assert ask(episode, "refuse").startswith("Error: ")
     assert json.loads(ask(episode, "count")) == {"n": 41}
-    assert episode.reply(Said("5")) == []
+    assert episode.reply(AssistantMessage("5")) == []
 
 
 def test_a_server_by_its_standard_streams(env):

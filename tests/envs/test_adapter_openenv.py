@@ -16,7 +16,7 @@ from pydantic import Field
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, TruingError
 from truing.rewards import grade
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 
 
 class Guess(Action):
@@ -91,7 +91,7 @@ def half(task):
 
 
 def act(**arguments):
-    return Said(calls=(ToolCall("act", arguments),))
+    return AssistantMessage(calls=(ToolCall("act", arguments),))
 
 
 def test_tasks_are_seeds_with_different_starts(by_calls):
@@ -125,7 +125,7 @@ def test_calls_after_the_end_are_not_carried_out(by_calls):
     task = by_calls.tasks("train")[0]
     episode = by_calls.open(task)
     call = act(number=2 * half(task)).calls[0]
-    assert episode.reply(Said(calls=(call, call))) == []
+    assert episode.reply(AssistantMessage(calls=(call, call))) == []
     assert episode.outcome()["rewards"] == [1.0]
 
 
@@ -133,15 +133,15 @@ def test_text_is_the_action(by_text):
     task = by_text.tasks("train")[0]
     assert task.tools == ()
     episode = by_text.open(task)
-    assert episode.reply(Said("0")) == [{"role": "user", "content": '{"text": "no"}'}]
-    assert episode.reply(Said(str(2 * half(task)))) == []
+    assert episode.reply(AssistantMessage("0")) == [{"role": "user", "content": '{"text": "no"}'}]
+    assert episode.reply(AssistantMessage(str(2 * half(task)))) == []
     assert episode.outcome()["rewards"] == [-1.0, 1.0]
 
 
 def test_a_fault_of_the_environment_is_no_tool_error(by_text):
     episode = by_text.open(by_text.tasks("train")[0])
     with pytest.raises(RuntimeError, match="invalid literal"):
-        episode.reply(Said("not a number"))
+        episode.reply(AssistantMessage("not a number"))
 
 
 def test_episodes_do_not_touch_each_other(by_calls):
@@ -162,7 +162,7 @@ def test_an_episode_that_ends_without_a_reward_is_an_error_and_not_zero(by_calls
 def test_who_never_acts_was_given_nothing(by_calls, attempt):
     task = by_calls.tasks("train")[0]
     episode = by_calls.open(task)
-    assert episode.reply(Said("I would rather talk.")) == []
+    assert episode.reply(AssistantMessage("I would rather talk.")) == []
     assert grade(replace(attempt(task, ""), outcome=episode.outcome()), by_calls.rewards)[0] == 0.0
 
 

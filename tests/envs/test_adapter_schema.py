@@ -2,7 +2,7 @@
 
 import pytest
 
-from truing.envs.adapters.schema import usable
+from truing.envs.adapters.schema import validated_schema
 from truing.envs.tools import Tool, ToolError
 from truing.errors import DataError
 from truing.types.message import ToolSpec
@@ -14,7 +14,7 @@ def made(properties, **more):
 
 def test_patterns_that_python_cannot_read_are_left_to_their_owner():
     mine, theirs = {"type": "string", "pattern": "^a+$"}, {"type": "string", "pattern": r"^\p{L}+$"}
-    schema = usable(made({"mine": mine, "pattern": theirs, "default": theirs}), "a tool")
+    schema = validated_schema(made({"mine": mine, "pattern": theirs, "default": theirs}), "a tool")
     assert schema["properties"] == {
         "mine": mine,
         "pattern": {"type": "string"},
@@ -28,12 +28,12 @@ def test_patterns_that_python_cannot_read_are_left_to_their_owner():
 
 def test_data_is_no_schema():
     held = {"const": {"pattern": r"\p{L}", "$ref": "#/nowhere"}}
-    assert usable(made({"x": held}), "a tool") == made({"x": held})
+    assert validated_schema(made({"x": held}), "a tool") == made({"x": held})
 
 
 def test_references_to_its_own_parts_are_kept():
     schema = made({"x": {"$ref": "#/$defs/default"}}, **{"$defs": {"default": {"type": "integer"}}})
-    assert usable(schema, "a tool") == schema
+    assert validated_schema(schema, "a tool") == schema
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_references_to_its_own_parts_are_kept():
 )
 def test_what_cannot_be_checked_is_refused_by_name(schema):
     with pytest.raises(DataError, match=r"the schema of the MCP tool f cannot be used"):
-        usable(schema, "the MCP tool f")
+        validated_schema(schema, "the MCP tool f")

@@ -7,10 +7,10 @@ import pytest
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError, RecipeError
 from truing.rewards import grade
-from truing.rollouts.env_workers import in_threads
-from truing.types.message import Said, ToolCall
+from truing.rollouts.env_workers import run_in_workers
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Rollout
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
 TASKSET = textwrap.dedent('''
@@ -79,7 +79,7 @@ def env(made):
 def played(task, *messages):
     """A finished attempt with this transcript."""
     return Rollout(
-        "r", "g", task, (), messages[-1]["content"], Status.DONE, SamplingContract(), messages=messages
+        "r", "g", task, (), messages[-1]["content"], Status.DONE, SamplingParams(), messages=messages
     )
 
 
@@ -93,11 +93,11 @@ def test_the_tasks_are_the_tasksets_own(env):
 
 def test_its_tools_run_and_each_episode_has_its_own(env):
     task = env.tasks("train")[0]
-    said = Said(calls=(ToolCall("look", {"item": "cups"}),))
+    said = AssistantMessage(calls=(ToolCall("look", {"item": "cups"}),))
     answers = [env.open(task).reply(said)[0]["content"] for _ in range(2)]
     number = task.messages[1]["content"].rpartition(" ")[2].rstrip("?")
     assert answers == [f"{number} cups (look 1)"] * 2
-    wrong = Said(calls=(ToolCall("look", {"thing": "cups"}),))
+    wrong = AssistantMessage(calls=(ToolCall("look", {"thing": "cups"}),))
     assert env.open(task).reply(wrong)[0]["content"].startswith("Error: wrong arguments")
 
 
@@ -105,8 +105,8 @@ def test_a_tool_that_blocks_is_late_alone(made):
     blocking = "self.looks += 1; import time; time.sleep(4 * (item == 'slow'))"
     env = made("slow", "self.looks += 1", blocking, timeout=1.0)
     first, second = (env.open(task) for task in env.tasks("train")[:2])
-    slow, quick = (Said(calls=(ToolCall("look", {"item": item}),)) for item in ("slow", "cups"))
-    late, soon = in_threads([lambda: first.reply(slow), lambda: second.reply(quick)], 30.0)
+    slow, quick = (AssistantMessage(calls=(ToolCall("look", {"item": item}),)) for item in ("slow", "cups"))
+    late, soon = run_in_workers([lambda: first.reply(slow), lambda: second.reply(quick)], 30.0)
     assert "cups (look 1)" in soon.value[0]["content"]
     assert "no answer within 1 s" in late.error
 
@@ -114,16 +114,18 @@ def test_a_tool_that_blocks_is_late_alone(made):
 def test_its_own_rewards_judge_the_transcript(env):
     task = env.tasks("train")[0]
     right = task.messages[1]["content"].rpartition(" ")[2].rstrip("?")
-    look = Said(calls=(ToolCall("look", {"item": "cups"}),))
+    look = AssistantMessage(calls=(ToolCall("look", {"item": "cups"}),))
     (told,) = env.open(task).reply(look)
-    answer = Said(right).message()
+    answer = AssistantMessage(right).message()
     assert grade(played(task, look.message(), told, answer), env.rewards)[0] == 2.5
     assert grade(played(task, answer), env.rewards)[0] == 2.0
-    assert grade(played(task, look.message(), told, Said("many").message()), env.rewards)[0] == 0.5
+    assert (
+        grade(played(task, look.message(), told, AssistantMessage("many").message()), env.rewards)[0] == 0.5
+    )
 
 
 def test_an_episode_ends_where_no_tool_is_called(env):
-    assert env.open(env.tasks("train")[0]).reply(Said("3")) == []
+    assert env.open(env.tasks("train")[0]).reply(AssistantMessage("3")) == []
 
 
 def test_limit_and_share(made):
@@ -168,4 +170,4 @@ def test_a_reward_that_fails_is_an_error(made):
     env = made("broken", "return float(trace.last", "raise OSError(trace.last")
     task = env.tasks("train")[0]
     with pytest.raises(Exception, match="raised TaskError"):
-        grade(played(task, Said("3").message()), env.rewards)
+        grade(played(task, AssistantMessage("3").message()), env.rewards)

@@ -12,7 +12,7 @@ import pytest
 from truing.envs import ENVS, checked_tasks, make_env
 from truing.errors import RecipeError
 from truing.rewards import grade
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 
 PAGE = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text(encoding="utf-8")
 
@@ -48,7 +48,7 @@ def test_the_mcp_server_of_the_page(example, tmp_path, attempt):
     (tmp_path / "eval.jsonl").write_text(json.dumps(other))
     env = make_env(keys.pop("name"), keys | {"command": [sys.executable, *keys["command"][1:]]})
     task = checked_tasks(env)["train"][0]
-    (told,) = env.open(task).reply(Said(calls=(ToolCall("count", {"item": "cups"}),)))
+    (told,) = env.open(task).reply(AssistantMessage(calls=(ToolCall("count", {"item": "cups"}),)))
     assert told["content"] == "7"
     assert grade(attempt(task, "7"), env.rewards)[0] == 1
 
@@ -60,7 +60,7 @@ def test_the_taskset_of_the_page(example, attempt):
     word = task.messages[-1]["content"].removeprefix("Say ")
     for said, reward in ((word, 1.0), ("no", 0.0)):
         rollout = attempt(task, said)
-        assert grade(replace(rollout, messages=(Said(said).message(),)), env.rewards)[0] == reward
+        assert grade(replace(rollout, messages=(AssistantMessage(said).message(),)), env.rewards)[0] == reward
 
 
 def test_the_page_names_real_keys_of_openenv():

@@ -8,9 +8,9 @@ from agentdojo.task_suite import get_suites
 from truing.envs import checked_tasks, make_env
 from truing.envs.agentdojo.suite import VERSION
 from truing.rewards import grade
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Rollout
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
 
@@ -25,7 +25,7 @@ def play(env, task, turns):
     told = [message["content"] for said in turns for message in episode.reply(said)]
     outcome = json.loads(json.dumps(episode.outcome()))
     text = turns[-1].content
-    rollout = Rollout("r", "g", task, (), text, Status.DONE, SamplingContract(), outcome=outcome)
+    rollout = Rollout("r", "g", task, (), text, Status.DONE, SamplingParams(), outcome=outcome)
     return grade(rollout, env.rewards)[0], outcome, told
 
 
@@ -81,12 +81,14 @@ def test_what_was_recorded_elsewhere_is_what_the_package_gives(env, references, 
 
 def test_a_wrong_argument_is_told_and_earns_nothing(env):
     task = every(env)["agentdojo-workspace-user_task_35"]  # find and delete the largest file
-    wrong = [Said(calls=(ToolCall("delete_file", {"file_id": "0"}),)), Said("Done.")]
+    wrong = [AssistantMessage(calls=(ToolCall("delete_file", {"file_id": "0"}),)), AssistantMessage("Done.")]
     reward, outcome, _ = play(env, task, wrong)
     assert reward == 0.0
     assert outcome["changes"] != {}
     _, outcome, told = play(
-        env, task, [Said(calls=(ToolCall("delete_file", {"file_id": "no such"}),)), Said()]
+        env,
+        task,
+        [AssistantMessage(calls=(ToolCall("delete_file", {"file_id": "no such"}),)), AssistantMessage()],
     )
     assert told[0].startswith("Error: ")
     assert outcome["changes"] == {}
@@ -95,7 +97,7 @@ def test_a_wrong_argument_is_told_and_earns_nothing(env):
 def test_each_episode_has_an_office_of_its_own(env):
     task = every(env)["agentdojo-workspace-user_task_35"]
     assert play(env, task, task.demonstration)[1] == play(env, task, task.demonstration)[1]
-    assert play(env, task, [Said()])[0] == 0.0
+    assert play(env, task, [AssistantMessage()])[0] == 0.0
 
 
 def test_tasks_made_of_other_tasks_are_on_their_side(env):

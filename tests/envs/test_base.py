@@ -1,7 +1,7 @@
 import pytest
 
 from truing.envs import ENVS, Env, checked_tasks, make_env
-from truing.envs.base import share_of
+from truing.envs.base import hash_fraction
 from truing.errors import DataError, RecipeError
 from truing.types.message import ToolSpec
 from truing.types.rollout import Task
@@ -53,8 +53,8 @@ def test_checked_tasks_refuses_what_leaks_or_is_empty(train, evaluation, message
 
 def test_share_of_is_pinned_and_even():
     # pinned: another hash would move questions between the splits of existing runs
-    assert share_of("split", 0, "Who?") == pytest.approx(0.662626843856023, abs=1e-12)
-    shares = [share_of("even", i) for i in range(2000)]
+    assert hash_fraction("split", 0, "Who?") == pytest.approx(0.662626843856023, abs=1e-12)
+    shares = [hash_fraction("even", i) for i in range(2000)]
     assert all(0 <= share < 1 for share in shares)
     assert sum(shares) / len(shares) == pytest.approx(0.5, abs=0.03)  # 4.6 standard errors
 

@@ -12,14 +12,14 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from truing.envs import checked_tasks, make_env
-from truing.envs.bfcl.answers import first_right, right_calls
-from truing.envs.bfcl.conversation import World, same_turns
+from truing.envs.bfcl.answers import calls_are_right, first_right_calls
+from truing.envs.bfcl.conversation import ApiState, same_turns
 from truing.envs.bfcl.rows import MultiTurn
 from truing.envs.bfcl.schema import json_schema, read_call
 from truing.envs.tools import ToolError
 from truing.errors import DataError, RecipeError
 from truing.rewards import grade
-from truing.types.message import Said, ToolCall, ToolSpec
+from truing.types.message import AssistantMessage, ToolCall, ToolSpec
 
 SINGLE = {"simple_python", "irrelevance", "multiple", "parallel", "parallel_multiple", "live_simple"}
 TALKS = {"multi_turn_base": 120, "multi_turn_miss_func": 60, "multi_turn_miss_param": 60}
@@ -111,10 +111,10 @@ def every(env):
 
 
 def call(name, **arguments):
-    return Said(calls=(ToolCall(name, arguments),))
+    return AssistantMessage(calls=(ToolCall(name, arguments),))
 
 
-END = Said("Done.")
+END = AssistantMessage("Done.")
 
 
 def test_the_next_request_follows_a_turn_without_calls(lamps, play):
@@ -180,7 +180,7 @@ def test_what_no_time_limit_would_end_is_refused(monkeypatch):
         def fund(self):
             self.balance = float("inf")
 
-    world = World.__new__(World)
+    world = ApiState.__new__(ApiState)
     world._objects = {"Numbers": Numbers()}
     for name, arguments in [
         ("power", {"base": 3, "exponent": 30_000_000}),
@@ -257,7 +257,7 @@ def test_results_are_written_as_the_published_check_compares_them(monkeypatch, l
     code.Exact = Exact
     monkeypatch.setitem(sys.modules, "bfcl_eval.constants.executable_backend_config", config)
     monkeypatch.setitem(sys.modules, "bfcl_eval.exact", code)
-    world = World(MultiTurn.model_validate(talk("base", 1, involved_classes=["Exact"])))
+    world = ApiState(MultiTurn.model_validate(talk("base", 1, involved_classes=["Exact"])))
     told = [world.call("near", {"value": value, "precision": 5}) for value in (20, 20.0002, 20)]
     assert told[0] == told[2] != told[1]  # all are 2.9957 with five digits
     assert told[0] == str({"result": mpmath.log(20)})
@@ -329,8 +329,8 @@ def test_a_world_that_keeps_the_lists_of_a_call_changes_no_demonstration(lamps, 
 )
 def test_arguments_of_a_single_turn(arguments, right):
     outcome = {"calls": [{"name": "book", "arguments": arguments}], "problems": []}
-    assert right_calls(outcome, [ANSWER], [BOOK]) == right
-    assert not right_calls(outcome, [ANSWER | {"name": "cancel"}], [replace(BOOK, name="cancel")])
+    assert calls_are_right(outcome, [ANSWER], [BOOK]) == right
+    assert not calls_are_right(outcome, [ANSWER | {"name": "cancel"}], [replace(BOOK, name="cancel")])
 
 
 def test_lists_and_objects_are_compared_inside():
@@ -351,7 +351,7 @@ def test_lists_and_objects_are_compared_inside():
         ({"to": ["cd"]}, False),
     ):
         outcome = {"calls": [{"name": "f", "arguments": given}], "problems": []}
-        assert right_calls(outcome, [wanted], [f]) == right, given
+        assert calls_are_right(outcome, [wanted], [f]) == right, given
 
 
 def test_calls_are_paired_in_any_order_and_none_is_too_many():
@@ -359,16 +359,16 @@ def test_calls_are_paired_in_any_order_and_none_is_too_many():
     narrow = {"name": "f", "arguments": {"x": [1]}}
     one, two = ({"name": "f", "arguments": {"x": x}} for x in (1, 2))
     tools = [spec("f", x={"type": "integer"})]
-    assert right_calls({"calls": [one, two], "problems": []}, [narrow, wide], tools)
-    assert right_calls({"calls": [two, one], "problems": []}, [narrow, wide], tools)
+    assert calls_are_right({"calls": [one, two], "problems": []}, [narrow, wide], tools)
+    assert calls_are_right({"calls": [two, one], "problems": []}, [narrow, wide], tools)
     # as published: the wide answer takes call 1, and leaves the narrow one without a call
-    assert not right_calls({"calls": [one, two], "problems": []}, [wide, narrow], tools)
-    assert not right_calls({"calls": [two, two], "problems": []}, [narrow, wide], tools)
-    assert not right_calls({"calls": [one, two, one], "problems": []}, [narrow, wide], tools)
-    assert right_calls({"calls": [], "problems": []}, [], tools)
-    assert not right_calls({"calls": [], "problems": ["not JSON"]}, [], tools)
-    assert not right_calls({"calls": [one], "problems": []}, [], tools)
-    assert first_right([wide], tools).calls == (ToolCall("f", {"x": 1}),)
+    assert not calls_are_right({"calls": [one, two], "problems": []}, [wide, narrow], tools)
+    assert not calls_are_right({"calls": [two, two], "problems": []}, [narrow, wide], tools)
+    assert not calls_are_right({"calls": [one, two, one], "problems": []}, [narrow, wide], tools)
+    assert calls_are_right({"calls": [], "problems": []}, [], tools)
+    assert not calls_are_right({"calls": [], "problems": ["not JSON"]}, [], tools)
+    assert not calls_are_right({"calls": [one], "problems": []}, [], tools)
+    assert first_right_calls([wide], tools).calls == (ToolCall("f", {"x": 1}),)
 
 
 def test_schemas_and_calls_are_read():
@@ -399,8 +399,8 @@ def test_all_single_turn_rows(data, play):
         calls = task.demonstration[0].calls
         free = task.family == "bfcl/irrelevance"
         assert play(env, task, task.demonstration)[0] == 1.0, task.task_id
-        assert play(env, task, [Said()])[0] == float(free), task.task_id
-        assert play(env, task, [Said(calls=(*calls, ToolCall(task.tools[0].name, {})))])[0] == 0.0
+        assert play(env, task, [AssistantMessage()])[0] == float(free), task.task_id
+        assert play(env, task, [AssistantMessage(calls=(*calls, ToolCall(task.tools[0].name, {})))])[0] == 0.0
         assert play(env, task, [])[0] == 0.0
     assert env.notes == (f"solved by doing nothing: {counts['irrelevance']} irrelevance rows",)
 

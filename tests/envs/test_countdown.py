@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truing.envs import checked_tasks, make_env
-from truing.envs.countdown import LONGEST, value_of
+from truing.envs.countdown import MAX_EXPRESSION_CHARS, value_of
 from truing.errors import DataError
 from truing.rewards import grade
 
@@ -98,7 +98,7 @@ def test_values_are_exact(expression, value):
         "٣ + 2",  # a digit of another script
         "(" * 150 + "3" + ")" * 150,
         "(" * 95 + "3" + ")" * 95 + "+",
-        "3" * (LONGEST + 1),
+        "3" * (MAX_EXPRESSION_CHARS + 1),
     ],
 )
 def test_what_is_no_expression_of_the_numbers_has_no_value(expression):

@@ -7,8 +7,8 @@ import pytest
 
 import truing
 from truing.envs import ENVS, Env, checked_tasks
-from truing.envs.base import Agentic
-from truing.types.message import Said, ToolCall
+from truing.envs.base import MultiTurnEnv
+from truing.types.message import AssistantMessage, ToolCall
 
 OWN = Path(__file__).parents[2] / "recipes" / "own.toml"
 PAGE = Path(__file__).parents[2] / "docs" / "tasks.md"
@@ -21,14 +21,14 @@ def test_the_examples_of_the_page_run_and_make_an_environment():
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
     assert isinstance(names["Capitals"](), Env)
-    assert not isinstance(names["Capitals"](), Agentic)
+    assert not isinstance(names["Capitals"](), MultiTurnEnv)
     phonebook = names["Phonebook"]()
-    assert isinstance(phonebook, Agentic)
+    assert isinstance(phonebook, MultiTurnEnv)
     assert len(checked_tasks(phonebook)["train"]) == 3
     world, (call, answer) = phonebook.open(phonebook.task("Ann")), phonebook.task("Ann").demonstration
     assert [message["content"] for message in world.reply(call)] == ["12"]
     assert list(world.reply(answer)) == []
-    stranger = Said(calls=(ToolCall("lookup", {"name": "Zoe"}),))
+    stranger = AssistantMessage(calls=(ToolCall("lookup", {"name": "Zoe"}),))
     assert [message["content"] for message in world.reply(stranger)] == ["Error: nobody is called 'Zoe'"]
 
     shelves = names["Shelves"]()

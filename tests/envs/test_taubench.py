@@ -9,9 +9,9 @@ from taubench_folder import ADDRESS, FILES, TOOLS, tool
 
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Rollout
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
 
@@ -49,13 +49,13 @@ def everything(env):
 def say(episode, name, *arguments):
     """What the model reads after one call, with arguments in the order of the tool's."""
     named = dict(zip(TOOLS[name], arguments, strict=True))
-    (message,) = episode.reply(Said(calls=(ToolCall(name, named),)))
+    (message,) = episode.reply(AssistantMessage(calls=(ToolCall(name, named),)))
     return message["content"]
 
 
 def judged(env, task, outcome, text, status=Status.DONE):
     """Solved, and with the right data."""
-    rollout = Rollout("r", "g", task, (), text, status, SamplingContract(), outcome=outcome)
+    rollout = Rollout("r", "g", task, (), text, status, SamplingParams(), outcome=outcome)
     return tuple(env.rewards[name][0](rollout, task) for name in ("solved", "state"))
 
 
@@ -212,7 +212,9 @@ def test_the_shop_refuses(shop, name, arguments, told):
 
 def test_records_are_written_as_the_shop_writes_them(shop):
     shuffled = dict(reversed((ADDRESS | {"city": "Århus"}).items()))
-    (message,) = shop.reply(Said(calls=(ToolCall("modify_user_address", {"user_id": "ada", **shuffled}),)))
+    (message,) = shop.reply(
+        AssistantMessage(calls=(ToolCall("modify_user_address", {"user_id": "ada", **shuffled}),))
+    )
     fields = ("address1", "address2", "city", "state", "country", "zip")
     written = json.dumps({field: shuffled[field] for field in fields})
     assert r"\u00c5rhus" in written
@@ -230,7 +232,7 @@ def test_an_item_that_came_in_may_be_the_next_to_go(shop):
 
 def test_an_argument_that_a_tool_does_not_have_is_told_to_the_model(shop):
     call = ToolCall("get_order_details", {"order_id": "#P", "verbose": "yes"})
-    (message,) = shop.reply(Said(calls=(call,)))
+    (message,) = shop.reply(AssistantMessage(calls=(call,)))
     assert message["content"].startswith("Error: wrong arguments for get_order_details")
 
 

@@ -11,9 +11,9 @@ from workbench_folder import ANN, BO, FILES, TOOLS, table
 
 from truing.envs import checked_tasks, make_env
 from truing.errors import DataError
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Rollout
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
 CUSTOMERS = "customer_relationship_manager.search_customers"
@@ -47,13 +47,13 @@ def everything(env):
 
 def say(episode, name, /, **arguments):
     """What the model reads after one call."""
-    (message,) = episode.reply(Said(calls=(ToolCall(name, arguments),)))
+    (message,) = episode.reply(AssistantMessage(calls=(ToolCall(name, arguments),)))
     return message["content"]
 
 
 def judged(env, task, outcome, status=Status.DONE):
     """Solved, and with side effects."""
-    rollout = Rollout("r", "g", task, (), "", status, SamplingContract(), outcome=outcome)
+    rollout = Rollout("r", "g", task, (), "", status, SamplingParams(), outcome=outcome)
     return tuple(env.rewards[name][0](rollout, task) for name in ("solved", "side_effects"))
 
 
@@ -233,7 +233,7 @@ def test_doing_nothing_solves_the_tasks_that_are_listed_and_no_other(env):
     solved = set()
     for task in everything(env).values():
         episode = env.open(task)
-        assert episode.reply(Said("")) == []
+        assert episode.reply(AssistantMessage("")) == []
         if judged(env, task, episode.outcome()) == (1.0, 0.0):
             solved.add(task.task_id)
     assert solved == set(env.idle)
@@ -248,7 +248,7 @@ def test_the_verdict_on_each_recorded_run_is_that_of_the_published_scorer(env, d
         task = everything(env)[run["task_id"]]
         episode = env.open(task)
         for call in run["function_calls"]:
-            episode.reply(Said(calls=(parsed(call),)))
+            episode.reply(AssistantMessage(calls=(parsed(call),)))
         status = Status.TRUNCATED if run["error"] else Status.DONE
         verdict = judged(env, task, episode.outcome(), status)
         assert verdict == (run["correct_outcome"], run["unwanted_side_effects"]), run

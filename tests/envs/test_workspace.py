@@ -3,16 +3,16 @@ import json
 import pytest
 
 from truing.envs import checked_tasks
-from truing.envs.base import Agentic
+from truing.envs.base import MultiTurnEnv
 from truing.envs.workspace import Workspace
 from truing.envs.workspace.env import WorkspaceConfig
 from truing.envs.workspace.problem_types import KINDS, OFFICE_KINDS, TINY_KINDS
 from truing.envs.workspace.tools import TOOLS
 from truing.errors import DataError, RecipeError
 from truing.rewards import grade
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Rollout
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
 PER_KIND = 12
@@ -46,7 +46,7 @@ def play(env, task, turns):
         (),
         text,
         Status.DONE,
-        SamplingContract(),
+        SamplingParams(),
         messages=tuple(messages),
         outcome=episode.outcome(),
     )
@@ -57,7 +57,7 @@ def parts(env, task, turns):
 
 
 def does(name, **arguments):
-    return Said(calls=(ToolCall(name, arguments),))
+    return AssistantMessage(calls=(ToolCall(name, arguments),))
 
 
 def values(call):
@@ -67,7 +67,7 @@ def values(call):
 
 
 def test_it_is_an_environment_of_several_turns(env):
-    assert isinstance(env, Agentic)
+    assert isinstance(env, MultiTurnEnv)
 
 
 def test_the_right_calls_earn_everything(env, tasks):
@@ -119,7 +119,7 @@ def test_progress_by_hand(env):
 
 def test_valid_calls_by_hand(env):
     task = next(task for task in env.tasks("train") if task.family == "workspace/message")
-    unreadable = Said(problems=("a call that is no JSON",))
+    unreadable = AssistantMessage(problems=("a call that is no JSON",))
     unknown = does("send_fax", to="Anna")
     assert parts(env, task, (unreadable, unknown, *task.demonstration))["valid_calls"] == pytest.approx(1 / 3)
     assert parts(env, task, (unreadable,))["valid_calls"] == 0.0

@@ -9,8 +9,8 @@ from truing.envs.arithmetic.questions import Draws
 from truing.envs.tools import ToolError
 from truing.envs.workspace.problem_types import KINDS
 from truing.envs.workspace.state import MY_ADDRESS, Event, Mail, Office, Post, changes
-from truing.envs.workspace.tools import TOOLS, Desk, open_office
-from truing.types.message import Said, ToolCall
+from truing.envs.workspace.tools import TOOLS, OfficeTools, open_office
+from truing.types.message import AssistantMessage, ToolCall
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def office():
 
 @pytest.fixture
 def desk(office):
-    return Desk(office)
+    return OfficeTools(office)
 
 
 def test_the_tools_are_these():
@@ -51,7 +51,7 @@ def test_the_tools_are_these():
 
 def test_every_tool_is_told_of_in_a_sentence_and_all_parameters_are_required():
     for name, spec in TOOLS.items():
-        assert spec.description == inspect.getdoc(getattr(Desk, name))
+        assert spec.description == inspect.getdoc(getattr(OfficeTools, name))
         assert 10 < len(spec.description) < 110
         properties = spec.parameters["properties"]
         assert spec.parameters.get("required", []) == list(properties), name
@@ -139,7 +139,7 @@ def test_a_wrong_move_changes_nothing(desk, office):
 
 def test_where_nothing_is_an_error_says_so():
     with pytest.raises(ToolError, match="there is no file 'a'; there are none"):
-        Desk(Office()).read_file("a")
+        OfficeTools(Office()).read_file("a")
 
 
 def test_ids_do_not_hang_on_what_came_before():
@@ -176,7 +176,7 @@ def test_any_text_can_be_written_and_is_part_of_the_state(text):
         ToolCall("send_email", {"to": "a@b", "subject": text, "body": text}),
         ToolCall("create_event", {"title": text, "day": "Monday", "start": "09:00", "people": []}),
     )
-    told = [message["content"] for message in episode.reply(Said(calls=calls))]
+    told = [message["content"] for message in episode.reply(AssistantMessage(calls=calls))]
     assert not any(answer.startswith("Error") for answer in told)
     outcome = episode.outcome()
     assert outcome["files"] == {"a": text}

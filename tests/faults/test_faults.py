@@ -8,19 +8,19 @@ from command import truing
 
 from truing.doctor.verdict import Verdict
 from truing.errors import RecipeError
-from truing.faults.detection_matrix import QUICK, false_alarms, named, page, passed
-from truing.faults.fault import Fault, replaced
-from truing.faults.healthy_runs import CORPUS, healthy, recipes
+from truing.faults.detection_matrix import QUICK, false_alarms, page, passed, runs_by_name
+from truing.faults.fault import Fault, patched
+from truing.faults.healthy_runs import CORPUS, healthy_runs, recipes
 from truing.faults.planted import FAULTS
-from truing.faults.run_fault import OUTCOME, RUN, outcome
+from truing.faults.run_fault import OUTCOME_FILE, RUN_DIR, run_fault
 from truing.ops import kl
 from truing.record import RunReader
 
 
 @pytest.fixture(scope="module")
 def quick():
-    everything = {**FAULTS, **healthy()}
-    return {name: outcome(everything[name]) for name in QUICK}
+    everything = {**FAULTS, **healthy_runs()}
+    return {name: run_fault(everything[name]) for name in QUICK}
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -39,20 +39,20 @@ def test_the_page_tells_what_was_caught(quick):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_planted_fault_is_caught_and_its_cause_named_first(name):
-    made = outcome(FAULTS[name])
+    made = run_fault(FAULTS[name])
     assert passed(made), [(each.code, each.claim.what) for each in made.fired]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", healthy())
+@pytest.mark.parametrize("name", healthy_runs())
 def test_no_healthy_run_is_proven_to_be_ill(name):
-    made = outcome(healthy()[name])
+    made = run_fault(healthy_runs()[name])
     assert (made.error, false_alarms(made)) == ("", [])
 
 
 def test_a_missed_fault_and_a_false_alarm_do_not_pass(quick):
-    harmless = Fault("harmless", (), "nothing", healthy()["on-policy-0"].plant, ("MSK001",))
-    assert not passed(outcome(harmless))
+    harmless = Fault("harmless", (), "nothing", healthy_runs()["on-policy-0"].plant, ("MSK001",))
+    assert not passed(run_fault(harmless))
     ill = quick["mask-shifted"]
     assert "MSK003" in false_alarms(ill)
     assert not passed(type(ill)(Fault("x", (), "", harmless.plant, (), healthy=True), ill.fired, ""))
@@ -60,7 +60,7 @@ def test_a_missed_fault_and_a_false_alarm_do_not_pass(quick):
 
 def test_what_was_replaced_is_put_back():
     real = kl.kl_k1
-    with replaced("truing.ops.kl:kl_k1", lambda _: None):
+    with patched("truing.ops.kl:kl_k1", lambda _: None):
         assert kl.kl_k1 is None
     assert kl.kl_k1 is real
 
@@ -73,7 +73,7 @@ def test_every_fault_expects_rules_that_there_are():
 
 
 def test_the_corpus_is_at_least_fifty_runs_and_lies_in_recipes(request):
-    assert len(healthy()) >= 50
+    assert len(healthy_runs()) >= 50
     folder = request.config.rootpath / "recipes" / "healthy"
     written = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
     assert written == recipes(), "python -m truing.faults.healthy_runs recipes/healthy writes them anew"
@@ -89,9 +89,10 @@ def test_a_run_by_name_as_json(tmp_path):
     assert re.fullmatch(r"MSK\d+", facts["fired"][0]["code"])
     assert facts["fired"][0]["verdict"] == Verdict.PROVEN
     assert (
-        json.loads((tmp_path / "stop-masked" / OUTCOME).read_text(encoding="utf-8")).items() <= facts.items()
+        json.loads((tmp_path / "stop-masked" / OUTCOME_FILE).read_text(encoding="utf-8")).items()
+        <= facts.items()
     )
-    assert [(row.stage, row.step) for row in RunReader(tmp_path / "stop-masked" / RUN).steps()][-1] == (
+    assert [(row.stage, row.step) for row in RunReader(tmp_path / "stop-masked" / RUN_DIR).steps()][-1] == (
         "grpo",
         0,
     )
@@ -99,9 +100,9 @@ def test_a_run_by_name_as_json(tmp_path):
 
 def test_an_unknown_name_is_refused():
     with pytest.raises(RecipeError, match="no such fault"):
-        named(["nonesuch"])
+        runs_by_name(["nonesuch"])
 
 
 def test_the_recipe_of_a_fault_without_it_is_run_where_it_is_named():
-    assert named(["without-kl-sign"]) == ["without-kl-sign"]
-    assert "without-kl-sign" not in named([])
+    assert runs_by_name(["without-kl-sign"]) == ["without-kl-sign"]
+    assert "without-kl-sign" not in runs_by_name([])

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from truing.errors import TruingError
-from truing.faults.healthy_runs import healthy
+from truing.faults.healthy_runs import healthy_runs
 from truing.faults.peers import PEERS, rldoctor
 from truing.faults.peers.curves import curves, renamed
-from truing.faults.peers.grade import Grade, grade
-from truing.faults.peers.judged_runs import ANSWERS, Judged, judged, pythons
-from truing.faults.peers.page import MARK, tables, write
-from truing.faults.peers.peer import Answer, Said, ask
-from truing.faults.peers.recorded import recorded
+from truing.faults.peers.grade import Grade, grade_finding
+from truing.faults.peers.judged_runs import ANSWERS, JudgedRun, judged_runs, pythons
+from truing.faults.peers.page import MARK, tables, write_page
+from truing.faults.peers.peer import Answer, PeerFinding, ask
+from truing.faults.peers.recorded import read_last_stage
 from truing.faults.planted import FAULTS
-from truing.faults.run_fault import OUTCOME, RUN, lengthened, outcome, table_of
-from truing.faults.unplanted_runs import twin_of, twins
+from truing.faults.run_fault import OUTCOME_FILE, RUN_DIR, lengthened, run_fault, table_of
+from truing.faults.unplanted_runs import unplanted_run, unplanted_runs
 from truing.record import RunReader
 
 NAME = "on-policy-0"
@@ -29,19 +29,19 @@ NAME = "on-policy-0"
 def kept(tmp_path_factory):
     """The folder of one kept run of two updates, with a reference."""
     folder = tmp_path_factory.mktemp("kept")
-    fault = lengthened(healthy()[NAME], 2)
-    outcome(replace(fault, changes={**fault.changes, "kl.coef": 0.05, "sft.steps": 2}), folder)
+    fault = lengthened(healthy_runs()[NAME], 2)
+    run_fault(replace(fault, changes={**fault.changes, "kl.coef": 0.05, "sft.steps": 2}), folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def reader(kept):
-    return RunReader(kept / NAME / RUN)
+    return RunReader(kept / NAME / RUN_DIR)
 
 
 @pytest.fixture(scope="module")
 def run(kept):
-    return recorded(kept / NAME / RUN)
+    return read_last_stage(kept / NAME / RUN_DIR)
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +69,9 @@ def told(finding, severity, what):
 
 
 def test_a_lengthened_run_is_kept_with_what_was_said_of_it(kept):
-    facts = json.loads((kept / NAME / OUTCOME).read_text(encoding="utf-8"))
+    facts = json.loads((kept / NAME / OUTCOME_FILE).read_text(encoding="utf-8"))
     assert (facts["fault"], facts["refused"]) == (NAME, "")
-    recipe = RunReader(kept / NAME / RUN).run()["recipe"]
+    recipe = RunReader(kept / NAME / RUN_DIR).run()["recipe"]
     assert (recipe["grpo"]["steps"], recipe["doctor"]["budget"]) == (2, 0.02)
 
 
@@ -160,7 +160,7 @@ def test_stabilityguard_has_every_scored_token_in_a_row(run, reader):
 def test_the_last_line_is_the_answer_whatever_a_peer_prints(run, fake):
     python = fake(f"echo 'an alert!'\necho '{told('clip', 'WARN', 'too much')}'")
     answer = ask(PEERS["rlwatch"], python, run)
-    assert answer == Answer("1.2", (Said("clip", "WARN", "too much"),))
+    assert answer == Answer("1.2", (PeerFinding("clip", "WARN", "too much"),))
     assert Answer.from_json(answer.to_json()) == answer
 
 
@@ -178,31 +178,31 @@ def test_a_peer_that_is_not_there_is_an_error(run, tmp_path):
     with pytest.raises(TruingError, match="no such peer"):
         pythons({"nobody": tmp_path})
     with pytest.raises(TruingError, match="no run to show"):
-        list(judged(tmp_path, {}))
+        list(judged_runs(tmp_path, {}))
 
 
 def test_nobody_is_asked_twice(kept, fake, tmp_path):
     python = fake(f"echo once >> {tmp_path}/asked\necho '{told('x', 'INFO', '')}'")
     for _ in range(2):
-        (seen_run,) = judged(kept, {"provenir": python})
-        assert seen_run.answers["provenir"].said == (Said("x", "INFO", ""),)
+        (seen_run,) = judged_runs(kept, {"provenir": python})
+        assert seen_run.answers["provenir"].said == (PeerFinding("x", "INFO", ""),)
     assert (tmp_path / "asked").read_text(encoding="utf-8") == "once\n"
     (kept / NAME / ANSWERS).unlink()
 
 
 def test_a_twin_has_the_recipe_and_not_the_fault():
     for fault in FAULTS.values():
-        twin = twin_of(fault)
+        twin = unplanted_run(fault)
         assert table_of(twin) == table_of(fault)
         assert twin.healthy
-        assert twin.name in twins()
-    assert len(twins()) < len(FAULTS)
+        assert twin.name in unplanted_runs()
+    assert len(unplanted_runs()) < len(FAULTS)
 
 
 def seen(name, *said, peer="martingale", **facts):
     known = {"what": "it", "healthy": name not in FAULTS, "fired": [], "refused": "", "caught": True}
     known |= {"cause_rank": 1, **facts}
-    return Judged(name, known, {peer: Answer("1", tuple(Said(*each, "…") for each in said))})
+    return JudgedRun(name, known, {peer: Answer("1", tuple(PeerFinding(*each, "…") for each in said))})
 
 
 def test_a_finding_names_the_cause_a_symptom_or_what_is_not_there():
@@ -217,7 +217,7 @@ def test_a_finding_names_the_cause_a_symptom_or_what_is_not_there():
         ("old-shifted", ("floor_jump", "warn"), Grade.SAME),
         ("old-shifted", ("floor_jump", "error"), Grade.SYMPTOM),
     ]:
-        assert grade(peer, Said(*finding, ""), seen(name, finding), twin) == worth
+        assert grade_finding(peer, PeerFinding(*finding, ""), seen(name, finding), twin) == worth
 
 
 def test_every_cause_is_a_fault_that_there_is():
@@ -243,7 +243,7 @@ def test_the_page_counts_and_keeps_what_a_person_wrote(tmp_path):
         tables(made[:-1], [PEERS["martingale"]])
     page = tmp_path / "page.md"
     page.write_text(f"# What I think\n\n{MARK}\n\nold", encoding="utf-8")
-    write(page, made, ["martingale"])
+    write_page(page, made, ["martingale"])
     assert page.read_text(encoding="utf-8") == f"# What I think\n\n{MARK}\n\n{text}"
 
 

@@ -8,20 +8,20 @@ from runs import Interrupt, crash_at
 from samples import sample
 
 import truing
-from truing.doctor.oracle.draw_e_process import STRENGTHS
+from truing.doctor.oracle.draw_e_process import LAMBDAS
 from truing.doctor.rules import RULES
-from truing.doctor.truing_run import recorded
-from truing.instrumentation.audit_metrics import look_metrics
+from truing.doctor.truing_run import recorded_steps
+from truing.instrumentation.audit_metrics import audit_metrics
 from truing.instrumentation.cross_check import null_facts
 from truing.record import RunReader
-from truing.trainer.preflight import chance
+from truing.trainer.preflight import random_reward
 
 ALWAYS = {"doctor": {"budget": 1.0}}
 
 
 def audit(tokens, **won):
     """Bets that lost a nat each, but for the first λ of those that are named."""
-    gains = {name: [-1.0] * len(each) for name, each in STRENGTHS.items()}
+    gains = {name: [-1.0] * len(each) for name, each in LAMBDAS.items()}
     for name, nats in won.items():
         gains[name][0] = nats
     return {"tokens": tokens, "gains": gains}
@@ -42,28 +42,30 @@ def test_equal_forwards_are_no_distance_apart():
 def test_the_null_is_a_number_where_there_is_something_to_read_beside_it():
     found = {"null": {"logprob": 2e-6, "k3": 1e-13}}
     numbers = {"mismatch/null_max_abs": 2e-6, "mismatch/null_k3": 1e-13}
-    assert look_metrics(found, [], compared=True) == numbers
-    assert look_metrics(found, [], compared=False) == {}
-    assert look_metrics({}, [audit(3)], compared=True) == {}  # nobody looked into this update
+    assert audit_metrics(found, [], compared=True) == numbers
+    assert audit_metrics(found, [], compared=False) == {}
+    assert audit_metrics({}, [audit(3)], compared=True) == {}  # nobody looked into this update
 
 
 def test_the_odds_are_of_all_bets_of_the_stage():
     """Of 12 λ on the temperature one won 7 nats in each of two updates; 8 features have equal shares."""
     before, now = audit(450, temperature=7.0), audit(50, temperature=7.0)
     temperature, others = (math.exp(14) + 11 * math.exp(-2)) / 12, 7 * math.exp(-2)
-    found = look_metrics({"audit": now}, [before], compared=False)
+    found = audit_metrics({"audit": now}, [before], compared=False)
     assert found["audit/log10_odds"] == pytest.approx(math.log10((temperature + others) / 8))
     assert found["audit/tokens"] == 50  # of this update alone
 
 
 def test_nothing_that_was_bet_on_is_even_odds():
-    found = look_metrics({"audit": {"tokens": 0, "gains": {}}}, [], compared=False)
+    found = audit_metrics({"audit": {"tokens": 0, "gains": {}}}, [], compared=False)
     assert found == {"audit/log10_odds": pytest.approx(0.0), "audit/tokens": 0.0}
 
 
 def test_the_record_has_what_the_rule_judges(mini, tmp_path):
-    run = truing.train(mini(**ALWAYS), rewards=[chance], out=tmp_path / "run", watch=lambda *_: None).run
-    drawn = [step for step in recorded(run) if step.stage == "grpo"]
+    run = truing.train(
+        mini(**ALWAYS), rewards=[random_reward], out=tmp_path / "run", watch=lambda *_: None
+    ).run
+    drawn = [step for step in recorded_steps(run) if step.stage == "grpo"]
     assert len(drawn) == 3
     for count, step in enumerate(drawn, 1):
         judged = RULES["SMP007"].measure(step)

@@ -6,8 +6,8 @@ import pytest
 from runs import Interrupt, assert_same_run, crash_at
 
 import truing
-from truing.doctor.report.recorded_findings import recalled, standing
-from truing.instrumentation.audit_schedule import SHARES, Looks
+from truing.doctor.report.recorded_findings import current_findings, recorded_findings
+from truing.instrumentation.audit_schedule import BUDGET_SHARES, AuditSchedule
 from truing.record import Event, RunReader
 
 KINDS = {"audit": 64.0, "rows": 400.0, "gradient": 300.0, "weights": 30.0}
@@ -25,9 +25,9 @@ def looked_at(looks, updates, cost=1000.0):
 
 
 def test_the_first_update_is_looked_at_and_later_ones_within_the_budget():
-    facts = looked_at(Looks(0.05), 400)
-    assert facts[0]["looks"].keys() == {"update", *SHARES}
-    for name, share in SHARES.items():
+    facts = looked_at(AuditSchedule(0.05), 400)
+    assert facts[0]["looks"].keys() == {"update", *BUDGET_SHARES}
+    for name, share in BUDGET_SHARES.items():
         times = [n for n, each in enumerate(facts) if name in each["looks"]]
         assert len(times) > 1
         for count, n in enumerate(times[1:], start=2):  # so much was computed by then, and no more looked at
@@ -36,20 +36,20 @@ def test_the_first_update_is_looked_at_and_later_ones_within_the_budget():
 
 @pytest.mark.parametrize(("budget", "times"), [(0.0, 1), (1.0, 30)])
 def test_no_budget_is_one_look_and_a_whole_one_is_all(budget, times):
-    facts = looked_at(Looks(budget), 30)
-    assert all(sum(name in each["looks"] for each in facts) == times for name in SHARES)
+    facts = looked_at(AuditSchedule(budget), 30)
+    assert all(sum(name in each["looks"] for each in facts) == times for name in BUDGET_SHARES)
 
 
 @pytest.mark.parametrize("done", [1, 7, 60])
 def test_looks_go_on_as_they_were(done):
-    whole = looked_at(Looks(0.05), 200)
-    assert looked_at(Looks(0.05, whole[:done]), 200 - done) == whole[done:]
-    asked = looked_at(Looks(0.05, whole[:done], asked=True), 1)
-    assert asked[0]["looks"].keys() == {"update", *SHARES}
+    whole = looked_at(AuditSchedule(0.05), 200)
+    assert looked_at(AuditSchedule(0.05, whole[:done]), 200 - done) == whole[done:]
+    asked = looked_at(AuditSchedule(0.05, whole[:done], asked=True), 1)
+    assert asked[0]["looks"].keys() == {"update", *BUDGET_SHARES}
 
 
 def test_a_run_of_an_earlier_version_without_counts_is_looked_at_again():
-    assert Looks(0.05, [{"weights": {}}]).parts["rows"].due(0.0)
+    assert AuditSchedule(0.05, [{"weights": {}}]).parts["rows"].due(0.0)
 
 
 def test_the_clock_decides_nothing(mini, tmp_path, monkeypatch):
@@ -78,10 +78,10 @@ def test_a_resumed_run_has_the_record_of_the_whole_one(mini, tmp_path, at):
         truing.train(table, out=tmp_path / "parts", watch=crash_at(*at))
     parts = truing.train(table, out=tmp_path / "parts", resume=True, watch=lambda *_: None).run
     assert_same_run(whole, parts)
-    told = [standing(RunReader(run).events()) for run in (whole, parts)]
+    told = [current_findings(RunReader(run).events()) for run in (whole, parts)]
     assert told[0] == told[1] != set()
     for kind in ("finding", "fact"):
-        once, again = (recalled(RunReader(run).events(), kind) for run in (whole, parts))
+        once, again = (recorded_findings(RunReader(run).events(), kind) for run in (whole, parts))
         assert once
         assert places(each for each in again if not each.undone) == places(once)
     looks = [sum(len(row.facts["looks"]) > 1 for row in RunReader(run).steps()) for run in (whole, parts)]
@@ -99,9 +99,12 @@ def finding(code, step, stage="grpo"):
 def test_what_was_told_of_undone_updates_no_longer_stands():
     events = [finding("LEN001", 1), finding("RAT001", 4), finding("RAT001", 1, "sft")]
     undone = Event(0.0, "rollback", {"stage": "grpo", "to": 2})
-    assert standing([*events, undone]) == {("LEN001", "SUSPECT", "grpo", 1), ("RAT001", "SUSPECT", "sft", 1)}
+    assert current_findings([*events, undone]) == {
+        ("LEN001", "SUSPECT", "grpo", 1),
+        ("RAT001", "SUSPECT", "sft", 1),
+    }
     resumed = Event(0.0, "resumed", {"stage": "grpo", "step": 0})
-    assert standing([*events, resumed, finding("RAT001", 5)]) == {
+    assert current_findings([*events, resumed, finding("RAT001", 5)]) == {
         ("RAT001", "SUSPECT", "sft", 1),
         ("RAT001", "SUSPECT", "grpo", 5),
     }

@@ -8,12 +8,12 @@ import torch
 from samples import sample
 
 import truing
-from truing.instrumentation.ratio_histogram import epochs, ratio_facts
+from truing.instrumentation.ratio_histogram import inner_epochs, ratio_facts
 from truing.learner.step import Trace
-from truing.metrics.token_streams import Tokens
+from truing.metrics.token_streams import TokenStreams
 from truing.ops.losses import OBJECTIVES
 from truing.record import RunReader, SampleRow
-from truing.trainer.preflight import chance
+from truing.trainer.preflight import random_reward
 from truing.types.status import EndedBy, Status
 
 A, B, C = (sample([5], [7, 8], name=name) for name in "abc")
@@ -46,7 +46,7 @@ def near(fact, ratio):
 
 def test_ratios_are_counted_by_the_sign_of_the_advantage():
     rows = [row([1.0, 1.5, None, 0.5], [1.0, 1.0, 1.0, 1.0]), row([1.0, 0.5, 1.0], [-1.0, -1.0, 0.0], "b")]
-    fact = ratio_facts([Tokens(rows)], OBJECTIVES["grpo"])
+    fact = ratio_facts([TokenStreams(rows)], OBJECTIVES["grpo"])
     (found,) = fact["epochs"]
     half, same, more = (near(fact, ratio) for ratio in (0.5, 1.0, 1.5))
     assert fact["level"] == "token"
@@ -61,13 +61,13 @@ def test_ratios_are_counted_by_the_sign_of_the_advantage():
 
 
 def test_a_sequence_has_one_ratio_for_all_its_tokens():
-    fact = ratio_facts([Tokens([row([4.0, 1.0], [1.0, 1.0])])], OBJECTIVES["gspo"])
+    fact = ratio_facts([TokenStreams([row([4.0, 1.0], [1.0, 1.0])])], OBJECTIVES["gspo"])
     assert fact["level"] == "sequence"
     assert fact["epochs"][0]["positive"] == [[len(fact["edges"]), 2]]  # √(4 · 1), far above the last edge
 
 
 def test_where_nothing_was_scored_there_is_no_histogram():
-    assert ratio_facts([Tokens([row([None, None], [0.0, 0.0])])], OBJECTIVES["grpo"]) == {}
+    assert ratio_facts([TokenStreams([row([None, None], [0.0, 0.0])])], OBJECTIVES["grpo"]) == {}
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,12 @@ def test_where_nothing_was_scored_there_is_no_histogram():
 )
 def test_minibatches_of_an_epoch_belong_together(steps, expected):
     traces = [Trace(number, rows) for number, rows in enumerate(steps)]
-    assert [[trace.inner_step for trace in epoch] for epoch in epochs(traces)] == expected
+    assert [[trace.inner_step for trace in epoch] for epoch in inner_epochs(traces)] == expected
 
 
 def trained(mini, tmp_path, **grpo):
     run = truing.train(
-        mini(stages=["grpo"], grpo=grpo), rewards=[chance], out=tmp_path / "run", watch=lambda *_: None
+        mini(stages=["grpo"], grpo=grpo), rewards=[random_reward], out=tmp_path / "run", watch=lambda *_: None
     ).run
     return RunReader(run).steps()
 

@@ -9,7 +9,7 @@ from samples import sample
 
 from truing.instrumentation import optimizer_moments
 from truing.instrumentation.optimizer_moments import Watch, step_facts
-from truing.instrumentation.sample_usage import row_uses
+from truing.instrumentation.sample_usage import row_usage
 from truing.learner.step import Trace
 
 A, B, C, D = (sample([5, 6], [7, 8], name=name) for name in "abcd")
@@ -29,13 +29,13 @@ def trace(step, *rows, again=()):
     ],
 )
 def test_rows_are_counted_by_update_and_by_pass(traces, expected):
-    found = row_uses(["a", "b", "c", "d"], traces, 1)
+    found = row_usage(["a", "b", "c", "d"], traces, 1)
     assert {name: found[name] for name in expected} == expected
 
 
 def test_a_batch_of_which_an_update_was_held_back_is_not_whole():
     held_back = Trace(1, [C, D], held_back="too far")
-    assert not row_uses(["a", "b", "c", "d"], [trace(0, A, B), held_back], 1)["whole"]
+    assert not row_usage(["a", "b", "c", "d"], [trace(0, A, B), held_back], 1)["whole"]
 
 
 @pytest.fixture
@@ -62,7 +62,9 @@ def updated(learner, turn, steps=1, between=lambda: None, of="moments"):
 
 @pytest.mark.parametrize("most", [10**6, 5])
 def test_an_update_finds_what_the_one_before_left_unless_somebody_forgot_it(learner, monkeypatch, most):
-    monkeypatch.setattr(optimizer_moments, "MOST", most)  # of 18 numbers: all, or four parts that take turns
+    monkeypatch.setattr(
+        optimizer_moments, "MAX_ENTRIES", most
+    )  # of 18 numbers: all, or four parts that take turns
     updated(learner, 0)  # before its first step there was no state
     first, second, third = (updated(learner, turn, steps=2) for turn in (1, 2, 3))
     assert (first["next"], second["next"]) == (second["before"], third["before"])

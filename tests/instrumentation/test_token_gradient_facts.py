@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from truing.instrumentation.update_facts import pulled
+from truing.instrumentation.update_facts import weights_due_to_move
 
 
 @pytest.mark.parametrize(
@@ -18,4 +18,4 @@ from truing.instrumentation.update_facts import pulled
 def test_a_weight_must_move_where_its_update_is_more_than_a_digit(size, gradient, rate, moves):
     weight = torch.nn.Parameter(torch.full((4,), size))
     weight.grad = torch.full((4,), gradient)
-    assert pulled({"w": weight}, 0, rate) == (["w"] if moves else [])
+    assert weights_due_to_move({"w": weight}, 0, rate) == (["w"] if moves else [])

@@ -8,9 +8,9 @@ import torch
 import trl
 
 from truing.doctor.diagnosis import ranked
-from truing.doctor.postmortem import post_mortem
-from truing.doctor.report.text import facts
-from truing.doctor.verdict import FINDINGS, Verdict
+from truing.doctor.postmortem import diagnose_run
+from truing.doctor.report.text import report_facts
+from truing.doctor.verdict import FINDING_VERDICTS, Verdict
 from truing.errors import RecordError
 from truing.integrations.trl.audit import audit
 
@@ -54,7 +54,7 @@ def results(found):
 
 
 def fired(found):
-    return {code: verdict for code, verdict in results(found).items() if verdict in FINDINGS}
+    return {code: verdict for code, verdict in results(found).items() if verdict in FINDING_VERDICTS}
 
 
 HEALTHY = {
@@ -227,8 +227,8 @@ def test_what_was_kept_is_judged_again_as_it_was(trainer, monkeypatch, tmp_path)
     made, folder = trainer(), tmp_path / "kept"
     found = audit(made, out=folder)
     made.train()
-    again = post_mortem(folder)
-    assert facts(again) == facts(found.diagnosis)
+    again = diagnose_run(folder)
+    assert report_facts(again) == report_facts(found.diagnosis)
     assert again.findings[code][0].excerpt
     with pytest.raises(RecordError, match="folder of its own"):
         audit(trainer(), out=folder)

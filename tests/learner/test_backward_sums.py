@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from truing.learner.backward_sums import arriving, handing
+from truing.learner.backward_sums import check_at_optimizer, record_backward
 
 
 def update(meddle=lambda model, optimizer: None, between=lambda model: None):
@@ -13,13 +13,13 @@ def update(meddle=lambda model, optimizer: None, between=lambda model: None):
     model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 8), nn.Linear(8, 2))
     parameters = dict(model.named_parameters())
     optimizer = torch.optim.AdamW(parameters.values(), lr=1e-3)
-    with handing(parameters) as handed:
+    with record_backward(parameters) as handed:
         for _ in range(2):
             handed.turn += 1
             model(torch.randn(5, 4)).square().sum().backward()
             between(model)
     nn.utils.clip_grad_norm_(parameters.values(), 0.5)
-    with arriving(optimizer, parameters, handed) as facts:
+    with check_at_optimizer(optimizer, parameters, handed) as facts:
         meddle(model, optimizer)
         optimizer.step()
     return facts
@@ -65,11 +65,11 @@ def test_each_step_of_the_optimiser_is_counted():
 def test_a_weight_that_one_pass_gave_nothing_is_told_with_that_pass():
     parameters = {"a": nn.Parameter(torch.ones(3)), "b": nn.Parameter(torch.ones(3))}
     optimizer = torch.optim.AdamW(parameters.values())
-    with handing(parameters) as handed:
+    with record_backward(parameters) as handed:
         for used in (parameters.values(), [parameters["a"]]):
             handed.turn += 1
             sum(weight.sum() for weight in used).backward()
-    with arriving(optimizer, parameters, handed) as facts:
+    with check_at_optimizer(optimizer, parameters, handed) as facts:
         optimizer.step()
     assert facts[0]["missed"] == {"b": 1}
 
@@ -78,9 +78,9 @@ def test_a_gradient_that_was_left_over_is_nobodys():
     left = {"a": nn.Parameter(torch.ones(3)), "b": nn.Parameter(torch.ones(3))}
     left["b"].grad = torch.ones(3)
     optimizer = torch.optim.AdamW(left.values())
-    with handing(left) as handed:
+    with record_backward(left) as handed:
         handed.turn += 1
         left["a"].sum().backward()
-    with arriving(optimizer, left, handed) as facts:
+    with check_at_optimizer(optimizer, left, handed) as facts:
         optimizer.step()
     assert facts[0]["foreign"] == ["b"]

@@ -85,7 +85,7 @@ def test_the_newest_is_the_last_one_written(saved):
     assert newest.name == "grpo-000001"
     assert checkpoint.read_state(newest) == state
     assert sorted(path.name for path in folder.iterdir()) == ["grpo-000001", "last", "sft-000003"]
-    checkpoint.drop(folder / "sft-000003")
+    checkpoint.remove(folder / "sft-000003")
     assert not (folder / "sft-000003").exists()
 
 
@@ -182,14 +182,14 @@ def test_going_back_drops_what_came_after_and_keeps_other_stages(saved):
     for step in (0, 2, 4):
         update(model, optimizer)
         checkpoint.save(folder, "grpo", step, {"trainable": parameters}, optimizer, {"kl_coef": 0.1}, 1)
-    assert checkpoint.steps_of(folder, "grpo") == [0, 2, 4]
+    assert checkpoint.saved_steps(folder, "grpo") == [0, 2, 4]
     state = checkpoint.read_state(folder / "grpo-000002")
     assert state.rollbacks == 1
-    checkpoint.make_newest(folder, replace(state, rollbacks=2))
+    checkpoint.rewind_to(folder, replace(state, rollbacks=2))
     assert checkpoint.find_newest(folder).name == "grpo-000002"
     assert checkpoint.read_state(folder / "grpo-000002") == replace(state, rollbacks=2)
-    assert checkpoint.steps_of(folder, "grpo") == [0, 2]
-    assert checkpoint.steps_of(folder, "sft") == [3]
+    assert checkpoint.saved_steps(folder, "grpo") == [0, 2]
+    assert checkpoint.saved_steps(folder, "sft") == [3]
 
 
 def test_a_weight_without_a_moment_has_none_after_going_back(saved):

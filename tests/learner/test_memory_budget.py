@@ -16,16 +16,16 @@ import truing.learner.step
 import truing.trainer.run
 import truing.trainer.step_record
 from truing.errors import ModelError, RecipeError
-from truing.learner.memory_budget import Need, Room, measure, open_room
+from truing.learner.memory_budget import MemoryBudget, MemoryNeed, measure_budget, measure_need
 from truing.models.forward.hidden_states import MicroBatch
 from truing.models.forward.onednn_linear import OneDnnLinear
 from truing.models.forward.score import CHUNK_BYTES, KEPT_BYTES
 from truing.models.lora import add_lora, trainable_parameters, training_mode
 from truing.record import RunReader
-from truing.utils.memory import free, held, out_of_memory, peak, watch_peak
+from truing.utils.memory import bytes_free, bytes_in_use, is_out_of_memory, peak_bytes, reset_peak
 
 CPU = torch.device("cpu")
-NEED = Need(fixed=1000, per_token=10, per_token_recomputed=2)
+NEED = MemoryNeed(fixed=1000, per_token=10, per_token_recomputed=2)
 
 
 def of_lengths(*lengths):
@@ -33,18 +33,18 @@ def of_lengths(*lengths):
 
 
 def test_what_fits_by_hand():
-    room = Room.within(NEED, budget=1205, most=64)
+    room = MemoryBudget.within(NEED, budget=1205, most=64)
     assert (room.fits, room.fits_recomputed) == (20, 102)
     assert NEED.peak(MicroBatch([], 7)) == 1070
     assert NEED.peak(MicroBatch([], 7, recompute=True)) == 1014
-    assert Room.within(Need(1000, 10), budget=1205, most=64).fits_recomputed == 0
+    assert MemoryBudget.within(MemoryNeed(1000, 10), budget=1205, most=64).fits_recomputed == 0
     with pytest.raises(RecipeError, match="memory is less than a step holds"):
-        Room.within(NEED, budget=1009, most=64)
+        MemoryBudget.within(NEED, budget=1009, most=64)
 
 
 def test_samples_that_do_not_fit_are_computed_twice(tiny):
     samples = of_lengths(6, 30, 8, 9)
-    room = Room(NEED, most=64, fits=16, fits_recomputed=100)
+    room = MemoryBudget(NEED, most=64, fits=16, fits_recomputed=100)
     found = [
         ([s.sample_id for s in micro.samples], micro.recompute)
         for micro in room.micro_batches(tiny.model, samples)
@@ -52,7 +52,7 @@ def test_samples_that_do_not_fit_are_computed_twice(tiny):
     assert sorted(name for names, _ in found for name in names) == ["s0", "s1", "s2", "s3"]
     assert [(names, again) for names, again in found if again] == [(["s1"], True)]
     # where layers cannot be computed twice, it is tried alone
-    alone = list(Room(NEED, most=64, fits=16).micro_batches(tiny.model, samples))
+    alone = list(MemoryBudget(NEED, most=64, fits=16).micro_batches(tiny.model, samples))
     assert not any(micro.recompute for micro in alone)
 
 
@@ -122,65 +122,65 @@ def test_another_error_is_no_lack_of_memory(tiny, monkeypatch):
     monkeypatch.setattr(truing.learner.step, "score", broken)
     with pytest.raises(RuntimeError, match="shapes differ"):
         truing.learner.step.train_step(learner(tiny.model, GRPO), GROUPS, (0, "test", 0))
-    assert out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
-    assert out_of_memory(RuntimeError("could not create a primitive"))
+    assert is_out_of_memory(RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"))
+    assert is_out_of_memory(RuntimeError("could not create a primitive"))
     with pytest.raises(RuntimeError) as raised:  # oneDNN has such words for shapes that do not fit
         OneDnnLinear(8, 4)(torch.ones(3, 5))
-    assert not out_of_memory(raised.value)
+    assert not is_out_of_memory(raised.value)
 
 
 def test_a_model_of_few_positions_is_measured_within_them():
     config = GPT2Config(vocab_size=32, n_embd=32, n_layer=2, n_head=4, n_positions=40)
     model = AutoModelForCausalLM.from_config(config)
-    assert measure(model, trainable_parameters(model), 0, 10).per_token > 0
+    assert measure_need(model, trainable_parameters(model), 0, 10).per_token > 0
 
 
 def test_need_is_measured_on_the_policy(tiny):
     parameters = trainable_parameters(tiny.model)
-    whole = measure(tiny.model, parameters, now=7, most=100)
+    whole = measure_need(tiny.model, parameters, now=7, most=100)
     assert whole.per_token_recomputed < whole.per_token
     trained = sum(p.nbytes for p in parameters.values())
     logits = 4 * tiny.model.config.vocab_size * 100
     assert whole.fixed == 7 + 3 * trained + 6 * logits
-    assert measure(tiny.model, parameters, now=7, most=10**9).fixed == (
+    assert measure_need(tiny.model, parameters, now=7, most=10**9).fixed == (
         7 + 3 * trained + 2 * KEPT_BYTES + 4 * CHUNK_BYTES
     )
-    compared = measure(tiny.model, parameters, now=7, most=100, reference=True)
+    compared = measure_need(tiny.model, parameters, now=7, most=100, reference=True)
     assert compared.fixed - whole.fixed == trained
     policy = add_lora(tiny.model, rank=2, alpha=4.0, dropout=0.0, targets="all-linear", seed=0)
-    assert measure(policy, trainable_parameters(policy), now=7, most=100).fixed < whole.fixed
+    assert measure_need(policy, trainable_parameters(policy), now=7, most=100).fixed < whole.fixed
 
 
 def test_what_dropout_keeps_is_counted(tiny):
     policy = add_lora(tiny.model, rank=2, alpha=4.0, dropout=0.1, targets="all-linear", seed=0)
     policy.eval()
-    with_masks = measure(policy, trainable_parameters(policy), now=0, most=100)
+    with_masks = measure_need(policy, trainable_parameters(policy), now=0, most=100)
     for layer in policy.modules():
         if isinstance(layer, LoraLayer):
             layer.lora_dropout["default"] = torch.nn.Identity()
-    assert with_masks.per_token > 1.3 * measure(policy, trainable_parameters(policy), 0, 100).per_token
+    assert with_masks.per_token > 1.3 * measure_need(policy, trainable_parameters(policy), 0, 100).per_token
 
 
 def test_a_budget_is_no_more_than_there_is(tiny, monkeypatch):
     monkeypatch.setattr(truing.learner.memory_budget, "free", lambda device: 10**9)
     parameters = trainable_parameters(tiny.model)
     huge, all_of_it = (
-        open_room(tiny.model, parameters, budget, 100) for budget in (10**15, held(CPU) + 10**9)
+        measure_budget(tiny.model, parameters, budget, 100) for budget in (10**15, bytes_in_use(CPU) + 10**9)
     )
     assert huge.fits == pytest.approx(all_of_it.fits, rel=0.05)
 
 
 def test_memory_of_this_process():
-    watch_peak(CPU)
-    before = held(CPU)
+    reset_peak(CPU)
+    before = bytes_in_use(CPU)
     assert 0 < before < 10**11
-    assert free(CPU) > 0
+    assert bytes_free(CPU) > 0
     tensor = torch.ones(50_000_000)
-    assert peak(CPU) >= before + tensor.nbytes * 0.9
+    assert peak_bytes(CPU) >= before + tensor.nbytes * 0.9
     del tensor
-    before = held(CPU)
-    watch_peak(CPU)
-    assert peak(CPU) < before + 200_000_000 * 0.9
+    before = bytes_in_use(CPU)
+    reset_peak(CPU)
+    assert peak_bytes(CPU) < before + 200_000_000 * 0.9
 
 
 def test_too_little_memory_is_told_before_anything_is_written(mini, tmp_path):
@@ -197,8 +197,10 @@ def test_dropout_after_memory_ran_out_is_what_it_is_straight_away(tiny, scarce, 
     start = {name: p.detach().clone() for name, p in trainable_parameters(policy).items()}
     samples, rooms = on_policy(policy, GROUPS), []
     training_mode(policy)
-    shrink = Room.shrink
-    monkeypatch.setattr(Room, "shrink", lambda room, failed: rooms.append(room) or shrink(room, failed))
+    shrink = MemoryBudget.shrink
+    monkeypatch.setattr(
+        MemoryBudget, "shrink", lambda room, failed: rooms.append(room) or shrink(room, failed)
+    )
     scarce(12)
     late = gradient_of(policy, GRPO, samples, fits=24)
     policy.load_state_dict(start, strict=False)
@@ -227,7 +229,7 @@ def test_a_run_tells_its_memory_and_resumes_with_it(mini, tmp_path, monkeypatch)
         truing.train(table, out=tmp_path / "run", watch=stop)
     told = [event.payload for event in RunReader(tmp_path / "run").events() if event.kind == "memory"]
     assert len(told) == 1
-    assert asdict(Room.of(json.loads(json.dumps(told[0])))) == told[0]
+    assert asdict(MemoryBudget.of(json.loads(json.dumps(told[0])))) == told[0]
     monkeypatch.setattr(truing.trainer.run, "open_room", None)  # a run that goes on measures nothing
     result = truing.train(table, out=tmp_path / "run", resume=True)
     after = [event.payload for event in RunReader(result.run).events() if event.kind == "memory"]

@@ -10,10 +10,10 @@ import truing
 from truing.api import check
 from truing.chat import render_prompt
 from truing.config import resolve
-from truing.envs.wrappers import reworded
+from truing.envs.wrappers import with_changed_tasks
 from truing.errors import DataError
-from truing.instrumentation.update_replay import replay
-from truing.learner.prompt_limit import cut_notes, limited, shortened
+from truing.instrumentation.update_replay import replay_update
+from truing.learner.prompt_limit import truncate_prompt, truncation_notes, with_prompt_limit
 from truing.record import RunReader
 from truing.types.message import ToolSpec
 from truing.types.rollout import Task
@@ -59,13 +59,13 @@ class LongWorlds(Long):
 
 def test_what_fits_is_left_as_it_is(chat):
     made = task("word " * 10)
-    assert shortened(chat, length(chat, made), made) is made
+    assert truncate_prompt(chat, length(chat, made), made) is made
 
 
 @pytest.mark.parametrize("limit", [95, 96, LIMIT, 200, 303])
 def test_no_more_is_cut_than_has_to_be(chat, limit):
     made = task("".join(chr(ord("a") + i % 26) for i in range(300)))
-    cut = shortened(chat, limit, made)
+    cut = truncate_prompt(chat, limit, made)
     content, whole = cut.messages[1]["content"], made.messages[1]["content"]
     mark, _, kept = content.partition("\n")
     lost = cut.messages[1]["cut_chars"]
@@ -82,7 +82,7 @@ def test_the_longest_message_but_the_systems_is_cut(chat):
     system = {"role": "system", "content": "s" * 200}
     made = task("a" * 50, "b" * 90, "c" * 60, roles=("user", "assistant", "user"), system=False)
     made = replace(made, messages=(system, *made.messages))
-    cut = shortened(chat, length(chat, made) - 10, made)
+    cut = truncate_prompt(chat, length(chat, made) - 10, made)
     assert [after == before for after, before in zip(cut.messages, made.messages, strict=True)] == [
         True,
         True,
@@ -94,7 +94,7 @@ def test_the_longest_message_but_the_systems_is_cut(chat):
 def test_tools_count_and_are_never_cut(chat):
     tool = ToolSpec("look", "Looks a word up." * 4, {"type": "object", "properties": {}})
     made = task("word " * 100, tools=(tool,))
-    cut = shortened(chat, length(chat, made) - 100, made)
+    cut = truncate_prompt(chat, length(chat, made) - 100, made)
     assert length(chat, cut) <= length(chat, made) - 100
     assert cut.tools == made.tools
 
@@ -104,36 +104,36 @@ def test_tools_count_and_are_never_cut(chat):
 )
 def test_what_cannot_fit_is_an_error(chat, made):
     with pytest.raises(DataError, match="prompt of task a cannot be cut") as error:
-        shortened(chat, 60, made)
+        truncate_prompt(chat, 60, made)
     assert error.value.expected == "≤ 60"
 
 
 def test_notes_count_prompts_and_split_what_they_lost_by_role(chat):
     tasks = [task("word"), task("a" * 300), task("a" * 20, "b" * 300, roles=("user", "assistant"))]
-    cut = [shortened(chat, 150, each) for each in tasks]
+    cut = [truncate_prompt(chat, 150, each) for each in tasks]
     lost = [sum(message.get("cut_chars", 0) for message in each.messages) for each in cut]
     assert lost[0] == 0 < lost[1] != lost[2] > 0
-    assert list(cut_notes(cut, "training", 150)) == [
+    assert list(truncation_notes(cut, "training", 150)) == [
         f"2 of 3 training prompts are cut to 150 tokens: user messages lost {lost[1]} characters,"
         f" assistant messages lost {lost[2]} characters"
     ]
-    (one,) = cut_notes(cut[:2], "training", 150)
+    (one,) = truncation_notes(cut[:2], "training", 150)
     assert one.startswith("1 of 2 training prompts is cut to 150 tokens")
-    assert list(cut_notes(tasks, "training", 150)) == []
+    assert list(truncation_notes(tasks, "training", 150)) == []
 
 
 def test_an_environment_is_the_same_but_for_its_prompts(chat):
     env, worlds = Long(), LongWorlds()
-    held = limited(env, chat, LIMIT)
-    assert limited(env, chat, None) is env
+    held = with_prompt_limit(env, chat, LIMIT)
+    assert with_prompt_limit(env, chat, None) is env
     assert [each.task_id for each in held.tasks("train")] == [each.task_id for each in env.tasks("train")]
     assert (held.rewards, held.notes, held.idle) == (env.rewards, env.notes, env.idle)
     assert held.tasks("eval") is held.tasks("eval")  # rendered once
     assert not hasattr(held, "open")
-    agentic = limited(worlds, chat, LIMIT)
+    agentic = with_prompt_limit(worlds, chat, LIMIT)
     agentic.open(agentic.tasks("train")[5])
     assert worlds.opened == [worlds.tasks("train")[5]]  # a world knows its task as it was
-    assert reworded(object_without_idle(), lambda each: each).idle == ()
+    assert with_changed_tasks(object_without_idle(), lambda each: each).idle == ()
 
 
 def object_without_idle():
@@ -194,7 +194,7 @@ def test_a_resumed_run_is_the_same(table, tmp_path):
 
 def test_a_replay_renders_the_prompts_that_the_run_had(table, tmp_path):
     run = truing.train(table, env=Long(), out=tmp_path / "run", watch=lambda *_: None).run
-    again = replay(run, resolve(table), Long(), "sft", 0)
+    again = replay_update(run, resolve(table), Long(), "sft", 0)
     tasks = {each.task_id: each for each in again.env.tasks("train")}
     for row in again.rows:
         assert render_prompt(again.chat, tasks[row.sample.task_id]).hash == row.sample.prompt_hash

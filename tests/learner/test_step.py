@@ -6,11 +6,11 @@ import pytest
 import torch
 from samples import demo, sample
 
-from truing.algos import ALGORITHMS, Setting
+from truing.algos import ALGORITHMS, UpdateConfig
 from truing.config import CorrectionConfig, GrpoConfig, KlConfig, OptimizerConfig, ReferenceConfig, SftConfig
 from truing.errors import NonFiniteError
 from truing.learner.learner import Learner
-from truing.learner.memory_budget import Need, Room
+from truing.learner.memory_budget import MemoryBudget, MemoryNeed
 from truing.learner.optimizer import make_optimizer
 from truing.learner.step import train_step
 from truing.models.critic import Critic
@@ -50,10 +50,10 @@ def learner(
         reference=reference,
         critic=critic,
         algorithm=chosen,
-        setting=Setting(cfg, KlConfig(**kl or {}), correction=correction or CorrectionConfig()),
+        setting=UpdateConfig(cfg, KlConfig(**kl or {}), correction=correction or CorrectionConfig()),
         optimizer_cfg=optimizer_cfg,
         reference_cfg=ReferenceConfig(),
-        room=Room(Need(0, 1), tokens, fits, fits_recomputed),
+        room=MemoryBudget(MemoryNeed(0, 1), tokens, fits, fits_recomputed),
     )
     made.set_rates(0)
     return made

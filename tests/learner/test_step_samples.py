@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 import torch
 
-from truing.algos import ALGORITHMS, Setting
-from truing.api import environment
+from truing.algos import ALGORITHMS, UpdateConfig
+from truing.api import env_from_recipe
 from truing.errors import DataError
 from truing.learner.session import open_session
-from truing.learner.step_samples import source
+from truing.learner.step_samples import draw_step_samples
 from truing.types.status import FinishReason
 from truing.types.token import Origin
 
@@ -17,13 +17,13 @@ from truing.types.token import Origin
 @pytest.fixture
 def session(recipe):
     made = recipe()
-    session = open_session(made, environment(made))
+    session = open_session(made, env_from_recipe(made))
     session.sync_sampler(0)
     return session
 
 
 def draw(session, stage, step=0):
-    return source(session, ALGORITHMS[stage], Setting.of(session.recipe, stage), stage, step)
+    return draw_step_samples(session, ALGORITHMS[stage], UpdateConfig.of(session.recipe, stage), stage, step)
 
 
 def test_an_epoch_gives_each_task_once_and_the_next_another_order(session):

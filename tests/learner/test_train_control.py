@@ -8,15 +8,15 @@ import truing
 import truing.learner.learner
 from truing.config import EntropyConfig, KlConfig
 from truing.errors import ModelError
-from truing.learner.coefficients import Control
+from truing.learner.coefficients import LossCoefficients
 from truing.record import RunReader
-from truing.trainer.startup_notes import _unbounded
+from truing.trainer.startup_notes import _unbounded_bootstrap
 from truing.types.token import Origin
 
 
 def test_what_a_recipe_does_not_move_stays(recipe):
     made = recipe(kl={"coef": 0.1}, entropy={"coef": 0.01})
-    control = Control.start(made)
+    control = LossCoefficients.start(made)
     assert control.after(made, {"kl_all/k3": 9.0, "entropy/contract": 0.0}, 64) == control
     setting = control.setting(made, "grpo", 0)
     assert (setting.kl.coef, setting.entropy.coef, setting.bootstrap.steps) == (0.1, 0.01, 0)
@@ -24,8 +24,8 @@ def test_what_a_recipe_does_not_move_stays(recipe):
 
 def test_weights_follow_their_targets_and_the_next_step_is_computed_by_them(recipe):
     made = recipe(kl={"coef": 0.1, "target": 0.05, "horizon": 100}, entropy={"target": 0.5, "step": 0.01})
-    control = Control.start(made).after(made, {"kl_all/k3": 0.5, "entropy/contract": 0.2}, 50)
-    assert control == Control(pytest.approx(0.11), pytest.approx(0.01))
+    control = LossCoefficients.start(made).after(made, {"kl_all/k3": 0.5, "entropy/contract": 0.2}, 50)
+    assert control == LossCoefficients(pytest.approx(0.11), pytest.approx(0.01))
     setting = control.setting(made, "grpo", 1)
     assert (setting.kl.coef, setting.entropy.coef) == (control.kl_coef, control.entropy_coef)
     assert control.after(made, {}, 50) == control  # nothing was measured
@@ -33,7 +33,7 @@ def test_weights_follow_their_targets_and_the_next_step_is_computed_by_them(reci
 
 def test_demonstrations_count_less_from_step_to_step(recipe):
     made = recipe(bootstrap={"steps": 4, "coef": 0.8})
-    settings = [Control.start(made).setting(made, "grpo", step).bootstrap for step in range(6)]
+    settings = [LossCoefficients.start(made).setting(made, "grpo", step).bootstrap for step in range(6)]
     assert [s.coef for s in settings[:4]] == pytest.approx([0.8, 0.6, 0.4, 0.2])
     assert [s.steps for s in settings] == [4, 4, 4, 4, 0, 0]
 
@@ -121,5 +121,5 @@ def test_a_reference_is_still_over_a_whole_stage(mini, tmp_path, monkeypatch, lo
 )
 def test_a_critic_that_nothing_corrects_is_told_of(recipe, ppo, told):
     made = recipe(stages=["ppo"], ppo={"steps": 1, "learning_rate": 1e-3, **ppo})
-    assert any("learn to be cut" in note for note in _unbounded(made)) == told
-    assert not list(_unbounded(recipe()))
+    assert any("learn to be cut" in note for note in _unbounded_bootstrap(made)) == told
+    assert not list(_unbounded_bootstrap(recipe()))

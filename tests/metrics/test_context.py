@@ -7,7 +7,7 @@ import torch
 from samples import sample
 
 from truing.metrics.context import characters_lost, context_metrics, cut_share
-from truing.metrics.definitions import check_known
+from truing.metrics.definitions import check_metric_names
 from truing.metrics.episodes import episode_metrics
 from truing.record import SampleRow
 from truing.record.rows import TRAINER_NUMBERS
@@ -66,7 +66,7 @@ def test_contexts_are_of_samples_and_characters_of_rollouts():
             "context_lost/tool": 5.0,
         }
     )
-    check_known(metrics)
+    check_metric_names(metrics)
 
 
 def test_a_role_that_nobody_has_is_absent():
@@ -74,13 +74,13 @@ def test_a_role_that_nobody_has_is_absent():
         *("context/mean", "context/max"),
         *("context_chars/user", "context_lost/user"),
     }
-    check_known(context_metrics([row("a", 1, message("a/b", "x"))]))
+    check_metric_names(context_metrics([row("a", 1, message("a/b", "x"))]))
 
 
 def test_the_share_of_cut_prompts_is_of_rollouts():
     assert cut_share([FIRST, SECOND, AGAIN]) == {"context/cut_share": 0.5}
     assert cut_share([SECOND]) == {"context/cut_share": 0.0}
-    check_known(cut_share([SECOND]))
+    check_metric_names(cut_share([SECOND]))
 
 
 def test_what_answers_lost_is_not_what_prompts_lost():

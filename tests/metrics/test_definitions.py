@@ -6,7 +6,7 @@ import pytest
 
 from truing.docgen.metrics import page
 from truing.errors import RecordError
-from truing.metrics.definitions import METRICS, check_known
+from truing.metrics.definitions import METRICS, check_metric_names
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,7 +33,7 @@ def test_a_row_of_the_page_has_its_four_cells():
     "name", ["reward/mean", "reward_part/exact", "loss/supervised", "tokens/origin_share/demo"]
 )
 def test_known_names_pass(name):
-    check_known([name])
+    check_metric_names([name])
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_known_names_pass(name):
 )
 def test_unknown_names_are_refused(name):
     with pytest.raises(RecordError, match="unknown metric"):
-        check_known(["lr", name])
+        check_metric_names(["lr", name])

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truing.errors import ContractError
-from truing.metrics.definitions import check_known
+from truing.errors import InvalidValueError
+from truing.metrics.definitions import check_metric_names
 from truing.metrics.loss_label import loss_label
-from truing.metrics.token_streams import Tokens
+from truing.metrics.token_streams import TokenStreams
 from truing.metrics.update import (
     entropy_metrics,
     kl_metrics,
@@ -24,7 +24,7 @@ from truing.ops.losses import OBJECTIVES
 from truing.record import SampleRow
 from truing.record.rows import TRAINER_NUMBERS
 from truing.types.sample import Sample
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, Status
 from truing.types.token import Origin
 
@@ -45,7 +45,7 @@ def row(
         group_id=group,
         prompt_length=1,
         turns=(),
-        contract=SamplingContract(),
+        contract=SamplingParams(),
         reward=reward,
         token_ids=torch.arange(len(origin)),
         origin=origin,
@@ -112,7 +112,7 @@ def test_demonstrations_have_a_reward_only_where_a_rollout_earned_it():
 def test_tokens_are_counted_by_origin_and_by_use():
     mask, scored = [False, False, True, False, False], [NAN, NAN, -1.0, NAN, NAN]
     first = row(origin=(P, P, S, S, F), mask=mask, new_logprob=scored)
-    metrics = token_metrics(Tokens([first, row("b", origin=(P, G, D))]))
+    metrics = token_metrics(TokenStreams([first, row("b", origin=(P, G, D))]))
     assert metrics == pytest.approx(
         {
             "tokens/sampled": 2,
@@ -135,7 +135,7 @@ def test_the_clip_is_read_with_the_sign_of_the_advantage():
     # band [0.8, 1.2]; A > 0 is clipped above, A < 0 below, and the other side still learns
     ratios = [1.5, 1.5, 0.5, 0.5, 1.0, 1.1]
     advantages = [1.0, -1.0, 1.0, -1.0, 2.0, 0.0]
-    metrics = policy_metrics(Tokens([policy_row(ratios, advantages)]), GRPO)
+    metrics = policy_metrics(TokenStreams([policy_row(ratios, advantages)]), GRPO)
     expected = {
         "clip/clipped_share": 2 / 6,
         "clip/high_share": 1 / 6,
@@ -164,7 +164,7 @@ def test_what_is_active_or_clipped_by_sign_adds_up_to_what_has_an_advantage():
     signs = [("active_positive", "high"), ("active_negative", "low")]
     for advantages in ([1.0, -1.0, 0.0, 2.0], [0.0, 0.0, 0.0, -1.0], [3.0, 3.0, 3.0, 3.0]):
         silent = row("b", origin=(P, S), old_logprob=[NAN, -1.0], advantage=[NAN, 0.0])
-        metrics = policy_metrics(Tokens([policy_row([1.3, 0.7, 1.0, 1.1], advantages), silent]), GRPO)
+        metrics = policy_metrics(TokenStreams([policy_row([1.3, 0.7, 1.0, 1.1], advantages), silent]), GRPO)
         shares = [metrics[f"clip/{part}_share"] for pair in signs for part in pair]
         assert sum(shares) == pytest.approx(sum(each != 0 for each in advantages) / 5)
         assert shares[0] + shares[2] == pytest.approx(metrics["clip/active_share"])
@@ -180,7 +180,7 @@ def test_tokens_that_are_not_trained_do_not_count():
         new_logprob=[NAN, -1.0, 5.0],
         advantage=[NAN, 1.0, 9.0],
     )
-    metrics = policy_metrics(Tokens([masked]), GRPO)
+    metrics = policy_metrics(TokenStreams([masked]), GRPO)
     assert metrics["ratio/max"] == 1.0
     assert metrics["advantage/mean_abs"] == metrics["advantage/max_abs"] == 1.0
     assert "ratio/std" not in metrics
@@ -188,13 +188,13 @@ def test_tokens_that_are_not_trained_do_not_count():
 
 
 def test_a_sequence_ratio_is_the_geometric_mean_of_its_tokens():
-    metrics = policy_metrics(Tokens([policy_row([4.0, 1.0], [1.0, 1.0])]), GSPO)
+    metrics = policy_metrics(TokenStreams([policy_row([4.0, 1.0], [1.0, 1.0])]), GSPO)
     assert metrics["ratio/min"] == metrics["ratio/max"] == pytest.approx(2.0)  # √(4 · 1)
     assert metrics["clip/high_share"] == 1.0
 
 
 def test_cispo_caps_and_does_not_clip():
-    metrics = policy_metrics(Tokens([policy_row([6.0, 1.0], [1.0, 1.0])]), CISPO)
+    metrics = policy_metrics(TokenStreams([policy_row([6.0, 1.0], [1.0, 1.0])]), CISPO)
     assert metrics["clip/capped_share"] == 0.5
     assert "clip/clipped_share" not in metrics
 
@@ -206,7 +206,7 @@ def test_kl_over_trained_and_over_all_sampled_tokens():
         new_logprob=[NAN, -1.0, -1.0],
         ref_logprob=[NAN, -1.5, -1.0 + math.log(2)],
     )
-    metrics = kl_metrics(Tokens([one, row("b", origin=(P, S))]))  # the second has no reference
+    metrics = kl_metrics(TokenStreams([one, row("b", origin=(P, S))]))  # the second has no reference
     x = math.log(2)  # of the second token, whose k1 is −x and k3 is expm1(x) − x = 1 − log 2
     assert metrics == pytest.approx(
         {
@@ -225,18 +225,18 @@ def test_kl_over_trained_and_over_all_sampled_tokens():
 def test_mismatch_looks_at_every_drawn_token_masked_or_not():
     one = row(mask=[False, True, False], sampler_logprob=[NAN, -1.0, -2.0], new_logprob=[NAN, -1.0, -2.5])
     # x = trainer − sampler = 0 and −½: k1 = 0 and ½, k3 = 0 and e^−½ − ½
-    assert mismatch_metrics(Tokens([one])) == pytest.approx(
+    assert mismatch_metrics(TokenStreams([one])) == pytest.approx(
         {"mismatch/k1": 0.25, "mismatch/k3": (math.exp(-0.5) - 0.5) / 2, "mismatch/max_abs": 0.5}
     )
 
 
 def test_entropy_is_over_trained_tokens():
     one = row(mask=[False, True, False], entropy=[NAN, 1.0, 9.0], raw_entropy=[NAN, 2.0, 9.0])
-    assert entropy_metrics(Tokens([one])) == {"entropy/contract": 1.0, "entropy/raw": 2.0}
+    assert entropy_metrics(TokenStreams([one])) == {"entropy/contract": 1.0, "entropy/raw": 2.0}
 
 
 def test_what_has_no_input_is_left_out_and_never_nan():
-    metrics = step_metrics(Tokens([row(reward=NAN)]), GRPO, first_inner=True)
+    metrics = step_metrics(TokenStreams([row(reward=NAN)]), GRPO, first_inner=True)
     assert not any(math.isnan(value) for value in metrics.values())
     families = {name.split("/")[0] for name in metrics}
     assert families == {"tokens", "length", "context", "ended", "turns", "tools", "masked"}
@@ -244,8 +244,8 @@ def test_what_has_no_input_is_left_out_and_never_nan():
 
 def test_mismatch_is_for_the_first_inner_step_alone():
     one = row(sampler_logprob=[NAN, -1.0, -1.0], new_logprob=[NAN, -1.0, -1.0])
-    assert "mismatch/k1" in step_metrics(Tokens([one]), GRPO, first_inner=True)
-    assert "mismatch/k1" not in step_metrics(Tokens([one]), GRPO, first_inner=False)
+    assert "mismatch/k1" in step_metrics(TokenStreams([one]), GRPO, first_inner=True)
+    assert "mismatch/k1" not in step_metrics(TokenStreams([one]), GRPO, first_inner=False)
 
 
 @pytest.mark.parametrize("objective", [*OBJECTIVES.values(), None])
@@ -260,29 +260,29 @@ def test_every_metric_is_a_documented_float(objective):
         raw_entropy=[NAN, 1.0, 1.0],
         sampler_logprob=[NAN, -1.0, -1.0],
     )
-    metrics = step_metrics(Tokens([full, other]), objective, first_inner=True)
-    check_known(metrics)
+    metrics = step_metrics(TokenStreams([full, other]), objective, first_inner=True)
+    check_metric_names(metrics)
     assert all(type(value) is float for value in metrics.values())
 
 
 def test_values_are_judged_against_the_mean_of_the_returns():
     """Returns 0 and 2, V 0 and 1: half of their variance is explained. Equal returns have none to explain."""
     half = row(value=[NAN, 0.0, 1.0], returns=[NAN, 0.0, 2.0])
-    assert value_metrics(Tokens([half])) == {
+    assert value_metrics(TokenStreams([half])) == {
         "returns/mean": 1.0,
         "returns/std": pytest.approx(2**0.5),
         "value/mean": 0.5,
         "value/explained_variance": 0.5,
     }
     equal = row(value=[NAN, 0.0, 1.0], returns=[NAN, 2.0, 2.0])
-    assert "value/explained_variance" not in value_metrics(Tokens([equal]))
+    assert "value/explained_variance" not in value_metrics(TokenStreams([equal]))
     uncritical = row(returns=[NAN, 0.0, 2.0])
-    assert value_metrics(Tokens([uncritical])).keys() == {"returns/mean", "returns/std"}
-    assert value_metrics(Tokens([row()])) == {}
+    assert value_metrics(TokenStreams([uncritical])).keys() == {"returns/mean", "returns/std"}
+    assert value_metrics(TokenStreams([row()])) == {}
 
 
 def label(rows, objective=GRPO, loss=0.0, grad_norm=0.5):
-    return loss_label(Tokens(rows), objective, loss=loss, grad_norm=grad_norm)
+    return loss_label(TokenStreams(rows), objective, loss=loss, grad_norm=grad_norm)
 
 
 def test_on_policy_loss_near_zero_is_said_to_be_right():
@@ -335,5 +335,5 @@ def test_demonstrations_are_supervised():
 
 
 def test_trained_tokens_without_numbers_cannot_be_labelled():
-    with pytest.raises(ContractError, match="no policy token"):
+    with pytest.raises(InvalidValueError, match="no policy token"):
         label([row()])

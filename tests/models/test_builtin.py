@@ -26,21 +26,21 @@ def test_where_the_cache_is(monkeypatch):
 
 def test_resolve_makes_once_and_says_so(cache, capsys):
     assert not builtin.is_cached("tiny")
-    folder = builtin.resolve("tiny")
+    folder = builtin.ensure_built("tiny")
     assert folder == cache / "models" / "tiny"
     assert builtin.is_cached("tiny")
     captured = capsys.readouterr()
     assert "making tiny" in captured.err
     assert captured.out == ""  # stdout is for results
     made = (folder / "model.safetensors").stat().st_mtime_ns
-    assert builtin.resolve("tiny") == folder
+    assert builtin.ensure_built("tiny") == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == made
     assert capsys.readouterr().err == ""
 
 
 def test_a_folder_made_from_another_source_is_made_again(cache):
-    folder = builtin.resolve("tiny")
-    note = folder / builtin.NOTE
+    folder = builtin.ensure_built("tiny")
+    note = folder / builtin.SOURCE_FILE
     note.write_text(json.dumps(json.loads(note.read_text()) | {"seed": -1}))
     (folder / "model.safetensors").write_bytes(b"old")
     assert not builtin.is_cached("tiny")
@@ -54,7 +54,7 @@ def test_a_build_that_fails_leaves_nothing(tmp_path):
         raise OSError(28, "No space left on device")
 
     with pytest.raises(ModelError, match="No space left"):
-        builtin.publish(tmp_path / "models" / "x", build)
+        builtin.write_folder_atomically(tmp_path / "models" / "x", build)
     assert list((tmp_path / "models").iterdir()) == []
 
 
@@ -66,7 +66,9 @@ def test_two_at_once_both_find_a_whole_folder(tmp_path):
         (made / "weights").write_text("whole")
         both_built.wait(timeout=10)
 
-    racers = [threading.Thread(target=builtin.publish, args=(folder, build)) for _ in range(2)]
+    racers = [
+        threading.Thread(target=builtin.write_folder_atomically, args=(folder, build)) for _ in range(2)
+    ]
     for racer in racers:
         racer.start()
     for racer in racers:
@@ -77,7 +79,7 @@ def test_two_at_once_both_find_a_whole_folder(tmp_path):
 
 def test_an_unknown_name_gets_the_nearest():
     with pytest.raises(ModelError, match="did you mean 'smollm2-135m'"):
-        builtin.embedded("smollm-135m")
+        builtin.builtin_model("smollm-135m")
 
 
 def test_a_download_that_fails_says_what_to_do(tmp_path, monkeypatch):

@@ -9,12 +9,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from truing.errors import ModelError
 from truing.models.digest import digest
-from truing.models.export import export, generation_config, merged
+from truing.models.export import export, generation_config, merge_adapter
 from truing.models.lora import add_lora, add_reference, trainable_parameters
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 
 IDS = torch.tensor([[104, 101, 108, 108, 111, 257]])
-CONTRACT = SamplingContract(
+CONTRACT = SamplingParams(
     temperature=0.7, top_k=20, top_p=0.9, min_p=0.05, max_new_tokens=64, stop_ids=(257,)
 )
 
@@ -75,7 +75,7 @@ def test_a_fully_trained_model_exports_itself(loaded, tmp_path):
 def test_a_merged_copy_shares_nothing_with_the_policy(policy):
     before = logprobs(policy)
     with torch.no_grad():
-        for parameter in merged(policy).parameters():
+        for parameter in merge_adapter(policy).parameters():
             parameter.zero_()
     assert torch.equal(logprobs(policy), before)
 
@@ -107,19 +107,19 @@ def test_the_contract_is_what_transformers_reads_back(policy, loaded, tmp_path):
 
 def test_what_is_off_stays_off_in_transformers():
     # transformers' own default would be top_k = 50 wherever the file is silent.
-    config, _ = generation_config(SamplingContract(stop_ids=(257,)), pad_id=258)
+    config, _ = generation_config(SamplingParams(stop_ids=(257,)), pad_id=258)
     assert config.top_k == 0
     assert config.repetition_penalty == 1.0
 
 
 def test_a_greedy_contract_is_greedy(tmp_path):
-    config, _ = generation_config(SamplingContract(temperature=0.0, stop_ids=(257,)), pad_id=258)
+    config, _ = generation_config(SamplingParams(temperature=0.0, stop_ids=(257,)), pad_id=258)
     config.save_pretrained(tmp_path)  # raises where greedy and sampling keys contradict each other
     assert GenerationConfig.from_pretrained(tmp_path).do_sample is False
 
 
 def test_what_the_file_cannot_say_is_said():
-    contract = SamplingContract(
+    contract = SamplingParams(
         presence_penalty=0.5, frequency_penalty=0.25, repetition_penalty=1.2, stop_ids=(1,)
     )
     _, warnings = generation_config(contract, pad_id=0)

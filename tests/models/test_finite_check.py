@@ -9,15 +9,15 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, DeepseekV3Config
 
 import truing
-from truing.engines.publish import sampler_copy, sync
+from truing.engines.publish import sampler_copy, sync_weights
 from truing.errors import ModelError, NonFiniteError, RecordError
 from truing.learner import checkpoint
 from truing.learner.restore import restore_policy
 from truing.models.digest import digest
-from truing.models.finite_check import check_finite, stored
+from truing.models.finite_check import check_finite, saved_tensors
 from truing.models.load import load
 from truing.models.lora import add_lora, trainable_parameters
-from truing.models.reference import freeze
+from truing.models.reference import make_reference
 
 UP = "model.layers.1.mlp.up_proj.weight"
 
@@ -81,12 +81,12 @@ def test_a_buffer_that_is_saved_counts_and_every_weight_once():
         **{"qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 4, "tie_word_embeddings": True},
     )
     model = AutoModelForCausalLM.from_config(config)
-    bias = next(name for name in stored(model) if name.endswith("e_score_correction_bias"))
-    assert "lm_head.weight" not in stored(model)
-    check_finite(stored(model), "fine", "here")
+    bias = next(name for name in saved_tensors(model) if name.endswith("e_score_correction_bias"))
+    assert "lm_head.weight" not in saved_tensors(model)
+    check_finite(saved_tensors(model), "fine", "here")
     model.get_buffer(bias)[1] = torch.nan
     with pytest.raises(ModelError, match=f"{bias}: 1 NaN of 4"):
-        check_finite(stored(model), "broken", "here")
+        check_finite(saved_tensors(model), "broken", "here")
 
 
 def test_many_are_counted_and_three_named():
@@ -128,12 +128,12 @@ def test_what_is_sent_to_the_sampler_and_what_a_reference_is_made_of(loaded, lor
     if lora:
         policy = add_lora(policy, rank=2, alpha=4, dropout=0.0, targets="all-linear", seed=0)
     plain = sampler_copy(policy)
-    sync(policy, plain)
-    reference = freeze(policy, moves=True)
+    sync_weights(policy, plain)
+    reference = make_reference(policy, moves=True)
     with torch.no_grad():
         list(trainable_parameters(policy).values())[-1].view(-1)[0] = torch.nan
     with pytest.raises(NonFiniteError, match=r"to sample from are not finite"):
-        sync(policy, plain)
+        sync_weights(policy, plain)
     with pytest.raises(NonFiniteError, match=r"reference holds weights that are not finite"):
         reference.sync(trainable_parameters(policy), 0.0)
 
@@ -145,4 +145,4 @@ def test_an_adapter_that_is_finite_and_merges_to_what_is_not(loaded):
     for parameter in trainable_parameters(policy).values():
         parameter.fill_(1e30)
     with pytest.raises(NonFiniteError, match=r"infinite of"):
-        sync(policy, plain)
+        sync_weights(policy, plain)

@@ -15,7 +15,7 @@ from truing.models import resolve as locating
 from truing.models import tiny
 from truing.models.digest import digest
 from truing.models.load import load
-from truing.models.resolve import locate
+from truing.models.resolve import resolve_model
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_no_pad_token_means_the_stop_id_fills_rows(folder):
 )
 def test_names_that_lead_nowhere(name, says):
     with pytest.raises(ModelError, match=says):
-        locate(name)
+        resolve_model(name)
 
 
 def test_a_hub_that_does_not_answer_points_to_local_folders(monkeypatch):
@@ -89,7 +89,7 @@ def test_a_hub_that_does_not_answer_points_to_local_folders(monkeypatch):
 
     monkeypatch.setattr(locating, "snapshot_download", unreachable)
     with pytest.raises(ModelError, match="path of a local model folder") as caught:
-        locate("someone/model")
+        resolve_model("someone/model")
     assert "someone/model: cannot find an appropriate snapshot" in str(caught.value)
     assert "more advice" not in str(caught.value)
 
@@ -99,14 +99,14 @@ def test_a_hub_id_with_a_revision_fetches_no_pickles(monkeypatch, tmp_path):
     monkeypatch.setattr(
         locating, "snapshot_download", lambda name, **how: asked.update(how, name=name) or str(tmp_path)
     )
-    assert locate("someone/model", "v2") == tmp_path
+    assert resolve_model("someone/model", "v2") == tmp_path
     assert (asked["name"], asked["revision"]) == ("someone/model", "v2")
     assert not any("bin" in pattern for pattern in asked["allow_patterns"])
 
 
 def test_a_revision_of_what_has_none_is_refused(tiny_folder):
     with pytest.raises(ModelError, match="only models on the hub"):
-        locate(str(tiny_folder), "v2")
+        resolve_model(str(tiny_folder), "v2")
 
 
 def test_cuda_where_there_is_none(tiny_folder, monkeypatch):

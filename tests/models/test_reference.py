@@ -8,7 +8,7 @@ from truing.errors import ModelError
 from truing.models.digest import quick_sum
 from truing.models.forward.collate import collate
 from truing.models.lora import REFERENCE, add_lora, trainable_parameters
-from truing.models.reference import average, freeze
+from truing.models.reference import ema_update, make_reference
 
 
 def policy_of(tiny, lora, started=False):
@@ -35,7 +35,7 @@ def logprobs(reference):
 def test_a_fresh_adapter_is_referred_to_its_base_at_no_memory(tiny):
     policy = policy_of(tiny, lora=True)
     before = sum(parameter.numel() for parameter in policy.parameters())
-    reference = freeze(policy)
+    reference = make_reference(policy)
     expected = logprobs(reference)
     assert sum(parameter.numel() for parameter in policy.parameters()) == before
     assert not reference.moving()
@@ -45,7 +45,7 @@ def test_a_fresh_adapter_is_referred_to_its_base_at_no_memory(tiny):
 
 def test_an_adapter_that_has_learned_is_referred_to_itself_as_it_was(tiny):
     policy = policy_of(tiny, lora=True, started=True)
-    reference = freeze(policy)
+    reference = make_reference(policy)
     expected = logprobs(reference)
     shake(policy, 1)
     assert torch.equal(logprobs(reference), expected)
@@ -55,7 +55,7 @@ def test_an_adapter_that_has_learned_is_referred_to_itself_as_it_was(tiny):
 @pytest.mark.parametrize("lora", [False, True])
 def test_a_copy_differs_in_nothing_and_stands_still_after(tiny, lora):
     policy = policy_of(tiny, lora)
-    reference = freeze(policy, moves=True)
+    reference = make_reference(policy, moves=True)
     old = reference.digest
     shake(policy)
     reference.prove_still()
@@ -72,12 +72,12 @@ def test_a_copy_differs_in_nothing_and_stands_still_after(tiny, lora):
 @pytest.mark.parametrize("lora", [False, True])
 def test_an_average_is_the_computed_one(tiny, lora):
     policy = policy_of(tiny, lora)
-    reference = freeze(policy, moves=True)
+    reference = make_reference(policy, moves=True)
     before = {name: weight.clone() for name, weight in reference.moving().items()}
     shake(policy)
     parameters = trainable_parameters(policy)
     reference.sync(parameters, keep=0.75)
-    expected = {name: average(before[name], parameters[name], 0.75) for name in parameters}
+    expected = {name: ema_update(before[name], parameters[name], 0.75) for name in parameters}
     assert quick_sum(reference.moving()) == quick_sum(expected)
     for name, weight in expected.items():
         by_hand = 0.75 * before[name].double() + 0.25 * parameters[name].detach().double()
@@ -87,7 +87,7 @@ def test_an_average_is_the_computed_one(tiny, lora):
 @pytest.mark.parametrize("lora", [False, True])
 def test_a_reference_that_something_wrote_into_is_found(tiny, lora):
     policy = policy_of(tiny, lora, started=True)
-    reference = freeze(policy)
+    reference = make_reference(policy)
     reference.prove_still()
     weight = next(iter(reference.weights().values()))
     with torch.no_grad():
@@ -99,7 +99,7 @@ def test_a_reference_that_something_wrote_into_is_found(tiny, lora):
 
 
 def test_a_sync_that_does_not_take_is_found(tiny, monkeypatch):
-    reference = freeze(tiny.model, moves=True)
+    reference = make_reference(tiny.model, moves=True)
     shake(tiny.model)
     stale = {name: weight.clone() for name, weight in reference.moving().items()}
     answers = iter([reference.moving(), stale])  # what is read back is not what was written

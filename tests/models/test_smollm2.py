@@ -22,7 +22,7 @@ TEXTS = [
 
 @pytest.fixture(scope="module")
 def folder():
-    return builtin.resolve("smollm2-135m")
+    return builtin.ensure_built("smollm2-135m")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,9 @@ def test_what_a_run_is_told(folder):
     assert (loaded.stop_ids, loaded.pad_id, loaded.tokenizer.bos_token_id) == ((2,), 2, 1)
     assert loaded.context_length == 8192
     assert loaded.model.generation_config.eos_token_id == 2
-    assert sum(p.numel() for p in loaded.model.parameters()) == builtin.EMBEDDED["smollm2-135m"].parameters
+    assert (
+        sum(p.numel() for p in loaded.model.parameters()) == builtin.BUILTIN_MODELS["smollm2-135m"].parameters
+    )
     assert loaded.model.get_input_embeddings().weight is loaded.model.get_output_embeddings().weight
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from truing.models import tiny
-from truing.models.builtin import EMBEDDED
+from truing.models.builtin import BUILTIN_MODELS
 from truing.models.digest import digest
 
 TOKENIZER = tiny.byte_tokenizer()
@@ -49,7 +49,7 @@ def test_weights_depend_on_the_seed_alone():
 
 
 def test_it_is_as_large_as_listed():
-    assert sum(p.numel() for p in tiny.tiny_model().parameters()) == EMBEDDED["tiny"].parameters
+    assert sum(p.numel() for p in tiny.tiny_model().parameters()) == BUILTIN_MODELS["tiny"].parameters
 
 
 def test_it_learns_a_sentence_in_thirty_steps():

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 from truing.ops.advantages import group_advantages, leave_one_out, turn_returns
 
 SCALES = ("group", "batch", "none")
@@ -110,15 +110,15 @@ def test_gradient():
 def test_edge_cases(formula):
     empty_R = formula(torch.zeros(0), torch.zeros(0, dtype=torch.int64))
     assert empty_R.shape == (0,)
-    with pytest.raises(ContractError, match="group 9 of one rollout"):
+    with pytest.raises(InvalidValueError, match="group 9 of one rollout"):
         formula(torch.tensor([1.0, 0.0, 2.0]), torch.tensor([3, 3, 9]))
-    with pytest.raises(ContractError, match="finite"):
+    with pytest.raises(InvalidValueError, match="finite"):
         formula(torch.tensor([1.0, float("nan")]), torch.tensor([0, 0]))
     assert formula(torch.tensor([1.0, 0.0]), torch.tensor([0, 0])).dtype == torch.float32
 
 
 def test_a_misspelt_scale_is_refused():
-    with pytest.raises(ContractError, match="scale is none of its choices"):
+    with pytest.raises(InvalidValueError, match="scale is none of its choices"):
         group_advantages(torch.tensor([1.0, 0.0]), torch.tensor([0, 0]), "Group")
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 from truing.ops.kl import kl as by_name
 from truing.ops.kl import kl_k1, kl_k2, kl_k3
 
@@ -35,7 +35,7 @@ def test_by_name():
     logprob, ref = torch.tensor([[0.5]]).log(), torch.tensor([[0.25]]).log()
     for name, estimator in zip(("k1", "k2", "k3"), ESTIMATORS, strict=True):
         assert torch.equal(by_name(logprob, ref, name), estimator(logprob, ref))
-    with pytest.raises(ContractError, match="estimator is none of its choices"):
+    with pytest.raises(InvalidValueError, match="estimator is none of its choices"):
         by_name(logprob, ref, "k4")
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 from truing.ops.logprobs import chunked_scores, entropy, token_logprobs
 
 ROWS = st.lists(st.floats(-20, 20), min_size=1, max_size=12)
@@ -83,7 +83,7 @@ def test_edge_cases():
     assert token_logprobs(only, torch.tensor([0])).item() == -math.inf
     assert token_logprobs(torch.zeros(0, 5), torch.zeros(0, dtype=torch.int64)).shape == (0,)
     assert token_logprobs(only.bfloat16(), torch.tensor([1])).dtype == torch.float32
-    with pytest.raises(ContractError, match="ids_N disagrees"):
+    with pytest.raises(InvalidValueError, match="ids_N disagrees"):
         token_logprobs(only, torch.tensor([0, 1]))
 
 
@@ -175,7 +175,7 @@ def test_chunks_of_nothing_stay_attached():
     assert [tuple(score.shape) for score in scores] == [(0,)] * 3
     scores[0].sum().backward()
     assert weight_VD.grad.abs().sum() == 0
-    with pytest.raises(ContractError, match="chunks of so many"):
+    with pytest.raises(InvalidValueError, match="chunks of so many"):
         chunked_scores(hidden_ND, lambda h: h, nothing_N, lambda z, _: z, 0)
 
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 from truing.ops.aggregate import denominator
 from truing.ops.losses import (
     OBJECTIVES,
@@ -193,14 +193,14 @@ def test_loss_scales_with_the_advantage(case, seed, name, scale):
 
 
 def test_an_objective_reads_every_number_it_is_given():
-    with pytest.raises(ContractError, match="surrogate clip"):
+    with pytest.raises(InvalidValueError, match="surrogate clip"):
         Objective("clip", "token", "token_mean", clip_low=0.2)
-    with pytest.raises(ContractError, match="surrogate clip"):
+    with pytest.raises(InvalidValueError, match="surrogate clip"):
         replace(OBJECTIVES["grpo"], max_ratio=2.0)
-    with pytest.raises(ContractError, match="surrogate cispo"):
+    with pytest.raises(InvalidValueError, match="surrogate cispo"):
         replace(OBJECTIVES["cispo"], clip_high=0.2)
-    with pytest.raises(ContractError, match="> 0"):
+    with pytest.raises(InvalidValueError, match="> 0"):
         replace(OBJECTIVES["grpo"], clip_low=0.0)
     for field in ("surrogate", "ratio", "aggregation"):
-        with pytest.raises(ContractError, match=f"{field} is none of its choices"):
+        with pytest.raises(InvalidValueError, match=f"{field} is none of its choices"):
             replace(OBJECTIVES["grpo"], **{field: "tokens"})

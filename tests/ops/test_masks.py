@@ -3,8 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.errors import ContractError
-from truing.ops.masks import excluded, kl_mask, supervised_mask, value_mask, zero_outside
+from truing.errors import InvalidValueError
+from truing.ops.masks import exclusion_reasons, kl_mask, supervised_mask, value_mask, zero_outside
 from truing.types.token import Excluded, Origin
 
 ORIGINS = st.lists(st.sampled_from(list(Origin)), max_size=30)
@@ -13,7 +13,7 @@ ORIGINS = st.lists(st.sampled_from(list(Origin)), max_size=30)
 def policy_mask(origin_T, structure_T=None, forced_T=None, policy="sampled"):
     nothing = torch.zeros(origin_T.shape, dtype=torch.bool)
     structure_T, forced_T = (nothing if mask is None else mask for mask in (structure_T, forced_T))
-    return excluded(origin_T, structure_T, forced_T, policy) == Excluded.NO
+    return exclusion_reasons(origin_T, structure_T, forced_T, policy) == Excluded.NO
 
 
 SAMPLED_MASKS = (policy_mask, kl_mask, value_mask)
@@ -53,11 +53,11 @@ def test_the_mask_rule_against_a_plain_loop(tokens, policy):
 
     origins, structures, forced = ([token[i] for token in tokens] for i in range(3))
     flags = (torch.tensor(flag, dtype=torch.bool) for flag in (structures, forced))
-    assert excluded(stream(origins), *flags, policy).tolist() == [why(*token) for token in tokens]
+    assert exclusion_reasons(stream(origins), *flags, policy).tolist() == [why(*token) for token in tokens]
 
 
 def test_an_unknown_mask_policy_is_refused():
-    with pytest.raises(ContractError, match="policy"):
+    with pytest.raises(InvalidValueError, match="policy"):
         policy_mask(stream([Origin.SAMPLED]), policy="all")
 
 
@@ -70,9 +70,9 @@ def test_a_mask_of_two_parts_is_the_two_masks(first, second):
 
 def test_edge_cases():
     assert policy_mask(stream([])).shape == (0,)
-    with pytest.raises(ContractError, match="no Origin"):
+    with pytest.raises(InvalidValueError, match="no Origin"):
         policy_mask(torch.tensor([4, 6], dtype=torch.uint8))
-    with pytest.raises(ContractError, match="dtype"):
+    with pytest.raises(InvalidValueError, match="dtype"):
         policy_mask(torch.tensor([4, 5]))
 
 

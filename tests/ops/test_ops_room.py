@@ -29,7 +29,7 @@ from truing.ops import (
     sampling,
     stable_exp,
 )
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.token import Origin
 
 ROOM = Path(ops.__file__).parent
@@ -104,14 +104,14 @@ RATIO_BT = torch.tensor([[0.5, 1.0, 2.0], [1.5, NAN, 1.0]])
 ORIGIN_T = torch.tensor([Origin.PROMPT, Origin.SAMPLED, Origin.DEMO], dtype=torch.uint8)
 REWARDS_R, GROUP_R = torch.tensor([1.0, 0.0, 3.0, 3.0]), torch.tensor([4, 4, 2, 2])
 LOGITS_NV, IDS_N = torch.tensor([[0.0, 1.0, 2.0], [3.0, 2.0, -torch.inf]]), torch.tensor([2, 0])
-CONTRACT = SamplingContract(0.7, 2, 0.9, 0.1, 0.2, 0.3, 1.3, 2, 9, (0,))
+CONTRACT = SamplingParams(0.7, 2, 0.9, 0.1, 0.2, 0.3, 1.3, 2, 9, (0,))
 HISTORY_NH, YES_NV = torch.tensor([[1, -1], [1, 1]]), torch.ones(2, 3, dtype=torch.bool)
 UNIFORM_N = torch.tensor([0.1, 0.9], dtype=torch.float64)
 BOOT_B, ANY = torch.tensor([0.0, 0.5]), {"objective": losses.OBJECTIVES["gspo"], "denominator": 2.0}
 KL_OPTIONS = {"estimator": "k3", "aggregation": "token_mean", "denominator": 2.0}
 CALLS = {
     "contract_logits": lambda: (
-        sampling.contract_logits,
+        sampling.processed_logits,
         LOGITS_NV,
         CONTRACT,
         HISTORY_NH,
@@ -124,7 +124,7 @@ CALLS = {
     "token_logprobs": lambda: (logprobs.token_logprobs, LOGITS_NV, IDS_N),
     "entropy": lambda: (logprobs.entropy, LOGITS_NV),
     "chunked_scores": lambda: (logprobs.chunked_scores, RATIO_BT, lambda h: h, IDS_N, lambda z, _: z, 1),
-    "excluded": lambda: (masks.excluded, ORIGIN_T, ORIGIN_T > 0, ORIGIN_T > 0, "sampled"),
+    "excluded": lambda: (masks.exclusion_reasons, ORIGIN_T, ORIGIN_T > 0, ORIGIN_T > 0, "sampled"),
     "kl_mask": lambda: (masks.kl_mask, ORIGIN_T),
     "value_mask": lambda: (masks.value_mask, ORIGIN_T),
     "supervised_mask": lambda: (masks.supervised_mask, ORIGIN_T),
@@ -135,7 +135,7 @@ CALLS = {
     "log_ratio": lambda: (ratios.log_ratio, LOGPROB_BT, OLD_BT),
     "excess": lambda: (stable_exp.excess, RATIO_BT),
     "times_exp": lambda: (stable_exp.times_exp, RATIO_BT, LOGPROB_BT),
-    "steeper": lambda: (stable_exp.steeper, RATIO_BT, LOGPROB_BT),
+    "steeper": lambda: (stable_exp.scale_gradient_by_exp, RATIO_BT, LOGPROB_BT),
     "importance_log_ratio": lambda: (ratios.importance_log_ratio, LOGPROB_BT, MASK_BT, "token"),
     "token_ratio": lambda: (ratios.token_ratio, LOGPROB_BT),
     "sequence_ratio": lambda: (ratios.sequence_ratio, LOGPROB_BT, MASK_BT),
@@ -155,8 +155,8 @@ CALLS = {
     "kl_controller": lambda: (adaptive_coefficients.kl_controller, 0.1, 0.2, 0.1, 64, 1000.0),
     "entropy_controller": lambda: (adaptive_coefficients.entropy_controller, 0.1, 0.2, 0.3, 0.01),
     "linear_decay": lambda: (adaptive_coefficients.linear_decay, 1, 4),
-    "overlong": lambda: (overlong_penalty.overlong, 9, 10, 4),
-    "chance_above": lambda: (bounded_mean.chance_above, UNIFORM_N, 0.5),
+    "overlong": lambda: (overlong_penalty.overlong_fraction, 9, 10, 4),
+    "chance_above": lambda: (bounded_mean.gaffke_tail, UNIFORM_N, 0.5),
     "correction_weights": lambda: (
         correction.correction_weights,
         LOGPROB_BT,

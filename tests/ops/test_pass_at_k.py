@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.analysis.evaluation import ks_of
-from truing.errors import ContractError
+from truing.analysis.evaluation import ks_up_to
+from truing.errors import InvalidValueError
 from truing.ops.pass_at_k import pass_at_k
 
 
@@ -52,9 +52,9 @@ def test_its_mean_is_the_chance_that_one_of_k_passes(chance, k):
 
 @pytest.mark.parametrize(("answers", "passed", "k"), [(4, 1, 5), (4, 1, 0), (4, 5, 1), (4, -1, 1)])
 def test_of_more_answers_than_there_are_nothing_is_said(answers, passed, k):
-    with pytest.raises(ContractError):
+    with pytest.raises(InvalidValueError):
         pass_at_k(answers, passed, k)
 
 
 def test_what_is_told():
-    assert [ks_of(each) for each in (0, 1, 2, 5, 8)] == [[], [], [1, 2], [1, 2, 4, 5], [1, 2, 4, 8]]
+    assert [ks_up_to(each) for each in (0, 1, 2, 5, 8)] == [[], [], [1, 2], [1, 2, 4, 5], [1, 2, 4, 8]]

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 from truing.ops.losses import OBJECTIVES
 from truing.ops.ratio_histogram import ratio_counts, ratio_edges
 from truing.ops.ratios import clip_mask
@@ -59,7 +59,7 @@ def test_nothing_is_no_count_and_infinity_is_the_last():
 
 
 def test_ids_are_no_ratios():
-    with pytest.raises(ContractError):
+    with pytest.raises(InvalidValueError):
         ratio_counts(torch.tensor([1, 2]), [0.5], [2.0])
 
 

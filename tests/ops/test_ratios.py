@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 from truing.ops.losses import clipped_surrogate
 from truing.ops.ratios import (
     clip_mask,
@@ -93,7 +93,7 @@ def test_scaling_the_policy_scales_the_ratio(shift, row):
 
 
 def test_a_misspelt_level_is_refused():
-    with pytest.raises(ContractError, match="level is none of its choices"):
+    with pytest.raises(InvalidValueError, match="level is none of its choices"):
         importance_ratio(torch.zeros(1, 1), torch.ones(1, 1).bool(), "tokens")
 
 

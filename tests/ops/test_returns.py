@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 from truing.ops.returns import discounted_returns, explained_variance, gae, whiten
 
 NAN = float("nan")
@@ -121,9 +121,9 @@ def test_what_the_chain_needs_is_never_made_up():
         (one, one * NAN, one[0], "value_BT"),
         (one, one, one[0] * NAN, "bootstrap_B"),
     ):
-        with pytest.raises(ContractError, match=name):
+        with pytest.raises(InvalidValueError, match=name):
             gae(reward, value, on, bootstrap, 1.0, 1.0)
-    with pytest.raises(ContractError, match=r"reward_BT\[0, 0\] lies outside"):
+    with pytest.raises(InvalidValueError, match=r"reward_BT\[0, 0\] lies outside"):
         discounted_returns(one, ~on, 1.0)
 
 
@@ -161,7 +161,7 @@ def test_whiten_edge_cases():
     assert whiten(torch.full((1, 3), 0.1), torch.ones(1, 3, dtype=torch.bool), eps=0.0).tolist() == [
         [0.0] * 3
     ]
-    with pytest.raises(ContractError, match="1 masked tokens"):
+    with pytest.raises(InvalidValueError, match="1 masked tokens"):
         whiten(torch.ones(1, 2), torch.tensor([[True, False]]))
 
 

@@ -13,16 +13,16 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 from truing.ops.logprobs import token_logprobs
-from truing.ops.sampling import contract_logits, draw, mass_below, support_mask
-from truing.types.sampling_params import RAW, SamplingContract
+from truing.ops.sampling import draw, mass_below, processed_logits, support_mask
+from truing.types.sampling_params import RAW, SamplingParams
 
 INF = math.inf
-EVERYTHING = SamplingContract(0.8, 20, 0.9, 0.02, 0.4, 0.3, 1.3, 3, 16, (7, 11))
+EVERYTHING = SamplingParams(0.8, 20, 0.9, 0.02, 0.4, 0.3, 1.3, 3, 16, (7, 11))
 EVERYTHING_SMALL = replace(EVERYTHING, stop_ids=(2,), min_new_tokens=1)
 CONTRACTS = st.builds(
-    SamplingContract,
+    SamplingParams,
     temperature=st.sampled_from([0.0, 0.5, 1.0, 2.0]),
     top_k=st.sampled_from([0, 1, 3, 40]),
     top_p=st.sampled_from([0.2, 0.7, 1.0]),
@@ -51,15 +51,15 @@ def logits(rows=6, vocab=64, seed=0, dtype=torch.float32):
 def test_penalties_hand_worked():
     # id 0 drawn twice, id 2 once; repetition 2 halves what is positive and doubles what is not, then
     # presence 1 once and frequency ½ per draw:  4/2 − 1 − ½·2 = 0;   −1·2 − 1 − ½·1 = −3.5
-    contract = SamplingContract(presence_penalty=1.0, frequency_penalty=0.5, repetition_penalty=2.0)
-    got_NV = contract_logits(torch.tensor([[4.0, 3.0, -1.0]]), contract, history([0, 2, 0]))
+    contract = SamplingParams(presence_penalty=1.0, frequency_penalty=0.5, repetition_penalty=2.0)
+    got_NV = processed_logits(torch.tensor([[4.0, 3.0, -1.0]]), contract, history([0, 2, 0]))
     assert got_NV.tolist() == [[0.0, 3.0, -3.5]]
 
 
 def test_temperature_and_bans_hand_worked():
-    contract = SamplingContract(temperature=0.5, min_new_tokens=2, stop_ids=(1,))
+    contract = SamplingParams(temperature=0.5, min_new_tokens=2, stop_ids=(1,))
     allowed_NV = torch.tensor([[True, True, False]] * 2)
-    got_NV = contract_logits(
+    got_NV = processed_logits(
         torch.tensor([[1.0, 2.0, 3.0]] * 2), contract, history([0], [0, 0]), allowed_NV=allowed_NV
     )
     assert got_NV.tolist() == [[2.0, -INF, -INF], [2.0, 4.0, -INF]], "the second row may stop: two are drawn"
@@ -84,16 +84,16 @@ def test_temperature_and_bans_hand_worked():
 )
 def test_truncation_hand_worked(rules, kept):
     logits_NV = torch.tensor([[0.4, 0.3, 0.2, 0.1]]).log()
-    got_NV = contract_logits(logits_NV, SamplingContract(**rules), nothing(1))
+    got_NV = processed_logits(logits_NV, SamplingParams(**rules), nothing(1))
     assert got_NV.isfinite()[0].nonzero()[:, 0].tolist() == kept
     assert torch.equal(got_NV[0, kept], logits_NV[0, kept])
 
 
 def test_equals():
     flat_NV = torch.zeros(1, 4)
-    assert contract_logits(flat_NV, SamplingContract(top_k=2), nothing(1)).isfinite().sum() == 4
-    assert contract_logits(flat_NV, SamplingContract(top_p=0.5), nothing(1)).isfinite().sum() == 2
-    assert contract_logits(flat_NV, SamplingContract(temperature=0.0), nothing(1)).tolist() == [
+    assert processed_logits(flat_NV, SamplingParams(top_k=2), nothing(1)).isfinite().sum() == 4
+    assert processed_logits(flat_NV, SamplingParams(top_p=0.5), nothing(1)).isfinite().sum() == 2
+    assert processed_logits(flat_NV, SamplingParams(temperature=0.0), nothing(1)).tolist() == [
         [0, -INF, -INF, -INF]
     ]
 
@@ -126,7 +126,7 @@ def slow_contract(row, contract, generated):
 @given(CONTRACTS, st.integers(0, 99), st.lists(st.integers(0, 7), max_size=5))
 def test_against_a_plain_loop(contract, seed, generated):
     logits_NV = logits(1, 8, seed, torch.float64)
-    got = contract_logits(logits_NV, contract, history(generated))[0].tolist()
+    got = processed_logits(logits_NV, contract, history(generated))[0].tolist()
     assert got == pytest.approx(slow_contract(logits_NV[0].tolist(), contract, generated), abs=1e-6)
 
 
@@ -136,34 +136,34 @@ def test_against_a_plain_loop(contract, seed, generated):
 def test_the_order_of_the_history_and_its_pads_change_nothing(contract, seed, generated, random, pads):
     moved = generated + [-1] * pads
     random.shuffle(moved)
-    expected_NV = contract_logits(logits(1, 8, seed), contract, history(generated))
-    assert torch.equal(contract_logits(logits(1, 8, seed), contract, history(moved)), expected_NV)
+    expected_NV = processed_logits(logits(1, 8, seed), contract, history(generated))
+    assert torch.equal(processed_logits(logits(1, 8, seed), contract, history(moved)), expected_NV)
 
 
 @given(CONTRACTS, st.integers(0, 99), st.lists(st.integers(0, 7), max_size=5))
 def test_what_is_drawn_is_inside_and_replays(contract, seed, generated):
     logits_NV, generated_NH = logits(1, 8, seed), history(generated)
-    scores_NV = contract_logits(logits_NV, contract, generated_NH)
+    scores_NV = processed_logits(logits_NV, contract, generated_NH)
     ids_N = draw(scores_NV, torch.rand(1, dtype=torch.float64))
     assert scores_NV[0, ids_N].isfinite()
     support_NV = support_mask([scores_NV[0].isfinite().nonzero()[:, 0]], 8)
-    replayed_NV = contract_logits(logits_NV, contract, generated_NH, support_NV=support_NV)
+    replayed_NV = processed_logits(logits_NV, contract, generated_NH, support_NV=support_NV)
     assert torch.equal(replayed_NV, scores_NV)
 
 
 def test_the_support_stays_when_the_weights_move():
-    contract = SamplingContract(top_k=3)
-    before_NV = contract_logits(logits(seed=0), contract, nothing(6))
+    contract = SamplingParams(top_k=3)
+    before_NV = processed_logits(logits(seed=0), contract, nothing(6))
     support_NV = before_NV.isfinite()
-    after_NV = contract_logits(logits(seed=1), contract, nothing(6), support_NV=support_NV)
+    after_NV = processed_logits(logits(seed=1), contract, nothing(6), support_NV=support_NV)
     assert torch.equal(after_NV.isfinite(), support_NV)
-    assert not torch.equal(contract_logits(logits(seed=1), contract, nothing(6)).isfinite(), support_NV)
+    assert not torch.equal(processed_logits(logits(seed=1), contract, nothing(6)).isfinite(), support_NV)
 
 
 def test_penalties_never_look_at_the_prompt():
     prompt, generated = torch.tensor([[3, 4]]), torch.tensor([[5, 5]])
-    logits_NV, penalty = logits(1, 8), SamplingContract(repetition_penalty=1.5)
-    got_NV = contract_logits(logits_NV, penalty, generated)
+    logits_NV, penalty = logits(1, 8), SamplingParams(repetition_penalty=1.5)
+    got_NV = processed_logits(logits_NV, penalty, generated)
     changed = (got_NV != logits_NV)[0].nonzero()[:, 0].tolist()
     assert changed == [5]
     theirs = RepetitionPenaltyLogitsProcessor(1.5, prompt_ignore_length=2)
@@ -197,13 +197,13 @@ def test_agrees_with_transformers(rules, theirs, seed):
     expected_NV = logits_NV
     for processor in theirs:
         expected_NV = processor(generated_NH, expected_NV)
-    assert torch.equal(contract_logits(logits_NV, SamplingContract(**rules), generated_NH), expected_NV)
+    assert torch.equal(processed_logits(logits_NV, SamplingParams(**rules), generated_NH), expected_NV)
 
 
 def test_a_nucleus_wider_than_the_window():
     """Row 0 needs most of 3000 ids, row 1 needs a few: both as transformers has them."""
     logits_NV = logits(2, 3000) * torch.tensor([[0.05], [2.0]])
-    got_NV = contract_logits(logits_NV, SamplingContract(top_p=0.9), nothing(2))
+    got_NV = processed_logits(logits_NV, SamplingParams(top_p=0.9), nothing(2))
     assert torch.equal(got_NV, TopPLogitsWarper(0.9)(nothing(2), logits_NV))
     assert got_NV[0].isfinite().sum() > 2000
 
@@ -213,7 +213,7 @@ def test_gradients_flow_through():
     support_NV = torch.tensor([[True] * 4 + [False] * 2] * 2)
 
     def score(z):
-        scores_NV = contract_logits(z, EVERYTHING_SMALL, history([1, 1], [0]), support_NV=support_NV)
+        scores_NV = processed_logits(z, EVERYTHING_SMALL, history([1, 1], [0]), support_NV=support_NV)
         return token_logprobs(scores_NV, torch.tensor([1, 3]))
 
     assert torch.autograd.gradcheck(score, logits_NV)
@@ -222,19 +222,19 @@ def test_gradients_flow_through():
 
 
 def test_edge_cases():
-    assert contract_logits(logits(0, 5), EVERYTHING_SMALL, nothing(0)).shape == (0, 5)
-    assert contract_logits(logits(2).bfloat16(), RAW, nothing(2)).dtype == torch.float32
-    assert torch.equal(contract_logits(logits(2), RAW, nothing(2)), logits(2))
+    assert processed_logits(logits(0, 5), EVERYTHING_SMALL, nothing(0)).shape == (0, 5)
+    assert processed_logits(logits(2).bfloat16(), RAW, nothing(2)).dtype == torch.float32
+    assert torch.equal(processed_logits(logits(2), RAW, nothing(2)), logits(2))
     only_stop_N = torch.zeros(1, 64, dtype=torch.bool)
     only_stop_N[0, 7] = True
-    with pytest.raises(ContractError, match="no token that may be drawn"):
-        contract_logits(logits(1), EVERYTHING, nothing(1), allowed_NV=only_stop_N)
-    with pytest.raises(ContractError, match="generated_NH holds an id outside"):
-        contract_logits(logits(1, 5), RAW, torch.tensor([[5]]))
-    with pytest.raises(ContractError, match="stop_ids holds an id outside"):
-        contract_logits(logits(1, 5), EVERYTHING, nothing(1))
-    with pytest.raises(ContractError, match="support_NV disagrees"):
-        contract_logits(logits(1, 5), RAW, nothing(1), support_NV=only_stop_N)
+    with pytest.raises(InvalidValueError, match="no token that may be drawn"):
+        processed_logits(logits(1), EVERYTHING, nothing(1), allowed_NV=only_stop_N)
+    with pytest.raises(InvalidValueError, match="generated_NH holds an id outside"):
+        processed_logits(logits(1, 5), RAW, torch.tensor([[5]]))
+    with pytest.raises(InvalidValueError, match="stop_ids holds an id outside"):
+        processed_logits(logits(1, 5), EVERYTHING, nothing(1))
+    with pytest.raises(InvalidValueError, match="support_NV disagrees"):
+        processed_logits(logits(1, 5), RAW, nothing(1), support_NV=only_stop_N)
 
 
 def test_the_mass_below_an_id_is_where_its_interval_begins():

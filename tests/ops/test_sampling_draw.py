@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from truing.errors import ContractError, NonFiniteError
+from truing.errors import InvalidValueError, NonFiniteError
 from truing.ops.logprobs import token_logprobs
-from truing.ops.sampling import contract_logits, draw, support_ids, support_mask
-from truing.types.sampling_params import SamplingContract
+from truing.ops.sampling import draw, processed_logits, support_ids, support_mask
+from truing.types.sampling_params import SamplingParams
 
 INF = math.inf
-EVERYTHING = SamplingContract(0.8, 20, 0.9, 0.02, 0.4, 0.3, 1.3, 3, 16, (7, 11))
+EVERYTHING = SamplingParams(0.8, 20, 0.9, 0.02, 0.4, 0.3, 1.3, 3, 16, (7, 11))
 
 
 def nothing(rows):
@@ -36,7 +36,7 @@ def test_replay_identity_with_every_rule_on():
     raw, ids_NH, drawn, supports, raws, histories = logits(rows * steps, vocab), nothing(rows), [], [], [], []
     for step in range(steps):
         raw_NV = raw[step * rows : (step + 1) * rows]
-        scores_NV = contract_logits(raw_NV, EVERYTHING, ids_NH)
+        scores_NV = processed_logits(raw_NV, EVERYTHING, ids_NH)
         ids_N = draw(scores_NV, uniforms(rows, step))
         drawn.append(token_logprobs(scores_NV, ids_N))
         supports += [support_ids(row.isfinite()) for row in scores_NV]
@@ -44,7 +44,7 @@ def test_replay_identity_with_every_rule_on():
         histories.append(torch.cat([ids_NH, torch.full((rows, steps - step), -1)], dim=1))
         ids_NH = torch.cat([ids_NH, ids_N[:, None]], dim=1)
     assert max(map(len, supports)) <= 20, "truncation was at work"
-    replayed_NV = contract_logits(
+    replayed_NV = processed_logits(
         torch.cat(raws), EVERYTHING, torch.cat(histories), support_NV=support_mask(supports, vocab)
     )
     assert torch.equal(token_logprobs(replayed_NV, ids_NH.T.reshape(-1)), torch.cat(drawn))
@@ -98,7 +98,7 @@ def test_draw_refuses():
         torch.tensor([-0.1], dtype=torch.float64),
         torch.rand(1),
     ):
-        with pytest.raises(ContractError, match=r"\[0, 1\)"):
+        with pytest.raises(InvalidValueError, match=r"\[0, 1\)"):
             draw(logits(1), wrong)
     with pytest.raises(NonFiniteError, match="no distribution"):
         draw(torch.tensor([[0.0, math.nan]]), uniforms(1))
@@ -108,9 +108,9 @@ def test_support_mask_hand_worked():
     got_NV = support_mask([torch.tensor([2]), torch.tensor([], dtype=torch.int32), torch.tensor([-3])], 3)
     assert got_NV.tolist() == [[False, False, True], [True, True, True], [True, True, False]]
     assert support_mask([], 3).shape == (0, 3)
-    with pytest.raises(ContractError, match="supports holds an id outside"):
+    with pytest.raises(InvalidValueError, match="supports holds an id outside"):
         support_mask([torch.tensor([3])], 3)
-    with pytest.raises(ContractError, match="supports holds an id outside"):
+    with pytest.raises(InvalidValueError, match="supports holds an id outside"):
         support_mask([torch.tensor([-4])], 3)
 
 

@@ -9,7 +9,7 @@ import torch
 
 from truing.ops.correction import correction_weights
 from truing.ops.losses import OBJECTIVES, kl_loss, policy_loss
-from truing.ops.stable_exp import LARGEST, excess, steeper, times_exp
+from truing.ops.stable_exp import MAX_LOG, excess, scale_gradient_by_exp, times_exp
 
 FAR = [
     -2000.0,
@@ -53,7 +53,7 @@ def test_a_product_is_right_whichever_factor_is_too_large(log, dtype):
 
 
 def test_what_is_of_ordinary_size_has_no_excess_and_is_not_touched():
-    x = torch.tensor([-1000.0, 0.0, LARGEST, LARGEST + 3, math.nan])
+    x = torch.tensor([-1000.0, 0.0, MAX_LOG, MAX_LOG + 3, math.nan])
     assert torch.allclose(excess(x), torch.tensor([0.0, 0.0, 0.0, 3.0, math.nan]), equal_nan=True)
     factor = torch.randn(100)
     assert torch.equal(times_exp(factor, torch.zeros(100)), factor)
@@ -61,7 +61,7 @@ def test_what_is_of_ordinary_size_has_no_excess_and_is_not_touched():
 
 def test_a_steeper_number_is_itself_and_its_slope_is_right_however_large():
     x = torch.tensor([3.0, 3.0, 0.0, 1e-20], requires_grad=True)
-    y = steeper(x, torch.tensor([0.0, 2.0, 300.0, 110.0]))
+    y = scale_gradient_by_exp(x, torch.tensor([0.0, 2.0, 300.0, 110.0]))
     assert torch.equal(y, x)
     (y**2 / 2).sum().backward()
     wanted = [3.0, 3 * math.exp(2), 0.0, 1e-20 * math.exp(110)]

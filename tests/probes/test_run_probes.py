@@ -21,8 +21,8 @@ import truing.ops.losses
 from truing.errors import ModelError, RecipeError
 from truing.ops.losses import OBJECTIVES
 from truing.probes import table_model
-from truing.probes.result import Finding, Outcome, exactly, near
-from truing.probes.run_probes import LADDER, climb, measure, named
+from truing.probes.result import Measurement, ProbeOutcome, exactly, near
+from truing.probes.run_probes import PROBES, probes_by_name, run_probe, run_probes
 from truing.types.token import Excluded
 
 
@@ -34,10 +34,10 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("probe", "algo"), [pytest.param(p, a, id=f"{p.name}-{a}") for p in LADDER for a in p.algos]
+    ("probe", "algo"), [pytest.param(p, a, id=f"{p.name}-{a}") for p in PROBES for a in p.algos]
 )
 def test_every_number_is_as_it_must_be(folder, probe, algo):
-    outcome = measure(probe, algo, folder)
+    outcome = run_probe(probe, algo, folder)
     wrong = [f"{f.name}: {f.got}, not {f.expected}" for f in outcome.findings if not f.holds]
     assert not wrong
     assert outcome.passed
@@ -61,7 +61,7 @@ def other_prompts_rewards(patch):
 
 
 def positions(patch):
-    real = truing.models.forward.hidden_states.decode
+    real = truing.models.forward.hidden_states.decoder_states
     patch.setattr(
         truing.models.forward.hidden_states,
         "decode",
@@ -75,15 +75,15 @@ def denominator(patch):
 
 
 def stop_is_taken_for_padding(patch):
-    real = truing.learner.step_samples._gated
+    real = truing.learner.step_samples._without_truncated
 
     def without_stops(samples, *given):
         return [
             dataclasses.replace(
                 row,
-                policy_mask=row.policy_mask & (row.token_ids != table_model.END),
+                policy_mask=row.policy_mask & (row.token_ids != table_model.END_ID),
                 excluded=torch.where(
-                    row.policy_mask & (row.token_ids == table_model.END), int(Excluded.CUT), row.excluded
+                    row.policy_mask & (row.token_ids == table_model.END_ID), int(Excluded.CUT), row.excluded
                 ).to(torch.uint8),
             )
             for row in real(samples, *given)
@@ -235,33 +235,36 @@ def adapter_stays_behind(patch):
     ],
 )
 def test_a_planted_fault_breaks_its_rung(folder, monkeypatch, name, algo, fault):
-    (probe,) = named([name])
+    (probe,) = probes_by_name([name])
     fault(monkeypatch)
     if fault is positions:  # a session proves its forward before anything is drawn
         with pytest.raises(ModelError, match="not this model's own"):
-            measure(probe, algo, folder)
+            run_probe(probe, algo, folder)
         monkeypatch.setattr(truing.learner.session, "prove_forward", lambda policy: None)
         monkeypatch.setattr(truing.learner.session, "prove_sampler", lambda policy, sampler: None)
-    assert not measure(probe, algo, folder).passed
+    assert not run_probe(probe, algo, folder).passed
 
 
 def test_what_is_not_a_number_or_not_there_has_not_passed():
-    assert not Finding("x", math.nan).holds
+    assert not Measurement("x", math.nan).holds
     assert not exactly("x", 1e-300).holds
     assert near("x", 1.005, 1.0, 0.01).holds
-    assert not Outcome("P0", "grpo", ()).passed
+    assert not ProbeOutcome("P0", "grpo", ()).passed
 
 
 def test_the_ladder_says_which_probe_and_algorithm_it_does_not_have():
-    assert named(()) == list(LADDER)
+    assert probes_by_name(()) == list(PROBES)
     with pytest.raises(RecipeError, match="no such probe"):
-        named(["P13"])
+        probes_by_name(["P13"])
     with pytest.raises(RecipeError, match="these probes say nothing"):
-        list(climb(named(["P9"]), ["grpo"]))
+        list(run_probes(probes_by_name(["P9"]), ["grpo"]))
 
 
 def test_outcomes_come_in_order_as_json():
-    told = [json.loads(json.dumps(outcome.to_json())) for outcome in climb(named(["P0", "P3"]), ["ppo"])]
+    told = [
+        json.loads(json.dumps(outcome.to_json()))
+        for outcome in run_probes(probes_by_name(["P0", "P3"]), ["ppo"])
+    ]
     assert [(line["probe"], line["algo"], line["pass"]) for line in told] == [
         ("P0", "ppo", True),
         ("P3", "ppo", True),

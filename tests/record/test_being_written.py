@@ -10,7 +10,7 @@ import pytest
 
 import truing.utils.jsonl as lines
 from truing.errors import RecordError
-from truing.record import RunReader, RunWriter, being_written
+from truing.record import RunReader, RunWriter, has_writer
 
 WRITE = """
 import sys
@@ -39,32 +39,32 @@ def start(program, argument):
 
 
 def test_a_run_is_being_written_while_another_process_has_it_open(run):
-    assert not being_written(run)
+    assert not has_writer(run)
     with start(WRITE, run) as writer:
-        assert being_written(run)
-        assert being_written(run)
+        assert has_writer(run)
+        assert has_writer(run)
         writer.communicate()
     assert writer.returncode == 0
-    assert not being_written(run)
+    assert not has_writer(run)
     with start(WRITE, run) as killed:
-        assert being_written(run)
+        assert has_writer(run)
         killed.kill()
         killed.communicate()
-    assert not being_written(run)  # the lock went with its process
+    assert not has_writer(run)  # the lock went with its process
 
 
 def test_who_asks_leaves_the_run_to_a_writer_and_changes_nothing(run):
     before = (run / "steps.jsonl").read_bytes()
-    assert not being_written(run)
+    assert not has_writer(run)
     with RunWriter(run, resume=True):
-        assert being_written(run)
+        assert has_writer(run)
         assert (run / "steps.jsonl").read_bytes() == before
     assert len(RunReader(run).steps()) == 3
 
 
 def test_a_writer_waits_out_the_instant_of_one_who_asks(run):
     with start(HOLD, run / "steps.jsonl") as asking:
-        assert not being_written(run)  # others may ask at that instant too
+        assert not has_writer(run)  # others may ask at that instant too
         threading.Timer(0.3, asking.stdin.close).start()
         began = time.monotonic()
         RunWriter(run, resume=True).close()
@@ -77,7 +77,7 @@ def test_a_writer_starts_while_others_ask_without_end(run):
 
     def ask():
         while not stop.is_set():
-            being_written(run)
+            has_writer(run)
 
     threads = [threading.Thread(target=ask) for _ in range(2)]
     for thread in threads:
@@ -101,14 +101,14 @@ def test_a_second_writer_is_refused_after_a_moment(run):
 
 
 def test_where_there_is_no_run_nobody_writes(tmp_path):
-    assert not being_written(tmp_path)
-    assert not being_written(tmp_path / "nowhere")
+    assert not has_writer(tmp_path)
+    assert not has_writer(tmp_path / "nowhere")
 
 
 def test_what_cannot_be_asked_is_an_error(run, monkeypatch):
     monkeypatch.setattr("builtins.open", _refuse)
     with pytest.raises(RecordError, match=r"(?s)cannot tell whether .*steps\.jsonl.*Permission denied"):
-        being_written(run)
+        has_writer(run)
 
 
 def _refuse(*args, **kwargs):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from truing.metrics.definitions import check_known
+from truing.metrics.definitions import check_metric_names
 from truing.record import RunReader, compact
-from truing.record.index import Place
+from truing.record.index import SegmentRef
 from truing.record.sample_columns import SampleColumns
 from truing.types.status import Status
 
@@ -35,7 +35,7 @@ def test_every_step_can_be_read_and_the_columns_say_the_same(big):
     assert [step.step for step in steps] == list(range(STEPS))
     assert len(list((big / "rollouts").iterdir())) == LIVE
     assert len(rows) == STEPS * SAMPLES
-    known = SampleColumns(big).refresh(map(Place.of, steps))
+    known = SampleColumns(big).refresh(map(SegmentRef.of, steps))
     assert not known.unreadable
     for name in ("sample_id", "group_id", "task_id", "family", "reward", "truncated", "prompt_length"):
         assert known.table[name].to_pylist() == [getattr(row.sample, name) for row in rows], name
@@ -49,7 +49,7 @@ def test_every_step_can_be_read_and_the_columns_say_the_same(big):
 def test_its_lines_are_those_of_a_run(big):
     reader = RunReader(big)
     steps = reader.steps()
-    check_known({name for step in steps for name in step.metrics})
+    check_metric_names({name for step in steps for name in step.metrics})
     for step in steps:
         rewards = [row.sample.reward for row in reader.rows(step)]
         assert step.metrics["reward/mean"] == pytest.approx(sum(rewards) / SAMPLES)

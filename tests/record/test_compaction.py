@@ -14,9 +14,9 @@ import truing.record.compaction as compaction
 import truing.record.store as store
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter, SampleRow, compact
-from truing.record.index import KEY
+from truing.record.index import METADATA_KEY
 from truing.record.segments import SCHEMA, table_of
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 
 STRIDE = 211  # between the bytes that are flipped; prime, so that no column is passed over
 
@@ -44,7 +44,7 @@ def test_compaction_changes_nothing_that_a_reader_sees(run):
 
 
 def test_every_bit_of_a_nan_survives(tmp_path):
-    odd = make_row("a", 4, contract=SamplingContract(top_k=2), support=support_of(0, 2, 0, 1))
+    odd = make_row("a", 4, contract=SamplingParams(top_k=2), support=support_of(0, 2, 0, 1))
     bits = torch.tensor(
         [0x7FC00000, -0x400000, -(2**31), 0x7F800001], dtype=torch.int32
     )  # NaN, -NaN, -0.0, sNaN
@@ -239,7 +239,7 @@ def test_a_file_of_another_form_is_said_to_be_one(run, value):
     (run / "rollouts/grpo-000000.arrow").unlink()
     with pq.ParquetWriter(run / "rollouts.parquet", SCHEMA) as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata({KEY: value} if value else {"truing.digests": "[]"})
+        writer.add_key_value_metadata({METADATA_KEY: value} if value else {"truing.digests": "[]"})
     for ask in (lambda: RunReader(run).samples("grpo", 0), lambda: compact(run), RunReader(run).check_whole):
         with pytest.raises(RecordError, match="does not say where the rows of each step are"):
             ask()

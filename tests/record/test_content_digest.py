@@ -5,7 +5,7 @@ from recorded import make_row, support_of
 
 from truing.record.digest import content_digest, content_digests
 from truing.record.segments import SCHEMA, table_of
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 
 
 def nested(values):
@@ -42,7 +42,7 @@ def test_a_digest_tells_apart_what_differs_and_nothing_else():
 
 
 def test_every_column_is_in_the_digest():
-    contract = SamplingContract(top_k=2)
+    contract = SamplingParams(top_k=2)
     rows = [make_row(f"s{i}", contract=contract, support=support_of(0, i, 1), seed=i) for i in range(2)]
     table = table_of("grpo", 0, rows)
     found = {content_digest(table)}

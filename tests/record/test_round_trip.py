@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded import NAN, make_record, make_row, support_of
 
-from truing.errors import ContractError, RecordError
+from truing.errors import InvalidValueError, RecordError
 from truing.record import RunReader, RunWriter, SampleRow
 from truing.record.segments import decode, encode, rows_of
-from truing.types.sample import MASKS, NUMBERS, Sample, TurnSpan
-from truing.types.sampling_params import SamplingContract
+from truing.types.sample import FLOAT_STREAMS, MASKS, Sample, TurnSpan
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Origin
 from truing.utils.jsonl import dump_json, floats_from_json
@@ -36,7 +36,7 @@ def test_a_run_reads_back_as_it_was_written(run):
 def test_a_sample_reads_back_with_every_stream_and_fact(run):
     written = make_row("s1", 4, seed=21)
     read = RunReader(run).samples("grpo", 2)[1]
-    for name in ("token_ids", "origin", *MASKS, *NUMBERS):
+    for name in ("token_ids", "origin", *MASKS, *FLOAT_STREAMS):
         a, b = getattr(written.sample, name), getattr(read.sample, name)
         assert a.dtype == b.dtype, name
         assert torch.equal(
@@ -70,7 +70,7 @@ def test_nan_and_infinity_survive_and_are_never_zero(tmp_path):
 
 
 def test_a_support_reads_back_with_its_empty_slices():
-    row = make_row(contract=SamplingContract(top_p=0.9), support=support_of(0, 2, 1))
+    row = make_row(contract=SamplingParams(top_p=0.9), support=support_of(0, 2, 1))
     (read,) = rows_of(decode(encode("grpo", 0, [row])))
     assert read.sample.support.at(0).tolist() == []
     assert read.sample.support.at(1).tolist() == [0, 1]
@@ -103,7 +103,7 @@ def any_row(draw) -> SampleRow:
             TurnSpan(0, length, FinishReason.LENGTH, i, name, draw(st.floats()))
             for i in range(draw(st.integers(0, 2)))
         ),
-        contract=SamplingContract(temperature=draw(st.floats(0, 2)), stop_ids=tuple(ids[:2])),
+        contract=SamplingParams(temperature=draw(st.floats(0, 2)), stop_ids=tuple(ids[:2])),
         reward=draw(st.floats()),
         token_ids=torch.tensor(ids, dtype=torch.long),
         origin=origin,
@@ -111,7 +111,7 @@ def any_row(draw) -> SampleRow:
         support=support_of(*[draw(st.integers(0, 3)) for _ in range(length)])
         if draw(st.booleans())
         else None,
-        **{number: floats() for number in NUMBERS},
+        **{number: floats() for number in FLOAT_STREAMS},
     )
     return SampleRow(
         sample=sample,
@@ -164,5 +164,5 @@ def test_what_is_no_json_is_refused(tmp_path):
 
 def test_a_row_whose_numbers_do_not_cover_its_tokens_is_refused():
     row = make_row()
-    with pytest.raises(ContractError, match="entropy of sample s0"):
+    with pytest.raises(InvalidValueError, match="entropy of sample s0"):
         SampleRow(**vars(row) | {"entropy": torch.zeros(2)})

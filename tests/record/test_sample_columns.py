@@ -10,16 +10,16 @@ from recorded import make_record, make_row, write_steps
 import truing.record.column_reader as columns
 import truing.record.sample_columns as sample_columns
 from truing.record import RunReader, RunWriter, SampleRow, compact
-from truing.record.index import Place
-from truing.record.sample_columns import COLUMNS, Known, SampleColumns
+from truing.record.index import SegmentRef
+from truing.record.sample_columns import COLUMNS, SampleColumns, SampleSnapshot
 from truing.record.segments import encode
-from truing.record.store import Groups
+from truing.record.store import CompactedFile
 from truing.types.sample import Sample, TurnSpan
 from truing.types.status import FinishReason
 
 
 def places(run):
-    return [Place.of(row) for row in RunReader(run).steps()]
+    return [SegmentRef.of(row) for row in RunReader(run).steps()]
 
 
 def told(run, unreadable=()):
@@ -44,7 +44,7 @@ def told(run, unreadable=()):
     return found
 
 
-def same(known: Known, run):
+def same(known: SampleSnapshot, run):
     assert known.table.schema == COLUMNS
     assert repr(known.table.to_pylist()) == repr(told(run, known.unreadable))
     return True
@@ -176,12 +176,12 @@ def test_a_segment_that_cannot_be_read_is_told_and_the_others_are_shown(run, har
 
 
 def test_a_damaged_row_group_spares_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr("truing.record.compaction.GROUP_BYTES", 1)
+    monkeypatch.setattr("truing.record.compaction.ROW_GROUP_BYTES", 1)
     with RunWriter(tmp_path / "run") as writer:
         write_steps(writer, range(4))
     compact(tmp_path / "run")
     path = tmp_path / "run/rollouts.parquet"
-    chunk = Groups(path)
+    chunk = CompactedFile(path)
     chunk.index()
     meta = chunk._file.metadata.row_group(2)
     names = [meta.column(i).path_in_schema for i in range(meta.num_columns)]

@@ -9,12 +9,12 @@ from recorded import make_record, make_row, write_steps
 
 from truing.errors import RecordError
 from truing.record import RunReader, RunWriter
-from truing.record.steps_reader import Series, numbers_named
+from truing.record.steps_reader import StepsReader, declared_numbers
 
 
 def opened(run):
-    series = Series(run)
-    series.refresh(numbers_named(RunReader(run).events()))
+    series = StepsReader(run)
+    series.refresh(declared_numbers(RunReader(run).events()))
     return series
 
 
@@ -73,7 +73,7 @@ def test_only_what_was_added_is_read_and_a_torn_line_is_not(tmp_path):
     with RunWriter(run) as writer:
         write(writer, 0, **{"reward/mean": 0.5})
         series = opened(run)
-        names = numbers_named(RunReader(run).events())
+        names = declared_numbers(RunReader(run).events())
         assert not series.refresh(names)
         write(writer, 1, **{"reward/mean": 0.75})
         with open(run / "steps.jsonl", "ab") as handle:
@@ -89,7 +89,7 @@ def test_a_number_that_is_new_is_there_for_all_lines(tmp_path):
         write(writer, 0, **{"reward/mean": 0.5})
         series = opened(run)
         write(writer, 1, **{"reward/mean": 0.6, "clip/low_share": 0.25})
-        series.refresh(numbers_named(RunReader(run).events()))
+        series.refresh(declared_numbers(RunReader(run).events()))
     same_as_the_lines(series, run)
     assert series.columns.column("clip/low_share")[1] == 0.25
 
@@ -103,7 +103,7 @@ def test_a_run_that_was_set_back_is_read_anew(tmp_path, again):
         writer.truncate_to("grpo", 2)
         for step in range(2, 2 + again):
             write(writer, step, **{"reward/mean": 100.0 + step})
-        series.refresh(numbers_named(RunReader(run).events()))
+        series.refresh(declared_numbers(RunReader(run).events()))
     same_as_the_lines(series, run)
     assert len(series.columns) == 2 + again
 
@@ -114,7 +114,7 @@ def test_a_run_that_was_set_back_to_nothing_has_no_rows(tmp_path):
         write_steps(writer, range(2))
         series = opened(run)
         writer.restart()
-        assert series.refresh(numbers_named(RunReader(run).events()))
+        assert series.refresh(declared_numbers(RunReader(run).events()))
     assert len(series.columns) == 0
 
 
@@ -138,7 +138,7 @@ def test_a_damaged_line_is_named(run):
     lines = (run / "steps.jsonl").read_bytes().splitlines(True)
     (run / "steps.jsonl").write_bytes(lines[0] + b'{"step": 1}\n' + lines[2])
     with pytest.raises(RecordError, match="line 2"):
-        Series(run).refresh(())
+        StepsReader(run).refresh(())
     with pytest.raises(RecordError, match="line 2"):
         opened(run)
 
@@ -181,7 +181,7 @@ def test_two_updates_in_a_line_are_none(run):
 
 @pytest.mark.parametrize("size", [1, 700, 5000])
 def test_however_many_bytes_are_read_at_a_time_columns_are_the_lines(tmp_path, monkeypatch, size):
-    monkeypatch.setattr("truing.record.steps_reader.READ", size)
+    monkeypatch.setattr("truing.record.steps_reader.READ_BYTES", size)
     run = tmp_path / "run"
     with RunWriter(run) as writer:
         for step in range(6):
@@ -192,10 +192,10 @@ def test_however_many_bytes_are_read_at_a_time_columns_are_the_lines(tmp_path, m
         series = opened(run)
         write(writer, 6, **{"ratio/max": 6.0})
         assert series.line(3).step == 3
-        series.refresh(numbers_named(RunReader(run).events()))
+        series.refresh(declared_numbers(RunReader(run).events()))
         with open(run / "steps.jsonl", "ab") as handle:
             handle.write(b'{"step": 7, "stage"')
-        assert not series.refresh(numbers_named(RunReader(run).events()))
+        assert not series.refresh(declared_numbers(RunReader(run).events()))
     same_as_the_lines(series, run)
     assert [series.line(i).step for i in range(7)] == list(range(7))
     assert series.columns.column("ratio/max").tolist() == [0.0, 1.0, math.inf, 3.0, 4.0, 5.0, 6.0]
@@ -210,5 +210,5 @@ def test_a_run_that_was_set_back_has_lines_of_its_own(tmp_path):
         writer.truncate_to("grpo", 1)
         for step in range(1, 3):
             write(writer, step, **{"reward/mean": 100.0 + step, "lr": 0.123456789})
-        series.refresh(numbers_named(RunReader(run).events()))
+        series.refresh(declared_numbers(RunReader(run).events()))
     assert [series.line(i).metrics["reward/mean"] for i in range(3)] == [0.5, 101.0, 102.0]

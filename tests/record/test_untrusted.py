@@ -8,8 +8,8 @@ import pytest
 from recorded import write_steps
 
 from truing.errors import RecordError
-from truing.record import RunReader, RunWriter, compact, set_aside
-from truing.record.index import Place
+from truing.record import RunReader, RunWriter, archive_undone, compact
+from truing.record.index import SegmentRef
 from truing.record.sample_columns import SampleColumns
 from truing.record.segments import SCHEMA, encode_table, table_of
 from truing.utils.atomic_files import sha256
@@ -42,11 +42,11 @@ def rename(run, name, sha=None):
 def uses(run):
     """Everything that follows the name of a segment."""
     reader, columns = RunReader(run), SampleColumns(run)
-    place = Place.of(reader.steps()[0])
+    place = SegmentRef.of(reader.steps()[0])
     return {
         "samples": lambda: reader.samples("grpo", 0),
         "compact": lambda: compact(run),
-        "set_aside": lambda: set_aside(run, "grpo", 0, "a"),
+        "set_aside": lambda: archive_undone(run, "grpo", 0, "a"),
         "of_steps": lambda: refused(*columns.of_steps([place], ["text"])),
     }
 
@@ -64,7 +64,7 @@ def test_a_segment_is_a_plain_file_name(run, name, use):
     with pytest.raises(RecordError, match="names a segment that cannot be one"):
         uses(run)[use]()
     assert sorted(path for path in run.rglob("*")) == kept
-    assert list(SampleColumns(run).refresh(map(Place.of, RunReader(run).steps())).unreadable) == [0]
+    assert list(SampleColumns(run).refresh(map(SegmentRef.of, RunReader(run).steps())).unreadable) == [0]
     assert len(RunReader(run).samples("grpo", 1)) == 2
 
 

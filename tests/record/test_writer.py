@@ -4,7 +4,7 @@ import pytest
 from recorded import make_record, make_row, same_row, write_steps
 
 from truing.errors import RecordError
-from truing.record import RunReader, RunWriter, compact, set_aside
+from truing.record import RunReader, RunWriter, archive_undone, compact
 
 
 def recorded(run):
@@ -70,7 +70,7 @@ def test_back_to_before_a_stage_keeps_the_stages_before_it(run):
 
 def test_what_is_set_aside_is_a_run_to_read(run):
     before = RunReader(run).samples("grpo", 2)
-    folder = set_aside(run, "grpo", 1, "grpo-1")
+    folder = archive_undone(run, "grpo", 1, "grpo-1")
     with RunWriter(run, resume=True) as writer:
         writer.truncate_to("grpo", 1)
     assert (recorded(run), recorded(folder)) == ([("grpo", 0)], [("grpo", 1), ("grpo", 2)])
@@ -79,7 +79,7 @@ def test_what_is_set_aside_is_a_run_to_read(run):
         row.sample.token_ids.tolist() for row in before
     ]
     assert RunReader(folder).recipe() == RunReader(run).recipe()
-    assert set_aside(run, "grpo", 0, "grpo-1") == folder  # that of a crash is replaced
+    assert archive_undone(run, "grpo", 0, "grpo-1") == folder  # that of a crash is replaced
     assert recorded(folder) == [("grpo", 0)]
 
 
@@ -88,7 +88,7 @@ def test_what_was_compacted_is_set_aside_too(run):
     with RunWriter(run, resume=True) as writer:
         write_steps(writer, [3])
     before = [RunReader(run).samples("grpo", step) for step in (2, 3)]
-    folder = set_aside(run, "grpo", 2, "grpo-2")
+    folder = archive_undone(run, "grpo", 2, "grpo-2")
     kept = [RunReader(folder).samples("grpo", step) for step in (2, 3)]
     pairs = [pair for each in zip(kept, before, strict=True) for pair in zip(*each, strict=True)]
     assert all(same_row(a, b) for a, b in pairs)

@@ -8,14 +8,14 @@ import torch
 from truing.errors import RewardError
 from truing.rewards import PerTurn, grade
 from truing.types.rollout import Rollout, Task
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
 TASK = Task("t-17", "test", ({"role": "user", "content": "2 + 2?"},), answer="4")
 
 
 def attempt(text):
-    return Rollout("r", "g", TASK, (), text, Status.DONE, SamplingContract())
+    return Rollout("r", "g", TASK, (), text, Status.DONE, SamplingParams())
 
 
 def right(rollout, task):

@@ -16,7 +16,7 @@ from truing.rewards.judge import Judge, read_score
 from truing.rewards.judge_config import JudgeConfig
 from truing.rewards.judge_models import LocalModel
 from truing.types.rollout import Rollout, Task
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
 TASK = Task(
@@ -88,7 +88,7 @@ def judge(tmp_path):
 
 
 def attempt(text="four"):
-    return Rollout("r", "g", TASK, (), text, Status.DONE, SamplingContract())
+    return Rollout("r", "g", TASK, (), text, Status.DONE, SamplingParams())
 
 
 def test_the_judge_is_shown_everything_and_its_score_is_the_reward(serve, judge, monkeypatch):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from truing.errors import DataError
 from truing.rewards import exact_match, f1, final_number, number_match, numbers, read_number
-from truing.rewards.numbers import with_numbers
+from truing.rewards.numbers import normalize_numbers
 
 READ = {
     "5": 5,
@@ -277,7 +277,7 @@ def test_two_numbers_are_equal_where_their_values_are(said, wanted):
 def test_any_text_has_a_number_or_none(text):
     number = final_number(text)
     assert number is None or isinstance(number.value, Fraction)
-    assert with_numbers(with_numbers(text)) == with_numbers(text)
+    assert normalize_numbers(normalize_numbers(text)) == normalize_numbers(text)
 
 
 @pytest.mark.parametrize(

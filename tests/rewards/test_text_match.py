@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truing.errors import DataError
-from truing.rewards import exact_match, extract_answer, f1, follows_format, normalize_answer, write_answer
+from truing.rewards import exact_match, extract_answer, f1, follows_format, format_answer, normalize_answer
 from truing.rewards import text_match as text_module
 
 WORDS = st.text(alphabet="ab Théæ—’.,!\u00a0\n-'", max_size=24)
@@ -159,6 +159,6 @@ def test_extract_answer_by_hand(response, answer_format, answer, follows):
 
 @given(st.text(alphabet="abc é.,'", min_size=1).map(str.strip).filter(bool), st.sampled_from(["line", "tag"]))
 def test_what_is_written_is_extracted(answer, answer_format):
-    response = write_answer(answer, answer_format)
+    response = format_answer(answer, answer_format)
     assert extract_answer(response, answer_format) == answer
     assert follows_format(response, answer_format)

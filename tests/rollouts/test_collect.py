@@ -6,16 +6,16 @@ import torch
 
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion
-from truing.engines.local.engine import HFSampler
+from truing.engines.local.engine import LocalEngine
 from truing.envs.tools import ToolEpisode, ToolError, tool
 from truing.errors import DataError, SkipGroup
-from truing.rewards import Graded
-from truing.rollouts.collect import Scene, collect
+from truing.rewards import GradeResult
+from truing.rollouts.collect import EpisodeContext, collect
 from truing.rollouts.flatten import flatten
-from truing.rollouts.turn_sources import Policy, Script
-from truing.types.message import Said, ToolCall
+from truing.rollouts.turn_sources import DemonstrationTurns, PolicyTurns
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Task
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Origin
 
@@ -59,37 +59,39 @@ def look(word: str) -> str:
 
 def asking(*words, last="done"):
     """A task whose demonstration looks words up, then says something."""
-    calls = tuple(Said(calls=(ToolCall("look", {"word": word}),)) for word in words)
+    calls = tuple(AssistantMessage(calls=(ToolCall("look", {"word": word}),)) for word in words)
     return Task(
         "t",
         "f",
         ({"role": "user", "content": "find it"},),
-        demonstration=(*calls, Said(last)),
+        demonstration=(*calls, AssistantMessage(last)),
         tools=(look.spec,),
     )
 
 
 def scene(chat, env, **limits):
-    contract = SamplingContract(stop_ids=chat.stop_ids, max_new_tokens=8)
-    return Scene(chat, env, contract, EpisodeConfig(**limits), context_length=2048)
+    contract = SamplingParams(stop_ids=chat.stop_ids, max_new_tokens=8)
+    return EpisodeContext(chat, env, contract, EpisodeConfig(**limits), context_length=2048)
 
 
 def played(chat, task, function=str.upper, grade=None, **limits):
     made = scene(chat, World(function=function), **limits)
-    (group,) = collect([task], group_size=2, scene=made, voice=Script(chat), grade=grade, key=("test",))
+    (group,) = collect(
+        [task], group_size=2, scene=made, voice=DemonstrationTurns(chat), grade=grade, key=("test",)
+    )
     return group.rollouts[0]
 
 
 def draw(tiny, chat, tasks, env=None, forced="", **contract):
-    sampler = HFSampler(tiny.model, context_length=tiny.context_length)
-    rules = SamplingContract(stop_ids=tiny.stop_ids, **contract)
+    sampler = LocalEngine(tiny.model, context_length=tiny.context_length)
+    rules = SamplingParams(stop_ids=tiny.stop_ids, **contract)
     ids = torch.tensor(tiny.tokenizer(forced)["input_ids"], dtype=torch.long)
     return collect(
         tasks,
         group_size=3,
-        scene=Scene(chat, env or Plain(), rules, EpisodeConfig(), tiny.context_length),
-        voice=Policy(sampler, rules, ids, force_rate=1.0 if forced else 0.0),
-        grade=lambda rollout: Graded(float(len(rollout.text)), {"length": float(len(rollout.text))}),
+        scene=EpisodeContext(chat, env or Plain(), rules, EpisodeConfig(), tiny.context_length),
+        voice=PolicyTurns(sampler, rules, ids, force_rate=1.0 if forced else 0.0),
+        grade=lambda rollout: GradeResult(float(len(rollout.text)), {"length": float(len(rollout.text))}),
         key=("test",),
     )
 
@@ -155,7 +157,7 @@ def test_a_crash_is_an_error_with_its_traceback_and_never_a_reward(chat):
     def crash(word):
         raise ZeroDivisionError("in the tool")
 
-    rollout = played(chat, asking("moon"), crash, grade=lambda rollout: Graded(1.0, {}))
+    rollout = played(chat, asking("moon"), crash, grade=lambda rollout: GradeResult(1.0, {}))
     assert rollout.status is Status.ERROR
     assert rollout.reward != rollout.reward
     assert "ZeroDivisionError: in the tool" in rollout.error
@@ -171,7 +173,9 @@ def test_a_tool_that_hangs_ends_its_own_rollout_alone(chat):
         return word
 
     made = scene(chat, World(function=hang), timeout=0.3)
-    (group,) = collect([asking("moon")], group_size=2, scene=made, voice=Script(chat), grade=None, key=("t",))
+    (group,) = collect(
+        [asking("moon")], group_size=2, scene=made, voice=DemonstrationTurns(chat), grade=None, key=("t",)
+    )
     assert sorted(rollout.status for rollout in group.rollouts) == [Status.DONE, Status.ERROR]
     assert any("did not end within 0.3 s" in rollout.error for rollout in group.rollouts)
     never.set()
@@ -188,7 +192,9 @@ def test_a_million_characters_are_cut_and_counted(chat):
 @pytest.mark.parametrize(("limit", "by"), [({"max_turns": 1}, EndedBy.TURNS), ({}, EndedBy.CONTEXT)])
 def test_limits_truncate_and_say_which(chat, limit, by):
     made = scene(chat, World(function=lambda word: "x" * 3000), max_reply_chars=4000, **limit)
-    (group,) = collect([asking("moon")], group_size=1, scene=made, voice=Script(chat), grade=None, key=("t",))
+    (group,) = collect(
+        [asking("moon")], group_size=1, scene=made, voice=DemonstrationTurns(chat), grade=None, key=("t",)
+    )
     assert group.rollouts[0].status is Status.TRUNCATED
     assert group.rollouts[0].ended_by is by
 
@@ -198,7 +204,7 @@ def test_a_demonstration_that_ends_before_its_episode(chat):
         "t",
         "f",
         TASK.messages,
-        demonstration=(Said(calls=(ToolCall("look", {"word": "a"}),)),),
+        demonstration=(AssistantMessage(calls=(ToolCall("look", {"word": "a"}),)),),
         tools=(look.spec,),
     )
     with pytest.raises(DataError, match="ends before its episode"):
@@ -289,14 +295,18 @@ class Answering(Plain):
 )
 def test_an_answer_that_is_no_message_is_an_error_of_its_rollout(chat, answer):
     made = scene(chat, Answering(answer=lambda said: answer))
-    (group,) = collect([asking("moon")], group_size=1, scene=made, voice=Script(chat), grade=None, key=("t",))
+    (group,) = collect(
+        [asking("moon")], group_size=1, scene=made, voice=DemonstrationTurns(chat), grade=None, key=("t",)
+    )
     assert group.rollouts[0].status is Status.ERROR
 
 
 @pytest.mark.parametrize("became", [{"rooms": {1, 2}}, {"file": b"x"}, {"share": float("nan")}, ["rooms"]])
 def test_an_outcome_that_cannot_be_recorded_is_an_error_of_its_rollout(chat, became):
     made = scene(chat, Answering(answer=lambda said: [], became=became))
-    (group,) = collect([asking("moon")], group_size=1, scene=made, voice=Script(chat), grade=None, key=("t",))
+    (group,) = collect(
+        [asking("moon")], group_size=1, scene=made, voice=DemonstrationTurns(chat), grade=None, key=("t",)
+    )
     assert group.rollouts[0].status is Status.ERROR
     assert "the world failed to say what became of it" in group.rollouts[0].error
 
@@ -307,7 +317,9 @@ def test_what_a_template_refuses_is_an_error_of_its_rollout(chat):
         "{{ m.content }}{% endfor %}"
     )
     made = scene(chat, Answering(answer=lambda said: [{"role": "user", "content": "no"}]))
-    (group,) = collect([asking("moon")], group_size=1, scene=made, voice=Script(chat), grade=None, key=("t",))
+    (group,) = collect(
+        [asking("moon")], group_size=1, scene=made, voice=DemonstrationTurns(chat), grade=None, key=("t",)
+    )
     assert group.rollouts[0].status is Status.ERROR
     assert "refused" in group.rollouts[0].error
 
@@ -319,7 +331,7 @@ def test_a_world_that_changes_what_it_was_given_changes_no_message(chat):
 
     made = scene(chat, Answering(answer=answer))
     (group,) = collect(
-        [asking(["moon"])], group_size=1, scene=made, voice=Script(chat), grade=None, key=("t",)
+        [asking(["moon"])], group_size=1, scene=made, voice=DemonstrationTurns(chat), grade=None, key=("t",)
     )
     (message,) = group.rollouts[0].messages
     assert message["tool_calls"][0]["function"]["arguments"] == {"word": ["moon"]}
@@ -328,12 +340,12 @@ def test_a_world_that_changes_what_it_was_given_changes_no_message(chat):
 
 @pytest.mark.parametrize("room", range(0, 40, 4))
 def test_a_forced_prefix_for_which_the_context_has_no_room_stops_no_run(tiny, chat, room):
-    rules = SamplingContract(stop_ids=tiny.stop_ids, max_new_tokens=4)
+    rules = SamplingParams(stop_ids=tiny.stop_ids, max_new_tokens=4)
     length = len(chat.tokenizer(chat.text(TASK.messages))["input_ids"]) + 4 + room
-    voice = Policy(
-        HFSampler(tiny.model, context_length=length), rules, torch.tensor([65] * 20), force_rate=1.0
+    voice = PolicyTurns(
+        LocalEngine(tiny.model, context_length=length), rules, torch.tensor([65] * 20), force_rate=1.0
     )
-    made = Scene(chat, Plain(), rules, EpisodeConfig(), length)
+    made = EpisodeContext(chat, Plain(), rules, EpisodeConfig(), length)
     (group,) = collect([TASK], group_size=1, scene=made, voice=voice, grade=None, key=("t",))
     forced = (group.rollouts[0].turns[0].context_origin == Origin.FORCED).sum()
     assert forced == (20 if room >= 20 else 0)

@@ -1,8 +1,8 @@
 import torch
 
-from truing.rollouts.flatten import as_demonstration, flatten, untrained
+from truing.rollouts.flatten import as_demonstration, flatten, without_loss_terms
 from truing.types.rollout import Rollout, Task, Turn
-from truing.types.sampling_params import RAW, SamplingContract
+from truing.types.sampling_params import RAW, SamplingParams
 from truing.types.status import FinishReason, Status
 from truing.types.token import Excluded, Origin, Support
 
@@ -69,7 +69,7 @@ def test_what_a_mask_policy_leaves_out_has_a_reason():
 
 def test_what_is_not_kept_stays_on_record_and_under_no_term():
     (row,) = flatten(rollout(turn([1], [0], [4, 5], [-0.1, -0.2])))
-    off = untrained(row)
+    off = without_loss_terms(row)
     assert not (off.policy_mask | off.kl_mask | off.value_mask | off.supervised_mask).any()
     assert off.excluded.tolist() == [Excluded.NOT_SAMPLED, Excluded.NOT_KEPT, Excluded.NOT_KEPT]
     assert torch.equal(off.sampler_logprob[1:], row.sampler_logprob[1:])
@@ -80,7 +80,7 @@ def test_a_rollout_that_never_spoke_has_no_sample():
 
 
 def test_supports_follow_their_tokens():
-    contract = SamplingContract(top_k=2)
+    contract = SamplingParams(top_k=2)
     first = Support(torch.tensor([4, 9, 5]), torch.tensor([0, 2, 3]))
     second = Support(torch.tensor([7, 8]), torch.tensor([0, 2]))
     (row,) = flatten(

@@ -9,14 +9,14 @@ import pytest
 from truing.config import EpisodeConfig
 from truing.envs import checked_tasks
 from truing.envs.tools import ToolEpisode, tool
-from truing.envs.wrappers import equipped, judged, reworded
+from truing.envs.wrappers import with_changed_tasks, with_rewards, with_tools
 from truing.errors import DataError
 from truing.rewards import grade
-from truing.rollouts.collect import Scene, collect
-from truing.rollouts.turn_sources import Script
-from truing.types.message import Said, ToolCall, ToolSpec
+from truing.rollouts.collect import EpisodeContext, collect
+from truing.rollouts.turn_sources import DemonstrationTurns
+from truing.types.message import AssistantMessage, ToolCall, ToolSpec
 from truing.types.rollout import Task
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
 LOOK = ToolSpec("look", "Look words up.", {"type": "object", "properties": {"words": {"type": "array"}}})
@@ -30,9 +30,11 @@ def asking(name="t", split="train"):
         ({"role": "user", "content": f"find {split}", "seen": ["page"]},),
         answer={"wanted": ["moon", "sun"]},
         demonstration=(
-            Said(calls=(ToolCall("look", {"words": ["sun", "moon"]}),)),
-            Said(calls=(ToolCall("look", {"words": ["sun"]}), ToolCall("look", {"words": [["deep"]]}))),
-            Said("done"),
+            AssistantMessage(calls=(ToolCall("look", {"words": ["sun", "moon"]}),)),
+            AssistantMessage(
+                calls=(ToolCall("look", {"words": ["sun"]}), ToolCall("look", {"words": [["deep"]]}))
+            ),
+            AssistantMessage("done"),
         ),
         tools=(LOOK,),
     )
@@ -94,9 +96,11 @@ class World:
 
 
 def played(chat, env, tasks, group_size=2, reward=None):
-    contract = SamplingContract(stop_ids=chat.stop_ids, max_new_tokens=8)
-    scene = Scene(chat, env, contract, EpisodeConfig(), context_length=2048)
-    return collect(tasks, group_size=group_size, scene=scene, voice=Script(chat), grade=reward, key=("test",))
+    contract = SamplingParams(stop_ids=chat.stop_ids, max_new_tokens=8)
+    scene = EpisodeContext(chat, env, contract, EpisodeConfig(), context_length=2048)
+    return collect(
+        tasks, group_size=group_size, scene=scene, voice=DemonstrationTurns(chat), grade=reward, key=("test",)
+    )
 
 
 def said_in(rollout):
@@ -106,7 +110,8 @@ def said_in(rollout):
 
 
 @pytest.mark.parametrize(
-    "wrap", [lambda env: env, lambda env: judged(env, {}), lambda env: reworded(env, deepcopy)]
+    "wrap",
+    [lambda env: env, lambda env: with_rewards(env, {}), lambda env: with_changed_tasks(env, deepcopy)],
 )
 def test_a_hostile_world_changes_no_task_no_demonstration_and_nothing_that_was_said(chat, wrap):
     world = World()
@@ -156,7 +161,7 @@ def test_a_tool_that_changes_its_arguments_and_its_default_changes_no_other_call
         return words
 
     one_turn = SimpleNamespace(rewards={}, notes=(), tasks=lambda split: [asking(split, split)])
-    env = equipped(one_turn, [look])
+    env = with_tools(one_turn, [look])
     (group,) = played(chat, env, [asking()])
     for rollout in group.rollouts:
         assert said_in(rollout) == [["sun", "moon"], ["sun"], [["deep"]]]

@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from truing.config import EpisodeConfig
-from truing.engines.local.engine import HFSampler
+from truing.engines.local.engine import LocalEngine
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
-from truing.rewards import Graded
-from truing.rollouts.collect import Scene, collect
+from truing.rewards import GradeResult
+from truing.rollouts.collect import EpisodeContext, collect
 from truing.rollouts.flatten import flatten
-from truing.rollouts.turn_sources import Policy
-from truing.types.message import ToolCall, ToolSpec, answer_to
+from truing.rollouts.turn_sources import PolicyTurns
+from truing.types.message import ToolCall, ToolSpec, tool_message
 from truing.types.rollout import Task
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy
 from truing.types.token import Origin
 
@@ -43,7 +43,7 @@ class Answering:
 
     def reply(self, said):
         self.heard += 1
-        return [] if self.heard == 3 else [answer_to(ToolCall("look", {}), 0, f"answer {self.heard} 🙂")]
+        return [] if self.heard == 3 else [tool_message(ToolCall("look", {}), 0, f"answer {self.heard} 🙂")]
 
     def outcome(self):
         return {"heard": self.heard}
@@ -66,19 +66,19 @@ class World:
 @pytest.fixture
 def rows(tiny, chat):
     """The samples of 3 tasks × 4 attempts of up to three turns, some begun with a forced prefix."""
-    contract = SamplingContract(stop_ids=tiny.stop_ids, **EVERYTHING)
+    contract = SamplingParams(stop_ids=tiny.stop_ids, **EVERYTHING)
     tasks = [
         Task(str(i), "f", ({"role": "user", "content": "hello " * (i + 1)},), tools=(LOOK,)) for i in range(3)
     ]
-    sampler = HFSampler(tiny.model, context_length=tiny.context_length)
+    sampler = LocalEngine(tiny.model, context_length=tiny.context_length)
     with torch.no_grad():  # a model that likes to stop, or no random turn of 14 bytes ever would
         tiny.model.get_output_embeddings().weight[tiny.stop_ids[0]] *= 30
     groups = collect(
         tasks,
         group_size=4,
-        scene=Scene(chat, World(), contract, EpisodeConfig(), tiny.context_length),
-        voice=Policy(sampler, contract, torch.tensor(list(b"<tool_call>")), force_rate=0.5),
-        grade=lambda rollout: Graded(0.0, {}),
+        scene=EpisodeContext(chat, World(), contract, EpisodeConfig(), tiny.context_length),
+        voice=PolicyTurns(sampler, contract, torch.tensor(list(b"<tool_call>")), force_rate=0.5),
+        grade=lambda rollout: GradeResult(0.0, {}),
         key=("test",),
     )
     rollouts = [rollout for group in groups for rollout in group.rollouts]

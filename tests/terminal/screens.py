@@ -7,10 +7,10 @@ import numpy as np
 from rich.console import Console
 
 from truing.analysis.estimate import Estimate
-from truing.doctor.report.run_summary import Glance, Interval, Told
+from truing.doctor.report.run_summary import Interval, RecordedFinding, RunSummary
 from truing.doctor.verdict import Verdict
 from truing.terminal.reader import Screen
-from truing.terminal.render import picture
+from truing.terminal.render import render_panel
 
 CARD = {"pass": ("alignment", "stability"), "fail": ("tool calls",), "fact": ("learnable tokens",)}
 
@@ -18,7 +18,7 @@ CARD = {"pass": ("alignment", "stability"), "fail": ("tool calls",), "fact": ("l
 def finding(code="RAT002", verdict=Verdict.PROVEN, what="17 of 4,096 ratios are off by 0.125", stage="grpo"):
     where = {"stage": stage, "step": 11, "sample_id": "0/grpo/11/3/0", "start": 0, "end": 1, "time": 0.0}
     said = {"what": what, "got": "", "expected": "", "remedy": "", "log10_odds": None, "marks": {}}
-    return Told(code=code, name="ratio", verdict=verdict, **where, **said)
+    return RecordedFinding(code=code, name="ratio", verdict=verdict, **where, **said)
 
 
 def screen(card=CARD, reward_N=None, **changes):
@@ -43,14 +43,14 @@ def screen(card=CARD, reward_N=None, **changes):
         "left": 8.4,
     }
     reward_N = np.linspace(0.25, 0.75, 41) if reward_N is None else reward_N
-    return Screen(Glance(**facts | changes), reward_N, card)
+    return Screen(RunSummary(**facts | changes), reward_N, card)
 
 
 def shown(facts, width):
     """The lines of the picture on a terminal so wide, without its colours."""
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=True, highlight=False)
-    console.print(picture(facts, console.width))
+    console.print(render_panel(facts, console.width))
     return plain(out.getvalue()).splitlines()
 
 

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from truing.terminal.progress import Display, Lines
+from truing.terminal.progress import EventPrinter, ProgressDisplay
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J [red]x[/red] :smile: \u202e"
 
@@ -14,7 +14,7 @@ HOSTILE = "\x1b]0;owned\x07\x1b[2J [red]x[/red] :smile: \u202e"
 def said(kind, **facts):
     """The line of an event on a terminal."""
     out = io.StringIO()
-    Lines(Console(file=out, width=80, force_terminal=True, highlight=False))(kind, facts)
+    EventPrinter(Console(file=out, width=80, force_terminal=True, highlight=False))(kind, facts)
     return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
 
 
@@ -60,14 +60,14 @@ def test_a_text_of_lines_stays_one_of_lines():
 
 def test_a_run_that_is_refused_shows_no_panel_of_whatever_lies_there(tmp_path, monkeypatch):
     monkeypatch.setattr("truing.terminal.progress.has_terminal", lambda console: True)
-    with Display(tmp_path) as shown:
+    with ProgressDisplay(tmp_path) as shown:
         pass
     assert shown.watched is None
 
 
 def test_a_record_that_cannot_be_read_ends_the_panel_and_not_the_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("truing.terminal.progress.has_terminal", lambda console: True)
-    with Display(tmp_path) as shown:
+    with ProgressDisplay(tmp_path) as shown:
         shown("note", {"text": "one"})
         shown("note", {"text": "two"})
     assert shown.panel is None

@@ -11,7 +11,7 @@ from screens import finding, screen, shown
 from truing.analysis.estimate import Estimate
 from truing.doctor.report.run_summary import Interval
 from truing.doctor.verdict import Verdict
-from truing.terminal.layout import bar, clipped, sparkline, wrapped
+from truing.terminal.layout import bar, fit_width, sparkline, wrap_lines
 
 CROWDED = {
     "name": "a-name-that-says-everything-there-is-to-say-of-a-run",
@@ -136,12 +136,12 @@ def test_what_comes_from_a_run_is_inert():
 
 
 def test_a_text_is_cut_between_words():
-    assert clipped("off by 0.125 nats", 17) == "off by 0.125 nats"
-    assert clipped("off by 0.125 nats", 12) == "off by …"
-    assert clipped("数数数数 数", 9) == "数数数数 …"[: len("数数数数")] + "…"
-    assert clipped("x" * 20, 8) == "x" * 7 + "…"
-    assert [line.plain for line in wrapped("one two three four five", 9, 2)] == ["one two", "three …"]
-    assert wrapped("", 9, 2) == []
+    assert fit_width("off by 0.125 nats", 17) == "off by 0.125 nats"
+    assert fit_width("off by 0.125 nats", 12) == "off by …"
+    assert fit_width("数数数数 数", 9) == "数数数数 …"[: len("数数数数")] + "…"
+    assert fit_width("x" * 20, 8) == "x" * 7 + "…"
+    assert [line.plain for line in wrap_lines("one two three four five", 9, 2)] == ["one two", "three …"]
+    assert wrap_lines("", 9, 2) == []
 
 
 def test_a_curve_is_means_from_the_least_to_the_most():

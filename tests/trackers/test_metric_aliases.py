@@ -7,10 +7,10 @@ import pytest
 import torch
 from samples import sample, written_by
 
-from truing.doctor.facts.id_comparison import Pair, alignment, compare_ids
+from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
 from truing.metrics.context import cut_share
-from truing.metrics.definitions import check_known
-from truing.metrics.token_streams import Tokens
+from truing.metrics.definitions import check_metric_names
+from truing.metrics.token_streams import TokenStreams
 from truing.metrics.update import step_metrics
 from truing.ops.losses import OBJECTIVES
 from truing.record import SampleRow
@@ -84,11 +84,11 @@ SOURCES = {
 @pytest.mark.parametrize("alias", ALIASES)
 def test_an_alias_has_the_number_of_its_source(alias):
     rows = update()
-    metrics = step_metrics(Tokens(rows), OBJECTIVES["grpo"], first_inner=False) | cut_share(rows)
-    metrics |= alignment(compare_ids([Pair("a", 2, DRAWN, SCORED)]))
+    metrics = step_metrics(TokenStreams(rows), OBJECTIVES["grpo"], first_inner=False) | cut_share(rows)
+    metrics |= alignment_metric(compare_ids([IdPair("a", 2, DRAWN, SCORED)]))
     assert with_aliases(metrics)[alias] == pytest.approx(SOURCES[alias], rel=1e-6)
 
 
 def test_every_alias_is_of_a_metric_that_there_is():
-    check_known(ALIASES.values())
+    check_metric_names(ALIASES.values())
     assert with_aliases({"ratio/std": 0.5}) == {"ratio/std": 0.5, "ppo/ratio_std": 0.5}

@@ -6,7 +6,7 @@ from runs import Interrupt, crash_at
 import truing
 from truing.errors import RecordError
 from truing.record import RunReader
-from truing.trainer.events import DUMPED, IN_WORDS, in_words
+from truing.trainer.events import BOUNDARY_EVERY, SHOWN_UPDATES, logs_boundary
 
 
 def dumps(run):
@@ -16,14 +16,14 @@ def dumps(run):
 
 def test_the_first_updates_are_told_and_of_the_others_one_in_fifty():
     for seed in range(5):
-        assert all(in_words(seed, "grpo", step) for step in range(IN_WORDS))
-    later = [in_words(seed, "grpo", step) for seed in range(20) for step in range(IN_WORDS, 502)]
-    assert sum(later) / len(later) == pytest.approx(1 / DUMPED, rel=0.3)
+        assert all(logs_boundary(seed, "grpo", step) for step in range(SHOWN_UPDATES))
+    later = [logs_boundary(seed, "grpo", step) for seed in range(20) for step in range(SHOWN_UPDATES, 502)]
+    assert sum(later) / len(later) == pytest.approx(1 / BOUNDARY_EVERY, rel=0.3)
 
 
 def test_the_choice_goes_by_seed_and_stage():
     chosen = {
-        (seed, stage): [step for step in range(IN_WORDS, 2000) if in_words(seed, stage, step)]
+        (seed, stage): [step for step in range(SHOWN_UPDATES, 2000) if logs_boundary(seed, stage, step)]
         for seed in (0, 1)
         for stage in ("sft", "grpo")
     }
@@ -31,7 +31,7 @@ def test_the_choice_goes_by_seed_and_stage():
 
 
 def test_a_later_dump_is_on_record_and_shown_to_nobody(mini, tmp_path, monkeypatch):
-    monkeypatch.setattr("truing.trainer.events.DUMPED", 1)
+    monkeypatch.setattr("truing.trainer.events.BOUNDARY_EVERY", 1)
     shown = []
 
     def watch(kind, facts):
@@ -39,19 +39,19 @@ def test_a_later_dump_is_on_record_and_shown_to_nobody(mini, tmp_path, monkeypat
 
     run = truing.train(mini(), out=tmp_path / "run", watch=watch).run
     assert list(dumps(run)) == [(stage, step) for stage in ("sft", "grpo") for step in range(3)]
-    assert shown == [(stage, step) for stage in ("sft", "grpo") for step in range(IN_WORDS)]
+    assert shown == [(stage, step) for stage in ("sft", "grpo") for step in range(SHOWN_UPDATES)]
     assert any("prompt tokens, which end" in text for text, _ in dumps(run)["grpo", 2])
 
 
 def test_a_resumed_run_dumps_the_same(mini, tmp_path, monkeypatch):
-    monkeypatch.setattr("truing.trainer.events.DUMPED", 2)
+    monkeypatch.setattr("truing.trainer.events.BOUNDARY_EVERY", 2)
     table = mini(checkpoint_every=1, grpo={"steps": 8})
     whole = truing.train(table, out=tmp_path / "whole", watch=lambda *_: None).run
     with pytest.raises(Interrupt):
         truing.train(table, out=tmp_path / "parts", watch=crash_at("grpo", 3))
     parts = truing.train(table, out=tmp_path / "parts", resume=True, watch=lambda *_: None).run
     assert dumps(whole) == dumps(parts)
-    assert any(step >= IN_WORDS for _, step in dumps(whole))
+    assert any(step >= SHOWN_UPDATES for _, step in dumps(whole))
 
 
 def test_an_unknown_metric_is_refused_before_anything_is_recorded(mini, tmp_path, monkeypatch):

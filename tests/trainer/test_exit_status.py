@@ -10,9 +10,9 @@ import truing
 from truing.errors import GuardError, ProvenError, RecordError, RewardError, TruingError
 from truing.faults.planted import FAULTS
 from truing.record import RunReader
-from truing.trainer.exit_status import CHARACTERS, LINES, ending
-from truing.trainer.preflight import chance
-from truing.utils.jsonl import LineLog
+from truing.trainer.exit_status import CHARACTERS, LINES, exit_facts
+from truing.trainer.preflight import random_reward
+from truing.utils.jsonl import JsonlWriter
 
 
 def stops(run):
@@ -76,7 +76,7 @@ def test_the_traceback_of_somebody_elses_reward_is_kept(mini, tmp_path):
 
 
 def test_only_the_end_of_what_is_long_is_kept():
-    wide, high = (ending(ValueError(filling + "the end")) for filling in ("x" * 9999, "\n" * 100))
+    wide, high = (exit_facts(ValueError(filling + "the end")) for filling in ("x" * 9999, "\n" * 100))
     assert len(wide["message"]) == len(wide["traceback"]) == CHARACTERS
     assert wide["message"] == "x" * CHARACTERS  # of a message, how it begins
     assert wide["traceback"].endswith("the end")
@@ -95,7 +95,7 @@ def test_what_a_guard_gave_up_on_is_not_to_be_resumed(mini, tmp_path, monkeypatc
 
 def test_what_is_proven_is_named_and_its_findings_are_on_record_before_it(mini, tmp_path):
     with FAULTS["mask-shifted"].plant(), pytest.raises(ProvenError):
-        truing.train(mini(), rewards=[chance], out=tmp_path / "run", watch=lambda *_: None)
+        truing.train(mini(), rewards=[random_reward], out=tmp_path / "run", watch=lambda *_: None)
     *_, first, second, told = RunReader(tmp_path / "run").events()
     assert [event.kind for event in (first, second, told)] == ["finding", "finding", "stopped"]
     assert told.payload["error"] == "ProvenError"
@@ -119,7 +119,7 @@ def test_a_run_that_goes_on_says_so_and_is_the_same_as_one_that_never_stopped(mi
 
 
 def test_where_the_disk_is_full_the_error_is_the_first_one_and_says_so(mini, tmp_path, monkeypatch):
-    real, full = LineLog.append, False
+    real, full = JsonlWriter.append, False
 
     def append(log, value):
         if full:
@@ -136,7 +136,7 @@ def test_where_the_disk_is_full_the_error_is_the_first_one_and_says_so(mini, tmp
             raise Interrupt
 
     told = []
-    monkeypatch.setattr(LineLog, "append", append)
+    monkeypatch.setattr(JsonlWriter, "append", append)
     table = mini(alerts={"when": ["lr < 1"], "on": ["stopped"], "command": "exit 3"})  # it fails, untold
     with pytest.raises(Interrupt) as error:
         truing.train(table, out=tmp_path / "run", watch=watch)

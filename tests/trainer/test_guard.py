@@ -8,12 +8,12 @@ import torch
 from runs import HOT, Interrupt, assert_same_run, not_finite_at, rows_of
 
 import truing
-from truing.config import GuardConfig, safer
+from truing.config import GuardConfig, recipe_after_rollbacks
 from truing.errors import GuardError, NonFiniteError, RecipeError
 from truing.learner import checkpoint
-from truing.learner.coefficients import Control
+from truing.learner.coefficients import LossCoefficients
 from truing.record import RunReader
-from truing.trainer.guard import good_after, report, trouble
+from truing.trainer.guard import instability, last_good_step, rollback_report
 
 
 def rewards(*values):
@@ -33,8 +33,8 @@ def rewards(*values):
 )
 def test_a_reward_falls_below_the_start_or_the_best_window(values, told):
     cfg = GuardConfig(window=2, reward_drop=0.3)
-    assert bool(trouble(rewards(*values), cfg)) == told
-    assert not trouble(rewards(*values), GuardConfig(window=2))
+    assert bool(instability(rewards(*values), cfg)) == told
+    assert not instability(rewards(*values), GuardConfig(window=2))
 
 
 @pytest.mark.parametrize(
@@ -43,19 +43,19 @@ def test_a_reward_falls_below_the_start_or_the_best_window(values, told):
 )
 def test_entropy_is_judged_by_the_stages_own_start(values, word):
     cfg = GuardConfig(window=2, entropy_low=0.2, entropy_high=2.0)
-    told = trouble([{"entropy/drawn": value} for value in values], cfg)
+    told = instability([{"entropy/drawn": value} for value in values], cfg)
     assert word in told
     assert bool(told) == bool(word)
 
 
 def test_steps_without_a_reward_are_no_fall(recipe):
     cfg = GuardConfig(window=2, reward_drop=0.1)
-    assert not trouble([{"reward/mean": 0.5}, {}, {}, {"reward/mean": 0.5}], cfg)
+    assert not instability([{"reward/mean": 0.5}, {}, {}, {"reward/mean": 0.5}], cfg)
 
 
 def test_what_was_good_came_before_the_whole_window():
     cfg = GuardConfig(window=3)
-    assert [good_after(step, cfg) for step in (0, 2, 3, 9)] == [0, 0, 0, 6]
+    assert [last_good_step(step, cfg) for step in (0, 2, 3, 9)] == [0, 0, 0, 6]
 
 
 def test_a_recipe_after_rollbacks_has_smaller_rates_and_the_changes(recipe):
@@ -67,8 +67,8 @@ def test_a_recipe_after_rollbacks_has_smaller_rates_and_the_changes(recipe):
         gates={"max_ratio": 4.0, "min_ratio": 0.25},
         guard=guard,
     )
-    assert safer(made, "ppo", 0) == made
-    changed = safer(made, "ppo", 2)
+    assert recipe_after_rollbacks(made, "ppo", 0) == made
+    changed = recipe_after_rollbacks(made, "ppo", 2)
     assert (changed.ppo.learning_rate, changed.ppo.value_learning_rate) == pytest.approx((0.0025, 0.025))
     assert changed.sft.learning_rate == made.sft.learning_rate  # each stage has rollbacks of its own
     assert (changed.kl.cap, changed.gates.max_ratio, changed.gates.min_ratio) == (10.0, None, 0.25)
@@ -95,7 +95,7 @@ def test_a_guard_that_cannot_be_is_refused_before_the_run(recipe, changes, match
 def test_a_weight_that_a_guard_sets_does_not_stay_where_it_had_moved(recipe):
     before = recipe(kl={"coef": 0.1, "target": 0.01}, entropy={"target": 1.0})
     now = recipe(kl={"coef": 0.4, "target": 0.01}, entropy={"target": 1.0})
-    assert Control(0.2, 0.03).moved(before, now) == Control(0.4, 0.03)
+    assert LossCoefficients(0.2, 0.03).moved(before, now) == LossCoefficients(0.4, 0.03)
 
 
 def rollbacks_of(run):
@@ -192,7 +192,7 @@ def test_a_report_says_what_the_places_say(steps, words):
         {"stage": "grpo", "step": step, "factor": 0.5**i, "reason": "x", "kept": f"k{i}", "recent": []}
         for i, step in enumerate(steps)
     ]
-    assert words in report(times)
+    assert words in rollback_report(times)
 
 
 def test_without_a_guard_a_gradient_that_is_not_finite_ends_the_run(mini, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from truing.errors import RolloutError
 from truing.record import RunReader
 from truing.trainer.incidents import incidents
 from truing.trainer.run import run
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Rollout, Task
 from truing.types.status import EndedBy, Status
 from truing.types.token import Excluded
@@ -33,7 +33,7 @@ class Flaky:
 
     def tasks(self, split):
         names = "abcdefgh" if split == "train" else "ijklmnop"
-        calls = (Said(calls=(ToolCall("look", {"word": "a"}),)), Said("ok"))
+        calls = (AssistantMessage(calls=(ToolCall("look", {"word": "a"}),)), AssistantMessage("ok"))
         return [
             Task(name, "flaky", ({"role": "user", "content": name},), demonstration=calls, tools=(look.spec,))
             for name in names

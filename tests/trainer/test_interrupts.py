@@ -9,7 +9,7 @@ import pytest
 from labs import RECIPE
 
 import truing
-from truing.trainer.interrupts import Patience
+from truing.trainer.interrupts import DeferredInterrupt
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def ctrl_c():
 
 
 def test_the_first_waits_and_the_second_does_not():
-    patience = Patience()
+    patience = DeferredInterrupt()
     with patience:
         ctrl_c()
         assert patience.asked
@@ -36,7 +36,7 @@ def test_the_first_waits_and_the_second_does_not():
 
 
 def test_what_can_be_left_is_left_at_once():
-    patience = Patience()
+    patience = DeferredInterrupt()
     with patience, pytest.raises(KeyboardInterrupt), patience.at_once():
         ctrl_c()
     assert not patience.asked
@@ -45,7 +45,7 @@ def test_what_can_be_left_is_left_at_once():
 
 def test_outside_it_everything_is_as_it_was():
     before = signal.getsignal(signal.SIGINT)
-    with Patience():
+    with DeferredInterrupt():
         assert signal.getsignal(signal.SIGINT) is not before
     assert signal.getsignal(signal.SIGINT) is before
     with pytest.raises(KeyboardInterrupt):
@@ -55,7 +55,7 @@ def test_outside_it_everything_is_as_it_was():
 def test_what_is_ignored_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        patience = Patience()
+        patience = DeferredInterrupt()
         with patience:
             ctrl_c()
         patience.leave()
@@ -68,7 +68,7 @@ def test_another_thread_takes_no_signals():
 
     def work():
         try:
-            with Patience():
+            with DeferredInterrupt():
                 pass
         except ValueError as error:
             failed.append(error)

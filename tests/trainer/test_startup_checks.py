@@ -12,13 +12,13 @@ from transformers import (
 )
 
 from truing.engines.base import Request
-from truing.engines.local.engine import HFSampler
+from truing.engines.local.engine import LocalEngine
 from truing.engines.model_checks import prove_forward, prove_sampler
 from truing.errors import ModelError
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 from truing.models.lora import add_lora, training_mode
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 
 SIZES = SMALL | {
     "vocab_size": 64,
@@ -117,9 +117,9 @@ def test_attention_beyond_what_its_index_holds_is_refused_in_trainer_and_sampler
     with pytest.raises(ModelError, match="an indexer leaves some out") as caught:
         score(model, rows, rows.policy_mask)
     assert f"at most {BORDER}" in str(caught.value)
-    contract = SamplingContract(max_new_tokens=BORDER)
+    contract = SamplingParams(max_new_tokens=BORDER)
     with pytest.raises(ModelError, match="an indexer leaves some out"):
-        HFSampler(model, context_length=128).generate([Request(torch.tensor([3]), ("x", 0))], contract)
+        LocalEngine(model, context_length=128).generate([Request(torch.tensor([3]), ("x", 0))], contract)
 
 
 def prove(model_type):
@@ -128,7 +128,7 @@ def prove(model_type):
 
 def prove_model(model):
     prove_forward(model)
-    prove_sampler(model, HFSampler(model, context_length=128))
+    prove_sampler(model, LocalEngine(model, context_length=128))
 
 
 def test_the_head_is_itself_again_after_the_proof():

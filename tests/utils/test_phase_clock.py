@@ -3,7 +3,7 @@
 import pytest
 
 from truing.utils import phase_clock as clock_module
-from truing.utils.phase_clock import Clock, phase
+from truing.utils.phase_clock import PhaseClock, phase
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def now(monkeypatch):
 
 
 def test_an_inner_phase_is_not_counted_in_its_outer_one(now):
-    clock = Clock()
+    clock = PhaseClock()
     with clock.running():
         now[0] += 1
         with phase("world"):
@@ -28,7 +28,7 @@ def test_an_inner_phase_is_not_counted_in_its_outer_one(now):
 
 
 def test_what_the_doctor_has_computed_is_the_doctors(now):
-    clock = Clock()
+    clock = PhaseClock()
     with clock.running(), phase("doctor"):
         now[0] += 1
         with phase("forward"):
@@ -39,7 +39,7 @@ def test_what_the_doctor_has_computed_is_the_doctors(now):
 
 
 def test_what_was_taken_is_not_counted_again(now):
-    clock = Clock()
+    clock = PhaseClock()
     with clock.running(), phase("record"):
         now[0] += 1
         assert clock.take() == {"record": 1, "other": 0}
@@ -51,7 +51,7 @@ def test_what_was_taken_is_not_counted_again(now):
 
 
 def test_a_phase_that_fails_is_counted_and_closed(now):
-    clock = Clock()
+    clock = PhaseClock()
     with clock.running():
         with pytest.raises(ZeroDivisionError), phase("reward"):
             now[0] += 1 / 0
@@ -63,7 +63,7 @@ def test_a_device_is_waited_for_where_a_phase_ends(now):
     def settle():
         now[0] += 1  # what the device had still to do
 
-    clock = Clock(settle)
+    clock = PhaseClock(settle)
     with clock.running(), phase("forward"):
         now[0] += 4
     assert clock.take()["forward"] == 5

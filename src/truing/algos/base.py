@@ -22,7 +22,7 @@ from truing.types.sample import Sample
 
 
 @dataclass(frozen=True)
-class Setting:
+class UpdateConfig:
     """What an update is computed by: the table of its stage, and those that all policy stages share."""
 
     stage: Any
@@ -33,14 +33,14 @@ class Setting:
     correction: CorrectionConfig = field(default_factory=CorrectionConfig)
 
     @classmethod
-    def of(cls, recipe: Recipe, stage: str) -> "Setting":
+    def of(cls, recipe: Recipe, stage: str) -> "UpdateConfig":
         """As the recipe has it; ``learner/coefficients.py`` says what the weights come to in a step."""
         tables = (recipe.kl, recipe.entropy, recipe.bootstrap, recipe.gates, recipe.correction)
         return cls(recipe.stage(stage), *tables)
 
 
 @dataclass(frozen=True)
-class Term:
+class LossTerm:
     """One term of a loss. Terms are added up, each times its weight."""
 
     name: str
@@ -61,13 +61,13 @@ class Algorithm:
     """What a step starts from."""
     to_samples: Callable[[Sequence[Rollout], Any, MaskPolicy], list[Sample]]
     """Rollouts to samples, by the stage's table, under the declared mask policy."""
-    needs_reference: Callable[[Setting], bool]
+    needs_reference: Callable[[UpdateConfig], bool]
     """Whether credit or a term of the loss needs the reference's log-probabilities."""
     objective: Callable[[Any], Objective | None]
     """The policy loss by the stage's table; None where there is none."""
     critic: Callable[[Any], Literal["", "head", "separate"]]
     """Which critic, by the stage's table; "" where there is none."""
-    credit: Callable[[Sequence[Sample], Setting], list[Sample]]
+    credit: Callable[[Sequence[Sample], UpdateConfig], list[Sample]]
     """Samples with advantages, as new objects."""
-    terms: Callable[[Setting], tuple[Term, ...]]
+    terms: Callable[[UpdateConfig], tuple[LossTerm, ...]]
     """What is minimised."""

@@ -6,12 +6,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from truing.algos.base import Setting
+from truing.algos.base import UpdateConfig
 from truing.algos.trajectories import kl_cost, shaped_reward
 from truing.types.sample import Sample
 
 
-def rewards_and_groups(rollouts: Mapping[str, Sequence[Sample]], setting: Setting) -> tuple[Tensor, Tensor]:
+def rewards_and_groups(
+    rollouts: Mapping[str, Sequence[Sample]], setting: UpdateConfig
+) -> tuple[Tensor, Tensor]:
     """What each rollout earned, less what its KL cost, and the number of its group: two [R]."""
     firsts = [parts[0] for parts in rollouts.values()]
     number = {group: i for i, group in enumerate(dict.fromkeys(sample.group_id for sample in firsts))}
@@ -24,15 +26,17 @@ def rewards_and_groups(rollouts: Mapping[str, Sequence[Sample]], setting: Settin
     )
 
 
-def spread(
+def broadcast_advantages(
     samples: Sequence[Sample], rollouts: Mapping[str, Sequence[Sample]], advantage_R: Tensor
 ) -> list[Sample]:
     """The advantage of each rollout on all of its trained tokens."""
     found = dict(zip(rollouts, advantage_R.tolist(), strict=True))
-    return [by_turn(sample, [found[sample.rollout_id]] * len(sample.turns)) for sample in samples]
+    return [
+        with_turn_advantages(sample, [found[sample.rollout_id]] * len(sample.turns)) for sample in samples
+    ]
 
 
-def by_turn(sample: Sample, advantages: Sequence[float]) -> Sample:
+def with_turn_advantages(sample: Sample, advantages: Sequence[float]) -> Sample:
     """A sample with the advantage of each of its turns on the tokens that are trained."""
     advantage_T = torch.full(sample.policy_mask.shape, torch.nan)
     for turn, advantage in zip(sample.turns, advantages, strict=True):

@@ -10,27 +10,32 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from truing.algos.base import Setting
-from truing.algos.group_rewards import by_turn, rewards_and_groups, spread
+from truing.algos.base import UpdateConfig
+from truing.algos.group_rewards import broadcast_advantages, rewards_and_groups, with_turn_advantages
 from truing.algos.policy_algorithm import policy_algorithm
-from truing.algos.trajectories import by_rollout, kl_cost
+from truing.algos.trajectories import group_by_rollout, kl_cost
 from truing.config import KlConfig
 from truing.errors import RewardError
 from truing.ops.advantages import group_advantages, turn_returns
 from truing.types.sample import Sample
 
 
-def credit(samples: Sequence[Sample], setting: Setting) -> list[Sample]:
+def compute_advantages(samples: Sequence[Sample], setting: UpdateConfig) -> list[Sample]:
     """One advantage per rollout, or one per turn, written on the trained tokens."""
-    cfg, rollouts = setting.stage, by_rollout(samples)
+    cfg, rollouts = setting.stage, group_by_rollout(samples)
     rewards_R, group_R = rewards_and_groups(rollouts, setting)
     if cfg.advantage_per == "episode":
-        return spread(samples, rollouts, group_advantages(rewards_R, group_R, cfg.advantage_scale))
+        return broadcast_advantages(
+            samples, rollouts, group_advantages(rewards_R, group_R, cfg.advantage_scale)
+        )
     returns_RK = turn_returns(rewards_R, _turn_rewards(rollouts, setting.kl))
     each_KR = [group_advantages(return_R, group_R, cfg.advantage_scale) for return_R in returns_RK.T]
     advantage_RK = torch.stack(each_KR, dim=1).tolist()
     left = {rollout: iter(advantage_K) for rollout, advantage_K in zip(rollouts, advantage_RK, strict=True)}
-    return [by_turn(sample, list(islice(left[sample.rollout_id], len(sample.turns)))) for sample in samples]
+    return [
+        with_turn_advantages(sample, list(islice(left[sample.rollout_id], len(sample.turns))))
+        for sample in samples
+    ]
 
 
 def _turn_rewards(rollouts: Mapping[str, Sequence[Sample]], kl: KlConfig) -> Tensor:
@@ -39,14 +44,14 @@ def _turn_rewards(rollouts: Mapping[str, Sequence[Sample]], kl: KlConfig) -> Ten
     for rollout, parts in rollouts.items():
         row = torch.tensor([turn.reward for sample in parts for turn in sample.turns], dtype=torch.float64)
         if row.isnan().any():
-            raise no_turn_rewards(f"rollout {rollout}")
+            raise missing_turn_rewards(f"rollout {rollout}")
         costs = [(kl_cost(sample, kl), sample.turns) for sample in parts]
         paid = [float(cost_T[turn.start : turn.end].sum()) for cost_T, turns in costs for turn in turns]
         rows.append(row - torch.tensor(paid, dtype=torch.float64))
     return pad_sequence(rows, batch_first=True)
 
 
-def no_turn_rewards(where: str) -> RewardError:
+def missing_turn_rewards(where: str) -> RewardError:
     """What is wrong where no turn has a reward of its own."""
     return RewardError(
         "an advantage per turn needs rewards of turns",
@@ -56,4 +61,4 @@ def no_turn_rewards(where: str) -> RewardError:
     )
 
 
-GRPO = policy_algorithm(credit)
+GRPO = policy_algorithm(compute_advantages)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from truing.algos.base import Term
+from truing.algos.base import LossTerm
 from truing.config import CorrectionConfig, GatesConfig, KlConfig
 from truing.ops.aggregate import Aggregation, denominator
 from truing.ops.correction import correction_weights
@@ -15,7 +15,7 @@ from truing.types.batch import Batch, Scores
 from truing.types.sample import Sample
 
 
-def policy_term(objective: Objective, gates: GatesConfig, correction: CorrectionConfig) -> Term:
+def policy_term(objective: Objective, gates: GatesConfig, correction: CorrectionConfig) -> LossTerm:
     """The objective's surrogate over the tokens of the policy mask, less those whose ratio is off bounds.
 
     A token that is left out adds 0, and still counts in lengths, denominators and its sequence's ratio.
@@ -32,10 +32,10 @@ def policy_term(objective: Objective, gates: GatesConfig, correction: Correction
             weight_BT=_weights(batch, scores, gates, correction),
         )
 
-    return Term("policy", 1.0, has_advantage, _counted("policy_mask", objective.aggregation), loss)
+    return LossTerm("policy", 1.0, has_advantage, _denominator_of("policy_mask", objective.aggregation), loss)
 
 
-def kl_term(cfg: KlConfig, aggregation: Aggregation) -> Term:
+def kl_term(cfg: KlConfig, aggregation: Aggregation) -> LossTerm:
     """The KL to the reference over all tokens that the policy chose."""
 
     def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
@@ -49,37 +49,41 @@ def kl_term(cfg: KlConfig, aggregation: Aggregation) -> Term:
             denominator=divisor,
         )
 
-    return Term("kl", cfg.coef, lambda row: bool(row.kl_mask.any()), _counted("kl_mask", aggregation), loss)
+    return LossTerm(
+        "kl", cfg.coef, lambda row: bool(row.kl_mask.any()), _denominator_of("kl_mask", aggregation), loss
+    )
 
 
-def entropy_term(weight: float, aggregation: Aggregation) -> Term:
+def entropy_term(weight: float, aggregation: Aggregation) -> LossTerm:
     """A bonus for the entropy of what tokens were drawn from."""
 
     def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
         return entropy_loss(scores.entropy, batch.policy_mask, aggregation, divisor)
 
-    counted = _counted("policy_mask", aggregation)
-    return Term("entropy", weight, lambda row: bool(row.policy_mask.any()), counted, loss)
+    counted = _denominator_of("policy_mask", aggregation)
+    return LossTerm("entropy", weight, lambda row: bool(row.policy_mask.any()), counted, loss)
 
 
-def value_term(weight: float, clip_range: float | None) -> Term:
+def value_term(weight: float, clip_range: float | None) -> LossTerm:
     """The critic's squared error over all tokens that the policy chose, those it is not trained on too."""
 
     def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
         assert scores.value is not None  # an algorithm with this term has a critic
         return value_loss(scores.value, batch.returns, batch.value, batch.value_mask, clip_range, divisor)
 
-    counted = _counted("value_mask", "token_mean")
-    return Term("value", weight, lambda row: bool(row.value_mask.any()), counted, loss)
+    counted = _denominator_of("value_mask", "token_mean")
+    return LossTerm("value", weight, lambda row: bool(row.value_mask.any()), counted, loss)
 
 
-def supervised_term(weight: float) -> Term:
+def supervised_term(weight: float) -> LossTerm:
     """The cross-entropy of demonstrated tokens; the mean is over tokens, so long answers weigh more."""
 
     def loss(batch: Batch, scores: Scores, divisor: float) -> Tensor:
         return cross_entropy_loss(scores.logprob, batch.supervised_mask, divisor)
 
-    return Term("supervised", weight, is_demonstration, _counted("supervised_mask", "token_mean"), loss)
+    return LossTerm(
+        "supervised", weight, is_demonstration, _denominator_of("supervised_mask", "token_mean"), loss
+    )
 
 
 def _weights(batch: Batch, scores: Scores, gates: GatesConfig, correction: CorrectionConfig) -> Tensor | None:
@@ -105,7 +109,7 @@ def is_demonstration(sample: Sample) -> bool:
     return bool(sample.supervised_mask.any())
 
 
-def _counted(mask: str, aggregation: Aggregation) -> Callable[[Sequence[Sample]], float]:
+def _denominator_of(mask: str, aggregation: Aggregation) -> Callable[[Sequence[Sample]], float]:
     """Tokens under a mask, sequences, or sequences × max_new_tokens, as the aggregation has it."""
     supervised = mask == "supervised_mask"
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from truing.algos.base import Algorithm, Setting, Term
+from truing.algos.base import Algorithm, LossTerm, UpdateConfig
 from truing.algos.loss_terms import entropy_term, is_demonstration, kl_term, policy_term, supervised_term
 from truing.config import PolicyStage
 from truing.ops.losses import OBJECTIVES, Objective
@@ -13,10 +13,10 @@ from truing.types.rollout import Rollout
 from truing.types.sample import Sample
 
 
-def policy_algorithm(credit: Callable[[Sequence[Sample], Setting], list[Sample]]) -> Algorithm:
+def policy_algorithm(credit: Callable[[Sequence[Sample], UpdateConfig], list[Sample]]) -> Algorithm:
     """The algorithm that gives credit so, to what was drawn; demonstrations beside it stay as they are."""
 
-    def of_drawn(samples: Sequence[Sample], setting: Setting) -> list[Sample]:
+    def of_drawn(samples: Sequence[Sample], setting: UpdateConfig) -> list[Sample]:
         shown = [sample for sample in samples if is_demonstration(sample)]
         drawn = [sample for sample in samples if not is_demonstration(sample)]
         return credit(drawn, setting) + shown
@@ -32,7 +32,7 @@ def policy_algorithm(credit: Callable[[Sequence[Sample], Setting], list[Sample]]
     )
 
 
-def policy_terms(setting: Setting) -> tuple[Term, ...]:
+def policy_terms(setting: UpdateConfig) -> tuple[LossTerm, ...]:
     """The policy term, and those to which the recipe gives weight."""
     chosen = objective(setting.stage)
     terms = [policy_term(chosen, setting.gates, setting.correction)]

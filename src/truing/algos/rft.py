@@ -6,17 +6,17 @@ from dataclasses import replace
 from truing.algos.sft import SFT
 from truing.config import RftConfig
 from truing.ops.masks import MaskPolicy
-from truing.rollouts.flatten import as_demonstration, flatten, untrained
+from truing.rollouts.flatten import as_demonstration, flatten, without_loss_terms
 from truing.types.rollout import Rollout
 from truing.types.sample import Sample
 
 
-def keep_good(rollouts: Sequence[Rollout], cfg: RftConfig, mask: MaskPolicy) -> list[Sample]:
+def good_as_demonstrations(rollouts: Sequence[Rollout], cfg: RftConfig, mask: MaskPolicy) -> list[Sample]:
     """Rollouts with at least ``min_reward`` as demonstrations; the others stay SAMPLED, and untrained."""
     good = [rollout.reward >= cfg.min_reward for rollout in rollouts]
     kept = [s for r, ok in zip(rollouts, good, strict=True) if ok for s in flatten(as_demonstration(r))]
     left = [s for r, ok in zip(rollouts, good, strict=True) if not ok for s in flatten(r, mask)]
-    return kept + [untrained(sample) for sample in left]
+    return kept + [without_loss_terms(sample) for sample in left]
 
 
-RFT = replace(SFT, source="rollouts", to_samples=keep_good)
+RFT = replace(SFT, source="rollouts", to_samples=good_as_demonstrations)

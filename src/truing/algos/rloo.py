@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
-from truing.algos.base import Setting
-from truing.algos.group_rewards import rewards_and_groups, spread
+from truing.algos.base import UpdateConfig
+from truing.algos.group_rewards import broadcast_advantages, rewards_and_groups
 from truing.algos.policy_algorithm import policy_algorithm
-from truing.algos.trajectories import by_rollout
+from truing.algos.trajectories import group_by_rollout
 from truing.ops.advantages import leave_one_out
 from truing.types.sample import Sample
 
 
-def credit(samples: Sequence[Sample], setting: Setting) -> list[Sample]:
+def compute_advantages(samples: Sequence[Sample], setting: UpdateConfig) -> list[Sample]:
     """One advantage per rollout, written on the trained tokens."""
-    rollouts = by_rollout(samples)
-    return spread(samples, rollouts, leave_one_out(*rewards_and_groups(rollouts, setting)))
+    rollouts = group_by_rollout(samples)
+    return broadcast_advantages(samples, rollouts, leave_one_out(*rewards_and_groups(rollouts, setting)))
 
 
-RLOO = policy_algorithm(credit)
+RLOO = policy_algorithm(compute_advantages)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from truing.algos.base import Setting
+from truing.algos.base import UpdateConfig
 from truing.config import GatesConfig, KlConfig
 from truing.ops.kl import kl
-from truing.ops.overlong_penalty import overlong
+from truing.ops.overlong_penalty import overlong_fraction
 from truing.ops.returns import whiten
 from truing.types.sample import Sample
 
@@ -21,7 +21,7 @@ WHITEN_EPS = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class Chains:
+class Trajectories:
     """R rollouts side by side, the samples of each one after the other: T tokens, padded on the right."""
 
     rollouts: list[list[Sample]]
@@ -33,14 +33,14 @@ class Chains:
     """float64, what each earned; 0 off the chain."""
 
     @classmethod
-    def of(cls, samples: Sequence[Sample], setting: Setting) -> "Chains":
+    def of(cls, samples: Sequence[Sample], setting: UpdateConfig) -> "Trajectories":
         """The chains of all rollouts of which there are samples."""
-        rollouts = list(by_rollout(samples).values())
+        rollouts = list(group_by_rollout(samples).values())
         return cls(
             rollouts,
             mask_RT=_joined(rollouts, "value_mask"),
             trained_RT=_joined(rollouts, "policy_mask"),
-            reward_RT=pad_sequence([earned(parts, setting) for parts in rollouts], batch_first=True),
+            reward_RT=pad_sequence([token_rewards(parts, setting) for parts in rollouts], batch_first=True),
         )
 
     def stream(self, name: str) -> Tensor:
@@ -66,7 +66,7 @@ class Chains:
         return [made[sample.sample_id] for sample in samples]
 
 
-def by_rollout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
+def group_by_rollout(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
     """The samples of each rollout, in order: one of many turns may be many samples."""
     rollouts: dict[str, list[Sample]] = {}
     for sample in samples:
@@ -95,11 +95,11 @@ def shaped_reward(parts: Sequence[Sample], gates: GatesConfig) -> float:
     if gates.overlong_tokens:
         longest = max(turn.end - turn.start for sample in parts for turn in sample.turns)
         limit = parts[0].contract.max_new_tokens
-        reward -= gates.overlong_penalty * overlong(longest, limit, gates.overlong_tokens)
+        reward -= gates.overlong_penalty * overlong_fraction(longest, limit, gates.overlong_tokens)
     return reward
 
 
-def earned(parts: Sequence[Sample], setting: Setting) -> Tensor:
+def token_rewards(parts: Sequence[Sample], setting: UpdateConfig) -> Tensor:
     """What each token of a rollout earned, its samples one after the other: [T] float64.
 
     The share of a turn is earned by the last token in it that the policy chose (or the last one

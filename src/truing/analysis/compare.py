@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.analysis.incremental_reader import Followed
-from truing.analysis.paired_difference import Gain, gains, seeds
-from truing.analysis.paired_difference import lines as gain_lines
-from truing.analysis.side_by_side import Pair, beside
-from truing.analysis.side_by_side import lines as beside_lines
+from truing.analysis.incremental_reader import IncrementalReader
+from truing.analysis.paired_difference import Gain, paired_gains, seed_note
+from truing.analysis.paired_difference import gain_lines as gain_lines
+from truing.analysis.side_by_side import ComparedValue, side_by_side
+from truing.analysis.side_by_side import side_by_side_lines as beside_lines
 from truing.record.rows import TRAINER_NUMBERS, SampleRow, StepRow
 from truing.types.sample import MASKS
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 STREAMS = (
     "token_ids",
@@ -32,7 +32,7 @@ STREAMS = (
 )
 """In the order of a token's journey: the first that differs is nearest to the cause."""
 
-FACTS = ("model.digest", "trainable_digest", "judged.tasks_hash", "versions", "machine")
+COMPARED_FACTS = ("model.digest", "trainable_digest", "judged.tasks_hash", "versions", "machine")
 """What run.json says of a run beside its recipe."""
 
 
@@ -46,7 +46,7 @@ class Delta:
 
 
 @dataclass(frozen=True)
-class Parting:
+class UpdateDifference:
     """The first difference of two updates that should be one."""
 
     stage: str
@@ -60,7 +60,7 @@ class Parting:
 
 
 @dataclass(frozen=True, eq=False)
-class Reworded:
+class TextDifference:
     """A sample that both runs have, of one task, and the first token that is another."""
 
     step: StepRow
@@ -75,8 +75,8 @@ class Comparison:
     recipe: tuple[Delta, ...]
     facts: tuple[Delta, ...]
     same_updates: int  # before the first that differs
-    parting: Parting | None
-    beside: tuple[Pair, ...] = ()  # what each came to, where they part
+    parting: UpdateDifference | None
+    beside: tuple[ComparedValue, ...] = ()  # what each came to, where they part
     gains: tuple[Gain, ...] = ()  # evaluations that both have, second − first
     seeds: str = ""  # what their seeds mean for that
 
@@ -93,24 +93,28 @@ class Comparison:
 
 def compare(run: Path, other: Path) -> Comparison:
     """Compare two run directories: recipes, facts, then update by update, bit for bit."""
-    runs = Followed(run), Followed(other)
+    runs = IncrementalReader(run), IncrementalReader(other)
     for each in runs:
         each.refresh()
-    recipe, facts = declared(*runs)
-    same, parting = first_parting(*runs)
-    pairs = () if parting is None else beside(*runs)
-    return Comparison(recipe, facts, same, parting, pairs, gains(*runs), seeds(*runs))
+    recipe, facts = config_differences(*runs)
+    same, parting = first_difference(*runs)
+    pairs = () if parting is None else side_by_side(*runs)
+    return Comparison(recipe, facts, same, parting, pairs, paired_gains(*runs), seed_note(*runs))
 
 
-def declared(first: Followed, second: Followed) -> tuple[tuple[Delta, ...], tuple[Delta, ...]]:
+def config_differences(
+    first: IncrementalReader, second: IncrementalReader
+) -> tuple[tuple[Delta, ...], tuple[Delta, ...]]:
     """What two runs were told otherwise: keys of their recipes, and facts beside them."""
     told = [dict(run.facts) for run in (first, second)]
-    recipes = [flat(each.pop("recipe")) for each in told]
-    facts = [{key: x for key, x in flat(each).items() if key.startswith(FACTS)} for each in told]
+    recipes = [flatten(each.pop("recipe")) for each in told]
+    facts = [{key: x for key, x in flatten(each).items() if key.startswith(COMPARED_FACTS)} for each in told]
     return _deltas(*recipes), _deltas(*facts)
 
 
-def first_parting(first: Followed, second: Followed, most: int | None = None) -> tuple[int, Parting | None]:
+def first_difference(
+    first: IncrementalReader, second: IncrementalReader, most: int | None = None
+) -> tuple[int, UpdateDifference | None]:
     """How many updates are the same, and where the next one differs; ``most`` looks at so many alone."""
     counts = [len(run.columns) for run in (first, second)]
     shorter = min(counts)
@@ -119,17 +123,21 @@ def first_parting(first: Followed, second: Followed, most: int | None = None) ->
         pair = [run.series.line(done) for run in (first, second)]
         places = [(row.stage, row.step) for row in pair]
         if places[0] != places[1]:
-            return done, Parting(*places[0], "order of updates", *(f"{a} {b + 1}" for a, b in places))
+            return done, UpdateDifference(
+                *places[0], "order of updates", *(f"{a} {b + 1}" for a, b in places)
+            )
         rows = [run.reader.rows(row) for run, row in zip((first, second), pair, strict=True)]
-        if found := _parting(*pair, *rows):
+        if found := _update_difference(*pair, *rows):
             return done, found
     if looked_at == shorter and counts[0] != counts[1]:
         longer = max((first, second), key=lambda run: len(run.columns)).series.line(shorter)
-        return shorter, Parting(longer.stage, longer.step, "number of updates", *counts)
+        return shorter, UpdateDifference(longer.stage, longer.step, "number of updates", *counts)
     return looked_at, None
 
 
-def first_reworded(first: Followed, second: Followed, start: int, most: int) -> Reworded | None:
+def first_text_difference(
+    first: IncrementalReader, second: IncrementalReader, start: int, most: int
+) -> TextDifference | None:
     """From an update on, the first sample of one name and task whose tokens differ; of ``most`` updates."""
     end = min(start + most, len(first.columns), len(second.columns))
     for at in range(start, end):
@@ -141,54 +149,58 @@ def first_reworded(first: Followed, second: Followed, start: int, most: int) -> 
         twins = {(row.sample.sample_id, row.sample.task_id): row for row in others}
         for row in rows:
             twin = twins.get((row.sample.sample_id, row.sample.task_id))
-            if twin is not None and (found := _token(where[0], "token_ids", row, twin)):
+            if twin is not None and (found := _stream_difference(where[0], "token_ids", row, twin)):
                 assert found.token is not None
-                return Reworded(pair[0], (row, twin), found.token)
+                return TextDifference(pair[0], (row, twin), found.token)
     return None
 
 
-def _parting(
+def _update_difference(
     first: StepRow, second: StepRow, rows: Sequence[SampleRow], others: Sequence[SampleRow]
-) -> Parting | None:
+) -> UpdateDifference | None:
     """The first stream, in the order of a token's journey, at which two updates differ; then their facts."""
     where = first.stage, first.step
     ids = [row.sample.sample_id for row in rows], [row.sample.sample_id for row in others]
     if ids[0] != ids[1]:
         at = next((i for i, pair in enumerate(zip(*ids, strict=False)) if pair[0] != pair[1]), None)
         told = ids if at is None else (ids[0][at], ids[1][at])
-        return Parting(*where, "rows", *(len(each) if at is None else each for each in told))
+        return UpdateDifference(*where, "rows", *(len(each) if at is None else each for each in told))
     for name in STREAMS:
         for row, twin in zip(rows, others, strict=True):
-            if found := _token(where, name, row, twin):
+            if found := _stream_difference(where, name, row, twin):
                 return found
     for row, twin in zip(rows, others, strict=True):
         if not _equal(row.sample.reward, twin.sample.reward):
-            return Parting(*where, "reward", row.sample.reward, twin.sample.reward, row.sample.sample_id)
+            return UpdateDifference(
+                *where, "reward", row.sample.reward, twin.sample.reward, row.sample.sample_id
+            )
     weights = [each.facts.get("weights", {}).get("after") for each in (first, second)]
     if weights[0] != weights[1]:
-        return Parting(*where, "weights after the update", *weights)
+        return UpdateDifference(*where, "weights after the update", *weights)
     return None
 
 
-def _token(where: tuple[str, int], name: str, row: SampleRow, twin: SampleRow) -> Parting | None:
+def _stream_difference(
+    where: tuple[str, int], name: str, row: SampleRow, twin: SampleRow
+) -> UpdateDifference | None:
     """The first token of a row at which a stream differs."""
     first, second = (_stream(each, name) for each in (row, twin))
     shared = min(len(first), len(second))
-    equal_T = (first[:shared] == second[:shared]) | (_unknown(first[:shared]) & _unknown(second[:shared]))
+    equal_T = (first[:shared] == second[:shared]) | (_missing(first[:shared]) & _missing(second[:shared]))
     if equal_T.all() and len(first) == len(second):
         return None
     apart = (~equal_T).nonzero()[:, 0].tolist()
     at = apart[0] if apart else shared
     values = [each[at].item() if at < len(each) else None for each in (first, second)]
     count = len(apart) + abs(len(first) - len(second))
-    return Parting(*where, name, *values, row.sample.sample_id, at, count)
+    return UpdateDifference(*where, name, *values, row.sample.sample_id, at, count)
 
 
 def _stream(row: SampleRow, name: str) -> Tensor:
     return getattr(row if name in TRAINER_NUMBERS else row.sample, name)
 
 
-def _unknown(stream: Tensor) -> Tensor:
+def _missing(stream: Tensor) -> Tensor:
     return stream.isnan() if stream.is_floating_point() else torch.zeros_like(stream, dtype=torch.bool)
 
 
@@ -196,11 +208,13 @@ def _equal(a: float, b: float) -> bool:
     return a == b or (math.isnan(a) and math.isnan(b))
 
 
-def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Dotted keys and their values."""
     found: dict[str, Any] = {}
     for key, value in table.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        found |= (
+            flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        )
     return found
 
 
@@ -211,37 +225,37 @@ def _deltas(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Delta,
     )
 
 
-OTHER_SEED = (
+SEEDS_DIFFER = (
     "the seeds differ: from the first update on tasks, rows and tokens are drawn otherwise, so nothing can be"
     " the same token by token; to find a change, compare runs of one seed"
 )
 """Why the first difference of such runs is none to look at."""
 
 
-def lines(found: Comparison) -> Iterator[tuple[str, str]]:
+def comparison_lines(found: Comparison) -> Iterator[tuple[str, str]]:
     """Every line with its style."""
     for name, deltas in (("recipe", found.recipe), ("run", found.facts)):
         for each in deltas:
             yield f"{name:<7} {each.key}: {each.first!r} | {each.second!r}", "yellow"
     if found.parting is None:
-        same = counted(found.same_updates, "update is", "updates are")
+        same = with_count(found.same_updates, "update is", "updates are")
         yield f"all {same} the same, token by token", "green"
     elif found.drawn_otherwise:
-        yield OTHER_SEED, "bold yellow"
+        yield SEEDS_DIFFER, "bold yellow"
     else:
-        yield from _parting_lines(found.parting, found.same_updates)
+        yield from _difference_lines(found.parting, found.same_updates)
     yield from beside_lines(found.beside)
     yield from gain_lines(found.gains, found.seeds)
 
 
-def _parting_lines(each: Parting, same: int) -> Iterator[tuple[str, str]]:
+def _difference_lines(each: UpdateDifference, same: int) -> Iterator[tuple[str, str]]:
     """Where the first difference is."""
     if same:
         are = "update is" if same == 1 else f"{same} updates are"
         yield f"the first {are} the same, token by token", "green"
     place = f" of sample {each.sample_id}" if each.sample_id else ""
     token = (
-        f" at token {each.token} ({counted(each.tokens, 'token')} of that row)"
+        f" at token {each.token} ({with_count(each.tokens, 'token')} of that row)"
         if each.token is not None
         else ""
     )

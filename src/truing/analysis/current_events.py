@@ -6,21 +6,21 @@ from typing import Any
 
 from truing.record.reader import Event
 
-DIGITS = 12  # of an update's number in an evaluation's name: more is no number of an update
+MAX_DIGITS = 12  # of an update's number in an evaluation's name: more is no number of an update
 
 
-def midway(stage: str, done: int) -> str:
+def mid_stage_name(stage: str, done: int) -> str:
     """The name of an evaluation after so many steps of a stage that goes on."""
     return f"{stage}@{done}"
 
 
-def parted(name: str) -> tuple[str, int] | None:
+def parse_mid_stage_name(name: str) -> tuple[str, int] | None:
     """The stage and the steps of an evaluation that was made midway; None of another."""
     stage, _, done = name.rpartition("@")
-    return (stage, int(done)) if done.isdecimal() and len(done) <= DIGITS else None
+    return (stage, int(done)) if done.isdecimal() and len(done) <= MAX_DIGITS else None
 
 
-class Standing:
+class UndoTracker:
     """What was told of updates, as long as they stand.
 
     A rollback undoes what a stage did from a checkpoint on. So does a run that is resumed from one, and all
@@ -59,15 +59,15 @@ class Standing:
         return found
 
 
-def evaluations_told(events: Iterable[Event]) -> dict[str, Mapping[str, Any]]:
+def current_evaluations(events: Iterable[Event]) -> dict[str, Mapping[str, Any]]:
     """The payload of each evaluation by its name, in the order of the run."""
     found: dict[str, Mapping[str, Any]] = {}
-    standing = Standing()
+    standing = UndoTracker()
     for event in events:
         if event.kind == "eval":
             name = event.payload["name"]
             found[name] = event.payload
-            if at := parted(name):
+            if at := parse_mid_stage_name(name):
                 standing.add(at[0], at[1] - 1, name)
         for name in standing.undone(event):
             found.pop(str(name), None)  # it may have been told twice

@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from truing.utils.format import counted
+from truing.utils.format import with_count
 from truing.utils.jsonl import floats_from_json
 
 BOUNDS = ("mean", "low", "high")
 COUNTS = ("tasks", "samples")
 
-Supposes = Literal["", "normal", "many tasks"]
+Assumption = Literal["", "normal", "many tasks"]
 """What an interval supposes beyond the bounds of what can be earned: normal values, or many tasks."""
 
-SUPPOSED: tuple[Supposes, ...] = get_args(Supposes)
+ASSUMPTIONS: tuple[Assumption, ...] = get_args(Assumption)
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Interval:
     mean: float
     low: float
     high: float
-    supposes: Supposes = field(default="", kw_only=True)
+    supposes: Assumption = field(default="", kw_only=True)
 
     def __str__(self) -> str:
         """The mean, and its bounds where it has any."""
@@ -54,7 +54,9 @@ class Estimate(Interval):
         """What it rests on: ``of 200 tasks × 4``; what is not known is not said."""
         if self.tasks is None:
             return ""
-        return f"of {counted(self.tasks, 'task')}" + (f" × {self.samples}" if (self.samples or 1) > 1 else "")
+        return f"of {with_count(self.tasks, 'task')}" + (
+            f" × {self.samples}" if (self.samples or 1) > 1 else ""
+        )
 
     def __str__(self) -> str:
         """The mean, its bounds with what they suppose, and what they rest on."""
@@ -78,7 +80,7 @@ def read_pass_at(payload: Mapping[str, Any]) -> dict[int, Estimate]:
     return {int(k): _estimate(told, "") for k, told in payload.get("pass_at", {}).items()}
 
 
-def pass_at_facts(found: Mapping[int, Estimate]) -> dict[str, dict[str, Any]]:
+def pass_at_json(found: Mapping[int, Estimate]) -> dict[str, dict[str, Any]]:
     """pass@k by k, as JSON has it."""
     return {str(k): asdict(estimate) for k, estimate in found.items()}
 
@@ -88,6 +90,6 @@ def pass_at_text(found: Mapping[int, Estimate]) -> str:
     return "  ".join(f"pass@{k} {Interval(e.mean, e.low, e.high)}" for k, e in found.items())
 
 
-def _estimate(told: Mapping[str, Any], supposes: Supposes) -> Estimate:
+def _estimate(told: Mapping[str, Any], supposes: Assumption) -> Estimate:
     numbers = floats_from_json({name: told[name] for name in BOUNDS})
     return Estimate(**numbers, **{name: told.get(name) for name in COUNTS}, supposes=supposes)

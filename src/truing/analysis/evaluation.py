@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from truing.analysis.estimate import Estimate
-from truing.analysis.intervals import CLOSE, Bounds, bounded, interval
+from truing.analysis.intervals import REWARD_TOLERANCE, Bounds, bounded_interval, interval
 from truing.errors import DataError
 from truing.ops.pass_at_k import pass_at_k
 
@@ -62,12 +62,12 @@ class Evaluation:
         """Of how many answers pass@k is told: no more than each judged task has; none of single answers."""
         counts = [len(self.earned[task]) for task in self.reward if task in self.earned]
         whole = self.passes_at is not None and len(counts) == len(self.reward) > 0
-        return ks_of(min(counts)) if whole else []
+        return ks_up_to(min(counts)) if whole else []
 
     def passing(self, k: int) -> dict[str, float]:
         """pass@k of each task."""
         assert self.passes_at is not None
-        least = self.passes_at - CLOSE
+        least = self.passes_at - REWARD_TOLERANCE
         counts = {
             task: (len(self.earned[task]), sum(each >= least for each in self.earned[task]))
             for task in self.reward
@@ -77,12 +77,12 @@ class Evaluation:
     def pass_at(self) -> dict[int, Estimate]:
         """The mean of pass@k over tasks, by k."""
         samples = max(map(len, self.earned.values()), default=None)
-        return {k: bounded(list(self.passing(k).values()), (0.0, 1.0), samples) for k in self.ks}
+        return {k: bounded_interval(list(self.passing(k).values()), (0.0, 1.0), samples) for k in self.ks}
 
     def pass_gains_over(self, before: "Evaluation") -> dict[int, Estimate]:
         """Mean of the paired differences of pass@k, for each k that both have."""
         shared = [k for k in self.ks if k in before.ks]
-        return {k: bounded(list(self.pass_gains(before, k).values()), (-1.0, 1.0)) for k in shared}
+        return {k: bounded_interval(list(self.pass_gains(before, k).values()), (-1.0, 1.0)) for k in shared}
 
     def pass_gains(self, before: "Evaluation", k: int) -> dict[str, float]:
         """How much more likely one of k answers to each task passes, of those that were judged in both."""
@@ -101,12 +101,14 @@ def read_bounds(payload: Mapping[str, Any]) -> Bounds | None:
     earned = payload["reward"].values()
     match payload.get("bounds"):
         case [int() | float() as least, int() | float() as most] if earned:
-            holds = least - CLOSE <= min(earned) and max(earned) <= most + CLOSE  # false of NaN, too
+            holds = (
+                least - REWARD_TOLERANCE <= min(earned) and max(earned) <= most + REWARD_TOLERANCE
+            )  # false of NaN, too
             return (least, most) if holds and math.isfinite(most - least) else None
         case _:
             return None
 
 
-def ks_of(answers: int) -> list[int]:
+def ks_up_to(answers: int) -> list[int]:
     """The k of which pass@k is told: powers of two up to the answers to a task, and their number."""
     return sorted({2**i for i in range(answers.bit_length())} | {answers}) if answers > 1 else []

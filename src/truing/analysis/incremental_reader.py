@@ -7,19 +7,19 @@ from typing import Any
 
 from truing.analysis.valid_events import read_events
 from truing.errors import RecordError
-from truing.record.reader import Event, RunReader, being_written
-from truing.record.steps_reader import Series, numbers_named
+from truing.record.reader import Event, RunReader, has_writer
+from truing.record.steps_reader import StepsReader, declared_numbers
 from truing.record.store import EVENTS
-from truing.record.update_columns import Columns
+from truing.record.update_columns import UpdateColumns
 
 
-class Followed:
+class IncrementalReader:
     """A run directory with its events and columns as of the last ``refresh``."""
 
     def __init__(self, run_dir: Path) -> None:
         self.reader = RunReader(run_dir)
         self.run_dir = self.reader.run_dir
-        self.series = Series(self.run_dir)
+        self.series = StepsReader(self.run_dir)
         self.events: list[Event] = []
         self.written = False  # whether a process had it open, before its events were read: none is missed
         self.odd: list[str] = []  # lines of events.jsonl that say nothing that can be shown, and why
@@ -38,13 +38,13 @@ class Followed:
         return found
 
     @property
-    def columns(self) -> Columns:
+    def columns(self) -> UpdateColumns:
         """The numbers of every update."""
         return self.series.columns
 
     def refresh(self) -> bool:
         """Read what was added; whether there was anything."""
-        self.written = being_written(self.run_dir)
+        self.written = has_writer(self.run_dir)
         path = self.run_dir / EVENTS
         try:
             status = os.stat(path)
@@ -56,4 +56,4 @@ class Followed:
         told = seen != self._seen
         if told:
             (self.events, self.odd), self._seen = read_events(path), seen
-        return self.series.refresh(numbers_named(self.events)) or told
+        return self.series.refresh(declared_numbers(self.events)) or told

@@ -9,38 +9,40 @@ from dataclasses import dataclass
 from typing import Literal
 
 from truing.config import PolicyStage, Recipe
-from truing.record.update_columns import Columns
+from truing.record.update_columns import UpdateColumns
 
-Verdict = Literal["pass", "fail", "fact", "not checked"]
+CriterionVerdict = Literal["pass", "fail", "fact", "not checked"]
 
-ROUNDING = {"cpu": 1e-3, "cuda": 0.2}
+MAX_MISMATCH_NATS = {"cpu": 1e-3, "cuda": 0.2}
 """Nats by which sampler and trainer may differ with the same weights: fp32, and bf16."""
 
-START = {"cpu": 1e-4, "cuda": 1e-2}
+MAX_START_KL = {"cpu": 1e-4, "cuda": 1e-2}
 """Nats per token by which a policy may differ from a reference that it has just become."""
 
-FAULTS = ("zero_gradient", "all_masked")
+FAULT_LABELS = ("zero_gradient", "all_masked")
 """Loss labels of updates that should have moved something and did not."""
 
-EMPTY = ("no_signal", "held_back")
+IDLE_LABELS = ("no_signal", "held_back")
 """Labels of steps that had nothing to move, or were not to; a run of nothing else teaches nothing."""
 
-FIRST_CALLS = 50
+FIRST_CALL_STEPS = 50
 """Steps in which the policy must have learnt to make a valid call."""
 
 
 @dataclass(frozen=True)
-class Criterion:
+class SuccessCriterion:
     """A criterion: as a report has it, as it should read, what was measured, and whether that is so."""
 
     name: str
     report: str
     reading: str
     measured: str
-    verdict: Verdict
+    verdict: CriterionVerdict
 
 
-def scorecard(updates: Columns, recipe: Recipe, device: str, events: Sequence[str] = ()) -> list[Criterion]:
+def scorecard(
+    updates: UpdateColumns, recipe: Recipe, device: str, events: Sequence[str] = ()
+) -> list[SuccessCriterion]:
     """Every criterion over the steps of policy stages.
 
     Args:
@@ -68,12 +70,12 @@ def scorecard(updates: Columns, recipe: Recipe, device: str, events: Sequence[st
     ]
 
 
-def _learnable(steps: Columns, recipe: Recipe) -> Criterion:
+def _learnable(steps: UpdateColumns, recipe: Recipe) -> SuccessCriterion:
     shares, least = steps.known("tokens/learnable_share"), recipe.gates.min_trained_share
-    verdict: Verdict = "fact" if shares else "not checked"
+    verdict: CriterionVerdict = "fact" if shares else "not checked"
     if shares and least:
         verdict = "pass" if min(shares) >= least else "fail"
-    return Criterion(
+    return SuccessCriterion(
         "learnable tokens",
         "> 30 % of tokens are learnable",
         "a fact about the mask and no success; judged where gates.min_trained_share asks for a share",
@@ -82,9 +84,9 @@ def _learnable(steps: Columns, recipe: Recipe) -> Criterion:
     )
 
 
-def _alignment(steps: Columns) -> Criterion:
+def _alignment(steps: UpdateColumns) -> SuccessCriterion:
     shares = steps.known("alignment")
-    return Criterion(
+    return SuccessCriterion(
         "alignment",
         "> 99 % of ids agree",
         "every id that is scored is the id that was drawn: exactly 1",
@@ -93,23 +95,23 @@ def _alignment(steps: Columns) -> Criterion:
     )
 
 
-def _first_ratio(steps: Columns, recipe: Recipe, device: str) -> Criterion:
+def _first_ratio(steps: UpdateColumns, recipe: Recipe, device: str) -> SuccessCriterion:
     most = steps.known("mismatch/max_abs")
-    verdict = _judge(most, max(most, default=0.0) <= ROUNDING[device])
+    verdict = _judge(most, max(most, default=0.0) <= MAX_MISMATCH_NATS[device])
     dropout = bool(recipe.lora and recipe.lora.dropout)
-    return Criterion(
+    return SuccessCriterion(
         "ratio at the first update",
         "mean in [0.8, 1.2], std < 0.5",
-        f"1 to rounding, token by token: |trainer − sampler| ≤ {ROUNDING[device]:g} nats, weights unmoved",
+        f"1 to rounding, token by token: |trainer − sampler| ≤ {MAX_MISMATCH_NATS[device]:g} nats, weights unmoved",
         f"largest {max(most):.2g} nats{', lora.dropout being on' * dropout}" if most else "",
         "fact" if dropout and most else verdict,
     )
 
 
-def _later_ratio(several: Columns, once: Columns) -> Criterion:
+def _later_ratio(several: UpdateColumns, once: UpdateColumns) -> SuccessCriterion:
     spread, still = several.known("ratio/std"), once.known("ratio/std")
     measured = f"std {_span(spread, '{:.2g}')}" if spread else "one update a step"
-    return Criterion(
+    return SuccessCriterion(
         "ratio at later updates",
         "std 0.1 to 0.3, or nothing can be learnt",
         "it moves from the second update of a step on; with one update it stays 1, and that is right",
@@ -118,23 +120,23 @@ def _later_ratio(several: Columns, once: Columns) -> Criterion:
     )
 
 
-def _kl(steps: Columns, once: Columns, device: str) -> Criterion:
+def _kl(steps: UpdateColumns, once: UpdateColumns, device: str) -> SuccessCriterion:
     tokens, sequences = steps.known("kl_all/k3"), steps.known("kl_sequence/k1")
     first = [float(once.column("kl_all/k3")[start]) for _, start, _ in once.stages]
     starts = [kl for kl in first if not math.isnan(kl)]
-    return Criterion(
+    return SuccessCriterion(
         "KL to the reference",
         "< 0.5 nats a token, always < 3",
         "k3 of a token is never negative, and 0 where a stage starts; what counts is the sum of an answer",
         f"{_span(tokens, '{:.2g}')} a token, {_span(sequences, '{:.2g}')} an answer" if tokens else "",
-        _judge(tokens, min(tokens, default=0.0) >= 0 and max(starts, default=0.0) <= START[device]),
+        _judge(tokens, min(tokens, default=0.0) >= 0 and max(starts, default=0.0) <= MAX_START_KL[device]),
     )
 
 
-def _active(steps: Columns, once: Columns) -> Criterion:
+def _active(steps: UpdateColumns, once: UpdateColumns) -> SuccessCriterion:
     clipped, active = steps.known("clip/clipped_share"), steps.known("clip/active_share")
     first = once.known("clip/clipped_share")
-    return Criterion(
+    return SuccessCriterion(
         "active tokens",
         "> 60 % inside the clip range",
         "no token is clipped by the first update; later shares differ by objective, so no band fits all",
@@ -143,36 +145,36 @@ def _active(steps: Columns, once: Columns) -> Criterion:
     )
 
 
-def _loss(steps: Columns) -> Criterion:
+def _loss(steps: UpdateColumns) -> SuccessCriterion:
     labels: list[str] = steps.label.to_pylist()
     counts = ", ".join(f"{label} {labels.count(label)}" for label in dict.fromkeys(labels))
-    taught = any(label not in (*FAULTS, *EMPTY) for label in labels)
-    return Criterion(
+    taught = any(label not in (*FAULT_LABELS, *IDLE_LABELS) for label in labels)
+    return SuccessCriterion(
         "policy loss",
         "falls steadily",
         "says nothing of progress: it is near 0 on-policy; what must be is that updates move something",
         f"{counts}; reward {_ends(steps.known('reward/mean'))}" if labels else "",
-        _judge(labels, taught and not any(label in FAULTS for label in labels)),
+        _judge(labels, taught and not any(label in FAULT_LABELS for label in labels)),
     )
 
 
-def _tools(steps: Columns) -> Criterion:
-    valid, early = steps.known("tools/valid_share"), len(steps) < FIRST_CALLS
-    shares = steps.column("tools/valid_share")[:FIRST_CALLS]
+def _tools(steps: UpdateColumns) -> SuccessCriterion:
+    valid, early = steps.known("tools/valid_share"), len(steps) < FIRST_CALL_STEPS
+    shares = steps.column("tools/valid_share")[:FIRST_CALL_STEPS]
     some = bool((shares > 0).any())
-    return Criterion(
+    return SuccessCriterion(
         "tool calls",
-        f"valid by step {FIRST_CALLS}",
-        f"the world accepts some call within the first {FIRST_CALLS} steps, and some at the end",
+        f"valid by step {FIRST_CALL_STEPS}",
+        f"the world accepts some call within the first {FIRST_CALL_STEPS} steps, and some at the end",
         f"valid share {_ends(valid)}" if valid else "no call was made",
         "fact" if valid and early and not some else _judge(valid, some and any(_last(valid))),
     )
 
 
-def _critic(steps: Columns) -> Criterion:
+def _critic(steps: UpdateColumns) -> SuccessCriterion:
     moved, explained = steps.known("value/head_step"), steps.known("value/explained_variance")
     returns = [*steps.known("returns/mean"), *steps.known("returns/std")]
-    return Criterion(
+    return SuccessCriterion(
         "critic",
         "its loss falls",
         "its head moves where there is something to predict; how well is explained variance, 0 a constant",
@@ -181,9 +183,9 @@ def _critic(steps: Columns) -> Criterion:
     )
 
 
-def _stability(steps: Columns, events: Sequence[str]) -> Criterion:
+def _stability(steps: UpdateColumns, events: Sequence[str]) -> SuccessCriterion:
     undone, gave_up = events.count("rollback"), "gave_up" in events
-    return Criterion(
+    return SuccessCriterion(
         "stability",
         "roll back where it is unstable",
         "no guard had to give the run up; rollbacks are told",
@@ -192,7 +194,7 @@ def _stability(steps: Columns, events: Sequence[str]) -> Criterion:
     )
 
 
-def _judge(measured: Sequence[object], right: bool) -> Verdict:
+def _judge(measured: Sequence[object], right: bool) -> CriterionVerdict:
     """Whether it is so; not checked where nothing was measured."""
     if not measured:
         return "not checked"

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from truing.analysis.current_events import evaluations_told
+from truing.analysis.current_events import current_evaluations
 from truing.analysis.estimate import read_estimate, read_pass_at
-from truing.analysis.incremental_reader import Followed
+from truing.analysis.incremental_reader import IncrementalReader
 
-LAST = 10
+LAST_UPDATES = 10
 """Updates at the end of a stage that are averaged."""
 
-SHOWN = (
+SHOWN_METRICS = (
     "loss/supervised",
     "reward/mean",
     "group/zero_variance_share",
@@ -27,7 +27,7 @@ SHOWN = (
 
 
 @dataclass(frozen=True)
-class Pair:
+class ComparedValue:
     """A name, and what each run has of it; None where it has none."""
 
     name: str
@@ -35,16 +35,16 @@ class Pair:
     second: Any
 
 
-def beside(first: Followed, second: Followed) -> tuple[Pair, ...]:
+def side_by_side(first: IncrementalReader, second: IncrementalReader) -> tuple[ComparedValue, ...]:
     """Evaluations, then metrics at the end of each stage, then what rules found while the runs went on."""
     told = [_evaluations(each) | _metrics(each) | _findings(each) for each in (first, second)]
     names = dict.fromkeys([*told[0], *told[1]])
-    return tuple(Pair(name, told[0].get(name), told[1].get(name)) for name in names)
+    return tuple(ComparedValue(name, told[0].get(name), told[1].get(name)) for name in names)
 
 
-def _evaluations(run: Followed) -> dict[str, Any]:
+def _evaluations(run: IncrementalReader) -> dict[str, Any]:
     """Each with its interval, in the order of the run."""
-    told = evaluations_told(run.events)
+    told = current_evaluations(run.events)
     found: dict[str, Any] = {}
     for name, each in told.items():
         found[f"eval {name}"] = str(read_estimate(each))
@@ -52,18 +52,18 @@ def _evaluations(run: Followed) -> dict[str, Any]:
     return found
 
 
-def _metrics(run: Followed) -> dict[str, Any]:
+def _metrics(run: IncrementalReader) -> dict[str, Any]:
     """Means over the last updates of each stage."""
     found: dict[str, Any] = {}
     for stage, start, end in run.columns.stages:
-        for name in SHOWN:
-            values = run.columns.column(name)[start:end][-LAST:]
+        for name in SHOWN_METRICS:
+            values = run.columns.column(name)[start:end][-LAST_UPDATES:]
             if len(known := values[~np.isnan(values)]):
                 found[f"{stage} {name}"] = float(f"{known.mean():.4g}")
     return found
 
 
-def _findings(run: Followed) -> dict[str, Any]:
+def _findings(run: IncrementalReader) -> dict[str, Any]:
     """Each rule that found or stated something, and where it did first."""
     found: dict[str, Any] = {}
     for event in run.events:
@@ -74,10 +74,10 @@ def _findings(run: Followed) -> dict[str, Any]:
     return found
 
 
-def lines(pairs: tuple[Pair, ...]) -> Iterator[tuple[str, str]]:
+def side_by_side_lines(pairs: tuple[ComparedValue, ...]) -> Iterator[tuple[str, str]]:
     """Every line with its style."""
     if pairs:
-        yield f"what each came to (metrics: means over the last {LAST} updates of a stage):", "bold"
+        yield f"what each came to (metrics: means over the last {LAST_UPDATES} updates of a stage):", "bold"
     for each in pairs:
         values = ("–" if value is None else str(value) for value in (each.first, each.second))
         yield f"  {each.name:<32} {' | '.join(values)}", ""

@@ -5,27 +5,27 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from truing.analysis.estimate import BOUNDS, COUNTS, SUPPOSED
+from truing.analysis.estimate import ASSUMPTIONS, BOUNDS, COUNTS
 from truing.record.reader import Event
-from truing.utils.jsonl import whole_lines
+from truing.utils.jsonl import complete_lines
 
-NUMBER = (int, float)
-TOLD: Mapping[str, type | tuple[type, ...]] = {
+NUMBER_TYPES = (int, float)
+FINDING_FIELDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("code", "name", "verdict", "stage", "sample_id"), str),
     **dict.fromkeys(("what", "got", "expected", "remedy"), str),
     **dict.fromkeys(("step", "start", "end"), int),
-    "log10_odds": (*NUMBER, type(None)),
+    "log10_odds": (*NUMBER_TYPES, type(None)),
     "marks": dict,
 }
 """What is said of an update by a rule."""
 
-NEEDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
+REQUIRED_FIELDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
     "numbers": {"names": list},
     "stage": {"stage": str, "steps": int, "first_step": int},
     "boundary": {"stage": str, "step": int, "lines": list},
     "eval": {"name": str, "estimate": dict},
-    "finding": TOLD,
-    "fact": TOLD,
+    "finding": FINDING_FIELDS,
+    "fact": FINDING_FIELDS,
     "incident": {"what": str, "text": str},
     "rollback": {"stage": str, "step": int, "to": int, "reason": str, "kept": str},
     "reference": {"stage": str, "step": int},
@@ -36,17 +36,17 @@ NEEDS: Mapping[str, Mapping[str, type | tuple[type, ...]]] = {
 """What an event of a kind must say so that it can be shown. A finding of no rule has a text alone."""
 
 VERDICTS = ("PROVEN", "EVIDENCE", "SUSPECT", "CANNOT TELL", "FACT", "NOT CHECKED", "CLEAN")
-LATEST = 253402300800  # the year 10000: beyond it a date has no name
-DIGITS = 15  # of a whole number: with more, a browser's own have gaps, and the longest cannot be printed
+MAX_TIME = 253402300800  # the year 10000: beyond it a date has no name
+MAX_DIGITS = 15  # of a whole number: with more, a browser's own have gaps, and the longest cannot be printed
 
 
 def read_events(path: Path) -> tuple[list[Event], list[str]]:
     """Events that say what their kind is to say, and what is wrong with the others."""
     events, odd = list[Event](), list[str]()
-    for number, line in enumerate(whole_lines(path), start=1):
+    for number, line in enumerate(complete_lines(path), start=1):
         try:
-            event = Event.from_json(json.loads(line, parse_int=_whole, parse_constant=_no_number))
-            wrong = _wrong(event)
+            event = Event.from_json(json.loads(line, parse_int=_parse_int, parse_constant=_refuse_constant))
+            wrong = _problem(event)
         except (ValueError, TypeError, RecursionError) as error:
             wrong = str(error)
         if wrong:
@@ -56,25 +56,27 @@ def read_events(path: Path) -> tuple[list[Event], list[str]]:
     return events, odd
 
 
-def _whole(digits: str) -> int:
-    if len(digits.removeprefix("-")) > DIGITS:
+def _parse_int(digits: str) -> int:
+    if len(digits.removeprefix("-")) > MAX_DIGITS:
         raise ValueError(f"a number of {len(digits)} digits")
     return int(digits)
 
 
-def _no_number(name: str) -> float:
+def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
-def _wrong(event: Event) -> str:
+def _problem(event: Event) -> str:
     """Why an event cannot be shown; "" where it can."""
     told = event.payload
-    if not (_is(event.time, NUMBER) and 0 <= event.time < LATEST):
+    if not (_is_of_type(event.time, NUMBER_TYPES) and 0 <= event.time < MAX_TIME):
         return "its time is none"
     if not (isinstance(event.kind, str) and isinstance(told, dict)):
         return "it is no event"
-    needs = {} if event.kind == "finding" and "code" not in told else NEEDS.get(event.kind, {})
-    if wrong := [name for name, kind in needs.items() if name not in told or not _is(told[name], kind)]:
+    needs = {} if event.kind == "finding" and "code" not in told else REQUIRED_FIELDS.get(event.kind, {})
+    if wrong := [
+        name for name, kind in needs.items() if name not in told or not _is_of_type(told[name], kind)
+    ]:
         return f"{event.kind} without {', '.join(wrong)}"
     if "verdict" in needs and told["verdict"] not in VERDICTS:
         return f"{event.kind} with the verdict {told['verdict']}"
@@ -86,27 +88,27 @@ def _wrong(event: Event) -> str:
         return "numbers with a name that is none"
     if event.kind == "boundary" and not all(map(_is_line, told["lines"])):
         return "boundary with a line that is none"
-    return _wrong_evaluation(told) if event.kind == "eval" else ""
+    return _evaluation_problem(told) if event.kind == "eval" else ""
 
 
-def _wrong_evaluation(told: Mapping[str, Any]) -> str:
+def _evaluation_problem(told: Mapping[str, Any]) -> str:
     """Why an evaluation cannot be shown; one of an earlier version did not tell pass@k."""
     passing = told.get("pass_at", {})
-    if not (isinstance(passing, dict) and all(k.isdecimal() and len(k) <= DIGITS for k in passing)):
+    if not (isinstance(passing, dict) and all(k.isdecimal() and len(k) <= MAX_DIGITS for k in passing)):
         return "eval with pass_at that is none"
     every = (told["estimate"], *passing.values())
-    return next(filter(None, map(_wrong_estimate, every)), "")
+    return next(filter(None, map(_estimate_problem, every)), "")
 
 
-def _wrong_estimate(told: object) -> str:
+def _estimate_problem(told: object) -> str:
     """Why an estimate cannot be shown; an earlier version did not tell of how many tasks it is."""
     if not isinstance(told, dict):
         return "eval with an estimate that is none"
-    if not all(_is(told.get(name, ""), (*NUMBER, type(None))) for name in BOUNDS):
+    if not all(_is_of_type(told.get(name, ""), (*NUMBER_TYPES, type(None))) for name in BOUNDS):
         return f"eval without {', '.join(BOUNDS)}"
-    if not all(_is(told.get(name), (int, type(None))) for name in COUNTS):
+    if not all(_is_of_type(told.get(name), (int, type(None))) for name in COUNTS):
         return f"eval with {', '.join(COUNTS)} that are no numbers"
-    if told.get("supposes", "") not in SUPPOSED:
+    if told.get("supposes", "") not in ASSUMPTIONS:
         return f"eval that supposes {told['supposes']}"
     return ""
 
@@ -114,7 +116,8 @@ def _wrong_estimate(told: object) -> str:
 def _is_spans(value: object) -> bool:
     """Whether a value is stretches of tokens, [start, end) each."""
     return isinstance(value, list) and all(
-        isinstance(each, list) and len(each) == 2 and all(_is(token, int) for token in each) for each in value
+        isinstance(each, list) and len(each) == 2 and all(_is_of_type(token, int) for token in each)
+        for each in value
     )
 
 
@@ -128,6 +131,6 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
 
 
-def _is(value: object, kind: type | tuple[type, ...]) -> bool:
+def _is_of_type(value: object, kind: type | tuple[type, ...]) -> bool:
     """Whether a value is of a kind; true and false are no numbers."""
     return isinstance(value, kind) and not isinstance(value, bool)

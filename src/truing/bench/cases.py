@@ -32,9 +32,12 @@ class Case:
         """The messages of the first ``count`` prompts, all different."""
         shared: list[Message] = []
         if self.system_sums:
-            shared = [{"role": "system", "content": _solved(0, self.system_sums)}]
+            shared = [{"role": "system", "content": _solved_sums(0, self.system_sums)}]
         return [
-            [*shared, {"role": "user", "content": f"{_solved(i, self.sums)} What is {i} + {3 * i}?".strip()}]
+            [
+                *shared,
+                {"role": "user", "content": f"{_solved_sums(i, self.sums)} What is {i} + {3 * i}?".strip()},
+            ]
             for i in range(count)
         ]
 
@@ -71,11 +74,11 @@ REPLY = "That was heard. 12 + 84 = 96. 13 + 91 = 104. Say more."
 """What the world answers to whatever is said."""
 
 
-def letters(text: str) -> float:
+def vowel_share(text: str) -> float:
     """The reward: how many of a text's characters are vowels, so that answers of a group differ."""
     return sum(letter in "aeiou" for letter in text) / max(1, len(text))
 
 
-def _solved(i: int, count: int) -> str:
+def _solved_sums(i: int, count: int) -> str:
     """Some sums, with what they come to."""
     return " ".join(f"{k} + {7 * k + i} = {8 * k + i}." for k in range(11, 11 + count))

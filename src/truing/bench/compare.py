@@ -42,10 +42,10 @@ def run_side(side: str, case: Case, steps: int) -> dict[str, float]:
     """What one process measured."""
     command = [sys.executable, "-m", "truing.bench.side_process", side, json.dumps(asdict(case)), str(steps)]
     remedy = "it needs the peer: pip install truing[bench]" if side == "trl" else ""
-    return measured(f"the {side} side of case {case.name!r}", command, remedy)
+    return run_and_read_json(f"the {side} side of case {case.name!r}", command, remedy)
 
 
-def measured(what: str, command: Sequence[str], remedy: str = "") -> dict[str, float]:
+def run_and_read_json(what: str, command: Sequence[str], remedy: str = "") -> dict[str, float]:
     """The last JSON object that a process prints. It takes minutes, so it is said that it began."""
     print(f"{what} …", file=sys.stderr, flush=True)
     done = subprocess.run(command, capture_output=True, text=True, check=False)

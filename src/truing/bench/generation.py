@@ -17,12 +17,12 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from truing.bench.cases import MODEL, Case
-from truing.bench.compare import measured
+from truing.bench.compare import run_and_read_json
 from truing.engines.base import Request
-from truing.engines.local.engine import HFSampler
+from truing.engines.local.engine import LocalEngine
 from truing.models.load import load, load_tokenizer
-from truing.models.resolve import locate
-from truing.types.sampling_params import SamplingContract
+from truing.models.resolve import resolve_model
+from truing.types.sampling_params import SamplingParams
 from truing.utils.memory import keep_freed_memory
 
 MAX_NEW_TOKENS = 128
@@ -43,7 +43,7 @@ def compare(rows: int, pairs: int, vllm: Path | None) -> dict[str, Any]:
     commands = {side: [sys.executable, "-m", "truing.bench.generation", side] for side in ("truing", "hf")}
     if vllm is not None:
         commands["vllm"] = [str(vllm), str(VLLM_SIDE)]
-    turns = [_turn(commands, job(rows, seed)) for seed in range(pairs)]
+    turns = [_run_sides(commands, generation_job(rows, seed)) for seed in range(pairs)]
     rate = {
         name: statistics.median(turn[name]["tokens"] / turn[name]["seconds"] for turn in turns)
         for name in commands
@@ -57,13 +57,13 @@ def compare(rows: int, pairs: int, vllm: Path | None) -> dict[str, Any]:
     return {"rows": rows, "pairs": pairs, **ratios, **sides}
 
 
-def _turn(commands: Mapping[str, Sequence[str]], job: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+def _run_sides(commands: Mapping[str, Sequence[str]], job: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Each side draws the same job."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "job.json"
         file.write_text(json.dumps(job))
         return {
-            name: measured(
+            name: run_and_read_json(
                 f"the {name} side of generation",
                 [*command, str(file)],
                 "--vllm is a Python that can import vllm" if name == "vllm" else "",
@@ -72,13 +72,13 @@ def _turn(commands: Mapping[str, Sequence[str]], job: Mapping[str, Any]) -> dict
         }
 
 
-def job(rows: int, seed: int) -> dict[str, Any]:
+def generation_job(rows: int, seed: int) -> dict[str, Any]:
     """What all sides draw: the ids of prompts of 38 to some 140 tokens, and where answers end."""
-    tokenizer = load_tokenizer(locate(MODEL))
+    tokenizer = load_tokenizer(resolve_model(MODEL))
     shown = partial(tokenizer.apply_chat_template, add_generation_prompt=True, return_dict=False)
     said = [Case("", "", 1, 1, 1, lora=False, sums=i % 8).conversations(i + 1)[i] for i in range(rows)]
     return {
-        "model": str(locate(MODEL)),
+        "model": str(resolve_model(MODEL)),
         "prompts": [shown(each) for each in said],
         "stops": [tokenizer(stop).input_ids[0] for stop in STOPS],
         "max_new_tokens": MAX_NEW_TOKENS,
@@ -86,12 +86,12 @@ def job(rows: int, seed: int) -> dict[str, Any]:
     }
 
 
-def truing(job: dict[str, Any]) -> dict[str, float]:
+def measure_truing(job: dict[str, Any]) -> dict[str, float]:
     """Truing's sampler."""
     keep_freed_memory()
     loaded = load(job["model"], device="cpu")
-    sampler = HFSampler(loaded.model, context_length=loaded.context_length)
-    contract = SamplingContract(max_new_tokens=job["max_new_tokens"], stop_ids=tuple(job["stops"]))
+    sampler = LocalEngine(loaded.model, context_length=loaded.context_length)
+    contract = SamplingParams(max_new_tokens=job["max_new_tokens"], stop_ids=tuple(job["stops"]))
 
     def draw(turn: int) -> int:
         key = job["seed"], turn
@@ -101,7 +101,7 @@ def truing(job: dict[str, Any]) -> dict[str, float]:
     return _timed(draw)
 
 
-def hf(job: dict[str, Any]) -> dict[str, float]:
+def measure_transformers(job: dict[str, Any]) -> dict[str, float]:
     """Transformers' generate, with a cache, on rows padded to the longest."""
     model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32).eval()
     longest = max(map(len, job["prompts"]))
@@ -136,4 +136,8 @@ def _timed(draw: Any) -> dict[str, float]:
 
 if __name__ == "__main__":
     side, file = sys.argv[1:]
-    print(json.dumps({"truing": truing, "hf": hf}[side](json.loads(Path(file).read_text()))))
+    print(
+        json.dumps(
+            {"truing": measure_truing, "hf": measure_transformers}[side](json.loads(Path(file).read_text()))
+        )
+    )

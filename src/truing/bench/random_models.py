@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, 
 
 from truing.models import builtin
 from truing.models.progress_bars import no_progress_bars
-from truing.models.resolve import locate
+from truing.models.resolve import resolve_model
 
 TOKENIZER = "smollm2-135m"
 QWEN3: dict[str, Any] = {
@@ -28,20 +28,22 @@ SHAPES: dict[str, dict[str, Any]] = {
 """The published sizes: https://huggingface.co/Qwen/Qwen3-0.6B, https://huggingface.co/Qwen/Qwen3-4B."""
 
 
-def folder_of(model: str) -> Path:
+def model_folder(model: str) -> Path:
     """The folder of a model that is named in a case; one of SHAPES is made once, in the user's cache."""
     if model not in SHAPES:
-        return locate(model)
+        return resolve_model(model)
     folder = builtin.cache_dir() / "bench" / model
     if not folder.is_dir():
-        builtin.publish(folder, lambda made: at_random(Qwen3Config(**SHAPES[model]), made))
+        builtin.write_folder_atomically(
+            folder, lambda made: save_random_model(Qwen3Config(**SHAPES[model]), made)
+        )
     return folder
 
 
-def at_random(config: PreTrainedConfig, folder: Path) -> None:
+def save_random_model(config: PreTrainedConfig, folder: Path) -> None:
     """Write a model with random weights, in bfloat16, and the tokenizer of the embedded one."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     with no_progress_bars():
         model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(locate(TOKENIZER)).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(resolve_model(TOKENIZER)).save_pretrained(folder)

@@ -20,16 +20,16 @@ from transformers import AutoConfig
 
 from truing.bench.cases import Case
 from truing.bench.machine import gemm_rates, read_rate
-from truing.bench.random_models import folder_of
-from truing.bench.truing_side import Step, run
-from truing.models.forward.token_tree import Tree, grow
+from truing.bench.random_models import model_folder
+from truing.bench.truing_side import TimedStep, run_case
+from truing.models.forward.token_tree import TokenTree, build_tree
 from truing.types.batch import StepRecord
 
 EMBEDDING = "embed_tokens"
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightCounts:
     """How many weights a token meets, in the layers and in the output head, and how wide its queries are."""
 
     body: int
@@ -38,7 +38,7 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Rates:
+class MachineRates:
     """What the machine can do: operations and bytes per second, and the bytes of a weight that is read."""
 
     gemm: float
@@ -46,7 +46,7 @@ class Rates:
     weight: int = 4
 
 
-def limit(case: Case, steps: int) -> dict[str, Any]:
+def measure_roofline(case: Case, steps: int) -> dict[str, Any]:
     """Seconds of each part of a step, its bound, and the share of the bound that was reached.
 
     Medians over all steps but the first two, which still ask for fresh memory. The machine varies: a step's
@@ -56,13 +56,13 @@ def limit(case: Case, steps: int) -> dict[str, Any]:
 
     def between() -> None:
         print(f"step {len(seen) + 1} of {steps} done", file=sys.stderr, flush=True)
-        seen.append(_measured(case.gpu))
+        seen.append(_machine_rates(case.gpu))
 
-    taken = run(case, steps, between)
-    weights = weights_of(folder_of(case.model))
-    around = [_better(*pair) for pair in pairwise(seen[1:])]
-    each = [_of_step(case, *given, weights) for given in zip(taken[2:], around, strict=True)]
-    found = {name: _middle([facts[name] for facts in each]) for name in each[0]}
+    taken = run_case(case, steps, between)
+    weights = count_weights(model_folder(case.model))
+    around = [_better_rates(*pair) for pair in pairwise(seen[1:])]
+    each = [_compare_step(case, *given, weights) for given in zip(taken[2:], around, strict=True)]
+    found = {name: _median([facts[name] for facts in each]) for name in each[0]}
     parts = found["parts"]
     above = {name: part["seconds"] - part["bound"] for name, part in parts.items()}
     return {
@@ -74,11 +74,13 @@ def limit(case: Case, steps: int) -> dict[str, Any]:
     }
 
 
-def _of_step(case: Case, step: Step, seen: Mapping[str, float], weights: Weights) -> dict[str, Any]:
+def _compare_step(
+    case: Case, step: TimedStep, seen: Mapping[str, float], weights: WeightCounts
+) -> dict[str, Any]:
     """One step against what the machine could do around it."""
     products = {name: rate for name, rate in seen.items() if name != "read"}
-    rates = Rates(max(products.values()), seen["read"], 2 if case.gpu else 4)
-    bound, seconds = bounds(case, step.record, weights, rates), step.record.seconds
+    rates = MachineRates(max(products.values()), seen["read"], 2 if case.gpu else 4)
+    bound, seconds = lower_bounds(case, step.record, weights, rates), step.record.seconds
     both = (bound["forward"] + bound["backward"]) / (seconds["forward"] + seconds["backward"])
     return {
         "step": step.seconds,
@@ -93,36 +95,38 @@ def _of_step(case: Case, step: Step, seen: Mapping[str, float], weights: Weights
     }
 
 
-def _middle(facts: Sequence[Any]) -> Any:
+def _median(facts: Sequence[Any]) -> Any:
     """The median of each number of facts that are alike."""
     if isinstance(facts[0], Mapping):
-        return {name: _middle([each[name] for each in facts]) for name in facts[0]}
+        return {name: _median([each[name] for each in facts]) for name in facts[0]}
     return statistics.median(facts)
 
 
-def _measured(gpu: bool) -> dict[str, float]:
+def _machine_rates(gpu: bool) -> dict[str, float]:
     """What the machine does now."""
     return gemm_rates(gpu) | {"read": read_rate(gpu)}
 
 
-def _better(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+def _better_rates(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
     """The better of each rate."""
     return {name: max(rate, after[name]) for name, rate in before.items()}
 
 
-def bounds(case: Case, record: StepRecord, weights: Weights, rates: Rates) -> dict[str, float]:
+def lower_bounds(
+    case: Case, record: StepRecord, weights: WeightCounts, rates: MachineRates
+) -> dict[str, float]:
     """The least seconds that each part of a step can take."""
     rows, whole = case.prompts * case.group_size, weights.body + weights.head
     computed, scored = record.metrics["tokens/computed"], record.metrics["tokens/scored"]
-    tree = grow([sample.token_ids[:-1] for sample in record.samples])
-    attention = 4 * weights.queries * mean_met(tree) * computed
+    tree = build_tree([sample.token_ids[:-1] for sample in record.samples])
+    attention = 4 * weights.queries * mean_keys_per_query(tree) * computed
     products = 2 * (weights.body * computed + weights.head * scored)
-    shown = grow([sample.token_ids[: sample.turns[-1].start] for sample in record.samples])
+    shown = build_tree([sample.token_ids[: sample.turns[-1].start] for sample in record.samples])
     told = len(shown.token_ids_L) - rows * (case.turns - 1) * case.new_tokens  # but what the policy said
     prefill = 2 * (weights.body * told + weights.head * rows * case.turns)
     drawn = max(rates.weight * whole / rates.read, 2 * whole * rows / rates.gemm)
     found = {
-        "prefill": (prefill + 4 * weights.queries * mean_met(shown) * told) / rates.gemm,
+        "prefill": (prefill + 4 * weights.queries * mean_keys_per_query(shown) * told) / rates.gemm,
         "decode": case.turns * (case.new_tokens - 1) * drawn,  # a turn's first id comes with what it is told
         "forward": (products + attention) / rates.gemm,
         # with frozen weights only the gradients of what passes through them; in attention of both sides
@@ -133,12 +137,12 @@ def bounds(case: Case, record: StepRecord, weights: Weights, rates: Rates) -> di
     return found
 
 
-def mean_met(tree: Tree) -> float:
+def mean_keys_per_query(tree: TokenTree) -> float:
     """How many keys a token meets, on average: those before it, and its own."""
     return float((tree.position_ids_L + 1).double().mean())
 
 
-def weights_of(folder: Path) -> Weights:
+def count_weights(folder: Path) -> WeightCounts:
     """The sizes of a model's matrices; its head is its embedding."""
     body = head = 0
     for file in sorted(folder.glob("*.safetensors")):
@@ -151,4 +155,4 @@ def weights_of(folder: Path) -> Weights:
                     body += size
     config = AutoConfig.from_pretrained(folder)
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return Weights(body, head, config.num_hidden_layers * config.num_attention_heads * width)
+    return WeightCounts(body, head, config.num_hidden_layers * config.num_attention_heads * width)

@@ -10,24 +10,24 @@ from transformers import AutoConfig
 
 from truing.bench.cases import MODEL, Case
 from truing.bench.compare import run_side
-from truing.bench.random_models import at_random
-from truing.models.resolve import locate
+from truing.bench.random_models import save_random_model
+from truing.models.resolve import resolve_model
 
 BASE = Case("scale", "a step from which one thing at a time is changed, LoRA", 1, 8, 24, lora=True, sums=12)
 GROUPS, SUMS, REPLIES, LAYERS = (4, 16, 32), (0, 24, 48), (1, 2, 4), (8, 15, 45)
 """Beside those of the base: 8 answers, 12 sums, no reply, 30 layers."""
 
 
-def scale(steps: int) -> list[dict[str, Any]]:
+def measure_scaling(steps: int) -> list[dict[str, Any]]:
     """A row for each measurement: what was changed, to what, and seconds and gigabytes of the last step."""
     with tempfile.TemporaryDirectory() as folder:
         return [
             {"changed": changed, "to": to, **run_side("truing", case, steps)}
-            for changed, to, case in cases(Path(folder))
+            for changed, to, case in scaling_cases(Path(folder))
         ]
 
 
-def cases(folder: Path) -> Iterator[tuple[str, int | str, Case]]:
+def scaling_cases(folder: Path) -> Iterator[tuple[str, int | str, Case]]:
     """Each case with the name and the value of what was changed; first the base, unchanged."""
     yield "nothing", "", BASE
     for group in GROUPS:
@@ -37,13 +37,13 @@ def cases(folder: Path) -> Iterator[tuple[str, int | str, Case]]:
     for replies in REPLIES:
         yield "replies of the world", replies, replace(BASE, replies=replies)
     for layers in LAYERS:
-        model = _of_layers(layers, folder / str(layers))
+        model = _model_with_layers(layers, folder / str(layers))
         yield "layers of the model", layers, replace(BASE, model=str(model))
 
 
-def _of_layers(layers: int, folder: Path) -> Path:
+def _model_with_layers(layers: int, folder: Path) -> Path:
     """A model like the embedded one, with so many layers and random weights."""
-    config = AutoConfig.from_pretrained(locate(MODEL))
+    config = AutoConfig.from_pretrained(resolve_model(MODEL))
     config.num_hidden_layers = layers
-    at_random(config, folder)
+    save_random_model(config, folder)
     return folder

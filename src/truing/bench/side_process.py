@@ -17,7 +17,7 @@ from truing.bench.cases import Case
 SIDES = {"truing": "truing.bench.truing_side", "trl": "truing.bench.trl_side"}
 
 
-class Most(Thread):
+class PeakGpuMemory(Thread):
     """The most memory in use on the GPU, looked at all the while: a side may reset what torch counts."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Most(Thread):
 def main(side: str, case: str, steps: str) -> None:
     """Print what was measured as the last line: seconds, and gigabytes; on CUDA those of the GPU."""
     given = Case(**json.loads(case))
-    most = Most() if given.gpu else None
+    most = PeakGpuMemory() if given.gpu else None
     measured = import_module(SIDES[side]).measure(given, int(steps))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if most is None else most.bytes
     print(json.dumps({**measured, "peak_memory": peak / 1e9}))

@@ -9,11 +9,11 @@ from peft import LoraConfig
 from transformers import TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from truing.bench.cases import REPLY, Case, letters
-from truing.bench.random_models import folder_of
+from truing.bench.cases import REPLY, Case, vowel_share
+from truing.bench.random_models import model_folder
 
 
-class Timed(GRPOTrainer):
+class TimedTrainer(GRPOTrainer):
     """The trainer, with a clock around its generation."""
 
     generating = 0.0
@@ -26,11 +26,11 @@ class Timed(GRPOTrainer):
             self.generating += time.perf_counter() - started
 
 
-class Steps(TrainerCallback):
+class StepTimes(TrainerCallback):
     """When steps began and ended, and how long generation had taken by then."""
 
     def __init__(self) -> None:
-        self.trainer: Timed | None = None
+        self.trainer: TimedTrainer | None = None
         self.marks: list[tuple[float, float]] = []
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -39,7 +39,7 @@ class Steps(TrainerCallback):
         self.marks.append((time.perf_counter(), self.trainer.generating))
 
 
-class Talk:
+class MultiTurnRollout:
     """Several turns by TRL's own generation; each computes the whole history anew, as in its tool loop."""
 
     def __init__(self, case: Case) -> None:
@@ -68,16 +68,16 @@ class Talk:
 
 def measure(case: Case, steps: int) -> dict[str, float]:
     """Seconds of the last of ``steps`` steps, and of its parts."""
-    clock = Steps()
+    clock = StepTimes()
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Timed(
-            model=str(folder_of(case.model)),
-            args=config(case, steps, folder),
-            reward_funcs=[lambda completions, **_: [letters(c[0]["content"]) for c in completions]],
+        trainer = TimedTrainer(
+            model=str(model_folder(case.model)),
+            args=grpo_config(case, steps, folder),
+            reward_funcs=[lambda completions, **_: [vowel_share(c[0]["content"]) for c in completions]],
             train_dataset=Dataset.from_list(
                 [{"prompt": said} for said in case.conversations(case.prompts * steps)]
             ),
-            rollout_func=Talk(case) if case.replies else None,
+            rollout_func=MultiTurnRollout(case) if case.replies else None,
             peft_config=LoraConfig(r=16, lora_alpha=32, target_modules="all-linear") if case.lora else None,
             callbacks=[clock],
         )
@@ -88,7 +88,7 @@ def measure(case: Case, steps: int) -> dict[str, float]:
     return {"step": after - before, "generate": generate, "train": after - before - generate}
 
 
-def config(case: Case, steps: int, folder: str) -> GRPOConfig:
+def grpo_config(case: Case, steps: int, folder: str) -> GRPOConfig:
     """The case as TRL's arguments."""
     return GRPOConfig(
         output_dir=folder,

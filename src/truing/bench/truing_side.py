@@ -10,16 +10,16 @@ from typing import Any
 import torch
 
 from truing.api import train
-from truing.bench.cases import REPLY, Case, letters
-from truing.bench.random_models import folder_of
+from truing.bench.cases import REPLY, Case, vowel_share
+from truing.bench.random_models import model_folder
 from truing.engines.base import Completion, Request
-from truing.engines.local.engine import HFSampler
+from truing.engines.local.engine import LocalEngine
 from truing.learner import session
 from truing.rewards import Rewards
 from truing.types.batch import StepRecord
-from truing.types.message import Message, Said
+from truing.types.message import AssistantMessage, Message
 from truing.types.rollout import Task
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 from truing.types.token import Origin
 
@@ -30,7 +30,7 @@ class Sums:
     notes = ()
 
     def __init__(self, case: Case, steps: int) -> None:
-        self.rewards: Rewards = {"letters": (lambda rollout, task: letters(rollout.text), 1.0)}
+        self.rewards: Rewards = {"letters": (lambda rollout, task: vowel_share(rollout.text), 1.0)}
         conversations = case.conversations(case.prompts * steps + 2)
         tasks = [Task(f"sums-{i}", "sums", tuple(said)) for i, said in enumerate(conversations)]
         self._tasks = {"train": tasks[:-2], "eval": tasks[-2:]}
@@ -40,13 +40,13 @@ class Sums:
         return self._tasks[split]
 
 
-class World:
+class FixedReplies:
     """Answers the same so many times, whatever is said."""
 
     def __init__(self, replies: int) -> None:
         self.left = replies
 
-    def reply(self, said: Said) -> Sequence[Message]:
+    def reply(self, said: AssistantMessage) -> Sequence[Message]:
         """The answer, while there is one left."""
         self.left -= 1
         return [{"role": "user", "content": REPLY}] if self.left >= 0 else []
@@ -56,28 +56,28 @@ class World:
         return {}
 
 
-class TalkingSums(Sums):
+class MultiTurnSums(Sums):
     """A case of several turns as an environment."""
 
     def __init__(self, case: Case, steps: int) -> None:
         super().__init__(case, steps)
         self.replies = case.replies
 
-    def open(self, task: Task) -> World:
+    def open(self, task: Task) -> FixedReplies:
         """A fresh world."""
-        return World(self.replies)
+        return FixedReplies(self.replies)
 
 
-class Closing(HFSampler):
+class StopAppendingEngine(LocalEngine):
     """Ends each turn at its length with a stop that nobody chose: else it would end the attempt as cut."""
 
-    def generate(self, requests: Sequence[Request], contract: SamplingContract) -> list[Completion]:
+    def generate(self, requests: Sequence[Request], contract: SamplingParams) -> list[Completion]:
         """As drawn, and closed; the proof of a sampler knows no stops."""
         drawn = super().generate(requests, contract)
-        return [_closed(each, contract.stop_ids[0]) for each in drawn] if contract.stop_ids else drawn
+        return [_with_stop(each, contract.stop_ids[0]) for each in drawn] if contract.stop_ids else drawn
 
 
-def _closed(drawn: Completion, stop: int) -> Completion:
+def _with_stop(drawn: Completion, stop: int) -> Completion:
     return replace(
         drawn,
         token_ids=torch.cat([drawn.token_ids, torch.tensor([stop])]),
@@ -88,7 +88,7 @@ def _closed(drawn: Completion, stop: int) -> Completion:
 
 
 @dataclass(frozen=True)
-class Step:
+class TimedStep:
     """One step of a run, and its seconds since the one before, or since the start."""
 
     seconds: float
@@ -97,40 +97,40 @@ class Step:
 
 def measure(case: Case, steps: int) -> dict[str, float]:
     """Seconds of the last of ``steps`` steps, and of its parts."""
-    step = run(case, steps)[-1]
+    step = run_case(case, steps)[-1]
     generate = step.record.seconds["prefill"] + step.record.seconds["decode"]
     return {"step": step.seconds, "generate": generate, "train": step.seconds - generate}
 
 
-def run(case: Case, steps: int, between: Callable[[], None] = lambda: None) -> list[Step]:
+def run_case(case: Case, steps: int, between: Callable[[], None] = lambda: None) -> list[TimedStep]:
     """The steps of a run, whose folder is gone afterwards; none holds the time of what is ``between``."""
-    taken: list[Step] = []
+    taken: list[TimedStep] = []
     since = time.perf_counter()
 
     def watch(kind: str, facts: Mapping[str, Any]) -> None:
         nonlocal since
         if kind == "step":
-            taken.append(Step(time.perf_counter() - since, facts["record"]))
+            taken.append(TimedStep(time.perf_counter() - since, facts["record"]))
             between()
             since = time.perf_counter()
 
-    env = TalkingSums(case, steps) if case.replies else Sums(case, steps)
-    plain, session.HFSampler = session.HFSampler, Closing if case.replies else HFSampler
+    env = MultiTurnSums(case, steps) if case.replies else Sums(case, steps)
+    plain, session.HFSampler = session.HFSampler, StopAppendingEngine if case.replies else LocalEngine
     try:
         with tempfile.TemporaryDirectory() as folder:
-            train(recipe(case, steps), env=env, out=Path(folder) / "run", watch=watch)
+            train(case_recipe(case, steps), env=env, out=Path(folder) / "run", watch=watch)
     finally:
         session.HFSampler = plain
     return taken
 
 
-def recipe(case: Case, steps: int) -> dict[str, Any]:
+def case_recipe(case: Case, steps: int) -> dict[str, Any]:
     """The case as a recipe."""
     return {
         "name": f"bench-{case.name}",
         "stages": ["grpo"],
         "model": {
-            "name": str(folder_of(case.model)),
+            "name": str(model_folder(case.model)),
             "device": "cuda" if case.gpu else "cpu",
             "cuda_graphs": case.gpu,
         },

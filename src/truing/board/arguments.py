@@ -3,30 +3,30 @@
 import math
 from collections.abc import Mapping
 
-from truing.errors import QuestionError
+from truing.errors import BadRequestError
 
 Query = Mapping[str, str]
 
-MOST = 2**53
+MAX_INTEGER = 2**53
 """The largest whole number that may be asked for: beyond it a browser's own numbers have gaps."""
 
 
-def said(query: Query, name: str) -> str:
+def required_text(query: Query, name: str) -> str:
     """An argument that must be there."""
     if not query.get(name):
-        raise QuestionError(f"the question lacks {name}")
+        raise BadRequestError(f"the question lacks {name}")
     return query[name]
 
 
-def whole(query: Query, name: str, default: int | None = None, least: int = 0) -> int:
+def integer(query: Query, name: str, default: int | None = None, least: int = 0) -> int:
     """An argument that is a whole number, and no less than ``least``."""
     text = query.get(name, "") or ("" if default is None else str(default))
     try:
         value = int(text)
     except ValueError as error:
-        raise QuestionError(f"{name} is no whole number", got=repr(text[:50])) from error
-    if not least <= value <= MOST:
-        raise QuestionError(f"{name} is out of range", got=text[:50], expected=f"at least {least}")
+        raise BadRequestError(f"{name} is no whole number", got=repr(text[:50])) from error
+    if not least <= value <= MAX_INTEGER:
+        raise BadRequestError(f"{name} is out of range", got=text[:50], expected=f"at least {least}")
     return value
 
 
@@ -39,5 +39,5 @@ def number(query: Query, name: str) -> float | None:
     except ValueError:
         value = math.nan
     if math.isnan(value):
-        raise QuestionError(f"{name} is no number", got=repr(text[:50]))
+        raise BadRequestError(f"{name} is no number", got=repr(text[:50]))
     return value

@@ -13,23 +13,23 @@ from plotly.offline import get_plotlyjs
 
 from truing.board.queries import Board
 from truing.board.script_bundle import bundle
-from truing.board.views.tokens import WINDOW
+from truing.board.views.tokens import WINDOW_TOKENS
 from truing.errors import RecordError, TruingError
 from truing.utils.jsonl import dump_json
 
-SAMPLES = 8
+LAST_UPDATE_SAMPLES = 8
 """Samples of the last update that go along, beside those that a finding names."""
 
-Asked = tuple[str, dict[str, str]]
+Question = tuple[str, dict[str, str]]
 
 
-def report(run_dir: Path) -> str:
+def html_report(run_dir: Path) -> str:
     """The page."""
     board = Board(run_dir)
     name = next((each for each, path in board.places.runs.items() if path == board.places.root), None)
     if name is None:
         raise RecordError(f"{run_dir} is no run that can be shown", got="; ".join(board.places.notes) or None)
-    views = dict(_answered(board, _asked(board, name)))
+    views = dict(_answers(board, _questions(board, name)))
     scripts = [get_plotlyjs(), bundle()]
     policy = " ".join(f"'sha256-{_digest(each)}'" for each in scripts)
     style = (files("truing.board") / "pages" / "style.css").read_text(encoding="utf-8")
@@ -48,7 +48,7 @@ def report(run_dir: Path) -> str:
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>\n'
 
 
-def _answered(board: Board, asked: Iterable[Asked]) -> Iterator[tuple[str, Any]]:
+def _answers(board: Board, asked: Iterable[Question]) -> Iterator[tuple[str, Any]]:
     """Questions with their answers. What has none is left out: the page then says so in its place."""
     for each in asked:
         with suppress(TruingError):
@@ -64,7 +64,7 @@ def question(view: str, query: dict[str, str]) -> str:
     return f"{view}?{text}" if text else view
 
 
-def _asked(board: Board, name: str) -> Iterator[Asked]:
+def _questions(board: Board, name: str) -> Iterator[Question]:
     """What the file is to answer: the run, its charts, what was found and where, and its last update."""
     run = {"run": name}
     head = board.answer("run", run)
@@ -79,15 +79,21 @@ def _asked(board: Board, name: str) -> Iterator[Asked]:
         if not each["undone"]:
             named = places.setdefault((each["stage"], each["update"]), [])
             named.append((each["sample_id"], each["start"]))
-            named += [(sample["sample"], sample["token"] or 0) for sample in each["samples"][:SAMPLES]]
+            named += [
+                (sample["sample"], sample["token"] or 0) for sample in each["samples"][:LAST_UPDATE_SAMPLES]
+            ]
     last = [(each["stage"], each["end"] - each["start"] - 1 + each["first"]) for each in head["spans"][-1:]]
     for place in last:
         places.setdefault(place, [])
     for place, samples in places.items():
-        yield from _update(board, _at(name, *place), samples, SAMPLES if place in last else 0)
+        yield from _update_questions(
+            board, _at(name, *place), samples, LAST_UPDATE_SAMPLES if place in last else 0
+        )
 
 
-def _update(board: Board, at: dict[str, str], named: Sequence[tuple[str, int]], more: int) -> Iterator[Asked]:
+def _update_questions(
+    board: Board, at: dict[str, str], named: Sequence[tuple[str, int]], more: int
+) -> Iterator[Question]:
     """An update, some of its samples, where they are long with the tokens that are meant, and groups."""
     yield "update", at
     try:
@@ -101,7 +107,7 @@ def _update(board: Board, at: dict[str, str], named: Sequence[tuple[str, int]], 
     for sample in samples:
         yield "sample", at | {"sample": sample}
     for sample, token in named:
-        if token >= WINDOW:  # of a long sample the first are told, and those that are meant
+        if token >= WINDOW_TOKENS:  # of a long sample the first are told, and those that are meant
             yield "sample", at | {"sample": sample, "token": str(token)}
     for group in dict.fromkeys(groups[sample] for sample in samples):
         yield "group", at | {"group": group}

@@ -4,17 +4,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from truing.board.arguments import Query, said, whole
-from truing.board.data.discovery import Places
-from truing.board.data.malformed import ODD, telling
-from truing.board.data.open_runs import Held
-from truing.board.data.run_view import Opened
+from truing.board.arguments import Query, integer, required_text
+from truing.board.data.discovery import FolderIndex
+from truing.board.data.malformed import MALFORMED_ERRORS, as_record_error
+from truing.board.data.open_runs import OpenRuns
+from truing.board.data.run_view import RunView
 from truing.board.views import audits, compare, glossary, labs, prompts, rules, update
 from truing.board.views import run as run_page
 from truing.board.views.overview import Overview
-from truing.errors import QuestionError, RecordError
+from truing.errors import BadRequestError, RecordError
 
-TRIES = 3
+MAX_TRIES = 3
 """Times that a view is asked for where the run changed while it was read, and it came to nothing."""
 
 
@@ -22,39 +22,39 @@ class Board:
     """Everything under one folder, and what is held of it."""
 
     def __init__(self, root: Path) -> None:
-        self.places = Places(root)
-        self.held = Held(self.places)
+        self.places = FolderIndex(root)
+        self.held = OpenRuns(self.places)
         self.overview = Overview(self.places, self.held)
         self._views: dict[str, Callable[[Query], Any]] = {
             "runs": lambda _: self.overview.told(),
-            "words": lambda _: glossary.told(),
+            "words": lambda _: glossary.glossary_json(),
             "rules": lambda _: rules.index(),
-            "rule": lambda q: rules.page(said(q, "code")),
+            "rule": lambda q: rules.page(required_text(q, "code")),
             "lab": lambda q: labs.status(self._place(self.places.labs, "lab", q)),
             "hypothesis": lambda q: labs.hypothesis(
-                self._place(self.places.labs, "lab", q), said(q, "hypothesis")
+                self._place(self.places.labs, "lab", q), required_text(q, "hypothesis")
             ),
-            "audit": lambda q: audits.judged(self._place(self.places.audits, "audit", q)),
-            **{name: self._of_runs(view, "run") for name, view in OF_A_RUN.items()},
-            **{name: self._of_runs(view, "a", "b") for name, view in OF_TWO.items()},
+            "audit": lambda q: audits.audit_report(self._place(self.places.audits, "audit", q)),
+            **{name: self._of_runs(view, "run") for name, view in RUN_VIEWS.items()},
+            **{name: self._of_runs(view, "a", "b") for name, view in RUN_PAIR_VIEWS.items()},
         }
 
     def answer(self, view: str, query: Query) -> Any:
         """The view's answer as JSON has it; a TruingError where there is none."""
         if view not in self._views:
-            raise QuestionError(f"the board has no view {view[:50]}", expected=", ".join(self._views))
-        with telling(f"what {view} shows"):
+            raise BadRequestError(f"the board has no view {view[:50]}", expected=", ".join(self._views))
+        with as_record_error(f"what {view} shows"):
             return self._views[view](query)
 
     def _of_runs(self, view: Callable[..., Any], *names: str) -> Callable[[Query], Any]:
         """A view of runs as they are now; of one that was cut back while it was read, it is made again."""
 
         def of_runs(query: Query) -> Any:
-            with self.held.reading(*(said(query, name) for name in names)) as opened:
-                for _ in range(TRIES - 1):
+            with self.held.reading(*(required_text(query, name) for name in names)) as opened:
+                for _ in range(MAX_TRIES - 1):
                     try:
                         return view(*opened, query)
-                    except (RecordError, *ODD):
+                    except (RecordError, *MALFORMED_ERRORS):
                         if not sum(each.refresh() for each in opened):
                             raise
                 return view(*opened, query)
@@ -62,34 +62,36 @@ class Board:
         return of_runs
 
     def _place(self, places: Mapping[str, Path], kind: str, query: Query) -> Path:
-        name = said(query, kind)
+        name = required_text(query, kind)
         if name not in places:
             raise RecordError(f"there is no {kind} {name[:200]} under {self.places.root}")
         return places[name]
 
 
-def _chart(run: Opened, query: Query) -> Any:
-    end = whole(query, "to", 0) or None
-    return run_page.chart(run, said(query, "chart"), whole(query, "from", 1, least=1) - 1, end)
+def _chart(run: RunView, query: Query) -> Any:
+    end = integer(query, "to", 0) or None
+    return run_page.chart(run, required_text(query, "chart"), integer(query, "from", 1, least=1) - 1, end)
 
 
-def _at(query: Query) -> tuple[str, int]:
-    return said(query, "stage"), whole(query, "update", least=1)
+def _update_of(query: Query) -> tuple[str, int]:
+    return required_text(query, "stage"), integer(query, "update", least=1)
 
 
-OF_A_RUN: dict[str, Callable[[Opened, Query], Any]] = {
-    "run": lambda run, _: run_page.head(run),
+RUN_VIEWS: dict[str, Callable[[RunView, Query], Any]] = {
+    "run": lambda run, _: run_page.run_head(run),
     "chart": _chart,
-    "number": lambda run, q: run_page.number(run, said(q, "number")),
-    "update": lambda run, q: update.update(run, *_at(q)),
-    "numbers": lambda run, q: update.update(run, *_at(q), samples=False),
-    "sample": lambda run, q: update.sample(run, *_at(q), said(q, "sample"), whole(q, "token", 0)),
-    "group": lambda run, q: update.group(run, *_at(q), said(q, "group")),
+    "number": lambda run, q: run_page.number(run, required_text(q, "number")),
+    "update": lambda run, q: update.update(run, *_update_of(q)),
+    "numbers": lambda run, q: update.update(run, *_update_of(q), samples=False),
+    "sample": lambda run, q: update.sample(
+        run, *_update_of(q), required_text(q, "sample"), integer(q, "token", 0)
+    ),
+    "group": lambda run, q: update.group(run, *_update_of(q), required_text(q, "group")),
     "tasks": prompts.tasks,
     "samples": prompts.samples,
 }
 
-OF_TWO: dict[str, Callable[[Opened, Opened, Query], Any]] = {
-    "compare": lambda first, second, _: compare.told(first, second),
-    "parting": lambda first, second, _: compare.parting(first, second),
+RUN_PAIR_VIEWS: dict[str, Callable[[RunView, RunView, Query], Any]] = {
+    "compare": lambda first, second, _: compare.compare_runs(first, second),
+    "parting": lambda first, second, _: compare.compare_tokens(first, second),
 }

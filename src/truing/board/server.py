@@ -23,9 +23,9 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from truing.board.data.malformed import telling
+from truing.board.data.malformed import as_record_error
 from truing.board.queries import Board
-from truing.errors import QuestionError, TruingError
+from truing.errors import BadRequestError, TruingError
 from truing.utils.jsonl import dump_json
 
 POLICY = (
@@ -41,16 +41,16 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-CACHED = {"Cache-Control": "no-cache"}
+STATIC_HEADERS = {"Cache-Control": "no-cache"}
 """Of the board's own files: a browser keeps them, and asks each time whether they are still the same."""
 
-SENT = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
-HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(?::\d+)?")
+SECURITY_HEADERS = {name.lower().encode(): value.encode() for name, value in HEADERS.items()}
+HOST_PATTERN = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(?::\d+)?")
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 COOKIE = "truing_board"
-TICK = 1.0
+POLL_SECONDS = 1.0
 """Seconds between two looks at what runs have written."""
-PARTING = 0.8
+SHUTDOWN_SECONDS = 0.8
 """Seconds that whoever listens is given to end when the board does."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -67,9 +67,9 @@ def make_app(board: Board, *, token: str = "", hosts: frozenset[str] = frozenset
 
     def answered(view: str, query: Mapping[str, str]) -> Response:
         try:
-            with telling(f"what {view} shows"):  # an answer may hold what cannot be written
+            with as_record_error(f"what {view} shows"):  # an answer may hold what cannot be written
                 return _json(board.answer(view, query))
-        except QuestionError as error:
+        except BadRequestError as error:
             return _json({"error": str(error)}, 400)
         except TruingError as error:
             return _json({"error": str(error)}, 404)
@@ -95,16 +95,16 @@ def make_app(board: Board, *, token: str = "", hosts: frozenset[str] = frozenset
 
 def _live(board: Board) -> Response:
     ending = anyio.Event()
-    told = changes(board, ending)
-    return EventSourceResponse(told, ping=15, shutdown_event=ending, shutdown_grace_period=PARTING)
+    told = run_changes(board, ending)
+    return EventSourceResponse(told, ping=15, shutdown_event=ending, shutdown_grace_period=SHUTDOWN_SECONDS)
 
 
-async def changes(board: Board, ending: anyio.Event) -> AsyncIterator[Mapping[str, str]]:
+async def run_changes(board: Board, ending: anyio.Event) -> AsyncIterator[Mapping[str, str]]:
     """Names of runs that wrote something since the last look, as server-sent events, until the end."""
     before = await run_in_threadpool(board.overview.stamps)
     yield {"event": "hello", "data": "{}"}
     while True:
-        with anyio.move_on_after(TICK):
+        with anyio.move_on_after(POLL_SECONDS):
             await ending.wait()
             return
         now = await run_in_threadpool(board.overview.stamps)
@@ -138,10 +138,10 @@ class Guard:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept = [each for each in message["headers"] if each[0] not in SENT]
+                kept = [each for each in message["headers"] if each[0] not in SECURITY_HEADERS]
                 cached = any(name == b"cache-control" for name, _ in kept)
                 kept += [] if cached else [(b"cache-control", b"no-store")]
-                message["headers"] = [*kept, *SENT.items()]
+                message["headers"] = [*kept, *SECURITY_HEADERS.items()]
             await send(message)
 
         refused = self._refused(Request(scope))
@@ -151,7 +151,7 @@ class Guard:
         """Why a request is turned away; None where it is not."""
         if request.method not in ("GET", "HEAD"):
             return PlainTextResponse("the board is read-only\n", 405)
-        if self.hosts and _named(request.headers.get("host", "")) not in self.hosts:
+        if self.hosts and _host_name(request.headers.get("host", "")) not in self.hosts:
             return PlainTextResponse("the board is not known under this name\n", 421)
         if not self.token or hmac.compare_digest(
             request.cookies.get(COOKIE, "").encode(), self.known.encode()
@@ -166,14 +166,14 @@ class Guard:
         return answer
 
 
-def _named(host: str) -> str:
+def _host_name(host: str) -> str:
     """The name in a header `Host`; "" where it is none."""
-    found = HOST.fullmatch(host.lower())
+    found = HOST_PATTERN.fullmatch(host.lower())
     return found[1].strip("[]") if found else ""
 
 
 def _static(data: bytes, kind: str) -> Any:
-    headers = CACHED | {"ETag": f'"{hashlib.sha256(data).hexdigest()}"'}
+    headers = STATIC_HEADERS | {"ETag": f'"{hashlib.sha256(data).hexdigest()}"'}
 
     def serve(request: Request) -> Response:
         if request.headers.get("if-none-match") == headers["ETag"]:

@@ -1,22 +1,22 @@
 """Messages to ids and back: one renderer for SFT, RL and evaluation, and episodes token by token."""
 
 from truing.chat.chat import Chat, make_chat
-from truing.chat.constrained.decoding import Grammars
-from truing.chat.dialogue import Context, Dialogue, answer, begin, hear
+from truing.chat.constrained.decoding import CallGrammars
+from truing.chat.dialogue import Dialogue, TurnContext, add_turn, observe, start_dialogue
 from truing.chat.parse_turn import read_turn
-from truing.chat.render import Prompt, decode_answer, encode_answer, render_prompt
+from truing.chat.render import Prompt, decode_reply, encode_reply, render_prompt
 
 __all__ = [
     "Chat",
-    "Context",
+    "TurnContext",
     "Dialogue",
-    "Grammars",
+    "CallGrammars",
     "Prompt",
-    "answer",
-    "begin",
-    "decode_answer",
-    "encode_answer",
-    "hear",
+    "observe",
+    "start_dialogue",
+    "decode_reply",
+    "encode_reply",
+    "add_turn",
     "make_chat",
     "read_turn",
     "render_prompt",

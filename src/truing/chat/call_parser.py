@@ -9,23 +9,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truing.chat.call_formats import FORMATS, CallFormat
-from truing.chat.call_formats.shared.scanner import Malformed, Region, Span
+from truing.chat.call_formats.shared.scanner import CallRegion, MalformedCall, Span
 from truing.errors import ModelError
-from truing.types.message import Said, ToolCall, ToolSpec
+from truing.types.message import AssistantMessage, ToolCall, ToolSpec
 
-PROBLEMS = 8
+MAX_PARSE_ERRORS = 8
 """A turn is read up to so many malformed calls: the model gains nothing from a longer list."""
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParsedCalls:
     """A turn as it was read."""
 
-    said: Said
+    said: AssistantMessage
     scaffolding: tuple[Span, ...]  # characters that the format dictates, in order and apart
 
 
-def parse(text: str, format: str, tools: Sequence[ToolSpec] = (), *, thinking: bool = False) -> Parsed:
+def parse_calls(
+    text: str, format: str, tools: Sequence[ToolSpec] = (), *, thinking: bool = False
+) -> ParsedCalls:
     """Read the calls of a turn, whose text comes without its stop token.
 
     Args:
@@ -37,15 +39,15 @@ def parse(text: str, format: str, tools: Sequence[ToolSpec] = (), *, thinking: b
     family = call_format(format)
     regions, problems = _regions(text, family, tools, thinking)
     if problems or not regions:
-        return Parsed(Said(family.content(text), problems=tuple(problems)), ())
+        return ParsedCalls(AssistantMessage(family.content(text), problems=tuple(problems)), ())
     outside = "".join(text[a:b] for a, b in _between(0, [(at, r.end) for at, r in regions], len(text)))
     content = family.content(outside)
     calls = tuple(call for _, region in regions for call in region.calls)
     scaffolding = tuple(span for at, region in regions for span in _between(at, region.choices, region.end))
-    return Parsed(Said(content if content.strip() else "", calls), scaffolding)
+    return ParsedCalls(AssistantMessage(content if content.strip() else "", calls), scaffolding)
 
 
-def detect(written: str, call: ToolCall, tools: Sequence[ToolSpec] = ()) -> str | None:
+def detect_format(written: str, call: ToolCall, tools: Sequence[ToolSpec] = ()) -> str | None:
     """The format in which a chat template wrote ``call``; None where no format reads it back.
 
     Args:
@@ -54,7 +56,7 @@ def detect(written: str, call: ToolCall, tools: Sequence[ToolSpec] = ()) -> str 
         tools: What may be called.
     """
     for name, family in FORMATS.items():
-        read = [(found.name, found.arguments) for found in parse(written, name, tools).said.calls]
+        read = [(found.name, found.arguments) for found in parse_calls(written, name, tools).said.calls]
         if read == [(call.name, call.arguments)] and family.layout(call) in written:
             return name
     return None
@@ -69,20 +71,20 @@ def call_format(name: str) -> CallFormat:
 
 def _regions(
     text: str, family: CallFormat, tools: Sequence[ToolSpec], thinking: bool
-) -> tuple[list[tuple[int, Region]], list[str]]:
+) -> tuple[list[tuple[int, CallRegion]], list[str]]:
     """Each call with the place where it begins, and a sentence for each that could not be read."""
-    regions: list[tuple[int, Region]] = []
+    regions: list[tuple[int, CallRegion]] = []
     problems: list[str] = []
     begins, ends = family.thought
     marks = re.compile(f"(?P<thought>{re.escape(begins)})|{family.opening}")
     at = _after(text, 0, ends) if thinking else 0
-    while len(problems) < PROBLEMS and (mark := marks.search(text, at)):
+    while len(problems) < MAX_PARSE_ERRORS and (mark := marks.search(text, at)):
         if mark["thought"]:
             at = _after(text, mark.end(), ends)
             continue
         try:
             region = family.read(text, mark.end(), tools)
-        except Malformed as error:
+        except MalformedCall as error:
             problems.append(
                 f"Call {len(regions) + len(problems) + 1} is malformed: {error} "
                 f"(character {error.at - mark.end()} of the call). Write {family.form}."

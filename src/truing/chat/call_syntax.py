@@ -12,21 +12,21 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from truing.chat.call_parser import parse
+from truing.chat.call_parser import parse_calls
 from truing.chat.token_bytes import escaped, readable, token_bytes
-from truing.types.message import Said, ToolSpec
+from truing.types.message import AssistantMessage, ToolSpec
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class ParsedTurn:
     """A turn as it was read."""
 
     text: str  # without the stop token; a byte that is part of no character reads as U+FFFD
-    said: Said
+    said: AssistantMessage
     structure: Tensor  # [L] bool
 
 
-def read_turn(
+def read_turn_with_tools(
     tokenizer: PreTrainedTokenizerBase,
     token_ids: Tensor,
     stop_ids: Sequence[int],
@@ -34,7 +34,7 @@ def read_turn(
     tools: Sequence[ToolSpec] = (),
     *,
     thinking: bool = False,
-) -> Reading:
+) -> ParsedTurn:
     """Read a turn from the ids [L] that were sampled.
 
     A token is scaffolding where all of its bytes are: one that also holds part of a name or a value is
@@ -44,7 +44,7 @@ def read_turn(
     pieces = token_bytes(tokenizer, ids[:-1] if ids and ids[-1] in stop_ids else ids)
     spelled = escaped(pieces)
     text = readable(spelled)
-    parsed = parse(text, format, tools, thinking=thinking)
+    parsed = parse_calls(text, format, tools, thinking=thinking)
     edges = np.cumsum([0, *map(len, pieces)])
     inside = np.zeros(edges[-1] + 1, dtype=np.int64)
     for start, end in _byte_spans(spelled, parsed.scaffolding):
@@ -53,7 +53,7 @@ def read_turn(
     structure = torch.zeros(len(ids), dtype=torch.bool)
     whole = (np.diff(dictated) == np.diff(edges)) & (np.diff(edges) > 0)
     structure[: len(pieces)] = torch.from_numpy(whole)
-    return Reading(text, parsed.said, structure)
+    return ParsedTurn(text, parsed.said, structure)
 
 
 def _byte_spans(spelled: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -11,27 +11,27 @@ from typing import Any, Literal
 import jinja2
 from transformers import PreTrainedTokenizerBase
 
-from truing.chat.call_parser import FORMATS, detect
-from truing.chat.control_tokens import Control, control_tokens
-from truing.chat.reasoning import apart, thought_tags, without_opened_thought
+from truing.chat.call_parser import FORMATS, detect_format
+from truing.chat.control_tokens import ControlTokens, control_tokens
+from truing.chat.reasoning import reasoning_tags, split_reasoning, without_opened_reasoning
 from truing.chat.render_marks import Rendering
-from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_stray_answers, without_system
+from truing.chat.tool_prompt import ToolPrompt, with_tool_prompt, without_orphan_tool_messages, without_system
 from truing.errors import TEMPLATE_FAULTS, DataError, ModelError
-from truing.types.message import Message, Said, ToolCall, ToolSpec, answer_to
+from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec, tool_message
 
-SENTINEL = ToolSpec(
+PROBE_TOOL = ToolSpec(
     "truing_probe", "A probe.", {"type": "object", "properties": {"word": {"type": "string"}}}
 )
 """A tool that is easy to find again in a rendered prompt."""
 
-ASKED = ({"role": "user", "content": "hello"},)
-CALLED = Said(calls=(ToolCall(SENTINEL.name, {"word": "truing"}),))
+PROBE_QUESTION = ({"role": "user", "content": "hello"},)
+PROBE_CALL = AssistantMessage(calls=(ToolCall(PROBE_TOOL.name, {"word": "truing"}),))
 
-ANSWERED = "7358113"
+PROBE_ANSWER = "7358113"
 """What the tool answers: a number, which no template writes otherwise."""
 
 
-NOTHING_DRAWN: Mapping[int, Iterable[str]] = {}
+NO_DRAWN_TOKENS: Mapping[int, Iterable[str]] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Chat:
         tools: Sequence[ToolSpec] = (),
         *,
         prompt: bool = True,
-        drawn: Mapping[int, Iterable[str]] = NOTHING_DRAWN,
+        drawn: Mapping[int, Iterable[str]] = NO_DRAWN_TOKENS,
     ) -> Rendering:
         """The same text, and where it is cut so that nothing in messages and tools becomes a control token.
 
@@ -74,17 +74,17 @@ class Chat:
         if tools and self.tool_format not in FORMATS:
             raise _unknown_format(self.tool_format)
         if self.thoughts_apart:
-            messages = apart(messages, self.tool_format)
+            messages = split_reasoning(messages, self.tool_format)
         told = [self._marked(message, drawn.get(i, ())) for i, message in enumerate(messages)]
         shown = [ToolSpec(**self.control.in_data(vars(tool))) for tool in tools]
         return self.control.read(self._rendered(told, shown, prompt=prompt))
 
     @cached_property
-    def control(self) -> Control:
+    def control(self) -> ControlTokens:
         """What data must not become: special tokens, and what the template or the tool prompt writes."""
         template = self.tokenizer.chat_template
         sources = template.values() if isinstance(template, dict) else [template]
-        return Control(self.tokenizer, control_tokens(self.tokenizer, [*sources, *self._examples()]))
+        return ControlTokens(self.tokenizer, control_tokens(self.tokenizer, [*sources, *self._examples()]))
 
     @cached_property
     def unshown(self) -> dict[tuple[str, bool, bool], list[str]]:
@@ -97,40 +97,43 @@ class Chat:
         return {}
 
     @cached_property
-    def special(self) -> Control:
+    def special(self) -> ControlTokens:
         """Those of them that no text of a task is meant to hold."""
         added = self.tokenizer.added_tokens_decoder
         plain = (text for text, id in self.control.ids.items() if not added[id].special)
-        return self.control.without({*plain, *thought_tags(self.tool_format)})
+        return self.control.without({*plain, *reasoning_tags(self.tool_format)})
 
     @cached_property
     def tags(self) -> frozenset[str]:
         """Control tokens that a content of the assistant's may hold: of thoughts, and of calls as text."""
         plain = self.control.ids.keys() - self.special.ids.keys()
-        return frozenset(tag for tag in plain if tag in thought_tags(self.tool_format) or tag in self._call)
+        return frozenset(tag for tag in plain if tag in reasoning_tags(self.tool_format) or tag in self._call)
 
     @property
     def _call(self) -> str:
         """What the template writes for a call; nothing where that cannot be read."""
         if not self._probe:
             return ""
-        before = self._rendered(ASKED, self._probe, prompt=True)
-        called = self._rendered([*ASKED, CALLED.message()], self._probe, prompt=False)
-        return called[agree(before, called) :]
+        before = self._rendered(PROBE_QUESTION, self._probe, prompt=True)
+        called = self._rendered([*PROBE_QUESTION, PROBE_CALL.message()], self._probe, prompt=False)
+        return called[common_prefix_length(before, called) :]
 
     @property
     def _probe(self) -> tuple[ToolSpec, ...]:
         """The tool of an example; none where the template's calls cannot be read."""
-        return (SENTINEL,) if self.tool_format in FORMATS else ()
+        return (PROBE_TOOL,) if self.tool_format in FORMATS else ()
 
     def _examples(self) -> Iterator[str]:
         """Conversations as the template writes them: tokens may be put together from parts of its source."""
-        answers = [answer_to(CALLED.calls[0], 0, ANSWERED), Said(ANSWERED).message()]
-        system: Message = {"role": "system", "content": ANSWERED}
+        answers = [
+            tool_message(PROBE_CALL.calls[0], 0, PROBE_ANSWER),
+            AssistantMessage(PROBE_ANSWER).message(),
+        ]
+        system: Message = {"role": "system", "content": PROBE_ANSWER}
         for messages, tools in (
-            ([system, *ASKED], ()),
-            ([*ASKED, answers[1], *ASKED], ()),
-            ([*ASKED, CALLED.message(), *answers], self._probe),
+            ([system, *PROBE_QUESTION], ()),
+            ([*PROBE_QUESTION, answers[1], *PROBE_QUESTION], ()),
+            ([*PROBE_QUESTION, PROBE_CALL.message(), *answers], self._probe),
         ):
             for prompt in (True, False):
                 with suppress(DataError):  # not every template takes every role
@@ -161,10 +164,10 @@ class Chat:
         if self.tool_prompt is not None:
             messages, tools = with_tool_prompt(messages, tools, self.tool_prompt), ()
         elif not self.stray_answers:
-            messages = without_stray_answers(messages)
+            messages = without_orphan_tool_messages(messages)
         if not self.system_role:
             messages = without_system(messages)
-        return rendered(self.tokenizer, messages, tools, prompt=prompt, **self.template_kwargs)
+        return apply_template(self.tokenizer, messages, tools, prompt=prompt, **self.template_kwargs)
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -198,8 +201,8 @@ def make_chat(
     system_role = shows_system(tokenizer, **told)
     if native is not None:
         written = native if tool_format == "auto" else tool_format
-        stray = takes_stray_answers(tokenizer, **told)
-        thoughts = takes_thoughts_apart(tokenizer, written, **told)
+        stray = takes_orphan_tool_messages(tokenizer, **told)
+        thoughts = takes_separate_reasoning(tokenizer, written, **told)
         return Chat(tokenizer, tuple(stop_ids), written, None, system_role, stray, thoughts, told)
     supplied = "hermes" if tool_prompt == "auto" else tool_prompt
     if tool_format not in ("auto", "hermes"):
@@ -208,7 +211,7 @@ def make_chat(
             got=f"chat.tool_format = {tool_format!r}",
             remedy="leave chat.tool_format out, or use a chat template that shows tools",
         )
-    thoughts = takes_thoughts_apart(tokenizer, "hermes", **told)
+    thoughts = takes_separate_reasoning(tokenizer, "hermes", **told)
     return Chat(tokenizer, tuple(stop_ids), "hermes", supplied, system_role, True, thoughts, told)
 
 
@@ -229,57 +232,64 @@ def check_template_kwargs(tokenizer: PreTrainedTokenizerBase, told: Mapping[str,
 
 def shows_system(tokenizer: PreTrainedTokenizerBase, **told: Any) -> bool:
     """Whether a template shows a system message: some refuse it (Gemma), others drop it without a word."""
-    system: Message = {"role": "system", "content": SENTINEL.name}
+    system: Message = {"role": "system", "content": PROBE_TOOL.name}
     try:
-        return SENTINEL.name in rendered(tokenizer, [system, *ASKED], (), prompt=True, **told)
+        return PROBE_TOOL.name in apply_template(
+            tokenizer, [system, *PROBE_QUESTION], (), prompt=True, **told
+        )
     except DataError:
         return False
 
 
-def takes_stray_answers(tokenizer: PreTrainedTokenizerBase, **kwargs: Any) -> bool:
+def takes_orphan_tool_messages(tokenizer: PreTrainedTokenizerBase, **kwargs: Any) -> bool:
     """Whether a template renders tool messages after turns without a call: Mistral's and gpt-oss's refuse."""
-    told = [Said(SENTINEL.name).message(), answer_to(ToolCall("error", {}), 0, SENTINEL.name)]
+    told = [
+        AssistantMessage(PROBE_TOOL.name).message(),
+        tool_message(ToolCall("error", {}), 0, PROBE_TOOL.name),
+    ]
     try:
-        rendered(tokenizer, [*ASKED, *told, *told], (SENTINEL,), prompt=True, **kwargs)
+        apply_template(tokenizer, [*PROBE_QUESTION, *told, *told], (PROBE_TOOL,), prompt=True, **kwargs)
     except DataError:
         return False
     return True
 
 
-def takes_thoughts_apart(tokenizer: PreTrainedTokenizerBase, tool_format: str, **told: Any) -> bool:
+def takes_separate_reasoning(tokenizer: PreTrainedTokenizerBase, tool_format: str, **told: Any) -> bool:
     """Whether a template writes a thought once as ``reasoning_content``, and not within a content."""
-    opening, closing = thought_tags(tool_format)
-    thinks = Said(f"{opening}\n{ANSWERED}\n{closing}\n\n{SENTINEL.name}").message()
-    forms = ([thinks], apart([thinks], tool_format))
+    opening, closing = reasoning_tags(tool_format)
+    thinks = AssistantMessage(f"{opening}\n{PROBE_ANSWER}\n{closing}\n\n{PROBE_TOOL.name}").message()
+    forms = ([thinks], split_reasoning([thinks], tool_format))
     try:
-        base = rendered(tokenizer, ASKED, (), prompt=False, **told).count(opening)
-        texts = [rendered(tokenizer, [*ASKED, *form], (), prompt=False, **told) for form in forms]
+        base = apply_template(tokenizer, PROBE_QUESTION, (), prompt=False, **told).count(opening)
+        texts = [
+            apply_template(tokenizer, [*PROBE_QUESTION, *form], (), prompt=False, **told) for form in forms
+        ]
     except DataError:
         return False
-    within, alone = (ANSWERED in text and text.count(opening) == base + 1 for text in texts)
+    within, alone = (PROBE_ANSWER in text and text.count(opening) == base + 1 for text in texts)
     return alone and not within
 
 
 def native_format(tokenizer: PreTrainedTokenizerBase, stop_ids: Sequence[int], **told: Any) -> str | None:
     """How a template writes calls; None where it shows no tools, or drops calls or what answers them."""
-    write = partial(rendered, tokenizer, tools=(SENTINEL,), **told)
+    write = partial(apply_template, tokenizer, tools=(PROBE_TOOL,), **told)
     try:
-        shown = write(ASKED, prompt=True)
-        called = write([*ASKED, CALLED.message()], prompt=False)
-        answer = answer_to(CALLED.calls[0], 0, ANSWERED)
-        answered = write([*ASKED, CALLED.message(), answer], prompt=True)
+        shown = write(PROBE_QUESTION, prompt=True)
+        called = write([*PROBE_QUESTION, PROBE_CALL.message()], prompt=False)
+        answer = tool_message(PROBE_CALL.calls[0], 0, PROBE_ANSWER)
+        answered = write([*PROBE_QUESTION, PROBE_CALL.message(), answer], prompt=True)
     except DataError:
         return None
     # a thought that the prompt opens is no part of the call, though both may begin with "<"
-    writes = called[agree(without_opened_thought(shown), called) :].rstrip()
-    if SENTINEL.name not in shown or SENTINEL.name not in writes or ANSWERED not in answered:
+    writes = called[common_prefix_length(without_opened_reasoning(shown), called) :].rstrip()
+    if PROBE_TOOL.name not in shown or PROBE_TOOL.name not in writes or PROBE_ANSWER not in answered:
         return None
     for stop in tokenizer.convert_ids_to_tokens(list(stop_ids)):
         writes = writes.removesuffix(stop)
-    return detect(writes, CALLED.calls[0], (SENTINEL,)) or "unknown"
+    return detect_format(writes, PROBE_CALL.calls[0], (PROBE_TOOL,)) or "unknown"
 
 
-def rendered(
+def apply_template(
     tokenizer: PreTrainedTokenizerBase,
     messages: Sequence[Message],
     tools: Sequence[ToolSpec],
@@ -316,7 +326,7 @@ def _unknown_format(tool_format: str) -> ModelError:
     )
 
 
-def agree(a: str, b: str) -> int:
+def common_prefix_length(a: str, b: str) -> int:
     """How many characters two texts have in common from their start."""
     both = enumerate(zip(a, b, strict=False))
     return next((i for i, (x, y) in both if x != y), min(len(a), len(b)))

@@ -21,7 +21,7 @@ from truing.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)
-class Control:
+class ControlTokens:
     """The tokens that data must not become: id by text."""
 
     tokenizer: PreTrainedTokenizerBase
@@ -32,14 +32,14 @@ class Control:
         at = next(self._places(text), None)
         return None if at is None else max(self._at(text, at), key=len)
 
-    def without(self, allowed: Iterable[str]) -> "Control":
+    def without(self, allowed: Iterable[str]) -> "ControlTokens":
         """The same without some that may be written."""
         fewer = frozenset(self.ids.keys() & set(allowed))
         if not fewer:
             return self
         if fewer not in self._without:
             left = {text: id for text, id in self.ids.items() if text not in fewer}
-            self._without[fewer] = Control(self.tokenizer, left)
+            self._without[fewer] = ControlTokens(self.tokenizer, left)
         return self._without[fewer]
 
     def in_data(self, data: Any) -> Any:
@@ -124,7 +124,7 @@ class Control:
         return first + 1
 
     @cached_property
-    def _without(self) -> dict[frozenset[str], "Control"]:
+    def _without(self) -> dict[frozenset[str], "ControlTokens"]:
         """What ``without`` made so far."""
         return {}
 

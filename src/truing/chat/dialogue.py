@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from truing.chat.chat import Chat, agree
-from truing.chat.reasoning import opened_thought
-from truing.chat.render import SHOWN, encode, render_prompt, said_spans, text_of
-from truing.types.message import Message, Said, ToolSpec
+from truing.chat.chat import Chat, common_prefix_length
+from truing.chat.reasoning import opened_reasoning
+from truing.chat.render import SHOWN_CHARS, content_spans, encode_with_origins, render_prompt, text_of
+from truing.types.message import AssistantMessage, Message, ToolSpec
 from truing.types.rollout import Task
 from truing.types.token import Origin
 
@@ -37,7 +37,7 @@ class Dialogue:
 
 
 @dataclass(frozen=True, eq=False)
-class Context:
+class TurnContext:
     """What the sampler is shown before a turn, beyond what it has seen."""
 
     token_ids: Tensor  # [C] int64
@@ -45,50 +45,54 @@ class Context:
     restarts: str = ""  # how the template wrote the past otherwise; then this is the whole prompt anew
 
 
-def begin(chat: Chat, task: Task) -> tuple[Dialogue, Context]:
+def start_dialogue(chat: Chat, task: Task) -> tuple[Dialogue, TurnContext]:
     """The dialogue before anything was said: the prompt."""
     prompt = render_prompt(chat, task)
     text = chat.text(task.messages, task.tools)
     dialogue = Dialogue(task.messages, task.tools, len(task.messages), text, prompt.token_ids)
-    return dialogue, Context(prompt.token_ids, prompt.origin)
+    return dialogue, TurnContext(prompt.token_ids, prompt.origin)
 
 
-def hear(chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor, said: Said) -> Dialogue:
+def add_turn(
+    chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor, said: AssistantMessage
+) -> Dialogue:
     """The dialogue after ids [F] were forced and the policy drew ids [L], which together said something."""
     ids = torch.cat([forced, drawn])
     text = text_of(chat, ids)
-    message, thought = said.message(), opened_thought(dialogue.text, chat.tool_format)
+    message, thought = said.message(), opened_reasoning(dialogue.text, chat.tool_format)
     return replace(
         dialogue,
         messages=(*dialogue.messages, {**message, "content": thought + said.content}),
         text=dialogue.text + text,
         token_ids=torch.cat([dialogue.token_ids, drawn]),
-        drawn={**dialogue.drawn, len(dialogue.messages): _as_ids(chat, ids, text)},
+        drawn={**dialogue.drawn, len(dialogue.messages): _drawn_control_tokens(chat, ids, text)},
     )
 
 
-def _as_ids(chat: Chat, ids: Tensor, text: str) -> frozenset[str]:
+def _drawn_control_tokens(chat: Chat, ids: Tensor, text: str) -> frozenset[str]:
     """The control tokens of a turn that were drawn as such each time, and never spelled in letters."""
     times = Counter(ids.tolist())
     known = chat.control.ids.items()
     return frozenset(token for token, id in known if id in times and text.count(token) == times[id])
 
 
-def answer(chat: Chat, dialogue: Dialogue, replies: Sequence[Message]) -> tuple[Dialogue, Context]:
+def observe(chat: Chat, dialogue: Dialogue, replies: Sequence[Message]) -> tuple[Dialogue, TurnContext]:
     """The dialogue after the world answered, up to where the policy speaks again."""
     messages = (*dialogue.messages, *replies)
     rendering = chat.rendering(messages, dialogue.tools, drawn=dialogue.drawn)
     text = rendering.text
-    homes = [_home(i, message, dialogue) for i, message in enumerate(messages)]
-    spans = said_spans(chat, messages, dialogue.tools, text, homes)
+    homes = [_content_origin(i, message, dialogue) for i, message in enumerate(messages)]
+    spans = content_spans(chat, messages, dialogue.tools, text, homes)
     extends = text.startswith(dialogue.text)
-    ids, origin = encode(chat, rendering, spans, homes, len(dialogue.text) if extends else 0)
+    ids, origin = encode_with_origins(chat, rendering, spans, homes, len(dialogue.text) if extends else 0)
     whole = torch.cat([dialogue.token_ids, ids]) if extends else ids
     restarts = "" if extends else _first_difference(dialogue, text, ids)
-    return replace(dialogue, messages=messages, text=text, token_ids=whole), Context(ids, origin, restarts)
+    return replace(dialogue, messages=messages, text=text, token_ids=whole), TurnContext(
+        ids, origin, restarts
+    )
 
 
-def _home(index: int, message: Message, dialogue: Dialogue) -> Origin:
+def _content_origin(index: int, message: Message, dialogue: Dialogue) -> Origin:
     """Where a content comes from; the policy's own words are glue once a template writes them anew."""
     if index < dialogue.task_messages:
         return Origin.PROMPT
@@ -100,6 +104,6 @@ def _first_difference(dialogue: Dialogue, text: str, ids: Tensor) -> str:
     shared = min(len(dialogue.token_ids), len(ids))
     apart = (dialogue.token_ids[:shared] != ids[:shared]).nonzero()
     t = int(apart[0]) if len(apart) else shared
-    at = max(agree(dialogue.text, text) - LEAD, 0)
-    was, is_now = (words[at : at + SHOWN] for words in (dialogue.text, text))
+    at = max(common_prefix_length(dialogue.text, text) - LEAD, 0)
+    was, is_now = (words[at : at + SHOWN_CHARS] for words in (dialogue.text, text))
     return f"token {t}: {was!r} was said, {is_now!r} is written"

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from truing.chat.chat import Chat
-from truing.chat.reasoning import thought_tags
+from truing.chat.reasoning import reasoning_tags
 from truing.errors import DataError
-from truing.types.message import Message, Said, ToolSpec
+from truing.types.message import AssistantMessage, Message, ToolSpec
 
 FIRST_NUMBER = 7358113
 """Numbers are replaced by numbers from here on."""
 
 
 @dataclass(frozen=True)
-class Part:
+class ContentPart:
     """Something that a message says, and what stands for it."""
 
     message: int
@@ -35,12 +35,12 @@ class Part:
 
 
 @dataclass
-class Marked:
+class MarkedMessages:
     """Messages of which every part is a marker; ``tags`` open and close a thought."""
 
     tags: tuple[str, str]
     messages: list[Message] = field(default_factory=list[Message])
-    parts: list[Part] = field(default_factory=list[Part])
+    parts: list[ContentPart] = field(default_factory=list[ContentPart])
 
     def add(self, message: Message) -> None:
         """One more, marked."""
@@ -50,7 +50,7 @@ class Marked:
 
     def _marker(self, role: str, name: str, *, thought: bool = False, call: str = "") -> str:
         marker = f"truing{len(self.parts)}x"
-        self.parts.append(Part(len(self.messages), role, name, marker, thought, call))
+        self.parts.append(ContentPart(len(self.messages), role, name, marker, thought, call))
         return marker
 
     def _content(self, message: Message) -> str:
@@ -85,13 +85,13 @@ class Marked:
         if isinstance(value, bool) or value is None:
             return value
         number = FIRST_NUMBER + len(self.parts)
-        self.parts.append(Part(len(self.messages), "assistant", name, str(number), call=call))
+        self.parts.append(ContentPart(len(self.messages), "assistant", name, str(number), call=call))
         return number if isinstance(value, int) else number + 0.5
 
 
-def unshown(
+def dropped_parts(
     chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, prompt: bool = True
-) -> list[Part]:
+) -> list[ContentPart]:
     """The parts of messages that stand nowhere in what the template makes of them.
 
     Thoughts are looked for in the last message alone: of earlier ones many templates drop them by design.
@@ -102,7 +102,7 @@ def unshown(
         tools: what the model is told of.
         prompt: whether the assistant begins to speak at the end.
     """
-    marked = Marked(thought_tags(chat.tool_format))
+    marked = MarkedMessages(reasoning_tags(chat.tool_format))
     for message in messages:
         marked.add(message)
     key = (repr(marked.messages), bool(tools), prompt)
@@ -115,38 +115,42 @@ def unshown(
     ]
 
 
-def refuse_unshown_prompt(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
+def check_prompt_shown(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
     """Raise where a prompt would lack what it is meant to say.
 
     Some templates drop what the assistant said earlier by design; `truing check` tells of that.
     """
     lost = [
-        part for part in unshown(chat, messages, tools) if part.name != "the text" or part.role != "assistant"
+        part
+        for part in dropped_parts(chat, messages, tools)
+        if part.name != "the text" or part.role != "assistant"
     ]
     if lost:
         raise DataError(
             "the chat template leaves a part of the prompt out",
-            got=f"it does not show {listed(lost)}; roles {[message['role'] for message in messages]}",
+            got=f"it does not show {describe_parts(lost)}; roles {[message['role'] for message in messages]}",
             expected="every message in the prompt",
             remedy="change the messages of the task, or set a model.chat_template that shows them",
         )
 
 
-def refuse_unwritten(chat: Chat, messages: Sequence[Message], said: Said, tools: Sequence[ToolSpec]) -> None:
+def check_reply_written(
+    chat: Chat, messages: Sequence[Message], said: AssistantMessage, tools: Sequence[ToolSpec]
+) -> None:
     """Raise where the template does not write all that a demonstrated turn says."""
     whole = [*messages, said.message()]
-    lost = [part for part in unshown(chat, whole, tools, prompt=False) if part.message == len(messages)]
+    lost = [part for part in dropped_parts(chat, whole, tools, prompt=False) if part.message == len(messages)]
     if lost:
         raise DataError(
             "the chat template does not write all that a demonstrated turn says",
-            got=f"it leaves out {listed(lost)}",
+            got=f"it leaves out {describe_parts(lost)}",
             expected="every text, thought, call and argument of the turn",
             remedy="demonstrate what it can write (one call in a turn, no text beside a call), or set"
             ' chat.tool_prompt = "hermes", with which Truing writes text and calls itself',
         )
 
 
-def listed(parts: Sequence[Part]) -> str:
+def describe_parts(parts: Sequence[ContentPart]) -> str:
     """Parts in words, each once; of a call that is missing, its arguments are not told apart."""
     markers = {part.marker for part in parts}
     return ", ".join(dict.fromkeys(str(part) for part in parts if part.call not in markers))

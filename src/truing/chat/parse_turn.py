@@ -7,12 +7,14 @@ from truing.chat import call_syntax
 from truing.chat.call_parser import FORMATS
 from truing.chat.chat import Chat
 from truing.chat.dialogue import Dialogue
-from truing.chat.reasoning import opened_thought
-from truing.chat.render import decode_answer
-from truing.types.message import Said
+from truing.chat.reasoning import opened_reasoning
+from truing.chat.render import decode_reply
+from truing.types.message import AssistantMessage
 
 
-def read_turn(chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor) -> tuple[Said, Tensor]:
+def read_turn(
+    chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor
+) -> tuple[AssistantMessage, Tensor]:
     """Read a turn of ids [F] that were forced and ids [L] that were drawn after them.
 
     Returns:
@@ -21,13 +23,13 @@ def read_turn(chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor) -> 
     ids = torch.cat([forced, drawn])
     if not dialogue.tools:
         content = FORMATS[chat.tool_format].content if chat.tool_format in FORMATS else str
-        return Said(content(decode_answer(chat, ids))), torch.zeros(len(drawn), dtype=torch.bool)
-    reading = call_syntax.read_turn(
+        return AssistantMessage(content(decode_reply(chat, ids))), torch.zeros(len(drawn), dtype=torch.bool)
+    reading = call_syntax.read_turn_with_tools(
         chat.tokenizer,
         ids,
         chat.stop_ids,
         chat.tool_format,
         dialogue.tools,
-        thinking=opened_thought(dialogue.text, chat.tool_format) != "",
+        thinking=opened_reasoning(dialogue.text, chat.tool_format) != "",
     )
     return reading.said, reading.structure[len(forced) :]

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from truing.chat.call_formats import FORMATS
 from truing.types.message import Message
 
-DEFAULT = ("<think>", "</think>")
+DEFAULT_TAGS = ("<think>", "</think>")
 
 
-def thought_tags(tool_format: str) -> tuple[str, str]:
+def reasoning_tags(tool_format: str) -> tuple[str, str]:
     """The tags of a thought, of a model that writes calls so."""
-    return FORMATS[tool_format].thought if tool_format in FORMATS else DEFAULT
+    return FORMATS[tool_format].thought if tool_format in FORMATS else DEFAULT_TAGS
 
 
-def apart(messages: Sequence[Message], tool_format: str) -> list[Message]:
+def split_reasoning(messages: Sequence[Message], tool_format: str) -> list[Message]:
     """The messages for a template that reads thoughts as ``reasoning_content`` alone."""
-    opening, closing = thought_tags(tool_format)
+    opening, closing = reasoning_tags(tool_format)
     made: list[Message] = []
     for message in messages:
         content = message["content"].lstrip()
@@ -27,19 +27,19 @@ def apart(messages: Sequence[Message], tool_format: str) -> list[Message]:
     return made
 
 
-def opened_thought(prompt: str, tool_format: str) -> str:
+def opened_reasoning(prompt: str, tool_format: str) -> str:
     """The tag and white space with which a prompt ends that begins the model's thought; else nothing."""
-    opening, _ = thought_tags(tool_format)
+    opening, _ = reasoning_tags(tool_format)
     found = re.search(rf"{re.escape(opening)}\s*\Z", prompt)
     return found[0] if found else ""
 
 
-def without_opened_thought(prompt: str) -> str:
+def without_opened_reasoning(prompt: str) -> str:
     """A prompt without the thought, of any format, that it may open at its end."""
-    return min((prompt.removesuffix(opened_thought(prompt, name)) for name in FORMATS), key=len)
+    return min((prompt.removesuffix(opened_reasoning(prompt, name)) for name in FORMATS), key=len)
 
 
-def answer_start(prompt: str, whole: str, tool_format: str) -> int | None:
+def reply_start(prompt: str, whole: str, tool_format: str) -> int | None:
     """Where in a conversation the answer begins that the policy has to draw after its prompt.
 
     Templates write the past otherwise than they prompt: with other white space in an empty thought
@@ -57,7 +57,7 @@ def answer_start(prompt: str, whole: str, tool_format: str) -> int | None:
     """
     if whole.startswith(prompt):
         return len(prompt)
-    opening, closing = map(re.escape, thought_tags(tool_format))
+    opening, closing = map(re.escape, reasoning_tags(tool_format))
     ends = re.search(rf"{opening}\s*({closing}\s*)?\Z", prompt)
     if ends is None or not whole.startswith(prompt[: ends.start()]):
         return None

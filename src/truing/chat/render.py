@@ -12,23 +12,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from truing.chat.call_parser import parse
-from truing.chat.chat import ANSWERED as MARK
-from truing.chat.chat import ASKED, Chat, agree
-from truing.chat.dropped_content import refuse_unshown_prompt, refuse_unwritten
+from truing.chat.call_parser import parse_calls
+from truing.chat.chat import PROBE_ANSWER as MARK
+from truing.chat.chat import PROBE_QUESTION, Chat, common_prefix_length
+from truing.chat.dropped_content import check_prompt_shown, check_reply_written
 from truing.chat.encode import Span, encode_after
-from truing.chat.reasoning import answer_start
+from truing.chat.reasoning import reply_start
 from truing.chat.render_marks import Rendering
 from truing.chat.token_bytes import escaped, readable, token_bytes
 from truing.chat.unshown_tools import refuse_unshown_tools
 from truing.errors import DataError
-from truing.types.message import Message, Said, ToolSpec, answer_to
+from truing.types.message import AssistantMessage, Message, ToolSpec, tool_message
 from truing.types.rollout import Task
 from truing.types.token import Origin
 
-SHOWN = 60
+SHOWN_CHARS = 60
 """Characters of a text that an error shows."""
-TAIL = 8
+TAIL_CHARS = 8
 """Characters by which the end of an answer is found again in a longer conversation."""
 
 
@@ -48,40 +48,40 @@ class Prompt:
 def render_prompt(chat: Chat, task: Task) -> Prompt:
     """Render a task up to the point where the assistant begins to speak."""
     for message in task.messages:
-        refuse_special_tokens(chat, message["content"])
+        check_no_special_tokens(chat, message["content"])
     rendering = chat.rendering(task.messages, task.tools)
     homes = [Origin.PROMPT] * len(task.messages)
-    spans = said_spans(chat, task.messages, task.tools, rendering.text, homes)
-    ids, origin = encode(chat, rendering, spans, homes)
+    spans = content_spans(chat, task.messages, task.tools, rendering.text, homes)
+    ids, origin = encode_with_origins(chat, rendering, spans, homes)
     if not len(ids):
         raise DataError(
             "a prompt has no tokens at all", got=list(task.messages), expected="something to answer"
         )
-    refuse_unshown_prompt(chat, task.messages, task.tools)
+    check_prompt_shown(chat, task.messages, task.tools)
     refuse_unshown_tools(chat, task.messages, task.tools)
     return Prompt(ids, origin)
 
 
-def encode_answer(
-    chat: Chat, messages: Sequence[Message], said: Said, tools: Sequence[ToolSpec] = ()
+def encode_reply(
+    chat: Chat, messages: Sequence[Message], said: AssistantMessage, tools: Sequence[ToolSpec] = ()
 ) -> Tensor:
     """The ids [L] that a policy would draw to say this after ``messages``, as its template writes it."""
-    refuse_special_tokens(chat, f"{said.content}{said.calls}")
-    written, start = _written(chat, messages, said, tools)
-    refuse_unwritten(chat, messages, said, tools)
+    check_no_special_tokens(chat, f"{said.content}{said.calls}")
+    written, start = _render_reply(chat, messages, said, tools)
+    check_reply_written(chat, messages, said, tools)
     ends = [(written.find(stop, start), id) for stop, id in zip(chat.stops, chat.stop_ids, strict=True)]
     found = [end for end in ends if end[0] >= 0]
     # where the template writes no stop at all, the model's first one is meant
     end, stop_id = min(found, default=(len(written.text), chat.stop_ids[0]))
-    if not found and (follows := next_stop(chat, said, tools)) is not None:
+    if not found and (follows := next_message_stop(chat, said, tools)) is not None:
         stop_id = follows
     _check_calls(chat, said, written.text[start:end], tools)
-    ids, _ = encoded(chat, written, start, end)
+    ids, _ = encode_with_spans(chat, written, start, end)
     return torch.tensor([*ids, stop_id])
 
 
-def _written(
-    chat: Chat, messages: Sequence[Message], said: Said, tools: Sequence[ToolSpec]
+def _render_reply(
+    chat: Chat, messages: Sequence[Message], said: AssistantMessage, tools: Sequence[ToolSpec]
 ) -> tuple[Rendering, int]:
     """What the template writes up to an answer, for it and after it, and where the answer begins.
 
@@ -91,48 +91,48 @@ def _written(
     before, rendering = "", Rendering("")
     for shown in (messages, [message for message in messages if message["role"] != "system"]):
         before, rendering = chat.text(shown, tools), chat.rendering([*shown, message], tools, prompt=False)
-        start = answer_start(before, rendering.text, chat.tool_format)
+        start = reply_start(before, rendering.text, chat.tool_format)
         if start is not None:
             return rendering, start
     after = rendering.text
     raise DataError(
         "the chat template writes an answer otherwise than it prompts for one: none can be demonstrated",
-        got=repr(after[agree(after, before) :][:SHOWN]),
-        expected=f"{before[agree(after, before) :][:SHOWN]!r} as in the prompt",
+        got=repr(after[common_prefix_length(after, before) :][:SHOWN_CHARS]),
+        expected=f"{before[common_prefix_length(after, before) :][:SHOWN_CHARS]!r} as in the prompt",
         remedy="where the prompt opens a thought, write one in the demonstration, or set "
         "chat.template_kwargs = {enable_thinking = false}; else give another model.chat_template",
     )
 
 
-def next_stop(chat: Chat, said: Said, tools: Sequence[ToolSpec]) -> int | None:
+def next_message_stop(chat: Chat, said: AssistantMessage, tools: Sequence[ToolSpec]) -> int | None:
     """The stop that begins the message after an answer, as GLM's templates have it; None where none does."""
     message = said.message()
-    answers = [answer_to(call, i, MARK) for i, call in enumerate(said.calls)] or [
-        {**ASKED[0], "content": MARK}
+    answers = [tool_message(call, i, MARK) for i, call in enumerate(said.calls)] or [
+        {**PROBE_QUESTION[0], "content": MARK}
     ]
-    own, whole = (chat.text([*ASKED, message, *more], tools, prompt=False) for more in ((), answers))
-    follows = whole.partition(MARK)[0].rpartition(own[-TAIL:])[2]
+    own, whole = (chat.text([*PROBE_QUESTION, message, *more], tools, prompt=False) for more in ((), answers))
+    follows = whole.partition(MARK)[0].rpartition(own[-TAIL_CHARS:])[2]
     stops = zip(chat.stops, chat.stop_ids, strict=True)
     return next((id for stop, id in stops if follows.startswith(stop)), None)
 
 
-def _check_calls(chat: Chat, said: Said, written: str, tools: Sequence[ToolSpec]) -> None:
+def _check_calls(chat: Chat, said: AssistantMessage, written: str, tools: Sequence[ToolSpec]) -> None:
     """Raise where the calls of an answer are not read back as they were meant."""
     if not said.calls:
         return
-    read = parse(written, chat.tool_format, tools).said
+    read = parse_calls(written, chat.tool_format, tools).said
     calls = [[(call.name, dict(call.arguments)) for call in turn.calls] for turn in (said, read)]
     if calls[0] != calls[1]:
         raise DataError(
             "the chat template writes a demonstrated call so that it is read as another",
             got=f"{written[:200]!r}, read as {read.problems or calls[1]}",
-            expected=f"{calls[0]}"[:SHOWN],
+            expected=f"{calls[0]}"[:SHOWN_CHARS],
             remedy="give the tool's arguments types in its schema, take signs of the format out of their "
             'texts, or set chat.tool_prompt = "hermes", whose JSON holds any value',
         )
 
 
-def decode_answer(chat: Chat, token_ids: Tensor) -> str:
+def decode_reply(chat: Chat, token_ids: Tensor) -> str:
     """The text of an answer without its stop token; for graders and people, never encoded again."""
     stopped = len(token_ids) > 0 and int(token_ids[-1]) in chat.stop_ids
     return text_of(chat, token_ids[:-1] if stopped else token_ids)
@@ -143,7 +143,7 @@ def text_of(chat: Chat, token_ids: Tensor) -> str:
     return readable(escaped(token_bytes(chat.tokenizer, token_ids.tolist())))
 
 
-def refuse_special_tokens(chat: Chat, text: str) -> None:
+def check_no_special_tokens(chat: Chat, text: str) -> None:
     """Raise where a text of a task holds a special token: no data is meant to have one."""
     token = chat.special.first(text)
     if token is not None:
@@ -155,7 +155,7 @@ def refuse_special_tokens(chat: Chat, text: str) -> None:
         )
 
 
-def encode(
+def encode_with_origins(
     chat: Chat, rendering: Rendering, spans: Sequence[Span] | None, homes: Sequence[Origin], start: int = 0
 ) -> tuple[Tensor, Tensor]:
     """The ids and origins [L] of a rendered text from character ``start`` on.
@@ -171,7 +171,7 @@ def encode(
             spans all but control tokens is the last one's.
         start: what comes before is not encoded.
     """
-    ids, places = encoded(chat, rendering, start, len(rendering.text))
+    ids, places = encode_with_spans(chat, rendering, start, len(rendering.text))
     control = set(chat.control.ids.values()).intersection(ids)
     glue = [  # some control tokens take in the white space of a content too
         id in control and rendering.text[a:b].strip() in chat.control.ids
@@ -182,7 +182,7 @@ def encode(
     return torch.tensor(ids, dtype=torch.long), torch.tensor(origin, dtype=torch.uint8)
 
 
-def encoded(chat: Chat, rendering: Rendering, start: int, end: int) -> tuple[list[int], list[Span]]:
+def encode_with_spans(chat: Chat, rendering: Rendering, start: int, end: int) -> tuple[list[int], list[Span]]:
     """The ids of a rendered text from character ``start`` to ``end``, and the span of the text of each."""
     ids: list[int] = []
     places: list[Span] = []
@@ -193,7 +193,7 @@ def encoded(chat: Chat, rendering: Rendering, start: int, end: int) -> tuple[lis
     return ids, places
 
 
-def said_spans(
+def content_spans(
     chat: Chat,
     messages: Sequence[Message],
     tools: Sequence[ToolSpec],
@@ -221,7 +221,7 @@ def said_spans(
         glue, _, outline = outline.partition(place)
         start = cursor + len(glue)
         after = outline.partition("\ue000")[0]
-        form = next((f for f in forms(message["content"]) if text.startswith(f + after, start)), None)
+        form = next((f for f in content_forms(message["content"]) if text.startswith(f + after, start)), None)
         if form is None or text[cursor:start] != glue:
             return None
         cursor = start + len(form)
@@ -229,7 +229,7 @@ def said_spans(
     return spans if text[cursor:] == outline else None
 
 
-def forms(content: str) -> tuple[str, ...]:
+def content_forms(content: str) -> tuple[str, ...]:
     """The ways in which templates write a content: as it is, trimmed, or within a string of JSON."""
     bare = (content, content.strip())
     return *bare, *(json.dumps(each, ensure_ascii=False)[1:-1] for each in bare)

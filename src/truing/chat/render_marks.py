@@ -10,7 +10,7 @@ BREAK, EDGE, LITERAL = "\ufdd0", "\ufdd1", "\ufdd2"
 character is one of these three, and no mark. Unicode keeps all three for a program's own use."""
 
 MARKS = re.compile(f"[{BREAK}{EDGE}{LITERAL}]")
-READ = re.compile(f"{LITERAL}(.)|([{BREAK}{EDGE}])")
+MARK_PATTERN = re.compile(f"{LITERAL}(.)|([{BREAK}{EDGE}])")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def with_marks(text: str, marks: Mapping[int, str]) -> str:
 def without_marks(marked: str) -> tuple[str, list[tuple[int, str]]]:
     """The text alone, and each mark with the place of the character before which it stood."""
     marks, seen = list[tuple[int, str]](), 0
-    for found in READ.finditer(marked):
+    for found in MARK_PATTERN.finditer(marked):
         marks += [(found.start() - seen, found[2])] if found[2] else []
         seen += 1  # of each match one character is no text
-    return (READ.sub(r"\1", marked) if seen else marked), marks
+    return (MARK_PATTERN.sub(r"\1", marked) if seen else marked), marks

@@ -60,7 +60,7 @@ def without_system(messages: Sequence[Message]) -> list[Message]:
     return [{**rest[0], "content": f"{system['content']}\n\n{rest[0]['content']}"}, *rest[1:]]
 
 
-def without_stray_answers(messages: Sequence[Message]) -> list[Message]:
+def without_orphan_tool_messages(messages: Sequence[Message]) -> list[Message]:
     """The messages for a template that ties tool messages to calls: the user answers malformed ones."""
     made: list[Message] = []
     called = stray = False

@@ -1,6 +1,6 @@
 """Whether an environment and a chat template can be trained on, asked before anything is trained."""
 
-from truing.checks.report import Report, check, check_tasks, facts, spread
-from truing.checks.result import Checked, Finding
+from truing.checks.report import CheckReport, check, check_tasks, evenly_spaced, report_json
+from truing.checks.result import CheckResult, Finding
 
-__all__ = ["Checked", "Finding", "Report", "check", "check_tasks", "facts", "spread"]
+__all__ = ["CheckResult", "Finding", "CheckReport", "check", "check_tasks", "report_json", "evenly_spaced"]

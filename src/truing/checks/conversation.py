@@ -4,33 +4,33 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from truing.chat import Chat, Context, answer, begin, encode_answer, hear
-from truing.chat.chat import ASKED, CALLED, SENTINEL
-from truing.chat.dropped_content import listed, unshown
-from truing.chat.render import forms
-from truing.checks.result import Checked, Finding, checked
+from truing.chat import Chat, TurnContext, add_turn, encode_reply, observe, start_dialogue
+from truing.chat.chat import PROBE_CALL, PROBE_QUESTION, PROBE_TOOL
+from truing.chat.dropped_content import describe_parts, dropped_parts
+from truing.chat.render import content_forms
+from truing.checks.result import CheckResult, Finding, check_result
 from truing.checks.template import OTHER_TEMPLATE, TEMPLATE
 from truing.checks.tools import NO_TOOLS
-from truing.checks.trial_episodes import Play, Trial
+from truing.checks.trial_episodes import TrialEpisode, TrialRun
 from truing.errors import DataError
-from truing.types.message import Message, answer_to
+from truing.types.message import Message, tool_message
 from truing.types.rollout import Task
 
-PROBE = Task("truing-probe", "probe", ASKED, tools=(SENTINEL,))
+PROBE = Task("truing-probe", "probe", PROBE_QUESTION, tools=(PROBE_TOOL,))
 ANSWERS = ("truing-first", "truing-second")
 """What the calls are answered."""
 
 NOT_DEMONSTRATED_LATER = "later turns: no demonstration has one that could be played"
 
 
-def answers_are_shown(trial: Trial) -> Checked:
+def answers_are_shown(trial: TrialRun) -> CheckResult:
     """What a tool answers stands in the next turn's prompt."""
     if not any(task.tools for task in trial.tasks):
-        return checked(0, (), missing=NO_TOOLS)
+        return check_result(0, (), missing=NO_TOOLS)
     try:
         shown = [answer for answer, text in _answered(trial.scene.chat) if answer in text]
     except DataError as error:
-        return checked(0, (), missing=_refused(error))
+        return check_result(0, (), missing=_refused(error))
     lost = len(ANSWERS) - len(shown)
     finding = Finding(
         TEMPLATE,
@@ -39,44 +39,44 @@ def answers_are_shown(trial: Trial) -> Checked:
         "each answer in the prompt of the next turn",
         OTHER_TEMPLATE,
     )
-    return checked(len(ANSWERS), [finding] if lost else ())
+    return check_result(len(ANSWERS), [finding] if lost else ())
 
 
-def turns_extend(trial: Trial) -> Checked:
+def turns_extend(trial: TrialRun) -> CheckResult:
     """Tell which turns of a conversation with two calls begin a new sample; this is no fault."""
     try:
         contexts = list(_conversation(trial.scene.chat))
     except DataError as error:
-        return checked(0, (), missing=_refused(error))
+        return check_result(0, (), missing=_refused(error))
     restarts = [
         f"turn {i} restarts: {context.restarts}" for i, context in enumerate(contexts, 2) if context.restarts
     ]
-    return checked(len(ANSWERS), (), notes=restarts)
+    return check_result(len(ANSWERS), (), notes=restarts)
 
 
-def prompts_show_all(trial: Trial) -> Checked:
+def prompts_show_all(trial: TrialRun) -> CheckResult:
     """The first prompt of each task shows all of its messages."""
     chat, findings = trial.scene.chat, []
     for task in trial.tasks:
-        lost = listed(unshown(chat, task.messages, task.tools)) or _altered(chat, task)
+        lost = describe_parts(dropped_parts(chat, task.messages, task.tools)) or _altered(chat, task)
         if lost:
             findings.append(_unshown(task, f"the prompt does not show {lost}"))
-    return checked(len(trial.tasks), findings)
+    return check_result(len(trial.tasks), findings)
 
 
-def later_prompts_show_all(trial: Trial) -> Checked:
+def later_prompts_show_all(trial: TrialRun) -> CheckResult:
     """Before each later turn of a demonstration, the prompt shows all that was said so far."""
     count, findings = 0, []
     for play in trial.gold:
         for turn, said in enumerate(_so_far(play), 2):
             count += 1
-            if lost := listed(unshown(trial.scene.chat, said, play.task.tools)):
+            if lost := describe_parts(dropped_parts(trial.scene.chat, said, play.task.tools)):
                 findings.append(_unshown(play.task, f"the prompt of turn {turn} does not show {lost}"))
                 break
-    return checked(count, findings, missing="" if count else NOT_DEMONSTRATED_LATER)
+    return check_result(count, findings, missing="" if count else NOT_DEMONSTRATED_LATER)
 
 
-def _so_far(play: Play) -> Iterator[Sequence[Message]]:
+def _so_far(play: TrialEpisode) -> Iterator[Sequence[Message]]:
     """All messages before each turn of a play but the first."""
     if play.rollouts:
         whole = [*play.task.messages, *play.rollout.messages]
@@ -89,7 +89,7 @@ def _altered(chat: Chat, task: Task) -> str:
     """The messages that the prompt shows otherwise than they were said; the assistant's thoughts may go."""
     text = chat.text(task.messages, task.tools)
     said = [(i, m["role"], m["content"]) for i, m in enumerate(task.messages, 1) if m["role"] != "assistant"]
-    lost = [i_role for *i_role, content in said if not any(form in text for form in forms(content))]
+    lost = [i_role for *i_role, content in said if not any(form in text for form in content_forms(content))]
     return ", ".join(f"message {i} ({role}) as it was said" for i, role in lost)
 
 
@@ -105,19 +105,19 @@ def _unshown(task: Task, got: str) -> Finding:
 
 def _answered(chat: Chat) -> Iterator[tuple[str, str]]:
     """Each answer of a conversation with two calls, and the prompt of the turn after it."""
-    messages = [*ASKED]
+    messages = [*PROBE_QUESTION]
     for told in ANSWERS:
-        messages += [CALLED.message(), answer_to(CALLED.calls[0], 0, told)]
-        yield told, chat.text(messages, (SENTINEL,))
+        messages += [PROBE_CALL.message(), tool_message(PROBE_CALL.calls[0], 0, told)]
+        yield told, chat.text(messages, (PROBE_TOOL,))
 
 
-def _conversation(chat: Chat) -> Iterator[Context]:
+def _conversation(chat: Chat) -> Iterator[TurnContext]:
     """The context of the next turn after each call of a conversation."""
-    dialogue, _ = begin(chat, PROBE)
+    dialogue, _ = start_dialogue(chat, PROBE)
     for told in ANSWERS:
-        drawn = encode_answer(chat, dialogue.messages, CALLED, dialogue.tools)
-        dialogue = hear(chat, dialogue, torch.tensor([], dtype=torch.long), drawn, CALLED)
-        dialogue, context = answer(chat, dialogue, [answer_to(CALLED.calls[0], 0, told)])
+        drawn = encode_reply(chat, dialogue.messages, PROBE_CALL, dialogue.tools)
+        dialogue = add_turn(chat, dialogue, torch.tensor([], dtype=torch.long), drawn, PROBE_CALL)
+        dialogue, context = observe(chat, dialogue, [tool_message(PROBE_CALL.calls[0], 0, told)])
         yield context
 
 

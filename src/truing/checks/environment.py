@@ -5,31 +5,31 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from truing.checks.result import NOT_DEMONSTRATED, Checked, Finding, checked
-from truing.checks.trial_episodes import Play, Trial, samples
-from truing.envs.base import Agentic
+from truing.checks.result import NOT_DEMONSTRATED, CheckResult, Finding, check_result
+from truing.checks.trial_episodes import TrialEpisode, TrialRun, trial_samples
+from truing.envs.base import MultiTurnEnv
 from truing.envs.tools import is_error
-from truing.rewards import Rewards, reach
+from truing.rewards import Rewards, reward_range
 from truing.types.status import Status
 
-SHOWN = 160
+SHOWN_CHARS = 160
 """Characters of a value that a finding shows."""
 
-CLOSE = 1e-9
+REWARD_TOLERANCE = 1e-9
 """Rewards that differ by less are the same: sums of weights round."""
 
 
 def full_reward(rewards: Rewards) -> float:
     """What an attempt earns that has nothing to better."""
-    return reach(rewards)[1]
+    return reward_range(rewards)[1]
 
 
-def most_earned(trial: Trial) -> float:
+def max_reward(trial: TrialRun) -> float:
     """The full reward, or what a demonstration earns above it: a part may be of any size."""
     return max([full_reward(trial.scene.env.rewards), *(play.reward for play in trial.gold if play.grades)])
 
 
-def attempts_end(trial: Trial) -> Checked:
+def attempts_end(trial: TrialRun) -> CheckResult:
     """Whatever is said, the world answers, the episode ends, and a reward can be told."""
     findings = []
     for play in trial.plays:
@@ -37,26 +37,28 @@ def attempts_end(trial: Trial) -> Checked:
             findings.append(Finding.of(play.task.task_id, play.error))
         elif not play.grades:
             findings.append(_crash(play))
-    return checked(len(trial.plays), findings)
+    return check_result(len(trial.plays), findings)
 
 
-def gold_scores_full(trial: Trial) -> Checked:
+def demonstration_scores_full(trial: TrialRun) -> CheckResult:
     """A demonstration, played in its own world, earns all that there is."""
     full = full_reward(trial.scene.env.rewards)
     graded = [play for play in trial.gold if play.grades]
-    findings = [_poor_gold(play, full) for play in graded if play.reward < full - CLOSE]
+    findings = [
+        _demonstration_scores_low(play, full) for play in graded if play.reward < full - REWARD_TOLERANCE
+    ]
     without = len(trial.tasks) - len(trial.gold)
-    return checked(
+    return check_result(
         len(graded), findings, missing=f"demonstrations: {without} tasks have none" if without else ""
     )
 
 
-def empty_scores_less(trial: Trial) -> Checked:
+def empty_scores_less(trial: TrialRun) -> CheckResult:
     """Saying nothing does not earn all, but for the tasks whose data lets it (``env.idle``)."""
-    full = most_earned(trial)
+    full = max_reward(trial)
     idle = set(getattr(trial.scene.env, "idle", ()))
     graded = [play for play in trial.empty if play.grades]
-    solved = [play for play in graded if play.reward >= full - CLOSE]
+    solved = [play for play in graded if play.reward >= full - REWARD_TOLERANCE]
     findings = [
         Finding(
             play.task.task_id,
@@ -70,12 +72,12 @@ def empty_scores_less(trial: Trial) -> Checked:
     ]
     passed = len(solved) - len(findings)
     notes = [f"tasks that doing nothing solves, as the data says: {passed}"] if passed else []
-    return checked(len(graded), findings, notes=notes)
+    return check_result(len(graded), findings, notes=notes)
 
 
-def shuffled_score_less(trial: Trial) -> Checked:
+def shuffled_score_less(trial: TrialRun) -> CheckResult:
     """What is right for another task of the family does not earn all, on average."""
-    full = most_earned(trial)
+    full = max_reward(trial)
     earned: dict[str, list[float]] = defaultdict(list)
     for play in trial.shuffled:
         if play.grades:
@@ -89,16 +91,16 @@ def shuffled_score_less(trial: Trial) -> Checked:
             "make the reward compare with the task's own answer",
         )
         for family, rewards in earned.items()
-        if _mean(rewards) >= full - CLOSE
+        if _mean(rewards) >= full - REWARD_TOLERANCE
     ]
     alone = sorted({task.family for task in trial.tasks} - earned.keys())
     missing = f"families without two answers that can be played: {', '.join(alone)}" if alone else ""
     most = max(earned, key=lambda family: _mean(earned[family]), default=None)
     notes = [] if most is None else [f"they earn at most {_mean(earned[most]):.3g} of {full:g}, in {most}"]
-    return checked(sum(map(len, earned.values())), findings, missing=missing, notes=notes)
+    return check_result(sum(map(len, earned.values())), findings, missing=missing, notes=notes)
 
 
-def grading_agrees(trial: Trial) -> Checked:
+def grading_agrees(trial: TrialRun) -> CheckResult:
     """The same rollout earns the same at every grading."""
     graded = [play for play in trial.plays if play.grades]
     findings = [
@@ -112,25 +114,25 @@ def grading_agrees(trial: Trial) -> Checked:
         for play in graded
         if play.grades[0] != play.grades[1]
     ]
-    return checked(len(graded), findings)
+    return check_result(len(graded), findings)
 
 
-def worlds_agree(trial: Trial) -> Checked:
+def environments_agree(trial: TrialRun) -> CheckResult:
     """A task opens the same world every time: the same turns meet the same answers and the same end."""
-    if not isinstance(trial.scene.env, Agentic):
-        return checked(0, (), missing="worlds: the environment opens none")
+    if not isinstance(trial.scene.env, MultiTurnEnv):
+        return check_result(0, (), missing="worlds: the environment opens none")
     twins = [play for play in trial.plays if play.rollouts and not _failed(play)]
     findings = []
     for play in twins:
         first, second = play.rollouts
         if first.messages != second.messages:
-            findings.append(_other_world(play, "answers", first.messages, second.messages))
+            findings.append(_environments_differ(play, "answers", first.messages, second.messages))
         elif first.outcome != second.outcome:
-            findings.append(_other_world(play, "outcome", first.outcome, second.outcome))
-    return checked(len(twins), findings)
+            findings.append(_environments_differ(play, "outcome", first.outcome, second.outcome))
+    return check_result(len(twins), findings)
 
 
-def prompts_fit(trial: Trial) -> Checked:
+def prompts_fit(trial: TrialRun) -> CheckResult:
     """The longest prompt leaves room for an answer."""
     lengths = {play.task.task_id: len(play.rollout.turns[0].context_ids) for play in trial.prompted}
     notes = [f"the longest prompt has {max(lengths.values())} tokens"] if lengths else []
@@ -138,18 +140,18 @@ def prompts_fit(trial: Trial) -> Checked:
         "set episode.max_prompt_tokens, shorten the prompts, lower sampling.max_new_tokens, or take a model"
         " with a longer context"
     )
-    return checked(
+    return check_result(
         len(lengths),
-        _too_long(lengths, _room(trial), "prompts leave no room for an answer", remedy),
+        _too_long(lengths, _prompt_limit(trial), "prompts leave no room for an answer", remedy),
         notes=notes,
     )
 
 
-def demonstrations_fit(trial: Trial) -> Checked:
+def demonstrations_fit(trial: TrialRun) -> CheckResult:
     """The policy has room to say what is demonstrated: in each turn, and before the context is full."""
     longest: dict[str, int] = defaultdict(int)
     before_last: dict[str, int] = defaultdict(int)
-    for play, sample in samples(trial.gold):
+    for play, sample in trial_samples(trial.gold):
         name = play.task.task_id
         longest[name] = max(longest[name], *(turn.end - turn.start for turn in sample.turns))
         if len(play.rollout.turns) > 1:  # else it is the prompt that has to fit
@@ -161,15 +163,15 @@ def demonstrations_fit(trial: Trial) -> Checked:
         *_too_long(longest, words, "demonstrations have a turn too long", "raise sampling.max_new_tokens"),
         *_too_long(
             before_last,
-            _room(trial),
+            _prompt_limit(trial),
             "demonstrations have no room for their last turn",
             "lower episode.max_reply_chars or sampling.max_new_tokens, or take a model with a longer context",
         ),
     ]
-    return checked(len(longest), findings, missing="" if trial.gold else NOT_DEMONSTRATED)
+    return check_result(len(longest), findings, missing="" if trial.gold else NOT_DEMONSTRATED)
 
 
-def _cut_short(cut: Sequence[Play], of: int) -> Iterator[Finding]:
+def _cut_short(cut: Sequence[TrialEpisode], of: int) -> Iterator[Finding]:
     """One finding for all demonstrations that a limit of the episode ends too soon."""
     if cut:
         first = cut[0].rollout
@@ -182,7 +184,7 @@ def _cut_short(cut: Sequence[Play], of: int) -> Iterator[Finding]:
         )
 
 
-def _room(trial: Trial) -> tuple[int, str]:
+def _prompt_limit(trial: TrialRun) -> tuple[int, str]:
     """How long a prompt may be, and how that comes about."""
     context, answer = trial.scene.context_length, trial.scene.contract.max_new_tokens
     return trial.scene.contract.room(
@@ -200,12 +202,12 @@ def _too_long(lengths: Mapping[str, int], room: tuple[int, str], what: str, reme
         yield Finding(longest, told, f"{lengths[longest]} tokens", f"≤ {limit}: {name}", remedy)
 
 
-def _poor_gold(play: Play, full: float) -> Finding:
+def _demonstration_scores_low(play: TrialEpisode, full: float) -> Finding:
     """A demonstration that earns too little."""
     rollout = play.rollout
     ended = "" if rollout.status is Status.DONE else f", {rollout.status} by {rollout.ended_by}"
     refused = [m["content"] for m in rollout.messages if m["role"] == "tool" and is_error(m["content"])]
-    told = f"; a call of it was answered {refused[0]!r:.{SHOWN}}" if refused else ""
+    told = f"; a call of it was answered {refused[0]!r:.{SHOWN_CHARS}}" if refused else ""
     remedy = "raise the limit that cut it short" if ended else "mend the demonstration or the reward"
     return Finding(
         play.task.task_id,
@@ -216,7 +218,7 @@ def _poor_gold(play: Play, full: float) -> Finding:
     )
 
 
-def _crash(play: Play) -> Finding:
+def _crash(play: TrialEpisode) -> Finding:
     """A world that failed; of its traceback, the last line and the last place."""
     error = next(rollout.error for rollout in play.rollouts if rollout.status is Status.ERROR)
     places = re.findall(r'File "(.+)", line (\d+), in (\S+)', error)
@@ -230,12 +232,12 @@ def _crash(play: Play) -> Finding:
     )
 
 
-def _other_world(play: Play, what: str, first: object, second: object) -> Finding:
+def _environments_differ(play: TrialEpisode, what: str, first: object, second: object) -> Finding:
     """Two worlds of one task that differ."""
     return Finding(
         play.task.task_id,
         f"the task opened two worlds that differ in their {what}",
-        " and ".join(f"{part!r:.{SHOWN}}" for part in _apart(first, second)),
+        " and ".join(f"{part!r:.{SHOWN_CHARS}}" for part in _apart(first, second)),
         "one world for one task",
         "make `open` derive everything from the task, and share nothing between episodes",
     )
@@ -252,7 +254,7 @@ def _apart(first: object, second: object) -> tuple[object, object]:
     return next((_apart(a, b) for a, b in pairs if a != b), (first, second))
 
 
-def _failed(play: Play) -> bool:
+def _failed(play: TrialEpisode) -> bool:
     """Whether a world failed in either attempt."""
     return any(rollout.status is Status.ERROR for rollout in play.rollouts)
 

@@ -5,26 +5,26 @@ from dataclasses import asdict
 from typing import Any
 
 from truing.checks import conversation, environment, template, tools
-from truing.checks.result import Checked, Finding, checked
-from truing.checks.text_report import lines, printable
-from truing.checks.trial_episodes import Trial, hold_trial
+from truing.checks.result import CheckResult, Finding, check_result
+from truing.checks.text_report import printable, report_lines
+from truing.checks.trial_episodes import TrialRun, run_trial
 from truing.envs.base import checked_tasks
 from truing.errors import DataError
-from truing.rollouts.collect import Scene
+from truing.rollouts.collect import EpisodeContext
 from truing.types.rollout import Task
 
-TASKS = 64
+TASKS_PER_SPLIT = 64
 """Tasks that are looked at, of each split; they are spread over it, as data is often in some order."""
 
 SPLITS = "tasks can be used, and are each in one split"
 
-CHECKS: Mapping[str, Callable[[Trial], Checked]] = {
+CHECKS: Mapping[str, Callable[[TrialRun], CheckResult]] = {
     "attempts can be played and graded": environment.attempts_end,
-    "the demonstration scores full": environment.gold_scores_full,
+    "the demonstration scores full": environment.demonstration_scores_full,
     "saying nothing does not score full": environment.empty_scores_less,
     "shuffled answers do not score full": environment.shuffled_score_less,
     "grading twice agrees": environment.grading_agrees,
-    "a task opens the same world twice": environment.worlds_agree,
+    "a task opens the same world twice": environment.environments_agree,
     "prompts fit the context": environment.prompts_fit,
     "demonstrations fit": environment.demonstrations_fit,
     "tool names are one set": tools.names_agree,
@@ -44,7 +44,7 @@ CHECKS: Mapping[str, Callable[[Trial], Checked]] = {
 """What each check asks, and the function that answers it."""
 
 
-class Report(dict[str, Checked]):
+class CheckReport(dict[str, CheckResult]):
     """The result of each check by name; as text, what a person reads."""
 
     @property
@@ -53,10 +53,10 @@ class Report(dict[str, Checked]):
         return [finding for result in self.values() for finding in result.findings]
 
     def __str__(self) -> str:
-        return "\n".join(map(printable, lines(self)))
+        return "\n".join(map(printable, report_lines(self)))
 
 
-def check(scene: Scene) -> Report:
+def check(scene: EpisodeContext) -> CheckReport:
     """Check an environment and the chat that it is spoken to with; nothing is sampled, nothing trained.
 
     Raises:
@@ -65,36 +65,36 @@ def check(scene: Scene) -> Report:
     try:
         splits = checked_tasks(scene.env)
     except DataError as error:
-        refused = checked(1, [Finding.of("all tasks", error)])
-        return Report(
-            {SPLITS: refused} | {name: checked(0, (), missing="tasks: see above") for name in CHECKS}
+        refused = check_result(1, [Finding.of("all tasks", error)])
+        return CheckReport(
+            {SPLITS: refused} | {name: check_result(0, (), missing="tasks: see above") for name in CHECKS}
         )
-    first = checked(sum(map(len, splits.values())), ())
-    tasks = [task for each in splits.values() for task in spread(each, TASKS)]
-    return Report({SPLITS: first} | check_tasks(scene, tasks))
+    first = check_result(sum(map(len, splits.values())), ())
+    tasks = [task for each in splits.values() for task in evenly_spaced(each, TASKS_PER_SPLIT)]
+    return CheckReport({SPLITS: first} | check_tasks(scene, tasks))
 
 
-def check_tasks(scene: Scene, tasks: Sequence[Task]) -> Report:
+def check_tasks(scene: EpisodeContext, tasks: Sequence[Task]) -> CheckReport:
     """The same for some tasks alone."""
-    trial = hold_trial(scene, tasks)
-    return Report({name: _ask(function, trial) for name, function in CHECKS.items()})
+    trial = run_trial(scene, tasks)
+    return CheckReport({name: _run_check(function, trial) for name, function in CHECKS.items()})
 
 
-def spread(tasks: Sequence[Task], most: int) -> Iterator[Task]:
+def evenly_spaced(tasks: Sequence[Task], most: int) -> Iterator[Task]:
     """At most so many tasks, evenly far apart."""
     count = min(most, len(tasks))
     return (tasks[i * len(tasks) // count] for i in range(count))
 
 
-def _ask(function: Callable[[Trial], Checked], trial: Trial) -> Checked:
+def _run_check(function: Callable[[TrialRun], CheckResult], trial: TrialRun) -> CheckResult:
     """The result of a check; a template that refuses what the check has it write is a finding too."""
     try:
         return function(trial)
     except DataError as error:
-        return checked(1, [Finding.of(template.TEMPLATE, error)])
+        return check_result(1, [Finding.of(template.TEMPLATE, error)])
 
 
-def facts(report: Report) -> dict[str, Any]:
+def report_json(report: CheckReport) -> dict[str, Any]:
     """A report as JSON has it."""
     return {
         "findings": [

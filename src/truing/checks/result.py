@@ -27,7 +27,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """The result of one check; it is clean where nothing was found and something was looked at."""
 
     count: int  # how many things were looked at
@@ -36,9 +36,9 @@ class Checked:
     notes: tuple[str, ...] = ()  # no fault, but worth knowing
 
 
-def checked(
+def check_result(
     count: int, findings: Iterable[Finding], *, missing: str = "", notes: Iterable[str] = ()
-) -> Checked:
+) -> CheckResult:
     """A result; where nothing could be looked at and no reason is given, an earlier check tells it."""
     told = missing or ("" if count else NOTHING_PLAYED)
-    return Checked(count, tuple(findings), (told,) if told else (), tuple(notes))
+    return CheckResult(count, tuple(findings), (told,) if told else (), tuple(notes))

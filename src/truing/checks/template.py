@@ -7,15 +7,15 @@ from unicodedata import normalize
 import torch
 
 from truing.chat import Chat, render_prompt
-from truing.chat.chat import ASKED, CALLED, SENTINEL, agree
-from truing.chat.reasoning import answer_start
-from truing.chat.render import next_stop, text_of
+from truing.chat.chat import PROBE_CALL, PROBE_QUESTION, PROBE_TOOL, common_prefix_length
+from truing.chat.reasoning import reply_start
+from truing.chat.render import next_message_stop, text_of
 from truing.chat.unshown_tools import unshown_tools
-from truing.checks.result import NOT_DEMONSTRATED, Checked, Finding, checked
+from truing.checks.result import NOT_DEMONSTRATED, CheckResult, Finding, check_result
 from truing.checks.tools import NO_TOOLS
-from truing.checks.trial_episodes import Trial, samples
+from truing.checks.trial_episodes import TrialRun, trial_samples
 from truing.errors import DataError
-from truing.types.message import Message, Said, ToolCall, ToolSpec
+from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec
 from truing.types.rollout import Task
 
 TEMPLATE = "the chat template"
@@ -23,17 +23,17 @@ OTHER_TEMPLATE = "set model.chat_template to one that does"
 SHOWN = 40
 """Characters that a finding shows of a text."""
 
-ANSWER = Said("truing")
+ANSWER = AssistantMessage("truing")
 KEYS = ("name", "arguments")
 
 
-def generation_prompt(trial: Trial) -> Checked:
+def generation_prompt(trial: TrialRun) -> CheckResult:
     """A prompt ends in what the template writes before an answer."""
     chat = trial.scene.chat
-    open_, closed = (chat.text(ASKED, prompt=prompt) for prompt in (True, False))
-    before = chat.text([*ASKED, ANSWER.message()], prompt=False).partition(ANSWER.content)[0]
+    open_, closed = (chat.text(PROBE_QUESTION, prompt=prompt) for prompt in (True, False))
+    before = chat.text([*PROBE_QUESTION, ANSWER.message()], prompt=False).partition(ANSWER.content)[0]
     if len(open_) > len(closed) or before.strip() == closed.strip():
-        return checked(1, (), notes=[f"it is {open_[len(closed) :]!r}"])
+        return check_result(1, (), notes=[f"it is {open_[len(closed) :]!r}"])
     finding = Finding(
         TEMPLATE,
         "it writes nothing where the assistant begins to speak",
@@ -41,19 +41,19 @@ def generation_prompt(trial: Trial) -> Checked:
         f"{before[-SHOWN:]!r}, as before an answer",
         OTHER_TEMPLATE,
     )
-    return checked(1, [finding])
+    return check_result(1, [finding])
 
 
-def stop_is_written(trial: Trial) -> Checked:
+def stop_is_written(trial: TrialRun) -> CheckResult:
     """After what the assistant says, the template writes a token at which the sampler stops."""
     chat = trial.scene.chat
     forms = [("an answer", ANSWER, ())]
     if any(task.tools for task in trial.tasks):
-        forms.append(("a call", CALLED, (SENTINEL,)))
+        forms.append(("a call", PROBE_CALL, (PROBE_TOOL,)))
     findings = []
     for name, said, tools in forms:
-        written = chat.text([*ASKED, said.message()], tools, prompt=False).rstrip()
-        if not written.endswith(chat.stops) and next_stop(chat, said, tools) is None:
+        written = chat.text([*PROBE_QUESTION, said.message()], tools, prompt=False).rstrip()
+        if not written.endswith(chat.stops) and next_message_stop(chat, said, tools) is None:
             findings.append(
                 Finding(
                     TEMPLATE,
@@ -63,13 +63,13 @@ def stop_is_written(trial: Trial) -> Checked:
                     "give a template that ends the turn, or declare its token in eos_token_id",
                 )
             )
-    return checked(len(forms), findings)
+    return check_result(len(forms), findings)
 
 
-def stop_is_trained(trial: Trial) -> Checked:
+def stop_is_trained(trial: TrialRun) -> CheckResult:
     """The last token of each demonstrated turn is a stop, and supervised fine-tuning trains it."""
     stops, findings, count = trial.scene.chat.stop_ids, [], 0
-    for play, sample in samples(trial.gold):
+    for play, sample in trial_samples(trial.gold):
         for turn in sample.turns:
             count += 1
             last = int(sample.token_ids[turn.end - 1])
@@ -84,15 +84,15 @@ def stop_is_trained(trial: Trial) -> Checked:
                         "report it: the renderer ends every demonstration with a stop",
                     )
                 )
-    return checked(count, findings, missing="" if trial.gold else NOT_DEMONSTRATED)
+    return check_result(count, findings, missing="" if trial.gold else NOT_DEMONSTRATED)
 
 
-def bos_is_single(trial: Trial) -> Checked:
+def bos_is_single(trial: TrialRun) -> CheckResult:
     """A prompt begins with at most one BOS; where that is a turn marker, later ones are no fault."""
     chat = trial.scene.chat
     bos = chat.tokenizer.bos_token_id
     if bos is None:
-        return checked(0, (), missing="BOS: the tokenizer has none")
+        return check_result(0, (), missing="BOS: the tokenizer has none")
     findings = []
     for play in trial.prompted:
         ids = play.rollout.turns[0].context_ids
@@ -107,13 +107,13 @@ def bos_is_single(trial: Trial) -> Checked:
                     "take BOS out of the template, or out of the task's messages",
                 )
             )
-    return checked(len(trial.prompted), findings)
+    return check_result(len(trial.prompted), findings)
 
 
-def prompts_agree(trial: Trial) -> Checked:
+def prompts_agree(trial: TrialRun) -> CheckResult:
     """Supervised fine-tuning and reinforcement learning show the same ids for the same task."""
     findings, count = [], 0
-    for play, sample in samples(trial.gold, first_only=True):
+    for play, sample in trial_samples(trial.gold, first_only=True):
         count += 1
         rl = render_prompt(trial.scene.chat, play.task).token_ids
         sft = sample.token_ids[: sample.prompt_length]
@@ -129,13 +129,15 @@ def prompts_agree(trial: Trial) -> Checked:
                     "report it: both are meant to come from one renderer",
                 )
             )
-    return checked(count, findings, missing="" if trial.gold else NOT_DEMONSTRATED)
+    return check_result(count, findings, missing="" if trial.gold else NOT_DEMONSTRATED)
 
 
-def demonstrations_agree(trial: Trial) -> Checked:
+def demonstrations_agree(trial: TrialRun) -> CheckResult:
     """The ids of a demonstration say what the template itself writes for that conversation."""
     chat, findings, count = trial.scene.chat, [], 0
-    whole = {play.task.task_id: (play, sample) for play, sample in samples(trial.gold)}  # the last of each
+    whole = {
+        play.task.task_id: (play, sample) for play, sample in trial_samples(trial.gold)
+    }  # the last of each
     for play, sample in whole.values():
         count += 1
         messages = [*play.task.messages, *_said(play.rollout.messages)]
@@ -143,7 +145,7 @@ def demonstrations_agree(trial: Trial) -> Checked:
         ours = normalize("NFC", text_of(chat, sample.token_ids)).strip()
         theirs = normalize("NFC", _as_prompted(chat, messages, play.task.tools)).strip()
         if ours != theirs:
-            at = agree(ours, theirs)
+            at = common_prefix_length(ours, theirs)
             findings.append(
                 Finding(
                     play.task.task_id,
@@ -153,10 +155,10 @@ def demonstrations_agree(trial: Trial) -> Checked:
                     "give a template that writes an answer as it prompts for one",
                 )
             )
-    return checked(count, findings, missing="" if trial.gold else NOT_DEMONSTRATED)
+    return check_result(count, findings, missing="" if trial.gold else NOT_DEMONSTRATED)
 
 
-def tools_are_shown(trial: Trial) -> Checked:
+def tools_are_shown(trial: TrialRun) -> CheckResult:
     """Each tool and each parameter stands in the prompt beyond what it says without, and is described."""
     tasks = [play.task for play in trial.empty if play.task.tools]
     findings = []
@@ -175,7 +177,7 @@ def tools_are_shown(trial: Trial) -> Checked:
                     'set chat.tool_prompt = "hermes", or a model.chat_template that shows tools',
                 )
             )
-    return checked(len(tasks), findings, missing="" if tasks else NO_TOOLS)
+    return check_result(len(tasks), findings, missing="" if tasks else NO_TOOLS)
 
 
 def _as_prompted(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> str:
@@ -185,11 +187,13 @@ def _as_prompted(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSp
     begins the next message.
     """
     whole, prompt = chat.text(messages, tools, prompt=False), chat.text(messages[:-1], tools)
-    start = answer_start(prompt, whole, chat.tool_format)
+    start = reply_start(prompt, whole, chat.tool_format)
     text = whole if start is None else prompt + whole[start:]
     calls = messages[-1].get("tool_calls", ())
-    said = Said(calls=tuple(ToolCall(**{key: call["function"][key] for key in KEYS}) for call in calls))
-    stop = None if text.rstrip().endswith(chat.stops) else next_stop(chat, said, tools)
+    said = AssistantMessage(
+        calls=tuple(ToolCall(**{key: call["function"][key] for key in KEYS}) for call in calls)
+    )
+    stop = None if text.rstrip().endswith(chat.stops) else next_message_stop(chat, said, tools)
     return text if stop is None else text + chat.stops[chat.stop_ids.index(stop)]
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 
-from truing.checks.result import Checked
+from truing.checks.result import CheckResult
 
 SHOWN = 3
 """Findings of one check that are shown; JSON has all."""
 
 
-def lines(report: Mapping[str, Checked]) -> Iterator[str]:
+def report_lines(report: Mapping[str, CheckResult]) -> Iterator[str]:
     """A line for each check, then each finding in full."""
     for name, result in report.items():
         yield f"{_mark(result)} {name}" + (f"  {result.count}" if result.count else "")
@@ -30,7 +30,7 @@ def printable(line: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
-def _mark(result: Checked) -> str:
+def _mark(result: CheckResult) -> str:
     """How a check ended: a fault, clean, or nothing looked at."""
     if result.findings:
         return "✗"

@@ -7,7 +7,7 @@ from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
 
-from truing.checks.trial_episodes import turns
+from truing.checks.trial_episodes import demonstration_turns
 from truing.types.rollout import Task
 
 WORD = re.compile(r"(?<![\w/@.\\-])(`?)([A-Za-z]\w*(?:[.-][A-Za-z_]\w*)*)(`?)(\(?)")
@@ -34,7 +34,7 @@ class Written(IntEnum):
     CALLED = 2
 
 
-class Stranger(NamedTuple):
+class UnknownToolName(NamedTuple):
     """A name in prose, where it stands, and the tool that it looks like."""
 
     name: str
@@ -42,7 +42,7 @@ class Stranger(NamedTuple):
     tool: str
 
 
-def strangers(task: Task, known: Set[str]) -> Iterator[Stranger]:
+def unknown_tool_names(task: Task, known: Set[str]) -> Iterator[UnknownToolName]:
     """Names in what a task tells its model that look like a tool's, and that no tool has.
 
     Args:
@@ -50,7 +50,12 @@ def strangers(task: Task, known: Set[str]) -> Iterator[Stranger]:
         known: the names that can be called.
     """
     data = {word for spec in task.tools for word in _words_of(spec.parameters)}
-    data |= {word for said in turns(task) for call in said.calls for word in _words_of(call.arguments)}
+    data |= {
+        word
+        for said in demonstration_turns(task)
+        for call in said.calls
+        for word in _words_of(call.arguments)
+    }
     names = tuple(sorted(known))
     for place, text, own in _prose(task):
         for name, written in _names(text).items():
@@ -58,7 +63,7 @@ def strangers(task: Task, known: Set[str]) -> Iterator[Stranger]:
             tool = "" if name in known or name in data else _like(name, names, how)
             # in its own description a tool's name with words left out is a title
             if tool and (tool != own or _near(name, tool, Written.AS_WORD)):
-                yield Stranger(name, place, tool)
+                yield UnknownToolName(name, place, tool)
 
 
 def _prose(task: Task) -> Iterator[tuple[str, str, str | None]]:
@@ -73,7 +78,7 @@ def _prose(task: Task) -> Iterator[tuple[str, str, str | None]]:
         for name, parameter in spec.parameters.get("properties", {}).items():
             if isinstance(parameter, Mapping) and isinstance(parameter.get("description"), str):
                 yield f"the description of {spec.name}.{name}", parameter["description"], spec.name
-    for said in turns(task):
+    for said in demonstration_turns(task):
         yield "the demonstration", said.content, None
 
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from truing.chat import Chat, encode_answer
+from truing.chat import Chat, encode_reply
 from truing.engines.base import Completion
 from truing.errors import DataError, RewardError, SkipGroup, TruingError
-from truing.rewards import Graded, grade
-from truing.rollouts.attempt import Seat
-from truing.rollouts.collect import Scene, Voice, collect
+from truing.rewards import GradeResult, grade
+from truing.rollouts.attempt import Attempt
+from truing.rollouts.collect import EpisodeContext, TurnSource, collect
 from truing.rollouts.flatten import flatten
-from truing.rollouts.turn_sources import Script
-from truing.types.message import Said
+from truing.rollouts.turn_sources import DemonstrationTurns
+from truing.types.message import AssistantMessage
 from truing.types.rollout import Rollout, Task
 from truing.types.sample import Sample
 from truing.types.sampling_params import RAW
@@ -24,12 +24,12 @@ from truing.types.token import Origin
 
 
 @dataclass(frozen=True, eq=False)
-class Play:
+class TrialEpisode:
     """A task that was played twice, each time in a world of its own, and its first attempt graded twice."""
 
     task: Task
     rollouts: tuple[Rollout, ...]  # none where it could not be played
-    grades: tuple[Graded, ...]  # none where it failed
+    grades: tuple[GradeResult, ...]  # none where it failed
     error: TruingError | None = None  # why it could not be played or graded
 
     @property
@@ -44,68 +44,73 @@ class Play:
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class TrialRun:
     """Tasks, and their plays by what was said."""
 
-    scene: Scene
+    scene: EpisodeContext
     tasks: Sequence[Task]
-    gold: Sequence[Play]  # the task's own demonstration; tasks without one are left out
-    empty: Sequence[Play]  # nothing but a stop token
-    shuffled: Sequence[Play]  # the demonstration of another task of the family
+    gold: Sequence[TrialEpisode]  # the task's own demonstration; tasks without one are left out
+    empty: Sequence[TrialEpisode]  # nothing but a stop token
+    shuffled: Sequence[TrialEpisode]  # the demonstration of another task of the family
 
     @property
-    def plays(self) -> tuple[Play, ...]:
+    def plays(self) -> tuple[TrialEpisode, ...]:
         """All of them."""
         return (*self.gold, *self.empty, *self.shuffled)
 
     @property
-    def prompted(self) -> list[Play]:
+    def prompted(self) -> list[TrialEpisode]:
         """A play of each task whose prompt was shown."""
         return [play for play in self.empty if play.rollouts and play.rollout.turns]
 
 
 @dataclass(frozen=True, eq=False)
-class Recital:
+class FixedTurns:
     """Says some turns whatever the world answers, and then nothing more."""
 
     chat: Chat
-    script: Sequence[Said]
+    script: Sequence[AssistantMessage]
     version: int = 0
     weight_digest: str = ""
 
-    def say(self, seats: Sequence[Seat]) -> list[Completion]:
+    def say(self, seats: Sequence[Attempt]) -> list[Completion]:
         """The next turn of each seat."""
         return [self._next(seat) for seat in seats]
 
-    def _next(self, seat: Seat) -> Completion:
+    def _next(self, seat: Attempt) -> Completion:
         ids = torch.tensor(self.chat.stop_ids[:1])
         if len(seat.turns) < len(self.script):
             said = self.script[len(seat.turns)]
-            ids = encode_answer(self.chat, seat.dialogue.messages, said, seat.dialogue.tools)
+            ids = encode_reply(self.chat, seat.dialogue.messages, said, seat.dialogue.tools)
         origin = torch.full((len(ids),), Origin.DEMO, dtype=torch.uint8)
         return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)
 
 
-def hold_trial(scene: Scene, tasks: Sequence[Task]) -> Trial:
+def run_trial(scene: EpisodeContext, tasks: Sequence[Task]) -> TrialRun:
     """Play every task. Nothing is sampled, and no context is too short: that is a check of its own."""
     stage = replace(scene, contract=RAW, context_length=sys.maxsize)
     told = [task for task in tasks if task.demonstration is not None]
-    return Trial(
+    return TrialRun(
         scene,
         tasks,
-        gold=[_play(task, Script(scene.chat), stage) for task in told],
-        empty=[_play(task, Recital(scene.chat, ()), stage) for task in tasks],
-        shuffled=[_play(task, Recital(scene.chat, turns(other)), stage) for task, other in _pairs(told)],
+        gold=[_play(task, DemonstrationTurns(scene.chat), stage) for task in told],
+        empty=[_play(task, FixedTurns(scene.chat, ()), stage) for task in tasks],
+        shuffled=[
+            _play(task, FixedTurns(scene.chat, demonstration_turns(other)), stage)
+            for task, other in _with_other_answers(told)
+        ],
     )
 
 
-def turns(task: Task) -> tuple[Said, ...]:
+def demonstration_turns(task: Task) -> tuple[AssistantMessage, ...]:
     """What a task's demonstration says; nothing where it has none."""
     said = task.demonstration
-    return (Said(said),) if isinstance(said, str) else said or ()
+    return (AssistantMessage(said),) if isinstance(said, str) else said or ()
 
 
-def samples(plays: Sequence[Play], *, first_only: bool = False) -> Iterator[tuple[Play, Sample]]:
+def trial_samples(
+    plays: Sequence[TrialEpisode], *, first_only: bool = False
+) -> Iterator[tuple[TrialEpisode, Sample]]:
     """The samples of each play that got as far as a turn."""
     for play in plays:
         if play.rollouts and play.rollout.messages:
@@ -113,23 +118,23 @@ def samples(plays: Sequence[Play], *, first_only: bool = False) -> Iterator[tupl
             yield from ((play, sample) for sample in (made[:1] if first_only else made))
 
 
-def _play(task: Task, voice: Voice, scene: Scene) -> Play:
+def _play(task: Task, voice: TurnSource, scene: EpisodeContext) -> TrialEpisode:
     """Play one task."""
     try:
         (group,) = collect([task], group_size=2, scene=scene, voice=voice, grade=None, key=("check",))
     except DataError as error:
-        return Play(task, (), (), error)
+        return TrialEpisode(task, (), (), error)
     if any(rollout.status is Status.ERROR for rollout in group.rollouts):
-        return Play(task, group.rollouts, ())
+        return TrialEpisode(task, group.rollouts, ())
     try:
-        return Play(
+        return TrialEpisode(
             task, group.rollouts, tuple(grade(group.rollouts[0], scene.env.rewards) for _ in range(2))
         )
     except (RewardError, SkipGroup) as error:
-        return Play(task, group.rollouts, (), error)
+        return TrialEpisode(task, group.rollouts, (), error)
 
 
-def _pairs(tasks: Sequence[Task]) -> Iterator[tuple[Task, Task]]:
+def _with_other_answers(tasks: Sequence[Task]) -> Iterator[tuple[Task, Task]]:
     """Each task with the next of its family that has another answer, and says so otherwise."""
     families: dict[str, list[Task]] = defaultdict(list)
     for task in tasks:
@@ -145,4 +150,4 @@ def _pairs(tasks: Sequence[Task]) -> Iterator[tuple[Task, Task]]:
 def _differ(task: Task, other: Task) -> bool:
     """Whether what is right for one task should be wrong for the other; an answer of None says nothing."""
     same_answer = task.answer is not None and task.answer == other.answer
-    return turns(task) != turns(other) and not same_answer
+    return demonstration_turns(task) != demonstration_turns(other) and not same_answer

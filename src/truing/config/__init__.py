@@ -1,9 +1,9 @@
 """Recipes: validated TOML."""
 
-from truing.config.after_rollback import safer
-from truing.config.builtin_recipes import embedded_recipes, names_embedded, recipe_path
+from truing.config.after_rollback import recipe_after_rollbacks
+from truing.config.builtin_recipes import builtin_recipe_names, is_builtin_recipe, recipe_path
 from truing.config.loader import load_recipe, read_table, resolve, to_toml
-from truing.config.overrides import dotted_keys, overridden
+from truing.config.overrides import dotted_keys, with_overrides
 from truing.config.policy_options import (
     BootstrapConfig,
     CorrectionConfig,
@@ -14,7 +14,7 @@ from truing.config.policy_options import (
     ReferenceConfig,
 )
 from truing.config.recipe import Recipe, Stage
-from truing.config.sections import EpisodeConfig, OptimizerConfig, Part, Positive, Rate
+from truing.config.sections import EpisodeConfig, FrozenModel, OptimizerConfig, PositiveFloat, PositiveInt
 from truing.config.stages import (
     GrpoConfig,
     PolicyStage,
@@ -25,11 +25,11 @@ from truing.config.stages import (
     SftConfig,
 )
 from truing.config.trackers import AlertsConfig
-from truing.config.trl_options import Aliases, Translated, translate
+from truing.config.trl_options import TranslatedOptions, TrlOptions, translate_options
 
 __all__ = [
     "AlertsConfig",
-    "Aliases",
+    "TrlOptions",
     "BootstrapConfig",
     "CorrectionConfig",
     "EntropyConfig",
@@ -39,11 +39,11 @@ __all__ = [
     "GuardConfig",
     "KlConfig",
     "OptimizerConfig",
-    "Part",
+    "FrozenModel",
     "PolicyStage",
-    "Positive",
+    "PositiveInt",
     "PpoConfig",
-    "Rate",
+    "PositiveFloat",
     "Recipe",
     "ReferenceConfig",
     "ReinforceConfig",
@@ -51,16 +51,16 @@ __all__ = [
     "RlooConfig",
     "SftConfig",
     "Stage",
-    "Translated",
+    "TranslatedOptions",
     "dotted_keys",
-    "embedded_recipes",
+    "builtin_recipe_names",
     "load_recipe",
-    "names_embedded",
-    "overridden",
+    "is_builtin_recipe",
+    "with_overrides",
     "read_table",
     "recipe_path",
     "resolve",
-    "safer",
+    "recipe_after_rollbacks",
     "to_toml",
-    "translate",
+    "translate_options",
 ]

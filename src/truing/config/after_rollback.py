@@ -6,14 +6,14 @@ from truing.config.overrides import apply_override
 from truing.config.recipe import Recipe
 from truing.errors import RecipeError
 
-TABLES = ("kl", "gates", "entropy", "correction")
-NOT = ("gates.equal_groups", "gates.max_resample")
-STAGE_KEYS = ("clip_low", "clip_high", "inner_epochs", "minibatches")
-OTHERS = ("episode.mask", "optimizer.max_grad_norm")
+CHANGEABLE_TABLES = ("kl", "gates", "entropy", "correction")
+UNCHANGEABLE_KEYS = ("gates.equal_groups", "gates.max_resample")
+CHANGEABLE_STAGE_KEYS = ("clip_low", "clip_high", "inner_epochs", "minibatches")
+CHANGEABLE_KEYS = ("episode.mask", "optimizer.max_grad_norm")
 """What may change within a stage: nothing that decides which tasks are drawn, or what is held in memory."""
 
 
-def safer(recipe: Recipe, stage: str, rollbacks: int) -> Recipe:
+def recipe_after_rollbacks(recipe: Recipe, stage: str, rollbacks: int) -> Recipe:
     """The recipe of a stage after so many rollbacks: ``guard.change``, and smaller learning rates."""
     if not recipe.guard or not rollbacks:
         return recipe
@@ -39,14 +39,18 @@ def _check_allowed(override: str, recipe: Recipe) -> None:
     """Raise where a key decides more than how an update is made."""
     key = override.partition("=")[0]
     part, _, name = key.partition(".")
-    of_table = bool(name) and part in TABLES and key not in NOT
-    if of_table or key in OTHERS or (part in recipe.stages and name in STAGE_KEYS):
+    of_table = bool(name) and part in CHANGEABLE_TABLES and key not in UNCHANGEABLE_KEYS
+    if of_table or key in CHANGEABLE_KEYS or (part in recipe.stages and name in CHANGEABLE_STAGE_KEYS):
         return
     raise RecipeError(
         f"guard.change cannot change {key!r} within a stage",
         got=override,
         expected=", ".join(
-            (*(f"{table}.*" for table in TABLES), *OTHERS, *(f"STAGE.{k}" for k in STAGE_KEYS))
+            (
+                *(f"{table}.*" for table in CHANGEABLE_TABLES),
+                *CHANGEABLE_KEYS,
+                *(f"STAGE.{k}" for k in CHANGEABLE_STAGE_KEYS),
+            )
         ),
         remedy="guard.learning_rate lowers the learning rates",
     )

@@ -7,11 +7,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from truing.config.sections import Part
+from truing.config.sections import FrozenModel
 from truing.errors import RecipeError
 
 
-class DoctorConfig(Part):
+class DoctorConfig(FrozenModel):
     """Rules that judge each update as it is made (docs/doctor.md)."""
 
     stop: bool = True

@@ -11,15 +11,15 @@ import tomli_w
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from truing.config.after_rollback import safer
+from truing.config.after_rollback import recipe_after_rollbacks
 from truing.config.builtin_recipes import recipe_path
 from truing.config.doctor import check_suppressed
-from truing.config.other_trainers import KEYS
-from truing.config.overrides import overridden, unknown_key
+from truing.config.other_trainers import EQUIVALENT_KEYS
+from truing.config.overrides import unknown_key, with_overrides
 from truing.config.recipe import Recipe
 from truing.errors import RecipeError
 
-KINDS = {
+EXPECTED_BY_ERROR = {
     "model_type": "a table: set its keys one by one, as in lora.rank=8",
     "string_type": "text in quotes",
     "int_": "a whole number",
@@ -37,7 +37,7 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         path: a TOML file, or the name of an embedded recipe.
         overrides: in their order; a later one wins.
     """
-    return resolve(overridden(read_table(path), overrides))
+    return resolve(with_overrides(read_table(path), overrides))
 
 
 def read_table(path: str | Path) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def resolve(table: Mapping[str, Any]) -> Recipe:
         check_suppressed(recipe.doctor.suppress)
         for stage in recipe.stages:
             if recipe.guard:  # what cannot be is refused now, not on the day it is needed
-                safer(recipe, stage, recipe.guard.rollbacks)
+                recipe_after_rollbacks(recipe, stage, recipe.guard.rollbacks)
     except ValidationError as error:
         raise _explain(error) from error
     return recipe
@@ -89,7 +89,7 @@ def _explain(error: ValidationError) -> RecipeError:
     # pydantic names the options of a union within the place
     place = tuple(part for part in problem["loc"] if not re.search(r"Config\b|literal\[", str(part)))
     key = ".".join(map(str, place))
-    if problem["type"] == "extra_forbidden" and (answer := KEYS.get(str(place[-1]))):
+    if problem["type"] == "extra_forbidden" and (answer := EQUIVALENT_KEYS.get(str(place[-1]))):
         return RecipeError(
             f"recipe key {key!r} is another trainer's",
             got=problem["input"],
@@ -114,7 +114,7 @@ def _explain(error: ValidationError) -> RecipeError:
 def _expected(problem: ErrorDetails) -> str:
     """What a key takes, in the words of docs/recipes.md where pydantic speaks of its own types."""
     said = problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    for kind, words in KINDS.items():
+    for kind, words in EXPECTED_BY_ERROR.items():
         if kind in problem["type"]:
             return words
     return said

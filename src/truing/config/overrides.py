@@ -12,7 +12,7 @@ from truing.config.recipe import Recipe
 from truing.errors import RecipeError
 
 
-def overridden(table: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def with_overrides(table: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """A copy of the table with overrides applied in their order."""
     changed = deepcopy(dict(table))
     for override in overrides:

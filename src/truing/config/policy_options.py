@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from truing.config.sections import Part, Positive, Rate
+from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt
 
 
-class KlConfig(Part):
+class KlConfig(FrozenModel):
     """Distance from the reference, as a term of the loss or a part of the reward."""
 
     coef: Annotated[float, Field(ge=0)] = 0.0
@@ -16,12 +16,12 @@ class KlConfig(Part):
     """A term of the loss; or taken off the reward of each token, detached, before anything is normalised."""
     estimator: Literal["k1", "k2", "k3"] = "k3"
     """In the loss k2 has the gradient of KL(policy ‖ reference), k1 none; in the reward k1 has it."""
-    target: Rate | None = None
+    target: PositiveFloat | None = None
     """Nats per token (`kl_all/k3`) that `coef` follows from step to step; not given, it stays."""
-    horizon: Positive = 10_000
+    horizon: PositiveInt = 10_000
     """Rollouts over which `coef` changes by at most a fifth on its way to the target."""
 
-    cap: Rate | None = None
+    cap: PositiveFloat | None = None
     """Nats per token (k3, over what was computed) beyond which no update is made; not given, no cap."""
     cap_action: Literal["stop_epochs", "skip", "rollback", "stop"] = "stop_epochs"
     """Beyond it: drop the later updates of the step, or all from this one on; `[guard]` steps in; or end."""
@@ -43,7 +43,7 @@ class KlConfig(Part):
         return self
 
 
-class GatesConfig(Part):
+class GatesConfig(FrozenModel):
     """What must hold before a token, an attempt, a group or a step may move the weights."""
 
     min_ratio: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -56,19 +56,19 @@ class GatesConfig(Part):
     """Nor does one where a smaller share of what was sampled or forced is under the policy term."""
     equal_groups: Literal["count", "drop", "resample"] = "count"
     """Groups of equal task reward: counted in denominators, left out, or replaced by other prompts'."""
-    max_resample: Positive = 3
+    max_resample: PositiveInt = 3
     """How often a step draws other prompts to replace groups of equal reward."""
     truncated: Literal["keep", "mask", "penalize"] = "keep"
     """Attempts that were cut: trained on as they were graded, not trained on, or graded lower."""
-    truncated_penalty: Rate = 1.0
+    truncated_penalty: PositiveFloat = 1.0
     """What `penalize` takes off the reward of an attempt that was cut."""
     overlong_tokens: Annotated[int, Field(ge=0)] = 0
     """Last tokens before `sampling.max_new_tokens` over which a long turn costs more and more; 0 is off."""
-    overlong_penalty: Rate = 1.0
+    overlong_penalty: PositiveFloat = 1.0
     """What the longest possible turn costs."""
 
 
-class CorrectionConfig(Part):
+class CorrectionConfig(FrozenModel):
     """For a sampler that is not the trainer's policy: weights by old / sampler probability, held constant."""
 
     method: Literal["off", "truncate", "mask", "sequence"] = "off"
@@ -79,7 +79,7 @@ class CorrectionConfig(Part):
     """The largest ratio."""
 
 
-class ReferenceConfig(Part):
+class ReferenceConfig(FrozenModel):
     """What the KL compares with: the policy at the start of the stage, or one that follows it."""
 
     sync_every: Annotated[int, Field(ge=0)] = 0
@@ -88,14 +88,14 @@ class ReferenceConfig(Part):
     """Share of the old reference that a sync keeps: 0 copies the policy, 0.99 moves by a hundredth."""
 
 
-class EntropyConfig(Part):
+class EntropyConfig(FrozenModel):
     """A bonus for entropy, of the distribution that tokens are drawn from."""
 
     coef: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the bonus: entropy times it is taken off the loss."""
-    target: Rate | None = None
+    target: PositiveFloat | None = None
     """Nats per token (`entropy/contract`) that `coef` follows from step to step; not given, it stays."""
-    step: Rate = 0.005
+    step: PositiveFloat = 0.005
     """What `coef` rises by where the entropy is below the target, and falls by where it is above."""
 
     @property
@@ -104,25 +104,25 @@ class EntropyConfig(Part):
         return self.coef > 0 or self.target is not None
 
 
-class BootstrapConfig(Part):
+class BootstrapConfig(FrozenModel):
     """Demonstrations beside rollouts over the first steps, for a policy that hardly earns anything yet."""
 
     steps: Annotated[int, Field(ge=0)] = 0
     """Steps over which the weight falls linearly to 0; 0 is off."""
-    coef: Rate = 1.0
+    coef: PositiveFloat = 1.0
     """Weight of the demonstrations' cross-entropy in the first step."""
-    batch_size: Positive = 8
+    batch_size: PositiveInt = 8
     """Demonstrations per step."""
 
 
-class GuardConfig(Part):
+class GuardConfig(FrozenModel):
     """Sets an unstable stage back to its last good checkpoint and goes on with more care; `false` is off."""
 
-    rollbacks: Positive = 3
+    rollbacks: PositiveInt = 3
     """How often in a stage, whose run then ends with a report (`guard.md`)."""
-    window: Positive = 3
+    window: PositiveInt = 3
     """Steps that are averaged; a checkpoint is good once so many were made after it."""
-    reward_drop: Rate | None = None
+    reward_drop: PositiveFloat | None = None
     """Rolls back where the mean reward is this far below the stage's first step, or its best window."""
     entropy_low: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Rolls back below this multiple of the entropy (`entropy/drawn`) of the stage's first step."""

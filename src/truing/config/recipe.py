@@ -18,10 +18,10 @@ from truing.config.sections import (
     ChatConfig,
     EpisodeConfig,
     EvalConfig,
+    FrozenModel,
     LoraConfig,
     ModelConfig,
     OptimizerConfig,
-    Part,
     SamplingConfig,
 )
 from truing.config.stages import (
@@ -38,7 +38,7 @@ from truing.config.trackers import AlertsConfig, TrackConfig
 Stage = Literal["sft", "rft", "reinforce", "rloo", "grpo", "ppo"]
 
 
-class Recipe(Part):
+class Recipe(FrozenModel):
     """Everything that decides a run."""
 
     name: str

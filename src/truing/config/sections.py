@@ -6,19 +6,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 
-Positive = Annotated[int, Field(ge=1)]
-Rate = Annotated[float, Field(gt=0)]
+PositiveInt = Annotated[int, Field(ge=1)]
+PositiveFloat = Annotated[float, Field(gt=0)]
 
 
-class Part(BaseModel):
+class FrozenModel(BaseModel):
     """Frozen, and strict about its keys; the sentence under a field is its description in docs/recipes.md."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
-class ModelConfig(Part):
+class ModelConfig(FrozenModel):
     """Which model, and how it is held."""
 
     name: str
@@ -29,18 +29,18 @@ class ModelConfig(Part):
     """A Jinja file to use instead of the model's own template."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`auto` takes CUDA where there is one."""
-    threads: Positive | None = None
+    threads: PositiveInt | None = None
     """CPU threads; as many as torch takes where not given. A small model is fastest on one."""
     cuda_graphs: bool = False
     """Record the sampler's steps as CUDA graphs, which spares Python. Not yet run on a GPU by us."""
 
 
-class LoraConfig(Part):
+class LoraConfig(FrozenModel):
     """A low-rank adapter on the linear layers."""
 
-    rank: Positive = 16
+    rank: PositiveInt = 16
     """Rank of the adapter."""
-    alpha: Rate = 32.0
+    alpha: PositiveFloat = 32.0
     """The adapter is scaled by alpha / rank."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Dropout on the adapter's input; anything above 0 moves the ratio off 1 on the first inner step."""
@@ -48,10 +48,10 @@ class LoraConfig(Part):
     """Layers to adapt, as peft names them."""
 
 
-class SamplingConfig(Part):
+class SamplingConfig(FrozenModel):
     """The sampling contract, less the stop ids, which the model's template gives."""
 
-    temperature: Rate = 1.0
+    temperature: PositiveFloat = 1.0
     """Divides the logits, in the sampler and in the trainer alike."""
     top_k: Annotated[int, Field(ge=0)] = 0
     """Keep the k most likely tokens; 0 is off."""
@@ -63,19 +63,19 @@ class SamplingConfig(Part):
     """Subtracted from the logit of each token already generated in this turn."""
     frequency_penalty: float = 0.0
     """Subtracted once per time the token was generated in this turn."""
-    repetition_penalty: Rate = 1.0
+    repetition_penalty: PositiveFloat = 1.0
     """Divides positive logits, multiplies negative ones, of tokens generated in this turn."""
     min_new_tokens: Annotated[int, Field(ge=0)] = 0
     """Stop ids are banned until this many tokens were generated in this turn."""
-    max_new_tokens: Positive = 128
+    max_new_tokens: PositiveInt = 128
     """A turn that is longer is cut, and counts as truncated."""
 
-    def contract(self, stop_ids: Sequence[int], **changes: Any) -> SamplingContract:
+    def contract(self, stop_ids: Sequence[int], **changes: Any) -> SamplingParams:
         """The contract for a model that stops at ``stop_ids``."""
-        return SamplingContract(**(self.model_dump() | changes), stop_ids=tuple(stop_ids))
+        return SamplingParams(**(self.model_dump() | changes), stop_ids=tuple(stop_ids))
 
 
-class ChatConfig(Part):
+class ChatConfig(FrozenModel):
     """How tools are shown to the model, and how it writes calls; the same in SFT, RL and evaluation."""
 
     tool_format: str = "auto"
@@ -86,16 +86,16 @@ class ChatConfig(Part):
     """What the chat template is told beside messages and tools, as `{enable_thinking = false}`."""
 
 
-class EpisodeConfig(Part):
+class EpisodeConfig(FrozenModel):
     """Limits of an attempt at a task of several turns, and which of its tokens are trained."""
 
-    max_turns: Positive = 8
+    max_turns: PositiveInt = 8
     """Turns of the policy; an attempt that needs more is cut, and counts as truncated."""
-    max_reply_chars: Positive = 4000
+    max_reply_chars: PositiveInt = 4000
     """Longer answers of the world are cut, the model is told so, and the record counts what was lost."""
-    max_prompt_tokens: Positive | None = None
+    max_prompt_tokens: PositiveInt | None = None
     """Longer prompts are cut, from the front of the longest message but the system's; not given, none is."""
-    timeout: Rate = 30.0
+    timeout: PositiveFloat = 30.0
     """Seconds that a tool or an environment may take to answer; then the attempt is an error."""
     time_limit: Annotated[float, Field(ge=0)] = 0.0
     """Seconds for all attempts of a step; 0 is none. Where it strikes, the run cannot be made again."""
@@ -111,24 +111,24 @@ class EpisodeConfig(Part):
     """Steps of a stage over which `force_rate` falls linearly to 0; 0 keeps it."""
 
 
-class OptimizerConfig(Part):
+class OptimizerConfig(FrozenModel):
     """AdamW, its schedule, and how an update is cut into micro-batches."""
 
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """Decay of the first moment."""
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.99
     """Decay of the second moment."""
-    eps: Rate = 1e-8
+    eps: PositiveFloat = 1e-8
     """Added to the root of the second moment."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled weight decay."""
-    max_grad_norm: Rate = 1.0
+    max_grad_norm: PositiveFloat = 1.0
     """Gradients with a larger norm are scaled down to it."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """What the learning rate does after warm-up, until the stage's last step."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
     """Steps over which the learning rate rises linearly from 0."""
-    micro_batch_tokens: Positive = 4096
+    micro_batch_tokens: PositiveInt = 4096
     """Distinct tokens of one forward and backward, at most; the gradient does not depend on it."""
     memory: str = "auto"
     """What forward and backward may bring the process to: `8GB`; `auto` is three quarters of what is free."""
@@ -146,12 +146,12 @@ class OptimizerConfig(Part):
         return None if self.memory == "auto" else int(float(self.memory.removesuffix("GB")) * 1e9)
 
 
-class EvalConfig(Part):
+class EvalConfig(FrozenModel):
     """The fixed, paired evaluation before and after each stage."""
 
     tasks: Annotated[int, Field(ge=2)] = 128
     """How many of the environment's evaluation tasks, from the first; an interval needs two."""
-    samples: Positive = 1
+    samples: PositiveInt = 1
     """Answers per task; of several, pass@k is told: how often one of k answers passes."""
     passes_at: float | None = None
     """The reward from which on an answer passes; where not given, the most that an answer can earn."""

@@ -4,59 +4,59 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from truing.config.sections import Part, Positive, Rate
+from truing.config.sections import FrozenModel, PositiveFloat, PositiveInt
 
 ObjectiveName = Literal["grpo", "dr_grpo", "dapo", "bnpo", "gspo", "cispo", "ppo", "reinforce"]
 
 
-class SftConfig(Part):
+class SftConfig(FrozenModel):
     """Supervised fine-tuning on the demonstrations of the environment."""
 
-    steps: Positive
+    steps: PositiveInt
     """Updates."""
-    learning_rate: Rate
+    learning_rate: PositiveFloat
     """Peak learning rate."""
-    batch_size: Positive = 16
+    batch_size: PositiveInt = 16
     """Demonstrations per update."""
 
 
-class RftConfig(Part):
+class RftConfig(FrozenModel):
     """Rejection-sampling fine-tuning: the policy's own good answers become demonstrations."""
 
-    steps: Positive
+    steps: PositiveInt
     """Updates."""
-    learning_rate: Rate
+    learning_rate: PositiveFloat
     """Peak learning rate."""
-    prompts_per_step: Positive = 8
+    prompts_per_step: PositiveInt = 8
     """Prompts per update."""
-    group_size: Positive = 8
+    group_size: PositiveInt = 8
     """Answers drawn per prompt."""
     min_reward: float = 1.0
     """Answers with at least this reward are kept."""
 
 
-class PolicyStage(Part):
+class PolicyStage(FrozenModel):
     """What all stages with a policy loss have in common."""
 
-    steps: Positive
+    steps: PositiveInt
     """Updates."""
-    learning_rate: Rate
+    learning_rate: PositiveFloat
     """Peak learning rate."""
-    prompts_per_step: Positive = 8
+    prompts_per_step: PositiveInt = 8
     """Prompts per update."""
-    group_size: Positive = 8
+    group_size: PositiveInt = 8
     """Answers drawn per prompt."""
     objective: ObjectiveName = "ppo"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""
     clip_low: Annotated[float, Field(gt=0, lt=1)] | None = None
     """The ratio is clipped below 1 − clip_low; the objective's own value where not given."""
-    clip_high: Rate | None = None
+    clip_high: PositiveFloat | None = None
     """The ratio is clipped above 1 + clip_high; the objective's own value where not given."""
     max_weight: Annotated[float, Field(gt=1)] | None = None
     """With `cispo`, the most that a token's ratio may weigh; the objective's own value where not given."""
-    inner_epochs: Positive = 1
+    inner_epochs: PositiveInt = 1
     """Passes over the rollouts of a step."""
-    minibatches: Positive = 1
+    minibatches: PositiveInt = 1
     """Updates per pass; each takes its share of the rollouts."""
 
     @model_validator(mode="after")
@@ -99,9 +99,9 @@ class RlooConfig(PolicyStage):
 class PpoConfig(PolicyStage):
     """Proximal policy optimisation: a critic predicts what will be earned; the surplus is the advantage."""
 
-    prompts_per_step: Positive = 32
+    prompts_per_step: PositiveInt = 32
     """Prompts per update."""
-    group_size: Positive = 1
+    group_size: PositiveInt = 1
     """Answers drawn per prompt; they are not compared with each other."""
     gamma: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Discount per token that the policy chose."""
@@ -113,18 +113,18 @@ class PpoConfig(PolicyStage):
     """What a cut attempt is worth beyond its reward: what the critic expects from there, or nothing."""
     critic: Literal["head", "separate"] = "head"
     """A linear head on the policy's trunk; or on a trunk of its own (with `lora`, an adapter)."""
-    value_coef: Rate = 0.1
+    value_coef: PositiveFloat = 0.1
     """Weight of the critic's squared error in the loss."""
-    value_clip: Rate | None = None
+    value_clip: PositiveFloat | None = None
     """Values are clipped to within so much (reward units) of those before the step; not where not given."""
-    value_learning_rate: Rate = 3e-4
+    value_learning_rate: PositiveFloat = 3e-4
     """Peak learning rate of the critic's own weights."""
 
 
 class ReinforceConfig(PolicyStage):
     """REINFORCE: each token is pulled by what was earned from it on."""
 
-    group_size: Positive = 1
+    group_size: PositiveInt = 1
     """Answers drawn per prompt; they are not compared with each other."""
     objective: ObjectiveName = "reinforce"
     """Surrogate, ratio level and aggregation, as named in the table of ops/losses.py."""

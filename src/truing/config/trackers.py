@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import model_validator
 
-from truing.config.sections import Part
+from truing.config.sections import FrozenModel
 
 
-class TrackConfig(Part):
+class TrackConfig(FrozenModel):
     """Trackers that the metrics of each step are sent to (extra `trackers`); docs/tracking.md."""
 
     to: tuple[Literal["wandb", "trackio", "tensorboard", "mlflow"], ...] = ()
@@ -16,7 +16,7 @@ class TrackConfig(Part):
     """What they file the run under: a project, or an experiment."""
 
 
-class AlertsConfig(Part):
+class AlertsConfig(FrozenModel):
     """Calls somebody when a condition begins to hold, or when something happens."""
 
     when: tuple[str, ...] = ()

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from truing.config.overrides import overridden
+from truing.config.overrides import with_overrides
 from truing.config.recipe import Recipe
 from truing.config.stages import PolicyStage
 from truing.errors import RecipeError
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 POLICY: Mapping[str, type[PolicyStage]] = {
     name: kind
@@ -22,14 +22,14 @@ POLICY: Mapping[str, type[PolicyStage]] = {
 SCALES = {"true": "group", "false": "none", "group": "group", "batch": "batch", "none": "none"}
 """What ``--scale-rewards`` takes, as ``grpo.advantage_scale``."""
 
-FEW = 4
+FEW_PROMPTS = 4
 """Prompts an update below which it is told how little such an update sees."""
 
 Table = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Aliases:
+class TrlOptions:
     """Options as they were given; None (or nothing) where one was not."""
 
     datasets: Sequence[str] = ()
@@ -45,14 +45,14 @@ class Aliases:
 
 
 @dataclass(frozen=True)
-class Translated:
+class TranslatedOptions:
     """``key=value`` overrides, to come before those that were typed, and what there is to say of them."""
 
     overrides: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-def translate(given: Aliases, recipe: Table, typed: Sequence[str] = ()) -> Translated:
+def translate_options(given: TrlOptions, recipe: Table, typed: Sequence[str] = ()) -> TranslatedOptions:
     """Options of other trainers as overrides of a recipe.
 
     Args:
@@ -63,14 +63,16 @@ def translate(given: Aliases, recipe: Table, typed: Sequence[str] = ()) -> Trans
     Raises:
         RecipeError: The recipe has no place for an option, or an option has a value that cannot be.
     """
-    anywhere = tuple(_anywhere(given))
-    staged = _staged(given, recipe, typed)
+    anywhere = tuple(_stage_independent_overrides(given))
+    staged = _stage_overrides(given, recipe, typed)
     overrides = (*anywhere, *staged.overrides)
-    final = overridden(recipe, [*overrides, *typed])
-    return Translated(overrides, (*staged.notes, *(_full_weights(recipe, final) if given.no_peft else ())))
+    final = with_overrides(recipe, [*overrides, *typed])
+    return TranslatedOptions(
+        overrides, (*staged.notes, *(_full_weights(recipe, final) if given.no_peft else ()))
+    )
 
 
-def _anywhere(given: Aliases) -> Iterator[str]:
+def _stage_independent_overrides(given: TrlOptions) -> Iterator[str]:
     """Overrides that are the same in every recipe."""
     if given.logging_steps not in (None, 1):
         raise RecipeError(
@@ -102,7 +104,7 @@ def _specs(datasets: Sequence[str]) -> list[str]:
     return specs
 
 
-def _staged(given: Aliases, recipe: Table, typed: Sequence[str]) -> Translated:
+def _stage_overrides(given: TrlOptions, recipe: Table, typed: Sequence[str]) -> TranslatedOptions:
     """Overrides of the last policy stage, with notes on what they come to."""
     options = {
         "--batch-size": given.batch_size,
@@ -113,8 +115,8 @@ def _staged(given: Aliases, recipe: Table, typed: Sequence[str]) -> Translated:
     }
     asked = ", ".join(name for name, value in options.items() if value is not None)
     if not asked:
-        return Translated()
-    stages = _stages(overridden(recipe, typed))
+        return TranslatedOptions()
+    stages = _stages(with_overrides(recipe, typed))
     stage = _policy_stage(stages, asked)
     keys = {
         "steps": given.max_steps,
@@ -124,7 +126,7 @@ def _staged(given: Aliases, recipe: Table, typed: Sequence[str]) -> Translated:
     overrides = [f"{stage}.{key}={value}" for key, value in keys.items() if value is not None]
     notes = []
     if given.batch_size is not None:
-        group = _key(overridden(recipe, [*overrides, *typed]), stage, "group_size")
+        group = _key(with_overrides(recipe, [*overrides, *typed]), stage, "group_size")
         prompts, note = _prompts(given.batch_size, group)
         overrides.append(f"{stage}.prompts_per_step={prompts}")
         notes.append(note)
@@ -132,7 +134,7 @@ def _staged(given: Aliases, recipe: Table, typed: Sequence[str]) -> Translated:
         overrides.append(f"grpo.advantage_scale={_scale(given.scale_rewards, stage)}")
     if others := ", ".join(str(name) for name in stages if name != stage):
         notes.append(f"{asked}: of stage {stage} alone, {others} as the recipe says")
-    return Translated(tuple(overrides), tuple(notes))
+    return TranslatedOptions(tuple(overrides), tuple(notes))
 
 
 def _policy_stage(stages: Sequence[str], asked: str) -> str:
@@ -158,8 +160,8 @@ def _prompts(batch_size: int, group: object) -> tuple[int, str]:
             remedy="give both: --batch-size 64 --num-generations 8 is 8 prompts an update",
         )
     prompts = batch_size // group
-    note = f"--batch-size {batch_size} counts answers: {counted(prompts, 'prompt')} of {group} an update"
-    if prompts < FEW:
+    note = f"--batch-size {batch_size} counts answers: {with_count(prompts, 'prompt')} of {group} an update"
+    if prompts < FEW_PROMPTS:
         note += "; so few see only large changes: `truing lab plan` says how many it takes to see a given one"
     return prompts, note
 

@@ -15,15 +15,20 @@ from torch import Tensor
 
 from truing.doctor.diagnosis import examine
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but
-from truing.doctor.oracle.advantages import chains_of, of_chains, of_groups, of_returns
-from truing.doctor.oracle.token_gradients import expected_pull
+from truing.doctor.example_steps import changed_step
+from truing.doctor.oracle.advantages import (
+    expected_gae,
+    expected_group_advantages,
+    expected_reinforce_advantages,
+    trajectories_of,
+)
+from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.doctor.rules import RULES
-from truing.doctor.rules.msk002 import declared, left_out
+from truing.doctor.rules.msk002 import declared_exclusions, declared_mask
 from truing.doctor.token_places import places
-from truing.doctor.verdict import STRONG
+from truing.doctor.verdict import STRONG_VERDICTS
 from truing.types.token import Origin
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 Part = Literal[
     "template",
@@ -62,7 +67,7 @@ RULES_OF: Mapping[Part, tuple[str, ...]] = {
 """What rules say of a part, where its swap changes nothing or cannot be made."""
 
 
-State = Literal["same", "differs", "not swapped"]
+SwapState = Literal["same", "differs", "not swapped"]
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ class Trial:
     """What the swap of one part came to."""
 
     part: Part
-    state: State
+    state: SwapState
     told: str
     gradient: float | None = None  # ‖after − before‖ ÷ ‖before‖ of the pull on all tokens; inf from nothing
     clears: tuple[str, ...] = ()  # rules that prove nothing any more
@@ -95,17 +100,17 @@ def bisect(step: Step, handed: Mapping[Part, Swap]) -> list[Trial]:
     return [_trial(step, part, swaps.get(part)) for part in RULES_OF]
 
 
-def guilty(trials: Sequence[Trial]) -> Trial | None:
+def first_differing(trials: Sequence[Trial]) -> Trial | None:
     """The first part whose swap changes anything."""
     return next((each for each in trials if each.state == "differs"), None)
 
 
 def _trial(step: Step, part: Part, swap: Swap | None) -> Trial:
     swapped = f"no second implementation of the {part} is at hand" if swap is None else swap(step)
-    by_rules = _by_rules(step, RULES_OF[part])
+    by_rules = _rules_say(step, RULES_OF[part])
     if isinstance(swapped, Swapped) and swapped.differs:
         after = _downstream(step, swapped.step)
-        clears = tuple(code for code in _strong(step) if code not in _strong(after))
+        clears = tuple(code for code in _proven_codes(step) if code not in _proven_codes(after))
         return Trial(part, "differs", swapped.told, _change(step, after), clears)
     if by_rules.state != "not swapped" and (isinstance(swapped, str) or by_rules.state == "differs"):
         return Trial(part, by_rules.state, by_rules.told)
@@ -120,8 +125,8 @@ def _downstream(before: Step, after: Step) -> Step:
         return after
     if len(after.row) != len(before.row) or before.missing(RULES["MSK003"].needs):
         return after
-    follows_N = expected_pull(after) - expected_pull(before)
-    return but(after, pull=before.tokens["pull"].double().nan_to_num() + follows_N)
+    follows_N = expected_token_gradients(after) - expected_token_gradients(before)
+    return changed_step(after, pull=before.tokens["pull"].double().nan_to_num() + follows_N)
 
 
 def _change(before: Step, after: Step) -> float | None:
@@ -133,27 +138,27 @@ def _change(before: Step, after: Step) -> float | None:
     return moved / length if length else math.inf if moved else 0.0
 
 
-def _strong(step: Step) -> list[str]:
+def _proven_codes(step: Step) -> list[str]:
     """Codes of all that is proven of an update, or as good as."""
     found, _ = examine(step, RULES.values())
-    return list(dict.fromkeys(each.code for each in found if each.claim.verdict in STRONG))
+    return list(dict.fromkeys(each.code for each in found if each.claim.verdict in STRONG_VERDICTS))
 
 
 class _Verdict(NamedTuple):
     """What the rules of a part say."""
 
-    state: State
+    state: SwapState
     told: str
 
 
-def _by_rules(step: Step, codes: Sequence[str]) -> _Verdict:
+def _rules_say(step: Step, codes: Sequence[str]) -> _Verdict:
     rules = [RULES[code] for code in codes if RULES[code].when(step)]
     able = [rule for rule in rules if not step.missing(rule.needs)]
     if not able:
         lacking = dict.fromkeys(need for rule in rules for need in step.missing(rule.needs))
         return _Verdict("not swapped", f"needs {'; '.join(lacking)}" if lacking else "")
     claims = [(rule.code, claim) for rule in able for claim in rule.judge(rule.measure(step))]
-    strong = [f"{code}: {claim.what}" for code, claim in claims if claim.verdict in STRONG]
+    strong = [f"{code}: {claim.what}" for code, claim in claims if claim.verdict in STRONG_VERDICTS]
     if strong:
         return _Verdict("differs", strong[0])
     return _Verdict("same", f"clean by {', '.join(rule.code for rule in able)}")
@@ -166,8 +171,8 @@ def swap_old(step: Step) -> Swapped | str:
     said_N, old_N = step.tokens["sampler_logprob"].double(), step.tokens["old_logprob"].double()
     known_N = step.tokens["policy_mask"] & ~said_N.isnan()
     where = places(step, known_N & (said_N != old_N))
-    after = but(step, old_logprob=torch.where(known_N, said_N, old_N))
-    return Swapped(after, bool(where), str(where) if where else counted(int(known_N.sum()), "token"))
+    after = changed_step(step, old_logprob=torch.where(known_N, said_N, old_N))
+    return Swapped(after, bool(where), str(where) if where else with_count(int(known_N.sum()), "token"))
 
 
 def swap_mask(step: Step) -> Swapped | str:
@@ -179,20 +184,22 @@ def swap_mask(step: Step) -> Swapped | str:
     origin_N = step.tokens["origin"]
     updated = torch.tensor([row.inner_step >= 0 for row in step.rows], dtype=torch.bool)[step.row]
     wanted = {
-        "policy_mask": declared(step) & ~left_out(step) & updated,
+        "policy_mask": declared_mask(step) & ~declared_exclusions(step) & updated,
         "supervised_mask": (origin_N == Origin.DEMO) & updated,
     }
     wrong_N = torch.zeros_like(updated)
     for name, wanted_N in wanted.items():
         wrong_N |= wanted_N != (step.tokens[name] & updated)
     looked_at = int((step.tokens["policy_mask"] | step.tokens["supervised_mask"]).sum())
-    after = but(step, **wanted)
+    after = changed_step(step, **wanted)
     advantage_N = _advantages(after)
     if advantage_N is not None and "advantage" in step.tokens:
         got_N = step.tokens["advantage"].double()
-        after = but(after, advantage=torch.where(got_N.isnan(), advantage_N, got_N))
+        after = changed_step(after, advantage=torch.where(got_N.isnan(), advantage_N, got_N))
     where = places(step, wrong_N, looked_at)
-    return Swapped(after, bool(where), str(where) if where else f"{counted(looked_at, 'token')} under a loss")
+    return Swapped(
+        after, bool(where), str(where) if where else f"{with_count(looked_at, 'token')} under a loss"
+    )
 
 
 def swap_advantage(step: Step) -> Swapped | str:
@@ -208,9 +215,9 @@ def swap_advantage(step: Step) -> Swapped | str:
     apart_N = (got_N - expected_N).abs()
     wrong_N = known_N & ~(apart_N <= ROUNDING * max(scale, ROUNDING))
     worst = float(apart_N[known_N].nan_to_num(0.0).max()) if known_N.any() else 0.0
-    after = but(step, advantage=torch.where(known_N, expected_N, got_N))
+    after = changed_step(step, advantage=torch.where(known_N, expected_N, got_N))
     where = places(step, wrong_N)
-    told = str(where) if where else counted(int(known_N.sum()), "token")
+    told = str(where) if where else with_count(int(known_N.sum()), "token")
     return Swapped(after, bool(where), f"{told}, at most {worst:.2g} apart")
 
 
@@ -220,11 +227,11 @@ def _advantages(step: Step) -> Tensor | None:
         needs = ("value", "policy_mask", "setup.gamma", "setup.lam", "setup.whiten")
         declared = {"bootstrapped": step.setup.bootstraps is not False, "whiten": step.setup.whiten is True}
         missing = [need for need in needs if not step.has(need)]
-        return None if missing else of_chains(step, chains_of(step), **declared)[1]
+        return None if missing else expected_gae(step, trajectories_of(step), **declared)[1]
     if step.setup.advantage == "return":
-        return of_returns(step, chains_of(step))[1]
+        return expected_reinforce_advantages(step, trajectories_of(step))[1]
     if step.setup.advantage in ("group", "batch", "none", "loo") and step.has("row.group_id"):
-        return of_groups(step)
+        return expected_group_advantages(step)
     return None
 
 
@@ -235,8 +242,8 @@ def swap_loss(step: Step) -> Swapped | str:
         return "it has no closed form here, or the gradient is not on record"
     found = rule.measure(step)
     told = "; ".join(claim.what for claim in rule.judge(found))
-    after = but(step, pull=expected_pull(step))
-    return Swapped(after, bool(told), told or counted(found.other.where.looked_at, "token"))
+    after = changed_step(step, pull=expected_token_gradients(step))
+    return Swapped(after, bool(told), told or with_count(found.other.where.looked_at, "token"))
 
 
 ROUNDING = 1e-3

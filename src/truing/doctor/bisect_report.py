@@ -2,20 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 
-from truing.doctor.bisect import Part, Trial, guilty
-from truing.doctor.diagnosis import Diagnosis, chosen
+from truing.doctor.bisect import Part, Trial, first_differing
+from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.evidence import Step
-from truing.doctor.verdict import FINDINGS, Finding
+from truing.doctor.verdict import FINDING_VERDICTS, Finding
 
-HOMES: Mapping[Part, str] = {
+CODE_LOCATIONS: Mapping[Part, str] = {
     "template": "truing.chat.render:render_prompt",
     "ids": "truing.rollouts.flatten:flatten",
     "draws": "truing.engines.base:draw_ids",
-    "sampler": "truing.engines.local.engine:HFSampler",
-    "old": "truing.learner.step:with_old",
+    "sampler": "truing.engines.local.engine:LocalEngine",
+    "old": "truing.learner.step:with_old_logprobs",
     "reward": "truing.rewards.grade:grade",
-    "mask": "truing.ops.masks:excluded",
-    "reference": "truing.learner.step:with_reference",
+    "mask": "truing.ops.masks:exclusion_reasons",
+    "reference": "truing.learner.step:with_reference_logprobs",
     "critic": "truing.learner.step:with_values",
     "advantage": "truing.algos.{}:credit",
     "forward": "truing.models.forward.score:score",
@@ -25,7 +25,7 @@ HOMES: Mapping[Part, str] = {
 }
 """Where each part of Truing's own trainer is made; an algorithm has its own advantages."""
 
-SUPERVISED: Mapping[Part, str] = {
+SUPERVISED_LOCATIONS: Mapping[Part, str] = {
     "ids": "truing.rollouts.flatten:as_demonstration",
     "mask": "truing.ops.masks:supervised_mask",
     "loss": "truing.ops.losses:cross_entropy_loss",
@@ -33,15 +33,15 @@ SUPERVISED: Mapping[Part, str] = {
 """The same where demonstrations are trained on."""
 
 
-def home(part: Part, stage: str) -> str:
+def code_location(part: Part, stage: str) -> str:
     """The module and function in which a guilty part is to be looked for first."""
-    supervised = SUPERVISED if stage in ("sft", "rft") else {}
-    return supervised.get(part, HOMES[part]).format(stage)
+    supervised = SUPERVISED_LOCATIONS if stage in ("sft", "rft") else {}
+    return supervised.get(part, CODE_LOCATIONS[part]).format(stage)
 
 
-def unexplained(step: Step, trials: Sequence[Trial], suppressed: Mapping[str, str]) -> list[Finding]:
+def unexplained_findings(step: Step, trials: Sequence[Trial], suppressed: Mapping[str, str]) -> list[Finding]:
     """What rules find in an update of which no swapped part differs."""
-    if guilty(trials):
+    if first_differing(trials):
         return []
-    found = Diagnosis(chosen(), suppressed).add(step)
-    return [each for each in found if each.claim.verdict in FINDINGS]
+    found = Diagnosis(select_rules(), suppressed).add(step)
+    return [each for each in found if each.claim.verdict in FINDING_VERDICTS]

@@ -6,11 +6,21 @@ from dataclasses import dataclass, field
 from truing.doctor.evidence import Step
 from truing.doctor.rule import Rule
 from truing.doctor.rules import RULES
-from truing.doctor.verdict import FINDINGS, ORDER, STRONG, Claim, Finding, Marks, Result, Span, Verdict
+from truing.doctor.verdict import (
+    FINDING_VERDICTS,
+    STRONG_VERDICTS,
+    VERDICT_ORDER,
+    Claim,
+    Finding,
+    Marks,
+    RuleResult,
+    Span,
+    Verdict,
+)
 from truing.errors import RecipeError
 
 
-def chosen(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> list[Rule]:
+def select_rules(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> list[Rule]:
     """Rules by code or family (`MSK`); all where nothing is selected."""
     for code in (*select, *ignore):
         if not any(name.startswith(code) for name in RULES):
@@ -110,21 +120,23 @@ class Diagnosis:
             return tuple(found)
         return tuple(each for each in found if self.latest.get((rule.code, each.stage)) == each.step)
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[RuleResult]:
         """One for each rule that had a step to look at, or lacked something."""
         made = []
         for rule in self.rules:
             code, found = rule.code, self.standing(rule)
             if code in self.broken and not found:
-                made.append(Result(code, Verdict.NOT_CHECKED, missing=(BROKEN.format(self.broken[code]),)))
+                made.append(
+                    RuleResult(code, Verdict.NOT_CHECKED, missing=(RULE_ERROR.format(self.broken[code]),))
+                )
                 continue
             if code not in self.steps and code not in self.lacking:
                 continue
             looked_at = self.steps.get(code, 0)
             made.append(
-                Result(
+                RuleResult(
                     code,
-                    min((finding.claim.verdict for finding in found), key=ORDER.index)
+                    min((finding.claim.verdict for finding in found), key=VERDICT_ORDER.index)
                     if found
                     else Verdict.CLEAN
                     if looked_at
@@ -138,7 +150,7 @@ class Diagnosis:
         return made
 
 
-BROKEN = "a rule that works: it failed with {}, which is a fault of Truing's; please report it"
+RULE_ERROR = "a rule that works: it failed with {}, which is a fault of Truing's; please report it"
 """What a rule that failed itself lacks."""
 
 
@@ -152,7 +164,7 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(
         each,
         key=lambda found: (
-            ORDER.index(found.claim.verdict),
+            VERDICT_ORDER.index(found.claim.verdict),
             stages.index(found.stage),
             found.step,
             -found.claim.likely,
@@ -161,11 +173,11 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     )
 
 
-def is_finding(result: Result) -> bool:
+def is_finding(result: RuleResult) -> bool:
     """Whether something was found, and not suppressed."""
-    return result.verdict in FINDINGS and not result.suppressed
+    return result.verdict in FINDING_VERDICTS and not result.suppressed
 
 
-def fails(result: Result, strict: bool) -> bool:
+def fails(result: RuleResult, strict: bool) -> bool:
     """Whether a result makes a check fail: what is only suspected does where the check is strict."""
-    return is_finding(result) and (strict or result.verdict in STRONG)
+    return is_finding(result) and (strict or result.verdict in STRONG_VERDICTS)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from truing.doctor.rule_inputs import INPUTS
 from truing.types.sample import TurnSpan
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class Row:
     prompt_hash: str
     prompt_length: int
     turns: tuple[TurnSpan, ...]
-    contract: SamplingContract | None
+    contract: SamplingParams | None
     reward: float  # NaN where there is none
     reward_parts: Mapping[str, float]
     status: str

@@ -9,16 +9,16 @@ from torch import Tensor
 
 from truing.doctor.evidence import Past, Row, Setup, Step
 from truing.doctor.oracle.credit import group_advantage
-from truing.doctor.oracle.token_gradients import expected_pull
+from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.types.sample import TurnSpan
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
 
-STOP, OPENING = 2, 9
+STOP_ID, OPENING_ID = 2, 9
 """Ids: what ends a turn, and what a template writes in front of an answer."""
 
-GRPO = Setup(
+GRPO_SETUP = Setup(
     algo="grpo",
     mask="sampled",
     group_size=4,
@@ -36,14 +36,14 @@ GRPO = Setup(
     plain=True,
     reference_moves=False,
     dropout=False,
-    stop_ids=(STOP,),
+    stop_ids=(STOP_ID,),
     bos_id=1,
     max_new_tokens=8,
     learning_rate=1e-3,
 )
 
 
-def made(
+def example_step(
     *,
     prompt: int = 4,
     answers: Sequence[int] = (4, 3, 5, 4, 4, 3, 4, 5),
@@ -58,7 +58,7 @@ def made(
         rewards: of each answer.
         setup: what is declared otherwise.
     """
-    declared = replace(GRPO, **setup)
+    declared = replace(GRPO_SETUP, **setup)
     rows, streams = [], []
     for index, (length, reward) in enumerate(zip(answers, rewards, strict=True)):
         rows.append(_row(index, prompt, length, reward))
@@ -85,10 +85,10 @@ def made(
         for i, reward in enumerate(rewards)
     ]
     advantage_N = torch.tensor(advantage)[step.row].masked_fill(~tokens["policy_mask"], torch.nan)
-    return pulled(but(step, advantage=advantage_N))
+    return with_token_gradients(changed_step(step, advantage=advantage_N))
 
 
-def but(
+def changed_step(
     step: Step,
     *,
     rows: Mapping[int, Mapping[str, Any]] = {},
@@ -111,13 +111,13 @@ def but(
     )
 
 
-def pulled(step: Step) -> Step:
+def with_token_gradients(step: Step) -> Step:
     """The step with the pull that its other numbers come to."""
-    pull_N = expected_pull(step).masked_fill(~step.tokens["policy_mask"], torch.nan)
-    return but(step, pull=pull_N.float())
+    pull_N = expected_token_gradients(step).masked_fill(~step.tokens["policy_mask"], torch.nan)
+    return changed_step(step, pull=pull_N.float())
 
 
-def past(step: int, *, stage: str = "grpo", facts: Mapping[str, Any] = {}, **numbers: float) -> Past:
+def past_step(step: int, *, stage: str = "grpo", facts: Mapping[str, Any] = {}, **numbers: float) -> Past:
     """An earlier step; ``reward_mean=0.5`` is its ``reward/mean``."""
     named = {name.replace("_", "/", 1): value for name, value in numbers.items()}
     return Past(stage, step, named, facts)
@@ -134,7 +134,7 @@ def _row(index: int, prompt: int, length: int, reward: float) -> Row:
         prompt_hash=f"p{index // 4}",
         prompt_length=prompt,
         turns=(turn,),
-        contract=SamplingContract(max_new_tokens=8, stop_ids=(STOP,)),
+        contract=SamplingParams(max_new_tokens=8, stop_ids=(STOP_ID,)),
         reward=reward,
         reward_parts={"exact": reward},
         status="done",
@@ -150,8 +150,8 @@ def _streams(index: int, prompt: int, length: int) -> dict[str, Tensor]:
     sampled = torch.arange(total) >= prompt
     ids = torch.randint(20, 40, (total,), generator=generator)
     ids[:prompt] = torch.tensor([1, *range(10 + 3 * (index // 4), 9 + 3 * (index // 4) + prompt)])
-    ids[prompt - 1] = OPENING
-    ids[-1] = STOP
+    ids[prompt - 1] = OPENING_ID
+    ids[-1] = STOP_ID
     logprob = (-2 * torch.rand(total, generator=generator)).masked_fill(~sampled, torch.nan)
     origin = torch.where(sampled, Origin.SAMPLED, Origin.PROMPT)
     origin[prompt - 1] = Origin.TEMPLATE

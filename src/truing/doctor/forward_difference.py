@@ -6,13 +6,13 @@ from typing import NamedTuple
 from truing.doctor import rounding_tolerance as float32
 from truing.doctor.evidence import Step
 
-APART, TIMES = 2e-3, 20
+MIN_DIFFERENCE, NULL_MULTIPLES = 2e-3, 20
 """Nats from a plain forward in float32, and multiples of what is normal."""
 
-OFTEN = 4
+MEAN_MULTIPLES = 4
 """Multiples of what rounding at random changes on average, in another precision than float32."""
 
-UNKNOWN = 1.0
+UNKNOWN_NULL = 1.0
 """Nats, where nobody measured what is normal: in bfloat16 a token among thousands is 0.6 off."""
 
 STREAMS = ("trainer", "alone", "sampler", "reference", "old", "itself")
@@ -20,7 +20,7 @@ STREAMS = ("trainer", "alone", "sampler", "reference", "old", "itself")
 its own; what an update before it moves anything is compared with; a plain forward with tokens behind."""
 
 
-class Measured(NamedTuple):
+class ForwardDifference(NamedTuple):
     """How far each stream is from a plain forward, nats; what was not compared is left out."""
 
     tokens: int
@@ -45,8 +45,8 @@ class Measured(NamedTuple):
             return far > self._bound(stream) or self._most_off(stream)
         if self.tokens < float32.FEW:
             return False
-        often = self.mean.get(stream, 0.0) > max(APART, OFTEN * self.mean[rounding])
-        return often or far > max(APART, TIMES * self.rounding[rounding])
+        often = self.mean.get(stream, 0.0) > max(MIN_DIFFERENCE, MEAN_MULTIPLES * self.mean[rounding])
+        return often or far > max(MIN_DIFFERENCE, NULL_MULTIPLES * self.rounding[rounding])
 
     def right(self, stream: str) -> bool:
         """Whether it was compared, and is as near as rounding explains."""
@@ -58,7 +58,7 @@ class Measured(NamedTuple):
         Where a router chooses, rounding may move a few tokens by as much as any fault does.
         """
         if (rounding := _rounding(stream)) in self.rounding:
-            most = self.median.get(stream, 0.0) > max(APART, TIMES * self.mean[rounding])
+            most = self.median.get(stream, 0.0) > max(MIN_DIFFERENCE, NULL_MULTIPLES * self.mean[rounding])
             return most and self.device.startswith("cpu") and not self.noisy
         return self.null is not None and self.device == "cpu"
 
@@ -82,16 +82,16 @@ class Measured(NamedTuple):
     def _bound(self, stream: str) -> float:
         """What it may differ by in float32; how far a plain forward is from itself is no bound of that."""
         if stream == "itself":
-            return APART
-        found = float32.allowed(self.shapes, self.null, APART)
-        return UNKNOWN if found is None else found
+            return MIN_DIFFERENCE
+        found = float32.tolerance(self.shapes, self.null, MIN_DIFFERENCE)
+        return UNKNOWN_NULL if found is None else found
 
 
 def _rounding(stream: str) -> str:
     return "reference_rounding" if stream == "reference" else "rounding"
 
 
-def measured(step: Step, of: str) -> Measured:
+def forward_difference(step: Step, of: str) -> ForwardDifference:
     """As it was compared beside the update, and where the stream ``of`` is farthest off."""
     plain = step.facts["plain"]
     sample, token = (plain.get("where") or {}).get(of, ("", 0))
@@ -99,14 +99,14 @@ def measured(step: Step, of: str) -> Measured:
     device = plain.get("device", "cpu")
     # in another precision a plain forward may be the same in two shapes, and still be off in a batch
     itself = plain.get("itself") if device == "cpu" else None
-    return Measured(
+    return ForwardDifference(
         plain.get("tokens", 0),
         {name: plain[name] for name in STREAMS if name in plain},
         plain.get("mean", {}),
         plain.get("median", {}),
         {name: plain[name] for name in ("rounding", "reference_rounding") if name in plain},
         step.facts.get("null", {}).get("logprob", itself),
-        float32.measured(step.facts),
+        float32.measured_rounding(step.facts),
         device,
         plain.get("noisy", False),
         step.setup.on_policy is not False,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from truing.config import Recipe
-from truing.doctor.diagnosis import Diagnosis, chosen
+from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.evidence import Past, Step
 from truing.doctor.rules import RULES
 from truing.doctor.truing_run import setup_of, step_of
@@ -12,22 +12,22 @@ from truing.doctor.verdict import Finding, Verdict
 from truing.errors import ProvenError
 from truing.record import SampleRow, StepRow
 from truing.types.batch import StepRecord
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 
 
-class Live:
+class LiveDoctor:
     """What is remembered from update to update: numbers and facts of those before, and what was told."""
 
     def __init__(
         self,
         recipe: Recipe,
-        contract: SamplingContract,
+        contract: SamplingParams,
         bos: int | None,
         tools: Sequence[str],
         rewards: Mapping[str, float],
     ) -> None:
         self.contract, self.bos, self.tools, self.rewards = contract, bos, tools, rewards
-        self.diagnosis = Diagnosis(chosen(), recipe.doctor.suppress)
+        self.diagnosis = Diagnosis(select_rules(), recipe.doctor.suppress)
         self.past: list[Past] = []
         self.told: set[tuple[str, str, str]] = set()  # rule, verdict, stage
 
@@ -76,7 +76,7 @@ class Live:
         return [f"{code} could not look: {broken[code]}; it is left out from here on" for code in new]
 
 
-def stop_at(findings: Sequence[Finding]) -> None:
+def stop_if_proven(findings: Sequence[Finding]) -> None:
     """Raise where a finding is proven: nothing trains on after a bug."""
     for found in findings:
         if found.claim.verdict is Verdict.PROVEN:
@@ -89,7 +89,7 @@ def stop_at(findings: Sequence[Finding]) -> None:
             )
 
 
-def told(found: Finding) -> Mapping[str, object]:
+def finding_event(found: Finding) -> Mapping[str, object]:
     """A finding as an event has it."""
     claim = found.claim
     text = f"{claim.verdict} {found.code} {found.name}: {claim.what} ({found.where})"

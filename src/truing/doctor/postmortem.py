@@ -3,18 +3,18 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from truing.doctor.diagnosis import ORDER, Diagnosis, chosen, examine, ranked
+from truing.doctor.diagnosis import VERDICT_ORDER, Diagnosis, examine, ranked, select_rules
 from truing.doctor.evidence import Step
 from truing.doctor.report.text import with_excerpt
-from truing.doctor.report.token_texts import Decode, run_texts
-from truing.doctor.saved_updates import is_kept, kept
-from truing.doctor.truing_run import recorded
-from truing.doctor.verdict import STRONG
+from truing.doctor.report.token_texts import Decode, run_decoder
+from truing.doctor.saved_updates import is_saved_audit, saved_updates
+from truing.doctor.truing_run import recorded_steps
+from truing.doctor.verdict import STRONG_VERDICTS
 from truing.errors import RecordError
 from truing.record import RunReader
 
 
-def post_mortem(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> Diagnosis:
+def diagnose_run(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = ()) -> Diagnosis:
     """Every rule over every update of a run directory.
 
     Args:
@@ -22,16 +22,18 @@ def post_mortem(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = (
         select: codes or families of rules; all where none is given.
         ignore: codes or families to leave out.
     """
-    diagnosis, steps = Diagnosis(chosen(select, ignore), suppressed(run)), 0
+    diagnosis, steps = Diagnosis(select_rules(select, ignore), suppressed_rules(run)), 0
     shown: dict[str, int] = {}
-    for step, decode, final in _with_finals(updates(run)):
+    for step, decode, final in _with_last_of_stage(recorded_updates(run)):
         steps += 1
         before = {code: len(found) for code, found in diagnosis.findings.items()}
         diagnosis.add(step, final)
         for code, found in diagnosis.findings.items():
             new = found[before.get(code, 0) :]
-            strength = min((ORDER.index(each.claim.verdict) for each in new), default=len(ORDER))
-            if strength < shown.get(code, len(ORDER)):  # what a report shows of a rule has its tokens
+            strength = min(
+                (VERDICT_ORDER.index(each.claim.verdict) for each in new), default=len(VERDICT_ORDER)
+            )
+            if strength < shown.get(code, len(VERDICT_ORDER)):  # what a report shows of a rule has its tokens
                 shown[code], strongest = strength, ranked(new)[0]
                 found[found.index(strongest)] = with_excerpt(strongest, step, decode)
     if not steps:
@@ -39,7 +41,7 @@ def post_mortem(run: Path, select: Sequence[str] = (), ignore: Sequence[str] = (
     return diagnosis
 
 
-def _with_finals(each: Iterator[tuple[Step, Decode]]) -> Iterator[tuple[Step, Decode, bool]]:
+def _with_last_of_stage(each: Iterator[tuple[Step, Decode]]) -> Iterator[tuple[Step, Decode, bool]]:
     """Each update with whether it is the last of its stage."""
     held: tuple[Step, Decode] | None = None
     for following in each:
@@ -50,23 +52,23 @@ def _with_finals(each: Iterator[tuple[Step, Decode]]) -> Iterator[tuple[Step, De
         yield *held, True
 
 
-def updates(run: Path) -> Iterator[tuple[Step, Decode]]:
+def recorded_updates(run: Path) -> Iterator[tuple[Step, Decode]]:
     """Each update, and what its ids read as; a tokenizer is loaded where somebody asks."""
-    if is_kept(run):
-        yield from kept(run)
+    if is_saved_audit(run):
+        yield from saved_updates(run)
     else:
-        for step in recorded(run):
-            yield step, lambda ids: run_texts(run)(ids)
+        for step in recorded_steps(run):
+            yield step, lambda ids: run_decoder(run)(ids)
 
 
-def choose(run: Path, stage: str | None, step: int | None) -> Step:
+def choose_update(run: Path, stage: str | None, step: int | None) -> Step:
     """An update by stage and number; by default the first in which something is proven, else the last."""
-    rules, last = chosen(), None
-    for found, _ in updates(run):
+    rules, last = select_rules(), None
+    for found, _ in recorded_updates(run):
         if stage not in (None, found.stage) or step not in (None, found.step):
             continue
         last = found
-        strong = any(each.claim.verdict in STRONG for each in examine(found, rules)[0])
+        strong = any(each.claim.verdict in STRONG_VERDICTS for each in examine(found, rules)[0])
         if step is not None or strong:
             return found
     if last is None:
@@ -75,9 +77,9 @@ def choose(run: Path, stage: str | None, step: int | None) -> Step:
     return last
 
 
-def suppressed(run: Path) -> dict[str, str]:
+def suppressed_rules(run: Path) -> dict[str, str]:
     """What the recipe says is meant, and what it said when the run was resumed; a kept audit has none."""
-    if is_kept(run):
+    if is_saved_audit(run):
         return {}
     reader = RunReader(run)
     found = dict(reader.run()["recipe"]["doctor"]["suppress"])

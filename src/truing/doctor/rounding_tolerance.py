@@ -5,7 +5,7 @@ from typing import Any
 
 from truing.doctor.evidence import Step
 
-TIMES, LEAST = 40, 5e-5
+ROUNDING_MULTIPLES, MIN_TOLERANCE = 40, 5e-5
 """Multiples of what was measured, of a few tokens alone; and nats that float32 leaves of any number: a flash
 attention whose exponential has 20 bits is off by 1e-5 where softmax in another order rounds by 5e-7."""
 
@@ -18,7 +18,7 @@ FEW = 8
 """Tokens that have no median to speak of."""
 
 
-def measured(facts: Mapping[str, Any]) -> float | None:
+def measured_rounding(facts: Mapping[str, Any]) -> float | None:
     """Nats by which a plain forward of rows differs from itself in another shape; None where nobody asked.
 
     No other row is in it, and none of the trainer's own functions: no fault of theirs is part of it.
@@ -26,13 +26,13 @@ def measured(facts: Mapping[str, Any]) -> float | None:
     return facts.get("null", {}).get("rounding")
 
 
-def of_stage(step: Step) -> float | None:
+def stage_rounding(step: Step) -> float | None:
     """The largest that was measured in the stage so far."""
     facts = [*(past.facts for past in step.of_stage), step.facts]
-    return max((found for each in facts if (found := measured(each)) is not None), default=None)
+    return max((found for each in facts if (found := measured_rounding(each)) is not None), default=None)
 
 
-def allowed(rounding: float | None, itself: float | None, floor: float) -> float | None:
+def tolerance(rounding: float | None, itself: float | None, floor: float) -> float | None:
     """Nats; None where nothing was measured.
 
     Args:
@@ -41,8 +41,8 @@ def allowed(rounding: float | None, itself: float | None, floor: float) -> float
         floor: nats that are allowed where only that is known.
     """
     if rounding is not None:
-        return max(LEAST, TIMES * rounding)
-    return None if itself is None else max(floor, TIMES * itself)
+        return max(MIN_TOLERANCE, ROUNDING_MULTIPLES * rounding)
+    return None if itself is None else max(floor, ROUNDING_MULTIPLES * itself)
 
 
 def typical(rounding: float | None, tokens: int) -> float | None:

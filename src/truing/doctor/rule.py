@@ -35,25 +35,25 @@ TAINTS: dict[Taint, str] = {
 SECTIONS = ("What", "Why it is silent", "How it is measured", "Healthy look-alikes", "Fix", "References")
 
 
-def drawn(step: Step) -> bool:
+def is_sampled(step: Step) -> bool:
     """Whether a policy drew the rows: no rule on sampling says anything of demonstrations."""
     return "sampler_logprob" in step.tokens or step.setup.algo not in ("sft", "rft")
 
 
-def grouped(step: Step) -> bool:
+def is_grouped(step: Step) -> bool:
     """Whether attempts are compared with others of their group, as far as is known."""
     known = step.setup.advantage in ("group", "batch", "none", "loo", None)
     return known and step.setup.algo in ("grpo", "rloo", None)
 
 
-def rewarded(step: Step) -> bool:
+def has_policy_loss(step: Step) -> bool:
     """Whether there is a policy loss, as far as is known."""
     return step.setup.algo not in ("sft", "rft")
 
 
-def referred(step: Step) -> bool:
+def has_reference(step: Step) -> bool:
     """Whether a reference is scored, as far as is known."""
-    return "ref_logprob" in step.tokens or (rewarded(step) and step.setup.kl_coef != 0)
+    return "ref_logprob" in step.tokens or (has_policy_loss(step) and step.setup.kl_coef != 0)
 
 
 def has_critic(step: Step) -> bool:

@@ -14,14 +14,14 @@ from truing.doctor.evidence import Past, Row, Setup, Step
 from truing.doctor.report.token_texts import Decode
 from truing.errors import RecordError
 
-NAME = "{:06d}.step.safetensors"
+FILE_NAME = "{:06d}.step.safetensors"
 """Of an update's file: its streams as tensors, the rest as JSON beside them."""
 
-SETUP, ROWS = TypeAdapter(Setup), TypeAdapter(list[Row])
+SETUP_ADAPTER, ROWS_ADAPTER = TypeAdapter(Setup), TypeAdapter(list[Row])
 """JSON as what it was written from."""
 
 
-class Keeper:
+class UpdateWriter:
     """Writes updates into a new folder."""
 
     def __init__(self, folder: Path, decode: Decode) -> None:
@@ -45,19 +45,19 @@ class Keeper:
             "texts": dict(zip(ids, self.decode(ids), strict=True)),
         }
         streams = {name: stream.contiguous() for name, stream in step.tokens.items()}
-        path = self.folder / NAME.format(self.count)
+        path = self.folder / FILE_NAME.format(self.count)
         unfinished = path.with_suffix(".writing")
         save_file(streams, unfinished, {"step": json.dumps(told, default=str)})
         unfinished.rename(path)
         self.count += 1
 
 
-def is_kept(folder: Path) -> bool:
+def is_saved_audit(folder: Path) -> bool:
     """Whether a folder holds updates of an audit."""
-    return (folder / NAME.format(0)).exists()
+    return (folder / FILE_NAME.format(0)).exists()
 
 
-def kept(folder: Path) -> Iterator[tuple[Step, Decode]]:
+def saved_updates(folder: Path) -> Iterator[tuple[Step, Decode]]:
     """Each update with those before it, and what its ids read as."""
     past: tuple[Past, ...] = ()
     for path in sorted(folder.glob("*.step.safetensors")):
@@ -74,8 +74,8 @@ def _read(path: Path) -> tuple[Step, Decode]:
     step = Step(
         stage=told["stage"],
         step=told["step"],
-        setup=SETUP.validate_python(told["setup"]),
-        rows=ROWS.validate_python(told["rows"]),
+        setup=SETUP_ADAPTER.validate_python(told["setup"]),
+        rows=ROWS_ADAPTER.validate_python(told["rows"]),
         lengths=told["lengths"],
         tokens=tokens,
         numbers=told["numbers"],

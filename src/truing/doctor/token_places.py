@@ -8,9 +8,9 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step
 from truing.doctor.verdict import Span
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
-MOST = 1_000
+MAX_SPANS = 1_000
 """Stretches that are kept: whoever looks at a thousand has seen enough."""
 
 
@@ -27,7 +27,7 @@ class Places:
         return self.tokens > 0
 
     def __str__(self) -> str:
-        count = f"{counted(self.tokens, 'token')} of {counted(self.rows, 'row')}"
+        count = f"{with_count(self.tokens, 'token')} of {with_count(self.rows, 'row')}"
         return f"{count}, the first at row {self.row}, token {self.start}"
 
     @property
@@ -50,10 +50,10 @@ def places(step: Step, wrong_N: Tensor, looked_at: int | None = None) -> Places:
     """Where ``wrong_N`` [N] bool is true."""
     total = len(wrong_N) if looked_at is None else looked_at
     rows = len(step.row[wrong_N].unique())
-    return Places(int(wrong_N.sum()), rows, total, tuple(stretches(step, wrong_N)[:MOST]))
+    return Places(int(wrong_N.sum()), rows, total, tuple(spans_of(step, wrong_N)[:MAX_SPANS]))
 
 
-def stretches(step: Step, wrong_N: Tensor) -> list[Span]:
+def spans_of(step: Step, wrong_N: Tensor) -> list[Span]:
     """Neighbours of one row that are true, as one each."""
     before_N = torch.roll(wrong_N, 1) & (torch.roll(step.row, 1) == step.row)
     after_N = torch.roll(wrong_N, -1) & (torch.roll(step.row, -1) == step.row)

@@ -8,25 +8,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.config import PolicyStage, Recipe, resolve, safer
+from truing.config import PolicyStage, Recipe, recipe_after_rollbacks, resolve
 from truing.doctor.evidence import Past, Row, Setup, Step
 from truing.ops.losses import OBJECTIVES
 from truing.record import RunReader, SampleRow
 from truing.record.rows import TRAINER_NUMBERS
-from truing.types.sample import MASKS, NUMBERS
-from truing.types.sampling_params import SamplingContract
+from truing.types.sample import FLOAT_STREAMS, MASKS
+from truing.types.sampling_params import SamplingParams
 
-ADVANTAGES = {"rloo": "loo", "reinforce": "return", "ppo": "gae"}
+ADVANTAGE_OF_STAGE = {"rloo": "loo", "reinforce": "return", "ppo": "gae"}
 """How each stage gives credit; GRPO says it itself."""
 
-EPS = 1e-4
+ADVANTAGE_EPS = 1e-4
 """What Truing adds to a deviation that advantages are divided by, reward units."""
 
 
 def setup_of(
     recipe: Recipe,
     stage: str,
-    contract: SamplingContract | None = None,
+    contract: SamplingParams | None = None,
     bos: int | None = None,
     tools: Sequence[str] | None = None,
     rewards: Mapping[str, float] | None = None,
@@ -64,10 +64,10 @@ def setup_of(
     }
     if not isinstance(cfg, PolicyStage):
         return Setup(**common)
-    return replace(Setup(**common), **_of_policy(recipe, stage, cfg))
+    return replace(Setup(**common), **_policy_setup(recipe, stage, cfg))
 
 
-def _of_policy(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any]:
+def _policy_setup(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any]:
     """What a stage with a policy loss declares beside."""
     objective, gates = OBJECTIVES[cfg.objective], recipe.gates
     given = {"clip_low": cfg.clip_low, "clip_high": cfg.clip_high, "max_ratio": cfg.max_weight}
@@ -75,11 +75,11 @@ def _of_policy(recipe: Recipe, stage: str, cfg: PolicyStage) -> dict[str, Any]:
     return bounds | {
         "inner_steps": cfg.inner_epochs * cfg.minibatches,
         "group_size": cfg.group_size,
-        "advantage": ADVANTAGES.get(stage) or cfg.advantage_scale,
+        "advantage": ADVANTAGE_OF_STAGE.get(stage) or cfg.advantage_scale,
         "advantage_per": getattr(cfg, "advantage_per", "episode"),
         "baseline": getattr(cfg, "baseline", None),
         "bootstraps": getattr(cfg, "truncation", "") == "bootstrap",
-        "advantage_eps": EPS,
+        "advantage_eps": ADVANTAGE_EPS,
         "on_policy": recipe.correction.method == "off" and not (recipe.lora and recipe.lora.dropout > 0),
         "surrogate": objective.surrogate,
         "ratio": objective.ratio,
@@ -118,7 +118,7 @@ def step_of(
     samples = [row.sample for row in rows]
     exact = ("token_ids", "origin", "excluded", *MASKS)
     streams: dict[str, Tensor] = {name: torch.cat([getattr(s, name) for s in samples]) for name in exact}
-    for name in (*NUMBERS, *TRAINER_NUMBERS):
+    for name in (*FLOAT_STREAMS, *TRAINER_NUMBERS):
         owners = rows if name in TRAINER_NUMBERS else samples
         stream = torch.cat([getattr(owner, name) for owner in owners])
         if not stream.isnan().all():
@@ -136,13 +136,13 @@ def step_of(
     )
 
 
-def recorded(run: Path) -> Iterator[Step]:
+def recorded_steps(run: Path) -> Iterator[Step]:
     """Every update of a run directory, each with what is kept of those before."""
     reader = RunReader(run)
     reader.check_whole()
     facts = reader.run()
     recipe = resolve(facts["recipe"])
-    contract = SamplingContract(**facts["contract"] | {"stop_ids": tuple(facts["contract"]["stop_ids"])})
+    contract = SamplingParams(**facts["contract"] | {"stop_ids": tuple(facts["contract"]["stop_ids"])})
     rollbacks = [event.payload for event in reader.events() if event.kind == "rollback"]
     rewards = facts.get("judged", {}).get("rewards")  # an earlier version did not say
     past: list[Past] = []
@@ -166,7 +166,9 @@ def recipe_at(recipe: Recipe, rollbacks: Sequence[Mapping[str, Any]], stage: str
         step: of the update, from 0.
     """
     of_stage = [each["to"] for each in rollbacks if each["stage"] == stage]
-    return safer(recipe, stage, max((n for n, to in enumerate(of_stage, 1) if to <= step), default=0))
+    return recipe_after_rollbacks(
+        recipe, stage, max((n for n, to in enumerate(of_stage, 1) if to <= step), default=0)
+    )
 
 
 def _row(row: SampleRow) -> Row:

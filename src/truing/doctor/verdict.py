@@ -20,13 +20,13 @@ class Verdict(StrEnum):
     CLEAN = "CLEAN"  # looked at, and nothing found
 
 
-ORDER = tuple(Verdict)
+VERDICT_ORDER = tuple(Verdict)
 """The strongest first."""
 
-STRONG = (Verdict.PROVEN, Verdict.EVIDENCE)
+STRONG_VERDICTS = (Verdict.PROVEN, Verdict.EVIDENCE)
 """What no healthy run may get."""
 
-FINDINGS = (*STRONG, Verdict.SUSPECT)
+FINDING_VERDICTS = (*STRONG_VERDICTS, Verdict.SUSPECT)
 """What is told as found. SUSPECT alone makes `truing check` exit with 1 under ``--strict`` only."""
 
 
@@ -87,7 +87,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Result:
+class RuleResult:
     """What a rule came to over everything that was looked at."""
 
     code: str

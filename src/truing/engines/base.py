@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from truing.ops.logprobs import token_logprobs
-from truing.ops.sampling import contract_logits, draw, support_ids
-from truing.types.sampling_params import SamplingContract
+from truing.ops.sampling import draw, processed_logits, support_ids
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 from truing.types.token import Origin, Support
 from truing.utils.rng import uniforms
 
 
-class Walk(Protocol):
+class GrammarMatcher(Protocol):
     """A turn on its way through a grammar."""
 
     def allowed(self) -> Tensor | None:
@@ -35,7 +35,7 @@ class Request:
     key: tuple[object, ...]
     _: KW_ONLY
     episode: tuple[object, ...] | None = None  # whose earlier turns the ids may continue
-    walk: Callable[[], Walk] | None = None
+    walk: Callable[[], GrammarMatcher] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,27 +54,27 @@ class Completion:
 
 
 @dataclass
-class Row:
+class ActiveRow:
     """A row while it is being drawn."""
 
     uniform: Tensor
-    walk: Walk | None
+    walk: GrammarMatcher | None
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     origins: list[Origin] = field(default_factory=list)
     supports: list[Tensor] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, request: Request, contract: SamplingContract) -> "Row":
+    def begin(cls, request: Request, contract: SamplingParams) -> "ActiveRow":
         """A row of which nothing is drawn yet."""
         walk = None if request.walk is None else request.walk()
         return cls(uniforms(contract.max_new_tokens, *request.key), walk)
 
-    def goes_on(self, contract: SamplingContract) -> bool:
+    def goes_on(self, contract: SamplingParams) -> bool:
         """Whether another id is to be drawn."""
         return self.ids[-1] not in contract.stop_ids and len(self.ids) < contract.max_new_tokens
 
-    def completion(self, contract: SamplingContract) -> Completion:
+    def completion(self, contract: SamplingParams) -> Completion:
         """What was drawn, as a value."""
         stopped = self.ids[-1] in contract.stop_ids
         splits = torch.tensor([0, *(len(ids) for ids in self.supports)]).cumsum(0)
@@ -87,13 +87,13 @@ class Row:
         )
 
 
-def draw_ids(logits: Tensor, rows: Sequence[Row], contract: SamplingContract) -> Tensor:
+def draw_ids(logits: Tensor, rows: Sequence[ActiveRow], contract: SamplingParams) -> Tensor:
     """Draw one id per row under the contract and record it, its log-probability and its support."""
     longest = max(len(row.ids) for row in rows)
     table = [row.ids + [-1] * (longest - len(row.ids)) for row in rows]
     generated = torch.tensor(table, dtype=torch.long, device=logits.device).view(len(rows), longest)
     allowed = [None if row.walk is None else row.walk.allowed() for row in rows]
-    logits = contract_logits(logits, contract, generated, allowed_NV=_table(allowed, logits))
+    logits = processed_logits(logits, contract, generated, allowed_NV=_table(allowed, logits))
     uniform = torch.stack([row.uniform[len(row.ids)] for row in rows]).to(logits.device)
     ids = draw(logits, uniform)
     logprobs = token_logprobs(logits, ids)

@@ -8,17 +8,17 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from truing.engines.base import Request
-from truing.engines.local.engine import HFSampler
+from truing.engines.local.engine import LocalEngine
 from truing.errors import ModelError, TruingError
 from truing.models.forward.collate import collate
-from truing.models.forward.hidden_states import longest_supported, no_tree
+from truing.models.forward.hidden_states import longest_supported, why_no_tree
 from truing.models.forward.output_head import LARGE
 from truing.models.forward.score import autocast, causal_model, score
 from truing.models.resolve import first_line
 from truing.types.sample import Sample
-from truing.types.sampling_params import RAW, SamplingContract
+from truing.types.sampling_params import RAW, SamplingParams
 from truing.types.token import Origin
-from truing.utils.memory import out_of_memory
+from truing.utils.memory import is_out_of_memory
 
 TOLERANCE = {"cpu": 1e-3, "cuda": 0.2}
 """Nats by which two forwards may differ: rounding in fp32, and in bf16."""
@@ -53,10 +53,10 @@ def prove_forward(policy: nn.Module) -> None:
 
 
 @torch.no_grad()
-def prove_sampler(policy: nn.Module, sampler: HFSampler) -> None:
+def prove_sampler(policy: nn.Module, sampler: LocalEngine) -> None:
     """Raise unless the log-probabilities that the sampler records are those that ``score`` finds."""
     causal = causal_model(policy)
-    contract = SamplingContract(max_new_tokens=DRAWN)
+    contract = SamplingParams(max_new_tokens=DRAWN)
     room = min(sampler.context_length, longest_supported(causal)) - DRAWN
     prompts = [_ids(causal, length, 1 + length // 10) for length in PROMPTS if length <= max(room, 1)]
     with _named_errors(causal, "nothing can be drawn from this model here"):
@@ -125,7 +125,7 @@ def _prove_same(policy: nn.Module, causal: PreTrainedModel, samples: Sequence[Sa
         answer = sample.token_ids[sample.prompt_length :, None]
         own = logits_TV[sample.prompt_length - 1 : -1].log_softmax(-1).gather(1, answer)[:, 0]
         differences.append((mine - own).abs().max())
-    how = "in padded rows" if no_tree(causal, len(samples[0])) else "along a tree of tokens"
+    how = "in padded rows" if why_no_tree(causal, len(samples[0])) else "along a tree of tokens"
     _refuse(
         causal,
         torch.stack(differences).max(),
@@ -171,7 +171,7 @@ def _named_errors(causal: PreTrainedModel, what: str) -> Iterator[None]:
     except TruingError:
         raise
     except Exception as error:
-        if out_of_memory(error):
+        if is_out_of_memory(error):
             raise
         raise ModelError(
             f"{what} ({_type(causal)})",

@@ -34,7 +34,7 @@ def sampler_copy(policy: nn.Module) -> PreTrainedModel:
 
 
 @torch.no_grad()
-def sync(policy: nn.Module, plain: PreTrainedModel) -> None:
+def sync_weights(policy: nn.Module, plain: PreTrainedModel) -> None:
     """Bring the merged copy up to date with the policy; without an adapter they are one object.
 
     Raises:

@@ -23,7 +23,7 @@ from truing.envs.taubench import TauBench
 from truing.envs.workbench import WorkBench
 from truing.envs.workspace import Workspace
 from truing.errors import RecipeError
-from truing.utils.did_you_mean import nearest
+from truing.utils.did_you_mean import did_you_mean
 
 ENVS: dict[str, type] = {
     "arithmetic": Arithmetic,
@@ -79,7 +79,7 @@ def _class(name: str) -> type:
         raise RecipeError(
             f"unknown environment {name!r}",
             expected=f"one of {', '.join(ENVS)}, or module:Class",
-            remedy=nearest(name, ENVS),
+            remedy=did_you_mean(name, ENVS),
         )
     if "" not in sys.path:
         sys.path.insert(0, "")
@@ -108,7 +108,7 @@ def _explain(error: ValidationError, valid: Mapping[str, Any]) -> RecipeError:
         return RecipeError(
             f"unknown recipe key 'env.{key}'",
             expected=f"one of {', '.join(valid)}",
-            remedy=nearest(key, valid),
+            remedy=did_you_mean(key, valid),
         )
     if problem["type"] == "missing":
         return RecipeError(f"the recipe lacks 'env.{key}'", remedy=f"add {key} to [env]")

@@ -5,9 +5,9 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from truing.errors import DataError
 from truing.rewards import Rewards
-from truing.types.message import Message, Said
+from truing.types.message import AssistantMessage, Message
 from truing.types.rollout import Task
-from truing.utils.deep_copy import copied
+from truing.utils.deep_copy import deep_copy
 from truing.utils.rng import seed_of
 
 Split = Literal["train", "eval"]
@@ -34,7 +34,7 @@ class Env(Protocol):
 class Episode(Protocol):
     """One attempt at a task, with a world of its own that nobody else touches."""
 
-    def reply(self, said: Said) -> Sequence[Message]:
+    def reply(self, said: AssistantMessage) -> Sequence[Message]:
         """What the world answers to a turn of the policy; nothing where the episode is over."""
         ...
 
@@ -44,7 +44,7 @@ class Episode(Protocol):
 
 
 @runtime_checkable
-class Agentic(Env, Protocol):
+class MultiTurnEnv(Env, Protocol):
     """An environment whose tasks take several turns: it opens a fresh episode for each attempt."""
 
     def open(self, task: Task) -> Episode:
@@ -59,7 +59,7 @@ def checked_tasks(env: Env) -> dict[Split, Sequence[Task]]:
         DataError: A split is empty, an id occurs twice, a prompt of one split is also in the other, or a task
             cannot be copied.
     """
-    splits: dict[Split, Sequence[Task]] = copied(
+    splits: dict[Split, Sequence[Task]] = deep_copy(
         {"train": list(env.tasks("train")), "eval": list(env.tasks("eval"))}, "a task"
     )
     for split, tasks in splits.items():
@@ -74,10 +74,10 @@ def checked_tasks(env: Env) -> dict[Split, Sequence[Task]]:
         if task.task_id in seen:
             raise DataError("two tasks have one id", got=task.task_id, expected="an id for each task")
         seen.add(task.task_id)
-    trained_on = {prompt_of(task): task.task_id for task in splits["train"]}
+    trained_on = {prompt_key(task): task.task_id for task in splits["train"]}
     for task in splits["eval"]:
-        if prompt_of(task) in trained_on:
-            twins = f"{trained_on[prompt_of(task)]} (train) and {task.task_id} (eval)"
+        if prompt_key(task) in trained_on:
+            twins = f"{trained_on[prompt_key(task)]} (train) and {task.task_id} (eval)"
             raise DataError(
                 "a prompt is trained on and evaluated", got=twins, expected="each prompt in one split"
             )
@@ -108,12 +108,12 @@ def _check_tools(task: Task) -> None:
         )
 
 
-def share_of(*key: object) -> float:
+def hash_fraction(*key: object) -> float:
     """A number in [0, 1) that the key alone decides: below the eval share, a question is for evaluation."""
     return seed_of(*key) / 2**63
 
 
-def prompt_of(task: Task) -> tuple[tuple[tuple[str, str], ...], ...]:
+def prompt_key(task: Task) -> tuple[tuple[tuple[str, str], ...], ...]:
     """The messages of a task as something that can be compared and hashed."""
     return tuple(
         tuple(sorted((key, repr(value)) for key, value in message.items())) for message in task.messages

@@ -11,14 +11,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from truing.config import Part, Positive
+from truing.config import FrozenModel, PositiveInt
 from truing.envs.arithmetic.questions import Draws
 from truing.envs.base import Split
-from truing.envs.data.generated import distinct
-from truing.rewards import AnswerFormat, RewardFn, Rewards, extract_answer, follows_format, write_answer
+from truing.envs.data.generated import draw_distinct
+from truing.rewards import AnswerFormat, RewardFn, Rewards, extract_answer, follows_format, format_answer
 from truing.types.rollout import Rollout, Task
 
-LONGEST = 200
+MAX_EXPRESSION_CHARS = 200
 """Characters of the longest expression that is read: far more than any solution takes."""
 
 SIGNS = {"×": "*", "÷": "/", "−": "-"}
@@ -33,7 +33,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]
 }
 
 
-class CountdownConfig(Part):
+class CountdownConfig(FrozenModel):
     """Which puzzles are made, and how many."""
 
     numbers: Annotated[int, Field(ge=2, le=6)] = 4
@@ -42,9 +42,9 @@ class CountdownConfig(Part):
     """Numbers are from 1 to this."""
     largest_target: Annotated[int, Field(ge=2)] = 100
     """Targets are from 1 to this."""
-    train: Positive = 1024
+    train: PositiveInt = 1024
     """How many puzzles to train on, all different."""
-    eval: Positive = 256
+    eval: PositiveInt = 256
     """How many puzzles to evaluate on, all different, none of them trained on."""
     seed: int = 0
     """Another seed makes other puzzles, and keeps others for evaluation."""
@@ -87,14 +87,14 @@ class Countdown:
         """The first ``wanted`` puzzles of a split."""
         config = self.config
         system = [{"role": "system", "content": config.system}] if config.system else []
-        made = distinct(lambda attempt: _draw(config, attempt), split, wanted, config.seed, "countdown")
+        made = draw_distinct(lambda attempt: _draw(config, attempt), split, wanted, config.seed, "countdown")
         return [
             Task(
                 task_id=f"countdown-{config.seed}-{split}-{index}",
                 family="countdown",
                 messages=(*system, {"role": "user", "content": asked}),
                 answer=puzzle,
-                demonstration=write_answer(solution, config.answer_format),
+                demonstration=format_answer(solution, config.answer_format),
             )
             for index, (asked, (puzzle, solution)) in enumerate(made)
         ]
@@ -118,7 +118,7 @@ def value_of(expression: str, numbers: Sequence[int]) -> Fraction | None:
 def _parsed(expression: str) -> ast.expr | None:
     """The tree of an expression of whole numbers, signs and brackets; None where the text is none."""
     plain = expression.translate(str.maketrans(SIGNS)).strip()
-    if len(plain) > LONGEST or not _EXPRESSION.fullmatch(plain):
+    if len(plain) > MAX_EXPRESSION_CHARS or not _EXPRESSION.fullmatch(plain):
         return None
     try:
         tree = ast.parse(plain, mode="eval").body

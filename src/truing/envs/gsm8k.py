@@ -8,12 +8,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, ValidationError
 
-from truing.config import Part
-from truing.envs.base import Split, share_of
+from truing.config import FrozenModel
+from truing.envs.base import Split, hash_fraction
 from truing.envs.data.rows import Row, parse_spec, read_rows
-from truing.envs.data.usable_rows import Usable, row_name, usable
+from truing.envs.data.usable_rows import UsableRows, row_name, usable_rows
 from truing.errors import DataError
-from truing.rewards import Rewards, after_thought, number_match, read_number
+from truing.rewards import Rewards, number_match, read_number, without_reasoning
 from truing.types.rollout import Rollout, Task
 
 MARK = "####"
@@ -25,7 +25,7 @@ _LAST_LINE = re.compile(rf"{MARK}[ \t]*(\S[^\n]*)")
 Data = str | Annotated[tuple[str, ...], Field(min_length=1)]
 
 
-class Gsm8kConfig(Part):
+class Gsm8kConfig(FrozenModel):
     """Which problems, how they are split, asked and judged."""
 
     data: Data
@@ -63,7 +63,7 @@ class Gsm8k:
         self.config = config
         self.rewards: Rewards = {
             "correct": (partial(_correct, config.tolerance), 1.0),
-            "format": (keeps_format, config.format_weight),
+            "format": (format_reward, config.format_weight),
         }
         read = self._read(config.data)
         train, evaluation, self.notes = read.made, [], read.notes()
@@ -82,11 +82,11 @@ class Gsm8k:
         """The problems of a split, in the order of the data."""
         return self._tasks[split]
 
-    def _read(self, data: str | Sequence[str]) -> Usable[Task]:
+    def _read(self, data: str | Sequence[str]) -> UsableRows[Task]:
         """The problems of all specs."""
         specs = [data] if isinstance(data, str) else data
         rows = [row for spec in specs for row in read_rows(parse_spec(spec))]
-        return usable(rows, self._task, name=row_name, key=lambda task: task.task_id)
+        return usable_rows(rows, self._task, name=row_name, key=lambda task: task.task_id)
 
     def _task(self, row: Row) -> Task:
         """One row as a task."""
@@ -110,12 +110,12 @@ class Gsm8k:
     def _is_for_eval(self, task: Task) -> bool:
         """Whether the hash of a problem keeps it for evaluation; twins under two ids stay together."""
         asked = " ".join(task.messages[-1]["content"].casefold().split())
-        return share_of("split", self.config.seed, asked) < self.config.eval_share
+        return hash_fraction("split", self.config.seed, asked) < self.config.eval_share
 
 
-def keeps_format(rollout: Rollout, task: Task) -> float:
+def format_reward(rollout: Rollout, task: Task) -> float:
     """1.0 where the response ends with a line that is the mark and a number, and has no other such line."""
-    lines = after_thought(rollout.text).strip().splitlines()
+    lines = without_reasoning(rollout.text).strip().splitlines()
     marked = [match for line in lines if (match := _LAST_LINE.match(line.strip()))]
     last = _LAST_LINE.fullmatch(lines[-1].strip()) if lines else None
     return float(last is not None and len(marked) == 1 and read_number(last[1]) is not None)

@@ -8,10 +8,10 @@ or wrapped where a loader makes one itself to play reference calls.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from truing.envs.base import Agentic, Episode
-from truing.types.message import Message, Said
+from truing.envs.base import Episode, MultiTurnEnv
+from truing.types.message import AssistantMessage, Message
 from truing.types.rollout import Task
-from truing.utils.deep_copy import copied
+from truing.utils.deep_copy import deep_copy
 
 
 class IsolatedEpisode:
@@ -20,15 +20,15 @@ class IsolatedEpisode:
     def __init__(self, episode: Episode) -> None:
         self._episode = episode
 
-    def reply(self, said: Said) -> Sequence[Message]:
+    def reply(self, said: AssistantMessage) -> Sequence[Message]:
         """What the world answers, as it is now."""
-        return copied(tuple(self._episode.reply(copied(said, "what was said"))), "the world's answer")
+        return deep_copy(tuple(self._episode.reply(deep_copy(said, "what was said"))), "the world's answer")
 
     def outcome(self) -> Mapping[str, Any]:
         """The world's state, as it is now."""
-        return copied(self._episode.outcome(), "the world's outcome")
+        return deep_copy(self._episode.outcome(), "the world's outcome")
 
 
-def open_isolated(env: Agentic, task: Task) -> IsolatedEpisode:
+def open_isolated(env: MultiTurnEnv, task: Task) -> IsolatedEpisode:
     """A new episode, opened for a copy of the task."""
-    return IsolatedEpisode(env.open(copied(task, f"task {task.task_id}")))
+    return IsolatedEpisode(env.open(deep_copy(task, f"task {task.task_id}")))

@@ -6,7 +6,7 @@ from typing import Any
 from truing.errors import RecipeError
 
 
-def optional(module: str, extra: str) -> Any:
+def import_optional(module: str, extra: str) -> Any:
     """A module of an optional package, imported now.
 
     Raises:

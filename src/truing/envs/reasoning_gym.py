@@ -5,28 +5,28 @@ from typing import Any
 
 from pydantic import Field
 
-from truing.config import Part, Positive
+from truing.config import FrozenModel, PositiveInt
 from truing.envs.base import Split
-from truing.envs.data.generated import distinct
-from truing.envs.optional_packages import optional
+from truing.envs.data.generated import draw_distinct
+from truing.envs.optional_packages import import_optional
 from truing.errors import RecipeError
-from truing.rewards import AnswerFormat, Rewards, extract_answer, write_answer
+from truing.rewards import AnswerFormat, Rewards, extract_answer, format_answer
 from truing.types.rollout import Rollout, Task
-from truing.utils.deep_copy import copied
-from truing.utils.did_you_mean import nearest
+from truing.utils.deep_copy import deep_copy
+from truing.utils.did_you_mean import did_you_mean
 
 DRAWS = 8
 """Questions that may be drawn per task that is wanted: some generators make all of theirs at once."""
 
 
-class ReasoningGymConfig(Part):
+class ReasoningGymConfig(FrozenModel):
     """Which of the library's tasks, and how many of its questions."""
 
     task: str
     """Name in the library, such as `chain_sum` or `countdown`."""
-    train: Positive = 1024
+    train: PositiveInt = 1024
     """How many questions to train on, all different."""
-    eval: Positive = 256
+    eval: PositiveInt = 256
     """How many questions to evaluate on, all different, none of them trained on."""
     seed: int = 0
     """Another seed asks other questions, and keeps others for evaluation."""
@@ -61,7 +61,7 @@ class ReasoningGym:
     def _make(self, split: Split, wanted: int) -> list[Task]:
         """The first ``wanted`` questions of a split."""
         config = self.config
-        made = distinct(self._draw, split, wanted, config.seed, config.task)
+        made = draw_distinct(self._draw, split, wanted, config.seed, config.task)
         return [
             self._task(f"{config.task}-{config.seed}-{split}-{index}", entry)
             for index, (_, entry) in enumerate(made)
@@ -76,7 +76,7 @@ class ReasoningGym:
         """One question as a task."""
         self._entries[task_id] = entry
         system = [{"role": "system", "content": self.config.system}] if self.config.system else []
-        shown = None if entry["answer"] is None else write_answer(entry["answer"], self.config.answer_format)
+        shown = None if entry["answer"] is None else format_answer(entry["answer"], self.config.answer_format)
         return Task(
             task_id=task_id,
             family=f"reasoning-gym/{self.config.task}",
@@ -95,19 +95,19 @@ class ReasoningGym:
         return (
             0.0
             if said is None
-            else float(self._dataset.score_answer(said, copied(dict(entry), "a question")))
+            else float(self._dataset.score_answer(said, deep_copy(dict(entry), "a question")))
         )
 
 
 def _dataset(config: ReasoningGymConfig) -> Any:
     """The library's generator for a task."""
-    factory = optional("reasoning_gym.factory", "tasks")
-    optional("reasoning_gym", "tasks")  # registers the tasks
+    factory = import_optional("reasoning_gym.factory", "tasks")
+    import_optional("reasoning_gym", "tasks")  # registers the tasks
     if config.task not in factory.DATASETS:
         raise RecipeError(
             f"reasoning-gym has no task {config.task!r}",
             expected=f"one of its {len(factory.DATASETS)} tasks",
-            remedy=nearest(config.task, factory.DATASETS),
+            remedy=did_you_mean(config.task, factory.DATASETS),
         )
     size = DRAWS * (config.train + config.eval)
     try:

@@ -19,9 +19,9 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 
 from truing.errors import DataError
-from truing.types.message import Message, Said, ToolCall, ToolSpec, answer_to
-from truing.utils.deep_copy import copied
-from truing.utils.did_you_mean import nearest
+from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec, tool_message
+from truing.utils.deep_copy import deep_copy
+from truing.utils.did_you_mean import did_you_mean
 
 
 class ToolError(Exception):
@@ -45,7 +45,7 @@ class Tool:
 
         The function gets a copy: it may keep the lists of a call, or change them.
         """
-        arguments = copied(dict(arguments), f"a call of {self.spec.name}")
+        arguments = deep_copy(dict(arguments), f"a call of {self.spec.name}")
         problems = sorted(Draft202012Validator(self.spec.parameters).iter_errors(arguments), key=str)
         if problems:
             places = (".".join(map(str, problem.path)) or "arguments" for problem in problems)
@@ -127,13 +127,13 @@ def _unfit(
             yield f"{p.name}, which begins with an underscore"
 
 
-ERROR = "Error: "
+ERROR_PREFIX = "Error: "
 """How an answer begins that tells the model what is wrong with its call."""
 
 
 def is_error(answer: str) -> bool:
     """Whether an answer tells that a call was refused."""
-    return answer.startswith(ERROR)
+    return answer.startswith(ERROR_PREFIX)
 
 
 class ToolEpisode:
@@ -143,11 +143,11 @@ class ToolEpisode:
         self.tools = {tool.spec.name: tool for tool in tools}
         self._outcome = outcome
 
-    def reply(self, said: Said) -> Sequence[Message]:
+    def reply(self, said: AssistantMessage) -> Sequence[Message]:
         """One message per call, in their order, or per call that could not be read."""
         broken = [ToolCall("error", {}) for _ in said.problems]
-        told = [answer_to(call, i, f"{ERROR}{said.problems[i]}") for i, call in enumerate(broken)]
-        return told or [answer_to(call, i, self._run(call)) for i, call in enumerate(said.calls)]
+        told = [tool_message(call, i, f"{ERROR_PREFIX}{said.problems[i]}") for i, call in enumerate(broken)]
+        return told or [tool_message(call, i, self._run(call)) for i, call in enumerate(said.calls)]
 
     def outcome(self) -> Mapping[str, Any]:
         """The world's state, as graders see it."""
@@ -160,10 +160,13 @@ class ToolEpisode:
             return " ".join(
                 filter(
                     None,
-                    [f"{ERROR}there is no tool {call.name!r}, only {known}.", nearest(call.name, self.tools)],
+                    [
+                        f"{ERROR_PREFIX}there is no tool {call.name!r}, only {known}.",
+                        did_you_mean(call.name, self.tools),
+                    ],
                 )
             )
         try:
             return self.tools[call.name].run(call.arguments)
         except ToolError as error:
-            return f"{ERROR}{error}"
+            return f"{ERROR_PREFIX}{error}"

@@ -4,16 +4,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from truing.envs.base import Agentic, Env, Episode, Split
+from truing.envs.base import Env, Episode, MultiTurnEnv, Split
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import RecipeError
 from truing.rewards import Rewards
 from truing.types.rollout import Task
-from truing.utils.deep_copy import copied
+from truing.utils.deep_copy import deep_copy
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _WithRewards:
     """An environment's tasks, judged by other functions."""
 
     env: Env
@@ -30,10 +30,10 @@ class _Judged:
 
 
 @dataclass(frozen=True)
-class _JudgedAgent(_Judged):
+class _MultiTurnWithRewards(_WithRewards):
     """The same, where tasks take several turns."""
 
-    env: Agentic
+    env: MultiTurnEnv
 
     def open(self, task: Task) -> Episode:
         """As the environment opens them."""
@@ -41,7 +41,7 @@ class _JudgedAgent(_Judged):
 
 
 @dataclass(frozen=True)
-class _Equipped(_Judged):
+class _WithTools(_WithRewards):
     """An environment of one turn, whose tasks may be solved with tools."""
 
     tools: Sequence[Tool]
@@ -57,7 +57,7 @@ class _Equipped(_Judged):
 
 
 @dataclass(frozen=True)
-class _Reworded(_Judged):
+class _WithChangedTasks(_WithRewards):
     """An environment's tasks, each put otherwise; they are changed once."""
 
     change: Callable[[Task], Task]
@@ -75,44 +75,47 @@ class _Reworded(_Judged):
     def _changed(self) -> Mapping[Split, Sequence[Task]]:
         splits: tuple[Split, ...] = ("train", "eval")
         return {
-            split: [self.change(task) for task in copied(self.env.tasks(split), "a task")] for split in splits
+            split: [self.change(task) for task in deep_copy(self.env.tasks(split), "a task")]
+            for split in splits
         }
 
 
 @dataclass(frozen=True)
-class _RewordedAgent(_Reworded):
+class _MultiTurnWithChangedTasks(_WithChangedTasks):
     """The same, where tasks take several turns: worlds are opened for the tasks as they were."""
 
-    env: Agentic
+    env: MultiTurnEnv
 
     def open(self, task: Task) -> Episode:
         """As the environment opens its own task."""
-        return self.env.open(copied(self._own[task.task_id], f"task {task.task_id}"))
+        return self.env.open(deep_copy(self._own[task.task_id], f"task {task.task_id}"))
 
     @cached_property
     def _own(self) -> Mapping[str, Task]:
         splits: tuple[Split, ...] = ("train", "eval")
         tasks = [task for split in splits for task in self.env.tasks(split)]
-        return {task.task_id: task for task in copied(tasks, "a task")}
+        return {task.task_id: task for task in deep_copy(tasks, "a task")}
 
 
-def judged(env: Env, rewards: Rewards) -> Env:
+def with_rewards(env: Env, rewards: Rewards) -> Env:
     """The environment, judged by other functions; it stays agentic where it was."""
-    return _JudgedAgent(env, rewards) if isinstance(env, Agentic) else _Judged(env, rewards)
+    return (
+        _MultiTurnWithRewards(env, rewards) if isinstance(env, MultiTurnEnv) else _WithRewards(env, rewards)
+    )
 
 
-def reworded(env: Env, change: Callable[[Task], Task]) -> Env:
+def with_changed_tasks(env: Env, change: Callable[[Task], Task]) -> Env:
     """The environment with each task's messages changed; it stays agentic where it was."""
-    kind = _RewordedAgent if isinstance(env, Agentic) else _Reworded
+    kind = _MultiTurnWithChangedTasks if isinstance(env, MultiTurnEnv) else _WithChangedTasks
     return kind(env, env.rewards, change)
 
 
-def equipped(env: Env, tools: Sequence[Tool]) -> Agentic:
+def with_tools(env: Env, tools: Sequence[Tool]) -> MultiTurnEnv:
     """The environment with tools, where it has no world of its own that they would have to change."""
-    if isinstance(env, Agentic):
+    if isinstance(env, MultiTurnEnv):
         raise RecipeError(
             "the environment opens its own episodes, so tools= cannot be added to it",
             got=[tool.spec.name for tool in tools],
             remedy="add the tools in its open(), or give an environment without one",
         )
-    return _Equipped(env, env.rewards, tools)
+    return _WithTools(env, env.rewards, tools)

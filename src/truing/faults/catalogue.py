@@ -8,7 +8,7 @@ from truing.faults.planted import FAULTS
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownFault:
     """A fault by its number, the rules that find it, and what else does or why nothing can."""
 
     what: str
@@ -16,20 +16,20 @@ class Known:
     also: str = ""
 
 
-def _by(what: str, codes: str, also: str = "") -> Known:
-    return Known(what, tuple(codes.split()), also)
+def _by(what: str, codes: str, also: str = "") -> KnownFault:
+    return KnownFault(what, tuple(codes.split()), also)
 
 
-PROOF = "refused before the first update: Truing's forward is proven to be the model's own"
+FORWARD_CHECK = "refused before the first update: Truing's forward is proven to be the model's own"
 CHECK = "`truing check RECIPE`"
 
-CATALOGUE: Mapping[int, Known] = {
+CATALOGUE: Mapping[int, KnownFault] = {
     1: _by("the loss reads the prompt", "MSK001 MSK003 MSK007"),
     2: _by("the loss reads what tools or the environment said", "MSK001 MSK003"),
-    3: _by("a mask, or logits, one token off", "MSK003 RAT004 SMP005", PROOF),
+    3: _by("a mask, or logits, one token off", "MSK003 RAT004 SMP005", FORWARD_CHECK),
     4: _by("a count of pads is used as a position; the answer holds the prompt", "TOK005 MSK003 TOK004"),
     5: _by("the mask is placed by lengths from the wrong side", "MSK001 MSK002 MSK003"),
-    6: _by("no positions or attention mask with left pads", "SMP005 SMP006", PROOF),
+    6: _by("no positions or attention mask with left pads", "SMP005 SMP006", FORWARD_CHECK),
     7: _by("the stop loses its loss, since pad is eos", "MSK004 MSK002 MSK008"),
     8: _by("pads behind the stop count as tokens", "MSK005 SMP004"),
     9: _by("text is encoded again", "TOK001"),
@@ -159,7 +159,7 @@ def page() -> str:
     )
 
 
-def _row(number: int, known: Known, planted: list[str]) -> str:
+def _row(number: int, known: KnownFault, planted: list[str]) -> str:
     codes = ", ".join(f"[{code}](rules/{code}.md) ({RULES[code].kind})" for code in known.codes) or "–"
     return f"| {number} | {known.what} | {codes} | {known.also} | {', '.join(planted) or '–'} |"
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
-from truing.doctor.verdict import STRONG
+from truing.doctor.verdict import STRONG_VERDICTS
 from truing.errors import RecipeError
 from truing.faults.fault import Fault
-from truing.faults.healthy_runs import healthy
+from truing.faults.healthy_runs import healthy_runs
 from truing.faults.planted import FAULTS
-from truing.faults.run_fault import Outcome, lengthened, outcome
-from truing.faults.unplanted_runs import twins
+from truing.faults.run_fault import FaultOutcome, lengthened, run_fault
+from truing.faults.unplanted_runs import unplanted_runs
 
 PROCESSES = 2
 """At one time, of one thread each."""
@@ -36,21 +36,23 @@ QUICK = (
 """A sample, seconds long."""
 
 
-def named(names: Sequence[str]) -> list[str]:
+def runs_by_name(names: Sequence[str]) -> list[str]:
     """Runs by name; all faults and healthy runs where none is given."""
     known = runs()
     for name in names:
         if name not in known:
             raise RecipeError("there is no such fault", got=name, expected=", ".join(known))
-    return list(names) or [*FAULTS, *healthy()]
+    return list(names) or [*FAULTS, *healthy_runs()]
 
 
 def runs() -> dict[str, Fault]:
     """Every run that there is: faults, healthy runs, and recipes of faults without them."""
-    return {**FAULTS, **healthy(), **twins()}
+    return {**FAULTS, **healthy_runs(), **unplanted_runs()}
 
 
-def measure(names: Sequence[str], keep: Path | None = None, steps: int | None = None) -> Iterator[Outcome]:
+def run_all(
+    names: Sequence[str], keep: Path | None = None, steps: int | None = None
+) -> Iterator[FaultOutcome]:
     """The outcome of each run, in order; of so many ``steps`` in its last stage, if they are given."""
     with ProcessPoolExecutor(
         PROCESSES, mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
@@ -58,26 +60,26 @@ def measure(names: Sequence[str], keep: Path | None = None, steps: int | None = 
         yield from pool.map(partial(_outcome, keep=keep, steps=steps), names)
 
 
-def _outcome(name: str, keep: Path | None, steps: int | None) -> Outcome:
+def _outcome(name: str, keep: Path | None, steps: int | None) -> FaultOutcome:
     fault = runs()[name]
-    made = outcome(fault if steps is None else lengthened(fault, steps), keep)
+    made = run_fault(fault if steps is None else lengthened(fault, steps), keep)
     # a plant is a function of this process, and cannot travel
     return made.without_plant()
 
 
-def false_alarms(made: Outcome) -> list[str]:
+def false_alarms(made: FaultOutcome) -> list[str]:
     """Codes of rules that claim a fault of a healthy run."""
-    return [each.code for each in made.fired if each.claim.verdict in STRONG]
+    return [each.code for each in made.fired if each.claim.verdict in STRONG_VERDICTS]
 
 
-def passed(made: Outcome) -> bool:
+def passed(made: FaultOutcome) -> bool:
     """Whether the doctor was right: a fault caught and its cause named first, a healthy run left alone."""
     if made.fault.healthy:
         return not made.error and not made.broken and not false_alarms(made)
     return made.caught and made.cause_rank in (0, 1) and not made.broken
 
 
-def page(outcomes: Sequence[Outcome]) -> str:
+def page(outcomes: Sequence[FaultOutcome]) -> str:
     """docs/kill-matrix.md."""
     faults = [each for each in outcomes if not each.fault.healthy]
     sound = [each for each in outcomes if each.fault.healthy]
@@ -104,7 +106,7 @@ def page(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def _row(made: Outcome) -> str:
+def _row(made: FaultOutcome) -> str:
     fault = made.fault
     if made.error:
         return f"| {fault.name}: {fault.what} | refused: {made.error} | at once | |"
@@ -115,7 +117,7 @@ def _row(made: Outcome) -> str:
     return f"| {fault.name}: {fault.what} | {by} | {rank} | {_fired(made, fault.expected)} |"
 
 
-def _fired(made: Outcome, besides: Sequence[str]) -> str:
+def _fired(made: FaultOutcome, besides: Sequence[str]) -> str:
     codes = dict.fromkeys(
         f"{each.claim.verdict} {each.code}" for each in made.fired if each.code not in besides
     )

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from truing.rewards import RewardFn
-from truing.trainer.preflight import chance
+from truing.trainer.preflight import random_reward
 
 Plant = Callable[[], AbstractContextManager[None]]
 
@@ -22,12 +22,12 @@ class Fault:
     plant: Plant
     expected: tuple[str, ...]  # codes: any of them names the cause
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of the recipe, by dotted key
-    reward: RewardFn | None = chance  # None is the environment's own
+    reward: RewardFn | None = random_reward  # None is the environment's own
     healthy: bool = False
 
 
 @contextmanager
-def replaced(target: str, make: Callable[[Any], Any]) -> Iterator[None]:
+def patched(target: str, make: Callable[[Any], Any]) -> Iterator[None]:
     """Put ``make(real)`` in the place of ``module:name`` or ``module:Class.name``, and the real one back."""
     module, _, path = target.partition(":")
     *outer, name = path.split(".")

@@ -186,7 +186,7 @@ CORPUS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 SEEDS = (0, 1)
 
 
-def healthy() -> dict[str, Fault]:
+def healthy_runs() -> dict[str, Fault]:
     """Every run of the corpus, by name and seed."""
     found = {}
     for name, (what, changes) in CORPUS.items():
@@ -209,7 +209,7 @@ def healthy() -> dict[str, Fault]:
 
 def recipes() -> dict[str, str]:
     """The corpus as TOML by file name; another seed is ``seed=1`` on the command line."""
-    runs = healthy()
+    runs = healthy_runs()
     return {
         f"{name}.toml": f"# {what}\n" + tomli_w.dumps(table_of(runs[f"{name}-0"]) | {"name": name})
         for name, (what, _) in CORPUS.items()

@@ -11,12 +11,12 @@ from typing import Any
 from truing.api import train
 from truing.config.doctor import DoctorConfig
 from truing.doctor.diagnosis import Diagnosis, ranked
-from truing.doctor.postmortem import post_mortem
-from truing.doctor.verdict import FINDINGS, Finding
+from truing.doctor.postmortem import diagnose_run
+from truing.doctor.verdict import FINDING_VERDICTS, Finding
 from truing.errors import RecipeError, TruingError
 from truing.faults.fault import Fault
 
-BASE: Mapping[str, Any] = {
+BASE_RECIPE: Mapping[str, Any] = {
     "name": "fault",
     "stages": ["sft", "grpo"],
     "model": {"name": "tiny", "device": "cpu", "threads": 1},
@@ -29,12 +29,12 @@ BASE: Mapping[str, Any] = {
 }
 """Seconds on a CPU; rewards are by chance, so that groups have a signal from the first step on."""
 
-RUN, OUTCOME = "run", "outcome.json"
+RUN_DIR, OUTCOME_FILE = "run", "outcome.json"
 """What is kept of a run: its directory, and what the doctor said of it."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class FaultOutcome:
     """What became of a planted fault, or of a healthy run."""
 
     fault: Fault
@@ -55,7 +55,7 @@ class Outcome:
         codes = list(dict.fromkeys(each.code for each in ranked(self.fired)))
         return next((i for i, code in enumerate(codes, 1) if code in self.fault.expected), None)
 
-    def without_plant(self) -> "Outcome":
+    def without_plant(self) -> "FaultOutcome":
         """The same for another process, to which no function can be sent."""
         return replace(self, fault=replace(self.fault, plant=nullcontext, reward=None))
 
@@ -86,7 +86,7 @@ class Outcome:
 
 def table_of(fault: Fault) -> dict[str, Any]:
     """The recipe of a fault."""
-    table = {key: dict(value) if isinstance(value, Mapping) else value for key, value in BASE.items()}
+    table = {key: dict(value) if isinstance(value, Mapping) else value for key, value in BASE_RECIPE.items()}
     for key, value in fault.changes.items():
         *parts, name = key.split(".")
         place: dict[str, Any] = table
@@ -105,12 +105,12 @@ def lengthened(fault: Fault, steps: int) -> Fault:
     )
 
 
-def outcome(fault: Fault, keep: Path | None = None) -> Outcome:
+def run_fault(fault: Fault, keep: Path | None = None) -> FaultOutcome:
     """Train with the fault, and ask the doctor; ``keep``/NAME/run is the run directory, if it is wanted."""
     if keep is None:
         with TemporaryDirectory() as folder:
-            return outcome(fault, Path(folder))
-    run, error = keep / fault.name / RUN, ""
+            return run_fault(fault, Path(folder))
+    run, error = keep / fault.name / RUN_DIR, ""
     try:
         with fault.plant():
             train(
@@ -123,10 +123,10 @@ def outcome(fault: Fault, keep: Path | None = None) -> Outcome:
         raise
     except TruingError as refused:
         error = f"{type(refused).__name__}: {refused.what}"
-    diagnosis = post_mortem(run) if (run / "steps.jsonl").exists() and not error else Diagnosis(())
-    made = Outcome(fault, tuple(_once(diagnosis)), error, tuple(diagnosis.broken))
+    diagnosis = diagnose_run(run) if (run / "steps.jsonl").exists() and not error else Diagnosis(())
+    made = FaultOutcome(fault, tuple(_once(diagnosis)), error, tuple(diagnosis.broken))
     run.parent.mkdir(parents=True, exist_ok=True)  # a run may be refused before it has a directory
-    (keep / fault.name / OUTCOME).write_text(json.dumps(made.facts(), indent=2), encoding="utf-8")
+    (keep / fault.name / OUTCOME_FILE).write_text(json.dumps(made.facts(), indent=2), encoding="utf-8")
     return made
 
 
@@ -135,7 +135,7 @@ def _once(diagnosis: Diagnosis) -> list[Finding]:
     found: dict[tuple[str, str, str], Finding] = {}
     for each in diagnosis.findings.values():
         for finding in each:
-            if finding.claim.verdict in FINDINGS:
+            if finding.claim.verdict in FINDING_VERDICTS:
                 found.setdefault((finding.stage, finding.code, finding.claim.verdict), finding)
     stages = list(dict.fromkeys(stage for stage, *_ in found))
     return sorted(found.values(), key=lambda each: (stages.index(each.stage), each.step))

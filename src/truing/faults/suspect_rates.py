@@ -11,25 +11,25 @@ from pathlib import Path
 
 import tomli_w
 
-from truing.doctor.importers.diagnose_log import judge
-from truing.doctor.importers.log import lines
+from truing.doctor.importers.diagnose_log import diagnose_log
+from truing.doctor.importers.log import json_lines
 from truing.doctor.verdict import Verdict
 
 HEADING = "| healthy run |"
 SUSPECTED = re.compile(r"SUSPECT (\w+)")
 
 
-def of_runs(page: str) -> dict[str, int]:
+def run_rates(page: str) -> dict[str, int]:
     """Healthy runs of the kill matrix (docs/kill-matrix.md), and how many show each rule's SUSPECT."""
     rows = [row for row in page.partition(HEADING)[2].splitlines()[2:] if row.startswith("|")]
     return _counted([set(SUSPECTED.findall(row)) for row in rows])
 
 
-def of_logs(folder: Path) -> dict[str, int]:
+def log_rates(folder: Path) -> dict[str, int]:
     """Logs of a folder that are labelled healthy, and how many show each rule's SUSPECT."""
-    told = [record for _, record in lines(folder / "index.jsonl")]
+    told = [record for _, record in json_lines(folder / "index.jsonl")]
     healthy = [each["file"] for each in told if each.get("label_from_reward", "").startswith("healthy")]
-    results = [judge(folder / file).diagnosis.results() for file in healthy]
+    results = [diagnose_log(folder / file).diagnosis.results() for file in healthy]
     return _counted([{each.code for each in log if each.verdict is Verdict.SUSPECT} for log in results])
 
 
@@ -42,7 +42,7 @@ def _counted(shown: list[set[str]]) -> dict[str, int]:
 if __name__ == "__main__":
     print("# Written by `python -m truing.faults.suspect_rates docs/kill-matrix.md LOGS`.")
     found = {
-        "runs": of_runs(Path(sys.argv[1]).read_text(encoding="utf-8")),
-        "logs": of_logs(Path(sys.argv[2])),
+        "runs": run_rates(Path(sys.argv[1]).read_text(encoding="utf-8")),
+        "logs": log_rates(Path(sys.argv[2])),
     }
     print(tomli_w.dumps(found), end="")

@@ -8,12 +8,12 @@ from truing.faults.fault import Fault
 from truing.faults.planted import FAULTS
 
 
-def twins() -> dict[str, Fault]:
+def unplanted_runs() -> dict[str, Fault]:
     """A sound run of each recipe of a fault, by name; faults of one recipe share theirs."""
-    return {twin.name: twin for twin in map(twin_of, FAULTS.values())}
+    return {twin.name: twin for twin in map(unplanted_run, FAULTS.values())}
 
 
-def twin_of(fault: Fault) -> Fault:
+def unplanted_run(fault: Fault) -> Fault:
     """The run of a fault's recipe in which nothing is wrong, named after the first fault of that recipe."""
     first = next(name for name, each in FAULTS.items() if _recipe(each) == _recipe(fault))
     return replace(

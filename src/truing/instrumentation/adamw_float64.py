@@ -6,11 +6,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-LOOKED_AT = 4096
+ENTRIES = 4096
 """Entries of the weight."""
 
 
-class Declared(Protocol):
+class AdamWSettings(Protocol):
     """What an optimiser is declared to be."""
 
     beta1: float
@@ -20,7 +20,7 @@ class Declared(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Recomputed:
+class RecomputedUpdate:
     """Where a weight was, and where its update should bring it."""
 
     name: str
@@ -39,9 +39,9 @@ class Recomputed:
         }
 
 
-def recomputed(
-    name: str, weight: Tensor, optimizer: torch.optim.Optimizer, declared: Declared
-) -> Recomputed | None:
+def recompute_update(
+    name: str, weight: Tensor, optimizer: torch.optim.Optimizer, declared: AdamWSettings
+) -> RecomputedUpdate | None:
     """θ − lr (m̂ / (√v̂ + ε) + λ θ) (https://arxiv.org/abs/1711.05101); None without a gradient.
 
     Args:
@@ -63,9 +63,9 @@ def recomputed(
     second = declared.beta2 * second + (1 - declared.beta2) * gradient.square()
     divisor = (second / (1 - declared.beta2**count)).sqrt() + declared.eps
     scaled = first / (1 - declared.beta1**count) / divisor
-    return Recomputed(name, weight, was, was - rate * (scaled + declared.weight_decay * was))
+    return RecomputedUpdate(name, weight, was, was - rate * (scaled + declared.weight_decay * was))
 
 
 def first_entries(weight: Tensor) -> Tensor:
     """Some of a weight's entries, float64, on the CPU."""
-    return weight.detach().reshape(-1)[:LOOKED_AT].double().cpu().clone()
+    return weight.detach().reshape(-1)[:ENTRIES].double().cpu().clone()

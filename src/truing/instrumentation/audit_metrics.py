@@ -5,11 +5,11 @@ from typing import Any
 
 from truing.doctor.rules.smp007 import wealth_of
 
-NULL = {"mismatch/null_max_abs": "logprob", "mismatch/null_k3": "k3"}
+NULL_METRICS = {"mismatch/null_max_abs": "logprob", "mismatch/null_k3": "k3"}
 """How far the trainer is from itself, by the metric it is read beside, and its name in the fact."""
 
 
-def look_metrics(
+def audit_metrics(
     found: Mapping[str, Any], audits: Sequence[Mapping[str, Any]], *, compared: bool
 ) -> dict[str, float]:
     """Numbers of the facts ``found`` of an update.
@@ -21,7 +21,7 @@ def look_metrics(
     """
     metrics: dict[str, float] = {}
     if compared and "null" in found:
-        metrics |= {name: found["null"][key] for name, key in NULL.items()}
+        metrics |= {name: found["null"][key] for name, key in NULL_METRICS.items()}
     if "audit" in found:
         metrics["audit/log10_odds"] = wealth_of([*audits, found["audit"]]).together
         metrics["audit/tokens"] = float(found["audit"]["tokens"])

@@ -11,33 +11,33 @@ from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
-from truing.instrumentation.cross_check import Witness, chosen
-from truing.instrumentation.draw_audit import AUDITED, audit_facts
-from truing.instrumentation.gradient_sum_check import await_gradient
-from truing.instrumentation.update_facts import regraded
+from truing.instrumentation.cross_check import CrossCheck, rows_to_check
+from truing.instrumentation.draw_audit import AUDITED_ATTEMPTS, draw_audit_facts
+from truing.instrumentation.gradient_sum_check import check_gradient_sum
+from truing.instrumentation.update_facts import regrade_facts
 from truing.learner.learner import Learner
 from truing.learner.session import Session
-from truing.learner.step import Look, Trace
-from truing.learner.step_samples import Drawn
+from truing.learner.step import AuditHook, Trace
+from truing.learner.step_samples import StepSamples
 from truing.models.digest import quick_sum
-from truing.models.lora import base_weights
+from truing.models.lora import frozen_weights
 from truing.types.sample import Sample
 from truing.types.token import Origin
 
-SHARES = {"weights": 0.2, "audit": 0.4, "rows": 0.2, "gradient": 0.2}
+BUDGET_SHARES = {"weights": 0.2, "audit": 0.4, "rows": 0.2, "gradient": 0.2}
 """Of the budget: digests and one synced layer; bets on the sampler; some rows computed a second time by a
 plain forward; every row's gradient, to compare their sum with what the optimiser gets."""
 
-PASSES = {"trained": 3.0, "drawn": 2.0, "weights": 30.0, "audit": 2.0, "rows": 12.0, "gradient": 3.0}
+COST_PER_TOKEN = {"trained": 3.0, "drawn": 2.0, "weights": 30.0, "audit": 2.0, "rows": 12.0, "gradient": 3.0}
 """What a token costs, in forwards of one token: to train on, to draw, and to look at; of weights, a look.
 `python bench/looks.py` measures them."""
 
-LOOKED_INTO = ("RAT", "SMP", "REF", "KLD", "OPT")
+AUDITED_FAMILIES = ("RAT", "SMP", "REF", "KLD", "OPT")
 """Families of rules whose suspicion is worth a look at the next update, whatever it costs."""
 
 
 @dataclass
-class Part:
+class AuditBudget:
     """One kind of look, and what it has cost: forwards of a token, or seconds beside another trainer."""
 
     share: float  # of all that was spent
@@ -63,7 +63,7 @@ class Part:
         self.spend(time.perf_counter() - since)
 
 
-class Looks:
+class AuditSchedule:
     """When a stage is looked at: at its first update, and then as often as its budget allows."""
 
     def __init__(
@@ -76,7 +76,9 @@ class Looks:
             before: facts of the stage's updates so far.
             asked: whether the next update is to be looked at, whatever it costs.
         """
-        self.parts = {name: Part(1 if budget == 1 else share * budget) for name, share in SHARES.items()}
+        self.parts = {
+            name: AuditBudget(1 if budget == 1 else share * budget) for name, share in BUDGET_SHARES.items()
+        }
         self.asked = asked
         self.trained = 0.0  # what the updates have cost, in forwards of a token
         self.base = ""  # a digest of what lies below the adapter
@@ -92,18 +94,21 @@ class Looks:
         for name in passes.keys() & self.parts.keys():
             self.parts[name].spend(passes[name])
 
-    def fact(self, drawn: Drawn, traces: Sequence[Trace]) -> dict[str, Any]:
+    def fact(self, drawn: StepSamples, traces: Sequence[Trace]) -> dict[str, Any]:
         """Count the update that was made; the fact ``looks`` is what it and the looks at it have cost."""
         sampled = sum(int((row.origin == Origin.SAMPLED).sum()) for row in (*drawn.samples, *drawn.failed))
         computed = sum(trace.computed for trace in traces)
-        passes = {"update": PASSES["trained"] * computed + PASSES["drawn"] * sampled, **self.cost}
+        passes = {
+            "update": COST_PER_TOKEN["trained"] * computed + COST_PER_TOKEN["drawn"] * sampled,
+            **self.cost,
+        }
         self._count(passes)
         self.cost = {}
         return {"looks": passes}
 
     def look(
-        self, session: Session, stage: str, turn: int, drawn: Drawn, found: dict[str, Any]
-    ) -> Look | None:
+        self, session: Session, stage: str, turn: int, drawn: StepSamples, found: dict[str, Any]
+    ) -> AuditHook | None:
         """A look that adds to the facts ``found`` of an update; None where none is due."""
         due = [name for name, part in self.parts.items() if self.asked or part.due(self.trained)]
         self.asked = False
@@ -113,7 +118,7 @@ class Looks:
             return None
 
         def at(learner: Learner, minibatch: Sequence[Sample]) -> None:
-            witness = Witness(session, stage, turn)
+            witness = CrossCheck(session, stage, turn)
             kinds = {
                 "weights": lambda: self._weights(witness, learner),
                 "audit": lambda: self._draws(session, learner, drawn, (session.recipe.seed, stage, turn)),
@@ -123,15 +128,15 @@ class Looks:
             for name in due:
                 found.update(kinds[name]())
             costs = _costs(drawn, minibatch)
-            self.cost = {name: PASSES[name] * costs[name] for name in due}
+            self.cost = {name: COST_PER_TOKEN[name] * costs[name] for name in due}
 
         return at
 
-    def _weights(self, witness: Witness, learner: Learner) -> dict[str, Any]:
+    def _weights(self, witness: CrossCheck, learner: Learner) -> dict[str, Any]:
         """What must stand still, and what the sampler has."""
         found = witness.weights(learner)
         if witness.session.recipe.lora:
-            digest = quick_sum(base_weights(learner.model))
+            digest = quick_sum(frozen_weights(learner.model))
             self.base = self.base or digest
             found["frozen"] = {"digest": digest, "declared": self.base}
         return found
@@ -146,27 +151,27 @@ class Looks:
     ) -> dict[str, Any]:
         """Rows gone backward alone; dropout would make them others."""
         if not (session.recipe.lora and session.recipe.lora.dropout > 0):
-            self.awaited = await_gradient(learner, minibatch, turn, found)
+            self.awaited = check_gradient_sum(learner, minibatch, turn, found)
         return {}
 
     def _draws(
-        self, session: Session, learner: Learner, drawn: Drawn, key: tuple[object, ...]
+        self, session: Session, learner: Learner, drawn: StepSamples, key: tuple[object, ...]
     ) -> dict[str, Any]:
         """Bets on what was drawn, and grades given again."""
         if learner.algorithm.source != "rollouts":
             return {}
         everybody = [*drawn.samples, *drawn.failed]
-        again = regraded(drawn.rollouts, session.env.rewards)
-        return {"audit": audit_facts(learner, everybody, key), "regraded": again}
+        again = regrade_facts(drawn.rollouts, session.env.rewards)
+        return {"audit": draw_audit_facts(learner, everybody, key), "regraded": again}
 
 
-def _costs(drawn: Drawn, minibatch: Sequence[Sample]) -> dict[str, float]:
+def _costs(drawn: StepSamples, minibatch: Sequence[Sample]) -> dict[str, float]:
     """Tokens that each kind of look computes; of weights, one look."""
     everybody = [*drawn.samples, *drawn.failed]
     sampled = [len(row) for row in everybody if (row.origin == Origin.SAMPLED).any()]
     return {
         "weights": 1.0,
-        "audit": sum(sampled) * min(1.0, AUDITED / len(sampled)) if sampled else 0.0,
-        "rows": float(sum(map(len, chosen(minibatch)))),
+        "audit": sum(sampled) * min(1.0, AUDITED_ATTEMPTS / len(sampled)) if sampled else 0.0,
+        "rows": float(sum(map(len, rows_to_check(minibatch)))),
         "gradient": float(sum(map(len, minibatch))),
     }

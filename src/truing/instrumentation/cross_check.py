@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import plain_logprobs
-from truing.doctor.oracle.token_gradients import entropy_weights, expected_pull
+from truing.doctor.oracle.token_gradients import expected_entropy_gradients, expected_token_gradients
 from truing.doctor.truing_run import setup_of, step_of
-from truing.instrumentation.forward_check import own_logits, plain_facts, rounding_fact
-from truing.instrumentation.gradient_sum_check import beside, flat_gradient
+from truing.instrumentation.forward_check import model_logits, plain_facts, rounding_fact
+from truing.instrumentation.gradient_sum_check import compare_gradients, flat_gradient
 from truing.learner.learner import Learner
 from truing.learner.session import Session
-from truing.learner.step import Trace, backward, trained
+from truing.learner.step import Trace, backward, loss_mask
 from truing.models.digest import quick_sum
 from truing.models.forward.collate import collate
 from truing.models.forward.hidden_states import MicroBatch
@@ -29,12 +29,12 @@ from truing.record import SampleRow
 from truing.types.sample import Sample
 from truing.types.status import EndedBy, Status
 
-TOKENS, ROWS = 512, 4
+MAX_TOKENS, MAX_ROWS = 512, 4
 """Rows are looked at until they have so many tokens, at least two and at most so many."""
 
 
 @dataclass(frozen=True, eq=False)
-class Witness:
+class CrossCheck:
     """Looks at an update of a stage; ``turn`` decides which weights, where there are too many."""
 
     session: Session
@@ -45,7 +45,7 @@ class Witness:
         """Some rows by a plain forward and backward, beside the trainer's own."""
         learner.model.eval()
         try:
-            return self._compared(learner, minibatch, chosen(minibatch))
+            return self._compared(learner, minibatch, rows_to_check(minibatch))
         finally:
             training_mode(learner.model)
             learner.optimizer.zero_grad(set_to_none=True)
@@ -85,17 +85,17 @@ class Witness:
         plain_P = self._plain_gradient(learner, step, minibatch, rows)
         theirs_P = self._trainer_gradient(learner, minibatch, [list(rows)])
         apart_P = self._trainer_gradient(learner, minibatch, [[row] for row in rows])
-        return beside(plain_P, theirs_P) | {
+        return compare_gradients(plain_P, theirs_P) | {
             "rows": len(rows),
             "device": causal_model(learner.model).device.type,
             "null": float((theirs_P - apart_P).norm()),
-            "pulled": _pulled(step, minibatch, rows),
+            "pulled": _gradient_mass(step, minibatch, rows),
         }
 
     def _step(self, learner: Learner, minibatch: Sequence[Sample], logprobs: Mapping[str, Tensor]) -> Step:
         """The minibatch as the doctor sees it, with the log-probabilities of the rows that were looked at."""
         setup = setup_of(self.session.recipe, self.stage, self.session.contract)
-        rows = [_bare(sample, logprobs.get(sample.sample_id)) for sample in minibatch]
+        rows = [_token_row(sample, logprobs.get(sample.sample_id)) for sample in minibatch]
         now = learner.setting  # weights as they are in this step
         numbers = {
             "weight/kl": now.kl.coef,
@@ -112,18 +112,18 @@ class Witness:
         rows: Sequence[Sample],
     ) -> Tensor:
         """The gradient of what the declared loss comes to, by a plain forward and backward of each row."""
-        pulls, bonus = expected_pull(step), entropy_weights(step)
+        pulls, bonus = expected_token_gradients(step), expected_entropy_gradients(step)
         place = {sample.sample_id: i for i, sample in enumerate(minibatch)}
         for row in rows:
             start = step.starts[place[row.sample_id]]
             pull_T, bonus_T = (each[start : start + len(row)] for each in (pulls, bonus))
             wanted = ((pull_T != 0) | (bonus_T != 0)).nonzero()[:, 0].tolist()
             if wanted:
-                logprob_K, entropy_K = plain_logprobs(own_logits(learner.model), row, wanted)
+                logprob_K, entropy_K = plain_logprobs(model_logits(learner.model), row, wanted)
                 weights = (each[wanted].to(logprob_K) for each in (pull_T, bonus_T))
                 loss = -sum(((w * x).sum() for w, x in zip(weights, (logprob_K, entropy_K), strict=True)))
                 loss.backward()
-        return _taken(learner, self.turn)
+        return _take_gradient(learner, self.turn)
 
     def _trainer_gradient(
         self,
@@ -137,24 +137,24 @@ class Witness:
         for part in parts:
             micro = MicroBatch(part, sum(map(len, part)))
             backward(learner, micro, divided, Trace(0, part), "the doctor's look")
-        return _taken(learner, self.turn)
+        return _take_gradient(learner, self.turn)
 
 
-def _pulled(step: Step, minibatch: Sequence[Sample], rows: Sequence[Sample]) -> float:
+def _gradient_mass(step: Step, minibatch: Sequence[Sample], rows: Sequence[Sample]) -> float:
     """Σ |pull| of the rows: where their tokens are certain, a gradient is rounding beside it."""
     place = {sample.sample_id: i for i, sample in enumerate(minibatch)}
     parts = [(step.starts[place[row.sample_id]], len(row)) for row in rows]
-    pull_N = expected_pull(step).abs() + entropy_weights(step).abs()
+    pull_N = expected_token_gradients(step).abs() + expected_entropy_gradients(step).abs()
     return sum(float(pull_N[start : start + length].sum()) for start, length in parts)
 
 
-def chosen(minibatch: Sequence[Sample]) -> list[Sample]:
+def rows_to_check(minibatch: Sequence[Sample]) -> list[Sample]:
     """Rows to look at: those that pull first, each time others."""
-    scored = [sample for sample in minibatch if trained(sample).any()]
+    scored = [sample for sample in minibatch if loss_mask(sample).any()]
     pulling = [row for row in scored if bool((row.advantage.nan_to_num() != 0).any())]
     rows: list[Sample] = []
     for row in [*pulling, *(row for row in scored if row not in pulling)]:
-        if len(rows) >= 2 and (len(rows) == ROWS or sum(map(len, rows)) + len(row) > TOKENS):
+        if len(rows) >= 2 and (len(rows) == MAX_ROWS or sum(map(len, rows)) + len(row) > MAX_TOKENS):
             break
         rows.append(row)
     return rows
@@ -168,7 +168,8 @@ def null_facts(
     ``together`` and ``alone`` are its log-probabilities by sample, [T], of rows that train some token.
     """
     together_K, alone_K = (
-        torch.cat([said[row.sample_id][trained(row)] for row in rows]).double() for said in (together, alone)
+        torch.cat([said[row.sample_id][loss_mask(row)] for row in rows]).double()
+        for said in (together, alone)
     )
     possible_K = torch.isfinite(together_K) & torch.isfinite(alone_K)  # a stop that is banned has −∞ in both
     together_k, alone_k = together_K[possible_K], alone_K[possible_K]
@@ -186,12 +187,12 @@ def _scores(learner: Learner, parts: Iterable[Sequence[Sample]]) -> dict[str, Te
     found = {}
     for part in parts:
         batch = collate(part)
-        logprob_BT = score(learner.model, batch, trained(batch)).logprob.cpu()
+        logprob_BT = score(learner.model, batch, loss_mask(batch)).logprob.cpu()
         found |= {row.sample_id: logprob_BT[b, : len(row)] for b, row in enumerate(part)}
     return found
 
 
-def _taken(learner: Learner, turn: int) -> Tensor:
+def _take_gradient(learner: Learner, turn: int) -> Tensor:
     """The gradient of the weights whose turn it is; then there is none."""
     flat_P = flat_gradient(learner.parameters, turn)
     learner.optimizer.zero_grad(set_to_none=True)
@@ -219,10 +220,10 @@ def _sync_facts(policy: nn.Module, session: Session, turn: int) -> dict[str, Any
     }
 
 
-def _bare(sample: Sample, logprob: Tensor | None) -> SampleRow:
+def _token_row(sample: Sample, logprob: Tensor | None) -> SampleRow:
     """A row of which nothing but its tokens is known."""
     absent = torch.full((len(sample),), torch.nan)
-    new = absent if logprob is None else torch.where(trained(sample), logprob, torch.nan)
+    new = absent if logprob is None else torch.where(loss_mask(sample), logprob, torch.nan)
     return SampleRow(
         sample=sample,
         new_logprob=new,

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.doctor.oracle.draw_e_process import Drawn, increments
-from truing.doctor.oracle.draw_replay import EDGE, replay_facts
+from truing.doctor.oracle.draw_e_process import DrawnTokens, log_wealth_increments
+from truing.doctor.oracle.draw_replay import TOLERANCE, replay_facts
 from truing.learner.learner import Learner
 from truing.learner.step import Trace
 from truing.models.forward.collate import collate
@@ -17,14 +17,14 @@ from truing.types.sample import Sample
 from truing.types.token import Origin
 from truing.utils.rng import permutation, uniforms
 
-AUDITED = 8
+AUDITED_ATTEMPTS = 8
 """Attempts of a step whose tokens are bet on."""
 
 
-def audit_facts(learner: Learner, drawn: Sequence[Sample], key: tuple[object, ...]) -> dict[str, Any]:
+def draw_audit_facts(learner: Learner, drawn: Sequence[Sample], key: tuple[object, ...]) -> dict[str, Any]:
     """Bets on some attempts of a step: which ones is a matter of the key, not of what they earned."""
     sampled = [row for row in drawn if _was_drawn(row).any()]
-    chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED]]
+    chosen = [sampled[i] for i in permutation(len(sampled), *key, "audit")[:AUDITED_ATTEMPTS]]
     if not chosen:
         return {"tokens": 0, "gains": {}}
     device = causal_model(learner.model).device.type
@@ -34,12 +34,12 @@ def audit_facts(learner: Learner, drawn: Sequence[Sample], key: tuple[object, ..
         wanted_BT[b, : len(row)] = _was_drawn(row)
     gains: dict[str, list[float]] = {}
     stops = chosen[0].contract.stop_ids
-    numbers = _numbers(chosen, turns_before(drawn))
+    numbers = _uniforms(chosen, turns_before(drawn))
     replays: list[dict[str, Any]] = []
     learner.model.eval()
     for places, logprob_KV in distributions(learner.model, batch, wanted_BT):
-        bet = bets(chosen, places, logprob_KV.cpu(), stops)
-        for name, each in increments(bet).items():
+        bet = drawn_tokens(chosen, places, logprob_KV.cpu(), stops)
+        for name, each in log_wealth_increments(bet).items():
             before = gains.get(name, [0.0] * len(each))
             gains[name] = [a + b for a, b in zip(before, each, strict=True)]
         uniform_K = torch.stack([numbers[place] for place in places])
@@ -47,10 +47,10 @@ def audit_facts(learner: Learner, drawn: Sequence[Sample], key: tuple[object, ..
         b, t = places[replay.pop("worst")]
         replays.append(replay | {"where": (chosen[b].sample_id, t)})
     training_mode(learner.model)
-    return {"tokens": int(wanted_BT.sum()), "gains": gains, "replay": _joined(replays) | {"device": device}}
+    return {"tokens": int(wanted_BT.sum()), "gains": gains, "replay": _merged(replays) | {"device": device}}
 
 
-def draw_facts(trace: Trace, drawn: Sequence[Sample]) -> dict[str, Any]:
+def draw_replay_facts(trace: Trace, drawn: Sequence[Sample]) -> dict[str, Any]:
     """How far the random numbers of tokens are from the intervals that the update's own forward gives them.
 
     Args:
@@ -73,7 +73,7 @@ def draw_facts(trace: Trace, drawn: Sequence[Sample]) -> dict[str, Any]:
         miss_T = torch.stack([below_T - uniform_T, uniform_T - below_T - size_T]).amax(0).clamp(min=0.0)
         known_T = ~miss_T.isnan() & _was_drawn(row)
         if known_T.any():
-            tokens, missed = tokens + int(known_T.sum()), missed + int((miss_T[known_T] > EDGE).sum())
+            tokens, missed = tokens + int(known_T.sum()), missed + int((miss_T[known_T] > TOLERANCE).sum())
             worst = int(torch.where(known_T, miss_T, -1.0).argmax())
             if float(miss_T[worst]) >= largest:
                 largest, where = float(miss_T[worst]), (row.sample_id, worst)
@@ -96,7 +96,7 @@ def turns_before(rows: Sequence[Sample]) -> dict[str, int]:
     return found
 
 
-def _numbers(rows: Sequence[Sample], before: Mapping[str, int]) -> dict[tuple[int, int], Tensor]:
+def _uniforms(rows: Sequence[Sample], before: Mapping[str, int]) -> dict[tuple[int, int], Tensor]:
     """The random number that each token of a turn was drawn by, by row and token.
 
     Its key is the rollout's own, and from the second turn on the turn's (rollouts/attempt.py).
@@ -110,7 +110,7 @@ def _numbers(rows: Sequence[Sample], before: Mapping[str, int]) -> dict[tuple[in
     return found
 
 
-def _joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Replays of several blocks of tokens as one."""
     worst = max(parts, key=lambda each: each["largest"])
     return worst | {name: sum(each[name] for each in parts) for name in ("tokens", "missed")}
@@ -121,9 +121,9 @@ def _was_drawn(row: Sample) -> Tensor:
     return (row.origin == Origin.SAMPLED) & ~row.sampler_logprob.isnan()
 
 
-def bets(
+def drawn_tokens(
     rows: Sequence[Sample], places: Sequence[tuple[int, int]], logprob_KV: Tensor, stops: Sequence[int]
-) -> Drawn:
+) -> DrawnTokens:
     """K tokens with what they were drawn from and what was said before; each place is a row and a token."""
     said_KV = torch.zeros(logprob_KV.shape, dtype=torch.bool)
     prompt_KV, tokens, indices = torch.zeros_like(said_KV), list[Tensor](), list[int]()
@@ -134,4 +134,4 @@ def bets(
         prompt_KV[k, row.token_ids[: row.prompt_length]] = True
         tokens.append(row.token_ids[t])
         indices.append(t - start)
-    return Drawn(logprob_KV, torch.stack(tokens), torch.tensor(indices), said_KV, prompt_KV, stops)
+    return DrawnTokens(logprob_KV, torch.stack(tokens), torch.tensor(indices), said_KV, prompt_KV, stops)

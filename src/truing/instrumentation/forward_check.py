@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from truing.doctor.oracle.forward import Logits, plain_logprobs
 from truing.learner.learner import Learner
-from truing.learner.step import trained
+from truing.learner.step import loss_mask
 from truing.models.forward.score import causal_model
 from truing.models.lora import use_reference
 from truing.models.reference import AdapterReference, CopyReference, Reference
@@ -25,8 +25,8 @@ def plain_facts(
     where: dict[str, tuple[str, int]] = {}
     tokens = 0
     for row in rows:
-        wanted = trained(row).nonzero()[:, 0]
-        expected_K = plain_logprobs(own_logits(learner.model), row, wanted.tolist())[0].cpu()
+        wanted = loss_mask(row).nonzero()[:, 0]
+        expected_K = plain_logprobs(model_logits(learner.model), row, wanted.tolist())[0].cpu()
         tokens += len(wanted)
         compared = {"trainer": together[row.sample_id], "alone": alone[row.sample_id]}
         said = {name: (stream[wanted], expected_K) for name, stream in compared.items()}
@@ -51,7 +51,7 @@ def plain_facts(
     return {**about, **largest, "median": median, "where": where}
 
 
-BEHIND, PLACES = 32, 32
+EXTRA_TOKENS, COMPARED_TOKENS = 32, 32
 """Ids behind a row that give its forward another shape; and tokens of a row at which the two are compared."""
 
 
@@ -66,10 +66,10 @@ def rounding_fact(learner: Learner, rows: Sequence[Sample]) -> dict[str, float]:
     if causal.device.type != "cpu":
         return {}  # the trainer computes in bfloat16 there, and a plain forward does not
     most = causal.config.get_text_config().max_position_embeddings
-    logits, found = own_logits(learner.model), list[float]()
+    logits, found = model_logits(learner.model), list[float]()
     for row in rows:
-        places, ids = trained(row).nonzero()[:PLACES, 0] - 1, row.token_ids
-        behind = ids.roll(1)[: min(BEHIND, most - len(ids))]
+        places, ids = loss_mask(row).nonzero()[:COMPARED_TOKENS, 0] - 1, row.token_ids
+        behind = ids.roll(1)[: min(EXTRA_TOKENS, most - len(ids))]
         if len(behind):
             apart_KV = logits(torch.cat([ids, behind]), places).double() - logits(ids, places).double()
             spread_K = apart_KV.std(dim=1, correction=0)  # what all ids have in common is no difference
@@ -81,12 +81,12 @@ def _plain_reference(reference: Reference, row: Sample, wanted: Sequence[int]) -
     """The same of the reference: [K]."""
     if isinstance(reference, AdapterReference):
         with use_reference(reference.policy):
-            return plain_logprobs(own_logits(reference.policy), row, wanted)[0].cpu()
+            return plain_logprobs(model_logits(reference.policy), row, wanted)[0].cpu()
     assert isinstance(reference, CopyReference)
-    return plain_logprobs(own_logits(reference.policy), row, wanted)[0].cpu()
+    return plain_logprobs(model_logits(reference.policy), row, wanted)[0].cpu()
 
 
-def own_logits(model: nn.Module) -> Logits:
+def model_logits(model: nn.Module) -> Logits:
     """The model's own forward, of one row."""
     causal = causal_model(model)
 

@@ -12,24 +12,24 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from truing.instrumentation.missing_gradients import unheard
-from truing.instrumentation.update_facts import spot
+from truing.instrumentation.missing_gradients import missing_gradient
+from truing.instrumentation.update_facts import rotating_slice
 from truing.learner.learner import Learner
-from truing.learner.step import Trace, backward, trained
+from truing.learner.step import Trace, backward, loss_mask
 from truing.models.forward.collate import collate
 from truing.models.forward.score import causal_model, score
 from truing.models.lora import training_mode
 from truing.types.sample import Sample
 
-FREE = 1e-3
+MIN_GRADIENT_MASS = 1e-3
 """Sum of what pulls at tokens that are not certain: beside less of it no weight is asked why it has no
 gradient."""
 
-TOKENS, ROWS = 512, 4
+MAX_TOKENS, MAX_ROWS = 512, 4
 """Of rows that go backward together, in other micro-batches; and rows that weights are asked by."""
 
 
-def await_gradient(
+def check_gradient_sum(
     learner: Learner, minibatch: Sequence[Sample], turn: int, facts: dict[str, Any]
 ) -> RemovableHandle:
     """Add up the rows' gradients now; the fact ``arrival`` is there once the optimiser was called.
@@ -43,37 +43,41 @@ def await_gradient(
     rows = Trace(0, list(minibatch))
     terms = learner.algorithm.terms(learner.setting)
     divided = [(term, term.denominator(minibatch)) for term in terms]
-    for few in _parts([row for row in minibatch if any(term.pulls(row) for term in terms)]):
+    for few in _row_batches([row for row in minibatch if any(term.pulls(row) for term in terms)]):
         for micro in learner.room.micro_batches(learner.model, few):
             backward(learner, micro, divided, rows, "the doctor's look")
     gradients = [weight.grad for weight in learner.parameters.values() if weight.grad is not None]
     norm = float(torch.nn.utils.get_total_norm(gradients))
     clipped = min(1.0, learner.optimizer_cfg.max_grad_norm / norm) if norm else 1.0
     expected_P = clipped * flat_gradient(learner.parameters, turn)
-    idle = [name for name, weight in learner.parameters.items() if silent(weight.grad)]
+    idle = [name for name, weight in learner.parameters.items() if is_missing(weight.grad)]
     learner.optimizer.zero_grad(set_to_none=True)
     nothing = [torch.zeros(0)]
     pull_N = clipped * torch.cat([*nothing, *rows.pull.values()])
     logprob_N = torch.cat([*nothing, *(rows.logprob[name] for name in rows.pull)])
-    about: dict[str, Any] = pull_of(pull_N, logprob_N) | {
+    about: dict[str, Any] = gradient_mass(pull_N, logprob_N) | {
         "rows": len(rows.pull),
         "device": causal_model(learner.model).device.type,
     }
-    asked = [row for row in minibatch if row.sample_id in rows.pull][:ROWS]
-    if asked and about["free"] > FREE:
-        pull_K = torch.cat([rows.pull[row.sample_id][_pulled(rows, row)] for row in asked])
-        about["unheard"] = unheard(learner.parameters, idle, lambda: _said(learner, asked, rows), pull_K)
+    asked = [row for row in minibatch if row.sample_id in rows.pull][:MAX_ROWS]
+    if asked and about["free"] > MIN_GRADIENT_MASS:
+        pull_K = torch.cat([rows.pull[row.sample_id][_has_gradient(rows, row)] for row in asked])
+        about["unheard"] = missing_gradient(
+            learner.parameters, idle, lambda: _row_logprobs(learner, asked, rows), pull_K
+        )
 
     awaited = [expected_P]
 
     def compare(*_: object) -> None:
         if awaited:  # at the first step; a hook cannot remove itself while others are to be called
-            facts["arrival"] = about | beside(awaited.pop(), flat_gradient(learner.parameters, turn))
+            facts["arrival"] = about | compare_gradients(
+                awaited.pop(), flat_gradient(learner.parameters, turn)
+            )
 
     return learner.optimizer.register_step_pre_hook(compare)
 
 
-def handed_facts(learner: Learner, traces: Sequence[Trace], *, ask: bool) -> dict[str, Any]:
+def backward_sum_facts(learner: Learner, traces: Sequence[Trace], *, ask: bool) -> dict[str, Any]:
     """What backward passes handed over beside what the optimiser got, over all steps of an update.
 
     Args:
@@ -95,60 +99,66 @@ def handed_facts(learner: Learner, traces: Sequence[Trace], *, ask: bool) -> dic
         return {"handed": told}
     missed = silent.arrived[0][0]["missed"]
     about = {"silent": sorted(missed)[:3], "silent_count": len(missed)}
-    return {"handed": told | about | {"unheard": _asked_of(learner, silent, missed) if ask else {}}}
+    return {
+        "handed": told | about | {"unheard": _missing_gradient_of(learner, silent, missed) if ask else {}}
+    }
 
 
-def _asked_of(learner: Learner, trace: Trace, missed: Mapping[str, int]) -> dict[str, Any]:
+def _missing_gradient_of(learner: Learner, trace: Trace, missed: Mapping[str, int]) -> dict[str, Any]:
     """The weight that a pass gave nothing and its rows depend on most; empty where there is none."""
     turn = min(missed.values())
     names = [name for name, first in missed.items() if first == turn]
-    rows = [row for row in trace.micro_batches[turn].samples if bool(_pulled(trace, row).any())][:ROWS]
+    rows = [row for row in trace.micro_batches[turn].samples if bool(_has_gradient(trace, row).any())][
+        :MAX_ROWS
+    ]
     if not rows:
         return {}
     pull_K, logprob_K = (
-        torch.cat([stream[row.sample_id][_pulled(trace, row)] for row in rows])
+        torch.cat([stream[row.sample_id][_has_gradient(trace, row)] for row in rows])
         for stream in (trace.pull, trace.logprob)
     )
-    if pull_of(pull_K, logprob_K)["free"] <= FREE:
+    if gradient_mass(pull_K, logprob_K)["free"] <= MIN_GRADIENT_MASS:
         return {}
     learner.model.eval()
     try:
-        return unheard(learner.parameters, names, lambda: _said(learner, rows, trace), pull_K)
+        return missing_gradient(
+            learner.parameters, names, lambda: _row_logprobs(learner, rows, trace), pull_K
+        )
     finally:
         training_mode(learner.model)
 
 
-def _pulled(trace: Trace, row: Sample) -> Tensor:
+def _has_gradient(trace: Trace, row: Sample) -> Tensor:
     """Tokens of a row that are pulled: [T] bool."""
-    return trained(row) & (trace.pull[row.sample_id].nan_to_num() != 0)
+    return loss_mask(row) & (trace.pull[row.sample_id].nan_to_num() != 0)
 
 
 @torch.no_grad()
-def _said(learner: Learner, rows: Sequence[Sample], trace: Trace) -> Tensor:
+def _row_logprobs(learner: Learner, rows: Sequence[Sample], trace: Trace) -> Tensor:
     """Log-probabilities of the tokens of rows that are pulled: [K]."""
     batch = collate(rows)
-    logprob_BT = score(learner.model, batch, trained(batch)).logprob.cpu()
-    said = [logprob_BT[b, : len(row)][_pulled(trace, row)] for b, row in enumerate(rows)]
+    logprob_BT = score(learner.model, batch, loss_mask(batch)).logprob.cpu()
+    said = [logprob_BT[b, : len(row)][_has_gradient(trace, row)] for b, row in enumerate(rows)]
     return torch.cat(said)
 
 
-def silent(gradient: Tensor | None) -> bool:
+def is_missing(gradient: Tensor | None) -> bool:
     """Whether there is none, or 0 throughout."""
     return gradient is None or not bool(gradient.any())
 
 
-def pull_of(pull_N: Tensor, logprob_N: Tensor) -> dict[str, float]:
+def gradient_mass(pull_N: Tensor, logprob_N: Tensor) -> dict[str, float]:
     """How hard tokens are pulled altogether, and how hard those that can still move: Σ |pull| (1 − p)."""
     size_N = pull_N.nan_to_num().abs()
     free_N = -torch.expm1(logprob_N.nan_to_num().clamp(max=0.0))
     return {"pulled": float(size_N.sum()), "free": float((size_N * free_N).sum())}
 
 
-def _parts(rows: Sequence[Sample]) -> Iterator[list[Sample]]:
+def _row_batches(rows: Sequence[Sample]) -> Iterator[list[Sample]]:
     """Rows in their order, so many together that they have ``TOKENS`` tokens at most, or alone."""
     few: list[Sample] = []
     for row in rows:
-        if few and sum(map(len, few)) + len(row) > TOKENS:
+        if few and sum(map(len, few)) + len(row) > MAX_TOKENS:
             yield few
             few = []
         few.append(row)
@@ -162,10 +172,10 @@ def flat_gradient(parameters: Mapping[str, Tensor], turn: int) -> Tensor:
         name: torch.zeros_like(weight) if weight.grad is None else weight.grad
         for name, weight in parameters.items()
     }
-    return torch.cat([part.reshape(-1).double().cpu() for part in spot(gradients, turn).values()])
+    return torch.cat([part.reshape(-1).double().cpu() for part in rotating_slice(gradients, turn).values()])
 
 
-def beside(plain_P: Tensor, theirs_P: Tensor) -> dict[str, float]:
+def compare_gradients(plain_P: Tensor, theirs_P: Tensor) -> dict[str, float]:
     """Two gradients of the same weights: their lengths, that of their difference, and their angle."""
     norm, length = float(plain_P.norm()), float(theirs_P.norm())
     found = {"norm": norm, "trainer": length, "difference": float((theirs_P - plain_P).norm())}

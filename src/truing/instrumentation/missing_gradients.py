@@ -7,20 +7,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-NUDGE = 1e-2
+PERTURBATION = 1e-2
 """Of a weight's own size; of 1 where it is 0 throughout."""
 
-MOST, DIRECTIONS = 16, 4
+MAX_WEIGHTS, DIRECTIONS = 16, 4
 """Weights that are asked one by one, where some of them are at fault; and nudges of each: what tokens lose by
 one of them may be what others gain."""
 
-Said = Callable[[], Tensor]
+LogprobFn = Callable[[], Tensor]
 """Log-probabilities [K] of the tokens that are pulled, as the weights are now, nats."""
 
 
 @torch.no_grad()
-def unheard(
-    weights: Mapping[str, Tensor], silent: Sequence[str], said: Said, pull_K: Tensor
+def missing_gradient(
+    weights: Mapping[str, Tensor], silent: Sequence[str], said: LogprobFn, pull_K: Tensor
 ) -> dict[str, Any]:
     """The silent weight that the loss depends on most, and how much; empty where there is none.
 
@@ -34,25 +34,25 @@ def unheard(
         said: asks the model.
         pull_K: how hard each token is pulled.
     """
-    if not silent or not len(pull_K) or not _moves(weights, silent, said, pull_K)[0]:
+    if not silent or not len(pull_K) or not _sensitivity(weights, silent, said, pull_K)[0]:
         return {}
     found: dict[str, Any] = {}
-    for name in silent[:MOST]:
+    for name in silent[:MAX_WEIGHTS]:
         for direction in range(DIRECTIONS):
-            moved, straight = _moves(weights, [name], said, pull_K, direction)
+            moved, straight = _sensitivity(weights, [name], said, pull_K, direction)
             if straight and moved > found.get("moved", 0.0):
                 found = {"weight": name, "moved": moved, "silent": len(silent)}
     return found
 
 
-def _moves(
-    weights: Mapping[str, Tensor], names: Sequence[str], said: Said, pull_K: Tensor, direction: int = 0
+def _sensitivity(
+    weights: Mapping[str, Tensor], names: Sequence[str], said: LogprobFn, pull_K: Tensor, direction: int = 0
 ) -> tuple[float, bool]:
     """What a nudge changes of Σ pull · log-probability, nats per pull; whether half does half of that."""
     before_K, size_K = said(), pull_K.abs()
     changes: list[Tensor] = []
-    for size in (NUDGE, NUDGE / 2):
-        with _nudged([weights[name] for name in names], size, direction):
+    for size in (PERTURBATION, PERTURBATION / 2):
+        with _perturbed([weights[name] for name in names], size, direction):
             changes.append(pull_K * (said() - before_K))
     whole, half = (float(change_K.sum()) for change_K in changes)
     straight = abs(whole - 2 * half) < 0.2 * abs(whole)
@@ -61,7 +61,7 @@ def _moves(
 
 
 @contextmanager
-def _nudged(weights: Sequence[Tensor], size: float, direction: int) -> Iterator[None]:
+def _perturbed(weights: Sequence[Tensor], size: float, direction: int) -> Iterator[None]:
     """Weights a little off within the block, and bit for bit the same behind it."""
     kept = [weight.detach().clone() for weight in weights]
     chance = torch.Generator().manual_seed(direction)  # the trainer's own chance is left alone

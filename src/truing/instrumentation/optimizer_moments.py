@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.instrumentation.update_facts import spot
+from truing.instrumentation.update_facts import rotating_slice
 from truing.learner.learner import Learner
 from truing.models.digest import quick_sum
 from truing.utils.phase_clock import phase
 
-MOST = 2_000_000
+MAX_ENTRIES = 2_000_000
 """Entries that are summed at once, some 8 ms: whoever clears a state clears more than those."""
 
 Held = Callable[[], Mapping[str, Tensor]]
@@ -63,7 +63,7 @@ class Watch:
 
     def _sum(self, turn: int) -> str:
         with phase("doctor"):
-            return quick_sum(spot(self.held(), turn, MOST))
+            return quick_sum(rotating_slice(self.held(), turn, MAX_ENTRIES))
 
 
 def moments_of(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

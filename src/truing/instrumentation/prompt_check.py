@@ -15,10 +15,10 @@ from truing.types.rollout import RolloutGroup, Task
 from truing.types.sample import Sample
 from truing.types.token import Origin
 
-ASKED = 32
+MAX_TASKS = 32
 """Tasks of an update whose prompts are rendered once more."""
 
-TASKS, SHOWN = 4, 8
+TASKS_PER_STAGE, SHOWN_TOKENS = 4, 8
 """Tasks of each stage that are asked before the first update; and tokens that a difference shows."""
 
 
@@ -40,7 +40,7 @@ def prompt_facts(
             sample.sample_id,
         ):  # others come behind
             shown.setdefault(sample.task_id, sample)
-    asked = [sample for sample in shown.values() if sample.task_id in tasks][:ASKED]
+    asked = [sample for sample in shown.values() if sample.task_id in tasks][:MAX_TASKS]
     others = [found for sample in asked if (found := _difference(session, sample, tasks[sample.task_id]))]
     return {"asked": len(asked), "other": len(others)} | (others[0] if others else {})
 
@@ -53,7 +53,8 @@ def _difference(session: Session, sample: Sample, task: Task) -> dict[str, Any]:
     pairs = zip(shown, meant, strict=False)
     at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(shown), len(meant)))
     texts = [
-        text_of(session.chat, sample.token_ids.new_tensor(ids[at : at + SHOWN])) for ids in (shown, meant)
+        text_of(session.chat, sample.token_ids.new_tensor(ids[at : at + SHOWN_TOKENS]))
+        for ids in (shown, meant)
     ]
     return {
         "sample_id": sample.sample_id,
@@ -70,7 +71,7 @@ def prompt_ids(sample: Sample) -> Tensor:
     return sample.token_ids[:end][sample.origin[:end] != Origin.FORCED]
 
 
-def prove_prompts(session: Session) -> None:
+def check_prompts(session: Session) -> None:
     """Raise where a stage of the recipe shows a task otherwise than the environment gave it.
 
     Every stage is asked which tasks it begins with; those that learn from demonstrations also play some.
@@ -79,9 +80,9 @@ def prove_prompts(session: Session) -> None:
         cfg = session.recipe.stage(stage)
         shown = ALGORITHMS[stage].source == "demonstrations"
         tasks = session.tasks_of(stage, 0, cfg.batch_size if shown else cfg.prompts_per_step)
-        _same_tasks(stage, tasks, {task.task_id: task for task in session.train_tasks})
+        _check_same_tasks(stage, tasks, {task.task_id: task for task in session.train_tasks})
         if shown:
-            groups = session.demonstrate(tasks[:TASKS], (stage, "prompts"))
+            groups = session.demonstrate(tasks[:TASKS_PER_STAGE], (stage, "prompts"))
             samples = [
                 sample for group in groups for rollout in group.rollouts for sample in flatten(rollout)
             ]
@@ -106,7 +107,7 @@ def _refuse(who: str, found: Mapping[str, Any]) -> None:
         )
 
 
-def _same_tasks(stage: str, tasks: Sequence[Task], given: Mapping[str, Task]) -> None:
+def _check_same_tasks(stage: str, tasks: Sequence[Task], given: Mapping[str, Task]) -> None:
     """Raise where a stage asks otherwise than the environment's tasks do."""
     for task in tasks:
         meant = given[task.task_id]

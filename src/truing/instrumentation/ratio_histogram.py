@@ -6,12 +6,12 @@ from typing import Any
 from torch import Tensor
 
 from truing.learner.step import Trace
-from truing.metrics.token_streams import Tokens, known
+from truing.metrics.token_streams import TokenStreams, drop_nan
 from truing.ops.losses import Objective
 from truing.ops.ratio_histogram import ratio_counts, ratio_edges
 
 
-def epochs(traces: Sequence[Trace]) -> Iterator[list[Trace]]:
+def inner_epochs(traces: Sequence[Trace]) -> Iterator[list[Trace]]:
     """The traces of each inner epoch: another begins where a sample comes again."""
     epoch, seen = list[Trace](), set[str]()
     for trace in traces:
@@ -25,7 +25,7 @@ def epochs(traces: Sequence[Trace]) -> Iterator[list[Trace]]:
         yield epoch
 
 
-def ratio_facts(passes: Sequence[Tokens], objective: Objective) -> dict[str, Any]:
+def ratio_facts(passes: Sequence[TokenStreams], objective: Objective) -> dict[str, Any]:
     """Counts of r between edges, over the scored policy tokens of each inner epoch.
 
     Args:
@@ -40,17 +40,17 @@ def ratio_facts(passes: Sequence[Tokens], objective: Objective) -> dict[str, Any
     below, above = ratio_edges(objective.clip_low, objective.clip_high, objective.max_ratio)
     found: list[dict[str, Any]] = []
     for tokens in passes:
-        ratio_N, advantage_N = known(
+        ratio_N, advantage_N = drop_nan(
             *(each[tokens.policy] for each in (tokens.ratio(objective.ratio), tokens.numbers("advantage")))
         )
         signs = {"positive": advantage_N > 0, "negative": advantage_N < 0, "zero": advantage_N == 0}
         counts = {name: ratio_counts(ratio_N[of_N], below, above) for name, of_N in signs.items()}
-        found.append({"scored": len(ratio_N), **{name: _sparse(each) for name, each in counts.items()}})
+        found.append({"scored": len(ratio_N), **{name: _nonzero_bins(each) for name, each in counts.items()}})
     if not any(each["scored"] for each in found):
         return {}
     return {"level": objective.ratio, "edges": [*below, *above], "epochs": found}
 
 
-def _sparse(counts: Tensor) -> list[list[int]]:
+def _nonzero_bins(counts: Tensor) -> list[list[int]]:
     """[bin, count] of every bin that has any."""
     return [[place, count] for place, count in enumerate(counts.tolist()) if count]

@@ -11,7 +11,7 @@ from truing.learner.learner import Learner
 
 
 @contextmanager
-def follow_fact(learner: Learner, done: int, found: dict[str, Any]) -> Iterator[None]:
+def reference_sync_fact(learner: Learner, done: int, found: dict[str, Any]) -> Iterator[None]:
     """Add the fact ``follow`` to ``found``, where the recipe declares syncs: they are made within the block.
 
     θ_ref is to become keep · θ_ref + (1 − keep) · θ after each so many steps, and to stay as it is after all

@@ -4,17 +4,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from truing.algos import Setting
+from truing.algos import UpdateConfig
 from truing.config import PolicyStage
-from truing.doctor.facts.batch_fingerprint import batch_fact
-from truing.envs.base import prompt_of
+from truing.doctor.facts.batch_fingerprint import batch_fingerprint
+from truing.envs.base import prompt_key
 from truing.learner.session import Session
 from truing.learner.step import Trace
-from truing.learner.step_samples import Drawn
+from truing.learner.step_samples import StepSamples
 
 
-def use_facts(
-    session: Session, setting: Setting, step: int, drawn: Drawn, traces: Sequence[Trace]
+def usage_facts(
+    session: Session, setting: UpdateConfig, step: int, drawn: StepSamples, traces: Sequence[Trace]
 ) -> dict[str, Any]:
     """Facts of an update: how often its rows were used, what batch it was, and whether it was held out."""
     samples = [*(sample for trace in traces for sample in trace.samples), *drawn.failed]
@@ -25,13 +25,13 @@ def use_facts(
     about = {"number": step, "drawn": len(groups), "total": len(session.train_tasks)}
     epochs = setting.stage.inner_epochs if isinstance(setting.stage, PolicyStage) else 1
     return {
-        "uses": [row_uses([sample.sample_id for sample in drawn.samples], traces, epochs)],
-        "batch": batch_fact(rows.values(), **about),
-        "held_out": held_out(session, drawn),
+        "uses": [row_usage([sample.sample_id for sample in drawn.samples], traces, epochs)],
+        "batch": batch_fingerprint(rows.values(), **about),
+        "held_out": held_out_fact(session, drawn),
     }
 
 
-def row_uses(names: Sequence[str], traces: Sequence[Trace], allowed: int) -> dict[str, Any]:
+def row_usage(names: Sequence[str], traces: Sequence[Trace], allowed: int) -> dict[str, Any]:
     """How often the rows of a batch were used.
 
     Args:
@@ -41,12 +41,12 @@ def row_uses(names: Sequence[str], traces: Sequence[Trace], allowed: int) -> dic
     """
     counts = Counter(sample.sample_id for trace in traces for sample in trace.samples)
     twice = [name for trace in traces for name, times in trace.passes.items() if times > 1]
-    return counted(
+    return usage_fact(
         {name: counts[name] for name in names}, twice, allowed, not any(t.held_back for t in traces)
     )
 
 
-def counted(counts: Mapping[str, int], twice: Sequence[str], allowed: int, whole: bool) -> dict[str, Any]:
+def usage_fact(counts: Mapping[str, int], twice: Sequence[str], allowed: int, whole: bool) -> dict[str, Any]:
     """The same as a fact.
 
     Args:
@@ -66,9 +66,9 @@ def counted(counts: Mapping[str, int], twice: Sequence[str], allowed: int, whole
     }
 
 
-def held_out(session: Session, drawn: Drawn) -> dict[str, Any]:
+def held_out_fact(session: Session, drawn: StepSamples) -> dict[str, Any]:
     """Tasks of a batch that the evaluation asks too, by what they ask."""
-    asked = {prompt_of(task) for task in session.eval_tasks}
+    asked = {prompt_key(task) for task in session.eval_tasks}
     tasks = {rollout.task.task_id: rollout.task for rollout in drawn.rollouts.values()}
-    both = sorted(name for name, task in tasks.items() if prompt_of(task) in asked)
+    both = sorted(name for name, task in tasks.items() if prompt_key(task) in asked)
     return {"tasks": len(asked), "trained": both[:3], "count": len(both), "declared": True}

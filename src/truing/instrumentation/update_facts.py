@@ -8,32 +8,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.algos import Setting
+from truing.algos import UpdateConfig
 from truing.config.stages import PpoConfig
-from truing.doctor.oracle.token_gradients import expected_value_pull
-from truing.instrumentation.adamw_float64 import Recomputed, recomputed
+from truing.doctor.oracle.token_gradients import expected_value_gradients
+from truing.instrumentation.adamw_float64 import RecomputedUpdate, recompute_update
 from truing.learner.learner import Learner
 from truing.learner.step import Trace
-from truing.models.digest import joined, sums
+from truing.models.digest import joint_sum, quick_sums
 from truing.rewards import Rewards, grade
 from truing.rewards.judge import Judge
 from truing.types.rollout import Rollout
 from truing.utils.phase_clock import phase
 
-MOST = 8_000_000
+MAX_WEIGHTS = 8_000_000
 """Weights that are summed at once, some 30 ms: all of an adapter; of a full model another part each time."""
 
-GRADED = 16
+REGRADED_ATTEMPTS = 16
 """Attempts that are graded twice."""
 
-PULLED = 1e-6
+MIN_GRADIENT = 1e-6
 """A gradient beside which AdamW's ε is nothing."""
 
-SHARE = 0.1
+MIN_STEP_SHARE = 0.1
 """Of the rate: so much at least AdamW moves some entry of a weight by."""
 
 
-def spot(parameters: Mapping[str, Tensor], turn: int, most: int = MOST) -> dict[str, Tensor]:
+def rotating_slice(parameters: Mapping[str, Tensor], turn: int, most: int = MAX_WEIGHTS) -> dict[str, Tensor]:
     """All weights, or where there are more, so many of them: the part whose turn it is.
 
     Parts follow one another through all weights in the order of their names, and begin anew after the last.
@@ -52,18 +52,18 @@ def spot(parameters: Mapping[str, Tensor], turn: int, most: int = MOST) -> dict[
     return part
 
 
-def regraded(rollouts: Mapping[str, Rollout], rewards: Rewards) -> list[dict[str, Any]]:
+def regrade_facts(rollouts: Mapping[str, Rollout], rewards: Rewards) -> list[dict[str, Any]]:
     """Some attempts graded once more, beside what they had earned; none where a judge would be asked."""
     if not rewards or any(isinstance(function, Judge) for function, _ in rewards.values()):
         return []
-    earned = [rollout for rollout in rollouts.values() if not math.isnan(rollout.reward)][:GRADED]
+    earned = [rollout for rollout in rollouts.values() if not math.isnan(rollout.reward)][:REGRADED_ATTEMPTS]
     return [
         {"sample_id": each.rollout_id, "stored": each.reward, "again": grade(each, rewards).reward}
         for each in earned
     ]
 
 
-def value_facts(trace: Trace, setting: Setting) -> dict[str, Any]:
+def value_facts(trace: Trace, setting: UpdateConfig) -> dict[str, Any]:
     """The gradient of a minibatch's loss by each value of the critic, beside its closed form."""
     stage, samples = setting.stage, trace.samples
     assert isinstance(stage, PpoConfig)  # who else has a critic
@@ -73,7 +73,7 @@ def value_facts(trace: Trace, setting: Setting) -> dict[str, Any]:
         torch.cat([getattr(sample, name) for sample in samples])
         for name in ("value", "returns", "value_mask")
     )
-    expected_N = expected_value_pull(value_N, returns_N, mask_N, stage.value_coef)
+    expected_N = expected_value_gradients(value_N, returns_N, mask_N, stage.value_coef)
     worst = int((got_N - expected_N).abs().argmax())
     owner = [(sample.sample_id, t) for sample in samples for t in range(len(sample))][worst]
     pulled_N = expected_N.abs() > 0.5 * expected_N.abs().max()  # by their size a factor is read best
@@ -96,12 +96,14 @@ def update_facts(learner: Learner, turn: int) -> Iterator[dict[str, Any]]:
     facts: dict[str, Any] = {}
     tugged: set[str] = set()
     with phase("doctor"):
-        before = sums(spot(learner.parameters, turn))
+        before = quick_sums(rotating_slice(learner.parameters, turn))
     watch = learner.optimizer.register_step_pre_hook(
-        lambda *_: tugged.update(pulled(learner.parameters, turn, learner.optimizer.param_groups[0]["lr"]))
+        lambda *_: tugged.update(
+            weights_due_to_move(learner.parameters, turn, learner.optimizer.param_groups[0]["lr"])
+        )
     )
     try:
-        with _adam_again(learner, facts, turn):
+        with _recompute_adamw(learner, facts, turn):
             yield facts
     finally:
         watch.remove()
@@ -109,7 +111,7 @@ def update_facts(learner: Learner, turn: int) -> Iterator[dict[str, Any]]:
         facts["weights"] = weight_facts(learner.parameters, turn, before, tugged)
 
 
-def pulled(parameters: Mapping[str, Tensor], turn: int, rate: float) -> list[str]:
+def weights_due_to_move(parameters: Mapping[str, Tensor], turn: int, rate: float) -> list[str]:
     """Weights in float32 whose gradient is large enough for AdamW to move them by its whole rate.
 
     A tenth of it must be more than the last digit of what it is added to: at the end of a schedule, or at the
@@ -119,11 +121,11 @@ def pulled(parameters: Mapping[str, Tensor], turn: int, rate: float) -> list[str
         name: torch.zeros_like(weight) if weight.grad is None else weight.grad
         for name, weight in parameters.items()
     }
-    part, found = spot(parameters, turn), list[str]()
-    for name, gradient in spot(gradients, turn).items():
+    part, found = rotating_slice(parameters, turn), list[str]()
+    for name, gradient in rotating_slice(gradients, turn).items():
         if gradient.dtype is torch.float32:
             digit = torch.finfo(torch.float32).eps * part[name].detach().abs()
-            if bool(((gradient.abs() > PULLED) & (SHARE * rate > digit)).any()):
+            if bool(((gradient.abs() > MIN_GRADIENT) & (MIN_STEP_SHARE * rate > digit)).any()):
                 found.append(name)
     return found
 
@@ -132,32 +134,34 @@ def weight_facts(
     parameters: Mapping[str, Tensor], turn: int, before: Mapping[str, str], tugged: Collection[str]
 ) -> dict[str, Any]:
     """Sums of weights after an update, beside those before it."""
-    after = sums(spot(parameters, turn))
-    whole = sum(weight.numel() for weight in parameters.values()) <= MOST
-    following = after if whole else sums(spot(parameters, turn + 1))
+    after = quick_sums(rotating_slice(parameters, turn))
+    whole = sum(weight.numel() for weight in parameters.values()) <= MAX_WEIGHTS
+    following = after if whole else quick_sums(rotating_slice(parameters, turn + 1))
     still = sorted(name for name in tugged if before[name] == after[name])
     return {
-        "before": joined(before),
-        "after": joined(after),
-        "next": joined(following),
+        "before": joint_sum(before),
+        "after": joint_sum(after),
+        "next": joint_sum(following),
         "still": still,
     }
 
 
 @contextmanager
-def _adam_again(learner: Learner, facts: dict[str, Any], turn: int) -> Iterator[None]:
+def _recompute_adamw(learner: Learner, facts: dict[str, Any], turn: int) -> Iterator[None]:
     """Compute some weights of the first update a second time; where it is the only one, up to the end."""
     names = sorted(learner.parameters)
     name = names[turn * 7919 % len(names)]
-    made: list[Recomputed | None] = []
-    small = sum(each.numel() for each in learner.parameters.values()) <= MOST
+    made: list[RecomputedUpdate | None] = []
+    small = sum(each.numel() for each in learner.parameters.values()) <= MAX_WEIGHTS
 
     def keep(*_: object) -> None:
         gradients = [each.grad for each in learner.parameters.values() if each.grad is not None]
         if small and gradients:  # of the last update that was computed, as `grad/norm` is
             coarsest = max(torch.finfo(gradient.dtype).eps for gradient in gradients)
             facts["clip"] = {"norm": float(torch.nn.utils.get_total_norm(gradients)), "eps": coarsest}
-        made.append(recomputed(name, learner.parameters[name], learner.optimizer, learner.optimizer_cfg))
+        made.append(
+            recompute_update(name, learner.parameters[name], learner.optimizer, learner.optimizer_cfg)
+        )
 
     def compare(*_: object) -> None:
         if made[0] is not None and len(made) == 1:

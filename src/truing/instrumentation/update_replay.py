@@ -14,15 +14,15 @@ from truing.chat.render import render_prompt
 from truing.config import Recipe
 from truing.doctor.bisect import Part, Swap, Swapped
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but
+from truing.doctor.example_steps import changed_step
 from truing.doctor.oracle.forward import plain_logprobs
 from truing.doctor.token_places import places
 from truing.envs.base import Env
-from truing.instrumentation.forward_check import own_logits
-from truing.learner.checkpoint import State
-from truing.learner.prompt_limit import limited
-from truing.learner.restore import open_policy, restore_weights
-from truing.learner.step import trained
+from truing.instrumentation.forward_check import model_logits
+from truing.learner.checkpoint import CheckpointState
+from truing.learner.prompt_limit import with_prompt_limit
+from truing.learner.restore import load_policy, restore_weights
+from truing.learner.step import loss_mask
 from truing.models.lora import trainable_parameters
 from truing.record import RunReader, SampleRow
 from truing.rewards import grade
@@ -30,12 +30,12 @@ from truing.types.rollout import Rollout, Task, Turn
 from truing.types.sample import Sample
 from truing.types.token import Origin
 
-APART = 1e-2
+TOLERANCE = 1e-2
 """Nats between two forwards in float32 that no rounding explains."""
 
 
 @dataclass(frozen=True, eq=False)
-class Replay:
+class UpdateReplay:
     """An update's rows as they were recorded, and what made them."""
 
     rows: Sequence[SampleRow]
@@ -85,9 +85,9 @@ class Replay:
             if first != second:
                 return f"{rollout.rollout_id} earns {first:.5g}, and asked again {second:.5g}: not exact"
             rewards[rollout.rollout_id] = first
-        wrong = [i for i, row in enumerate(step.rows) if _apart(row.reward, rewards.get(row.rollout_id))]
+        wrong = [i for i, row in enumerate(step.rows) if _differ(row.reward, rewards.get(row.rollout_id))]
         changed = {i: {"reward": rewards[step.rows[i].rollout_id]} for i in wrong}
-        after = but(step, rows=changed)
+        after = changed_step(step, rows=changed)
         if not wrong:
             return Swapped(step, differs=False, told=f"{len(rewards)} answers")
         first_row = step.rows[wrong[0]]
@@ -103,7 +103,7 @@ class Replay:
             return swapped
         said_N, old_N = step.tokens["sampler_logprob"], step.tokens["old_logprob"]
         now_N = torch.where(said_N == old_N, swapped.step.tokens["sampler_logprob"], old_N.double())
-        return replace(swapped, step=but(swapped.step, old_logprob=now_N))
+        return replace(swapped, step=changed_step(swapped.step, old_logprob=now_N))
 
     def forward(self, step: Step) -> Swapped | str:
         """What the trainer's forward said before any weight of the step moved."""
@@ -116,21 +116,21 @@ class Replay:
             return "is not part of this stage"
         wrong_N, worst, looked_at = torch.zeros(len(step.row), dtype=torch.bool), 0.0, 0
         for index, row in enumerate(self.rows):
-            wanted = trained(row.sample).nonzero()[:, 0]
+            wanted = loss_mask(row.sample).nonzero()[:, 0]
             if row.inner_step != 0 or not len(wanted):
                 continue  # later updates of a step are by other weights
             assert self.policy is not None
-            plain_K = plain_logprobs(own_logits(self.policy), row.sample, wanted.tolist())[0].double().cpu()
+            plain_K = plain_logprobs(model_logits(self.policy), row.sample, wanted.tolist())[0].double().cpu()
             here = wanted + step.starts[index]
             looked_at += len(here)
             for stream_N in streams.values():
                 apart_K = (stream_N[here] - plain_K).abs()
                 worst = max(worst, float(apart_K.nan_to_num(0.0).max()))
-                wrong_N[here] |= apart_K > APART
+                wrong_N[here] |= apart_K > TOLERANCE
                 stream_N[here] = torch.where(stream_N[here].isnan(), stream_N[here], plain_K)
         where = places(step, wrong_N)
         told = str(where) if where else f"{looked_at} tokens"
-        after = but(step, **streams) if where else step
+        after = changed_step(step, **streams) if where else step
         return Swapped(after, bool(where), f"{told}, at most {worst:.2g} nats apart")
 
     def _tasks(self) -> Mapping[str, Task]:
@@ -140,7 +140,7 @@ class Replay:
         return render_prompt(self.chat, tasks[sample.task_id]).token_ids
 
 
-def _apart(stored: float, again: float | None) -> bool:
+def _differ(stored: float, again: float | None) -> bool:
     return (
         again is not None
         and not math.isnan(stored)
@@ -189,20 +189,22 @@ def _turns(sample: Sample) -> Iterator[Turn]:
         )
 
 
-def replay(run: Path, recipe: Recipe, env: Env, stage: str, step: int) -> Replay:
+def replay_update(run: Path, recipe: Recipe, env: Env, stage: str, step: int) -> UpdateReplay:
     """A recorded update, with the template, environment and weights that it was made by."""
     reader = RunReader(run)
-    loaded, policy = open_policy(recipe)
+    loaded, policy = load_policy(recipe)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
-    name = weights_before(run, recipe, stage, step)
+    name = checkpoint_before(run, recipe, stage, step)
     if name:
         restore_weights(run, loaded, trainable_parameters(policy), name)
-    env = limited(env, chat, recipe.episode.max_prompt_tokens)
+    env = with_prompt_limit(env, chat, recipe.episode.max_prompt_tokens)
     weights = reader.run()["judged"]["rewards"]
-    return Replay(reader.samples(stage, step), chat, env, weights, None if name is None else policy.eval())
+    return UpdateReplay(
+        reader.samples(stage, step), chat, env, weights, None if name is None else policy.eval()
+    )
 
 
-def weights_before(run: Path, recipe: Recipe, stage: str, step: int) -> str | None:
+def checkpoint_before(run: Path, recipe: Recipe, stage: str, step: int) -> str | None:
     """The checkpoint with the weights that a step began with; "" for a policy as it is made.
 
     None where there is none: a stage keeps its newest.
@@ -211,7 +213,7 @@ def weights_before(run: Path, recipe: Recipe, stage: str, step: int) -> str | No
         return ""
     if step == 0:
         before = recipe.stages[recipe.stages.index(stage) - 1]
-        name = State(before, recipe.stage(before).steps).name
+        name = CheckpointState(before, recipe.stage(before).steps).name
     else:
-        name = State(stage, step).name
+        name = CheckpointState(stage, step).name
     return name if (run / "checkpoints" / name).is_dir() else None

@@ -6,19 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from truing.analysis.evaluation import Evaluation
-from truing.analysis.intervals import differs, supposed
-from truing.analysis.scorecard import Criterion, scorecard
-from truing.api import check, fresh, train
+from truing.analysis.intervals import is_significant, supposed
+from truing.analysis.scorecard import SuccessCriterion, scorecard
+from truing.api import check, new_run_dir, train
 from truing.config import PolicyStage, Recipe
 from truing.errors import RecipeError, TruingError
-from truing.probes.run_probes import LADDER, climb
-from truing.probes.small_trainer import POLICIES
+from truing.probes.run_probes import PROBES, run_probes
+from truing.probes.small_trainer import POLICY_ALGOS
 from truing.record import RunReader
 from truing.record.update_columns import columns_of
-from truing.terminal.progress import Display
-from truing.trainer.result import Result
+from truing.terminal.progress import ProgressDisplay
+from truing.trainer.result import TrainResult
 
-FIRST = 10
+FIRST_STEPS = 10
 """Steps after which a recipe that misses a criterion goes no further."""
 
 
@@ -29,7 +29,7 @@ class Phase:
     name: str
     passed: bool
     lines: tuple[str, ...] = ()
-    criteria: tuple[Criterion, ...] = ()
+    criteria: tuple[SuccessCriterion, ...] = ()
 
 
 class _Rejected(TruingError):
@@ -52,20 +52,23 @@ def verify(recipe: Recipe, out: Path | None = None, steps: int = 100) -> Iterato
     stages = recipe.stages[: recipe.stages.index(stage) + 1]
     table = recipe.stage(stage).model_copy(update={"steps": steps})
     tried = recipe.model_copy(update={"stages": stages, stage: table})
-    folder = out if out is not None else fresh(recipe.name)
+    folder = out if out is not None else new_run_dir(recipe.name)
     early: list[Phase] = []
 
-    with Display(folder) as shown:
+    with ProgressDisplay(folder) as shown:
 
         def watch(kind: str, facts: Mapping[str, Any]) -> None:
             if kind == "stopped" and early and not early[0].passed:
                 return  # nothing is to be resumed
             shown(kind, facts)
-            here = kind == "step" and (facts["record"].stage, facts["record"].step + 1) == (stage, FIRST)
+            here = kind == "step" and (facts["record"].stage, facts["record"].step + 1) == (
+                stage,
+                FIRST_STEPS,
+            )
             if here and not early:  # after a rollback it comes again
-                early.append(_phase(f"{FIRST} steps", folder, tried))
+                early.append(_phase(f"{FIRST_STEPS} steps", folder, tried))
                 if not early[0].passed:
-                    raise _Rejected(f"{FIRST} steps of {stage} miss a criterion of the scorecard")
+                    raise _Rejected(f"{FIRST_STEPS} steps of {stage} miss a criterion of the scorecard")
 
         try:
             result = train(tried, out=folder, watch=watch)
@@ -90,8 +93,8 @@ def _checks(recipe: Recipe, stage: str) -> Phase:
     """What `truing check` finds, and the probe ladder for the recipe's algorithm."""
     report = check(recipe)
     objective = recipe.stage(stage).objective
-    algo = objective if stage == "grpo" and objective in POLICIES and objective != "ppo" else stage
-    rungs = list(climb(LADDER, [algo]))
+    algo = objective if stage == "grpo" and objective in POLICY_ALGOS and objective != "ppo" else stage
+    rungs = list(run_probes(PROBES, [algo]))
     wrong = [
         f"{rung.probe} of {algo}: {f.name} is {f.got:g}, not {f.expected}"
         for rung in rungs
@@ -102,7 +105,7 @@ def _checks(recipe: Recipe, stage: str) -> Phase:
     return Phase("checks", not report.findings and not wrong, lines)
 
 
-def _phase(name: str, run: Path, recipe: Recipe, result: Result | None = None) -> Phase:
+def _phase(name: str, run: Path, recipe: Recipe, result: TrainResult | None = None) -> Phase:
     """The scorecard of what is on record; at the end also what the evaluation says."""
     reader = RunReader(run)
     kinds = [event.kind for event in reader.events()]
@@ -114,14 +117,14 @@ def _phase(name: str, run: Path, recipe: Recipe, result: Result | None = None) -
         if pair is not None:
             gain = pair[1].gain_over(pair[0])
             lines.append(f"the stage: {gain.signed}")
-            worse = gain.mean < 0 and differs(gain, list(pair[1].gains_over(pair[0]).values()))
+            worse = gain.mean < 0 and is_significant(gain, list(pair[1].gains_over(pair[0]).values()))
             if worse:
                 lines.append(f"it made the policy worse{supposed(gain)}: the whole interval is below 0")
     passed = not worse and all(criterion.verdict != "fail" for criterion in card)
     return Phase(name, passed, tuple(lines), tuple(card))
 
 
-def _before_and_after(result: Result, recipe: Recipe) -> tuple[Evaluation, Evaluation] | None:
+def _before_and_after(result: TrainResult, recipe: Recipe) -> tuple[Evaluation, Evaluation] | None:
     """The evaluations around the judged stage; None where the first was not made."""
     *before, stage = recipe.stages
     start = f"after_{before[-1]}" if before else "base"

@@ -13,15 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-ENTRIES = 16
+ENTRIES_PER_WEIGHT = 16
 """Of each weight, evenly spread."""
 
-DIGITS = 32
+TOLERANCE_EPS = 32
 """Last digits that sums in another order, and the product with the clip's factor, may take."""
 
 
 @dataclass(eq=False)
-class Handed:
+class BackwardSums:
     """What the backward passes of one update handed over, by weight."""
 
     turn: int = -1  # the backward pass that goes on, from 0
@@ -31,22 +31,22 @@ class Handed:
 
     def add(self, name: str, gradient: Tensor) -> None:
         """Take in what one backward pass hands to a weight."""
-        part = some(gradient)
+        part = sampled_entries(gradient)
         self.turns.setdefault(name, []).append(self.turn)
         self.sums[name] = self.sums[name] + part if name in self.sums else part
         self.sizes[name] = self.sizes[name] + part.abs() if name in self.sizes else part.abs()
 
 
-def some(gradient: Tensor) -> Tensor:
+def sampled_entries(gradient: Tensor) -> Tensor:
     """Entries of a gradient, evenly spread: [n] float64."""
     flat = gradient.detach().reshape(-1)
-    return flat[:: max(1, len(flat) // ENTRIES)][:ENTRIES].double()
+    return flat[:: max(1, len(flat) // ENTRIES_PER_WEIGHT)][:ENTRIES_PER_WEIGHT].double()
 
 
 @contextmanager
-def handing(parameters: Mapping[str, nn.Parameter]) -> Iterator[Handed]:
+def record_backward(parameters: Mapping[str, nn.Parameter]) -> Iterator[BackwardSums]:
     """Note what backward passes within the block hand over."""
-    found = Handed()
+    found = BackwardSums()
 
     def taker(name: str) -> Callable[[Tensor], None]:
         return lambda gradient: found.add(name, gradient)
@@ -60,14 +60,16 @@ def handing(parameters: Mapping[str, nn.Parameter]) -> Iterator[Handed]:
 
 
 @contextmanager
-def arriving(
-    optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], handed: Handed
+def check_at_optimizer(
+    optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], handed: BackwardSums
 ) -> Iterator[list[dict[str, Any]]]:
     """Compare what was handed over with what the optimiser gets: a fact for each of its steps."""
     facts: list[dict[str, Any]] = []
 
     def compare(*_: object) -> None:
-        facts.append(handed_fact(handed, parameters) | {"missed": missed(handed, optimizer, parameters)})
+        facts.append(
+            backward_sum_fact(handed, parameters) | {"missed": missed_passes(handed, optimizer, parameters)}
+        )
 
     handle = optimizer.register_step_pre_hook(compare)
     try:
@@ -76,7 +78,7 @@ def arriving(
         handle.remove()
 
 
-def handed_fact(handed: Handed, parameters: Mapping[str, nn.Parameter]) -> dict[str, Any]:
+def backward_sum_fact(handed: BackwardSums, parameters: Mapping[str, nn.Parameter]) -> dict[str, Any]:
     """Weights whose gradient at the optimiser is not the sum of what they were handed, times one factor.
 
     ``factor`` is what most gradients were multiplied by on their way: the clip's.
@@ -94,7 +96,7 @@ def handed_fact(handed: Handed, parameters: Mapping[str, nn.Parameter]) -> dict[
     if not names:
         return fact | {"wrong": [], "count": 0, "relative": 0.0, "factor": None}
     sum_N, size_N = (torch.cat([each[name].cpu() for name in names]) for each in (handed.sums, handed.sizes))
-    got_N = torch.cat([_had(parameters[name].grad, handed.sums[name]).cpu() for name in names])
+    got_N = torch.cat([_entries_or_zero(parameters[name].grad, handed.sums[name]).cpu() for name in names])
     owner_N = torch.repeat_interleave(torch.tensor([len(handed.sums[name]) for name in names]))
     digit_N = torch.tensor([torch.finfo(parameters[name].dtype).eps for name in names]).double()[owner_N]
 
@@ -103,7 +105,7 @@ def handed_fact(handed: Handed, parameters: Mapping[str, nn.Parameter]) -> dict[
 
     factor = float((by_weight(got_N * sum_N) / by_weight(sum_N.square())).median())
     apart_N = (got_N - factor * sum_N).abs()
-    off_W = by_weight((apart_N > DIGITS * digit_N * abs(factor) * size_N).double()) > 0
+    off_W = by_weight((apart_N > TOLERANCE_EPS * digit_N * abs(factor) * size_N).double()) > 0
     relative_W = (
         by_weight(apart_N.square()) / (factor**2 * by_weight(sum_N.square())).clamp(min=1e-300)
     ).sqrt()
@@ -116,13 +118,13 @@ def handed_fact(handed: Handed, parameters: Mapping[str, nn.Parameter]) -> dict[
     }
 
 
-def _had(gradient: Tensor | None, like_n: Tensor) -> Tensor:
+def _entries_or_zero(gradient: Tensor | None, like_n: Tensor) -> Tensor:
     """The same entries of the gradient that the optimiser gets; 0 where there is none."""
-    return torch.zeros_like(like_n) if gradient is None else some(gradient)
+    return torch.zeros_like(like_n) if gradient is None else sampled_entries(gradient)
 
 
-def missed(
-    handed: Handed, optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]
+def missed_passes(
+    handed: BackwardSums, optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]
 ) -> dict[str, int]:
     """Weights that a pass gave nothing, though others do, or updates before did, with the first such pass."""
     passes, found = range(handed.turn + 1), dict[str, int]()

@@ -33,12 +33,12 @@ from truing.utils.atomic_files import move_into_place, write_atomically
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
-Tables = Mapping[str, Mapping[str, Tensor]]
+WeightTables = Mapping[str, Mapping[str, Tensor]]
 """Weights by name, of the policy (``trainable``), and of the ``critic`` and the ``reference`` where kept."""
 
 
 @dataclass(frozen=True)
-class State:
+class CheckpointState:
     """Where a run stands: ``step`` updates of ``stage`` are done."""
 
     stage: str
@@ -58,16 +58,16 @@ def save(
     folder: Path,
     stage: str,
     step: int,
-    tables: Tables,
+    tables: WeightTables,
     optimizer: torch.optim.Optimizer,
     control: Mapping[str, float],
     rollbacks: int = 0,
     between: Mapping[str, Any] = {},
-) -> State:
+) -> CheckpointState:
     """Write a checkpoint and point ``last`` at it; a crash leaves the one before in place."""
     held = {name: _on_cpu(table) for name, table in tables.items()}
     digests = {name: digest(table) for name, table in held.items()}
-    state = State(stage, step, digests, control, rollbacks, between)
+    state = CheckpointState(stage, step, digests, control, rollbacks, between)
     target, building = folder / state.name, folder / f".{state.name}.tmp"
     try:
         shutil.rmtree(building, ignore_errors=True)
@@ -89,16 +89,16 @@ def save(
     return state
 
 
-def make_newest(folder: Path, state: State) -> None:
+def rewind_to(folder: Path, state: CheckpointState) -> None:
     """Go back to a checkpoint: write its state, which may differ now, and drop those after it."""
     _write_state(folder / state.name, state)
     write_atomically(folder / "last", state.name.encode())
-    for step in steps_of(folder, state.stage):
+    for step in saved_steps(folder, state.stage):
         if step > state.step:
-            drop(folder / State(state.stage, step).name)
+            remove(folder / CheckpointState(state.stage, step).name)
 
 
-def steps_of(folder: Path, stage: str) -> list[int]:
+def saved_steps(folder: Path, stage: str) -> list[int]:
     """After how many steps of a stage there are checkpoints, ascending."""
     return sorted(int(path.name.rpartition("-")[2]) for path in folder.glob(f"{stage}-[0-9]*"))
 
@@ -109,15 +109,15 @@ def find_newest(folder: Path) -> Path | None:
     return folder / pointer.read_text().strip() if pointer.exists() else None
 
 
-def read_state(checkpoint: Path) -> State:
+def read_state(checkpoint: Path) -> CheckpointState:
     """Where the run stood at a checkpoint."""
     try:
-        return State(**json.loads((checkpoint / "state.json").read_text()))
+        return CheckpointState(**json.loads((checkpoint / "state.json").read_text()))
     except (OSError, ValueError, TypeError) as error:
         raise _damaged(checkpoint / "state.json", error) from error
 
 
-def drop(checkpoint: Path) -> None:
+def remove(checkpoint: Path) -> None:
     """Remove a checkpoint that nothing goes back to; a crash leaves it whole, or hidden."""
     gone = checkpoint.with_name(f".{checkpoint.name}.gone")
     shutil.rmtree(gone, ignore_errors=True)
@@ -125,7 +125,7 @@ def drop(checkpoint: Path) -> None:
     shutil.rmtree(gone)
 
 
-def load(checkpoint: Path, tables: Tables, optimizer: torch.optim.Optimizer) -> None:
+def load(checkpoint: Path, tables: WeightTables, optimizer: torch.optim.Optimizer) -> None:
     """All that ``save`` wrote: weights, and AdamW's state for each that had one."""
     for name, table in tables.items():
         load_table(checkpoint, name, table)
@@ -133,7 +133,7 @@ def load(checkpoint: Path, tables: Tables, optimizer: torch.optim.Optimizer) -> 
     file = checkpoint / "optimizer.safetensors"
     moments = _read(file)
     _check_finite(moments, file)
-    for name, weight in _moved(tables, optimizer).items():
+    for name, weight in _optimized(tables, optimizer).items():
         if f"{name}/step" in moments:
             # fused AdamW keeps its step counts beside the weights
             optimizer.state[weight] = {key: moments[f"{name}/{key}"].to(weight.device) for key in MOMENTS}
@@ -161,7 +161,7 @@ def _on_cpu(table: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: weight.detach().cpu().contiguous() for name, weight in table.items()}
 
 
-def _write_state(checkpoint: Path, state: State) -> None:
+def _write_state(checkpoint: Path, state: CheckpointState) -> None:
     write_atomically(checkpoint / "state.json", json.dumps(asdict(state), indent=2).encode())
 
 
@@ -199,17 +199,17 @@ def _damaged(path: Path, got: object) -> RecordError:
     )
 
 
-def _moments(tables: Tables, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def _moments(tables: WeightTables, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """AdamW's state by the weight's name and key."""
     return {
         f"{name}/{key}": optimizer.state[weight][key].detach().cpu().contiguous()
-        for name, weight in _moved(tables, optimizer).items()
+        for name, weight in _optimized(tables, optimizer).items()
         if weight in optimizer.state
         for key in MOMENTS
     }
 
 
-def _moved(tables: Tables, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def _optimized(tables: WeightTables, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """What the optimiser moves, by name; a reference is not."""
     moved = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
     return {name: w for table in tables.values() for name, w in table.items() if id(w) in moved}

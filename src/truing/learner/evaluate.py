@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from truing.analysis.evaluation import Evaluation
-from truing.analysis.intervals import CLOSE, Bounds
+from truing.analysis.intervals import REWARD_TOLERANCE, Bounds
 from truing.errors import RolloutError
-from truing.rewards import Rewards, reach
+from truing.rewards import Rewards, reward_range
 from truing.types.rollout import RolloutGroup
 from truing.types.status import Status
 
@@ -50,6 +50,6 @@ def evaluate(
 
 def _bounds(rewards: Rewards, seen: Sequence[float]) -> Bounds | None:
     """The least and the most that can be earned; None where more, or less, was: a part may be of any size."""
-    least, most = reach(rewards)
-    within = least - CLOSE <= min(seen) and max(seen) <= most + CLOSE
+    least, most = reward_range(rewards)
+    within = least - REWARD_TOLERANCE <= min(seen) and max(seen) <= most + REWARD_TOLERANCE
     return (least, most) if within else None

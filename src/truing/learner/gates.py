@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 import torch
 
-from truing.algos import Setting
+from truing.algos import UpdateConfig
 from truing.config import PolicyStage
 from truing.errors import GateError, Unstable
-from truing.metrics.token_streams import Tokens, known
+from truing.metrics.token_streams import TokenStreams, drop_nan
 from truing.ops.kl import kl_k3
 from truing.ops.ratios import log_ratio, within_bounds
 from truing.types.sample import Sample
 from truing.types.token import Origin
 
 
-def too_little(samples: Sequence[Sample], setting: Setting) -> str:
+def skip_step_reason(samples: Sequence[Sample], setting: UpdateConfig) -> str:
     """Why a step has too little to learn from; "" where it has enough."""
     gates = setting.gates
     if not isinstance(setting.stage, PolicyStage) or not (
@@ -32,8 +32,12 @@ def too_little(samples: Sequence[Sample], setting: Setting) -> str:
     return ""
 
 
-def too_far(
-    samples: Sequence[Sample], logprob: dict[str, torch.Tensor], setting: Setting, inner_step: int, where: str
+def skip_update_reason(
+    samples: Sequence[Sample],
+    logprob: dict[str, torch.Tensor],
+    setting: UpdateConfig,
+    inner_step: int,
+    where: str,
 ) -> str:
     """Why an update is not made: the policy is too far from its reference; "" where it is not.
 
@@ -67,7 +71,9 @@ def too_far(
     return found if cfg.cap_action == "skip" or inner_step > 0 else ""
 
 
-def gate_metrics(tokens: Tokens, setting: Setting, held_back: int, equal_groups: int) -> dict[str, float]:
+def gate_metrics(
+    tokens: TokenStreams, setting: UpdateConfig, held_back: int, equal_groups: int
+) -> dict[str, float]:
     """What the gates of a step kept out, where the recipe has any."""
     gates, found = setting.gates, {}
     if not isinstance(setting.stage, PolicyStage):
@@ -77,7 +83,7 @@ def gate_metrics(tokens: Tokens, setting: Setting, held_back: int, equal_groups:
     if setting.kl.cap is not None or gates.min_trained_tokens or gates.min_trained_share:
         found["gate/held_back"] = float(held_back)
     if gates.min_ratio is not None or gates.max_ratio is not None:
-        (log_ratio_N,) = known(
+        (log_ratio_N,) = drop_nan(
             log_ratio(tokens.numbers("new_logprob"), tokens.numbers("old_logprob"))[tokens.policy]
         )
         if len(log_ratio_N):

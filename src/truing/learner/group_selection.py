@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from truing.algos import Setting
+from truing.algos import UpdateConfig
 from truing.config import PolicyStage
 from truing.learner.session import Session
 from truing.rollouts.turn_sources import force_rate
@@ -12,14 +12,14 @@ from truing.types.status import Status
 from truing.utils.rng import permutation
 
 
-class Chosen(NamedTuple):
+class SelectedGroups(NamedTuple):
     """The groups to train on, and those that were drawn and left out because all earned the same."""
 
     groups: list[RolloutGroup]
     left_out: list[RolloutGroup]
 
 
-def draw_groups(session: Session, setting: Setting, stage: str, step: int) -> Chosen:
+def draw_groups(session: Session, setting: UpdateConfig, stage: str, step: int) -> SelectedGroups:
     """The groups of update ``step``, by ``gates.equal_groups``."""
     cfg = setting.stage
     how = setting.gates.equal_groups if isinstance(cfg, PolicyStage) else "count"
@@ -28,29 +28,29 @@ def draw_groups(session: Session, setting: Setting, stage: str, step: int) -> Ch
     left_out: list[RolloutGroup] = []
     if how == "resample":
         for again in range(1, setting.gates.max_resample + 1):
-            places = [i for i, group in enumerate(groups) if earned_the_same(group)]
+            places = [i for i, group in enumerate(groups) if has_equal_rewards(group)]
             known = {group.task.task_id for group in groups + left_out}
-            fresh = _others(session, known, len(places), (stage, step, "resample", again))
+            fresh = _untried_tasks(session, known, len(places), (stage, step, "resample", again))
             if not fresh:
                 break
             drawn = _draw(session, fresh, setting, stage, step, "resample", again)
             for place, group in zip(places, drawn, strict=False):
                 left_out.append(groups[place])
                 groups[place] = group
-    if how == "drop" and not all(earned_the_same(group) for group in groups):
-        left_out = [group for group in groups if earned_the_same(group)]
-        groups = [group for group in groups if not earned_the_same(group)]
-    return Chosen(groups, left_out)
+    if how == "drop" and not all(has_equal_rewards(group) for group in groups):
+        left_out = [group for group in groups if has_equal_rewards(group)]
+        groups = [group for group in groups if not has_equal_rewards(group)]
+    return SelectedGroups(groups, left_out)
 
 
-def earned_the_same(group: RolloutGroup) -> bool:
+def has_equal_rewards(group: RolloutGroup) -> bool:
     """Whether all attempts that have a reward have the same, by the grader: nothing is to be compared."""
     rewards = [rollout.reward for rollout in group.rollouts if rollout.status is not Status.ERROR]
     return len(rewards) > 1 and min(rewards) == max(rewards)
 
 
 def _draw(
-    session: Session, tasks: Sequence[Task], setting: Setting, stage: str, step: int, *occasion: object
+    session: Session, tasks: Sequence[Task], setting: UpdateConfig, stage: str, step: int, *occasion: object
 ) -> list[RolloutGroup]:
     """A group of attempts for each task."""
     rate = force_rate(session.recipe.episode, step)
@@ -58,7 +58,7 @@ def _draw(
     return session.draw(tasks, size, session.contract, (stage, step, *occasion), rate)
 
 
-def _others(session: Session, known: set[str], count: int, key: tuple[object, ...]) -> list[Task]:
+def _untried_tasks(session: Session, known: set[str], count: int, key: tuple[object, ...]) -> list[Task]:
     """Training tasks that the step has not tried, at most so many."""
     order = permutation(len(session.train_tasks), session.recipe.seed, *key)
     tasks = (session.train_tasks[i] for i in order)

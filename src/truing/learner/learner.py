@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from truing.algos import ALGORITHMS, Algorithm, Setting
+from truing.algos import ALGORITHMS, Algorithm, UpdateConfig
 from truing.config import OptimizerConfig, ReferenceConfig
 from truing.learner import checkpoint
-from truing.learner.memory_budget import Room
+from truing.learner.memory_budget import MemoryBudget
 from truing.learner.optimizer import learning_rate, make_optimizer
 from truing.learner.session import Session
 from truing.models.critic import Critic
-from truing.models.reference import Reference, freeze
-from truing.utils.format import counted
+from truing.models.reference import Reference, make_reference
+from truing.utils.format import with_count
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +29,10 @@ class Learner:
     reference: Reference | None
     critic: Critic | None
     algorithm: Algorithm
-    setting: Setting
+    setting: UpdateConfig
     optimizer_cfg: OptimizerConfig
     reference_cfg: ReferenceConfig
-    room: Room  # shrinks where memory runs out
+    room: MemoryBudget  # shrinks where memory runs out
 
     def parts(self) -> list[Mapping[str, nn.Parameter]]:
         """What is trained, by name: the policy's, and the critic's where there is one."""
@@ -73,7 +73,7 @@ class Learner:
             "differing": differing,
             "tensors": len(held),
             "keep": keep,
-            "text": f"reference {done}: {differing} of {counted(len(held), 'tensor')} differ",
+            "text": f"reference {done}: {differing} of {with_count(len(held), 'tensor')} differ",
         }
 
     def set_rates(self, step: int) -> None:
@@ -84,7 +84,7 @@ class Learner:
             group["lr"] = learning_rate(step, cfg.steps, peak, self.optimizer_cfg)
 
 
-def open_learner(session: Session, stage: str, room: Room, resume: Path | None) -> Learner:
+def open_learner(session: Session, stage: str, room: MemoryBudget, resume: Path | None) -> Learner:
     """What a stage begins with: its reference is the policy as it is now, its critic and optimiser are new.
 
     Args:
@@ -93,7 +93,7 @@ def open_learner(session: Session, stage: str, room: Room, resume: Path | None) 
         room: what fits into memory.
         resume: a checkpoint of the stage, to go on from.
     """
-    algorithm, setting = ALGORITHMS[stage], Setting.of(session.recipe, stage)
+    algorithm, setting = ALGORITHMS[stage], UpdateConfig.of(session.recipe, stage)
     kind, moves = algorithm.critic(setting.stage), session.recipe.reference.sync_every > 0
     critic = Critic(session.policy, separate=kind == "separate") if kind else None
     parts = [session.parameters, *([critic.trainable()] if critic else [])]
@@ -101,7 +101,7 @@ def open_learner(session: Session, stage: str, room: Room, resume: Path | None) 
         model=session.policy,
         parameters=session.parameters,
         optimizer=make_optimizer(session.recipe.optimizer, *parts),
-        reference=freeze(session.policy, moves=moves) if algorithm.needs_reference(setting) else None,
+        reference=make_reference(session.policy, moves=moves) if algorithm.needs_reference(setting) else None,
         critic=critic,
         algorithm=algorithm,
         setting=setting,

@@ -16,22 +16,22 @@ import torch
 from torch import nn
 
 from truing.errors import ModelError, RecipeError
-from truing.models.forward.hidden_states import MicroBatch, hidden_before, split
-from truing.models.forward.recompute import counting_kept, layers_of
+from truing.models.forward.hidden_states import MicroBatch, hidden_before, split_micro_batches
+from truing.models.forward.recompute import count_saved_bytes, layers_of
 from truing.models.forward.score import CHUNK_BYTES, KEPT_BYTES, autocast, causal_model
 from truing.models.lora import training_mode
 from truing.types.sample import Sample
-from truing.utils.memory import GB, free, held
+from truing.utils.memory import GB, bytes_free, bytes_in_use
 
-SHARE = 0.75
+FREE_MEMORY_SHARE = 0.75
 """Of the memory that is free: what ``auto`` takes, beside what is held already."""
 
-PROBES = (33, 97)
+PROBE_LENGTHS = (33, 97)
 """Tokens of the forwards on which is counted what a token keeps; fewer where a model has fewer positions."""
 
 
 @dataclass(frozen=True)
-class Need:
+class MemoryNeed:
     """Bytes that a step needs: whatever it computes, and for each token of a micro-batch."""
 
     fixed: int
@@ -45,16 +45,16 @@ class Need:
 
 
 @dataclass
-class Room:
+class MemoryBudget:
     """What fits. It shrinks where memory runs out all the same."""
 
-    need: Need
+    need: MemoryNeed
     most: int  # tokens of a micro-batch, even where more would fit
     fits: int  # tokens that fit
     fits_recomputed: int = 0  # tokens that fit where layers are computed twice
 
     @classmethod
-    def within(cls, need: Need, budget: int, most: int) -> "Room":
+    def within(cls, need: MemoryNeed, budget: int, most: int) -> "MemoryBudget":
         """What fits into so many bytes."""
         left = budget - need.fixed
         twice = need.per_token_recomputed
@@ -69,17 +69,21 @@ class Room:
         return cls(need, most, left // need.per_token, left // twice if twice else 0)
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> "Room":
+    def of(cls, facts: Mapping[str, Any]) -> "MemoryBudget":
         """From what a run recorded of it."""
         named = {field.name: facts[field.name] for field in fields(cls)}
-        return cls(**named | {"need": Need(**facts["need"])})
+        return cls(**named | {"need": MemoryNeed(**facts["need"])})
 
     def micro_batches(self, model: nn.Module, samples: Sequence[Sample]) -> Iterator[MicroBatch]:
         """Samples in micro-batches; layers are computed twice for those that do not fit."""
         causal = causal_model(model)
         large = [bool(self.fits_recomputed) and len(sample) > self.fits for sample in samples]
-        yield from split(causal, list(compress(samples, map(not_, large))), min(self.most, self.fits))
-        for micro in split(causal, list(compress(samples, large)), min(self.most, self.fits_recomputed)):
+        yield from split_micro_batches(
+            causal, list(compress(samples, map(not_, large))), min(self.most, self.fits)
+        )
+        for micro in split_micro_batches(
+            causal, list(compress(samples, large)), min(self.most, self.fits_recomputed)
+        ):
             yield micro._replace(recompute=True)
 
     def shrink(self, failed: MicroBatch) -> None:
@@ -96,7 +100,7 @@ class Room:
             )
 
 
-def open_room(
+def measure_budget(
     model: nn.Module,
     parameters: Mapping[str, nn.Parameter],
     budget: int | None,
@@ -104,19 +108,19 @@ def open_room(
     *,
     reference: bool = False,
     critic: bool = False,
-) -> Room:
+) -> MemoryBudget:
     """What fits into a budget (bytes), and into memory; without one, into a share of what is free now.
 
     ``reference`` and ``critic``: whether there is one with weights of its own beside the policy's.
     """
     device = causal_model(model).device
-    now, more = held(device), free(device)
-    within = now + int(SHARE * more) if budget is None else min(budget, now + more)
-    need = measure(model, parameters, now, most, reference=reference, critic=critic)
-    return Room.within(need, within, most)
+    now, more = bytes_in_use(device), bytes_free(device)
+    within = now + int(FREE_MEMORY_SHARE * more) if budget is None else min(budget, now + more)
+    need = measure_need(model, parameters, now, most, reference=reference, critic=critic)
+    return MemoryBudget.within(need, within, most)
 
 
-def measure(
+def measure_need(
     model: nn.Module,
     parameters: Mapping[str, nn.Parameter],
     now: int,
@@ -124,7 +128,7 @@ def measure(
     *,
     reference: bool = False,
     critic: bool = False,
-) -> Need:
+) -> MemoryNeed:
     """What steps on these parameters need beside the bytes held now, with no gradient and no moment yet.
 
     The model is left in training mode: an adapter's dropout keeps its masks.
@@ -136,7 +140,7 @@ def measure(
     at_once = per_token // layers if layers else 0  # what one layer keeps
     trunks, copies = 1 + critic, reference + critic
     twice = trunks * _kept_per_token(model, recompute=True) + 3 * at_once if layers else None
-    return Need(
+    return MemoryNeed(
         fixed=now + (3 * trunks + copies) * trained + _logits(model, most),  # a gradient and two moments
         # while a layer goes backward, its gradients and what they are made from; recomputed, all it keeps
         per_token=trunks * per_token + 2 * at_once,
@@ -154,11 +158,11 @@ def _kept_per_token(model: nn.Module, *, recompute: bool) -> int:
     """Bytes that one token more keeps for the backward pass."""
     causal, kept = causal_model(model), []
     config = causal.config.get_text_config()
-    most = getattr(config, "max_position_embeddings", PROBES[1])
-    few, many = (min(length, most * length // PROBES[1]) for length in PROBES)
+    most = getattr(config, "max_position_embeddings", PROBE_LENGTHS[1])
+    few, many = (min(length, most * length // PROBE_LENGTHS[1]) for length in PROBE_LENGTHS)
     for length in (few, many):
         ids = torch.arange(length) % config.vocab_size
-        with counting_kept(model) as count, autocast(causal.device):
+        with count_saved_bytes(model) as count, autocast(causal.device):
             hidden_before(causal, [ids], torch.tensor([[0], [length - 1]]), recompute=recompute)
             kept.append(count())
     return (kept[1] - kept[0]) // (many - few)

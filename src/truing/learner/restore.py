@@ -7,28 +7,28 @@ from pathlib import Path
 
 from torch import nn
 
-from truing.analysis.compare import flat
+from truing.analysis.compare import flatten
 from truing.config import Recipe, resolve, to_toml
 from truing.errors import RecordError
 from truing.learner import checkpoint
 from truing.models.load import LoadedModel, load
 from truing.models.lora import add_lora, trainable_parameters
 from truing.record import RunReader
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.utils.rng import seed_of
 
 
 @dataclass(frozen=True, eq=False)
-class Restored:
+class RestoredPolicy:
     """A policy with the weights of a checkpoint, and how it samples."""
 
     recipe: Recipe
     loaded: LoadedModel
     policy: nn.Module
-    contract: SamplingContract
+    contract: SamplingParams
 
 
-def open_policy(recipe: Recipe) -> tuple[LoadedModel, nn.Module]:
+def load_policy(recipe: Recipe) -> tuple[LoadedModel, nn.Module]:
     """The model of a recipe, and the policy to train: the model itself, or the model in a fresh adapter."""
     model = recipe.model
     loaded = load(model.name, revision=model.revision, chat_template=model.chat_template, device=model.device)
@@ -37,7 +37,7 @@ def open_policy(recipe: Recipe) -> tuple[LoadedModel, nn.Module]:
     return loaded, add_lora(loaded.model, **recipe.lora.model_dump(), seed=seed_of(recipe.seed, "lora"))
 
 
-def restore_policy(run_dir: Path, name: str | None = None) -> Restored:
+def restore_policy(run_dir: Path, name: str | None = None) -> RestoredPolicy:
     """The policy of a run at a checkpoint, by default the newest.
 
     Args:
@@ -45,9 +45,9 @@ def restore_policy(run_dir: Path, name: str | None = None) -> Restored:
         name: of a folder under ``checkpoints``, such as ``grpo-000040``.
     """
     recipe = resolve(tomllib.loads(RunReader(run_dir).recipe()))
-    loaded, policy = open_policy(recipe)
+    loaded, policy = load_policy(recipe)
     restore_weights(run_dir, loaded, trainable_parameters(policy), name)
-    return Restored(recipe, loaded, policy.eval(), recipe.sampling.contract(loaded.stop_ids))
+    return RestoredPolicy(recipe, loaded, policy.eval(), recipe.sampling.contract(loaded.stop_ids))
 
 
 def restore_weights(
@@ -81,7 +81,7 @@ def _checkpoint(folder: Path, name: str | None) -> Path:
 
 def check_same_recipe(recipe: Recipe, recorded: str) -> None:
     """Raise unless a run is resumed with the recipe it was started with."""
-    given, before = (flat(tomllib.loads(text)) for text in (to_toml(recipe), recorded))
+    given, before = (flatten(tomllib.loads(text)) for text in (to_toml(recipe), recorded))
     for key in sorted(given.keys() | before.keys()):
         if key.startswith("doctor."):  # who watches decides nothing of what is trained
             continue

@@ -8,25 +8,25 @@ import torch
 from torch import nn
 
 from truing.analysis.evaluation import Evaluation
-from truing.chat import Chat, Grammars, make_chat
+from truing.chat import CallGrammars, Chat, make_chat
 from truing.config import Recipe
-from truing.engines.local.engine import HFSampler
+from truing.engines.local.engine import LocalEngine
 from truing.engines.model_checks import prove_forward, prove_sampler
-from truing.engines.publish import sampler_copy, sync
+from truing.engines.publish import sampler_copy, sync_weights
 from truing.envs.base import Env, checked_tasks
 from truing.errors import DataError
 from truing.learner.evaluate import evaluate
-from truing.learner.prompt_limit import limited
-from truing.learner.restore import open_policy
-from truing.metrics.definitions import check_known
+from truing.learner.prompt_limit import with_prompt_limit
+from truing.learner.restore import load_policy
+from truing.metrics.definitions import check_metric_names
 from truing.models.digest import quick_sum
 from truing.models.load import LoadedModel
 from truing.models.lora import trainable_parameters
 from truing.rewards import grade
-from truing.rollouts.collect import Scene, collect
-from truing.rollouts.turn_sources import Policy, Script, forced_ids
+from truing.rollouts.collect import EpisodeContext, collect
+from truing.rollouts.turn_sources import DemonstrationTurns, PolicyTurns, forced_prefix_ids
 from truing.types.rollout import RolloutGroup, Task
-from truing.types.sampling_params import RAW, SamplingContract
+from truing.types.sampling_params import RAW, SamplingParams
 from truing.utils.memory import keep_freed_memory
 from truing.utils.phase_clock import phase
 from truing.utils.rng import permutation
@@ -40,36 +40,36 @@ class Session:
     loaded: LoadedModel
     policy: nn.Module
     parameters: Mapping[str, nn.Parameter]  # what is trained
-    sampler: HFSampler
+    sampler: LocalEngine
     env: Env
     train_tasks: Sequence[Task]
     eval_tasks: Sequence[Task]
-    contract: SamplingContract
+    contract: SamplingParams
     chat: Chat
-    grammars: Grammars | None
+    grammars: CallGrammars | None
 
     def sync_sampler(self, version: int) -> None:
         """Bring the sampler to the policy's weights and stamp it with their digest."""
         with phase("sync"):
-            sync(self.policy, self.sampler.model)
+            sync_weights(self.policy, self.sampler.model)
             self.sampler.renew(version, quick_sum(self.parameters))
 
     def draw(
         self,
         tasks: Sequence[Task],
         group_size: int,
-        contract: SamplingContract,
+        contract: SamplingParams,
         key: tuple[object, ...],
         force_rate: float = 0.0,
     ) -> list[RolloutGroup]:
         """Attempt tasks with the sampler's weights, and grade; some turns begin with the forced prefix."""
-        prefix = forced_ids(self.chat, self.recipe.episode.forced_prefix)
+        prefix = forced_prefix_ids(self.chat, self.recipe.episode.forced_prefix)
         try:
             return collect(
                 tasks,
                 group_size=group_size,
                 scene=self.scene(contract),
-                voice=Policy(self.sampler, contract, prefix, force_rate, self.grammars),
+                voice=PolicyTurns(self.sampler, contract, prefix, force_rate, self.grammars),
                 grade=partial(grade, rewards=self.env.rewards),
                 key=(self.recipe.seed, *key),
             )
@@ -82,14 +82,14 @@ class Session:
             tasks,
             group_size=1,
             scene=self.scene(RAW),
-            voice=Script(self.chat),
+            voice=DemonstrationTurns(self.chat),
             grade=None,
             key=(self.recipe.seed, *key),
         )
 
-    def scene(self, contract: SamplingContract) -> Scene:
+    def scene(self, contract: SamplingParams) -> EpisodeContext:
         """Where attempts take place."""
-        return Scene(self.chat, self.env, contract, self.recipe.episode, self.loaded.context_length)
+        return EpisodeContext(self.chat, self.env, contract, self.recipe.episode, self.loaded.context_length)
 
     def evaluate(self, name: str, prove: Callable[["Session", Sequence[RolloutGroup]], None]) -> Evaluation:
         """The fixed evaluation with the sampler's weights: same tasks, same random numbers, any ``name``.
@@ -125,17 +125,17 @@ def open_session(recipe: Recipe, env: Env) -> Session:
         )
     if recipe.model.threads is not None:
         torch.set_num_threads(recipe.model.threads)
-    check_known(f"reward_part/{name}" for name in env.rewards)
+    check_metric_names(f"reward_part/{name}" for name in env.rewards)
     keep_freed_memory()
-    loaded, policy = open_policy(recipe)
+    loaded, policy = load_policy(recipe)
     contract = recipe.sampling.contract(loaded.stop_ids)
     contract.room(loaded.context_length)  # or nothing could be drawn, which SFT would not notice
     prove_forward(policy)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
     if (limit := recipe.episode.max_prompt_tokens) is not None:
-        env = limited(env, chat, limit)
+        env = with_prompt_limit(env, chat, limit)
         splits = checked_tasks(env)  # what is left of two prompts may be the same
-    sampler = HFSampler(
+    sampler = LocalEngine(
         sampler_copy(policy), context_length=loaded.context_length, cuda_graphs=recipe.model.cuda_graphs
     )
     prove_sampler(policy, sampler)
@@ -151,5 +151,5 @@ def open_session(recipe: Recipe, env: Env) -> Session:
         eval_tasks=splits["eval"][:wanted],
         contract=contract,
         chat=chat,
-        grammars=None if recipe.episode.grammar == "off" else Grammars(chat, vocabulary),
+        grammars=None if recipe.episode.grammar == "off" else CallGrammars(chat, vocabulary),
     )

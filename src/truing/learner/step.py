@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from truing.algos import Term
+from truing.algos import LossTerm
 from truing.config import PolicyStage
-from truing.learner.backward_sums import Handed, arriving, handing
-from truing.learner.gates import too_far, too_little
+from truing.learner.backward_sums import BackwardSums, check_at_optimizer, record_backward
+from truing.learner.gates import skip_step_reason, skip_update_reason
 from truing.learner.learner import Learner
 from truing.learner.optimizer import check_loss, clip_and_step
 from truing.models.critic import Critic, state_values
@@ -28,7 +28,7 @@ from truing.models.forward.score import causal_model, score
 from truing.models.lora import training_mode
 from truing.types.batch import Batch, Scores
 from truing.types.sample import Sample
-from truing.utils.memory import give_back, out_of_memory
+from truing.utils.memory import is_out_of_memory, release_freed_memory
 from truing.utils.phase_clock import phase
 from truing.utils.rng import permutation, seed_of
 
@@ -50,7 +50,9 @@ class Trace:
     head_step: float = 0.0  # how far the update moved the critic's head
     micro_batches: list[MicroBatch] = field(default_factory=list)
     passes: Counter[str] = field(default_factory=Counter)  # how often each row went forward and backward
-    handed: list[Handed] = field(default_factory=list[Handed])  # gradients, of the policy and of the critic
+    handed: list[BackwardSums] = field(
+        default_factory=list[BackwardSums]
+    )  # gradients, of the policy and of the critic
     arrived: list[list[dict[str, Any]]] = field(
         default_factory=list[list[dict[str, Any]]]
     )  # of each of those
@@ -64,19 +66,19 @@ class Trace:
         return sum(micro.tokens for micro in self.micro_batches)
 
 
-Look = Callable[[Learner, Sequence[Sample]], None]
+AuditHook = Callable[[Learner, Sequence[Sample]], None]
 """Looks at the samples of the first update as they are trained on, before any weight moves."""
 
 
 def train_step(
-    learner: Learner, samples: Sequence[Sample], key: tuple[object, ...], look: Look | None = None
+    learner: Learner, samples: Sequence[Sample], key: tuple[object, ...], look: AuditHook | None = None
 ) -> list[Trace]:
     """Update the policy on samples; one trace per inner step, each with its samples as trained on."""
-    if why := too_little(samples, learner.setting):
+    if why := skip_step_reason(samples, learner.setting):
         return [Trace(0, list(samples), held_back=why)]
     learner.model.eval()  # no dropout in what is compared with
     with phase("reference"):
-        samples = with_reference(with_old(samples, learner), learner)
+        samples = with_reference_logprobs(with_old_logprobs(samples, learner), learner)
     with phase("value"):
         samples = with_values(samples, learner)
     samples = learner.algorithm.credit(samples, learner.setting)
@@ -87,20 +89,20 @@ def train_step(
         if look is not None and inner_step == 0:
             with phase("doctor"):
                 look(learner, minibatch)
-        trace = accumulate(learner, minibatch, inner_step, (*key, inner_step), where)
+        trace = accumulate_gradients(learner, minibatch, inner_step, (*key, inner_step), where)
         traces.append(trace)
-        trace.held_back = too_far(minibatch, trace.logprob, learner.setting, inner_step, where)
+        trace.held_back = skip_update_reason(minibatch, trace.logprob, learner.setting, inner_step, where)
         if trace.held_back:
             learner.optimizer.zero_grad(set_to_none=True)
             break
-        with phase("optimizer"), _watching_head(learner.critic, trace), _arriving(learner, trace):
+        with phase("optimizer"), _measuring_head_step(learner.critic, trace), _checking_sums(learner, trace):
             trace.grad_norms = clip_and_step(
                 learner.optimizer, learner.optimizer_cfg.max_grad_norm, where, *learner.parts()
             )
     return traces
 
 
-def accumulate(
+def accumulate_gradients(
     learner: Learner, minibatch: list[Sample], inner_step: int, key: tuple[object, ...], where: str
 ) -> Trace:
     """The gradient of a minibatch; begun again in smaller parts where memory runs out."""
@@ -111,7 +113,7 @@ def accumulate(
         trace = Trace(inner_step, minibatch)
         torch.manual_seed(seed_of(*key, "dropout"))
         try:
-            with _handing(learner, trace):
+            with _recording_backward(learner, trace):
                 for micro in learner.room.micro_batches(learner.model, pulling):
                     trace.micro_batches.append(micro)
                     for handed in trace.handed:
@@ -119,22 +121,22 @@ def accumulate(
                     backward(learner, micro, divided, trace, where)
             return trace
         except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             learner.room.shrink(trace.micro_batches[-1])
         learner.optimizer.zero_grad(set_to_none=True)
-        give_back()
+        release_freed_memory()
 
 
 def backward(
-    learner: Learner, micro: MicroBatch, divided: Sequence[tuple[Term, float]], trace: Trace, where: str
+    learner: Learner, micro: MicroBatch, divided: Sequence[tuple[LossTerm, float]], trace: Trace, where: str
 ) -> None:
     """Add the gradient of a micro-batch; each term comes with its denominator."""
     batch = collate(micro.samples)
     with phase("forward"):
-        asked = replayed(learner, trace, batch)
+        asked = replay_mask(learner, trace, batch)
         about: dict[str, Any] = {"critic": learner.critic, "recompute": micro.recompute, "below_BT": asked}
-        scores = score(learner.model, batch, trained(batch), **about)
+        scores = score(learner.model, batch, loss_mask(batch), **about)
         scores.logprob.retain_grad()
         if scores.value is not None:
             scores.value.retain_grad()
@@ -142,11 +144,11 @@ def backward(
     check_loss(parts, where)
     with phase("backward"):
         torch.stack(list(parts.values())).sum().backward()
-    _keep(trace, micro.samples, scores, parts)
+    _add_micro_batch(trace, micro.samples, scores, parts)
 
 
 @torch.no_grad()
-def with_old(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
+def with_old_logprobs(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
     """Samples with the trainer's own log-probabilities before any update, where the sampler's are corrected.
 
     Where they are not, what the sampler recorded is the old policy, and nothing is computed.
@@ -165,7 +167,7 @@ def with_old(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
 
 
 @torch.no_grad()
-def with_reference(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
+def with_reference_logprobs(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
     """Samples with the reference's log-probabilities, where credit or a term of the loss needs them."""
     if learner.reference is None:
         return list(samples)
@@ -194,24 +196,24 @@ def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
 
 
 @contextmanager
-def _handing(learner: Learner, trace: Trace) -> Iterator[None]:
+def _recording_backward(learner: Learner, trace: Trace) -> Iterator[None]:
     """Note what backward passes within the block hand over, to the policy and to the critic."""
     with ExitStack() as stack:
-        trace.handed = [stack.enter_context(handing(part)) for part in learner.parts()]
+        trace.handed = [stack.enter_context(record_backward(part)) for part in learner.parts()]
         yield
 
 
 @contextmanager
-def _arriving(learner: Learner, trace: Trace) -> Iterator[None]:
+def _checking_sums(learner: Learner, trace: Trace) -> Iterator[None]:
     """Compare it with what the optimiser gets within the block."""
     with ExitStack() as stack:
         parts = zip(learner.parts(), trace.handed, strict=True)
-        trace.arrived = [stack.enter_context(arriving(learner.optimizer, *each)) for each in parts]
+        trace.arrived = [stack.enter_context(check_at_optimizer(learner.optimizer, *each)) for each in parts]
         yield
 
 
 @contextmanager
-def _watching_head(critic: Critic | None, trace: Trace) -> Iterator[None]:
+def _measuring_head_step(critic: Critic | None, trace: Trace) -> Iterator[None]:
     """Note how far the block moves the critic's head."""
     if critic is None:
         yield
@@ -233,16 +235,16 @@ def minibatches(samples: Sequence[Sample], cfg: object, key: tuple[object, ...])
                 yield chosen
 
 
-def trained(rows: Sample | Batch) -> Tensor:
+def loss_mask(rows: Sample | Batch) -> Tensor:
     """The tokens that some term of the loss reads: [T] of a sample, [B, T] of a batch."""
     return rows.policy_mask | rows.kl_mask | rows.supervised_mask
 
 
-REPLAYED = 16_000_000
+MAX_REPLAYED_ENTRIES = 16_000_000
 """Entries of distributions that an update replays draws from, some 20 ms: 325 tokens over 49,152 ids."""
 
 
-def replayed(learner: Learner, trace: Trace, batch: Batch) -> Tensor | None:
+def replay_mask(learner: Learner, trace: Trace, batch: Batch) -> Tensor | None:
     """Some of the sampled tokens whose draws are replayed: [B, T] bool; None where none is.
 
     Only before the first update are the weights those that drew, and only in float32 are they so to the last
@@ -251,24 +253,26 @@ def replayed(learner: Learner, trace: Trace, batch: Batch) -> Tensor | None:
     """
     causal = causal_model(learner.model)
     policy = isinstance(learner.setting.stage, PolicyStage)
-    if trace.inner_step or not policy or causal.device.type != "cpu" or _noisy(learner.model):
+    if trace.inner_step or not policy or causal.device.type != "cpu" or _has_dropout(learner.model):
         return None
     tokens = sum(int(sample.kl_mask.sum()) for sample in trace.samples)
-    every = -(-tokens * causal.config.get_text_config().vocab_size // REPLAYED) or 1
+    every = -(-tokens * causal.config.get_text_config().vocab_size // MAX_REPLAYED_ENTRIES) or 1
     offset = seed_of(trace.samples[0].sample_id, "replayed") % every
     return batch.kl_mask & (
         (batch.kl_mask.flatten().cumsum(0).view(batch.kl_mask.shape) + offset) % every == 0
     )
 
 
-def _noisy(model: nn.Module) -> bool:
+def _has_dropout(model: nn.Module) -> bool:
     """Whether dropout is on: then a forward is not that of the weights."""
     return any(
         isinstance(module, nn.Dropout) and module.training and module.p > 0 for module in model.modules()
     )
 
 
-def _keep(trace: Trace, samples: Sequence[Sample], scores: Scores, parts: dict[str, Tensor]) -> None:
+def _add_micro_batch(
+    trace: Trace, samples: Sequence[Sample], scores: Scores, parts: dict[str, Tensor]
+) -> None:
     """Add a micro-batch to the trace: per-token streams, NaN where not scored, and terms of the loss."""
     streams = {name: getattr(scores, name).detach() for name in ("logprob", "entropy", "raw_entropy")}
     pulled = scores.logprob.grad  # None where no term of the loss reads log-probabilities
@@ -277,7 +281,7 @@ def _keep(trace: Trace, samples: Sequence[Sample], scores: Scores, parts: dict[s
     for name, stream_BT in streams.items():
         for b, sample in enumerate(samples):
             values = stream_BT[b, : len(sample)].cpu()
-            known = trained(sample)
+            known = loss_mask(sample)
             if name == "pull":  # where it must not be, it is to be seen
                 known = known | (values != 0)
             getattr(trace, name)[sample.sample_id] = torch.where(known, values, torch.nan)

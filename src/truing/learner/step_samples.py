@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from truing.algos import Algorithm, Setting
+from truing.algos import Algorithm, UpdateConfig
 from truing.config import PolicyStage
 from truing.errors import DataError, RolloutError
 from truing.learner.group_selection import draw_groups
 from truing.learner.session import Session
-from truing.rollouts.flatten import flatten, untrained, without_policy_term
+from truing.rollouts.flatten import flatten, without_loss_terms, without_policy_term
 from truing.types.rollout import Rollout, RolloutGroup, Task
 from truing.types.sample import Sample
 from truing.types.status import EndedBy, Status
@@ -16,7 +16,7 @@ from truing.types.token import Excluded
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class StepSamples:
     """The samples of a step, with the tasks and rollouts they come from.
 
     ``failed`` are samples of rollouts that have no reward, or no other to be compared with, or whose group
@@ -32,7 +32,9 @@ class Drawn:
     limited: bool = False
 
 
-def source(session: Session, algorithm: Algorithm, setting: Setting, stage: str, step: int) -> Drawn:
+def draw_step_samples(
+    session: Session, algorithm: Algorithm, setting: UpdateConfig, stage: str, step: int
+) -> StepSamples:
     """The samples of update ``step`` of a stage, with demonstrations beside them while it is bootstrapped."""
     cfg, limits = setting.stage, session.recipe.episode
     equal: list[RolloutGroup] = []
@@ -42,22 +44,26 @@ def source(session: Session, algorithm: Algorithm, setting: Setting, stage: str,
         _check_demonstrations(usable)
     else:
         groups, equal = draw_groups(session, setting, stage, step)
-        usable = _comparable(groups, least=min(2, cfg.group_size))
+        usable = _with_reward(groups, least=min(2, cfg.group_size))
     everything = [*groups, *equal]
     rollouts = {rollout.rollout_id: rollout for group in everything for rollout in group.rollouts}
     left_out = rollouts.keys() - {rollout.rollout_id for rollout in usable}
-    samples = _gated(algorithm.to_samples(usable, cfg, limits.mask), rollouts, setting)
-    failed = [untrained(sample) for name in left_out for sample in flatten(rollouts[name], limits.mask)]
+    samples = _without_truncated(algorithm.to_samples(usable, cfg, limits.mask), rollouts, setting)
+    failed = [
+        without_loss_terms(sample) for name in left_out for sample in flatten(rollouts[name], limits.mask)
+    ]
     tasks = {group.task.task_id: group.task for group in everything}
     limited = session.recipe.episode.max_prompt_tokens is not None
-    drawn = Drawn(samples, failed, tasks, rollouts, len(equal), limited)
+    drawn = StepSamples(samples, failed, tasks, rollouts, len(equal), limited)
     if isinstance(cfg, PolicyStage) and setting.bootstrap.steps:
         drawn = _with_demonstrations(drawn, session, setting.bootstrap.batch_size, stage, step)
     _check_lengths(drawn, session.loaded.context_length)
     return drawn
 
 
-def _gated(samples: list[Sample], rollouts: Mapping[str, Rollout], setting: Setting) -> list[Sample]:
+def _without_truncated(
+    samples: list[Sample], rollouts: Mapping[str, Rollout], setting: UpdateConfig
+) -> list[Sample]:
     """Samples, of which the policy term reads no attempt that was cut where the recipe says so."""
     if setting.gates.truncated != "mask" or not isinstance(setting.stage, PolicyStage):
         return samples
@@ -69,7 +75,9 @@ def _gated(samples: list[Sample], rollouts: Mapping[str, Rollout], setting: Sett
     ]
 
 
-def _with_demonstrations(drawn: Drawn, session: Session, count: int, stage: str, step: int) -> Drawn:
+def _with_demonstrations(
+    drawn: StepSamples, session: Session, count: int, stage: str, step: int
+) -> StepSamples:
     """What was drawn, and as many demonstrations: supervised terms read them, and no others."""
     tasks = session.tasks_of(f"{stage}/bootstrap", step, count)
     groups = session.demonstrate(tasks, (stage, "bootstrap", step))
@@ -84,7 +92,7 @@ def _with_demonstrations(drawn: Drawn, session: Session, count: int, stage: str,
     )
 
 
-def _comparable(groups: list[RolloutGroup], least: int) -> list[Rollout]:
+def _with_reward(groups: list[RolloutGroup], least: int) -> list[Rollout]:
     """The rollouts that have a reward, in groups where at least so many have one."""
     judged = [[r for r in group.rollouts if r.status is not Status.ERROR] for group in groups]
     usable = [rollout for rollouts in judged if len(rollouts) >= least for rollout in rollouts]
@@ -98,7 +106,7 @@ def _comparable(groups: list[RolloutGroup], least: int) -> list[Rollout]:
     return usable
 
 
-REMEDIES = {
+DEMONSTRATION_REMEDIES = {
     EndedBy.ERROR: "mend the tool, or the demonstration; raise episode.timeout where it only takes long",
     EndedBy.CONTEXT: "lower episode.max_reply_chars, shorten the task, or take a model with a longer context",
     EndedBy.TURNS: "raise episode.max_turns, or let the last demonstrated turn call no tool",
@@ -115,11 +123,11 @@ def _check_demonstrations(rollouts: list[Rollout]) -> None:
                 f"the demonstration of task {rollout.task.task_id} does not come to its end",
                 got=f"ended by {rollout.ended_by.value} after {len(rollout.turns)} turns {rollout.error}",
                 expected="ended by the world, as it was demonstrated",
-                remedy=REMEDIES[rollout.ended_by],
+                remedy=DEMONSTRATION_REMEDIES[rollout.ended_by],
             )
 
 
-def _check_lengths(drawn: Drawn, context_length: int) -> None:
+def _check_lengths(drawn: StepSamples, context_length: int) -> None:
     """Raise where a demonstration is longer than the model's context; what was sampled never is."""
     for sample in drawn.samples:
         if len(sample) > context_length:

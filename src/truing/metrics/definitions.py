@@ -9,22 +9,22 @@ import re
 from collections.abc import Iterable
 
 from truing.errors import RecordError
-from truing.metrics.audit_definitions import LOOKED
-from truing.metrics.rollout_definitions import DRAWN
-from truing.metrics.update_definitions import UPDATE
+from truing.metrics.audit_definitions import AUDIT_METRICS
+from truing.metrics.rollout_definitions import ROLLOUT_METRICS
+from truing.metrics.update_definitions import UPDATE_METRICS
 
-METRICS = (*DRAWN, *UPDATE, *LOOKED)
+METRICS = (*ROLLOUT_METRICS, *UPDATE_METRICS, *AUDIT_METRICS)
 
 
-def is_known(name: str) -> bool:
+def is_metric(name: str) -> bool:
     """Whether a metric is in the table."""
     return _KNOWN.fullmatch(name) is not None
 
 
-def check_known(names: Iterable[str]) -> None:
+def check_metric_names(names: Iterable[str]) -> None:
     """Raise if a metric is not in the table; what is recorded is documented."""
     for name in names:
-        if not is_known(name):
+        if not is_metric(name):
             near = difflib.get_close_matches(name, [metric.name for metric in METRICS], n=1)
             raise RecordError(
                 "an unknown metric would be recorded",
@@ -34,9 +34,9 @@ def check_known(names: Iterable[str]) -> None:
             )
 
 
-def pattern(name: str) -> re.Pattern[str]:
+def name_pattern(name: str) -> re.Pattern[str]:
     """A metric's name as a regular expression; ``<word>`` is one part of the path."""
     return re.compile(re.sub(r"<\w+>", "[^/]+", re.escape(name)))
 
 
-_KNOWN = re.compile("|".join(pattern(metric.name).pattern for metric in METRICS))
+_KNOWN = re.compile("|".join(name_pattern(metric.name).pattern for metric in METRICS))

@@ -12,23 +12,27 @@ from truing.record.rows import SampleRow
 from truing.types.status import EndedBy, Status
 from truing.types.token import Excluded, Origin
 
-CUT_BY = (EndedBy.LENGTH, EndedBy.TURNS, EndedBy.CONTEXT, EndedBy.TIME)
+TRUNCATED_BY = (EndedBy.LENGTH, EndedBy.TURNS, EndedBy.CONTEXT, EndedBy.TIME)
 
 
 def episode_metrics(rows: Sequence[SampleRow]) -> dict[str, float]:
     """How the rollouts went, masks by reason, and task families apart; all from the rows alone."""
     rollouts = {row.sample.rollout_id: row for row in rows}
-    return _endings(list(rollouts.values())) | _talk(rows, rollouts) | _masks(rows) | _families(rows)
+    return (
+        _endings(list(rollouts.values())) | _turns_and_tools(rows, rollouts) | _masks(rows) | _families(rows)
+    )
 
 
 def _endings(rollouts: Sequence[SampleRow]) -> dict[str, float]:
     """Shares of rollouts by what ended them."""
     share = 1 / len(rollouts)
-    metrics = {f"ended/{by.value}": share * sum(row.ended_by is by for row in rollouts) for by in CUT_BY}
+    metrics = {
+        f"ended/{by.value}": share * sum(row.ended_by is by for row in rollouts) for by in TRUNCATED_BY
+    }
     return metrics | {"ended/error": share * sum(row.status is Status.ERROR for row in rollouts)}
 
 
-def _talk(rows: Sequence[SampleRow], rollouts: Mapping[str, SampleRow]) -> dict[str, float]:
+def _turns_and_tools(rows: Sequence[SampleRow], rollouts: Mapping[str, SampleRow]) -> dict[str, float]:
     """Turns, calls and what was cut, per rollout."""
     messages = [message for row in rollouts.values() for message in row.messages]
     calls = sum(len(message["tool_calls"]) for message in messages if "tool_calls" in message)

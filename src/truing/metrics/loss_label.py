@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from truing.errors import ContractError
-from truing.metrics.token_streams import Tokens
+from truing.errors import InvalidValueError
+from truing.metrics.token_streams import TokenStreams
 from truing.ops.losses import Objective
 from truing.ops.ratios import clip_mask
 
@@ -21,7 +21,9 @@ class LossLabel:
     text: str
 
 
-def loss_label(tokens: Tokens, objective: Objective | None, *, loss: float, grad_norm: float) -> LossLabel:
+def loss_label(
+    tokens: TokenStreams, objective: Objective | None, *, loss: float, grad_norm: float
+) -> LossLabel:
     """Say which kind of update it was, and so whether its loss and gradient are as they should be.
 
     Args:
@@ -66,7 +68,7 @@ def _policy_label(
         return LossLabel("no_signal", text)
     scored_N = ~(ratio_N + advantage_N + logprob_N).isnan()
     if not scored_N.any():
-        raise ContractError(
+        raise InvalidValueError(
             "no policy token has both an advantage and its log-probabilities", expected="some"
         )
     rewarded_N = scored_N & (advantage_N != 0)

@@ -6,7 +6,7 @@ NO_REWARD = "no rollout of the step has a reward"
 NO_GROUP = "no group has two rewards"
 NO_SAMPLED = "no token was sampled"
 
-DRAWN = (
+ROLLOUT_METRICS = (
     Metric(
         "reward/mean",
         "reward",

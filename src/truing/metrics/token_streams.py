@@ -12,7 +12,7 @@ from truing.record.rows import TRAINER_NUMBERS, SampleRow
 from truing.types.token import Origin
 
 
-class Tokens:
+class TokenStreams:
     """N tokens. Masks are [N] bool; numbers [N] float64, NaN where not recorded."""
 
     def __init__(self, rows: Sequence[SampleRow]) -> None:
@@ -65,7 +65,7 @@ class Tokens:
         return ratio_N.masked_fill(~scored_N, torch.nan)
 
 
-def known(*streams_N: Tensor) -> tuple[Tensor, ...]:
+def drop_nan(*streams_N: Tensor) -> tuple[Tensor, ...]:
     """The tokens of which every stream [N] has a number."""
     absent_N = torch.stack(streams_N).isnan().any(dim=0)
     return tuple(stream_N[~absent_N] for stream_N in streams_N)

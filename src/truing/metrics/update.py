@@ -13,7 +13,7 @@ from torch import Tensor
 from truing.config import CorrectionConfig
 from truing.metrics.context import context_metrics
 from truing.metrics.episodes import episode_metrics
-from truing.metrics.token_streams import Tokens, known
+from truing.metrics.token_streams import TokenStreams, drop_nan
 from truing.ops.correction import correction_weights, effective_share
 from truing.ops.kl import kl_k1, kl_k2, kl_k3
 from truing.ops.losses import Objective
@@ -27,7 +27,7 @@ from truing.types.token import Origin
 Metrics = dict[str, float]
 
 
-def step_metrics(tokens: Tokens, objective: Objective | None, *, first_inner: bool) -> Metrics:
+def step_metrics(tokens: TokenStreams, objective: Objective | None, *, first_inner: bool) -> Metrics:
     """Everything that the rows of an update say.
 
     Args:
@@ -62,14 +62,14 @@ def reward_metrics(rows: Sequence[SampleRow]) -> Metrics:
     return metrics | _group_metrics([rewards for rewards in groups.values() if len(rewards) > 1])
 
 
-def token_metrics(tokens: Tokens) -> Metrics:
+def token_metrics(tokens: TokenStreams) -> Metrics:
     """What the tokens are, by origin and by use, and how long the answers."""
     count = {origin: int((tokens.origin == origin).sum()) for origin in Origin}
     trained = int(tokens.trained.sum())
     answer_N = tokens.sampled | (tokens.origin == Origin.DEMO)
     lengths = torch.bincount(tokens.row[answer_N], minlength=len(tokens.rows)).double()
     if tokens.sampled.any():  # demonstrations beside what was drawn are nobody's answers
-        lengths = lengths[torch.tensor([not _only_shown(row.sample) for row in tokens.rows])]
+        lengths = lengths[torch.tensor([not _was_never_drawn(row.sample) for row in tokens.rows])]
     metrics = {f"tokens/origin_share/{o.name.lower()}": count[o] / len(answer_N) for o in Origin}
     metrics |= {
         "tokens/sampled": float(count[Origin.SAMPLED]),
@@ -84,26 +84,26 @@ def token_metrics(tokens: Tokens) -> Metrics:
     return metrics
 
 
-def _only_shown(sample: Sample) -> bool:
+def _was_never_drawn(sample: Sample) -> bool:
     """Whether nobody drew this: a demonstration that was no rollout of the policy, and has no reward."""
     return bool(sample.supervised_mask.any()) and math.isnan(sample.reward)
 
 
-def policy_metrics(tokens: Tokens, objective: Objective) -> Metrics:
+def policy_metrics(tokens: TokenStreams, objective: Objective) -> Metrics:
     """Advantages, ratios, and what the clip does to them, over policy tokens."""
     advantage_N = tokens.numbers("advantage")[tokens.policy]
-    (credited_N,) = known(advantage_N)
+    (credited_N,) = drop_nan(advantage_N)
     metrics = _mean_std("advantage", credited_N)
     if len(credited_N):
         metrics["advantage/mean_abs"] = float(credited_N.abs().mean())
         metrics["advantage/max_abs"] = float(credited_N.abs().max())
     ratio_N = tokens.ratio(objective.ratio)[tokens.policy]
-    metrics |= _ratio_metrics(*known(ratio_N, advantage_N))
+    metrics |= _ratio_metrics(*drop_nan(ratio_N, advantage_N))
     counted_N = ~ratio_N.isnan() | (advantage_N == 0)  # without an advantage there is nothing to clip
     return metrics | _clip_metrics(ratio_N[counted_N], advantage_N[counted_N], objective)
 
 
-def kl_metrics(tokens: Tokens) -> Metrics:
+def kl_metrics(tokens: TokenStreams) -> Metrics:
     """Distance from the reference: per token, trained or all, and per sequence."""
     new_N, ref_N = tokens.numbers("new_logprob"), tokens.numbers("ref_logprob")
     compared_N = ~(new_N.isnan() | ref_N.isnan())
@@ -121,11 +121,11 @@ def kl_metrics(tokens: Tokens) -> Metrics:
     return metrics
 
 
-def value_metrics(tokens: Tokens) -> Metrics:
+def value_metrics(tokens: TokenStreams) -> Metrics:
     """Returns over what the policy chose, and how well the critic foresaw them."""
     returns_N, value_N = (tokens.numbers(name)[tokens.sampled] for name in ("returns", "value"))
-    metrics = _mean_std("returns", *known(returns_N))
-    returns_N, value_N = known(returns_N, value_N)
+    metrics = _mean_std("returns", *drop_nan(returns_N))
+    returns_N, value_N = drop_nan(returns_N, value_N)
     if not len(value_N):
         return metrics
     metrics["value/mean"] = float(value_N.mean())
@@ -134,7 +134,7 @@ def value_metrics(tokens: Tokens) -> Metrics:
     return metrics if math.isnan(explained) else metrics | {"value/explained_variance": explained}
 
 
-def correction_metrics(tokens: Tokens, cfg: CorrectionConfig) -> Metrics:
+def correction_metrics(tokens: TokenStreams, cfg: CorrectionConfig) -> Metrics:
     """How far the policy that drew the tokens is from the trainer's before an update, and what it costs."""
     if cfg.method == "off":
         return {}
@@ -153,9 +153,9 @@ def correction_metrics(tokens: Tokens, cfg: CorrectionConfig) -> Metrics:
     }
 
 
-def mismatch_metrics(tokens: Tokens) -> Metrics:
+def mismatch_metrics(tokens: TokenStreams) -> Metrics:
     """How far sampler and trainer disagree on drawn tokens, trained or not, under the same weights."""
-    sampler_N, new_N = known(
+    sampler_N, new_N = drop_nan(
         *(tokens.numbers(name)[tokens.sampled] for name in ("sampler_logprob", "new_logprob"))
     )
     if not len(new_N):
@@ -167,7 +167,7 @@ def mismatch_metrics(tokens: Tokens) -> Metrics:
     }
 
 
-def entropy_metrics(tokens: Tokens) -> Metrics:
+def entropy_metrics(tokens: TokenStreams) -> Metrics:
     """Mean entropy over trained tokens, of what was drawn from and of the model's own output.
 
     Both are of computed samples alone; what the sampler said of its draws estimates the first over all.
@@ -178,7 +178,7 @@ def entropy_metrics(tokens: Tokens) -> Metrics:
         "entropy/raw": tokens.numbers("raw_entropy")[chosen_N],
         "entropy/drawn": -tokens.numbers("sampler_logprob")[tokens.sampled],
     }
-    known_values = {name: known(value_N)[0] for name, value_N in values.items()}
+    known_values = {name: drop_nan(value_N)[0] for name, value_N in values.items()}
     return {name: float(value_N.mean()) for name, value_N in known_values.items() if len(value_N)}
 
 
@@ -195,7 +195,7 @@ def _ratio_metrics(ratio_N: Tensor, advantage_N: Tensor) -> Metrics:
 
 
 def _clip_metrics(ratio_N: Tensor, advantage_N: Tensor, objective: Objective) -> Metrics:
-    (known_N,) = known(ratio_N)
+    (known_N,) = drop_nan(ratio_N)
     if not len(known_N) or objective.surrogate == "reinforce":
         return {}
     if objective.surrogate == "cispo":

@@ -13,7 +13,7 @@ NO_VALUE = "there is no critic"
 NO_RETURN = "credit is not given by returns"
 
 
-UPDATE = (
+UPDATE_METRICS = (
     Metric(
         "tokens/scored",
         "tokens",

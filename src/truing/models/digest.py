@@ -30,12 +30,12 @@ def digest(state: Mapping[str, Tensor]) -> str:
     return sha.hexdigest()
 
 
-def sums(state: Mapping[str, Tensor]) -> dict[str, str]:
+def quick_sums(state: Mapping[str, Tensor]) -> dict[str, str]:
     """The quick sum of each tensor by itself."""
     return {name: quick_sum({name: tensor}) for name, tensor in state.items()}
 
 
-def joined(each: Mapping[str, str]) -> str:
+def joint_sum(each: Mapping[str, str]) -> str:
     """One name for the sums of many tensors."""
     return hashlib.sha256(repr(sorted(each.items())).encode()).hexdigest()[:16]
 

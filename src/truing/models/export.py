@@ -9,18 +9,18 @@ from torch import nn
 from transformers import GenerationConfig, PreTrainedModel
 
 from truing.errors import ModelError
-from truing.models.builtin import publish
+from truing.models.builtin import write_folder_atomically
 from truing.models.load import LoadedModel
 from truing.models.lora import POLICY
 from truing.models.progress_bars import no_progress_bars
 from truing.models.resolve import HUB_ID
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 
 Kind = Literal["merged", "adapter"]
 
 
 def export(
-    policy: nn.Module, loaded: LoadedModel, contract: SamplingContract, out: Path, kind: Kind = "merged"
+    policy: nn.Module, loaded: LoadedModel, contract: SamplingParams, out: Path, kind: Kind = "merged"
 ) -> list[str]:
     """Write the policy to the new folder ``out``, and leave the policy as it is.
 
@@ -51,21 +51,21 @@ def export(
             _write_adapter(policy, loaded, folder)
         else:
             with no_progress_bars():
-                merged(policy).save_pretrained(folder)
+                merge_adapter(policy).save_pretrained(folder)
         loaded.tokenizer.save_pretrained(folder)
         generation.save_pretrained(folder)
 
-    publish(out, write)
+    write_folder_atomically(out, write)
     return warnings
 
 
-def merged(policy: nn.Module) -> PreTrainedModel:
+def merge_adapter(policy: nn.Module) -> PreTrainedModel:
     """A plain model that computes what the policy computes, to rounding; shares no memory with it."""
     apart = copy.deepcopy(policy)
     return apart.merge_and_unload(adapter_names=[POLICY]) if isinstance(apart, PeftModel) else apart
 
 
-def generation_config(contract: SamplingContract, pad_id: int) -> tuple[GenerationConfig, list[str]]:
+def generation_config(contract: SamplingParams, pad_id: int) -> tuple[GenerationConfig, list[str]]:
     """The contract in the words of transformers, and sentences on what those cannot say."""
     greedy = contract.temperature == 0
     sampling = {

@@ -40,7 +40,7 @@ def check_finite(
         )
 
 
-def stored(model: nn.Module) -> dict[str, Any]:
+def saved_tensors(model: nn.Module) -> dict[str, Any]:
     """All that a model's files hold: its parameters, each once, and the buffers that are saved."""
     kept = model.state_dict().keys()
     parameters = dict(model.named_parameters())

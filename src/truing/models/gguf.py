@@ -19,7 +19,7 @@ from transformers import (
 
 from truing.errors import ModelError
 from truing.models.progress_bars import no_progress_bars
-from truing.utils.memory import out_of_memory
+from truing.utils.memory import is_out_of_memory
 
 SINGLE_DIGITS = frozenset({"smollm", "starcoder", "refact", "command-r"})
 """``tokenizer.ggml.pre`` of vocabularies with every digit on its own, which transformers does not know."""
@@ -40,7 +40,7 @@ def convert(source: Path, out: Path) -> None:
             )
             tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
     except Exception as error:
-        if out_of_memory(error):
+        if is_out_of_memory(error):
             raise
         raise ModelError(
             "this GGUF file cannot be read",

@@ -14,14 +14,14 @@ from transformers import (
 
 from truing.errors import ModelError
 from truing.models.digest import digest
-from truing.models.finite_check import check_finite, stored
+from truing.models.finite_check import check_finite, saved_tensors
 from truing.models.folder_check import check_folder
-from truing.models.forward.fused_modules import keep_less
+from truing.models.forward.fused_modules import use_fused_modules
 from truing.models.forward.onednn_linear import use_onednn
 from truing.models.progress_bars import no_progress_bars
-from truing.models.resolve import first_line, locate
+from truing.models.resolve import first_line, resolve_model
 from truing.models.stop_ids import stop_ids
-from truing.utils.memory import out_of_memory
+from truing.utils.memory import is_out_of_memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ def load(
         chat_template: a Jinja file to use instead of the model's own template.
         device: ``cpu``, ``cuda``, or ``auto``, which takes CUDA where there is one.
     """
-    folder = locate(name, revision)
+    folder = resolve_model(name, revision)
     check_folder(folder)
     tokenizer = load_tokenizer(folder, chat_template)
     model = _load_model(folder, device)
@@ -107,7 +107,7 @@ def _load_model(folder: Path, device: str) -> PreTrainedModel:
                 ignore_mismatched_sizes=True,  # they are told below, by name
             )
     except Exception as error:
-        if out_of_memory(error):
+        if is_out_of_memory(error):
             raise
         raise ModelError(
             "this model folder cannot be read",
@@ -127,7 +127,7 @@ def _load_model(folder: Path, device: str) -> PreTrainedModel:
             remedy="fetch the model again, or check that config.json belongs to these weights",
         )
     check_finite(
-        stored(model),
+        saved_tensors(model),
         "this model holds weights that are not finite: whatever it computes is NaN",
         folder,
         remedy="fetch the model again; where a training run wrote it, take an earlier checkpoint of that run",
@@ -135,7 +135,7 @@ def _load_model(folder: Path, device: str) -> PreTrainedModel:
     # Llama gives the embedding of config.pad_token_id no gradient, and in SmolLM2 that is the turn's end.
     model.get_input_embeddings().padding_idx = None
     use_onednn(model)
-    keep_less(model)
+    use_fused_modules(model)
     return model.to(_device(device)).eval()
 
 

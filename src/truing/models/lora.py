@@ -50,7 +50,7 @@ def add_lora(
     known = _last_names(linear)
     attention = _last_names(name for name in linear if "attn" in name or "attention" in name)
     try:
-        with _own_randomness(model, seed):
+        with _seeded(model, seed):
             policy = get_peft_model(model, config, adapter_name=POLICY)
     except ValueError as error:
         raise ModelError(
@@ -70,7 +70,7 @@ def _last_names(paths: Iterable[str]) -> list[str]:
     return sorted({path.rsplit(".", 1)[-1] for path in paths})
 
 
-def base_weights(model: nn.Module) -> dict[str, nn.Parameter]:
+def frozen_weights(model: nn.Module) -> dict[str, nn.Parameter]:
     """What stands still below the adapters, by name."""
     return {name: p for name, p in model.named_parameters() if not p.requires_grad and "lora_" not in name}
 
@@ -96,7 +96,7 @@ def add_reference(policy: PeftModel) -> None:
     """Freeze a copy of the policy's adapter as the reference; one that was there before is replaced."""
     if REFERENCE in policy.peft_config:
         policy.delete_adapter(REFERENCE)
-    with _flags_kept(policy), _own_randomness(policy, seed=0):  # what it draws is overwritten below
+    with _requires_grad_restored(policy), _seeded(policy, seed=0):  # what it draws is overwritten below
         policy.add_adapter(REFERENCE, policy.peft_config[POLICY])
     for name, parameter in policy.named_parameters():
         if f".{REFERENCE}." in name:
@@ -113,7 +113,7 @@ def reference_parameters(policy: PeftModel) -> dict[str, nn.Parameter]:
     }
 
 
-def changes_nothing(policy: PeftModel) -> bool:
+def adapter_is_zero(policy: PeftModel) -> bool:
     """Whether the policy's adapter adds exactly 0 everywhere, as a fresh one does."""
     return not any(
         parameter.any()
@@ -130,7 +130,7 @@ def use_reference(policy: PeftModel) -> Iterator[None]:
     and mode are what they were, even after an error.
     """
     active, training = policy.active_adapter, {part: part.training for part in policy.modules()}
-    with _flags_kept(policy):
+    with _requires_grad_restored(policy):
         try:
             policy.eval()
             if REFERENCE in policy.peft_config:
@@ -147,7 +147,7 @@ def use_reference(policy: PeftModel) -> Iterator[None]:
 
 
 @contextmanager
-def _own_randomness(model: nn.Module, seed: int) -> Iterator[None]:
+def _seeded(model: nn.Module, seed: int) -> Iterator[None]:
     """Draw initial weights from ``seed``, leaving the global random state as it was."""
     device = next(model.parameters()).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), warnings.catch_warnings():
@@ -158,7 +158,7 @@ def _own_randomness(model: nn.Module, seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def _flags_kept(model: nn.Module) -> Iterator[None]:
+def _requires_grad_restored(model: nn.Module) -> Iterator[None]:
     """Restore every ``requires_grad`` flag afterwards: peft moves them when adapters change."""
     flags = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     try:

@@ -16,7 +16,7 @@ from truing.errors import ModelError, NonFiniteError
 from truing.models.digest import quick_sum
 from truing.models.finite_check import check_finite
 from truing.models.forward.score import score
-from truing.models.lora import add_reference, changes_nothing, reference_parameters, use_reference
+from truing.models.lora import adapter_is_zero, add_reference, reference_parameters, use_reference
 from truing.types.batch import Batch, Scores
 
 
@@ -64,7 +64,7 @@ class Reference(ABC):
         """Come nearer to the policy: θ_ref ← keep · θ_ref + (1 − keep) · θ; proven weight by weight."""
         self.prove_still()
         held = self.moving()
-        expected = {name: average(held[name], weight, keep) for name, weight in parameters.items()}
+        expected = {name: ema_update(held[name], weight, keep) for name, weight in parameters.items()}
         for name, weight in expected.items():
             held[name].copy_(weight)
         found, wanted = quick_sum(self.moving()), quick_sum(expected)
@@ -78,7 +78,7 @@ class AdapterReference(Reference):
 
     def __init__(self, policy: PeftModel, *, moves: bool = False) -> None:
         self.policy = policy
-        if moves or not changes_nothing(policy):
+        if moves or not adapter_is_zero(policy):
             add_reference(policy)
         self.note_digest()
 
@@ -116,11 +116,11 @@ class CopyReference(Reference):
         return self.weights()
 
 
-def freeze(policy: nn.Module, *, moves: bool = False) -> Reference:
+def make_reference(policy: nn.Module, *, moves: bool = False) -> Reference:
     """The policy as it is now; with ``moves`` one that can be synced."""
     return AdapterReference(policy, moves=moves) if isinstance(policy, PeftModel) else CopyReference(policy)
 
 
-def average(before: Tensor, now: Tensor, keep: float) -> Tensor:
+def ema_update(before: Tensor, now: Tensor, keep: float) -> Tensor:
     """A weight after a sync, any shape; with ``keep`` 0 the policy's own, bit for bit."""
     return now.detach().clone() if keep == 0 else torch.lerp(now.detach(), before, keep)

@@ -15,7 +15,7 @@ HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 """What is fetched from the hub; pickled weights are not."""
 
 
-def locate(name: str, revision: str | None = None) -> Path:
+def resolve_model(name: str, revision: str | None = None) -> Path:
     """The folder that holds a model, fetched or converted first where that is needed."""
     if folder := _on_this_machine(name):
         if revision is not None:
@@ -24,11 +24,11 @@ def locate(name: str, revision: str | None = None) -> Path:
     if HUB_ID.fullmatch(name):
         return _from_hub(name, revision)
     if Path(name).name == name and not Path(name).suffix:
-        builtin.embedded(name)  # a bare word is meant as an embedded name: raises with the nearest one
+        builtin.builtin_model(name)  # a bare word is meant as an embedded name: raises with the nearest one
     raise ModelError(
         "there is no model here",
         got=name,
-        expected=f"a folder, a .gguf file, a hub id (owner/name), or one of {', '.join(builtin.EMBEDDED)}",
+        expected=f"a folder, a .gguf file, a hub id (owner/name), or one of {', '.join(builtin.BUILTIN_MODELS)}",
     )
 
 
@@ -40,8 +40,8 @@ def first_line(error: Exception) -> str:
 def _on_this_machine(name: str) -> Path | None:
     """The folder of an embedded model, a local folder, or a GGUF file."""
     path = Path(name).expanduser()
-    if name in builtin.EMBEDDED:
-        return builtin.resolve(name)
+    if name in builtin.BUILTIN_MODELS:
+        return builtin.ensure_built(name)
     if path.is_dir():
         return path.resolve()
     if path.is_file() and path.suffix == ".gguf":
@@ -55,7 +55,7 @@ def _converted(path: Path) -> Path:
         content = hashlib.file_digest(file, "sha256").hexdigest()
     folder = builtin.cache_dir() / "models" / f"gguf-{content[:16]}"
     if not folder.is_dir():
-        builtin.publish(folder, lambda made: gguf.convert(path.resolve(), made))
+        builtin.write_folder_atomically(folder, lambda made: gguf.convert(path.resolve(), made))
     return folder
 
 
@@ -68,5 +68,5 @@ def _from_hub(name: str, revision: str | None) -> Path:
             "no such folder, and the hub does not give a model of that name",
             got=f"{name}: {first_line(error)}",
             remedy="check the name and the network, or give the path of a local model folder; "
-            f"{' and '.join(builtin.EMBEDDED)} need no hub",
+            f"{' and '.join(builtin.BUILTIN_MODELS)} need no hub",
         ) from error

@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from truing.errors import ContractError
-from truing.ops.argument_checks import check, check_choice
+from truing.errors import InvalidValueError
+from truing.ops.argument_checks import check_choice, check_tensors
 
 Scale = Literal["group", "batch", "none"]
 
@@ -76,20 +76,20 @@ def turn_returns(rewards_R: Tensor, turn_rewards_RK: Tensor) -> Tensor:
     Returns:
         [R, K] float64.
     """
-    check(rewards_R=(rewards_R, "float"), turn_rewards_RK=(turn_rewards_RK, "float"))
+    check_tensors(rewards_R=(rewards_R, "float"), turn_rewards_RK=(turn_rewards_RK, "float"))
     earlier_RK = turn_rewards_RK.double().cumsum(1) - turn_rewards_RK
     return rewards_R.double()[:, None] - earlier_RK
 
 
 def _grouped(rewards_R: Tensor, group_R: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Rewards in float64, an index in [0, R) that each group has to itself, and group sizes: three [R]."""
-    check(rewards_R=(rewards_R, "float"), group_R=(group_R, "int64"))
+    check_tensors(rewards_R=(rewards_R, "float"), group_R=(group_R, "int64"))
     if not torch.isfinite(rewards_R).all():
-        raise ContractError("an advantage needs rewards that are finite", got=rewards_R)
+        raise InvalidValueError("an advantage needs rewards that are finite", got=rewards_R)
     index_R = torch.searchsorted(group_R.sort().values, group_R)  # where the group starts, once sorted
     size_R = _group_sum(torch.ones_like(index_R), index_R)
     if (size_R == 1).any():
-        raise ContractError(
+        raise InvalidValueError(
             "a group of one has no baseline",
             got=f"group {int(group_R[size_R == 1][0])} of one rollout",
             expected="two rollouts or more",

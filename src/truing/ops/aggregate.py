@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from truing.errors import ContractError
-from truing.ops.argument_checks import check, check_choice
+from truing.errors import InvalidValueError
+from truing.ops.argument_checks import check_choice, check_tensors
 from truing.ops.masks import zero_outside
 
 Aggregation = Literal["token_mean", "sequence_mean", "sequence_sum"]
@@ -33,9 +33,11 @@ def aggregate(per_token_BT: Tensor, mask_BT: Tensor, how: Aggregation, denominat
         [] like ``per_token_BT``. A row with an empty mask adds 0, and is counted among the sequences.
     """
     check_choice("how", how, Aggregation)
-    check(per_token_BT=(per_token_BT, "float"), mask_BT=(mask_BT, "bool"))
+    check_tensors(per_token_BT=(per_token_BT, "float"), mask_BT=(mask_BT, "bool"))
     if not denominator > 0:
-        raise ContractError("a loss cannot be divided by this denominator", got=denominator, expected="> 0")
+        raise InvalidValueError(
+            "a loss cannot be divided by this denominator", got=denominator, expected="> 0"
+        )
     sum_B = zero_outside(per_token_BT, mask_BT).sum(dim=1)
     if how == "sequence_mean":
         sum_B = sum_B / mask_BT.sum(dim=1).clamp(min=1)
@@ -58,9 +60,9 @@ def denominator(tokens_B: Tensor, how: Aggregation, max_new_tokens: int) -> floa
         0/0. B = 0 raises ContractError.
     """
     check_choice("how", how, Aggregation)
-    check(tokens_B=(tokens_B, "int64"))
+    check_tensors(tokens_B=(tokens_B, "int64"))
     if len(tokens_B) == 0:
-        raise ContractError("an empty minibatch has no denominator", got="0 sequences", expected="≥ 1")
+        raise InvalidValueError("an empty minibatch has no denominator", got="0 sequences", expected="≥ 1")
     if how == "token_mean":
         return float(torch.clamp(tokens_B.sum(), min=1))
     return float(len(tokens_B) if how == "sequence_mean" else len(tokens_B) * max_new_tokens)

@@ -5,13 +5,13 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 
 Kind = Literal["float", "int64", "bool", "uint8"]
 _EXACT = {"int64": torch.int64, "bool": torch.bool, "uint8": torch.uint8}
 
 
-def check(**tensors: tuple[Tensor | None, Kind]) -> None:
+def check_tensors(**tensors: tuple[Tensor | None, Kind]) -> None:
     """Raise ContractError unless every tensor is what its name says.
 
     The capitals after the last underscore are the dimensions, and a letter has one size in a call:
@@ -25,17 +25,19 @@ def check(**tensors: tuple[Tensor | None, Kind]) -> None:
             continue
         shape = tuple(tensor.shape)
         if not (tensor.is_floating_point() if kind == "float" else tensor.dtype == _EXACT[kind]):
-            raise ContractError(f"{name} has the wrong dtype", got=tensor.dtype, expected=kind)
+            raise InvalidValueError(f"{name} has the wrong dtype", got=tensor.dtype, expected=kind)
         letters = name.rpartition("_")[2]
         if not letters.isupper():
             dimensions = [("shape", shape)]
         elif len(letters) == len(shape):
             dimensions = list(zip(letters, shape, strict=True))
         else:
-            raise ContractError(f"{name} has the wrong rank", got=shape, expected=f"[{', '.join(letters)}]")
+            raise InvalidValueError(
+                f"{name} has the wrong rank", got=shape, expected=f"[{', '.join(letters)}]"
+            )
         for letter, size in dimensions:
             if sizes.setdefault(letter, size) != size:
-                raise ContractError(
+                raise InvalidValueError(
                     f"{name} disagrees with the arguments before it",
                     got=shape,
                     expected=f"{letter} = {sizes[letter]}",
@@ -45,9 +47,11 @@ def check(**tensors: tuple[Tensor | None, Kind]) -> None:
 def check_choice(name: str, got: str, choices: object) -> None:
     """Raise ContractError unless ``got`` is one of a Literal's values: a typo is never another formula."""
     if got not in get_args(choices):
-        raise ContractError(f"{name} is none of its choices", got=got, expected=", ".join(get_args(choices)))
+        raise InvalidValueError(
+            f"{name} is none of its choices", got=got, expected=", ".join(get_args(choices))
+        )
 
 
-def widen(tensor: Tensor) -> Tensor:
+def upcast(tensor: Tensor) -> Tensor:
     """In float32 at least (float64 stays), any shape: half precision cannot hold a log-probability."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -5,10 +5,10 @@ import math
 import torch
 from torch import Tensor
 
-from truing.ops.argument_checks import check
+from truing.ops.argument_checks import check_tensors
 
 
-def chance_above(point_E: Tensor, mean: float) -> float:
+def gaffke_tail(point_E: Tensor, mean: float) -> float:
     """How often a mean of the points is above a number, when each counts for a share drawn at random.
 
     P(Σ_e w_e x_e > m), with w uniform over w_e ≥ 0, Σ_e w_e = 1. For a points at or below m and b above it,
@@ -28,7 +28,7 @@ def chance_above(point_E: Tensor, mean: float) -> float:
     Returns:
         A probability.
     """
-    check(point_E=(point_E, "float"))
+    check_tensors(point_E=(point_E, "float"))
     below_A = (mean - point_E[point_E <= mean]).sort().values
     above_Z = (point_E[point_E > mean] - mean).sort().values
     a_all, b_all = len(below_A), len(above_Z)
@@ -43,7 +43,7 @@ def chance_above(point_E: Tensor, mean: float) -> float:
     return float(chance_A[a_all])
 
 
-def tilted(point_U: Tensor, count_U: Tensor, tilt: float) -> tuple[float, float]:
+def gaffke_tail_saddlepoint(point_U: Tensor, count_U: Tensor, tilt: float) -> tuple[float, float]:
     """A mean of many points, and how often it is passed, as ``chance_above`` says it to 1 % of the chance.
 
     By a saddle point: of Σ_e E_e (x_e − m), E_e exponential, the cumulant generating function is
@@ -60,7 +60,7 @@ def tilted(point_U: Tensor, count_U: Tensor, tilt: float) -> tuple[float, float]
     Returns:
         The mean, and a probability.
     """
-    check(point_U=(point_U, "float"), count_U=(count_U, "int64"))
+    check_tensors(point_U=(point_U, "float"), count_U=(count_U, "int64"))
     weight_U = count_U / (1 - tilt * point_U)
     mean = float((weight_U * point_U).sum() / weight_U.sum())
     saddle, apart_U = tilt / (1 - tilt * mean), point_U - mean

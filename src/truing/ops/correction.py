@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from truing.ops.argument_checks import check, check_choice
+from truing.ops.argument_checks import check_choice, check_tensors
 from truing.ops.masks import zero_outside
 from truing.ops.ratios import importance_log_ratio, within_bounds
 
@@ -41,7 +41,7 @@ def correction_weights(
         [B, T] like ``old_logprob_BT``, a constant ≥ 0; 1 off the mask, and on it where both policies agree.
     """
     check_choice("method", method, Method)
-    check(
+    check_tensors(
         old_logprob_BT=(old_logprob_BT, "float"),
         sampler_logprob_BT=(sampler_logprob_BT, "float"),
         mask_BT=(mask_BT, "bool"),
@@ -66,7 +66,7 @@ def effective_share(log_weight_N: Tensor) -> Tensor:
     Returns:
         [] float64 in (0, 1]: 1 where all are equal; NaN for N = 0.
     """
-    check(log_weight_N=(log_weight_N, "float"))
+    check_tensors(log_weight_N=(log_weight_N, "float"))
     weight_N = (
         (log_weight_N.double() - log_weight_N.double().max()).exp() if len(log_weight_N) else log_weight_N
     )

@@ -16,7 +16,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from truing.ops.argument_checks import check, check_choice
+from truing.ops.argument_checks import check_choice, check_tensors
 
 Estimator = Literal["k1", "k2", "k3"]
 
@@ -90,5 +90,5 @@ def kl_k3(logprob: Tensor, ref_logprob: Tensor) -> Tensor:
 
 def _log_ref_ratio(logprob: Tensor, ref_logprob: Tensor) -> Tensor:
     """Log π_ref − log π_θ, any one shape, nats."""
-    check(logprob=(logprob, "float"), ref_logprob=(ref_logprob, "float"))
+    check_tensors(logprob=(logprob, "float"), ref_logprob=(ref_logprob, "float"))
     return ref_logprob.detach() - logprob

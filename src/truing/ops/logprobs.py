@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint  # pyright: ignore[reportUnknownVariableType]
 
-from truing.errors import ContractError
-from truing.ops.argument_checks import check, widen
+from truing.errors import InvalidValueError
+from truing.ops.argument_checks import check_tensors, upcast
 
 CACHED_ROWS = 16
 """Rows of logits that stay in a CPU's cache from one pass over them to the next."""
@@ -28,7 +28,7 @@ def token_logprobs(logits_NV: Tensor, ids_N: Tensor) -> Tensor:
         [N] float32 (float64 stays), nats, ≤ 0; -inf for a token that cannot be drawn, 0 for the only
         one that can. N = 0 gives [0].
     """
-    check(logits_NV=(logits_NV, "float"), ids_N=(ids_N, "int64"))
+    check_tensors(logits_NV=(logits_NV, "float"), ids_N=(ids_N, "int64"))
     return _pick(_log_softmax(logits_NV), ids_N)
 
 
@@ -43,7 +43,7 @@ def entropy(logits_NV: Tensor) -> Tensor:
     Returns:
         [N] float32 (float64 stays), nats, in [0, log V]; 0 with gradient 0 where one token is left.
     """
-    check(logits_NV=(logits_NV, "float"))
+    check_tensors(logits_NV=(logits_NV, "float"))
     return _entropy(_log_softmax(logits_NV))
 
 
@@ -73,12 +73,14 @@ def chunked_scores(
         Log-probability under the contract, entropy under the contract, and entropy of the model's
         own distribution (no gradient): three [N], nats. N = 0 gives [0], still attached to the graph.
     """
-    check(hidden_ND=(hidden_ND, "float"), ids_N=(ids_N, "int64"))
+    check_tensors(hidden_ND=(hidden_ND, "float"), ids_N=(ids_N, "int64"))
     if rows < 1:
-        raise ContractError("chunked_scores cannot work in chunks of so many rows", got=rows, expected="≥ 1")
+        raise InvalidValueError(
+            "chunked_scores cannot work in chunks of so many rows", got=rows, expected="≥ 1"
+        )
 
     def score(hidden_nD: Tensor, ids_n: Tensor, chunk: slice) -> tuple[Tensor, Tensor, Tensor]:
-        logits_nV = widen(head(hidden_nD))
+        logits_nV = upcast(head(hidden_nD))
         drawn_nV = transform(logits_nV, chunk)
         logprob_n, entropy_n = _scored(drawn_nV, ids_n)
         if drawn_nV is logits_nV:
@@ -146,7 +148,7 @@ class _Scored(torch.autograd.Function):
 
 def _log_softmax(logits_NV: Tensor) -> Tensor:
     """[N, V] → [N, V] in at least float32."""
-    return widen(logits_NV).log_softmax(dim=-1)
+    return upcast(logits_NV).log_softmax(dim=-1)
 
 
 def _pick(logp_NV: Tensor, ids_N: Tensor) -> Tensor:

@@ -12,13 +12,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 from truing.ops.aggregate import Aggregation, aggregate
-from truing.ops.argument_checks import check, check_choice
+from truing.ops.argument_checks import check_choice, check_tensors
 from truing.ops.kl import Estimator, kl
 from truing.ops.masks import zero_outside
 from truing.ops.ratios import Level, importance_log_ratio, importance_ratio, log_ratio, token_ratio
-from truing.ops.stable_exp import excess, steeper, times_exp
+from truing.ops.stable_exp import excess, scale_gradient_by_exp, times_exp
 
 Surrogate = Literal["clip", "cispo", "reinforce"]
 
@@ -47,7 +47,7 @@ class Objective:
             self.surrogate
         ]
         if not all(0 < number < math.inf for number in read) or any(map(math.isfinite, unread)):
-            raise ContractError(
+            raise InvalidValueError(
                 f"surrogate {self.surrogate} cannot clip like this",
                 got=f"clip_low={self.clip_low}, clip_high={self.clip_high}, max_ratio={self.max_ratio}",
                 expected="clip: clip_low and clip_high; cispo: max_ratio alone; all > 0; reinforce: none",
@@ -90,7 +90,7 @@ def clipped_surrogate(ratio: Tensor, advantage: Tensor, low: float, high: float)
     Returns:
         The same shape; −A on-policy, where r = 1. NaN in, NaN out: ``policy_loss`` masks first.
     """
-    check(ratio=(ratio, "float"), advantage=(advantage, "float"))
+    check_tensors(ratio=(ratio, "float"), advantage=(advantage, "float"))
     advantage = advantage.detach()
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - low, 1 + high) * advantage)
 
@@ -109,7 +109,7 @@ def cispo_surrogate(logprob: Tensor, ratio: Tensor, advantage: Tensor, max_ratio
     Returns:
         The same shape, nats; only its gradient means something. NaN in, NaN out.
     """
-    check(logprob=(logprob, "float"), ratio=(ratio, "float"), advantage=(advantage, "float"))
+    check_tensors(logprob=(logprob, "float"), ratio=(ratio, "float"), advantage=(advantage, "float"))
     return -ratio.detach().clamp(max=max_ratio) * advantage.detach() * logprob
 
 
@@ -125,7 +125,7 @@ def reinforce_surrogate(logprob: Tensor, advantage: Tensor) -> Tensor:
     Returns:
         The same shape, nats; only its gradient means something. NaN in, NaN out.
     """
-    check(logprob=(logprob, "float"), advantage=(advantage, "float"))
+    check_tensors(logprob=(logprob, "float"), advantage=(advantage, "float"))
     return -advantage.detach() * logprob
 
 
@@ -214,7 +214,7 @@ def kl_loss(
         apart_BT = excess(ref_BT - logprob_BT)
         log_BT, ref_BT = log_BT + apart_BT, ref_BT - apart_BT
         excess_BT = torch.where(apart_BT > 0, log_BT, excess_BT)
-    kl_BT = kl(steeper(logprob_BT, excess_BT), ref_BT, estimator)
+    kl_BT = kl(scale_gradient_by_exp(logprob_BT, excess_BT), ref_BT, estimator)
     whole_BT = times_exp(kl_BT.detach(), excess_BT) + (kl_BT - kl_BT.detach())  # with the gradient of kl_BT
     kl_BT = torch.where(excess_BT == 0, kl_BT, whole_BT)
     return aggregate(token_ratio(log_BT - excess_BT) * kl_BT, mask_BT, aggregation, denominator)

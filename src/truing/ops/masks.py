@@ -9,14 +9,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from truing.errors import ContractError
-from truing.ops.argument_checks import check, check_choice
+from truing.errors import InvalidValueError
+from truing.ops.argument_checks import check_choice, check_tensors
 from truing.types.token import Excluded, Origin
 
 MaskPolicy = Literal["sampled", "no_structure", "action"]
 
 
-def excluded(origin_T: Tensor, structure_T: Tensor, forced_T: Tensor, policy: MaskPolicy) -> Tensor:
+def exclusion_reasons(origin_T: Tensor, structure_T: Tensor, forced_T: Tensor, policy: MaskPolicy) -> Tensor:
     """Why each token is not under policy terms; NO where it is. This is the mask rule.
 
     Only actions have a score (https://arxiv.org/abs/1506.02438 eq. 1), so what was not SAMPLED is out.
@@ -38,7 +38,7 @@ def excluded(origin_T: Tensor, structure_T: Tensor, forced_T: Tensor, policy: Ma
         [T] uint8, an ``Excluded`` per token; empty for T = 0.
     """
     check_choice("policy", policy, MaskPolicy)
-    check(structure_T=(structure_T, "bool"), forced_T=(forced_T, "bool"))
+    check_tensors(structure_T=(structure_T, "bool"), forced_T=(forced_T, "bool"))
     why_T = torch.full_like(origin_T, Excluded.NO)
     if policy == "no_structure":
         why_T = why_T.masked_fill(structure_T, Excluded.STRUCTURE)
@@ -102,15 +102,15 @@ def zero_outside(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
     Returns:
         [B, T] like ``x_BT``; all 0 for an empty mask, with a gradient of exactly 0 there.
     """
-    check(x_BT=(x_BT, "float"), mask_BT=(mask_BT, "bool"))
+    check_tensors(x_BT=(x_BT, "float"), mask_BT=(mask_BT, "bool"))
     return x_BT.masked_fill(~mask_BT, 0.0)
 
 
 def _came_from(home: Origin, origin_T: Tensor) -> Tensor:
     """Whether each token's origin is ``home``: [T] uint8 → [T] bool."""
-    check(origin_T=(origin_T, "uint8"))
+    check_tensors(origin_T=(origin_T, "uint8"))
     unknown_T = origin_T > max(Origin)
     if unknown_T.any():
         got = int(origin_T[unknown_T][0])
-        raise ContractError("origin_T holds a number that is no Origin", got=got, expected=list(Origin))
+        raise InvalidValueError("origin_T holds a number that is no Origin", got=got, expected=list(Origin))
     return origin_T == home

@@ -1,7 +1,7 @@
 """What length takes off a reward."""
 
 
-def overlong(length: int, limit: int, buffer: int) -> float:
+def overlong_fraction(length: int, limit: int, buffer: int) -> float:
     """How far an answer reaches into the last stretch before its limit.
 
     s = clip((length − (limit − buffer)) / buffer, 0, 1)  (https://arxiv.org/abs/2503.14476 eq. 13)

@@ -2,7 +2,7 @@
 
 import math
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 
 
 def pass_at_k(answers: int, passed: int, k: int) -> float:
@@ -21,7 +21,7 @@ def pass_at_k(answers: int, passed: int, k: int) -> float:
         A share, 0 to 1.
     """
     if not 1 <= k <= answers or not 0 <= passed <= answers:
-        raise ContractError(
+        raise InvalidValueError(
             "pass@k is of k among the answers that were drawn",
             got=f"k = {k}, {passed} of {answers} passed",
             expected="1 ≤ k ≤ answers, and 0 ≤ passed ≤ answers",

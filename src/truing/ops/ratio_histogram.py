@@ -5,12 +5,12 @@ import math
 import torch
 from torch import Tensor
 
-from truing.ops.argument_checks import check
+from truing.ops.argument_checks import check_tensors
 
-QUARTERS, WIDTHS = 4, 5
+EDGES_PER_BAND, BANDS = 4, 5
 """Edges stand at quarters of the band's width in log r on its side of 1, out to so many widths."""
 
-PLAIN = 0.2
+DEFAULT_BAND = 0.2
 """The band, on either side, that edges are made for where an objective has none."""
 
 
@@ -31,9 +31,9 @@ def ratio_edges(clip_low: float, clip_high: float, max_ratio: float) -> tuple[li
     Returns:
         The edges below 1, and those above.
     """
-    low = 1 - (clip_low if clip_low < 1 else PLAIN)
-    high = 1 + (clip_high if math.isfinite(clip_high) else PLAIN)
-    powers = range(1, QUARTERS * WIDTHS + 1)
+    low = 1 - (clip_low if clip_low < 1 else DEFAULT_BAND)
+    high = 1 + (clip_high if math.isfinite(clip_high) else DEFAULT_BAND)
+    powers = range(1, EDGES_PER_BAND * BANDS + 1)
     below = {_edge(low, j) for j in powers}
     above = {_edge(high, j) for j in powers}
     if math.isfinite(max_ratio):
@@ -43,7 +43,7 @@ def ratio_edges(clip_low: float, clip_high: float, max_ratio: float) -> tuple[li
 
 def _edge(end: float, quarters: int) -> float:
     """So many quarters of a band in log r; short in a file, but for the end of the band, which is exact."""
-    return end if quarters == QUARTERS else round(end ** (quarters / QUARTERS), 7)
+    return end if quarters == EDGES_PER_BAND else round(end ** (quarters / EDGES_PER_BAND), 7)
 
 
 def ratio_counts(ratio_N: Tensor, below: list[float], above: list[float]) -> Tensor:
@@ -61,7 +61,7 @@ def ratio_counts(ratio_N: Tensor, below: list[float], above: list[float]) -> Ten
     Returns:
         [E + 1] int64 of E edges: first what is under all of them, last what is over all of them.
     """
-    check(ratio_N=(ratio_N, "float"))
+    check_tensors(ratio_N=(ratio_N, "float"))
     under = torch.tensor(below, dtype=ratio_N.dtype)
     over = torch.tensor(above, dtype=ratio_N.dtype)
     bin_N = torch.bucketize(ratio_N, under, right=True) + torch.bucketize(ratio_N, over)

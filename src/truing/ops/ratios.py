@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from truing.ops.argument_checks import check, check_choice
+from truing.ops.argument_checks import check_choice, check_tensors
 from truing.ops.masks import zero_outside
 
 Level = Literal["token", "sequence"]
@@ -24,7 +24,7 @@ def log_ratio(logprob: Tensor, old_logprob: Tensor) -> Tensor:
     Returns:
         The same shape, nats; NaN where either was not recorded, 0 on-policy.
     """
-    check(logprob=(logprob, "float"), old_logprob=(old_logprob, "float"))
+    check_tensors(logprob=(logprob, "float"), old_logprob=(old_logprob, "float"))
     return logprob - old_logprob.detach()
 
 
@@ -39,7 +39,7 @@ def token_ratio(log_ratio_BT: Tensor) -> Tensor:
     Returns:
         [B, T]; 1 on-policy, where its gradient is ∇ log π: right, not degenerate.
     """
-    check(log_ratio_BT=(log_ratio_BT, "float"))
+    check_tensors(log_ratio_BT=(log_ratio_BT, "float"))
     return log_ratio_BT.exp()
 
 
@@ -111,7 +111,7 @@ def within_bounds(log_ratio: Tensor, low: float | None, high: float | None) -> T
     Returns:
         Bool, the same shape; False at NaN where there is a bound, True everywhere without any.
     """
-    check(log_ratio=(log_ratio, "float"))
+    check_tensors(log_ratio=(log_ratio, "float"))
     kept = torch.ones_like(log_ratio, dtype=torch.bool)
     if low is not None:
         kept = kept & (log_ratio >= math.log(low))
@@ -133,7 +133,7 @@ def clip_mask(ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tens
     Returns:
         Bool, the same shape; False at the edge of the band, at A = 0 and at NaN.
     """
-    check(ratio=(ratio, "float"), advantage=(advantage, "float"))
+    check_tensors(ratio=(ratio, "float"), advantage=(advantage, "float"))
     above = (advantage > 0) & (ratio > 1 + high)
     below = (advantage < 0) & (ratio < 1 - low)
     return torch.logical_or(above, below)
@@ -141,6 +141,6 @@ def clip_mask(ratio: Tensor, advantage: Tensor, low: float, high: float) -> Tens
 
 def _mean_log_ratio(log_ratio_BT: Tensor, mask_BT: Tensor) -> Tensor:
     """Of each sequence, over its masked tokens: [B, 1]."""
-    check(log_ratio_BT=(log_ratio_BT, "float"), mask_BT=(mask_BT, "bool"))
+    check_tensors(log_ratio_BT=(log_ratio_BT, "float"), mask_BT=(mask_BT, "bool"))
     length_B1 = mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
     return zero_outside(log_ratio_BT, mask_BT).sum(dim=1, keepdim=True) / length_B1

@@ -8,8 +8,8 @@ answer, template glue) belongs to the transition: its values are not read and it
 import torch
 from torch import Tensor
 
-from truing.errors import ContractError
-from truing.ops.argument_checks import check
+from truing.errors import InvalidValueError
+from truing.ops.argument_checks import check_tensors
 
 
 def gae(
@@ -34,7 +34,7 @@ def gae(
         Advantage and return, both [B, T] like ``reward_BT``, NaN outside the mask (so all NaN in a row
         with an empty mask). NaN inside the mask, or in ``bootstrap_B``, raises ContractError.
     """
-    check(
+    check_tensors(
         reward_BT=(reward_BT, "float"),
         value_BT=(value_BT, "float"),
         mask_BT=(mask_BT, "bool"),
@@ -68,7 +68,7 @@ def discounted_returns(reward_BT: Tensor, mask_BT: Tensor, gamma: float) -> Tens
     Returns:
         [B, T] like ``reward_BT``, NaN outside the mask (so all NaN in a row with an empty mask).
     """
-    check(reward_BT=(reward_BT, "float"), mask_BT=(mask_BT, "bool"))
+    check_tensors(reward_BT=(reward_BT, "float"), mask_BT=(mask_BT, "bool"))
     nothing_BT = torch.zeros_like(reward_BT)
     return gae(reward_BT, nothing_BT, mask_BT, nothing_BT.new_zeros(len(nothing_BT)), gamma, lam=1.0)[1]
 
@@ -88,10 +88,10 @@ def whiten(advantage_BT: Tensor, mask_BT: Tensor, eps: float = 1e-8) -> Tensor:
         [B, T], unitless, NaN outside the mask; exactly 0 where all are equal. Fewer than two masked
         tokens have no spread and raise ContractError.
     """
-    check(advantage_BT=(advantage_BT, "float"), mask_BT=(mask_BT, "bool"))
+    check_tensors(advantage_BT=(advantage_BT, "float"), mask_BT=(mask_BT, "bool"))
     inside_N = advantage_BT.detach()[mask_BT].double()
     if len(inside_N) < 2:
-        raise ContractError("whiten needs a spread", got=f"{len(inside_N)} masked tokens", expected="≥ 2")
+        raise InvalidValueError("whiten needs a spread", got=f"{len(inside_N)} masked tokens", expected="≥ 2")
     whitened_BT = (advantage_BT.detach().double() - inside_N.mean()) / (inside_N.std() + eps)
     if inside_N.min() == inside_N.max():
         whitened_BT = torch.zeros_like(whitened_BT)
@@ -113,7 +113,7 @@ def explained_variance(value_BT: Tensor, returns_BT: Tensor, mask_BT: Tensor) ->
     Returns:
         [] float64, ≤ 1; NaN where it is undefined: an empty mask, or returns that are all equal.
     """
-    check(value_BT=(value_BT, "float"), returns_BT=(returns_BT, "float"), mask_BT=(mask_BT, "bool"))
+    check_tensors(value_BT=(value_BT, "float"), returns_BT=(returns_BT, "float"), mask_BT=(mask_BT, "bool"))
     value_N, returns_N = value_BT.detach()[mask_BT].double(), returns_BT.detach()[mask_BT].double()
     if len(returns_N) == 0 or returns_N.min() == returns_N.max():
         return returns_N.new_tensor(float("nan"))
@@ -125,13 +125,13 @@ def _check_chain(reward_BT: Tensor, value_BT: Tensor, mask_BT: Tensor, bootstrap
     numbers = {"reward_BT": reward_BT[mask_BT], "value_BT": value_BT[mask_BT], "bootstrap_B": bootstrap_B}
     for name, needed in numbers.items():
         if not torch.isfinite(needed).all():
-            raise ContractError(
+            raise InvalidValueError(
                 f"{name} is not finite where the chain needs it", expected="a number (0 where terminated)"
             )
     stray_BT = ~mask_BT & ~reward_BT.isnan() & (reward_BT != 0)
     if stray_BT.any():
         row, t = (int(at) for at in stray_BT.nonzero()[0])
-        raise ContractError(
+        raise InvalidValueError(
             f"reward_BT[{row}, {t}] lies outside the mask and would be lost",
             got=float(reward_BT[row, t]),
             expected="0 or NaN",

@@ -17,18 +17,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from truing.errors import ContractError, NonFiniteError
-from truing.ops.argument_checks import check, widen
-from truing.types.sampling_params import SamplingContract
+from truing.errors import InvalidValueError, NonFiniteError
+from truing.ops.argument_checks import check_tensors, upcast
+from truing.types.sampling_params import SamplingParams
 
 _WINDOW = 512  # a nucleus is nearly always inside the top 512, and those cost a tenth of a full sort
 _BLOCK = 256  # ids: a running sum over all of a vocabulary costs ten times one over its blocks
 _BELOW_ONE = 1 - 2**-53
 
 
-def contract_logits(
+def processed_logits(
     logits_NV: Tensor,
-    contract: SamplingContract,
+    contract: SamplingParams,
     generated_NH: Tensor,
     *,
     allowed_NV: Tensor | None = None,
@@ -57,23 +57,25 @@ def contract_logits(
         [N, V] float32 (float64 stays), -inf where a token cannot be drawn. A row with no token left
         raises ContractError; N = 0 gives [0, V].
     """
-    check(
+    check_tensors(
         logits_NV=(logits_NV, "float"),
         generated_NH=(generated_NH, "int64"),
         allowed_NV=(allowed_NV, "bool"),
         support_NV=(support_NV, "bool"),
     )
     _check_ids("generated_NH", generated_NH, -1, logits_NV.shape[1])
-    scores_NV = _penalise(widen(logits_NV), contract, generated_NH)
+    scores_NV = _apply_penalties(upcast(logits_NV), contract, generated_NH)
     scores_NV = _ban_stops(scores_NV, contract, generated_NH)
     if allowed_NV is not None:
-        scores_NV = _only(scores_NV, allowed_NV)
+        scores_NV = _mask_out(scores_NV, allowed_NV)
     if contract.temperature not in (0, 1):
         scores_NV = scores_NV / contract.temperature
-    scores_NV = _truncate(scores_NV, contract) if support_NV is None else _only(scores_NV, support_NV)
+    scores_NV = _truncate(scores_NV, contract) if support_NV is None else _mask_out(scores_NV, support_NV)
     if contract.temperature == 0:
         best_N1 = scores_NV.detach().argmax(dim=-1, keepdim=True)
-        scores_NV = _only(scores_NV, torch.zeros_like(scores_NV, dtype=torch.bool).scatter(1, best_N1, True))
+        scores_NV = _mask_out(
+            scores_NV, torch.zeros_like(scores_NV, dtype=torch.bool).scatter(1, best_N1, True)
+        )
     _check_drawable(scores_NV)
     return scores_NV
 
@@ -91,10 +93,10 @@ def draw(logits_NV: Tensor, uniform_N: Tensor) -> Tensor:
     Returns:
         [N] int64, never an id whose logit is -inf. A row of NaN raises NonFiniteError.
     """
-    check(logits_NV=(logits_NV, "float"), uniform_N=(uniform_N, "float"))
+    check_tensors(logits_NV=(logits_NV, "float"), uniform_N=(uniform_N, "float"))
     if not ((uniform_N >= 0) & (uniform_N < 1)).all() or uniform_N.dtype != torch.float64:
-        raise ContractError("uniform_N cannot be drawn with", got=uniform_N, expected="float64 in [0, 1)")
-    scores_NV = widen(logits_NV)
+        raise InvalidValueError("uniform_N cannot be drawn with", got=uniform_N, expected="float64 in [0, 1)")
+    scores_NV = upcast(logits_NV)
     mass_NV = (scores_NV - scores_NV.amax(dim=-1, keepdim=True)).exp()
     whole = mass_NV.shape[1] // _BLOCK * _BLOCK
     blocks_NB = mass_NV[:, :whole].reshape(len(mass_NV), whole // _BLOCK, _BLOCK).sum(dim=-1)
@@ -125,8 +127,8 @@ def mass_below(logits_NV: Tensor, ids_N: Tensor) -> Tensor:
     Returns:
         [N] float64, in [0, 1].
     """
-    check(logits_NV=(logits_NV, "float"), ids_N=(ids_N, "int64"))
-    scores_NV = widen(logits_NV)
+    check_tensors(logits_NV=(logits_NV, "float"), ids_N=(ids_N, "int64"))
+    scores_NV = upcast(logits_NV)
     mass_NV = (scores_NV - scores_NV.amax(dim=-1, keepdim=True)).exp()
     lower_NV = torch.arange(mass_NV.shape[1], device=ids_N.device) < ids_N[:, None]
     return (mass_NV * lower_NV).sum(dim=-1).double() / mass_NV.sum(dim=-1).double()
@@ -178,14 +180,14 @@ def support_ids(mask_V: Tensor) -> Tensor:
     Returns:
         [K] int32, on the CPU; what ``support_mask`` unpacks to ``mask_V``.
     """
-    check(mask_V=(mask_V, "bool"))
+    check_tensors(mask_V=(mask_V, "bool"))
     inside = mask_V.nonzero()[:, 0]
     if 2 * len(inside) > len(mask_V):
         inside = -1 - (~mask_V).nonzero()[:, 0]
     return inside.int().cpu()
 
 
-def _penalise(scores_NV: Tensor, contract: SamplingContract, generated_NH: Tensor) -> Tensor:
+def _apply_penalties(scores_NV: Tensor, contract: SamplingParams, generated_NH: Tensor) -> Tensor:
     """Repetition, presence and frequency penalties for the ids that were generated: [N, V]."""
     repetition = contract.repetition_penalty
     if repetition == 1 and contract.presence_penalty == 0 and contract.frequency_penalty == 0:
@@ -198,7 +200,7 @@ def _penalise(scores_NV: Tensor, contract: SamplingContract, generated_NH: Tenso
     return scores_NV - contract.presence_penalty * seen_NV - contract.frequency_penalty * count_NV
 
 
-def _ban_stops(scores_NV: Tensor, contract: SamplingContract, generated_NH: Tensor) -> Tensor:
+def _ban_stops(scores_NV: Tensor, contract: SamplingParams, generated_NH: Tensor) -> Tensor:
     """Stop ids cannot be drawn in rows that have generated fewer than ``min_new_tokens``: [N, V]."""
     if contract.min_new_tokens == 0 or not contract.stop_ids:
         return scores_NV
@@ -208,17 +210,17 @@ def _ban_stops(scores_NV: Tensor, contract: SamplingContract, generated_NH: Tens
     return scores_NV.index_put((early_N.nonzero(), stops_S), scores_NV.new_tensor(-math.inf))
 
 
-def _truncate(scores_NV: Tensor, contract: SamplingContract) -> Tensor:
+def _truncate(scores_NV: Tensor, contract: SamplingParams) -> Tensor:
     """Top-k, then top-p, then min-p, each on what is left: [N, V]. What to cut carries no gradient."""
     vocab = scores_NV.shape[1]
     if 0 < contract.top_k < vocab:
         kth_N1 = scores_NV.detach().topk(contract.top_k).values[:, -1:]
-        scores_NV = _only(scores_NV, scores_NV.detach() >= kth_N1)
+        scores_NV = _mask_out(scores_NV, scores_NV.detach() >= kth_N1)
     if contract.top_p < 1:
-        scores_NV = _only(scores_NV, _nucleus(scores_NV.detach(), contract.top_p))
+        scores_NV = _mask_out(scores_NV, _nucleus(scores_NV.detach(), contract.top_p))
     if contract.min_p > 0:
         floor_N1 = scores_NV.detach().amax(dim=-1, keepdim=True) + math.log(contract.min_p)
-        scores_NV = _only(scores_NV, scores_NV.detach() >= floor_N1)
+        scores_NV = _mask_out(scores_NV, scores_NV.detach() >= floor_N1)
     return scores_NV
 
 
@@ -235,7 +237,7 @@ def _nucleus(scores_NV: Tensor, top_p: float, width: int = _WINDOW) -> Tensor:
     return nucleus_NV
 
 
-def _only(scores_NV: Tensor, keep_NV: Tensor) -> Tensor:
+def _mask_out(scores_NV: Tensor, keep_NV: Tensor) -> Tensor:
     """Write -inf where ``keep_NV`` is False: [N, V]."""
     return scores_NV.masked_fill(~keep_NV, -math.inf)
 
@@ -243,7 +245,7 @@ def _only(scores_NV: Tensor, keep_NV: Tensor) -> Tensor:
 def _check_drawable(scores_NV: Tensor) -> None:
     """Raise unless each row has a token that may be drawn."""
     if torch.isneginf(scores_NV.detach().amax(dim=-1)).any():
-        raise ContractError(
+        raise InvalidValueError(
             "a row of logits has no token that may be drawn",
             expected="at least one finite logit per row",
             remedy="look for NaN in the logits, then at the grammar, the stop ids and the recorded support",
@@ -254,6 +256,6 @@ def _check_ids(name: str, ids: Tensor, low: int, vocab: int) -> None:
     """Raise unless all ids lie in [low, vocab)."""
     if ids.numel() and not (low <= int(ids.min()) and int(ids.max()) < vocab):
         got = (int(ids.min()), int(ids.max()))
-        raise ContractError(
+        raise InvalidValueError(
             f"{name} holds an id outside the vocabulary", got=got, expected=f"[{low}, {vocab})"
         )

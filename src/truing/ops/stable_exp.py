@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from truing.ops.argument_checks import check
+from truing.ops.argument_checks import check_tensors
 
-LARGEST = 80.0
+MAX_LOG = 80.0
 """Nats. e^80 is finite in float32; up to here a ratio is computed as it is."""
 
 
@@ -28,8 +28,8 @@ def excess(log: Tensor) -> Tensor:
     Returns:
         The same shape, nats, ≥ 0, without a gradient; 0 for all that is of ordinary size, NaN for NaN.
     """
-    check(log=(log, "float"))
-    return (log.detach() - LARGEST).clamp(min=0)
+    check_tensors(log=(log, "float"))
+    return (log.detach() - MAX_LOG).clamp(min=0)
 
 
 def times_exp(factor: Tensor, log: Tensor) -> Tensor:
@@ -46,17 +46,17 @@ def times_exp(factor: Tensor, log: Tensor) -> Tensor:
     Returns:
         The same shape, the factor's unit: exactly f at x = 0, 0 where f is 0, ±∞ where no number is left.
     """
-    check(factor=(factor, "float"), log=(log, "float"))
+    check_tensors(factor=(factor, "float"), log=(log, "float"))
     factor, left = factor.detach(), log.detach()
     if not left.any():
         return factor
     for _ in range(20):
-        part = left.clamp(-LARGEST, LARGEST)
+        part = left.clamp(-MAX_LOG, MAX_LOG)
         factor, left = factor * part.exp(), left - part
     return factor
 
 
-def steeper(x: Tensor, log: Tensor) -> Tensor:
+def scale_gradient_by_exp(x: Tensor, log: Tensor) -> Tensor:
     """A number as it is, whose gradient is multiplied by a power of e: last, after all else it is made of.
 
     y = x, ∂y/∂x = e^s  (https://en.wikipedia.org/wiki/Chain_rule). An estimate f(y) so has the slope
@@ -69,11 +69,11 @@ def steeper(x: Tensor, log: Tensor) -> Tensor:
     Returns:
         The same shape, equal to ``x``; where ``log`` is 0 the gradient is as ever.
     """
-    check(x=(x, "float"), log=(log, "float"))
-    return cast("Tensor", _Steeper.apply(x, log))  # pyright: ignore[reportUnknownMemberType]
+    check_tensors(x=(x, "float"), log=(log, "float"))
+    return cast("Tensor", _ScaleGradientByExp.apply(x, log))  # pyright: ignore[reportUnknownMemberType]
 
 
-class _Steeper(torch.autograd.Function):
+class _ScaleGradientByExp(torch.autograd.Function):
     """The identity forward; backward times e^log."""
 
     @staticmethod

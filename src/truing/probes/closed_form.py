@@ -51,7 +51,7 @@ BOUNDS = {
 """Clip below and above 1: PPO's for those whose papers give none, DAPO §4.1, GSPO §5.1."""
 
 
-def off_policy(algo: str, log_ratio: Tensor, advantage: Tensor, cap: float) -> Tensor:
+def off_policy_factors(algo: str, log_ratio: Tensor, advantage: Tensor, cap: float) -> Tensor:
     """What A is multiplied by for each token [T] of an answer, the policy having moved since it was drawn.
 
     Clipped objectives: r, or 0 where A > 0 and r > 1 + high, or A < 0 and r < 1 − low; gspo takes one r for
@@ -92,11 +92,11 @@ def table_gradient(table: Tensor, samples: Sequence[Sample], pull: Sequence[Tens
     return gradient
 
 
-def said(sample: Sample) -> Tensor:
+def policy_tokens(sample: Sample) -> Tensor:
     """Bool [T], what the policy said, or was shown to say."""
     return (sample.origin == Origin.SAMPLED) | (sample.origin == Origin.DEMO)
 
 
-def apart(got: Tensor, expected: Tensor) -> float:
+def relative_difference(got: Tensor, expected: Tensor) -> float:
     """The largest difference, as a share of the largest number expected."""
     return float((got.double() - expected).abs().max() / expected.abs().max())

@@ -5,7 +5,7 @@ from typing import Any
 
 from truing.envs.base import Split
 from truing.rewards import Rewards
-from truing.types.message import Message, Said
+from truing.types.message import AssistantMessage, Message
 from truing.types.rollout import Rollout, Task
 
 Reward = Callable[[Rollout, Task], float]
@@ -53,7 +53,7 @@ class _Echo:
     def __init__(self, said: str) -> None:
         self.said, self.heard = said, list[str]()
 
-    def reply(self, said: Said) -> Sequence[Message]:
+    def reply(self, said: AssistantMessage) -> Sequence[Message]:
         """The world's one answer; after the second turn there is none, and the episode is over."""
         self.heard.append(said.content)
         return [{"role": "user", "content": self.said}] if len(self.heard) == 1 else []

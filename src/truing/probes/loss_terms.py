@@ -10,18 +10,18 @@ import torch
 
 from truing.models.forward.collate import collate
 from truing.ops.returns import explained_variance
-from truing.probes.closed_form import apart, logprobs, table_gradient, token_weights
+from truing.probes.closed_form import logprobs, relative_difference, table_gradient, token_weights
 from truing.probes.letters_env import Letters
-from truing.probes.result import Finding, at_least, at_most, exactly, near
+from truing.probes.result import Measurement, at_least, at_most, exactly, near
 from truing.probes.reward_signal import ROUNDING, UPDATES
-from truing.probes.small_trainer import HEAD, Rig, rig
+from truing.probes.small_trainer import HEAD, SmallTrainer, small_trainer
 from truing.probes.token_masks import BUDGET
 
-CLOSE = 0.01
+TOLERANCE = 0.01
 """By how much what was learnt may miss where it must end: nats, or reward."""
 
 
-def kl_alone(folder: Path, algo: str) -> list[Finding]:
+def kl_alone(folder: Path, algo: str) -> list[Measurement]:
     """P8. No reward, and a start away from the reference: exact KL(policy ‖ reference) falls, all the way."""
     return [
         finding
@@ -39,8 +39,8 @@ def _kl_terms(algo: str) -> tuple[tuple[str, str], ...]:
     return ("loss", "k3"), other
 
 
-def _kl_falls(folder: Path, algo: str, where: str, estimator: str) -> list[Finding]:
-    made = rig(
+def _kl_falls(folder: Path, algo: str, where: str, estimator: str) -> list[Measurement]:
+    made = small_trainer(
         folder,
         algo,
         Letters(lambda rollout, task: 0.0),
@@ -63,7 +63,7 @@ def _kl_falls(folder: Path, algo: str, where: str, estimator: str) -> list[Findi
     ]
 
 
-def _kl_gradients(folder: Path, algo: str, estimator: str) -> Iterator[Finding]:
+def _kl_gradients(folder: Path, algo: str, estimator: str) -> Iterator[Measurement]:
     """The gradients of the KL alone, on-policy and, where a second update is made, weighted by the ratio.
 
     ∂k3/∂log π = 1 − π_ref/π, ∂k2/∂log π = log π − log π_ref (http://joschu.net/blog/kl-approx.html).
@@ -71,7 +71,7 @@ def _kl_gradients(folder: Path, algo: str, estimator: str) -> Iterator[Finding]:
     epochs = {} if algo in ("reinforce", "rloo") else {"inner_epochs": 2}
     kl = {"coef": 0.5, "estimator": estimator}
     sizes = {"sampling": {"max_new_tokens": BUDGET}, "stage": epochs}
-    made = rig(folder, algo, Letters(lambda rollout, task: 0.0), kl=kl, **sizes)
+    made = small_trainer(folder, algo, Letters(lambda rollout, task: 0.0), kl=kl, **sizes)
     start = made.table.detach().clone()
     made.shake()
     seen = made.watched(made.draw().samples)
@@ -83,44 +83,46 @@ def _kl_gradients(folder: Path, algo: str, estimator: str) -> Iterator[Finding]:
             now, ref, drawn = (logprobs(table, row) for table in (each.table, start, seen[0].table))
             slope = 1 - (ref - now).exp() if estimator == "k3" else now - ref
             pulls.append(torch.where(row.kl_mask, -0.5 * weight * (now - drawn).exp() * slope, 0.0))
-        miss = apart(each.gradients[HEAD], table_gradient(each.table, rows, pulls))
+        miss = relative_difference(each.gradients[HEAD], table_gradient(each.table, rows, pulls))
         yield at_most(f"{estimator}, gradient of update {update}, apart from the closed form", miss, ROUNDING)
 
 
-def _exact_kl(made: Rig, start: torch.Tensor) -> float:
+def _exact_kl(made: SmallTrainer, start: torch.Tensor) -> float:
     """KL(policy ‖ start) of the answers to both prompts, summed over all tokens: nats."""
     policy, began = made.policy(), start.double().softmax(0)
     asked = [ord(prompt) for prompt in "ab"]
     return float((policy * (policy.log() - began.log()))[:, asked].sum(0).mean())
 
 
-def critic_alone(folder: Path, algo: str) -> list[Finding]:
+def critic_alone(folder: Path, algo: str) -> list[Measurement]:
     """P9. Returns that have a closed form: what V comes to, discounted, cut short, and told by the prompt."""
     one = Letters(lambda rollout, task: 1.0, "xy")  # which is never said: no state is met twice
-    still = _valued(folder, one)
-    by_prompt = _valued(folder, Letters(lambda rollout, task: float(task.answer == "d"), answers="cd"))
+    still = _trained_critic(folder, one)
+    by_prompt = _trained_critic(
+        folder, Letters(lambda rollout, task: float(task.answer == "d"), answers="cd")
+    )
     batch = collate(by_prompt.update(by_prompt.draw().samples)[0].samples)
     explained = explained_variance(batch.value, batch.returns, batch.value_mask)
-    two = _valued(folder, one, tokens=2, gamma=0.5)
+    two = _trained_critic(folder, one, tokens=2, gamma=0.5)
     every = Letters(lambda rollout, task: 1.0, "abcdefgh", "c" * 8)
-    cut = {way: _valued(folder, every, gamma=0.5, truncation=way) for way in ("bootstrap", "end")}
+    cut = {way: _trained_critic(folder, every, gamma=0.5, truncation=way) for way in ("bootstrap", "end")}
     return [
-        near("V, every return being 1", still.value("x"), 1.0, CLOSE),
-        near("V of the prompt that earns nothing", by_prompt.value("a"), 0.0, CLOSE),
-        near("V of the prompt that earns 1", by_prompt.value("b"), 1.0, CLOSE),
+        near("V, every return being 1", still.value("x"), 1.0, TOLERANCE),
+        near("V of the prompt that earns nothing", by_prompt.value("a"), 0.0, TOLERANCE),
+        near("V of the prompt that earns 1", by_prompt.value("b"), 1.0, TOLERANCE),
         at_least("explained variance, the prompt deciding", float(explained), 0.99),
-        near("V two tokens before a reward of 1, gamma ½", two.value("x"), 0.5, CLOSE),
-        near("V one token before it", two.value("c"), 1.0, CLOSE),
-        near("V, cut after each reward of 1, going on: 1 + ½ V", cut["bootstrap"].value("c"), 2.0, CLOSE),
-        near("V, cut after each reward of 1, ending", cut["end"].value("c"), 1.0, CLOSE),
+        near("V two tokens before a reward of 1, gamma ½", two.value("x"), 0.5, TOLERANCE),
+        near("V one token before it", two.value("c"), 1.0, TOLERANCE),
+        near("V, cut after each reward of 1, going on: 1 + ½ V", cut["bootstrap"].value("c"), 2.0, TOLERANCE),
+        near("V, cut after each reward of 1, ending", cut["end"].value("c"), 1.0, TOLERANCE),
     ]
 
 
-def _valued(folder: Path, env: Letters, tokens: int = 1, **stage: Any) -> Rig:
+def _trained_critic(folder: Path, env: Letters, tokens: int = 1, **stage: Any) -> SmallTrainer:
     """A critic after its training; the policy stays, and says so many tokens, the last perhaps a stop."""
     updates, prompts = 25, len(env.prompts)
     sizes = {"steps": updates, "prompts_per_step": prompts, "group_size": 16 // prompts}
-    made = rig(
+    made = small_trainer(
         folder,
         "ppo",
         env,
@@ -132,16 +134,16 @@ def _valued(folder: Path, env: Letters, tokens: int = 1, **stage: Any) -> Rig:
     return made
 
 
-def entropy_alone(folder: Path, algo: str) -> list[Finding]:
+def entropy_alone(folder: Path, algo: str) -> list[Measurement]:
     """P10. No reward but the bonus for entropy: H rises to log 9, for nine tokens can be said."""
     env = Letters(lambda rollout, task: 0.0)
     few = {"learning_rate": 0.1, "group_size": 2}  # whatever is drawn, its entropy is that of the state
-    made = rig(folder, algo, env, entropy={"coef": 1.0}, stage=few).shake()
+    made = small_trainer(folder, algo, env, entropy={"coef": 1.0}, stage=few).shake()
     seen = [_entropy(made)]
     first = _entropy_gradient(folder, algo)
     made.train(2 * UPDATES, then=lambda: seen.append(_entropy(made)))
     return [
-        near("H at the end: log 9", seen[-1], math.log(9), CLOSE),
+        near("H at the end: log 9", seen[-1], math.log(9), TOLERANCE),
         at_most("first gradient, apart from the closed form", first, ROUNDING),
         at_most("H at the start, nats", seen[0], math.log(9) - 0.1),
         at_least("least rise of H over ten updates", min(b - a for a, b in pairwise(seen[::10])), 0.0),
@@ -151,7 +153,7 @@ def entropy_alone(folder: Path, algo: str) -> list[Finding]:
 def _entropy_gradient(folder: Path, algo: str) -> float:
     """How far the first gradient of the bonus alone is from Σ weight · π (log π + H), over what was drawn."""
     env, sizes = Letters(lambda rollout, task: 0.0), {"sampling": {"max_new_tokens": BUDGET}}
-    made = rig(folder, algo, env, entropy={"coef": 1.0}, **sizes).shake()
+    made = small_trainer(folder, algo, env, entropy={"coef": 1.0}, **sizes).shake()
     (seen,) = made.watched(made.draw().samples)
     rows, policy = seen.trace.samples, seen.table.double().softmax(0)
     pull = policy * (policy.log() - (policy * policy.log()).sum(0))
@@ -161,10 +163,10 @@ def _entropy_gradient(folder: Path, algo: str) -> float:
         for t in row.policy_mask.nonzero()[:, 0].tolist():
             before = int(row.token_ids[t - 1])
             expected[:, before] += weight * pull[:, before]
-    return apart(seen.gradients[HEAD], expected)
+    return relative_difference(seen.gradients[HEAD], expected)
 
 
-def _entropy(made: Rig) -> float:
+def _entropy(made: SmallTrainer) -> float:
     """Mean entropy of the answers to both prompts: nats."""
     policy = made.policy()[:, [ord(prompt) for prompt in "ab"]]
     return float(-(policy * policy.log()).sum(0).mean())

@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Finding:
+class Measurement:
     """One number, and the bounds that a right trainer keeps; NaN is outside any."""
 
     name: str
@@ -30,12 +30,12 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProbeOutcome:
     """A probe of one algorithm."""
 
     probe: str
     algo: str
-    findings: tuple[Finding, ...]
+    findings: tuple[Measurement, ...]
     seconds: float = 0.0
 
     @property
@@ -54,24 +54,24 @@ class Outcome:
         }
 
 
-def exactly(name: str, got: float, expected: float = 0.0) -> Finding:
+def exactly(name: str, got: float, expected: float = 0.0) -> Measurement:
     """A number that must be this one, to the last bit."""
-    return Finding(name, got, expected, expected)
+    return Measurement(name, got, expected, expected)
 
 
-def near(name: str, got: float, expected: float, tolerance: float) -> Finding:
+def near(name: str, got: float, expected: float, tolerance: float) -> Measurement:
     """A number that must be this one to rounding."""
-    return Finding(name, got, expected - tolerance, expected + tolerance)
+    return Measurement(name, got, expected - tolerance, expected + tolerance)
 
 
-def at_least(name: str, got: float, low: float) -> Finding:
+def at_least(name: str, got: float, low: float) -> Measurement:
     """A number with a floor."""
-    return Finding(name, got, low=low)
+    return Measurement(name, got, low=low)
 
 
-def at_most(name: str, got: float, high: float) -> Finding:
+def at_most(name: str, got: float, high: float) -> Measurement:
     """A number with a ceiling."""
-    return Finding(name, got, high=high)
+    return Measurement(name, got, high=high)
 
 
 def _finite(number: float) -> float | None:

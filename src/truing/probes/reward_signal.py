@@ -4,27 +4,27 @@ from pathlib import Path
 
 import torch
 
-from truing.probes.closed_form import advantages, apart, said, table_gradient
+from truing.probes.closed_form import advantages, policy_tokens, relative_difference, table_gradient
 from truing.probes.letters_env import Letters
-from truing.probes.result import Finding, at_least, at_most, exactly
-from truing.probes.small_trainer import HEAD, SUPERVISED, Rig, rig
+from truing.probes.result import Measurement, at_least, at_most, exactly
+from truing.probes.small_trainer import HEAD, SUPERVISED_ALGOS, SmallTrainer, small_trainer
 from truing.types.rollout import Rollout, Task
 
 ROUNDING = 1e-5
 """Share of the largest entry by which a float32 gradient may miss its closed form."""
 
 UPDATES = 30
-SURE = 0.95
+MIN_PROBABILITY = 0.95
 
 
-def right(rollout: Rollout, task: Task) -> float:
+def right_letter(rollout: Rollout, task: Task) -> float:
     """1 where the answer begins with the task's letter."""
     return float(rollout.text[:1] == task.answer)
 
 
-def no_signal(folder: Path, algo: str) -> list[Finding]:
+def no_signal(folder: Path, algo: str) -> list[Measurement]:
     """P0. Every reward is the same, and no power of two: A = 0, and not a bit of the policy moves."""
-    made = rig(folder, algo, Letters(lambda rollout, task: 0.1), stage={"group_size": 7})
+    made = small_trainer(folder, algo, Letters(lambda rollout, task: 0.1), stage={"group_size": 7})
     before = made.table.detach().clone()
     (trace,) = made.update(made.draw().samples)
     advantage = torch.cat([row.advantage[row.policy_mask] for row in trace.samples])
@@ -35,31 +35,33 @@ def no_signal(folder: Path, algo: str) -> list[Finding]:
     ]
 
 
-def bandit(folder: Path, algo: str) -> list[Finding]:
+def bandit(folder: Path, algo: str) -> list[Measurement]:
     """P1. One token, reward for one of nine: the first gradient is Σ A (π − onehot) / B, then p → 1."""
-    made = rig(folder, algo, Letters(right)).shake()
+    made = small_trainer(folder, algo, Letters(right_letter)).shake()
     samples = made.draw().samples
     (seen,) = made.watched(samples)
-    expected = table_gradient(seen.table, samples, _pulls(algo, samples))
+    expected = table_gradient(seen.table, samples, _token_gradients(algo, samples))
     made.train(UPDATES)
     p = min(made.probability("c", after=letter) for letter in "ab")
     return [
         at_most(
-            "first gradient, apart from the closed form", apart(seen.gradients[HEAD], expected), ROUNDING
+            "first gradient, apart from the closed form",
+            relative_difference(seen.gradients[HEAD], expected),
+            ROUNDING,
         ),
-        at_least("p(rewarded token)", p, SURE),
+        at_least("p(rewarded token)", p, MIN_PROBABILITY),
     ]
 
 
-def two_prompts(folder: Path, algo: str) -> list[Finding]:
+def two_prompts(folder: Path, algo: str) -> list[Measurement]:
     """P2. Each prompt has an answer of its own; with the rewards of the other prompt both must be missed."""
-    made = rig(folder, algo, Letters(right, answers="cd"))
+    made = small_trainer(folder, algo, Letters(right_letter, answers="cd"))
     made.train(UPDATES)
-    found = [at_least("p(right answer)", _both(made), SURE)]
-    if algo not in SUPERVISED:
-        swapped = rig(folder, algo, Letters(_of_the_other, answers="cd"))
+    found = [at_least("p(right answer)", _both(made), MIN_PROBABILITY)]
+    if algo not in SUPERVISED_ALGOS:
+        swapped = small_trainer(folder, algo, Letters(_of_the_other, answers="cd"))
         swapped.train(UPDATES)
-        found.append(at_most("p(right answer), rewards exchanged", _both(swapped), 1 - SURE))
+        found.append(at_most("p(right answer), rewards exchanged", _both(swapped), 1 - MIN_PROBABILITY))
     return found
 
 
@@ -68,16 +70,16 @@ def _of_the_other(rollout: Rollout, task: Task) -> float:
     return float(rollout.text[:1] == {"c": "d", "d": "c"}[task.answer])
 
 
-def _both(made: Rig) -> float:
+def _both(made: SmallTrainer) -> float:
     """The least probability of a right answer."""
     return min(made.probability(answer, after=letter) for letter, answer in ("ac", "bd"))
 
 
-def _pulls(algo: str, samples: list) -> list[torch.Tensor]:
+def _token_gradients(algo: str, samples: list) -> list[torch.Tensor]:
     """What each token of one-token answers is pulled by: A / B; or 1 / tokens, where they are imitated."""
-    if algo in SUPERVISED:
+    if algo in SUPERVISED_ALGOS:
         imitated = [row.supervised_mask for row in samples]
         return [mask.double() / sum(int(each.sum()) for each in imitated) for mask in imitated]
     rewards = torch.tensor([row.reward for row in samples], dtype=torch.float64).view(2, -1)
     each = advantages(algo, rewards).flatten() / len(samples)
-    return [said(row).double() * float(a) for row, a in zip(samples, each, strict=True)]
+    return [policy_tokens(row).double() * float(a) for row, a in zip(samples, each, strict=True)]

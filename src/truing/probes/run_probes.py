@@ -12,8 +12,8 @@ import torch
 
 from truing.errors import RecipeError
 from truing.probes import loss_terms, reward_signal, token_masks, weight_sync
-from truing.probes.result import Finding, Outcome
-from truing.probes.small_trainer import POLICIES, SUPERVISED
+from truing.probes.result import Measurement, ProbeOutcome
+from truing.probes.small_trainer import POLICY_ALGOS, SUPERVISED_ALGOS
 from truing.probes.table_model import build
 
 
@@ -22,7 +22,7 @@ class Probe:
     """A small problem with a known answer: a folder with a table, and an algorithm, to what was found."""
 
     name: str
-    run: Callable[[Path, str], list[Finding]]
+    run: Callable[[Path, str], list[Measurement]]
     algos: tuple[str, ...]
 
     @property
@@ -31,21 +31,21 @@ class Probe:
         return (self.run.__doc__ or "").partition(". ")[2].splitlines()[0]
 
 
-POLICY = tuple(POLICIES)
-LADDER = (
+POLICY = tuple(POLICY_ALGOS)
+PROBES = (
     Probe("P0", reward_signal.no_signal, POLICY),
-    Probe("P1", reward_signal.bandit, (*POLICY, *SUPERVISED)),
-    Probe("P2", reward_signal.two_prompts, (*POLICY, *SUPERVISED)),
-    Probe("P3", token_masks.ragged, POLICY),
+    Probe("P1", reward_signal.bandit, (*POLICY, *SUPERVISED_ALGOS)),
+    Probe("P2", reward_signal.two_prompts, (*POLICY, *SUPERVISED_ALGOS)),
+    Probe("P3", token_masks.unequal_prompts, POLICY),
     Probe("P4", token_masks.denominators, POLICY),
     Probe("P5", token_masks.end_of_turn, POLICY),
-    Probe("P6", token_masks.world_says, POLICY),
-    Probe("P7", token_masks.turns, POLICY),
+    Probe("P6", token_masks.env_tokens, POLICY),
+    Probe("P7", token_masks.two_turns, POLICY),
     Probe("P8", loss_terms.kl_alone, POLICY),
     Probe("P9", loss_terms.critic_alone, ("ppo",)),
     Probe("P10", loss_terms.entropy_alone, POLICY),
-    Probe("P11", weight_sync.lag, ("grpo",)),
-    Probe("P12", weight_sync.adapter, ("grpo",)),
+    Probe("P11", weight_sync.stale_sampler, ("grpo",)),
+    Probe("P12", weight_sync.adapter_sync, ("grpo",)),
 )
 """P11 and P12 ask of the sampler, which is the same for every algorithm."""
 
@@ -53,16 +53,16 @@ PROCESSES = 2
 """At one time, of one thread each: tables are too small for more."""
 
 
-def named(names: Sequence[str]) -> list[Probe]:
+def probes_by_name(names: Sequence[str]) -> list[Probe]:
     """Probes by name, or all."""
-    known = {probe.name: probe for probe in LADDER}
+    known = {probe.name: probe for probe in PROBES}
     for name in names:
         if name not in known:
             raise RecipeError("there is no such probe", got=name, expected=", ".join(known))
-    return [known[name] for name in names] or list(LADDER)
+    return [known[name] for name in names] or list(PROBES)
 
 
-def climb(probes: Sequence[Probe], algos: Sequence[str] = ()) -> Iterator[Outcome]:
+def run_probes(probes: Sequence[Probe], algos: Sequence[str] = ()) -> Iterator[ProbeOutcome]:
     """The outcome of each probe for each of its algorithms, or of those among ``algos``, in order."""
     chosen = [(probe, algo) for probe in probes for algo in probe.algos if not algos or algo in algos]
     if not chosen:
@@ -81,15 +81,15 @@ def climb(probes: Sequence[Probe], algos: Sequence[str] = ()) -> Iterator[Outcom
         )
 
 
-def measure(probe: Probe, algo: str, table: Path) -> Outcome:
+def run_probe(probe: Probe, algo: str, table: Path) -> ProbeOutcome:
     """The outcome of one probe."""
     began = time.perf_counter()
     found = probe.run(table, algo)
-    return Outcome(probe.name, algo, tuple(found), time.perf_counter() - began)
+    return ProbeOutcome(probe.name, algo, tuple(found), time.perf_counter() - began)
 
 
-def _measured(name: str, algo: str, table: Path) -> Outcome:
-    return measure(next(probe for probe in LADDER if probe.name == name), algo, table)
+def _measured(name: str, algo: str, table: Path) -> ProbeOutcome:
+    return run_probe(next(probe for probe in PROBES if probe.name == name), algo, table)
 
 
 def _one_thread() -> None:

@@ -11,14 +11,14 @@ from torch import Tensor
 from truing.config import resolve
 from truing.envs.base import Env
 from truing.learner.learner import Learner, open_learner
-from truing.learner.memory_budget import Need, Room
+from truing.learner.memory_budget import MemoryBudget, MemoryNeed
 from truing.learner.session import Session, open_session
 from truing.learner.step import Trace, train_step
-from truing.learner.step_samples import Drawn, source
+from truing.learner.step_samples import StepSamples, draw_step_samples
 from truing.probes import table_model as table
 from truing.types.sample import Sample
 
-POLICIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+POLICY_ALGOS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "reinforce": ("reinforce", {}),
     "rloo": ("rloo", {}),
     **{name: ("grpo", {"objective": name}) for name in ("grpo", "dr_grpo", "dapo", "bnpo", "gspo", "cispo")},
@@ -26,16 +26,16 @@ POLICIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Stage and keys of each algorithm with a policy loss."""
 
-SUPERVISED: Mapping[str, tuple[str, Mapping[str, Any]]] = {"sft": ("sft", {}), "rft": ("rft", {})}
+SUPERVISED_ALGOS: Mapping[str, tuple[str, Mapping[str, Any]]] = {"sft": ("sft", {}), "rft": ("rft", {})}
 
-RATE = 0.4
+LEARNING_RATE = 0.4
 """Learning rate of the table: a token becomes certain in some twenty updates."""
 
 HEAD = "lm_head.weight"
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class RecordedUpdate:
     """An update: its trace, the gradients by name that the optimiser got, and the table that they are of."""
 
     trace: Trace
@@ -44,7 +44,7 @@ class Seen:
 
 
 @dataclass(frozen=True, eq=False)
-class Rig:
+class SmallTrainer:
     """A session and what its stage trains with."""
 
     session: Session
@@ -57,16 +57,16 @@ class Rig:
         return self.learner.parameters[HEAD]
 
     @torch.no_grad()
-    def shake(self, seed: int = 0) -> "Rig":
+    def shake(self, seed: int = 0) -> "SmallTrainer":
         """Give all that the table may say a logit of its own, so that no two tokens are as likely."""
-        places = torch.nonzero(self.table > table.NEVER, as_tuple=True)
+        places = torch.nonzero(self.table > table.NEVER_LOGIT, as_tuple=True)
         self.table[places] += torch.randn(len(places[0]), generator=torch.Generator().manual_seed(seed))
         return self
 
-    def draw(self, step: int = 0) -> Drawn:
+    def draw(self, step: int = 0) -> StepSamples:
         """What the stage trains on in a step, drawn with the weights of now."""
         self.session.sync_sampler(step)
-        return source(self.session, self.learner.algorithm, self.learner.setting, self.stage, step)
+        return draw_step_samples(self.session, self.learner.algorithm, self.learner.setting, self.stage, step)
 
     def update(self, samples: Sequence[Sample], step: int = 0) -> list[Trace]:
         """An update on samples."""
@@ -79,7 +79,7 @@ class Rig:
             self.update(self.draw(step).samples, step)
             then()
 
-    def watched(self, samples: Sequence[Sample]) -> list["Seen"]:
+    def watched(self, samples: Sequence[Sample]) -> list["RecordedUpdate"]:
         """The updates of a step on samples, each as it was just before the weights moved."""
         seen: list[tuple[dict[str, Tensor], Tensor]] = []
 
@@ -91,7 +91,7 @@ class Rig:
         handle = self.learner.optimizer.register_step_pre_hook(keep)
         traces = self.update(samples)
         handle.remove()
-        return [Seen(trace, *each) for trace, each in zip(traces, seen, strict=True)]
+        return [RecordedUpdate(trace, *each) for trace, each in zip(traces, seen, strict=True)]
 
     def first(self, samples: Sequence[Sample]) -> tuple[Trace, Mapping[str, Tensor]]:
         """The first of them: its trace, and its gradients by name."""
@@ -113,15 +113,15 @@ class Rig:
         return float(head.weight.detach()[0, ord(after)] + head.bias.detach()[0])
 
 
-def rig(base: Path | str, algo: str, env: Env, /, **changes: Any) -> Rig:
+def small_trainer(base: Path | str, algo: str, env: Env, /, **changes: Any) -> SmallTrainer:
     """A rig for an algorithm on a table's folder, or on another model.
 
     ``changes`` are tables of its recipe, ``stage`` that of its stage.
 
     On a table all but the head is frozen, so that the policy is the table and nothing else.
     """
-    stage, keys = (POLICIES | SUPERVISED)[algo]
-    cfg = {"steps": 1000, "learning_rate": RATE, **_sizes(stage), **keys, **changes.pop("stage", {})}
+    stage, keys = (POLICY_ALGOS | SUPERVISED_ALGOS)[algo]
+    cfg = {"steps": 1000, "learning_rate": LEARNING_RATE, **_sizes(stage), **keys, **changes.pop("stage", {})}
     recipe = {
         "name": "probe",
         "stages": [stage],
@@ -138,8 +138,8 @@ def rig(base: Path | str, algo: str, env: Env, /, **changes: Any) -> Rig:
         for name, weight in session.policy.named_parameters():
             weight.requires_grad_(name == HEAD)
         session = replace(session, parameters={HEAD: session.parameters[HEAD]})
-    learner = open_learner(session, stage, Room(Need(0, 1), 4096, 10**6, 0), None)
-    return Rig(session, learner, stage)
+    learner = open_learner(session, stage, MemoryBudget(MemoryNeed(0, 1), 4096, 10**6, 0), None)
+    return SmallTrainer(session, learner, stage)
 
 
 def _sizes(stage: str) -> dict[str, int]:

@@ -12,11 +12,11 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 from truing.models.progress_bars import no_progress_bars
 from truing.models.tiny import byte_tokenizer
 
-VOCABULARY, END = 259, 257
+VOCABULARY, END_ID = 259, 257
 LETTERS = tuple(b"abcdefgh")
 """What the model says at first, each as likely as the end of its turn: nine tokens."""
 
-NEVER = -30.0
+NEVER_LOGIT = -30.0
 """Logit of what it never says."""
 
 TEMPLATE = (
@@ -48,7 +48,7 @@ def _table() -> LlamaForCausalLM:
         max_position_embeddings=256,
         tie_word_embeddings=False,
         bos_token_id=None,
-        eos_token_id=END,
+        eos_token_id=END_ID,
         pad_token_id=258,
         attn_implementation="sdpa",
     )
@@ -60,7 +60,7 @@ def _table() -> LlamaForCausalLM:
     root = VOCABULARY**0.5
     model.model.embed_tokens.weight.copy_(torch.eye(VOCABULARY) * root)
     model.model.norm.weight.fill_(1 / root)  # the norm makes the identity of it again
-    model.lm_head.weight.fill_(NEVER)
-    model.lm_head.weight[[*LETTERS, END]] = 0.0
-    model.generation_config = GenerationConfig(eos_token_id=END, pad_token_id=258)
+    model.lm_head.weight.fill_(NEVER_LOGIT)
+    model.lm_head.weight[[*LETTERS, END_ID]] = 0.0
+    model.generation_config = GenerationConfig(eos_token_id=END_ID, pad_token_id=258)
     return model

@@ -7,12 +7,19 @@ import torch
 from torch import Tensor
 
 from truing.models.tiny import tiny_model
-from truing.probes.closed_form import apart, logprobs, off_policy, said, table_gradient, token_weights
+from truing.probes.closed_form import (
+    logprobs,
+    off_policy_factors,
+    policy_tokens,
+    relative_difference,
+    table_gradient,
+    token_weights,
+)
 from truing.probes.letters_env import Echo, Letters
-from truing.probes.result import Finding, at_least, at_most, exactly
-from truing.probes.reward_signal import ROUNDING, SURE, UPDATES
-from truing.probes.small_trainer import HEAD, Rig, rig
-from truing.probes.table_model import END, NEVER, TEMPLATE
+from truing.probes.result import Measurement, at_least, at_most, exactly
+from truing.probes.reward_signal import MIN_PROBABILITY, ROUNDING, UPDATES
+from truing.probes.small_trainer import HEAD, SmallTrainer, small_trainer
+from truing.probes.table_model import END_ID, NEVER_LOGIT, TEMPLATE
 from truing.types.rollout import Rollout, Task
 from truing.types.sample import Sample
 from truing.types.status import Status
@@ -21,17 +28,17 @@ from truing.types.token import Origin
 BUDGET = 5
 """Tokens of a turn, at most, where answers may have several."""
 
-CAP = 1.2
+RATIO_CAP = 1.2
 """Of CISPO's weight: one that a second update goes beyond."""
 
-OTHER_ORDER = 1e-4
+SUM_ORDER_TOLERANCE = 1e-4
 """Share of the largest entry by which a padded batch may miss a tree: the same sums in another order."""
 
 
-def ragged(folder: Path, algo: str) -> list[Finding]:
+def unequal_prompts(folder: Path, algo: str) -> list[Measurement]:
     """P3. Prompts of unequal length: the gradient is that of a left-padded batch through the plain model."""
     prompts = ["a", "abcd", "abcdefghijkl", "zy"]
-    made = rig(
+    made = small_trainer(
         "tiny", algo, Letters(_some_bytes, prompts, "cccc"), stage={"prompts_per_step": 4, "group_size": 4}
     )
     trace, gradients = made.first(made.draw().samples)
@@ -39,18 +46,20 @@ def ragged(folder: Path, algo: str) -> list[Finding]:
     return [
         at_most(
             "gradient, apart from the padded one",
-            max(apart(gradients[n], expected[n]) for n in expected),
-            OTHER_ORDER,
+            max(relative_difference(gradients[n], expected[n]) for n in expected),
+            SUM_ORDER_TOLERANCE,
         ),
         exactly("weights without a gradient", len(expected) - sum(bool(g.any()) for g in gradients.values())),
     ]
 
 
-def denominators(folder: Path, algo: str) -> list[Finding]:
+def denominators(folder: Path, algo: str) -> list[Measurement]:
     """P4. Unequal answers: a token pulls with A times its declared weight; then off-policy, and clipped."""
     twice = {} if algo in ("reinforce", "rloo") else {"inner_epochs": 2}
-    stage = twice | {"cispo": {"max_weight": CAP}, "gspo": {"learning_rate": 5e-4}}.get(algo, {})
-    made = rig(folder, algo, Letters(_length), sampling={"max_new_tokens": BUDGET}, stage=stage).shake()
+    stage = twice | {"cispo": {"max_weight": RATIO_CAP}, "gspo": {"learning_rate": 5e-4}}.get(algo, {})
+    made = small_trainer(
+        folder, algo, Letters(_length), sampling={"max_new_tokens": BUDGET}, stage=stage
+    ).shake()
     seen = made.watched(made.draw().samples)
     lengths = [int(row.policy_mask.sum()) for row in seen[0].trace.samples]
     found = []
@@ -59,13 +68,13 @@ def denominators(folder: Path, algo: str) -> list[Finding]:
         for row, weight in zip(each.trace.samples, token_weights(algo, lengths, BUDGET), strict=True):
             moved = (logprobs(each.table, row) - logprobs(seen[0].table, row))[row.policy_mask]
             advantage = row.advantage[row.policy_mask].double()
-            factors = off_policy(algo, moved, advantage, CAP)
+            factors = off_policy_factors(algo, moved, advantage, RATIO_CAP)
             pull = torch.zeros(len(row), dtype=torch.float64)
             pull[row.policy_mask] = advantage * factors * weight
             pulls.append(pull)
         expected = table_gradient(each.table, each.trace.samples, pulls)
         name = f"gradient of update {update}, apart from the declared weights"
-        found.append(at_most(name, apart(each.gradients[HEAD], expected), ROUNDING))
+        found.append(at_most(name, relative_difference(each.gradients[HEAD], expected), ROUNDING))
     return [
         *found,
         exactly("updates", len(seen), 1 + len(twice)),
@@ -73,26 +82,30 @@ def denominators(folder: Path, algo: str) -> list[Finding]:
     ]
 
 
-def end_of_turn(folder: Path, algo: str) -> list[Finding]:
+def end_of_turn(folder: Path, algo: str) -> list[Measurement]:
     """P5. Reward for stopping after one letter: the stop is learnt, and a cut answer is no stop."""
-    made = rig(folder, algo, Letters(_one_letter), sampling={"max_new_tokens": 3}, stage={"group_size": 16})
+    made = small_trainer(
+        folder, algo, Letters(_one_letter), sampling={"max_new_tokens": 3}, stage={"group_size": 16}
+    )
     trace, _ = made.first(made.draw().samples)
-    trained = torch.cat([row.policy_mask[said(row) & (row.token_ids == END)] for row in trace.samples])
+    trained = torch.cat(
+        [row.policy_mask[policy_tokens(row) & (row.token_ids == END_ID)] for row in trace.samples]
+    )
     made.train(2 * UPDATES)
-    first, second = made.policy()[:, ord("a")], made.policy()[END]
-    stops = float((first * second).sum() - first[END] * second[END])
+    first, second = made.policy()[:, ord("a")], made.policy()[END_ID]
+    stops = float((first * second).sum() - first[END_ID] * second[END_ID])
     return [
-        at_least("p(one letter, then the stop)", stops, SURE),
+        at_least("p(one letter, then the stop)", stops, MIN_PROBABILITY),
         exactly("share of sampled stops that are trained", float(trained.double().mean()), 1.0),
     ]
 
 
-def world_says(folder: Path, algo: str) -> list[Finding]:
+def env_tokens(folder: Path, algo: str) -> list[Measurement]:
     """P6. One call, then the world inserts `ef`: what it says is never trained, and the call is learnt."""
     sizes = {"sampling": {"max_new_tokens": 2}, "stage": {"group_size": 16}}
-    made = rig(folder, algo, Echo(_called, said="ef"), **sizes)
+    made = small_trainer(folder, algo, Echo(_called, said="ef"), **sizes)
     with torch.no_grad():
-        made.table[list(b"defgh")] = NEVER  # so that only the world says e and f
+        made.table[list(b"defgh")] = NEVER_LOGIT  # so that only the world says e and f
     before, samples = _calls(made), made.draw().samples
     trace, gradients = made.first(samples)
     inserted = torch.cat([row.origin[row.token_ids == ord("e")] for row in samples])
@@ -106,14 +119,14 @@ def world_says(folder: Path, algo: str) -> list[Finding]:
         at_least("tokens e that the world inserted", int((inserted != Origin.SAMPLED).sum()), 1),
         at_least("gradient after it", float(after), 1e-6),
         at_most("call rate before", before, 0.2),
-        at_least("call rate after", _calls(made), SURE),
+        at_least("call rate after", _calls(made), MIN_PROBABILITY),
     ]
 
 
-def _discount(folder: Path, algo: str) -> Iterator[Finding]:
+def _discount(folder: Path, algo: str) -> Iterator[Measurement]:
     """Whether the world's tokens take time: while V is 0, a return is γ to the number chosen since."""
     credit = {"gamma": 0.5, "group_size": 16} | ({"lam": 1.0} if algo == "ppo" else {"baseline": "none"})
-    made = rig(
+    made = small_trainer(
         folder, algo, Echo(lambda rollout, task: 1.0, "ef"), sampling={"max_new_tokens": 2}, stage=credit
     )
     trace, _ = made.first(made.draw().samples)
@@ -124,16 +137,16 @@ def _discount(folder: Path, algo: str) -> Iterator[Finding]:
     yield at_most("returns, apart from ½ for each token chosen since", max(misses), ROUNDING)
 
 
-def turns(folder: Path, algo: str) -> list[Finding]:
+def two_turns(folder: Path, algo: str) -> list[Measurement]:
     """P7. Two turns: the second follows the ids of the first; a template that rewrites them is found out."""
     rewriting = folder.parent / "rewriting.jinja"
     rewriting.write_text(TEMPLATE.replace("{{ message['content'] }}", REWRITTEN))
     found = []
     for name, model in (("", {}), (", history rewritten", {"chat_template": str(rewriting)})):
         sizes = {"sampling": {"max_new_tokens": 2}, "stage": {"group_size": 16}}
-        made = rig(folder, algo, Echo(_heard, said="ef"), model=model, **sizes).shake()
+        made = small_trainer(folder, algo, Echo(_reward_of_texts, said="ef"), model=model, **sizes).shake()
         with torch.no_grad():
-            made.table[END, list(b"ab")] = NEVER  # a first turn always has a letter
+            made.table[END_ID, list(b"ab")] = NEVER_LOGIT  # a first turn always has a letter
         drawn = made.draw()
         trace, _ = made.first(drawn.samples)
         played = [rollout for rollout in drawn.rollouts.values() if len(rollout.turns) == 2]
@@ -176,15 +189,15 @@ def _called(rollout: Rollout, task: Task) -> float:
     return float(rollout.outcome["heard"][:1] == ["c"])  # a turn that is cut is not heard
 
 
-def _heard(rollout: Rollout, task: Task) -> float:
+def _reward_of_texts(rollout: Rollout, task: Task) -> float:
     """Another reward for another first letter."""
     return float(sum("".join(rollout.outcome["heard"]).encode()))
 
 
-def _calls(made: Rig) -> float:
+def _calls(made: SmallTrainer) -> float:
     """The least probability of the call and its end."""
     policy = made.policy()
-    return min(float(policy[ord("c"), ord(prompt)] * policy[END, ord("c")]) for prompt in "ab")
+    return min(float(policy[ord("c"), ord(prompt)] * policy[END_ID, ord("c")]) for prompt in "ab")
 
 
 def _left_padded(samples: Sequence[Sample], weights: Sequence[float]) -> dict[str, Tensor]:

@@ -8,31 +8,31 @@ import torch
 from peft import PeftModel
 from torch import Tensor
 
-from truing.learner.step_samples import source
+from truing.learner.step_samples import draw_step_samples
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
-from truing.probes.closed_form import apart, logprobs, table_gradient, token_weights
+from truing.probes.closed_form import logprobs, relative_difference, table_gradient, token_weights
 from truing.probes.letters_env import Letters
-from truing.probes.result import Finding, at_least, at_most, exactly, near
+from truing.probes.result import Measurement, at_least, at_most, exactly, near
 from truing.probes.reward_signal import ROUNDING
-from truing.probes.small_trainer import HEAD, Rig, rig
+from truing.probes.small_trainer import HEAD, SmallTrainer, small_trainer
 from truing.types.rollout import Rollout, Task
 from truing.types.sample import Sample
 
-SAME = 1e-4
+TOLERANCE = 1e-4
 """Nats that the right weights may miss by; the wrong ones miss by a hundred times as much."""
 
-HIGH = 1.2
+RATIO_CAP = 1.2
 """Cap of the weights that correct for a stale sampler."""
 
 LAGS = range(4)
 
 
-def lag(folder: Path, algo: str) -> list[Finding]:
+def stale_sampler(folder: Path, algo: str) -> list[Measurement]:
     """P11. A sampler held k updates back: what it drew fits the weights of then; old ÷ sampler averages 1."""
     sizes = {"sampling": {"max_new_tokens": 4}, "stage": {"group_size": 32}}
-    made = rig(
-        folder, algo, Letters(_letters), correction={"method": "truncate", "high": HIGH}, **sizes
+    made = small_trainer(
+        folder, algo, Letters(_letters), correction={"method": "truncate", "high": RATIO_CAP}, **sizes
     ).shake()
     versions = [made.table.detach().clone()]
     for step in LAGS:
@@ -41,11 +41,11 @@ def lag(folder: Path, algo: str) -> list[Finding]:
     found = []
     for k in LAGS:
         samples = _drawn_with(made, versions, version=len(versions) - 1 - k)
-        misses = [_miss(made, samples, weights) for weights in reversed(versions)]
+        misses = [_mean_difference(made, samples, weights) for weights in reversed(versions)]
         found += [
             exactly(f"lag {k}: attributed to", min(range(len(misses)), key=misses.__getitem__), k),
-            at_most(f"lag {k}: nats that it misses by", min(misses), SAME),
-            at_least(f"lag {k}: nats that the next best misses by", sorted(misses)[1], 100 * SAME),
+            at_most(f"lag {k}: nats that it misses by", min(misses), TOLERANCE),
+            at_least(f"lag {k}: nats that the next best misses by", sorted(misses)[1], 100 * TOLERANCE),
         ]
     made.table.data.copy_(versions[-1])
     trace, gradients = made.first(samples)
@@ -75,29 +75,31 @@ def _weighted_miss(gradients: Mapping[str, Tensor], rows: Sequence[Sample], tabl
     """How far a gradient is from that of A · min(old ÷ sampler, cap), the mean over tokens, then answers."""
     weights, pulls = token_weights("grpo", [int(row.policy_mask.sum()) for row in rows], 0), []
     for row, weight in zip(rows, weights, strict=True):
-        capped = (logprobs(table, row) - row.sampler_logprob.double()).exp().clamp(max=HIGH)
+        capped = (logprobs(table, row) - row.sampler_logprob.double()).exp().clamp(max=RATIO_CAP)
         pulls.append(torch.where(row.policy_mask, row.advantage.double() * capped * weight, 0.0))
-    return apart(gradients[HEAD], table_gradient(table, rows, pulls))
+    return relative_difference(gradients[HEAD], table_gradient(table, rows, pulls))
 
 
-def adapter(folder: Path, algo: str) -> list[Finding]:
+def adapter_sync(folder: Path, algo: str) -> list[Measurement]:
     """P12. An adapter in the trainer: the sampler has it once it is synced, and only the base before."""
-    made = rig("tiny", algo, Letters(_letters), lora={"rank": 4}, sampling={"max_new_tokens": 4})
+    made = small_trainer("tiny", algo, Letters(_letters), lora={"rank": 4}, sampling={"max_new_tokens": 4})
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in made.learner.parameters.values():
             weight += 0.3 * torch.randn(weight.shape, generator=generator)
     args = (made.session, made.learner.algorithm, made.learner.setting, made.stage, 0)
-    before, after = source(*args).samples, made.draw().samples
+    before, after = draw_step_samples(*args).samples, made.draw().samples
     found = []
     for name, samples, has_adapter in (("not synced", before, False), ("synced", after, True)):
-        off, on = (_miss(made, samples, adapter_on=each) for each in (False, True))
+        off, on = (_mean_difference(made, samples, adapter_on=each) for each in (False, True))
         right, wrong = (on, off) if has_adapter else (off, on)
         found += [
             at_most(
-                f"{name}: nats that {'the adapter' if has_adapter else 'the base'} misses by", right, SAME
+                f"{name}: nats that {'the adapter' if has_adapter else 'the base'} misses by",
+                right,
+                TOLERANCE,
             ),
-            at_least(f"{name}: nats that the other misses by", wrong, 100 * SAME),
+            at_least(f"{name}: nats that the other misses by", wrong, 100 * TOLERANCE),
         ]
     return found
 
@@ -107,15 +109,15 @@ def _letters(rollout: Rollout, task: Task) -> float:
     return float(sum(rollout.text.encode()) % 11)
 
 
-def _drawn_with(made: Rig, versions: Sequence[Tensor], version: int) -> list[Sample]:
+def _drawn_with(made: SmallTrainer, versions: Sequence[Tensor], version: int) -> list[Sample]:
     """What the sampler draws with the weights of a version; they stay in the table."""
     made.table.data.copy_(versions[version])
     return made.draw(version).samples
 
 
 @torch.no_grad()
-def _miss(
-    made: Rig, samples: Sequence[Sample], table: Tensor | None = None, *, adapter_on: bool = True
+def _mean_difference(
+    made: SmallTrainer, samples: Sequence[Sample], table: Tensor | None = None, *, adapter_on: bool = True
 ) -> float:
     """Mean |sampler − trainer| log-probability over what was sampled, by these weights: nats."""
     if table is not None:

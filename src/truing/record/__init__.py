@@ -13,9 +13,9 @@ A missing number is `null` in JSON and NaN in Arrow, and is read back as NaN.
 """
 
 from truing.record.compaction import compact
-from truing.record.reader import Event, RunReader, being_written
+from truing.record.reader import Event, RunReader, has_writer
 from truing.record.rows import SampleRow, Segment, StepRow
-from truing.record.undone_updates import set_aside
+from truing.record.undone_updates import archive_undone
 from truing.record.writer import RunWriter
 
 __all__ = [
@@ -25,7 +25,7 @@ __all__ = [
     "SampleRow",
     "Segment",
     "StepRow",
-    "being_written",
+    "has_writer",
     "compact",
-    "set_aside",
+    "archive_undone",
 ]

@@ -13,21 +13,21 @@ import numpy as np
 import pyarrow as pa
 
 from truing.errors import RecordError
-from truing.record.index import Index, Place
+from truing.record.index import Index, SegmentRef
 from truing.record.segments import SCHEMA
-from truing.record.store import PARQUET, ROLLOUTS, UNREADABLE, Groups, segment_path
+from truing.record.store import PARQUET, READ_ERRORS, ROLLOUTS, CompactedFile, segment_path
 
 
-class Stretch(NamedTuple):
+class RowRange(NamedTuple):
     """Steps whose rows lie one after the other, or one step."""
 
-    places: Sequence[Place]
+    places: Sequence[SegmentRef]
     group: int  # of the compacted file; −1 for the one step's own segment
     start: int  # the first row in the group
     rows: int
 
 
-def stretches(steps: Sequence[Place], index: Index | None) -> Iterator[Stretch]:
+def row_ranges(steps: Sequence[SegmentRef], index: Index | None) -> Iterator[RowRange]:
     """Steps in their order, cut where the rows of the next lie elsewhere.
 
     One of which the compacted file has not as many rows as its line says is looked for in its segment.
@@ -41,15 +41,15 @@ def stretches(steps: Sequence[Place], index: Index | None) -> Iterator[Stretch]:
     goes_on = (group[1:] >= 0) & (group[1:] == group[:-1]) & (start[1:] == start[:-1] + rows[:-1])
     for first, end in pairwise([0, *(np.flatnonzero(~goes_on) + 1).tolist(), len(steps)]):
         if first < end:
-            yield Stretch(steps[first:end], int(group[first]), int(start[first]), int(rows[first:end].sum()))
+            yield RowRange(steps[first:end], int(group[first]), int(start[first]), int(rows[first:end].sum()))
 
 
-def read_columns(run_dir: Path, stretch: Stretch, groups: Groups, names: Sequence[str]) -> pa.Table:
+def read_columns(run_dir: Path, stretch: RowRange, groups: CompactedFile, names: Sequence[str]) -> pa.Table:
     """Columns of the rows of a stretch, one step after the other; a RecordError where they cannot be read."""
     first = stretch.places[0]
     try:
         if stretch.group < 0:
-            table = _of_segment(segment_path(run_dir, first.file), names)
+            table = _read_segment_columns(segment_path(run_dir, first.file), names)
         else:
             table = groups.columns(stretch.group, names).slice(stretch.start, stretch.rows)
     except FileNotFoundError as error:
@@ -57,7 +57,7 @@ def read_columns(run_dir: Path, stretch: Stretch, groups: Groups, names: Sequenc
             f"the rows of step {first.step} of stage {first.stage} are missing",
             expected=f"{ROLLOUTS}/{first.file}, or rows of that SHA-256 in {PARQUET}",
         ) from error
-    except UNREADABLE as error:
+    except READ_ERRORS as error:
         raise RecordError(
             f"the rows of step {first.step} of stage {first.stage} cannot be read", got=repr(error)
         ) from error
@@ -70,7 +70,7 @@ def read_columns(run_dir: Path, stretch: Stretch, groups: Groups, names: Sequenc
     return table
 
 
-def _of_segment(path: Path, names: Sequence[str]) -> pa.Table:
+def _read_segment_columns(path: Path, names: Sequence[str]) -> pa.Table:
     options = pa.ipc.IpcReadOptions(
         included_fields=[SCHEMA.get_field_index(name) for name in names], use_threads=False
     )

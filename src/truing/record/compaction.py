@@ -11,18 +11,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from truing.record.digest import content_digests
-from truing.record.index import KEY, Place, pack
+from truing.record.index import METADATA_KEY, SegmentRef, encode_index
 from truing.record.reader import RunReader
 from truing.record.rows import StepRow
 from truing.record.segments import SCHEMA
-from truing.record.store import PARQUET, Groups, load_table, segment_path
+from truing.record.store import PARQUET, CompactedFile, load_table, segment_path
 from truing.utils.atomic_files import disk_errors, move_into_place
 
-GROUP_BYTES = 8 * 2**20
+ROW_GROUP_BYTES = 8 * 2**20
 """Bytes of Arrow data from which a row group is whole: to read one step is to read its group, and the footer
 that every reader reads first tells of every column of every group."""
 
-REPEATED = [
+DICTIONARY_COLUMNS = [
     "stage",
     "group_id",
     "task_id",
@@ -53,7 +53,7 @@ def compact(run_dir: Path) -> int:
     try:
         with disk_errors(path):
             write_steps(run_dir, steps, aside)
-            with closing(Groups(aside)) as written:
+            with closing(CompactedFile(aside)) as written:
                 for step in steps:
                     written.table(step)
             move_into_place(aside, path)
@@ -66,15 +66,15 @@ def compact(run_dir: Path) -> int:
 
 def write_steps(run_dir: Path, steps: Sequence[StepRow], path: Path) -> None:
     """Write the rows of some steps of a run as a compacted file, synced, with the digest of each."""
-    with open(path, "wb") as handle, closing(Groups(run_dir / PARQUET)) as before:
-        with closing(GroupWriter(handle)) as writer:
+    with open(path, "wb") as handle, closing(CompactedFile(run_dir / PARQUET)) as before:
+        with closing(RowGroupWriter(handle)) as writer:
             for step in steps:
-                writer.add([Place.of(step)], load_table(run_dir, step, before))
+                writer.add([SegmentRef.of(step)], load_table(run_dir, step, before))
         handle.flush()
         os.fsync(handle.fileno())
 
 
-class GroupWriter:
+class RowGroupWriter:
     """Writes a compacted file: steps in order, and where each lies."""
 
     def __init__(self, handle: BinaryIO) -> None:
@@ -82,30 +82,30 @@ class GroupWriter:
             handle,
             SCHEMA,
             compression="zstd",
-            use_dictionary=REPEATED,
+            use_dictionary=DICTIONARY_COLUMNS,
             write_page_checksum=True,
             write_statistics=False,  # nobody asks them, and they would be half of the footer
         )
-        self._places: list[Place] = []
+        self._places: list[SegmentRef] = []
         self._groups: list[int] = []
         self._starts: list[int] = []
         self._digests: list[str] = []
-        self._waiting: list[tuple[Sequence[Place], pa.Table]] = []
+        self._waiting: list[tuple[Sequence[SegmentRef], pa.Table]] = []
         self._bytes = 0
 
-    def add(self, places: Sequence[Place], table: pa.Table) -> None:
+    def add(self, places: Sequence[SegmentRef], table: pa.Table) -> None:
         """Add steps that are to lie in one group; ``table`` holds their rows one after the other."""
         self._waiting.append((places, table))
         self._bytes += table.nbytes
-        if self._bytes >= GROUP_BYTES:
+        if self._bytes >= ROW_GROUP_BYTES:
             self._write_group()
 
     def close(self) -> None:
         """Write what is left, and where everything lies."""
         if self._waiting:
             self._write_group()
-        text = pack(self._places, self._groups, self._starts, self._digests)
-        self._file.add_key_value_metadata({KEY: text})
+        text = encode_index(self._places, self._groups, self._starts, self._digests)
+        self._file.add_key_value_metadata({METADATA_KEY: text})
         self._file.close()
 
     def _write_group(self) -> None:

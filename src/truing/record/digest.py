@@ -42,17 +42,17 @@ def _leaves(array: pa.Array, at: np.ndarray) -> Iterator[tuple[np.ndarray, np.nd
         for child in array.flatten():
             yield from _leaves(child, at)
     elif pa.types.is_list(array.type):
-        lengths = _numpy(_filled(pc.list_value_length(array), -1))
+        lengths = _numpy(_fill_null(pc.list_value_length(array), -1))
         yield lengths, at
-        yield from _leaves(array.flatten(), _ends(lengths)[at])
+        yield from _leaves(array.flatten(), _offsets(lengths)[at])
     elif pa.types.is_string(array.type):
-        lengths = _numpy(_filled(pc.binary_length(array), -1))
+        lengths = _numpy(_fill_null(pc.binary_length(array), -1))
         yield lengths, at
         whole = pa.ListArray.from_arrays(pa.array([0, len(array)], pa.int32()), array.fill_null(""))
-        yield np.frombuffer(pc.binary_join(whole, "")[0].as_buffer(), np.uint8), _ends(lengths)[at]
+        yield np.frombuffer(pc.binary_join(whole, "")[0].as_buffer(), np.uint8), _offsets(lengths)[at]
     else:
         yield _nulls(array, at)
-        yield _numpy(_filled(array, 0)), at
+        yield _numpy(_fill_null(array, 0)), at
 
 
 def _nulls(array: pa.Array, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -63,12 +63,12 @@ def _nulls(array: pa.Array, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return nulls - at[np.searchsorted(at, nulls, "right") - 1], np.searchsorted(nulls, at)
 
 
-def _filled(array: pa.Array, number: int) -> pa.Array:
+def _fill_null(array: pa.Array, number: int) -> pa.Array:
     """The same with a number in place of nulls, where there are any: to ask Arrow costs more than to look."""
     return array.fill_null(pa.scalar(number, pa.int8()).cast(array.type)) if array.null_count else array
 
 
-def _ends(lengths: np.ndarray) -> np.ndarray:
+def _offsets(lengths: np.ndarray) -> np.ndarray:
     """Where each begins if they lie one after the other, and where the last ends; −1 is null, and empty."""
     return np.concatenate([[0], np.cumsum(np.maximum(lengths, 0), dtype=np.int64)])
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from truing.errors import RecordError
 from truing.record.rows import StepRow
 
-KEY = b"truing.steps"
+METADATA_KEY = b"truing.steps"
 """The entry of the Parquet metadata: an Arrow stream, in base64 because other readers expect text there."""
 
 COLUMNS = pa.schema(
@@ -28,7 +28,7 @@ COLUMNS = pa.schema(
 )
 
 
-class Place(NamedTuple):
+class SegmentRef(NamedTuple):
     """What steps.jsonl says of where the rows of a step lie."""
 
     stage: str
@@ -38,12 +38,12 @@ class Place(NamedTuple):
     sha256: str
 
     @classmethod
-    def of(cls, step: StepRow) -> "Place":
+    def of(cls, step: StepRow) -> "SegmentRef":
         """The place that a line names."""
         return cls(step.stage, step.step, step.segment.file, step.segment.rows, step.segment.sha256)
 
 
-class Kept(NamedTuple):
+class IndexEntry(NamedTuple):
     """The rows of one step in the compacted file."""
 
     group: int
@@ -67,11 +67,11 @@ class Index:
         """One of the columns that are numbers."""
         return self.table[name].to_numpy()
 
-    def kept(self, sha256: str) -> Kept:
+    def kept(self, sha256: str) -> IndexEntry:
         """Where the rows of a segment are now; KeyError where they are not."""
         at = self._rows[sha256]
-        group, start, rows, digest = (self.table[name][at].as_py() for name in Kept._fields)
-        return Kept(group, start, rows, digest)
+        group, start, rows, digest = (self.table[name][at].as_py() for name in IndexEntry._fields)
+        return IndexEntry(group, start, rows, digest)
 
     def segments(self) -> set[str]:
         """The SHA-256 of every segment that is in the file."""
@@ -82,8 +82,8 @@ class Index:
         return {name.hex(): at for at, name in enumerate(self.table["sha256"].to_pylist())}
 
 
-def pack(
-    places: Sequence[Place], groups: Sequence[int], starts: Sequence[int], digests: Sequence[str]
+def encode_index(
+    places: Sequence[SegmentRef], groups: Sequence[int], starts: Sequence[int], digests: Sequence[str]
 ) -> str:
     """The index of a file as text for its metadata."""
     columns = {
@@ -101,10 +101,10 @@ def pack(
     return base64.b64encode(sink.getvalue()).decode()
 
 
-def unpack(metadata: Mapping[bytes, bytes] | None, name: str) -> Index:
+def decode_index(metadata: Mapping[bytes, bytes] | None, name: str) -> Index:
     """The index that ``pack`` made, or a RecordError that says of which file it is missing."""
     try:
-        table = pa.ipc.open_stream(base64.b64decode((metadata or {})[KEY], validate=True)).read_all()
+        table = pa.ipc.open_stream(base64.b64decode((metadata or {})[METADATA_KEY], validate=True)).read_all()
         table.validate(full=True)
         if not table.schema.equals(COLUMNS):
             raise ValueError(f"columns {', '.join(table.schema.names)}")
@@ -112,7 +112,7 @@ def unpack(metadata: Mapping[bytes, bytes] | None, name: str) -> Index:
         raise RecordError(
             f"{name} does not say where the rows of each step are",
             got=repr(error),
-            expected=f"the entry {KEY.decode()} that this version of truing writes",
+            expected=f"the entry {METADATA_KEY.decode()} that this version of truing writes",
             remedy="read it by the version that wrote it, or restore the file from a copy",
         ) from error
     return Index(table)

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 from truing.errors import RecordError
 from truing.record.rows import SampleRow, StepRow
-from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, Groups, load_rows
-from truing.utils.format import counted
-from truing.utils.jsonl import is_being_written, read_lines
+from truing.record.store import EVENTS, PARQUET, RECIPE, RUN, STEPS, CompactedFile, load_rows
+from truing.utils.format import with_count
+from truing.utils.jsonl import is_being_written, read_jsonl
 
 Line = TypeVar("Line")
 
@@ -29,7 +29,7 @@ class Event:
         return cls(**line)
 
 
-def being_written(run_dir: Path) -> bool:
+def has_writer(run_dir: Path) -> bool:
     """Whether a trainer has a run directory open at this moment, or whoever else writes it.
 
     False where there is no run; a RecordError where the directory may not be read. A trainer that starts in
@@ -47,7 +47,7 @@ class RunReader:
             raise RecordError(
                 f"{run_dir} is no run directory", expected="a directory that `truing train` wrote"
             )
-        self._groups = Groups(self.run_dir / PARQUET)
+        self._groups = CompactedFile(self.run_dir / PARQUET)
 
     def run(self) -> dict[str, Any]:
         """The facts of run.json."""
@@ -71,7 +71,7 @@ class RunReader:
         if lost := self._groups.lost(self.steps()):
             raise RecordError(
                 f"{self.run_dir / STEPS} is not whole",
-                got=counted(lost, "update has rows and no line", "updates have rows and no line"),
+                got=with_count(lost, "update has rows and no line", "updates have rows and no line"),
                 expected="a line for each update",
                 remedy="restore the file from a copy",
             )
@@ -96,7 +96,7 @@ class RunReader:
     def _lines(self, name: str, parse: Callable[[Mapping[str, Any]], Line]) -> list[Line]:
         path = self.run_dir / name
         try:
-            return [parse(line) for line in read_lines(path)]
+            return [parse(line) for line in read_jsonl(path)]
         except (KeyError, TypeError) as error:
             raise RecordError(f"a line of {path} lacks what it should hold", got=repr(error)) from error
 

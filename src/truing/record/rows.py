@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 from truing.types.batch import StepRecord
 from truing.types.message import Message
 from truing.types.sample import Sample
@@ -42,7 +42,7 @@ class SampleRow:
         for name in TRAINER_NUMBERS:
             got = tuple(getattr(self, name).shape)
             if got != expected:
-                raise ContractError(
+                raise InvalidValueError(
                     f"{name} of sample {self.sample.sample_id} does not cover its tokens",
                     got=got,
                     expected=expected,

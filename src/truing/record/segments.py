@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from truing.record.rows import TRAINER_NUMBERS, SampleRow
-from truing.types.sample import MASKS, NUMBERS, Sample, TurnSpan
-from truing.types.sampling_params import SamplingContract
+from truing.types.sample import FLOAT_STREAMS, MASKS, Sample, TurnSpan
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Support
 from truing.utils.jsonl import dump_json, floats_from_json
@@ -28,12 +28,14 @@ STREAMS = {  # token streams of a Sample
     "origin": (pa.uint8(), torch.uint8),
     "excluded": (pa.uint8(), torch.uint8),
     **dict.fromkeys(MASKS, (pa.bool_(), torch.bool)),
-    **dict.fromkeys(NUMBERS, (pa.float32(), torch.float32)),
+    **dict.fromkeys(FLOAT_STREAMS, (pa.float32(), torch.float32)),
 }
 SUPPORT = {"support_ids": (pa.int32(), torch.int32), "support_splits": (pa.int64(), torch.int64)}
-SEEN = dict.fromkeys(TRAINER_NUMBERS, (pa.float32(), torch.float32))  # token streams of a SampleRow
-LISTS = STREAMS | SEEN | SUPPORT
-FACTS = {  # scalars of a Sample
+TRAINER_STREAMS = dict.fromkeys(
+    TRAINER_NUMBERS, (pa.float32(), torch.float32)
+)  # token streams of a SampleRow
+LIST_COLUMNS = STREAMS | TRAINER_STREAMS | SUPPORT
+SAMPLE_SCALARS = {  # scalars of a Sample
     "sample_id": pa.string(),
     "rollout_id": pa.string(),
     "group_id": pa.string(),
@@ -56,20 +58,20 @@ TURN = pa.struct(
         "reward": pa.float64(),
     }
 )
-JSON_FACTS = ("contract", "reward_parts", "messages", "outcome")
+JSON_COLUMNS = ("contract", "reward_parts", "messages", "outcome")
 SCHEMA = pa.schema(
     {
         "stage": pa.string(),
         "step": pa.int64(),
-        **FACTS,
+        **SAMPLE_SCALARS,
         "text": pa.string(),
         "status": pa.string(),
         "ended_by": pa.string(),
         "error": pa.string(),
         "inner_step": pa.int64(),
-        **dict.fromkeys(JSON_FACTS, pa.string()),
+        **dict.fromkeys(JSON_COLUMNS, pa.string()),
         "turns": pa.list_(TURN),
-        **{name: pa.list_(arrow) for name, (arrow, _) in LISTS.items()},
+        **{name: pa.list_(arrow) for name, (arrow, _) in LIST_COLUMNS.items()},
     }
 )
 
@@ -111,13 +113,13 @@ def table_of(stage: str, step: int, rows: Sequence[SampleRow]) -> pa.Table:
     columns = {
         "stage": [stage] * len(rows),
         "step": [step] * len(rows),
-        **{name: [getattr(sample, name) for sample in samples] for name in FACTS},
+        **{name: [getattr(sample, name) for sample in samples] for name in SAMPLE_SCALARS},
         "text": [row.text for row in rows],
         "status": [row.status for row in rows],
         "ended_by": [row.ended_by for row in rows],
         "error": [row.error for row in rows],
         "inner_step": [row.inner_step for row in rows],
-        "contract": [_contract_text(sample.contract) for sample in samples],
+        "contract": [_sampling_params_text(sample.contract) for sample in samples],
         "reward_parts": [dump_json(row.reward_parts).decode() for row in rows],
         "messages": [dump_json(row.messages).decode() for row in rows],
         "outcome": [dump_json(row.outcome).decode() for row in rows],
@@ -125,18 +127,18 @@ def table_of(stage: str, step: int, rows: Sequence[SampleRow]) -> pa.Table:
     }
     streams = {
         **{name: [getattr(sample, name) for sample in samples] for name in STREAMS},
-        **{name: [getattr(row, name) for row in rows] for name in SEEN},
+        **{name: [getattr(row, name) for row in rows] for name in TRAINER_STREAMS},
         "support_ids": [None if support is None else support.ids for support in supports],
         "support_splits": [None if support is None else support.splits for support in supports],
     }
     arrays = {name: pa.array(values, SCHEMA.field(name).type) for name, values in columns.items()}
-    arrays |= {name: _lists(tensors, LISTS[name]) for name, tensors in streams.items()}
+    arrays |= {name: _list_column(tensors, LIST_COLUMNS[name]) for name, tensors in streams.items()}
     return pa.table(arrays, schema=SCHEMA)
 
 
 def rows_of(table: pa.Table) -> tuple[SampleRow, ...]:
     """The rows of a table that ``table_of`` made."""
-    streams = {name: _tensors(table[name], dtype) for name, (_, dtype) in LISTS.items()}
+    streams = {name: _tensors(table[name], dtype) for name, (_, dtype) in LIST_COLUMNS.items()}
     facts = {name: table[name].to_pylist() for name in SCHEMA.names if name not in streams}
     return tuple(
         _row(
@@ -150,13 +152,13 @@ def rows_of(table: pa.Table) -> tuple[SampleRow, ...]:
 def _row(facts: dict, streams: dict) -> SampleRow:
     """One row from its scalars and its tensors [T], by column name."""
     sample = Sample(
-        **{name: facts[name] for name in FACTS},
+        **{name: facts[name] for name in SAMPLE_SCALARS},
         **{name: streams[name] for name in STREAMS},
         turns=tuple(
             TurnSpan(**turn | {"finish_reason": FinishReason(turn["finish_reason"])})
             for turn in facts["turns"]
         ),
-        contract=_contract(facts["contract"]),
+        contract=_parse_sampling_params(facts["contract"]),
         support=None
         if streams["support_splits"] is None
         else Support(streams["support_ids"], streams["support_splits"]),
@@ -171,22 +173,22 @@ def _row(facts: dict, streams: dict) -> SampleRow:
         ended_by=EndedBy(facts["ended_by"]),
         error=facts["error"],
         inner_step=facts["inner_step"],
-        **{name: streams[name] for name in SEEN},
+        **{name: streams[name] for name in TRAINER_STREAMS},
     )
 
 
 @cache
-def _contract_text(contract: SamplingContract) -> str:
+def _sampling_params_text(contract: SamplingParams) -> str:
     return dump_json(asdict(contract)).decode()
 
 
 @cache
-def _contract(text: str) -> SamplingContract:
+def _parse_sampling_params(text: str) -> SamplingParams:
     known = json.loads(text)
-    return SamplingContract(**known | {"stop_ids": tuple(known["stop_ids"])})
+    return SamplingParams(**known | {"stop_ids": tuple(known["stop_ids"])})
 
 
-def _lists(tensors: Sequence[Tensor | None], kinds: tuple[pa.DataType, torch.dtype]) -> pa.ListArray:
+def _list_column(tensors: Sequence[Tensor | None], kinds: tuple[pa.DataType, torch.dtype]) -> pa.ListArray:
     """Tensors [T] as a list column, all at one time: Arrow takes long over many small arrays."""
     arrow, dtype = kinds
     present = [tensor.detach() for tensor in tensors if tensor is not None]

@@ -18,22 +18,22 @@ from truing.errors import RecordError
 from truing.record.reader import Event
 from truing.record.rows import StepRow
 from truing.record.store import STEPS
-from truing.record.update_columns import SEGMENT, Columns, columns_of, joined
+from truing.record.update_columns import SEGMENT, UpdateColumns, columns_of, concat_columns
 
-KINDS = ("metrics", "seconds")
+NUMBER_TABLES = ("metrics", "seconds")
 """What a line holds of numbers by name. A phase's seconds are the column ``seconds/PHASE``."""
 
-NUMBERS = "numbers"
+NUMBERS_EVENT = "numbers"
 """The event that names numbers, written before the first line that has them."""
 
-BLOCK = 4 << 20
+BLOCK_BYTES = 4 << 20
 """Bytes that Arrow parses at a time. Were a line longer, those read with it would be read one by one."""
 
-READ = 4 * BLOCK
+READ_BYTES = 4 * BLOCK_BYTES
 """Bytes that are read at a time; memory for more is asked for anew. The file is not mapped: a writer
 may cut it back, and whoever reads a map beyond its file's end is ended."""
 
-TAIL = 256
+TAIL_BYTES = 256
 """Last bytes of what was read: where they are others now, the file was cut back and written on."""
 
 
@@ -42,18 +42,18 @@ def number_names(row: StepRow) -> list[str]:
     return [*row.metrics, *(f"seconds/{phase}" for phase in row.seconds)]
 
 
-def numbers_named(events: Iterable[Event]) -> set[str]:
+def declared_numbers(events: Iterable[Event]) -> set[str]:
     """The columns that a run has, as its events name them."""
-    return {name for event in events if event.kind == NUMBERS for name in event.payload["names"]}
+    return {name for event in events if event.kind == NUMBERS_EVENT for name in event.payload["names"]}
 
 
-class Series:
+class StepsReader:
     """Columns of a run that may go on: ``refresh`` reads what was added since."""
 
     def __init__(self, run_dir: Path) -> None:
         self.path = Path(run_dir) / STEPS
-        self.columns = joined([])
-        self._parts: list[Columns] = []
+        self.columns = concat_columns([])
+        self._parts: list[UpdateColumns] = []
         self._names: set[str] = set()
         self._end, self._tail = 0, b""
         self._starts: list[NDArray[np.int64]] = []  # where lines begin
@@ -79,7 +79,7 @@ class Series:
             added = self._read_on(handle)
         if not (anew or added):
             return False
-        self._parts = [joined(self._parts)]
+        self._parts = [concat_columns(self._parts)]
         self._starts = [np.concatenate([np.empty(0, np.int64), *self._starts])]
         self.columns = self._parts[0]
         return True
@@ -88,10 +88,10 @@ class Series:
         """Everything that is on record of one update."""
         with open(self.path, "rb") as handle:
             handle.seek(int(self._starts[0][row]))
-            return _line(handle.readline(), row + 1, self.path)
+            return _parse_line(handle.readline(), row + 1, self.path)
 
     def _was_cut(self, handle: BinaryIO) -> bool:
-        handle.seek(max(0, self._end - TAIL))
+        handle.seek(max(0, self._end - TAIL_BYTES))
         return handle.read(len(self._tail)) != self._tail
 
     def _read_on(self, handle: BinaryIO) -> bool:
@@ -101,19 +101,19 @@ class Series:
             starts = _line_starts(lines)
             self._parts.append(_parse(lines, starts, sum(map(len, self._starts)), names, self.path))
             self._starts.append(starts + self._end)
-            self._end, self._tail = self._end + len(lines), (self._tail + lines[-TAIL:])[-TAIL:]
+            self._end, self._tail = self._end + len(lines), (self._tail + lines[-TAIL_BYTES:])[-TAIL_BYTES:]
         return self._end > before
 
 
 def _whole_lines(handle: BinaryIO, start: int) -> Iterator[bytes]:
     """The whole lines from a place on, many at a time."""
-    size = READ
+    size = READ_BYTES
     while True:
         handle.seek(start)
         data = handle.read(size)
         if end := data.rfind(b"\n") + 1:
             yield data[:end]
-            start, size = start + end, READ
+            start, size = start + end, READ_BYTES
         elif len(data) < size:  # a torn last line, or none
             return
         else:
@@ -128,13 +128,15 @@ def _line_starts(lines: bytes) -> NDArray[np.int64]:
     return np.array(starts[:-1], np.int64)
 
 
-def _parse(lines: bytes, starts: NDArray[np.int64], before: int, names: Sequence[str], path: Path) -> Columns:
+def _parse(
+    lines: bytes, starts: NDArray[np.int64], before: int, names: Sequence[str], path: Path
+) -> UpdateColumns:
     """Lines as columns, by Arrow; one by one where their names are not known, or a number is infinite."""
-    read = _by_arrow(lines, starts, names) if names else None
-    return _line_by_line(lines.split(b"\n")[:-1], before, path) if read is None else read
+    read = _parse_arrow(lines, starts, names) if names else None
+    return _parse_lines(lines.split(b"\n")[:-1], before, path) if read is None else read
 
 
-def _by_arrow(lines: bytes, starts: NDArray[np.int64], names: Sequence[str]) -> Columns | None:
+def _parse_arrow(lines: bytes, starts: NDArray[np.int64], names: Sequence[str]) -> UpdateColumns | None:
     """All lines at once; None where Arrow cannot: JSON has no infinity, so a text stands for it.
 
     Arrow 26 dies of a line that is ``null``, and takes two objects in a line for two lines: it is given lines
@@ -142,7 +144,7 @@ def _by_arrow(lines: bytes, starts: NDArray[np.int64], names: Sequence[str]) -> 
     """
     if not (np.frombuffer(lines, np.uint8)[starts] == ord("{")).all():
         return None
-    kinds = {kind: [] for kind in KINDS}
+    kinds = {kind: [] for kind in NUMBER_TABLES}
     for name in names:
         kind = "seconds" if name.startswith("seconds/") else "metrics"
         kinds[kind].append((name.removeprefix("seconds/"), pa.float64()))
@@ -150,26 +152,30 @@ def _by_arrow(lines: bytes, starts: NDArray[np.int64], names: Sequence[str]) -> 
     schema = pa.schema({**facts, **{kind: pa.struct(fields) for kind, fields in kinds.items()}})
     how = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     try:
-        table = pj.read_json(pa.BufferReader(lines), pj.ReadOptions(block_size=BLOCK), how)
+        table = pj.read_json(pa.BufferReader(lines), pj.ReadOptions(block_size=BLOCK_BYTES), how)
     except pa.ArrowInvalid:
         return None
-    if len(table) != len(starts) or any(table[name].null_count for name in (*facts, *KINDS)):
+    if len(table) != len(starts) or any(table[name].null_count for name in (*facts, *NUMBER_TABLES)):
         return None  # there is a line that is none: it will be named
     numbers: dict[str, NDArray[np.float64]] = {}
-    for kind in KINDS:
+    for kind in NUMBER_TABLES:
         flat = table[kind].combine_chunks().flatten()
         for (name, _), values in zip(kinds[kind], flat, strict=False):
             if values.null_count < len(values):
                 shown = f"seconds/{name}" if kind == "seconds" else name
                 numbers[shown] = values.to_numpy(zero_copy_only=False).astype(np.float64)
-    return Columns(table["stage"], table["step"].to_numpy(), table["loss_label"], table["segment"], numbers)
+    return UpdateColumns(
+        table["stage"], table["step"].to_numpy(), table["loss_label"], table["segment"], numbers
+    )
 
 
-def _line_by_line(lines: Sequence[bytes], before: int, path: Path) -> Columns:
-    return columns_of([_line(text, number, path) for number, text in enumerate(lines, start=before + 1)])
+def _parse_lines(lines: Sequence[bytes], before: int, path: Path) -> UpdateColumns:
+    return columns_of(
+        [_parse_line(text, number, path) for number, text in enumerate(lines, start=before + 1)]
+    )
 
 
-def _line(text: bytes, number: int, path: Path) -> StepRow:
+def _parse_line(text: bytes, number: int, path: Path) -> StepRow:
     try:
         return StepRow.from_json(json.loads(text))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from truing.errors import RecordError
 from truing.record.digest import content_digest
-from truing.record.index import Index, unpack
+from truing.record.index import Index, decode_index
 from truing.record.rows import SampleRow, StepRow
 from truing.record.segments import SCHEMA, decode, rows_of
 from truing.utils.atomic_files import sha256
@@ -19,14 +19,14 @@ from truing.utils.atomic_files import sha256
 RUN, RECIPE, STEPS, EVENTS = "run.json", "recipe.toml", "steps.jsonl", "events.jsonl"
 ROLLOUTS, PARQUET = "rollouts", "rollouts.parquet"
 
-UNREADABLE = (OSError, pa.ArrowException, LookupError, TypeError, ValueError)
+READ_ERRORS = (OSError, pa.ArrowException, LookupError, TypeError, ValueError)
 """What a damaged file may raise, or one that was made to do harm."""
 
-TEXT_LIMIT = 2**31 - 1
+METADATA_LIMIT = 2**31 - 1
 """Bytes of one entry of the metadata: the index of 10^5 steps has 14 MB, and Arrow's own limit is 100."""
 
 
-class Groups:
+class CompactedFile:
     """The row groups of a Parquet file, for any number of threads.
 
     It is opened once, and again where another file took its place. The last row group is kept: whoever reads
@@ -53,7 +53,7 @@ class Groups:
                 f"segment {step.segment.file} of step {step.step} is missing",
                 expected=f"{ROLLOUTS}/ or {self.path.name}",
             ) from error
-        except UNREADABLE as error:
+        except READ_ERRORS as error:
             raise _damaged_group(self.path, step, error) from error
         if not whole:
             raise _damaged_group(self.path, step, "rows of another digest")
@@ -73,7 +73,7 @@ class Groups:
                 return self._open()
         except FileNotFoundError:
             return None
-        except UNREADABLE as error:
+        except READ_ERRORS as error:
             raise RecordError(
                 f"{self.path} cannot be read", got=error, remedy="restore the file from a copy"
             ) from error
@@ -97,9 +97,9 @@ class Groups:
         if state != self._state:
             self._forget()
             file = pq.ParquetFile(
-                self.path, page_checksum_verification=True, thrift_string_size_limit=TEXT_LIMIT
+                self.path, page_checksum_verification=True, thrift_string_size_limit=METADATA_LIMIT
             )
-            self._index = unpack(file.metadata.metadata, str(self.path))
+            self._index = decode_index(file.metadata.metadata, str(self.path))
             if not file.schema_arrow.equals(SCHEMA):
                 raise ValueError("columns that no version of this file had")
             self._file, self._state = file, state
@@ -118,25 +118,25 @@ class Groups:
         return self._last[1]
 
 
-def load_rows(run_dir: Path, step: StepRow, compacted: Groups | None = None) -> tuple[SampleRow, ...]:
+def load_rows(run_dir: Path, step: StepRow, compacted: CompactedFile | None = None) -> tuple[SampleRow, ...]:
     """The rows of a step, verified, from wherever they lie."""
-    table = load_table(run_dir, step, compacted or Groups(run_dir / PARQUET))
+    table = load_table(run_dir, step, compacted or CompactedFile(run_dir / PARQUET))
     try:
         return rows_of(table)
-    except UNREADABLE as error:
+    except READ_ERRORS as error:
         raise RecordError(
             f"the rows of step {step.step} of stage {step.stage} say what cannot be", got=repr(error)
         ) from error
 
 
-def load_table(run_dir: Path, step: StepRow, compacted: Groups) -> pa.Table:
+def load_table(run_dir: Path, step: StepRow, compacted: CompactedFile) -> pa.Table:
     """The same as a table, from the step's segment or from the groups of an earlier compaction."""
     path = segment_path(run_dir, step.segment.file)
     try:
-        table = _segment(path, step.segment.sha256)
+        table = _read_segment(path, step.segment.sha256)
     except FileNotFoundError:
         table = compacted.table(step)
-    except UNREADABLE as error:
+    except READ_ERRORS as error:
         raise RecordError(f"segment {path} cannot be read", got=error) from error
     if table.num_rows != step.segment.rows:
         raise RecordError(
@@ -159,21 +159,21 @@ def segment_path(run_dir: Path, name: object) -> Path:
             got=repr(name),
             expected="the plain name of a file, as grpo-000012.arrow",
         )
-    return _within(run_dir, rollouts_of(run_dir) / name)
+    return _check_inside(run_dir, rollouts_dir(run_dir) / name)
 
 
-def rollouts_of(run_dir: Path) -> Path:
+def rollouts_dir(run_dir: Path) -> Path:
     """The folder of segments; one that is a link out of the run directory is refused."""
-    return _within(run_dir, run_dir / ROLLOUTS)
+    return _check_inside(run_dir, run_dir / ROLLOUTS)
 
 
-def _within(run_dir: Path, path: Path) -> Path:
+def _check_inside(run_dir: Path, path: Path) -> Path:
     if path.is_symlink() and not path.resolve().is_relative_to(run_dir.resolve()):
         raise RecordError(f"{path} is a link that leads out of the run directory", got=path.resolve())
     return path
 
 
-def _segment(path: Path, expected: str) -> pa.Table:
+def _read_segment(path: Path, expected: str) -> pa.Table:
     data = path.read_bytes()
     got = sha256(data)
     if got != expected:

@@ -12,7 +12,7 @@ from truing.utils.jsonl import dump_json
 ABANDONED = "abandoned"
 
 
-def set_aside(run_dir: Path, stage: str, done: int, name: str) -> Path:
+def archive_undone(run_dir: Path, stage: str, done: int, name: str) -> Path:
     """Copy every update beyond the first ``done`` of a stage, so that it can be read once it is forgotten.
 
     A copy of that name from before a crash is replaced.

@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from truing.errors import RecordError
-from truing.record.index import Place
+from truing.record.index import SegmentRef
 from truing.record.rows import StepRow
 
 SEGMENT = pa.struct({"file": pa.string(), "rows": pa.int64(), "sha256": pa.string()})
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class UpdateColumns:
     """Numbers of updates, one row each, in the order that they were made."""
 
     stage: pa.ChunkedArray
@@ -40,13 +40,15 @@ class Columns:
         return [(names[start].as_py(), start, end) for start, end in pairwise([0, *ends])]
 
     @cached_property
-    def places(self) -> list[Place]:
+    def places(self) -> list[SegmentRef]:
         """Where the rows of each update lie."""
         segment = self.segment.combine_chunks()
         if any(segment.field(name).null_count for name in ("file", "rows", "sha256")):
             raise RecordError("a line of steps.jsonl does not say where its rows lie")
         parts = (segment.field(name).to_pylist() for name in ("file", "rows", "sha256"))
-        return [Place(*each) for each in zip(self.stage.to_pylist(), self.step.tolist(), *parts, strict=True)]
+        return [
+            SegmentRef(*each) for each in zip(self.stage.to_pylist(), self.step.tolist(), *parts, strict=True)
+        ]
 
     def column(self, name: str) -> NDArray[np.float64]:
         """One number of all updates, [n]; all NaN where none has it."""
@@ -66,7 +68,7 @@ class Columns:
         values = self.column(name)
         return values[~np.isnan(values)].tolist()
 
-    def of(self, stages: Collection[str]) -> "Columns":
+    def of(self, stages: Collection[str]) -> "UpdateColumns":
         """The updates of some stages."""
         rows = np.zeros(len(self), bool)
         for name, start, end in self.stages:
@@ -76,7 +78,7 @@ class Columns:
         kept = (array.filter(pa.array(rows)) for array in (self.stage, self.label, self.segment))
         stage, label, segment = kept
         numbers = {name: values[rows] for name, values in self.numbers.items()}
-        return Columns(stage, self.step[rows], label, segment, numbers)
+        return UpdateColumns(stage, self.step[rows], label, segment, numbers)
 
     def find(self, stage: str, step: int) -> int | None:
         """The row of an update; None where there is none."""
@@ -86,14 +88,14 @@ class Columns:
         return None
 
 
-def columns_of(rows: Sequence[StepRow]) -> Columns:
+def columns_of(rows: Sequence[StepRow]) -> UpdateColumns:
     """Updates as columns."""
     told = [
         {**row.metrics, **{f"seconds/{phase}": seconds for phase, seconds in row.seconds.items()}}
         for row in rows
     ]
     names = dict.fromkeys(name for numbers in told for name in numbers)
-    return Columns(
+    return UpdateColumns(
         pa.chunked_array([[row.stage for row in rows]], pa.string()),
         np.array([row.step for row in rows], np.int64),
         pa.chunked_array([[row.loss_label for row in rows]], pa.string()),
@@ -102,14 +104,14 @@ def columns_of(rows: Sequence[StepRow]) -> Columns:
     )
 
 
-def joined(parts: Sequence[Columns]) -> Columns:
+def concat_columns(parts: Sequence[UpdateColumns]) -> UpdateColumns:
     """Columns one below the other."""
     names = dict.fromkeys(name for part in parts for name in part.numbers)
 
-    def chunks(of: Callable[[Columns], pa.ChunkedArray], kind: pa.DataType) -> pa.ChunkedArray:
+    def chunks(of: Callable[[UpdateColumns], pa.ChunkedArray], kind: pa.DataType) -> pa.ChunkedArray:
         return pa.chunked_array([chunk for part in parts for chunk in of(part).chunks], kind)
 
-    return Columns(
+    return UpdateColumns(
         chunks(lambda part: part.stage, pa.string()),
         np.concatenate([np.empty(0, np.int64), *(part.step for part in parts)]),
         chunks(lambda part: part.label, pa.string()),

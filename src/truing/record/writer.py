@@ -15,11 +15,11 @@ from truing.errors import RecordError
 from truing.record.reader import RunReader
 from truing.record.rows import SampleRow, Segment, StepRow
 from truing.record.segments import encode, warm_up
-from truing.record.steps_reader import NUMBERS, number_names, numbers_named
-from truing.record.store import EVENTS, RECIPE, RUN, STEPS, rollouts_of
+from truing.record.steps_reader import NUMBERS_EVENT, declared_numbers, number_names
+from truing.record.store import EVENTS, RECIPE, RUN, STEPS, rollouts_dir
 from truing.types.batch import StepRecord
 from truing.utils.atomic_files import disk_errors, sha256, write_atomically
-from truing.utils.jsonl import LineLog, dump_json
+from truing.utils.jsonl import JsonlWriter, dump_json
 
 
 class RunWriter:
@@ -29,13 +29,13 @@ class RunWriter:
         """Open a new or empty directory, or, to resume, one that holds a run."""
         self.run_dir = Path(run_dir)
         _check_directory(self.run_dir, resume)
-        self._rollouts = rollouts_of(self.run_dir)
+        self._rollouts = rollouts_dir(self.run_dir)
         with disk_errors(self.run_dir):
             self._rollouts.mkdir(parents=True, exist_ok=True)
-        self._steps = LineLog(self.run_dir / STEPS)
-        self._events = LineLog(self.run_dir / EVENTS)
+        self._steps = JsonlWriter(self.run_dir / STEPS)
+        self._events = JsonlWriter(self.run_dir / EVENTS)
         self._recorded: list[StepRow] = []
-        self._named = numbers_named(RunReader(self.run_dir).events())
+        self._named = declared_numbers(RunReader(self.run_dir).events())
         self._keep(RunReader(self.run_dir).steps())
         warm_up()
 
@@ -94,7 +94,7 @@ class RunWriter:
     def _tell_names(self, row: StepRow) -> None:
         """Say which numbers a line has that none before it had, so that lines can be read as columns."""
         if new := [name for name in number_names(row) if name not in self._named]:
-            self.event(NUMBERS, names=new)
+            self.event(NUMBERS_EVENT, names=new)
             self._named.update(new)
 
     def _keep(self, rows: Sequence[StepRow]) -> None:

@@ -1,27 +1,27 @@
 """Rewards: pure graders of text, and the one place where reward functions are called."""
 
-from truing.rewards.grade import Graded, PerTurn, RewardFn, Rewards, grade, reach
+from truing.rewards.grade import GradeResult, PerTurn, RewardFn, Rewards, grade, reward_range
 from truing.rewards.number_match import final_number, number_match
 from truing.rewards.numbers import read_number
 from truing.rewards.text_match import (
     AnswerFormat,
-    after_thought,
     exact_match,
     extract_answer,
     f1,
     follows_format,
+    format_answer,
     normalize_answer,
     plain_text,
-    write_answer,
+    without_reasoning,
 )
 
 __all__ = [
     "AnswerFormat",
-    "Graded",
+    "GradeResult",
     "PerTurn",
     "RewardFn",
     "Rewards",
-    "after_thought",
+    "without_reasoning",
     "exact_match",
     "extract_answer",
     "f1",
@@ -31,7 +31,7 @@ __all__ = [
     "normalize_answer",
     "number_match",
     "plain_text",
-    "reach",
+    "reward_range",
     "read_number",
-    "write_answer",
+    "format_answer",
 ]

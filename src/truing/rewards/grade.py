@@ -11,7 +11,7 @@ import numpy as np
 
 from truing.errors import JudgeUnavailable, RewardError, SkipGroup
 from truing.types.rollout import Rollout, Task
-from truing.utils.deep_copy import copied
+from truing.utils.deep_copy import deep_copy
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class PerTurn:
             )
 
 
-class Graded(NamedTuple):
+class GradeResult(NamedTuple):
     """What a rollout earned."""
 
     reward: float  # the weighted sum of all parts
@@ -48,7 +48,7 @@ SHOWN = 300
 """Characters of a response that an error shows."""
 
 
-def reach(rewards: Rewards) -> tuple[float, float]:
+def reward_range(rewards: Rewards) -> tuple[float, float]:
     """The least and the most that an attempt can earn: the sums of all weights below 0, and above.
 
     Each part is taken to lie in [0, 1]; one with a weight below 0 is a penalty.
@@ -59,7 +59,7 @@ def reach(rewards: Rewards) -> tuple[float, float]:
     )
 
 
-def grade(rollout: Rollout, rewards: Rewards) -> Graded:
+def grade(rollout: Rollout, rewards: Rewards) -> GradeResult:
     """Judge a rollout by every reward function.
 
     Args:
@@ -89,7 +89,7 @@ def grade(rollout: Rollout, rewards: Rewards) -> Graded:
         raise RewardError(
             "the weighted sum of rewards is not finite", got=f"scores {scores}, weights {weights}"
         )
-    return Graded(total, parts, turns)
+    return GradeResult(total, parts, turns)
 
 
 def _by_turn(
@@ -108,7 +108,7 @@ def _call(name: str, function: RewardFn, rollout: Rollout) -> float | tuple[floa
     """One reward of one rollout, or those of its turns, checked."""
     where = f"reward {name!r} ({_title(function)}) of task {rollout.task.task_id!r}"
     response = rollout.text if len(rollout.text) <= SHOWN else rollout.text[:SHOWN] + " […]"
-    seen = copied(rollout, f"the rollout of task {rollout.task.task_id}")  # a grader may sort it in place
+    seen = deep_copy(rollout, f"the rollout of task {rollout.task.task_id}")  # a grader may sort it in place
     try:
         value = function(seen, seen.task)
     except (JudgeUnavailable, SkipGroup):

@@ -16,13 +16,13 @@ from typing import Any, Protocol
 
 from truing.errors import JudgeUnavailable, SkipGroup
 from truing.models.builtin import cache_dir
-from truing.rewards.judge_cache import Replies
+from truing.rewards.judge_cache import ReplyCache
 from truing.rewards.judge_config import JudgeConfig
 from truing.rewards.judge_models import Endpoint, LocalModel
-from truing.rewards.text_match import after_thought
+from truing.rewards.text_match import without_reasoning
 from truing.types.rollout import Rollout, Task
 
-BEST = 10
+MAX_SCORE = 10
 """The score that becomes a reward of 1."""
 
 _SCORE = re.compile(
@@ -32,7 +32,7 @@ _SCORE = re.compile(
 )
 
 
-class Speaker(Protocol):
+class JudgeModel(Protocol):
     """What answers a prompt: an endpoint, or a model that runs here."""
 
     identity: Mapping[str, Any]  # all that decides the reply, beside the prompt
@@ -49,8 +49,8 @@ class Judge:
     def __init__(self, config: JudgeConfig, reference: Callable[[Task], str]) -> None:
         """Make a judge; ``reference`` gives the right answer to a task, as the judge is to read it."""
         self.config, self.reference = config, reference
-        self._speaker = _speaker(config)
-        self._replies = Replies(Path(config.cache or cache_dir() / "judge.sqlite").expanduser())
+        self._speaker = _judge_model(config)
+        self._replies = ReplyCache(Path(config.cache or cache_dir() / "judge.sqlite").expanduser())
 
     def __call__(self, rollout: Rollout, task: Task) -> float:
         """Judge what the policy said last.
@@ -61,14 +61,14 @@ class Judge:
         """
         asked = "\n\n".join(message["content"] for message in task.messages if message["role"] == "user")
         prompt = Template(self.config.prompt).substitute(
-            question=asked, reference=self.reference(task), response=after_thought(rollout.text)
+            question=asked, reference=self.reference(task), response=without_reasoning(rollout.text)
         )
         request = json.dumps({**self._speaker.identity, "prompt": prompt}, sort_keys=True)
         key = hashlib.sha256(request.encode()).hexdigest()
         reply = self._replies.find(key)
         if reply is None:
             reply = self._replies.keep(key, request, self._ask(prompt))
-        return read_score(reply) / BEST
+        return read_score(reply) / MAX_SCORE
 
     def _ask(self, prompt: str) -> str:
         """A reply that holds a score."""
@@ -98,16 +98,16 @@ def read_score(reply: str) -> float:
     """
     lines = reply.strip().splitlines()
     match = _SCORE.fullmatch(lines[-1]) if lines else None
-    if match is None or float(match[1]) > BEST:
+    if match is None or float(match[1]) > MAX_SCORE:
         raise JudgeUnavailable(
             "the judge's reply holds no score",
             got=repr(reply if len(reply) <= 300 else "[…] " + reply[-300:]),
-            expected=f'a last line "Score: N" with N from 0 to {BEST}',
+            expected=f'a last line "Score: N" with N from 0 to {MAX_SCORE}',
             remedy="ask for it in judge.prompt, raise judge.max_tokens, or take another model",
         )
     return float(match[1])
 
 
-def _speaker(config: JudgeConfig) -> Speaker:
+def _judge_model(config: JudgeConfig) -> JudgeModel:
     """Who is asked: an endpoint, or a model that runs here."""
     return LocalModel(config) if config.base_url is None else Endpoint(config)

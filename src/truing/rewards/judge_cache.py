@@ -6,11 +6,11 @@ from pathlib import Path
 
 from truing.errors import RecipeError
 
-PATIENCE = 60.0
+BUSY_TIMEOUT = 60.0
 """Seconds to wait for another process that writes."""
 
 
-class Replies:
+class ReplyCache:
     """Replies by key, in a SQLite file that threads and processes may share."""
 
     def __init__(self, path: Path) -> None:
@@ -48,4 +48,4 @@ class Replies:
 
     def _open(self) -> sqlite3.Connection:
         """A connection of the caller's thread."""
-        return sqlite3.connect(self.path, timeout=PATIENCE)
+        return sqlite3.connect(self.path, timeout=BUSY_TIMEOUT)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from truing.config import Part, Positive, Rate
+from truing.config import FrozenModel, PositiveFloat, PositiveInt
 
 PROMPT = """\
 You judge an answer to a question.
@@ -23,7 +23,7 @@ How right is the answer to judge? It is right if it means the same as the right 
 is false. End with a line that holds only "Score: N", with N from 0 (wrong) to 10 (right)."""
 
 
-class JudgeConfig(Part):
+class JudgeConfig(FrozenModel):
     """Which model judges, how it is asked, and what is done where it gives no score."""
 
     model: str
@@ -34,13 +34,13 @@ class JudgeConfig(Part):
     """The environment variable that holds the endpoint's key; without it no key is sent."""
     prompt: str = PROMPT
     """What the judge reads; $question, $reference and $response are filled in."""
-    max_tokens: Positive = 512
+    max_tokens: PositiveInt = 512
     """The judge's reply is at most so long."""
-    timeout: Rate = 60.0
+    timeout: PositiveFloat = 60.0
     """Seconds to wait for the endpoint to connect or to send more."""
     retries: Annotated[int, Field(ge=0)] = 3
     """How often an endpoint is asked again that fails, or replies without a score."""
-    backoff: Rate = 1.0
+    backoff: PositiveFloat = 1.0
     """Seconds before the first retry; each later one waits twice as long."""
     cache: str | None = None
     """The SQLite file of replies; `judge.sqlite` in Truing's cache folder where not given."""

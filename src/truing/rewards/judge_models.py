@@ -10,13 +10,13 @@ from pydantic import BaseModel, Field, ValidationError
 from transformers import GenerationConfig
 
 from truing.chat import make_chat
-from truing.chat.render import encode
+from truing.chat.render import encode_with_origins
 from truing.errors import JudgeUnavailable, RecipeError, RewardError
 from truing.models.load import load
 from truing.rewards.judge_config import JudgeConfig
 from truing.types.token import Origin
 
-PASSING = {408, 409, 425, 429}
+RETRYABLE_STATUS_CODES = {408, 409, 425, 429}
 """Refusals that another attempt may not meet, beside all of 500 and above."""
 
 SHOWN = 300
@@ -64,7 +64,7 @@ class Endpoint:
                 remedy="see that the endpoint runs and is not overloaded, or raise judge.timeout",
             ) from error
         said = f"{response.status_code} {response.text[:SHOWN]!r}"
-        if response.status_code in PASSING or response.is_server_error:
+        if response.status_code in RETRYABLE_STATUS_CODES or response.is_server_error:
             raise JudgeUnavailable(f"the judge at {self._client.base_url} fails", got=said)
         if not response.is_success:
             raise RewardError(
@@ -114,7 +114,7 @@ class LocalModel:
         """
         model, tokenizer = self._loaded.model, self._loaded.tokenizer
         rendering = self._chat.rendering([{"role": "user", "content": prompt}])
-        ids, _ = encode(self._chat, rendering, None, [Origin.PROMPT])
+        ids, _ = encode_with_origins(self._chat, rendering, None, [Origin.PROMPT])
         shown = ids[None].to(model.device)
         length = len(ids)
         room = self._loaded.context_length - self._max_tokens

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from truing.errors import DataError
 from truing.rewards.numbers import Number, read_number, same_number
-from truing.rewards.text_match import after_thought
+from truing.rewards.text_match import without_reasoning
 
-LONGEST_END = 2000
+MAX_END_CHARS = 2000
 """Characters of a response's end in which its number is looked for."""
 
 _CALCULATION = re.compile(r"<<[^<>\n]*>>")
@@ -65,7 +65,7 @@ def final_number(response: str) -> Number | None:
     answer is …"), its last line where that is a number or an equation, the one number that it holds.
     Calculations such as ``<<3*12=36>>`` are left out. Marks in one line that differ leave it open.
     """
-    text = _end(_CALCULATION.sub("", after_thought(response)).strip())
+    text = _end(_CALCULATION.sub("", without_reasoning(response)).strip())
     marked = list(_marked(text))
     if marked:
         line = text.rfind("\n", 0, marked[-1][0])
@@ -76,7 +76,7 @@ def final_number(response: str) -> Number | None:
 
 def _end(text: str) -> str:
     """The end of a text, from a blank on: no number is cut in two, and none is looked for through a book."""
-    return text if len(text) <= LONGEST_END else text[-LONGEST_END:].partition(" ")[2]
+    return text if len(text) <= MAX_END_CHARS else text[-MAX_END_CHARS:].partition(" ")[2]
 
 
 def _marked(text: str) -> Iterator[tuple[int, str]]:

@@ -13,10 +13,10 @@ from fractions import Fraction
 
 from truing.rewards.number_spelling import MONEY, plain_number
 
-MOST_DIGITS = 400
+MAX_DIGITS = 400
 """Of a number or its power of ten; more is no answer, and would take time and memory without end."""
 
-LONGEST = 1000
+MAX_CHARS = 1000
 """Characters of a text that could be a number."""
 
 SCALES = {
@@ -87,7 +87,7 @@ def read_number(text: str) -> Number | None:
     >>> read_number(r"\boxed{\frac{3}{4}}").value
     Fraction(3, 4)
     """
-    match = _NUMBER.fullmatch(plain_number(text)) if len(text) <= LONGEST else None
+    match = _NUMBER.fullmatch(plain_number(text)) if len(text) <= MAX_CHARS else None
     if match is None or (match["sign"] and match["inner"]) or _NO_UNIT.search(match["unit"]):
         return None
     value = _value(match.groupdict())
@@ -112,7 +112,7 @@ def same_number(said: Number, wanted: Number, tolerance: float = 0.0) -> bool:
     return any(abs(value - wanted.value) <= room for value in values)
 
 
-def with_numbers(text: str) -> str:
+def normalize_numbers(text: str) -> str:
     """A text with each number in one spelling of letters and digits, which no normalisation of text changes.
 
     >>> with_numbers("-5 of 1,000, or 1.4 million")
@@ -134,7 +134,7 @@ def _value(part: dict[str, str | None]) -> Fraction | None:
     """The value of a match; None where it divides by zero or is beyond all bounds."""
     digits = "".join(part[name] or "" for name in ("decimal", "over", "under"))
     power = int(part.get("power") or 0) + SCALES.get(_scale(part.get("scale") or ""), 0)
-    if len(digits) > MOST_DIGITS or abs(power) > MOST_DIGITS:
+    if len(digits) > MAX_DIGITS or abs(power) > MAX_DIGITS:
         return None
     if part["over"] is None:
         value = Fraction((part["decimal"] or "").replace(",", "")) * Fraction(10) ** power

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from truing.errors import DataError
-from truing.rewards.numbers import read_number, with_numbers
+from truing.rewards.numbers import normalize_numbers, read_number
 
 AnswerFormat = Literal["line", "tag"]
 """Where a response holds its answer: on its only line, or in a closing <answer>…</answer>."""
@@ -44,7 +44,7 @@ def plain_text(text: str) -> str:
     >>> plain_text("The -5 of 1,000!")
     'minus5 of 1000'
     """
-    return normalize_answer(with_numbers(text))
+    return normalize_answer(normalize_numbers(text))
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> float:
@@ -90,12 +90,12 @@ def _f1(prediction: str, answer: str) -> float:
     return 2 * common / (len(said) + len(wanted))
 
 
-def write_answer(answer: str, answer_format: AnswerFormat) -> str:
+def format_answer(answer: str, answer_format: AnswerFormat) -> str:
     """The response that gives ``answer`` in the declared format, and nothing else."""
     return answer if answer_format == "line" else f"<answer>{answer}</answer>"
 
 
-def after_thought(response: str) -> str:
+def without_reasoning(response: str) -> str:
     """What a response says after its thought; all of it where it closes none with ``</think>``."""
     return response.rpartition("</think>")[2]
 
@@ -106,7 +106,7 @@ def extract_answer(response: str, answer_format: AnswerFormat) -> str | None:
     ``line``: its first line that is not blank. ``tag``: the content of its last complete
     ``<answer>…</answer>``; what stands before is thinking. A thought up to ``</think>`` is no part of it.
     """
-    response = after_thought(response)
+    response = without_reasoning(response)
     if answer_format == "line":
         return next((line.strip() for line in response.splitlines() if line.strip()), None)
     tags = _TAG.findall(response)
@@ -121,7 +121,7 @@ def follows_format(response: str, answer_format: AnswerFormat) -> bool:
     """
     if extract_answer(response, answer_format) is None:
         return False
-    response = after_thought(response)
+    response = without_reasoning(response)
     if answer_format == "line":
         return sum(bool(line.strip()) for line in response.splitlines()) == 1
     return response.count("<answer>") == response.count("</answer>") == 1 and response.rstrip().endswith(

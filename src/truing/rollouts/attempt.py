@@ -7,30 +7,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.chat import Chat, Context, Dialogue, answer, decode_answer, hear, read_turn
+from truing.chat import Chat, Dialogue, TurnContext, add_turn, decode_reply, observe, read_turn
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion, Request
 from truing.envs.base import Episode
-from truing.types.message import Message, Said
+from truing.types.message import AssistantMessage, Message
 from truing.types.rollout import Rollout, Task, Turn
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Origin
 
 
 @dataclass(eq=False)
-class Seat:
+class Attempt:
     """An attempt at a task; ``status`` is None while it goes on."""
 
     task: Task
     group_id: str
     key: tuple[object, ...]
     dialogue: Dialogue
-    context: Context
+    context: TurnContext
     episode: Episode | None  # None where the environment has no episodes: one turn is all
     turns: list[Turn] = field(default_factory=list)
     text: str = ""
-    said: Said = field(default_factory=Said)
+    said: AssistantMessage = field(default_factory=AssistantMessage)
     status: Status | None = None
     ended_by: EndedBy = EndedBy.WORLD
     error: str = ""
@@ -63,7 +63,7 @@ class Seat:
         """Take in what the policy drew."""
         forced = self.forced
         self.said, structure = read_turn(chat, self.dialogue, forced, drawn.token_ids)
-        self.text = decode_answer(chat, torch.cat([forced, drawn.token_ids]))
+        self.text = decode_reply(chat, torch.cat([forced, drawn.token_ids]))
         finish = drawn.finish_reason
         if finish is FinishReason.STOP and self.said.calls:
             finish = FinishReason.TOOL
@@ -82,7 +82,7 @@ class Seat:
                 restarts=self.context.restarts,
             )
         )
-        self.dialogue = hear(chat, self.dialogue, forced, drawn.token_ids, self.said)
+        self.dialogue = add_turn(chat, self.dialogue, forced, drawn.token_ids, self.said)
         if finish is FinishReason.LENGTH:
             self.end(Status.TRUNCATED, EndedBy.LENGTH)
 
@@ -92,7 +92,7 @@ class Seat:
             self.end(Status.DONE, EndedBy.WORLD)
             return
         capped = [_cap(message, limits.max_reply_chars) for message in replies]
-        self.dialogue, self.context = answer(chat, self.dialogue, capped)
+        self.dialogue, self.context = observe(chat, self.dialogue, capped)
         if len(self.turns) >= limits.max_turns:
             self.end(Status.TRUNCATED, EndedBy.TURNS)
         elif len(self.dialogue.token_ids) > room:
@@ -117,7 +117,7 @@ class Seat:
             weight_digest="",
         )
 
-    def rollout(self, contract: SamplingContract, place: int) -> Rollout:
+    def rollout(self, contract: SamplingParams, place: int) -> Rollout:
         """The attempt as a value, not graded yet."""
         assert self.status is not None  # the loop ends no sooner
         return Rollout(

@@ -9,42 +9,42 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from truing.chat import Chat, begin
+from truing.chat import Chat, start_dialogue
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion
-from truing.envs.base import Agentic, Env, Episode
+from truing.envs.base import Env, Episode, MultiTurnEnv
 from truing.envs.isolation import open_isolated
 from truing.errors import DataError, SkipGroup
-from truing.rewards import Graded
-from truing.rollouts.attempt import Seat
-from truing.rollouts.env_workers import in_threads
+from truing.rewards import GradeResult
+from truing.rollouts.attempt import Attempt
+from truing.rollouts.env_workers import run_in_workers
 from truing.types.message import Message
 from truing.types.rollout import Rollout, RolloutGroup, Task
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, Status
 from truing.utils.phase_clock import phase
 
-Grade = Callable[[Rollout], Graded]
+GradeFn = Callable[[Rollout], GradeResult]
 
 
-class Voice(Protocol):
+class TurnSource(Protocol):
     """Says the next turn of each attempt: a sampler, or a script of demonstrations."""
 
     version: int
     weight_digest: str
 
-    def say(self, seats: Sequence[Seat]) -> list[Completion]:
+    def say(self, seats: Sequence[Attempt]) -> list[Completion]:
         """One turn for each seat, in their order."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class EpisodeContext:
     """Where attempts take place: how the model is spoken to, the worlds, and their limits."""
 
     chat: Chat
     env: Env
-    contract: SamplingContract
+    contract: SamplingParams
     limits: EpisodeConfig
     context_length: int
 
@@ -53,9 +53,9 @@ def collect(
     tasks: Sequence[Task],
     *,
     group_size: int,
-    scene: Scene,
-    voice: Voice,
-    grade: Grade | None,
+    scene: EpisodeContext,
+    voice: TurnSource,
+    grade: GradeFn | None,
     key: tuple[object, ...],
 ) -> list[RolloutGroup]:
     """Attempt each task ``group_size`` times; ``key`` names the occasion (seed, stage, step).
@@ -63,7 +63,7 @@ def collect(
     Ids and random numbers go by a task's place and not by its id: where an epoch ends within a step, one
     task may be there twice, and its two groups are as apart as any. Without ``grade`` rewards stay NaN.
     """
-    seats = _seats(tasks, group_size, scene, key)
+    seats = _start_attempts(tasks, group_size, scene, key)
     started = time.monotonic()
     while live := [seat for seat in seats if seat.status is None]:
         if scene.limits.time_limit and time.monotonic() - started > scene.limits.time_limit:
@@ -72,8 +72,8 @@ def collect(
             break
         for seat, drawn in zip(live, voice.say(live), strict=True):
             seat.hear(scene.chat, drawn, voice.version, voice.weight_digest)
-        _reply([seat for seat in live if seat.status is None], scene)
-    _look(seats, scene)
+        _observe([seat for seat in live if seat.status is None], scene)
+    _read_outcomes(seats, scene)
     groups = []
     for first in range(0, len(seats), group_size):
         attempts = seats[first : first + group_size]
@@ -84,16 +84,18 @@ def collect(
     return groups
 
 
-def _seats(tasks: Sequence[Task], group_size: int, scene: Scene, key: tuple[object, ...]) -> list[Seat]:
+def _start_attempts(
+    tasks: Sequence[Task], group_size: int, scene: EpisodeContext, key: tuple[object, ...]
+) -> list[Attempt]:
     """All attempts before their first turn, each with a fresh world."""
-    begun = [begin(scene.chat, task) for task in tasks]
+    begun = [start_dialogue(scene.chat, task) for task in tasks]
     seats = [
-        Seat(task, "/".join(map(str, (*key, place))), (*key, place, k), *begun[place], None)
+        Attempt(task, "/".join(map(str, (*key, place))), (*key, place, k), *begun[place], None)
         for place, task in enumerate(tasks)
         for k in range(group_size)
     ]
-    if isinstance(scene.env, Agentic):
-        opened = in_threads([_opening(scene.env, seat.task) for seat in seats], scene.limits.timeout)
+    if isinstance(scene.env, MultiTurnEnv):
+        opened = run_in_workers([_open_call(scene.env, seat.task) for seat in seats], scene.limits.timeout)
         for seat, world in zip(seats, opened, strict=True):
             seat.episode = world.value
             if world.value is None:
@@ -101,17 +103,17 @@ def _seats(tasks: Sequence[Task], group_size: int, scene: Scene, key: tuple[obje
     return seats
 
 
-def _opening(env: Agentic, task: Task) -> Callable[[], Episode]:
+def _open_call(env: MultiTurnEnv, task: Task) -> Callable[[], Episode]:
     return lambda: open_isolated(env, task)
 
 
-def _reply(seats: Sequence[Seat], scene: Scene) -> None:
+def _observe(seats: Sequence[Attempt], scene: EpisodeContext) -> None:
     """Let each world answer what was said to it, all at one time."""
     for seat in seats:
         if seat.episode is None:
             seat.end(Status.DONE, EndedBy.WORLD)
     heard = [seat for seat in seats if seat.episode is not None]
-    replies = in_threads([_replying(seat) for seat in heard], scene.limits.timeout)
+    replies = run_in_workers([_reply_call(seat) for seat in heard], scene.limits.timeout)
     room = scene.context_length - scene.contract.max_new_tokens
     for seat, reply in zip(heard, replies, strict=True):
         if reply.value is None:
@@ -123,13 +125,13 @@ def _reply(seats: Sequence[Seat], scene: Scene) -> None:
                 seat.end(Status.ERROR, EndedBy.ERROR, str(error))
 
 
-def _replying(seat: Seat) -> Callable[[], Sequence[Message]]:
+def _reply_call(seat: Attempt) -> Callable[[], Sequence[Message]]:
     episode, said = seat.episode, seat.said
     assert episode is not None
-    return lambda: [_told(message) for message in episode.reply(said)]
+    return lambda: [_encodable(message) for message in episode.reply(said)]
 
 
-def _told(message: Message) -> Message:
+def _encodable(message: Message) -> Message:
     """A world's message as it can be encoded and stored: U+FFFD for each half of a character."""
     role, content = message["role"], message["content"]
     if not isinstance(role, str) or not isinstance(content, str):
@@ -137,7 +139,7 @@ def _told(message: Message) -> Message:
     return {**message, "content": content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")}
 
 
-def _outcome(seat: Seat) -> Callable[[], Mapping[str, Any]]:
+def _outcome_call(seat: Attempt) -> Callable[[], Mapping[str, Any]]:
     episode = seat.episode
     assert episode is not None
     return lambda: _recordable(episode.outcome())
@@ -149,10 +151,10 @@ def _recordable(outcome: Mapping[str, Any]) -> Mapping[str, Any]:
     return outcome
 
 
-def _look(seats: Sequence[Seat], scene: Scene) -> None:
+def _read_outcomes(seats: Sequence[Attempt], scene: EpisodeContext) -> None:
     """Ask each world that did not fail what became of it."""
     whole = [seat for seat in seats if seat.episode is not None and seat.status is not Status.ERROR]
-    outcomes = in_threads([_outcome(seat) for seat in whole], scene.limits.timeout)
+    outcomes = run_in_workers([_outcome_call(seat) for seat in whole], scene.limits.timeout)
     for seat, outcome in zip(whole, outcomes, strict=True):
         if outcome.value is None:
             seat.end(
@@ -162,7 +164,7 @@ def _look(seats: Sequence[Seat], scene: Scene) -> None:
             seat.outcome = outcome.value
 
 
-def _graded(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
+def _graded(rollouts: Sequence[Rollout], grade: GradeFn) -> list[Rollout]:
     """The rollouts of a group with their rewards; what failed has none."""
     try:
         return [rollout if rollout.status is Status.ERROR else _grade(rollout, grade) for rollout in rollouts]
@@ -171,6 +173,6 @@ def _graded(rollouts: Sequence[Rollout], grade: Grade) -> list[Rollout]:
         return [replace(rollout, **failed) for rollout in rollouts]
 
 
-def _grade(rollout: Rollout, grade: Grade) -> Rollout:
+def _grade(rollout: Rollout, grade: GradeFn) -> Rollout:
     graded = grade(rollout)
     return replace(rollout, reward=graded.reward, reward_parts=graded.parts, turn_rewards=graded.turn_rewards)

@@ -19,24 +19,24 @@ from truing.utils.phase_clock import phase
 
 T = TypeVar("T")
 
-AT_ONCE = 16
+MAX_WORKERS = 16
 """Calls that run at one time."""
 
-PATIENCE = 0.005
+GROW_AFTER = 0.005
 """Seconds until another thread joins those that are at work."""
 
 
 @dataclass
-class Outcome(Generic[T]):
+class CallResult(Generic[T]):
     """What a call gave: its value, or the traceback of what it raised, or that it did not end."""
 
     value: T | None = None
     error: str = ""
 
 
-def in_threads(calls: Sequence[Callable[[], T]], timeout: float) -> list[Outcome[T]]:
+def run_in_workers(calls: Sequence[Callable[[], T]], timeout: float) -> list[CallResult[T]]:
     """The outcome of each call, in their order; ``timeout`` is in seconds, from a call's own beginning."""
-    crew = Crew(calls)
+    crew = WorkerPool(calls)
     try:
         with phase("world"):
             while len(crew.outcomes) < len(calls):
@@ -47,13 +47,13 @@ def in_threads(calls: Sequence[Callable[[], T]], timeout: float) -> list[Outcome
     return [crew.outcomes[place] for place in range(len(calls))]
 
 
-class Crew(Generic[T]):
+class WorkerPool(Generic[T]):
     """The threads at work on some calls, and what has become of each."""
 
     def __init__(self, calls: Sequence[Callable[[], T]]) -> None:
         self.waiting = deque(enumerate(calls))
         self.begun: dict[int, float] = {}  # when, by place
-        self.outcomes: dict[int, Outcome[T]] = {}
+        self.outcomes: dict[int, CallResult[T]] = {}
         self.finished = threading.Event()  # nothing waits and nothing runs
         self._lock = threading.Lock()
 
@@ -63,14 +63,14 @@ class Crew(Generic[T]):
             now = time.monotonic()
             for place in [place for place, since in self.begun.items() if now - since >= timeout]:
                 del self.begun[place]
-                self.outcomes[place] = Outcome(error=f"it did not end within {timeout:g} s")
-            room = len(self.begun) < AT_ONCE
+                self.outcomes[place] = CallResult(error=f"it did not end within {timeout:g} s")
+            room = len(self.begun) < MAX_WORKERS
             first_due = min(self.begun.values(), default=now) + timeout - now
         if not self.waiting:
             return min(max(first_due, 0.0), threading.TIMEOUT_MAX)
         if room:
             threading.Thread(target=self._work, daemon=True).start()
-        return PATIENCE
+        return GROW_AFTER
 
     def dismiss(self) -> None:
         """Begin no further call."""
@@ -81,7 +81,7 @@ class Crew(Generic[T]):
         """Make calls for as long as any wait; one that was given up meanwhile is this thread's last."""
         while (taken := self._take()) is not None:
             place, call = taken
-            outcome = _outcome(call)
+            outcome = _call_result(call)
             if not self._settle(place, outcome):
                 return
 
@@ -93,7 +93,7 @@ class Crew(Generic[T]):
             self.begun[place] = time.monotonic()
             return place, call
 
-    def _settle(self, place: int, outcome: Outcome[T]) -> bool:
+    def _settle(self, place: int, outcome: CallResult[T]) -> bool:
         """Keep the outcome of a call, unless it comes too late."""
         with self._lock:
             if self.begun.pop(place, None) is None:
@@ -104,12 +104,12 @@ class Crew(Generic[T]):
             return True
 
 
-def _outcome(call: Callable[[], T]) -> Outcome[T]:
+def _call_result(call: Callable[[], T]) -> CallResult[T]:
     """Make a call and say what became of it; whatever a world raises is data, not a crash.
 
     What it sets in its context (the precision of decimals) is gone before the next world's call.
     """
     try:
-        return Outcome(value=Context().run(call))
+        return CallResult(value=Context().run(call))
     except BaseException:  # noqa: BLE001 — other people's worlds: in a thread, sys.exit() ends them alone
-        return Outcome(error=traceback.format_exc())
+        return CallResult(error=traceback.format_exc())

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from truing.chat import Prompt
-from truing.ops.masks import MaskPolicy, excluded, kl_mask, supervised_mask, value_mask
+from truing.ops.masks import MaskPolicy, exclusion_reasons, kl_mask, supervised_mask, value_mask
 from truing.types.rollout import Rollout, Turn
 from truing.types.sample import Sample, TurnSpan
 from truing.types.sampling_params import RAW
@@ -22,7 +22,7 @@ def flatten(rollout: Rollout, mask: MaskPolicy = "sampled") -> list[Sample]:
     origin P P P S S O S · turns [3, 5) and [6, 7) · sampler_logprob NaN where not S.
     """
     samples, judged = [], 0
-    for sample_id, turns in sample_turns(rollout).items():
+    for sample_id, turns in turns_by_sample(rollout).items():
         rewards = rollout.turn_rewards[judged : judged + len(turns)] or (math.nan,) * len(turns)
         samples.append(_sample(rollout, turns, rewards, sample_id, mask))
         judged += len(turns)
@@ -31,7 +31,7 @@ def flatten(rollout: Rollout, mask: MaskPolicy = "sampled") -> list[Sample]:
     return samples
 
 
-def sample_turns(rollout: Rollout) -> dict[str, Sequence[Turn]]:
+def turns_by_sample(rollout: Rollout) -> dict[str, Sequence[Turn]]:
     """The turns of each sample of a rollout, by the sample's id."""
     starts = [i for i, turn in enumerate(rollout.turns) if i == 0 or turn.restarts]
     parts = [rollout.turns[a:b] for a, b in zip(starts, [*starts[1:], None][: len(starts)], strict=True)]
@@ -45,7 +45,7 @@ def as_demonstration(rollout: Rollout) -> Rollout:
     return replace(rollout, turns=tuple(_as_demonstration(turn) for turn in rollout.turns), contract=RAW)
 
 
-def untrained(sample: Sample) -> Sample:
+def without_loss_terms(sample: Sample) -> Sample:
     """A sample that is on record and under no term of the loss."""
     off = torch.zeros_like(sample.policy_mask)
     sample = without_policy_term(sample, Excluded.NOT_KEPT)
@@ -75,7 +75,7 @@ def _sample(
         drawn_by = (turn.finish_reason, turn.sampler_version, turn.weight_digest)
         spans.append(TurnSpan(start, length, *drawn_by, reward))
     origin, structure, sampler_logprob = torch.cat(origins), torch.cat(structures), torch.cat(logprobs)
-    why = excluded(origin, structure, torch.cat(forced), mask)
+    why = exclusion_reasons(origin, structure, torch.cat(forced), mask)
     return Sample.bare(
         sample_id=sample_id,
         rollout_id=rollout.rollout_id,

@@ -7,29 +7,29 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from truing.chat import Chat, Grammars, encode_answer
+from truing.chat import CallGrammars, Chat, encode_reply
 from truing.chat.encode import ANCHOR, encode_after
 from truing.config import EpisodeConfig
 from truing.engines.base import Completion, Request
-from truing.engines.local.engine import HFSampler
+from truing.engines.local.engine import LocalEngine
 from truing.errors import DataError
-from truing.rollouts.attempt import Seat
-from truing.types.message import Said
-from truing.types.sampling_params import SamplingContract
+from truing.rollouts.attempt import Attempt
+from truing.types.message import AssistantMessage
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 from truing.types.token import Origin
 from truing.utils.rng import uniforms
 
 
 @dataclass(frozen=True, eq=False)
-class Policy:
+class PolicyTurns:
     """The sampler's turns. A share of them begins with ids [F] that the policy did not choose."""
 
-    sampler: HFSampler
-    contract: SamplingContract
+    sampler: LocalEngine
+    contract: SamplingParams
     forced: Tensor
     force_rate: float = 0.0
-    grammars: Grammars | None = None  # hold the calls of tasks with tools to their schemas
+    grammars: CallGrammars | None = None  # hold the calls of tasks with tools to their schemas
 
     @property
     def version(self) -> int:
@@ -41,7 +41,7 @@ class Policy:
         """Of the weights that the sampler holds."""
         return self.sampler.weight_digest
 
-    def say(self, seats: Sequence[Seat]) -> list[Completion]:
+    def say(self, seats: Sequence[Attempt]) -> list[Completion]:
         """One drawn turn for each seat."""
         for seat in seats:
             room = self.sampler.context_length - self.contract.max_new_tokens - len(seat.request.prompt_ids)
@@ -50,7 +50,7 @@ class Policy:
                 seat.force(self.forced)
         return self.sampler.generate([self._request(seat) for seat in seats], self.contract)
 
-    def _request(self, seat: Seat) -> Request:
+    def _request(self, seat: Attempt) -> Request:
         """The turn to draw, with its grammar where it has one."""
         if self.grammars is None or not seat.task.tools:
             return seat.request
@@ -58,19 +58,19 @@ class Policy:
 
 
 @dataclass(frozen=True, eq=False)
-class Script:
+class DemonstrationTurns:
     """The demonstrations of the tasks, with the ids that the policy would draw to say them."""
 
     chat: Chat
     version: int = 0
     weight_digest: str = ""
 
-    def say(self, seats: Sequence[Seat]) -> list[Completion]:
+    def say(self, seats: Sequence[Attempt]) -> list[Completion]:
         """The next demonstrated turn of each seat."""
         return [self._next(seat) for seat in seats]
 
-    def _next(self, seat: Seat) -> Completion:
-        script = demonstrated(seat)
+    def _next(self, seat: Attempt) -> Completion:
+        script = demonstration_turns(seat)
         if len(seat.turns) == len(script):
             raise DataError(
                 f"the demonstration of task {seat.task.task_id} ends before its episode does",
@@ -78,12 +78,12 @@ class Script:
                 expected="a last turn after which the world has nothing more to say",
             )
         said, dialogue = script[len(seat.turns)], seat.dialogue
-        ids = encode_answer(self.chat, dialogue.messages, said, dialogue.tools)
+        ids = encode_reply(self.chat, dialogue.messages, said, dialogue.tools)
         origin = torch.full((len(ids),), Origin.DEMO, dtype=torch.uint8)
         return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)
 
 
-def demonstrated(seat: Seat) -> tuple[Said, ...]:
+def demonstration_turns(seat: Attempt) -> tuple[AssistantMessage, ...]:
     """What a task's demonstration says, turn by turn."""
     demonstration = seat.task.demonstration
     if demonstration is None:
@@ -91,10 +91,10 @@ def demonstrated(seat: Seat) -> tuple[Said, ...]:
             f"task {seat.task.task_id} has no demonstration to train on",
             remedy="leave the sft stage out, or give each training task a demonstration",
         )
-    return (Said(demonstration),) if isinstance(demonstration, str) else demonstration
+    return (AssistantMessage(demonstration),) if isinstance(demonstration, str) else demonstration
 
 
-def forced_ids(chat: Chat, text: str) -> Tensor:
+def forced_prefix_ids(chat: Chat, text: str) -> Tensor:
     """The ids [F] of a text that turns are begun with, behind whatever stands before them."""
     ids, _ = encode_after(chat.tokenizer, ANCHOR, text)
     return torch.tensor(ids, dtype=torch.long)

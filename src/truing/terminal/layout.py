@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from truing.utils.format import inert
+from truing.utils.format import escape_control
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 FULL, EMPTY = "━", "─"
@@ -15,9 +15,9 @@ GAP = 3
 """Cells between two items of a line."""
 
 
-def clipped(text: str, width: int) -> str:
+def fit_width(text: str, width: int) -> str:
     """The text, inert, in at most so many cells: cut behind a word, as a number cut in two is another."""
-    text = inert(text)
+    text = escape_control(text)
     if cell_len(text) <= width:
         return text
     head, space, _ = set_cell_size(text, width - 1).rpartition(" ")
@@ -35,11 +35,11 @@ def flow(items: Sequence[Text], width: int, gap: int = GAP) -> list[Text]:
     return lines
 
 
-def wrapped(text: str, width: int, lines: int) -> list[Text]:
+def wrap_lines(text: str, width: int, lines: int) -> list[Text]:
     """The text in at most so many lines, broken between words; what is too long is clipped."""
-    broken = flow([Text(clipped(word, width)) for word in text.split()], width, gap=1)
+    broken = flow([Text(fit_width(word, width)) for word in text.split()], width, gap=1)
     rest = " ".join(line.plain for line in broken[lines - 1 :])
-    return [*broken[: lines - 1], Text(clipped(rest, width))] if rest else broken
+    return [*broken[: lines - 1], Text(fit_width(rest, width))] if rest else broken
 
 
 def sparkline(values_N: NDArray[np.float64], cells: int) -> tuple[str, float, float]:

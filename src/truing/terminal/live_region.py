@@ -4,7 +4,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from truing.terminal.reader import Screen
-from truing.terminal.render import picture
+from truing.terminal.render import render_panel
 
 
 def has_terminal(console: Console) -> bool:
@@ -12,7 +12,7 @@ def has_terminal(console: Console) -> bool:
     return console.is_interactive and console.file.isatty()
 
 
-class Standing:
+class LiveRegion:
     """Drawn anew where it stands, when there is something new, and never in between."""
 
     def __init__(self, console: Console) -> None:
@@ -32,4 +32,4 @@ class Standing:
         self._live.stop()
 
     def _drawn(self) -> RenderableType:
-        return "" if self._facts is None else picture(self._facts, self.console.width)
+        return "" if self._facts is None else render_panel(self._facts, self.console.width)

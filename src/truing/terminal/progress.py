@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.text import Text
 
 from truing.analysis.estimate import pass_at_text, read_estimate, read_pass_at
-from truing.doctor.verdict import STRONG
+from truing.doctor.verdict import STRONG_VERDICTS
 from truing.errors import TruingError
-from truing.terminal.live_region import Standing, has_terminal
-from truing.terminal.reader import Watched
-from truing.terminal.throttle import Pace
+from truing.terminal.live_region import LiveRegion, has_terminal
+from truing.terminal.reader import RunWatcher
+from truing.terminal.throttle import Throttle
 from truing.types.batch import StepRecord
-from truing.utils.format import inert
+from truing.utils.format import escape_control
 
 SECONDS_BETWEEN_LINES = 5.0
 """Where there is no terminal to redraw, a line at most this often, and always the first and the last."""
@@ -24,7 +24,7 @@ SECONDS_BETWEEN_LINES = 5.0
 SHARE, PAUSE = 0.01, 0.25
 """Of a run's time, what its panel may take; seconds between two looks."""
 
-FIRST_SCREEN = {
+UPDATE_LINE_METRICS = {
     "reward/mean": "reward {:.3f}",
     "loss/supervised": "loss {:.3f}",
     "tokens/trained": "{:.0f} learnable tokens",
@@ -33,7 +33,7 @@ FIRST_SCREEN = {
 """What a line says of an update."""
 
 
-class Lines:
+class EventPrinter:
     """Says what happens in a run, a line or some each, as it happens or as it is on record."""
 
     def __init__(self, console: Console) -> None:
@@ -48,7 +48,7 @@ class Lines:
     def say(self, *parts: str | tuple[str, str], style: str = "") -> None:
         """Print texts, each with a style or without; what a terminal might obey is escaped in them."""
         pairs = [(part, "") if isinstance(part, str) else part for part in parts]
-        calm = [("\n".join(map(inert, text.split("\n"))), each) for text, each in pairs]
+        calm = [("\n".join(map(escape_control, text.split("\n"))), each) for text, each in pairs]
         self.console.print(Text.assemble(*calm, style=style), soft_wrap=True)
 
     def on_note(self, text: str) -> None:
@@ -57,7 +57,7 @@ class Lines:
 
     def on_finding(self, text: str, verdict: str = "", **_: Any) -> None:
         """What checks found before the first step, or a rule in an update."""
-        style = "bold red" if verdict in STRONG else "yellow" if verdict else ""
+        style = "bold red" if verdict in STRONG_VERDICTS else "yellow" if verdict else ""
         self.say(f"finding: {text}", style=style)
 
     def on_fact(self, text: str, **_: Any) -> None:
@@ -128,11 +128,11 @@ class Lines:
         self, stage: str, done: int, steps: int, metrics: Mapping[str, float], label: str, left: float
     ) -> None:
         """Say an update; what it did not measure is left out."""
-        facts = [text.format(metrics[key]) for key, text in FIRST_SCREEN.items() if key in metrics]
+        facts = [text.format(metrics[key]) for key, text in UPDATE_LINE_METRICS.items() if key in metrics]
         self.say(f"{stage} {done}/{steps}  {'  '.join(facts)}  {label}  {left:.0f} s left")
 
 
-class Display(Lines):
+class ProgressDisplay(EventPrinter):
     """Follows the run in a directory as it is made: lines, and on a terminal the panel below them.
 
     The panel shows what is on record. The directory is looked into from the first event on: a run that is
@@ -141,9 +141,9 @@ class Display(Lines):
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(Console(stderr=True, highlight=False))
-        self.run_dir, self.pace = run_dir, Pace(SHARE, PAUSE)
-        self.panel = Standing(self.console) if has_terminal(self.console) else None
-        self.watched: Watched | None = None
+        self.run_dir, self.pace = run_dir, Throttle(SHARE, PAUSE)
+        self.panel = LiveRegion(self.console) if has_terminal(self.console) else None
+        self.watched: RunWatcher | None = None
         self.started = self.printed = 0.0
         self.done = 0
 
@@ -170,7 +170,7 @@ class Display(Lines):
             return
         with self.pace.spent():
             try:
-                self.watched = self.watched or Watched(self.run_dir)
+                self.watched = self.watched or RunWatcher(self.run_dir)
                 self.panel.show(self.watched.look())
             except TruingError as error:
                 self.panel.leave()

@@ -9,18 +9,18 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from truing.analysis.incremental_reader import Followed
-from truing.analysis.scorecard import Verdict, scorecard
+from truing.analysis.incremental_reader import IncrementalReader
+from truing.analysis.scorecard import CriterionVerdict, scorecard
 from truing.config import Recipe, resolve
-from truing.doctor.report.run_summary import Glance, glance, rewards
+from truing.doctor.report.run_summary import RunSummary, reward_series, run_summary
 from truing.errors import RecordError, TruingError
 from truing.record.store import RUN
-from truing.terminal.throttle import Pace
+from truing.terminal.throttle import Throttle
 
-Card = Mapping[str, tuple[str, ...]]
+CriteriaByVerdict = Mapping[str, tuple[str, ...]]
 """The names of the success criteria by verdict."""
 
-ORDER = get_args(Verdict)
+VERDICT_ORDER = get_args(CriterionVerdict)
 
 CARD_SHARE, CARD_PAUSE = 0.005, 1.0
 """The scorecard goes through all updates: seconds, once there are a hundred thousand."""
@@ -30,12 +30,12 @@ CARD_SHARE, CARD_PAUSE = 0.005, 1.0
 class Screen:
     """The facts of the first screen."""
 
-    seen: Glance
+    seen: RunSummary
     reward_N: NDArray[np.float64]  # [n] each update of the stage that the glance's reward is of
-    card: Card  # empty where the recipe or the device is not known
+    card: CriteriaByVerdict  # empty where the recipe or the device is not known
 
 
-class Watched:
+class RunWatcher:
     """A run directory that somebody watches; ``look`` reads what was added."""
 
     def __init__(self, run_dir: Path) -> None:
@@ -46,9 +46,9 @@ class Watched:
                 expected="a directory that `truing train` wrote",
                 remedy="name the run itself; `truing board DIR` shows the runs in a folder",
             )
-        self.run = Followed(Path(run_dir))
-        self._card: Card = {}
-        self._pace = Pace(CARD_SHARE, CARD_PAUSE)
+        self.run = IncrementalReader(Path(run_dir))
+        self._card: CriteriaByVerdict = {}
+        self._pace = Throttle(CARD_SHARE, CARD_PAUSE)
 
     def look(self) -> Screen:
         """The facts as they stand."""
@@ -71,19 +71,22 @@ class Watched:
                 expected="events as this version of Truing writes them",
                 remedy="restore events.jsonl from a copy; `truing board` shows what is left",
             )
-        seen = glance(self.run)
+        seen = run_summary(self.run)
         if seen.state != "running" or not self._pace.left:
             with self._pace.spent():
                 self._card = self._judged()
-        return Screen(seen, rewards(self.run.columns), self._card)
+        return Screen(seen, reward_series(self.run.columns), self._card)
 
-    def _judged(self) -> Card:
+    def _judged(self) -> CriteriaByVerdict:
         device = self.run.facts.get("machine", {}).get("device")
         if self._recipe is None or device is None:
             return {}
         kinds = [event.kind for event in self.run.events]
         judged = scorecard(self.run.columns, self._recipe, device, kinds)
-        named = {verdict: tuple(each.name for each in judged if each.verdict == verdict) for verdict in ORDER}
+        named = {
+            verdict: tuple(each.name for each in judged if each.verdict == verdict)
+            for verdict in VERDICT_ORDER
+        }
         return {verdict: names for verdict, names in named.items() if names}
 
     @cached_property

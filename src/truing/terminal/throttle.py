@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Pace:
+class Throttle:
     """When a thing may be done again, so that it takes at most a share of the time."""
 
     def __init__(self, share: float, pause: float) -> None:

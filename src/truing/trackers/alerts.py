@@ -14,12 +14,12 @@ import httpx2
 
 from truing.config import AlertsConfig
 from truing.errors import RecipeError, RecordError
-from truing.metrics.definitions import check_known
+from truing.metrics.definitions import check_metric_names
 from truing.utils.jsonl import dump_json
 
 COMPARISONS = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 CONDITION = re.compile(r"\s*(\S+)\s*(<=|>=|<|>)\s*(\S+?)\s*(?:for\s+(\d+))?\s*")
-PATIENCE = 10.0
+TIMEOUT_SECONDS = 10.0
 """Seconds that a command or an endpoint may take."""
 
 
@@ -43,7 +43,7 @@ class Condition:
             condition = cls(text, found[1], found[2], float(found[3]), int(found[4] or 1))
             if condition.steps < 1 or not math.isfinite(condition.bound):
                 raise ValueError("it could never hold")
-            check_known([condition.metric])
+            check_metric_names([condition.metric])
         except (ValueError, RecordError) as error:
             raise RecipeError(
                 "alerts.when holds no condition",
@@ -72,7 +72,7 @@ class Alerts:
             self._judge(facts["record"])
         elif kind in self.cfg.on:
             where = {key: facts[key] for key in ("stage", "step") if key in facts}
-            self.call({"kind": kind, "text": f"{self.name}: {kind}: {_said(facts)}", **where})
+            self.call({"kind": kind, "text": f"{self.name}: {kind}: {_event_text(facts)}", **where})
 
     def _judge(self, record: Any) -> None:
         """Count for how long each condition has held; a metric that a step lacks changes nothing."""
@@ -98,7 +98,7 @@ class Alerts:
                 check=False,
                 input=data,
                 env={**os.environ, "TRUING_ALERT": alert["text"]},
-                timeout=PATIENCE,
+                timeout=TIMEOUT_SECONDS,
                 capture_output=True,
             )
             if ended.returncode:
@@ -114,7 +114,7 @@ def post(address: str, data: bytes) -> None:
     """Send JSON; what goes wrong is told without the address, which is a secret."""
     try:
         answer = httpx2.post(
-            address, content=data, headers={"Content-Type": "application/json"}, timeout=PATIENCE
+            address, content=data, headers={"Content-Type": "application/json"}, timeout=TIMEOUT_SECONDS
         )
     except httpx2.HTTPError as error:
         raise ConnectionError(f"alerts.webhook cannot be reached: {type(error).__name__}") from None
@@ -122,7 +122,7 @@ def post(address: str, data: bytes) -> None:
         raise ConnectionError(f"alerts.webhook answered {answer.status_code}")
 
 
-def _said(facts: Mapping[str, Any]) -> str:
+def _event_text(facts: Mapping[str, Any]) -> str:
     """An event in words."""
     if "estimates" in facts:
         return ", ".join(f"{name} {found['mean']:.3f}" for name, found in facts["estimates"].items())

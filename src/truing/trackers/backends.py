@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-IDS = "track.json"
+IDS_FILE = "track.json"
 """File of the run with the ids that trackers know it by, so that a resumed run goes on in the same place."""
 
 
@@ -50,7 +50,7 @@ class Wandb:
     def __init__(self, project: str, out: Path, config: Mapping[str, Any]) -> None:
         import wandb
 
-        name, own = out.resolve().name, known_id(out, "wandb", lambda: uuid.uuid4().hex[:12])
+        name, own = out.resolve().name, tracker_id(out, "wandb", lambda: uuid.uuid4().hex[:12])
         self.run = wandb.init(
             project=project, name=name, id=own, resume="allow", config=dict(config), dir=str(out)
         )
@@ -73,7 +73,7 @@ class Trackio:
     def __init__(self, project: str, out: Path, config: Mapping[str, Any]) -> None:
         import trackio
 
-        name = known_id(out, "trackio", lambda: f"{out.resolve().name}-{uuid.uuid4().hex[:6]}")
+        name = tracker_id(out, "trackio", lambda: f"{out.resolve().name}-{uuid.uuid4().hex[:6]}")
         self.run = trackio.init(project=project, name=name, resume="allow", config=dict(config), embed=False)
 
     def log(self, numbers: Mapping[str, float], update: int) -> None:
@@ -102,7 +102,7 @@ class Mlflow:
             made.append(self.client.create_run(experiment.experiment_id, run_name=name).info.run_id)
             return made[0]
 
-        self.run_id = known_id(out, "mlflow", create)
+        self.run_id = tracker_id(out, "mlflow", create)
         if made:
             self.client.log_dict(self.run_id, dict(config), "recipe.json")
 
@@ -128,9 +128,9 @@ BACKENDS: Mapping[str, tuple[str, Callable[[str, Path, Mapping[str, Any]], Backe
 """By the name that a recipe gives it: the module that must be there, and how it is opened."""
 
 
-def known_id(out: Path, tracker: str, make: Callable[[], str]) -> str:
+def tracker_id(out: Path, tracker: str, make: Callable[[], str]) -> str:
     """The id that a tracker has for this run, made the first time."""
-    path = out / IDS
+    path = out / IDS_FILE
     ids = json.loads(path.read_text()) if path.exists() else {}
     if tracker not in ids:
         ids[tracker] = make()

@@ -15,7 +15,7 @@ from truing.trackers.aliases import with_aliases
 from truing.trackers.backends import BACKENDS, Backend
 
 
-class Follower(Protocol):
+class EventListener(Protocol):
     """Told of each event of a run."""
 
     def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
@@ -27,7 +27,7 @@ class Follower(Protocol):
         ...
 
 
-class Stream:
+class TrackerListener:
     """Follows a run and sends its numbers to a tracker, over updates counted through all stages."""
 
     def __init__(self, recipe: Recipe, backend: Backend) -> None:
@@ -58,10 +58,10 @@ class Stream:
         return sum(self.recipe.stage(name).steps for name in stages[: stages.index(stage)])
 
 
-class Followers:
+class EventDispatcher:
     """All of them, each with a name."""
 
-    def __init__(self, each: Mapping[str, Follower]) -> None:
+    def __init__(self, each: Mapping[str, EventListener]) -> None:
         self.each = dict(each)
         self.failed: set[str] = set()
 
@@ -73,7 +73,7 @@ class Followers:
         """End them all; what to tell, as before."""
         return self._all(lambda follower: follower.close())
 
-    def _all(self, call: Callable[[Follower], None]) -> list[tuple[str, str]]:
+    def _all(self, call: Callable[[EventListener], None]) -> list[tuple[str, str]]:
         told = []
         for name, follower in self.each.items():
             try:
@@ -91,7 +91,7 @@ class Followers:
         return told
 
 
-def check_followers(recipe: Recipe) -> None:
+def check_trackers(recipe: Recipe) -> None:
     """Raise, before anything is loaded, where a tracker is not installed or an alert cannot be understood."""
     for name in recipe.track.to:
         module, _ = BACKENDS[name]
@@ -104,9 +104,9 @@ def check_followers(recipe: Recipe) -> None:
     Alerts(recipe.alerts, recipe.name, Path())
 
 
-def open_followers(recipe: Recipe, out: Path) -> Followers:
+def open_trackers(recipe: Recipe, out: Path) -> EventDispatcher:
     """The trackers and alerts that a recipe declares."""
-    each: dict[str, Follower] = {}
+    each: dict[str, EventListener] = {}
     for name in recipe.track.to:
         _, opened = BACKENDS[name]
         try:
@@ -118,7 +118,7 @@ def open_followers(recipe: Recipe, out: Path) -> Followers:
                 got=error,
                 remedy="log in to it, or leave it out of track.to",
             ) from error
-        each[name] = Stream(recipe, backend)
+        each[name] = TrackerListener(recipe, backend)
     if recipe.alerts.command or recipe.alerts.webhook:
         each["alerts"] = Alerts(recipe.alerts, recipe.name, out)
-    return Followers(each)
+    return EventDispatcher(each)

@@ -6,36 +6,38 @@ from pathlib import Path
 from typing import Any
 
 from truing.config import Recipe
-from truing.doctor.report.first_updates import IN_WORDS
+from truing.doctor.report.first_updates import SHOWN_UPDATES
 from truing.errors import TruingError
-from truing.learner.memory_budget import Room
+from truing.learner.memory_budget import MemoryBudget
 from truing.learner.step import Trace
 from truing.metrics.loss_label import LossLabel
 from truing.record import RunWriter
-from truing.trackers import Followers
-from truing.trainer.exit_status import ending
-from truing.trainer.incidents import ONCE, incidents
+from truing.trackers import EventDispatcher
+from truing.trainer.exit_status import exit_facts
+from truing.trainer.incidents import REPORTED_ONCE, incidents
 from truing.types.batch import StepRecord
 from truing.types.rollout import Rollout
 from truing.utils.memory import GB
 from truing.utils.rng import seed_of
 
-DUMPED = 50
+BOUNDARY_EVERY = 50
 """Of so many later updates, one has its first tokens in words on record."""
 
-Watch = Callable[[str, Mapping[str, Any]], None]
+EventCallback = Callable[[str, Mapping[str, Any]], None]
 """Told of each thing as it happens: a kind (`start`, `stage`, `step`, `eval`, `note`) and its facts."""
 
 
-def in_words(seed: int, stage: str, step: int) -> bool:
+def logs_boundary(seed: int, stage: str, step: int) -> bool:
     """Whether an update has its first tokens told in words: the first ones, and later some by chance."""
-    return step < IN_WORDS or seed_of(seed, "boundary", stage, step) % DUMPED == 0
+    return step < SHOWN_UPDATES or seed_of(seed, "boundary", stage, step) % BOUNDARY_EVERY == 0
 
 
-class Teller:
+class EventLog:
     """Records events and passes them on; knows what was said before."""
 
-    def __init__(self, recipe: Recipe, writer: RunWriter, watch: Watch, followers: Followers) -> None:
+    def __init__(
+        self, recipe: Recipe, writer: RunWriter, watch: EventCallback, followers: EventDispatcher
+    ) -> None:
         self.recipe, self.writer, self.watcher, self.followers = recipe, writer, watch, followers
         self.label = ""
         self.told: set[str] = set()
@@ -56,7 +58,7 @@ class Teller:
 
     def stopped(self, run: Path, error: BaseException) -> None:
         """Tell how a run ended, and let the followers go; what cannot be told is a note of the error."""
-        facts = ending(error)
+        facts = exit_facts(error)
         for tell in (
             lambda: self.writer.event("stopped", **facts),
             lambda: self.watch("stopped", {"run": str(run), **facts}),
@@ -76,7 +78,7 @@ class Teller:
 
     def boundary(self, stage: str, step: int, lines: Sequence[tuple[str, str]]) -> None:
         """First tokens in words: of the first updates of a stage to everybody, of others to the record."""
-        say = self.tell if step < IN_WORDS else self.writer.event
+        say = self.tell if step < SHOWN_UPDATES else self.writer.event
         say("boundary", stage=stage, step=step, lines=lines)
 
     def rollouts(self, rollouts: Mapping[str, Rollout], stage: str, step: int) -> None:
@@ -84,10 +86,10 @@ class Teller:
         for kind, text in incidents(rollouts):
             if kind not in self.told:
                 self.tell("incident", what=kind, stage=stage, step=step, text=text)
-            if kind in ONCE:
+            if kind in REPORTED_ONCE:
                 self.told.add(kind)
 
-    def shrunk(self, room: Room, stage: str, step: int) -> None:
+    def shrunk(self, room: MemoryBudget, stage: str, step: int) -> None:
         """Tell that memory ran out in a step, and what fits from now on."""
         text = f"memory ran out; from now on {room.fits} tokens at once, and this step began anew"
         self.tell("memory", **asdict(room))

@@ -9,7 +9,7 @@ LINES, CHARACTERS = 20, 4000
 """Of a traceback or a message, at most so much is kept; of a traceback the end, where the error is."""
 
 
-def ending(error: BaseException) -> dict[str, Any]:
+def exit_facts(error: BaseException) -> dict[str, Any]:
     """What an error or Ctrl-C says of the run that it stops, as the event ``stopped`` has it."""
     return {
         "reason": getattr(error, "what", "") or type(error).__name__,

@@ -6,12 +6,20 @@ from typing import Any
 
 from truing.config import GuardConfig
 
-REPORT = "guard.md"
-SHOWN = ("reward/mean", "entropy/drawn", "kl_all/k3", "ratio/max", "clip/clipped_share", "grad/norm", "lr")
+REPORT_FILE = "guard.md"
+REPORTED_METRICS = (
+    "reward/mean",
+    "entropy/drawn",
+    "kl_all/k3",
+    "ratio/max",
+    "clip/clipped_share",
+    "grad/norm",
+    "lr",
+)
 """What the report shows of the steps before each rollback."""
 
 
-def trouble(history: Sequence[Mapping[str, float]], cfg: GuardConfig) -> str:
+def instability(history: Sequence[Mapping[str, float]], cfg: GuardConfig) -> str:
     """Why the last steps are not what the stage began with; "" where they are.
 
     Args:
@@ -38,7 +46,7 @@ def trouble(history: Sequence[Mapping[str, float]], cfg: GuardConfig) -> str:
     return ""
 
 
-def good_after(step: int, cfg: GuardConfig) -> int:
+def last_good_step(step: int, cfg: GuardConfig) -> int:
     """After how many steps of a stage, at most, the policy was good where step ``step`` shows that it is not.
 
     A window of steps showed it, and the first of them was drawn by the policy as it was then.
@@ -46,7 +54,7 @@ def good_after(step: int, cfg: GuardConfig) -> int:
     return max(0, step - cfg.window)
 
 
-def report(times: Sequence[Mapping[str, Any]]) -> str:
+def rollback_report(times: Sequence[Mapping[str, Any]]) -> str:
     """What a person can act on: each time that a stage was unstable, and what that says.
 
     Args:
@@ -86,7 +94,7 @@ def _conclusion(times: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _table(history: Sequence[Mapping[str, float]]) -> list[str]:
-    names = [name for name in SHOWN if any(name in metrics for metrics in history)]
+    names = [name for name in REPORTED_METRICS if any(name in metrics for metrics in history)]
     if not names:
         return ["No step was recorded."]
     rows = [[f"{metrics[name]:.3g}" if name in metrics else "–" for name in names] for metrics in history]

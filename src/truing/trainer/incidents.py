@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from truing.types.rollout import Rollout
 from truing.types.status import EndedBy, Status
 
-ONCE = ("restarts", "time_limit")
+REPORTED_ONCE = ("restarts", "time_limit")
 """Incidents that are of one kind all along: a run tells the first of each."""
 
 

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import Any
 
 
-class Patience:
+class DeferredInterrupt:
     """Within it, the first Ctrl-C is noted and the second ends everything at once."""
 
     def __init__(self) -> None:
@@ -16,7 +16,7 @@ class Patience:
         self._at_once = False
         self._before: Any = None
 
-    def __enter__(self) -> "Patience":
+    def __enter__(self) -> "DeferredInterrupt":
         ignored = signal.getsignal(signal.SIGINT) == signal.SIG_IGN
         if threading.current_thread() is threading.main_thread() and not ignored:  # no other may take signals
             self._before = signal.signal(signal.SIGINT, self._note)

@@ -7,61 +7,63 @@ from typing import Any
 
 import torch
 
-from truing.analysis.current_events import midway
-from truing.analysis.estimate import pass_at_facts
+from truing.analysis.current_events import mid_stage_name
+from truing.analysis.estimate import pass_at_json
 from truing.analysis.evaluation import Evaluation
-from truing.config import Recipe, safer
-from truing.doctor.live_doctor import Live, stop_at, told
-from truing.doctor.report.first_updates import boundary
-from truing.doctor.report.recorded_findings import standing
+from truing.config import Recipe, recipe_after_rollbacks
+from truing.doctor.live_doctor import LiveDoctor, finding_event, stop_if_proven
+from truing.doctor.report.first_updates import boundary_lines
+from truing.doctor.report.recorded_findings import current_findings
 from truing.doctor.verdict import Verdict
 from truing.errors import GuardError, Unstable
-from truing.instrumentation.audit_schedule import LOOKED_INTO, Looks
-from truing.instrumentation.draw_audit import draw_facts
-from truing.instrumentation.gradient_sum_check import handed_facts
+from truing.instrumentation.audit_schedule import AUDITED_FAMILIES, AuditSchedule
+from truing.instrumentation.draw_audit import draw_replay_facts
+from truing.instrumentation.gradient_sum_check import backward_sum_facts
 from truing.instrumentation.optimizer_moments import step_facts
 from truing.instrumentation.prompt_check import prompt_facts, prove_evaluated
-from truing.instrumentation.reference_sync_check import follow_fact
-from truing.instrumentation.sample_usage import use_facts
+from truing.instrumentation.reference_sync_check import reference_sync_fact
+from truing.instrumentation.sample_usage import usage_facts
 from truing.instrumentation.update_facts import update_facts, value_facts
 from truing.learner import checkpoint
-from truing.learner.coefficients import Control
+from truing.learner.coefficients import LossCoefficients
 from truing.learner.learner import Learner, open_learner
-from truing.learner.memory_budget import Room
+from truing.learner.memory_budget import MemoryBudget
 from truing.learner.session import Session
 from truing.learner.step import train_step
-from truing.learner.step_samples import Drawn, source
+from truing.learner.step_samples import StepSamples, draw_step_samples
 from truing.models.forward.score import causal_model
-from truing.record import RunReader, RunWriter, SampleRow, StepRow, set_aside
-from truing.trainer.events import Teller, in_words
-from truing.trainer.guard import REPORT, good_after, report, trouble
-from truing.trainer.interrupts import Patience
-from truing.trainer.result import Result, evaluations_of
+from truing.record import RunReader, RunWriter, SampleRow, StepRow, archive_undone
+from truing.trainer.events import EventLog, logs_boundary
+from truing.trainer.guard import REPORT_FILE, instability, last_good_step, rollback_report
+from truing.trainer.interrupts import DeferredInterrupt
+from truing.trainer.result import TrainResult, evaluations_of
 from truing.trainer.step_record import reward_weights, step_record, tool_names
 from truing.types.batch import StepRecord
 from truing.utils.atomic_files import write_atomically
-from truing.utils.memory import watch_peak
-from truing.utils.phase_clock import Clock, phase
+from truing.utils.memory import reset_peak
+from truing.utils.phase_clock import PhaseClock, phase
 
 
 class Loop:
     """The state of a run while it goes on: what it writes to, and what was evaluated so far."""
 
-    def __init__(self, session: Session, writer: RunWriter, out: Path, room: Room, teller: Teller) -> None:
+    def __init__(
+        self, session: Session, writer: RunWriter, out: Path, room: MemoryBudget, teller: EventLog
+    ) -> None:
         self.session, self.writer, self.out, self.room = session, writer, out, room
         self.declared = session.recipe  # a guard may change the session's for a stage
         self.teller = teller
         self.checkpoints = out / "checkpoints"
         self.evaluations: dict[str, Evaluation] = {}
         on_cuda = causal_model(session.policy).device.type == "cuda"
-        self.clock = Clock(torch.cuda.synchronize) if on_cuda else Clock()
-        self.control = Control.start(self.declared)
+        self.clock = PhaseClock(torch.cuda.synchronize) if on_cuda else PhaseClock()
+        self.control = LossCoefficients.start(self.declared)
         bos = session.loaded.tokenizer.bos_token_id
         rewards = reward_weights(session.env.rewards)
-        self.doctor = Live(self.declared, session.contract, bos, tool_names(session), rewards)
-        self.looks = Looks(self.declared.doctor.budget)
+        self.doctor = LiveDoctor(self.declared, session.contract, bos, tool_names(session), rewards)
+        self.looks = AuditSchedule(self.declared.doctor.budget)
         self.between: dict[str, Any] = {}  # facts of what was done since the last update
-        self.patience = Patience()
+        self.patience = DeferredInterrupt()
         self.rollbacks = 0  # of the stage
         self.history: list[Mapping[str, float]] = []  # metrics of the stage's steps
 
@@ -70,7 +72,7 @@ class Loop:
         """The recipe as the stage has it now."""
         return self.session.recipe
 
-    def train(self, resume: bool) -> Result:
+    def train(self, resume: bool) -> TrainResult:
         """All stages, from the start or from the newest checkpoint."""
         stages = self.declared.stages
         first_stage, first_step = self.restore() if resume else (stages[0], 0)
@@ -84,7 +86,7 @@ class Loop:
             self.train_stage(stage, first_step if stage == first_stage else 0)
             if f"after_{stage}" not in self.evaluations:
                 self.evaluate(f"after_{stage}", self.version(stage, self.recipe.stage(stage).steps))
-        result = Result(self.out, self.evaluations)
+        result = TrainResult(self.out, self.evaluations)
         self.teller.tell(
             "finished", estimates={name: asdict(found) for name, found in result.estimates().items()}
         )
@@ -102,13 +104,13 @@ class Loop:
                 step = self.roll_back(learner, stage, step, why)
                 continue
             step += 1
-            with follow_fact(learner, step, self.between):
+            with reference_sync_fact(learner, step, self.between):
                 if learner.sync_reference(step):
                     self.teller.tell("reference", stage=stage, step=step - 1, **learner.compared())
             with self.patience:
                 # before the checkpoint: what is cut between the two repeats the step, and the evaluation
                 if step < steps and self.recipe.eval.every and step % self.recipe.eval.every == 0:
-                    self.evaluate(midway(stage, step), self.version(stage, step))
+                    self.evaluate(mid_stage_name(stage, step), self.version(stage, step))
                 due = self.recipe.checkpoint_every and step % self.recipe.checkpoint_every == 0
                 if step == steps or due or self.patience.asked:
                     self.save(learner, stage, step)
@@ -116,10 +118,12 @@ class Loop:
 
     def open_stage(self, stage: str, step: int) -> Learner:
         """What a stage begins or goes on with; its reference is the policy as it was at its start."""
-        kept = self.checkpoints / checkpoint.State(stage, step).name
-        state = checkpoint.read_state(kept) if kept.exists() else checkpoint.State(stage, 0)
+        kept = self.checkpoints / checkpoint.CheckpointState(stage, step).name
+        state = checkpoint.read_state(kept) if kept.exists() else checkpoint.CheckpointState(stage, 0)
         self.adopt(stage, state.rollbacks)
-        self.control = Control(**state.control) if state.control else Control.start(self.recipe)
+        self.control = (
+            LossCoefficients(**state.control) if state.control else LossCoefficients.start(self.recipe)
+        )
         recorded = RunReader(self.out).steps()
         self.history = [row.metrics for row in recorded if row.stage == stage]
         self.remember(stage, recorded)
@@ -131,13 +135,13 @@ class Loop:
 
     def remember(self, stage: str, recorded: Sequence[StepRow]) -> None:
         """Go on with the doctor's own state as it was after the updates that are on record."""
-        found = standing(RunReader(self.out).events())
+        found = current_findings(RunReader(self.out).events())
         self.doctor.remember(recorded, found)
         of_stage = [row for row in recorded if row.stage == stage]
         last = of_stage[-1].step if of_stage else -1
         suspected = [code for code, _, *where in found if where == [stage, last]]
-        asked = any(code.startswith(LOOKED_INTO) for code in suspected)
-        self.looks = Looks(self.declared.doctor.budget, [row.facts for row in of_stage], asked=asked)
+        asked = any(code.startswith(AUDITED_FAMILIES) for code in suspected)
+        self.looks = AuditSchedule(self.declared.doctor.budget, [row.facts for row in of_stage], asked=asked)
         self.teller.label = recorded[-1].loss_label if recorded else ""
 
     def unstable_after(self, learner: Learner, stage: str, step: int) -> str:
@@ -153,26 +157,26 @@ class Loop:
             return error.what
         self.history.append(record.metrics)
         self.teller.watch("step", {"record": record, "steps": self.recipe.stage(stage).steps})
-        return trouble(self.history, guard) if guard else ""
+        return instability(self.history, guard) if guard else ""
 
     def roll_back(self, learner: Learner, stage: str, step: int, why: str) -> int:
         """Set the stage back to its last good checkpoint and change what the guard changes; where that is."""
         guard, before = self.recipe.guard, self.undone(stage)
         assert guard
-        to = self.good(stage, good_after(step, guard), {time["to"] for time in before})
+        to = self.good(stage, last_good_step(step, guard), {time["to"] for time in before})
         facts = {"stage": stage, "step": step, "to": to, "reason": why}
         facts["factor"] = guard.learning_rate**self.rollbacks  # that learning rates had when it broke
         facts["recent"] = self.history[-guard.window - 1 :]
         if self.rollbacks == guard.rollbacks:
             self.give_up(facts)
-        kept = set_aside(self.out, stage, to, f"{stage}-{self.rollbacks + 1}")
+        kept = archive_undone(self.out, stage, to, f"{stage}-{self.rollbacks + 1}")
         self.teller.tell("rollback", **facts, kept=str(kept.relative_to(self.out)), change=list(guard.change))
         self.adopt(stage, self.rollbacks + 1)
-        state = checkpoint.read_state(self.checkpoints / checkpoint.State(stage, to).name)
-        written = safer(self.declared, stage, state.rollbacks)
-        self.control = Control(**state.control).moved(written, self.recipe)
+        state = checkpoint.read_state(self.checkpoints / checkpoint.CheckpointState(stage, to).name)
+        written = recipe_after_rollbacks(self.declared, stage, state.rollbacks)
+        self.control = LossCoefficients(**state.control).moved(written, self.recipe)
         state = replace(state, rollbacks=self.rollbacks, control=asdict(self.control))
-        checkpoint.make_newest(self.checkpoints, state)
+        checkpoint.rewind_to(self.checkpoints, state)
         self.writer.truncate_to(stage, to)
         self.history = self.history[:to]
         self.remember(stage, RunReader(self.out).steps())
@@ -185,7 +189,7 @@ class Loop:
     def adopt(self, stage: str, rollbacks: int) -> None:
         """Go on by the recipe as it stands after so many rollbacks of the stage."""
         self.rollbacks = rollbacks
-        self.session = replace(self.session, recipe=safer(self.declared, stage, rollbacks))
+        self.session = replace(self.session, recipe=recipe_after_rollbacks(self.declared, stage, rollbacks))
 
     def undone(self, stage: str) -> list[Mapping[str, Any]]:
         """What was told of each rollback of the stage that was made; the last telling, where one was cut."""
@@ -196,11 +200,11 @@ class Loop:
     def give_up(self, last: Mapping[str, Any]) -> None:
         """Write what was tried, and end the run."""
         times = self.undone(last["stage"])
-        write_atomically(self.out / REPORT, report([*times, {**last, "kept": "."}]).encode())
+        write_atomically(self.out / REPORT_FILE, rollback_report([*times, {**last, "kept": "."}]).encode())
         self.teller.tell("gave_up", stage=last["stage"], step=last["step"], reason=last["reason"])
         raise GuardError(
             f"{last['stage']} is unstable after {len(times)} rollbacks: {last['reason']}",
-            remedy=f"read {self.out / REPORT}; the steps of every attempt are kept",
+            remedy=f"read {self.out / REPORT_FILE}; the steps of every attempt are kept",
         )
 
     def good(self, stage: str, at_most: int, tried: Collection[int] = ()) -> int:
@@ -209,14 +213,16 @@ class Loop:
         One that was gone back to before and led here again is not tried twice, but for the stage's start.
         """
         every = self.recipe.checkpoint_every
-        steps = [step for step in checkpoint.steps_of(self.checkpoints, stage) if every and step % every == 0]
+        steps = [
+            step for step in checkpoint.saved_steps(self.checkpoints, stage) if every and step % every == 0
+        ]
         return max((step for step in steps if step <= at_most and step not in tried), default=0)
 
     def step(self, learner: Learner, stage: str, step: int) -> StepRecord:
         """One update: draw, train, record."""
         learner.set_rates(step)
         before = learner.room.fits, learner.room.fits_recomputed
-        watch_peak(causal_model(learner.model).device)
+        reset_peak(causal_model(learner.model).device)
         with self.clock.running():
             drawn = self.draw(learner, stage, step)
             turn = self.version(stage, step)
@@ -228,10 +234,10 @@ class Loop:
                 if traces[0].value_pull:
                     found["value"] = value_facts(traces[0], learner.setting)
                 with phase("doctor"):
-                    found |= use_facts(self.session, learner.setting, step, drawn, traces)
+                    found |= usage_facts(self.session, learner.setting, step, drawn, traces)
                     quiet = not any("silent" in each.get("handed", {}) for each in self.doctor.facts(stage))
-                    found |= handed_facts(learner, traces, ask=quiet)
-                    found |= draw_facts(traces[0], [*drawn.samples, *drawn.failed])
+                    found |= backward_sum_facts(learner, traces, ask=quiet)
+                    found |= draw_replay_facts(traces[0], [*drawn.samples, *drawn.failed])
                     found["prompts"] = prompt_facts(self.session, [*drawn.samples, *drawn.failed])
             with phase("record"):
                 made = drawn, traces, self.clock, found, self.doctor.audits(stage)
@@ -252,29 +258,29 @@ class Loop:
         """Have the doctor look at an update that is on record; a fault that is proven ends the run."""
         with self.clock.running(), phase("doctor"):
             seen, found = self.doctor.look(record, rows, self.recipe)
-        if in_words(self.declared.seed, record.stage, record.step):
-            lines = boundary(seen, self.session.loaded.tokenizer)
+        if logs_boundary(self.declared.seed, record.stage, record.step):
+            lines = boundary_lines(seen, self.session.loaded.tokenizer)
             self.teller.boundary(record.stage, record.step, lines)
         for finding in found:
             kind = "fact" if finding.claim.verdict is Verdict.FACT else "finding"
-            self.teller.tell(kind, **told(finding))
-            self.looks.asked |= finding.code.startswith(LOOKED_INTO)
+            self.teller.tell(kind, **finding_event(finding))
+            self.looks.asked |= finding.code.startswith(AUDITED_FAMILIES)
         for text in self.doctor.failures():
             self.teller.tell("incident", what="rule", stage=record.stage, step=record.step, text=text)
         if self.declared.doctor.stop:
-            stop_at(found)
+            stop_if_proven(found)
 
-    def draw(self, learner: Learner, stage: str, step: int) -> Drawn:
+    def draw(self, learner: Learner, stage: str, step: int) -> StepSamples:
         """What a step trains on. Where that fails, or somebody stops it, the steps before are kept."""
         try:
             if learner.algorithm.source == "rollouts":
                 self.session.sync_sampler(self.version(stage, step))
             with self.patience.at_once():
-                return source(self.session, learner.algorithm, learner.setting, stage, step)
+                return draw_step_samples(self.session, learner.algorithm, learner.setting, stage, step)
         except Unstable:  # a policy that cannot be drawn from is nothing to go on with
             raise
         except BaseException:  # whatever else it is: the parameters are whole here
-            kept = self.checkpoints / checkpoint.State(stage, step).name
+            kept = self.checkpoints / checkpoint.CheckpointState(stage, step).name
             if step and not kept.exists():
                 self.save(learner, stage, step)
             raise
@@ -285,7 +291,7 @@ class Loop:
         self.teller.watch("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
         evaluation = self.session.evaluate(name, prove_evaluated)
         self.evaluations[name] = evaluation
-        told = {"estimate": asdict(evaluation.estimate()), "pass_at": pass_at_facts(evaluation.pass_at())}
+        told = {"estimate": asdict(evaluation.estimate()), "pass_at": pass_at_json(evaluation.pass_at())}
         self.teller.tell("eval", **asdict(evaluation), **told)
 
     def save(self, learner: Learner, stage: str, step: int) -> None:
@@ -295,10 +301,10 @@ class Loop:
         kept = (learner.tables(), learner.optimizer, asdict(self.control), self.rollbacks, self.between)
         state = checkpoint.save(self.checkpoints, stage, step, *kept)
         guard, last = self.recipe.guard, step == self.recipe.stage(stage).steps
-        oldest = self.good(stage, good_after(step, guard)) if guard and not last else step
-        for before in checkpoint.steps_of(self.checkpoints, stage):
+        oldest = self.good(stage, last_good_step(step, guard)) if guard and not last else step
+        for before in checkpoint.saved_steps(self.checkpoints, stage):
             if before < oldest and not (guard and before == 0 and not last):
-                checkpoint.drop(self.checkpoints / checkpoint.State(stage, before).name)
+                checkpoint.remove(self.checkpoints / checkpoint.CheckpointState(stage, before).name)
         self.teller.tell("checkpoint", name=state.name, weight_digest=state.digests["trainable"])
 
     def restore(self) -> tuple[str, int]:
@@ -313,7 +319,7 @@ class Loop:
         index = self.recipe.stages.index(state.stage)
         if index:
             before = self.recipe.stages[index - 1]
-            end = checkpoint.State(before, self.recipe.stage(before).steps).name
+            end = checkpoint.CheckpointState(before, self.recipe.stage(before).steps).name
             checkpoint.load_table(self.checkpoints / end, "trainable", self.session.parameters)
         return state.stage, state.step
 

@@ -6,18 +6,18 @@ from truing.config import Recipe, resolve
 from truing.types.rollout import Rollout, Task
 from truing.utils.rng import seed_of
 
-STEPS = 2
+STEPS_PER_STAGE = 2
 """Of each stage: between two updates it can be seen who else writes into the weights."""
 
 PROMPTS, GROUP, DEMONSTRATIONS = 4, 8, 4
 
 
-def short(recipe: Recipe) -> Recipe:
+def preflight_recipe(recipe: Recipe) -> Recipe:
     """The recipe with little of everything, and nothing that would end or change it."""
     table: dict[str, Any] = recipe.model_dump(exclude_none=True)
     for stage in recipe.stages:
         cfg = table[stage]
-        cfg["steps"] = STEPS
+        cfg["steps"] = STEPS_PER_STAGE
         most = {"prompts_per_step": PROMPTS, "group_size": GROUP, "batch_size": DEMONSTRATIONS}
         cfg.update({key: min(cfg[key], limit) for key, limit in most.items() if key in cfg})
     table["eval"] |= {"tasks": 2, "samples": 1, "base": False, "every": 0}
@@ -31,6 +31,6 @@ def short(recipe: Recipe) -> Recipe:
     return resolve(table)
 
 
-def chance(rollout: Rollout, task: Task) -> float:
+def random_reward(rollout: Rollout, task: Task) -> float:
     """A reward that means nothing, so that groups have a signal whatever the policy can do yet."""
     return (0.0, 0.25, 1.0)[seed_of(rollout.rollout_id, task.task_id) % 3]

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from truing.analysis.current_events import evaluations_told
+from truing.analysis.current_events import current_evaluations
 from truing.analysis.estimate import Estimate
 from truing.analysis.evaluation import Evaluation, read_evaluation
 from truing.record import Event
 
 
 @dataclass(frozen=True)
-class Result:
+class TrainResult:
     """What a finished run leaves: its directory, and its evaluations in order."""
 
     run: Path
@@ -37,4 +37,4 @@ class Result:
 
 def evaluations_of(events: Sequence[Event]) -> dict[str, Evaluation]:
     """The evaluations that events tell of, by name, less those of steps that a guard undid."""
-    return {name: read_evaluation(payload) for name, payload in evaluations_told(events).items()}
+    return {name: read_evaluation(payload) for name, payload in current_evaluations(events).items()}

@@ -2,20 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 
-from truing.algos.grpo import no_turn_rewards
+from truing.algos.grpo import missing_turn_rewards
 from truing.chat import Chat
-from truing.chat.dropped_content import refuse_unwritten
-from truing.checks import check_tasks, spread
-from truing.checks.trial_episodes import hold_trial, turns
+from truing.chat.dropped_content import check_reply_written
+from truing.checks import check_tasks, evenly_spaced
+from truing.checks.trial_episodes import demonstration_turns, run_trial
 from truing.config import GrpoConfig
 from truing.errors import DataError, ModelError
-from truing.rollouts.collect import Scene
+from truing.rollouts.collect import EpisodeContext
 from truing.types.rollout import Task
 
-TASKS = 4
+TASKS_PER_SPLIT = 4
 """Tasks of each split that are looked at: fewer plays than one step has."""
 
-NEVER = (
+REQUIRED_CHECKS = (
     "the stop is trained",
     "BOS is not doubled",
     "SFT and RL show one prompt",
@@ -26,24 +26,24 @@ NEVER = (
 """Checks without which no run begins; what the others find is told."""
 
 
-def prove_credit(scene: Scene, tasks: Sequence[Task], cfg: GrpoConfig) -> None:
+def check_turn_rewards(scene: EpisodeContext, tasks: Sequence[Task], cfg: GrpoConfig) -> None:
     """Raise where GRPO asks for an advantage per turn, and nothing judges turns."""
     if cfg.advantage_per == "episode":
         return
-    for play in hold_trial(scene, tasks[:1]).plays:
+    for play in run_trial(scene, tasks[:1]).plays:
         if play.grades and not play.grades[0].turn_rewards:
-            raise no_turn_rewards(f"task {play.task.task_id}")
+            raise missing_turn_rewards(f"task {play.task.task_id}")
 
 
-def prove_demonstrations(chat: Chat, tasks: Sequence[Task]) -> None:
+def check_demonstrations(chat: Chat, tasks: Sequence[Task]) -> None:
     """Raise where the chat template does not write all that a turn of a demonstration says.
 
     Each turn is tried behind its task's prompt, so nothing has to be played.
     """
     for task in tasks:
-        for said in turns(task):
+        for said in demonstration_turns(task):
             try:
-                refuse_unwritten(chat, task.messages, said, task.tools)
+                check_reply_written(chat, task.messages, said, task.tools)
             except DataError as error:
                 raise DataError(
                     f"{error.what}: task {task.task_id}",
@@ -53,16 +53,16 @@ def prove_demonstrations(chat: Chat, tasks: Sequence[Task]) -> None:
                 ) from error
 
 
-def prove_tasks(scene: Scene, *splits: Sequence[Task]) -> Iterator[str]:
+def task_findings(scene: EpisodeContext, *splits: Sequence[Task]) -> Iterator[str]:
     """A sentence for each check of the environment and the chat template that finds something.
 
     Raises:
         ModelError: A doubled BOS; messages, tools or their answers that no prompt shows; a renderer at fault.
     """
-    tasks = [task for split in splits for task in spread(split, TASKS)]
+    tasks = [task for split in splits for task in evenly_spaced(split, TASKS_PER_SPLIT)]
     for name, result in check_tasks(scene, tasks).items():
         for finding in result.findings[:1]:
-            if name in NEVER:
+            if name in REQUIRED_CHECKS:
                 raise ModelError(
                     f"{finding.what} ({finding.where})",
                     got=finding.got,

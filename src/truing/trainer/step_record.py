@@ -10,37 +10,37 @@ from typing import Any
 
 import torch
 
-from truing.algos import Setting
+from truing.algos import UpdateConfig
 from truing.config import PolicyStage
 from truing.doctor.facts.answer_lengths import answer_lengths
-from truing.doctor.facts.id_comparison import Pair, alignment, compare_ids
+from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
 from truing.errors import RecordError
-from truing.instrumentation.audit_metrics import look_metrics
-from truing.instrumentation.ratio_histogram import epochs, ratio_facts
+from truing.instrumentation.audit_metrics import audit_metrics
+from truing.instrumentation.ratio_histogram import inner_epochs, ratio_facts
 from truing.learner.gates import gate_metrics
 from truing.learner.learner import Learner
 from truing.learner.session import Session
 from truing.learner.step import Trace
-from truing.learner.step_samples import Drawn
+from truing.learner.step_samples import StepSamples
 from truing.metrics.context import cut_share
-from truing.metrics.definitions import check_known
+from truing.metrics.definitions import check_metric_names
 from truing.metrics.loss_label import LossLabel, loss_label
-from truing.metrics.token_streams import Tokens
+from truing.metrics.token_streams import TokenStreams
 from truing.metrics.update import Metrics, correction_metrics, mismatch_metrics, step_metrics
 from truing.models.digest import digest
 from truing.models.forward.score import causal_model
 from truing.ops.losses import Objective
 from truing.record import SampleRow
 from truing.rewards import Rewards
-from truing.rollouts.flatten import sample_turns
+from truing.rollouts.flatten import turns_by_sample
 from truing.types.batch import StepRecord
 from truing.types.sample import Sample
 from truing.types.status import FinishReason
 from truing.types.token import Origin
-from truing.utils.memory import GB, peak
-from truing.utils.phase_clock import Clock
+from truing.utils.memory import GB, peak_bytes
+from truing.utils.phase_clock import PhaseClock
 
-OPENING = 4
+OPENING_TOKENS = 4
 """Tokens in front of an answer that are noted: what opens a turn in most templates has three."""
 
 LIBRARIES = ("truing", "torch", "transformers", "peft", "tokenizers")
@@ -61,7 +61,7 @@ def run_facts(session: Session) -> dict[str, Any]:
         "trainable_digest": digest(session.parameters),
         "bos_id": session.loaded.tokenizer.bos_token_id,
         "tools": tool_names(session),
-        "judged": judged(session),
+        "judged": reward_definition(session),
         "versions": {library: version(library) for library in LIBRARIES},
         "machine": {
             "python": platform.python_version(),
@@ -76,7 +76,7 @@ def tool_names(session: Session) -> list[str]:
     return sorted({tool.name for task in session.train_tasks for tool in task.tools})
 
 
-def judged(session: Session) -> dict[str, Any]:
+def reward_definition(session: Session) -> dict[str, Any]:
     """What the run's rewards mean: reward functions with their weights, and a hash of the training tasks."""
     tasks = [(task.task_id, [dict(m) for m in task.messages], task.answer) for task in session.train_tasks]
     return {
@@ -91,9 +91,9 @@ def reward_weights(rewards: Rewards) -> dict[str, float]:
     return {name: weight for name, (_, weight) in rewards.items()}
 
 
-def check_judged(session: Session, run: Mapping[str, Any]) -> None:
+def check_same_rewards(session: Session, run: Mapping[str, Any]) -> None:
     """Raise where a run was judged by other rewards, or on other tasks, than the session at hand."""
-    now, before = judged(session), run["judged"]
+    now, before = reward_definition(session), run["judged"]
     for key in ("rewards", "tasks_hash"):
         if now[key] != before[key]:
             raise RecordError(
@@ -108,9 +108,9 @@ def step_record(
     stage: str,
     step: int,
     learner: Learner,
-    drawn: Drawn,
+    drawn: StepSamples,
     traces: Sequence[Trace],
-    clock: Clock,
+    clock: PhaseClock,
     found: Mapping[str, Any],
     audits: Sequence[Mapping[str, Any]],
 ) -> tuple[StepRecord, LossLabel, list[SampleRow]]:
@@ -123,14 +123,14 @@ def step_record(
     computed = [trace for trace in traces if trace.computed] or traces  # before the first no weight moved
     first, last = computed[0], computed[-1]
     rows, objective = _rows(drawn, traces), learner.algorithm.objective(learner.setting.stage)
-    tokens = Tokens(rows)
+    tokens = TokenStreams(rows)
     of_first, of_last = (
-        tokens if len(traces) == 1 else Tokens(_rows(drawn, [trace])) for trace in (first, last)
+        tokens if len(traces) == 1 else TokenStreams(_rows(drawn, [trace])) for trace in (first, last)
     )
     total = sum(last.loss.values())
     metrics: Metrics = step_metrics(tokens, objective, first_inner=False)
-    ids = compare_ids(_ids(drawn, first.samples))
-    metrics |= mismatch_metrics(of_first) | alignment(ids)
+    ids = compare_ids(_id_pairs(drawn, first.samples))
+    metrics |= mismatch_metrics(of_first) | alignment_metric(ids)
     metrics |= {f"loss/{name}": value for name, value in last.loss.items()}
     metrics |= {
         "tokens/computed": float(sum(trace.computed for trace in traces)),
@@ -146,9 +146,9 @@ def step_record(
     metrics |= gate_metrics(tokens, learner.setting, held_back, drawn.equal_groups)
     if isinstance(learner.setting.stage, PolicyStage):
         metrics |= correction_metrics(tokens, learner.setting.correction)
-    metrics |= _weights(learner.setting) | _memory(learner, traces)
+    metrics |= _term_weights(learner.setting) | _memory(learner, traces)
     metrics |= cut_share(rows) if drawn.limited else {}
-    metrics |= look_metrics(found, audits, compared="mismatch/max_abs" in metrics)
+    metrics |= audit_metrics(found, audits, compared="mismatch/max_abs" in metrics)
     if made:
         label = loss_label(of_last, objective, loss=total, grad_norm=made[-1].grad_norms[0])
     else:
@@ -156,7 +156,7 @@ def step_record(
     samples = tuple(row.sample for row in rows)
     seconds = clock.take()
     metrics["throughput/tokens_per_s"] = sum(map(len, samples)) / sum(seconds.values())
-    check_known(metrics)
+    check_metric_names(metrics)
     opened = {"opening": {"demonstrated": opening}} if (opening := _opening(samples)) else {}
     unequal = {"ids": ids} if ids["first"] else {}
     spread = _ratios(tokens, drawn, traces, objective)
@@ -166,13 +166,13 @@ def step_record(
 
 
 def _ratios(
-    tokens: Tokens, drawn: Drawn, traces: Sequence[Trace], objective: Objective | None
+    tokens: TokenStreams, drawn: StepSamples, traces: Sequence[Trace], objective: Objective | None
 ) -> dict[str, Any]:
     """The fact ``ratios``, where there is a policy loss and something was scored; ``tokens`` are of all."""
     if objective is None:
         return {}
-    passes = list(epochs(traces))
-    each = [tokens] if len(passes) == 1 else [Tokens(_rows(drawn, epoch)) for epoch in passes]
+    passes = list(inner_epochs(traces))
+    each = [tokens] if len(passes) == 1 else [TokenStreams(_rows(drawn, epoch)) for epoch in passes]
     spread = ratio_facts(each, objective)
     return {"ratios": spread} if spread else {}
 
@@ -186,11 +186,11 @@ def _opening(samples: Sequence[Sample]) -> list[int]:
         if sample.origin[start] == Origin.DEMO and sample.origin[start - 1] == Origin.TEMPLATE:
             other = (sample.origin[:start] != Origin.TEMPLATE).nonzero()
             first = int(other[-1]) + 1 if len(other) else 0
-            return sample.token_ids[max(first, start - OPENING) : start].tolist()
+            return sample.token_ids[max(first, start - OPENING_TOKENS) : start].tolist()
     return []
 
 
-def _weights(setting: Setting) -> Metrics:
+def _term_weights(setting: UpdateConfig) -> Metrics:
     """How much each term counted that may count more or less from step to step."""
     if not isinstance(setting.stage, PolicyStage):
         return {}
@@ -205,12 +205,12 @@ def _weights(setting: Setting) -> Metrics:
 def _memory(learner: Learner, traces: Sequence[Trace]) -> Metrics:
     """Gigabytes: what the forwards were predicted to come to, and the most that the step held."""
     expected = [learner.room.need.peak(micro) / GB for trace in traces for micro in trace.micro_batches]
-    most = peak(causal_model(learner.model).device)
+    most = peak_bytes(causal_model(learner.model).device)
     found = {"memory/predicted": max(expected)} if expected else {}
     return found if most is None else found | {"memory/peak": most / GB}
 
 
-def _rows(drawn: Drawn, traces: Sequence[Trace]) -> list[SampleRow]:
+def _rows(drawn: StepSamples, traces: Sequence[Trace]) -> list[SampleRow]:
     """One row per sample of the traces; a later trace replaces what an earlier one said."""
     rows = {sample.sample_id: _row(sample, drawn, Trace(-1, [])) for sample in drawn.failed}
     for trace in traces:
@@ -219,7 +219,7 @@ def _rows(drawn: Drawn, traces: Sequence[Trace]) -> list[SampleRow]:
     return list(rows.values())
 
 
-def _row(sample: Sample, drawn: Drawn, trace: Trace) -> SampleRow:
+def _row(sample: Sample, drawn: StepSamples, trace: Trace) -> SampleRow:
     """A sample with what its forward said of it, NaN where it had none, and what its rollout was."""
     rollout = drawn.rollouts[sample.rollout_id]
     absent = torch.full((len(sample),), torch.nan)
@@ -240,13 +240,13 @@ def _row(sample: Sample, drawn: Drawn, trace: Trace) -> SampleRow:
     )
 
 
-def _ids(drawn: Drawn, samples: Sequence[Sample]) -> Iterator[Pair]:
+def _id_pairs(drawn: StepSamples, samples: Sequence[Sample]) -> Iterator[IdPair]:
     """For each turn that was sampled: the ids that the sampler drew, and those that were trained on."""
     turns = {
-        name: part for rollout in drawn.rollouts.values() for name, part in sample_turns(rollout).items()
+        name: part for rollout in drawn.rollouts.values() for name, part in turns_by_sample(rollout).items()
     }
     for sample in samples:
         for turn, span in zip(turns[sample.sample_id], sample.turns, strict=True):
             if span.finish_reason is not FinishReason.DEMO:
                 scored = sample.token_ids[span.start : span.end].tolist()
-                yield Pair(sample.sample_id, span.start, turn.token_ids.tolist(), scored)
+                yield IdPair(sample.sample_id, span.start, turn.token_ids.tolist(), scored)

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 from truing.types.sample import Sample
 
 
@@ -37,7 +37,7 @@ class Batch:
         for item in fields(self)[1:]:
             got = getattr(self, item.name).shape
             if got != shape:
-                raise ContractError(
+                raise InvalidValueError(
                     f"Batch.{item.name} has another shape", got=tuple(got), expected=tuple(shape)
                 )
 

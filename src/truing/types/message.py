@@ -36,7 +36,7 @@ class ToolCall:
 
 
 @dataclass(frozen=True)
-class Said:
+class AssistantMessage:
     """What the policy says in one turn, apart from how its template writes it."""
 
     content: str = ""
@@ -63,6 +63,6 @@ def call_id(index: int) -> str:
     return f"call{index:05d}"
 
 
-def answer_to(call: ToolCall, index: int, content: str) -> Message:
+def tool_message(call: ToolCall, index: int, content: str) -> Message:
     """What a tool answered to a call, the ``index``-th of its turn."""
     return {"role": "tool", "name": call.name, "tool_call_id": call.id or call_id(index), "content": content}

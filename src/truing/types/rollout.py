@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-from truing.errors import ContractError
-from truing.types.message import Message, Said, ToolSpec
-from truing.types.sampling_params import SamplingContract
+from truing.errors import InvalidValueError
+from truing.types.message import AssistantMessage, Message, ToolSpec
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, FinishReason, Status
-from truing.types.streams import same_length
+from truing.types.streams import check_same_length
 from truing.types.token import Support
 
 
@@ -22,7 +22,9 @@ class Task:
     family: str
     messages: tuple[Message, ...]
     answer: Any = None
-    demonstration: str | tuple[Said, ...] | None = None  # what the policy should say, turn by turn
+    demonstration: str | tuple[AssistantMessage, ...] | None = (
+        None  # what the policy should say, turn by turn
+    )
     tools: tuple[ToolSpec, ...] = ()
 
 
@@ -47,11 +49,11 @@ class Turn:
     restarts: str = ""
 
     def __post_init__(self) -> None:
-        same_length("Turn context", context_ids=self.context_ids, context_origin=self.context_origin)
+        check_same_length("Turn context", context_ids=self.context_ids, context_origin=self.context_origin)
         drawn = {
             name: getattr(self, name) for name in ("token_ids", "origin", "structure", "sampler_logprob")
         }
-        same_length("Turn", **drawn)
+        check_same_length("Turn", **drawn)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +66,7 @@ class Rollout:
     turns: tuple[Turn, ...]
     text: str  # what the policy said last, without its stop token
     status: Status
-    contract: SamplingContract
+    contract: SamplingParams
     reward: float = float("nan")
     reward_parts: Mapping[str, float] = field(default_factory=dict[str, float])
     turn_rewards: tuple[float, ...] = ()  # each turn's share of the reward; none where turns are not judged
@@ -85,6 +87,6 @@ class RolloutGroup:
     def __post_init__(self) -> None:
         strangers = {r.group_id for r in self.rollouts} - {self.group_id}
         if strangers:
-            raise ContractError(
+            raise InvalidValueError(
                 "a group holds rollouts of other groups", got=sorted(strangers), expected=self.group_id
             )

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.errors import ContractError
-from truing.types.sampling_params import SamplingContract
+from truing.errors import InvalidValueError
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
-from truing.types.streams import same_length
+from truing.types.streams import check_same_length
 from truing.types.token import Excluded, Origin, Support
 
 
@@ -26,7 +26,7 @@ class TurnSpan:
 
 
 MASKS = ("structure", "policy_mask", "kl_mask", "value_mask", "supervised_mask")
-NUMBERS = ("sampler_logprob", "old_logprob", "ref_logprob", "value", "advantage", "returns")
+FLOAT_STREAMS = ("sampler_logprob", "old_logprob", "ref_logprob", "value", "advantage", "returns")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,7 +45,7 @@ class Sample:
     prompt_hash: str
     prompt_length: int  # tokens before the first that was sampled or demonstrated
     turns: tuple[TurnSpan, ...]
-    contract: SamplingContract
+    contract: SamplingParams
     old_source: str  # where old_logprob comes from: "sampler", "recomputed", or "" where absent
     reward: float
     truncated: bool  # the rollout was cut off where this sample ends
@@ -71,7 +71,7 @@ class Sample:
         """A sample with what is ``known``; every other mask is False and every other number NaN."""
         length = len(token_ids)
         blank: dict[str, Any] = {name: torch.zeros(length, dtype=torch.bool) for name in MASKS}
-        blank |= {name: torch.full((length,), float("nan")) for name in NUMBERS}
+        blank |= {name: torch.full((length,), float("nan")) for name in FLOAT_STREAMS}
         blank |= {"old_source": "", "reward": float("nan"), "bootstrap_value": float("nan")}
         blank |= {"truncated": False, "support": None}
         in_policy = known.get("policy_mask", blank["policy_mask"])
@@ -79,21 +79,21 @@ class Sample:
         return cls(token_ids=token_ids, origin=origin, **(blank | known))
 
     def __post_init__(self) -> None:
-        named = ("token_ids", "origin", "excluded", *MASKS, *NUMBERS)
-        same_length(f"Sample {self.sample_id}", **{name: getattr(self, name) for name in named})
+        named = ("token_ids", "origin", "excluded", *MASKS, *FLOAT_STREAMS)
+        check_same_length(f"Sample {self.sample_id}", **{name: getattr(self, name) for name in named})
         if not torch.equal(self.policy_mask, self.excluded == Excluded.NO):
-            raise ContractError(
+            raise InvalidValueError(
                 f"sample {self.sample_id} leaves tokens out of the policy mask without a reason, or gives one"
                 " for tokens that it keeps",
                 expected="excluded = NO exactly where policy_mask is on",
             )
         if not 1 <= self.prompt_length <= len(self.token_ids):
             what = f"sample {self.sample_id} has no prompt to predict its first token from"
-            raise ContractError(what, got=self.prompt_length, expected=f"1 to {len(self.token_ids)}")
-        _only_from(self, "policy_mask", Origin.SAMPLED)
-        _only_from(self, "supervised_mask", Origin.DEMO)
+            raise InvalidValueError(what, got=self.prompt_length, expected=f"1 to {len(self.token_ids)}")
+        _check_only_from(self, "policy_mask", Origin.SAMPLED)
+        _check_only_from(self, "supervised_mask", Origin.DEMO)
         if self.support is not None and len(self.support.splits) != len(self.token_ids) + 1:
-            raise ContractError(
+            raise InvalidValueError(
                 f"the support of sample {self.sample_id} does not cover its tokens",
                 got=f"{len(self.support.splits)} splits",
                 expected=f"{len(self.token_ids) + 1}",
@@ -103,11 +103,11 @@ class Sample:
         return len(self.token_ids)
 
 
-def _only_from(sample: Sample, mask: str, home: Origin) -> None:
+def _check_only_from(sample: Sample, mask: str, home: Origin) -> None:
     """Raise where a mask is on at a token of another origin."""
     outside = (getattr(sample, mask) & (sample.origin != home)).nonzero()
     if len(outside):
         t = int(outside[0])
         got = Origin(int(sample.origin[t])).name
         what = f"{mask} of sample {sample.sample_id} is on at token {t}"
-        raise ContractError(what, got=got, expected=home.name)
+        raise InvalidValueError(what, got=got, expected=home.name)

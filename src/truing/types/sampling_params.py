@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 
 
 @dataclass(frozen=True)
-class SamplingContract:
+class SamplingParams:
     """How tokens are drawn: the one value that sampler, trainer, reference and doctor share.
 
     Penalties and ``min_new_tokens`` count the ids generated in the current turn and never the
@@ -37,7 +37,9 @@ class SamplingContract:
         }
         for name, (holds, expected) in limits.items():
             if not holds:
-                raise ContractError(f"sampling.{name} cannot be", got=getattr(self, name), expected=expected)
+                raise InvalidValueError(
+                    f"sampling.{name} cannot be", got=getattr(self, name), expected=expected
+                )
 
     @property
     def truncates(self) -> bool:
@@ -47,7 +49,7 @@ class SamplingContract:
     def room(self, context_length: int) -> int:
         """How many tokens a prompt may have in a context of so many, one at the least."""
         if self.max_new_tokens >= context_length:
-            raise ContractError(
+            raise InvalidValueError(
                 "sampling.max_new_tokens leaves no room for a prompt",
                 got=f"{self.max_new_tokens}, where the model's context is {context_length} tokens",
                 expected=f"less than {context_length}, by as much as the longest prompt has",
@@ -56,5 +58,5 @@ class SamplingContract:
         return context_length - self.max_new_tokens
 
 
-RAW = SamplingContract()
+RAW = SamplingParams()
 """The model's own distribution: demonstrations are scored under it."""

@@ -8,7 +8,7 @@ from truing.errors import DataError
 T = TypeVar("T")
 
 
-def copied(value: T, what: str) -> T:
+def deep_copy(value: T, what: str) -> T:
     """A deep copy; whatever happens to it changes nothing else.
 
     Raises:

@@ -16,14 +16,14 @@ from typing import Any, BinaryIO
 from truing.errors import RecordError
 from truing.utils.atomic_files import disk_errors, write_all
 
-PATIENCE = 1.0
+LOCK_TIMEOUT = 1.0
 """Seconds for which a writer asks again for a file: ``is_being_written`` holds it for an instant."""
 
 
 def dump_json(value: Any, indent: int | None = None) -> bytes:
     """A value as JSON; keeps the order of keys, escapes everything beyond ASCII."""
     try:
-        return json.dumps(_plain(value), allow_nan=False, indent=indent).encode()
+        return json.dumps(_json_safe(value), allow_nan=False, indent=indent).encode()
     except TypeError as error:
         raise RecordError(
             "a value to record is no JSON", got=str(error), expected="text, numbers, lists, mappings"
@@ -35,10 +35,10 @@ def floats_from_json(numbers: Mapping[str, float | str | None]) -> dict[str, flo
     return {name: math.nan if value is None else float(value) for name, value in numbers.items()}
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Every whole line of a file; a torn last one was never recorded and is dropped."""
     objects = []
-    for number, line in enumerate(whole_lines(path), start=1):
+    for number, line in enumerate(complete_lines(path), start=1):
         try:
             objects.append(json.loads(line))
         except ValueError as error:
@@ -51,7 +51,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return objects
 
 
-def whole_lines(path: Path) -> list[bytes]:
+def complete_lines(path: Path) -> list[bytes]:
     r"""The lines of a file that end in a newline: ``b"a\nb\nto"`` gives ``[b"a\n", b"b\n"]``."""
     try:
         data = path.read_bytes()
@@ -62,7 +62,7 @@ def whole_lines(path: Path) -> list[bytes]:
     return [line + b"\n" for line in data.split(b"\n")[:-1]]
 
 
-class LineLog:
+class JsonlWriter:
     """A file of JSON lines held open for appending, by one process at a time."""
 
     def __init__(self, path: Path) -> None:
@@ -70,7 +70,7 @@ class LineLog:
         with disk_errors(path):
             self._handle = open(path, "ab", buffering=0)  # noqa: SIM115 (held until close)
         self._lock()
-        self._end = sum(map(len, whole_lines(path)))
+        self._end = sum(map(len, complete_lines(path)))
         self._handle.truncate(self._end)
 
     def append(self, value: Mapping[str, Any]) -> None:
@@ -84,7 +84,7 @@ class LineLog:
 
     def keep(self, count: int) -> None:
         """Cut the file back to its first ``count`` lines."""
-        self._end = sum(map(len, whole_lines(self.path)[:count]))
+        self._end = sum(map(len, complete_lines(self.path)[:count]))
         with disk_errors(self.path):
             self._handle.truncate(self._end)
             os.fsync(self._handle.fileno())
@@ -94,14 +94,14 @@ class LineLog:
         self._handle.close()
 
     def _lock(self) -> None:
-        until = time.monotonic() + PATIENCE
-        while not _locked(self._handle, fcntl.LOCK_EX):
+        until = time.monotonic() + LOCK_TIMEOUT
+        while not _try_lock(self._handle, fcntl.LOCK_EX):
             if time.monotonic() >= until:
                 self._handle.close()
                 raise RecordError(
                     f"{self.path} is being written by another process", remedy="wait for it, or stop it first"
                 )
-            time.sleep(PATIENCE / 50)
+            time.sleep(LOCK_TIMEOUT / 50)
 
 
 def is_being_written(path: Path) -> bool:
@@ -111,7 +111,7 @@ def is_being_written(path: Path) -> bool:
     """
     try:
         with open(path, "rb") as handle:
-            return not _locked(handle, fcntl.LOCK_SH)
+            return not _try_lock(handle, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -122,7 +122,7 @@ def is_being_written(path: Path) -> bool:
         ) from error
 
 
-def _locked(handle: BinaryIO, kind: int) -> bool:
+def _try_lock(handle: BinaryIO, kind: int) -> bool:
     """Lock a file until it is closed, where nobody else holds it otherwise."""
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
@@ -131,14 +131,14 @@ def _locked(handle: BinaryIO, kind: int) -> bool:
     return True
 
 
-def _plain(value: Any) -> Any:
+def _json_safe(value: Any) -> Any:
     """The same value with every NaN and infinity in it replaced by what JSON can say."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     if isinstance(value, Mapping):
-        return {name: _plain(item) for name, item in value.items()}
+        return {name: _json_safe(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_json_safe(item) for item in value]
     return value
 
 

@@ -16,18 +16,18 @@ GB = 1_000_000_000
 
 # <malloc.h>
 TRIM_THRESHOLD, MMAP_MAX = -1, -4
-MOST = 2**31 - 1
+MAX_INT32 = 2**31 - 1
 
-LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """What a container may hold; ``max`` where there is no limit."""
 
-SHORT = re.compile(
+OUT_OF_MEMORY = re.compile(
     r"not enough memory|can't allocate memory|bad_alloc|could not (create|execute) a primitive(?! descriptor)"
 )
 """What torch, the C++ library and oneDNN say where memory runs out on a CPU; a descriptor that cannot be
 created is another error, such as shapes that do not fit."""
 
-MARKS = "/proc/self/clear_refs"
+CLEAR_REFS = "/proc/self/clear_refs"
 """Where Linux is told to forget the peak of resident memory."""
 
 
@@ -36,10 +36,10 @@ def keep_freed_memory() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(MMAP_MAX, 0)  # large blocks come from the heap as well
-        mallopt(TRIM_THRESHOLD, MOST)  # whose free end is not given back
+        mallopt(TRIM_THRESHOLD, MAX_INT32)  # whose free end is not given back
 
 
-def give_back() -> None:
+def release_freed_memory() -> None:
     """Give the system what was freed and kept."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -48,42 +48,42 @@ def give_back() -> None:
         trim(0)
 
 
-def held(device: torch.device) -> int:
+def bytes_in_use(device: torch.device) -> int:
     """Bytes in use: tensors on CUDA, else resident memory of the process, less what is kept though freed."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
-    give_back()
+    release_freed_memory()
     return psutil.Process().memory_info().rss
 
 
-def free(device: torch.device) -> int:
+def bytes_free(device: torch.device) -> int:
     """Bytes that could still be had."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     available = psutil.virtual_memory().available
-    limits = [Path(path).read_text().strip() for path in LIMITS if Path(path).exists()]
+    limits = [Path(path).read_text().strip() for path in CGROUP_LIMITS if Path(path).exists()]
     left = [int(limit) - psutil.Process().memory_info().rss for limit in limits if limit.isdigit()]
     return max(0, min([available, *left]))
 
 
-def out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out: torch has a class for it on CUDA only."""
-    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or bool(SHORT.search(str(error)))
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or bool(OUT_OF_MEMORY.search(str(error)))
 
 
-def watch_peak(device: torch.device) -> None:
+def reset_peak(device: torch.device) -> None:
     """Forget the peak so far."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    elif os.access(MARKS, os.W_OK):
-        Path(MARKS).write_text("5")
+    elif os.access(CLEAR_REFS, os.W_OK):
+        Path(CLEAR_REFS).write_text("5")
 
 
-def peak(device: torch.device) -> int | None:
+def peak_bytes(device: torch.device) -> int | None:
     """The most bytes in use since ``watch_peak``; None where the system does not tell."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    if not os.access(MARKS, os.W_OK):
+    if not os.access(CLEAR_REFS, os.W_OK):
         return None
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(fields["VmHWM"].removesuffix("kB")) * 1024

@@ -29,7 +29,7 @@ PHASES = {
 DOCTOR = "doctor"
 
 
-class Clock:
+class PhaseClock:
     """Seconds by phase, counted while it runs."""
 
     def __init__(self, settle: Callable[[], None] = lambda: None) -> None:
@@ -78,7 +78,7 @@ class Clock:
         self._since = now
 
 
-_NOW: ContextVar[Clock | None] = ContextVar("clock", default=None)
+_NOW: ContextVar[PhaseClock | None] = ContextVar("clock", default=None)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import pytest
 from labs import lab_in
 from shown import opened_run, write
 
-from truing.board.data.discovery import Places
+from truing.board.data.discovery import FolderIndex
 from truing.board.queries import Board
 from truing.errors import RecordError
 
@@ -25,7 +25,7 @@ def test_runs_labs_and_audits_are_named_by_their_path(tmp_path):
     lab_in(tmp_path / "my-lab")
     (tmp_path / "audits/one").mkdir(parents=True)
     (tmp_path / "audits/one/000000.step.safetensors").write_bytes(b"")
-    found = Places(tmp_path)
+    found = FolderIndex(tmp_path)
     assert found.runs == {
         "a": tmp_path / "a",
         "deep/er/b": tmp_path / "deep/er/b",
@@ -45,43 +45,43 @@ def test_what_is_no_folder_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     for each in ("file", "nothing"):
         with pytest.raises(RecordError, match="is no folder"):
-            Places(tmp_path / each)
+            FolderIndex(tmp_path / each)
 
 
 def test_a_run_may_be_given_itself_and_is_then_called_by_its_name(tmp_path):
     run = run_in(tmp_path / "mine")
     shutil.copytree(run, run / "abandoned/grpo-1")
-    assert list(Places(run).runs) == ["mine", "abandoned/grpo-1"]
+    assert list(FolderIndex(run).runs) == ["mine", "abandoned/grpo-1"]
     assert Board(run).answer("run", {"run": "mine"})["updates"] == 1
 
 
 def test_a_run_within_one_of_its_own_name_hides_neither(tmp_path):
     run = run_in(tmp_path / "same")
     run_in(run / "same")
-    found = Places(run).runs
+    found = FolderIndex(run).runs
     assert found == {"same": run, "./same": run / "same"}
 
 
 def test_a_run_may_lie_in_a_folder_that_is_called_like_a_part_of_a_run(tmp_path):
     for name in ("rollouts/x", "checkpoints/y", "tokenizer/z"):
         run_in(tmp_path / name)
-    assert sorted(Places(tmp_path).runs) == ["checkpoints/y", "rollouts/x", "tokenizer/z"]
+    assert sorted(FolderIndex(tmp_path).runs) == ["checkpoints/y", "rollouts/x", "tokenizer/z"]
     run_in(tmp_path / "checkpoints/y/rollouts/inner")
-    assert "checkpoints/y/rollouts/inner" not in Places(tmp_path).runs
+    assert "checkpoints/y/rollouts/inner" not in FolderIndex(tmp_path).runs
 
 
 def test_hidden_folders_are_not_looked_into(tmp_path):
     run_in(tmp_path / ".trash/a")
     run_in(tmp_path / "b" / ".grpo-1.tmp")
     run_in(tmp_path / "node_modules/c")
-    assert Places(tmp_path).runs == {}
+    assert FolderIndex(tmp_path).runs == {}
 
 
 def test_links_are_not_followed_and_told(tmp_path):
     run_in(tmp_path / "outside/run")
     (tmp_path / "root").mkdir()
     (tmp_path / "root/linked").symlink_to(tmp_path / "outside")
-    found = Places(tmp_path / "root")
+    found = FolderIndex(tmp_path / "root")
     assert found.runs == {}
     assert found.notes == [f"{tmp_path / 'root/linked'} is a link, and was not followed"]
     assert Board(tmp_path / "root").answer("runs", {})["notes"] == found.notes
@@ -92,7 +92,7 @@ def test_a_run_with_a_link_that_leads_out_is_not_shown(tmp_path, file):
     run = run_in(tmp_path / "root/run")
     (run / file).rename(tmp_path / "secret")
     (run / file).symlink_to(tmp_path / "secret")
-    found = Places(tmp_path / "root")
+    found = FolderIndex(tmp_path / "root")
     assert found.runs == {}
     assert "holds links that lead out" in found.notes[-1]
     with pytest.raises(RecordError, match="there is no run"):
@@ -123,10 +123,10 @@ def test_a_link_within_the_folder_is_followed_and_one_of_the_tokenizer_that_lead
     run = run_in(tmp_path / "root/run [1]")
     (run / "events.jsonl").rename(tmp_path / "root/events.jsonl")
     (run / "events.jsonl").symlink_to("../events.jsonl")
-    assert list(Places(tmp_path / "root").runs) == ["run [1]"]
+    assert list(FolderIndex(tmp_path / "root").runs) == ["run [1]"]
     (tmp_path / "outside").mkdir()
     (run / "tokenizer").symlink_to(tmp_path / "outside")
-    assert list(Places(tmp_path / "root").runs) == []
+    assert list(FolderIndex(tmp_path / "root").runs) == []
 
 
 def test_a_lab_or_an_audit_with_a_link_that_leads_out_is_not_shown(tmp_path):
@@ -135,7 +135,7 @@ def test_a_lab_or_an_audit_with_a_link_that_leads_out_is_not_shown(tmp_path):
     (tmp_path / "root/lab/hypotheses/.h02-other.md").symlink_to(tmp_path / "secret")
     (tmp_path / "root/audit").mkdir()
     (tmp_path / "root/audit/000000.step.safetensors").symlink_to(tmp_path / "secret")
-    found = Places(tmp_path / "root")
+    found = FolderIndex(tmp_path / "root")
     assert (found.labs, found.audits, len(found.notes)) == ({}, {}, 2)
 
 
@@ -179,16 +179,16 @@ def test_a_folder_that_may_not_be_looked_into_is_told(tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "scandir", refusing)
-        found = Places(tmp_path)
+        found = FolderIndex(tmp_path)
     assert list(found.runs) == ["a"]
     assert found.notes == [f"{tmp_path / 'closed'} cannot be looked into: Permission denied"]
 
 
 def test_too_many_folders_are_told(tmp_path, monkeypatch):
-    monkeypatch.setattr("truing.board.data.discovery.MOST", 3)
+    monkeypatch.setattr("truing.board.data.discovery.MAX_FOLDERS", 3)
     for i in range(5):
         (tmp_path / f"{i}").mkdir()
-    assert Places(tmp_path).notes == ["only 3 folders were looked through; open the board further below"]
+    assert FolderIndex(tmp_path).notes == ["only 3 folders were looked through; open the board further below"]
 
 
 @pytest.mark.parametrize("name", ["../outside", "/etc", "a/../a", ".", "a/", "a\0", "~", "%2e%2e", "A"])

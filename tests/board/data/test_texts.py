@@ -28,7 +28,7 @@ def test_a_search_reads_as_far_as_there_is_time_and_is_complete_in_the_end(tmp_p
         compact(tmp_path / "run")
     board = Board(tmp_path)
     asked(board, "samples", start="99")  # no line of it: no words are read
-    monkeypatch.setattr(prompts, "PATIENCE", -1.0)
+    monkeypatch.setattr(prompts, "READ_SECONDS", -1.0)
     left, counts = [], []
     while not left or left[-1]:
         told = asked(board, "tasks", text="IS 4")
@@ -77,7 +77,7 @@ def test_answers_that_there_was_no_time_for_are_read_later(tmp_path, monkeypatch
     board = answered(tmp_path / "run", 3, ["yes", "no"])
     asked(board, "samples")
     board = Board(tmp_path)
-    monkeypatch.setattr(prompts, "PATIENCE", -1.0)
+    monkeypatch.setattr(prompts, "READ_SECONDS", -1.0)
     left = []
     while (told := asked(board, "samples"))["waiting"] or told["unread"]:
         left.append((told["waiting"], told["unread"]))
@@ -87,7 +87,7 @@ def test_answers_that_there_was_no_time_for_are_read_later(tmp_path, monkeypatch
 
 
 def test_no_more_answers_are_kept_than_are_meant_to_be(tmp_path, monkeypatch):
-    monkeypatch.setattr(said, "HELD", 2)
+    monkeypatch.setattr(said, "MAX_HELD_ANSWERS", 2)
     board = answered(tmp_path / "run", 2, ["yes", "no", "maybe"])
     for _ in range(2):
         asked(board, "samples")

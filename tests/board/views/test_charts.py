@@ -8,8 +8,15 @@ import pytest
 from shown import facts_of, opened_run, write
 
 from truing.board.queries import Board
-from truing.board.views.chart_groups import ROOMS
-from truing.board.views.charts import bounds, find_chart, metric_of, numbers_of, rest_of, rooms_of
+from truing.board.views.chart_groups import CHART_GROUPS
+from truing.board.views.charts import (
+    chart_columns,
+    chart_groups_of,
+    find_chart,
+    metric_of,
+    recipe_limits,
+    ungrouped_charts,
+)
 from truing.config import resolve
 from truing.metrics.definitions import METRICS
 from truing.record.update_columns import columns_of
@@ -46,14 +53,14 @@ def test_every_metric_is_drawn_somewhere_and_once_with_its_own_definition(every)
 
 def test_charts_name_only_numbers_that_there_are():
     patterns = [metric.name for metric in METRICS] + ["seconds/<phase>"]
-    for room in ROOMS:
+    for room in CHART_GROUPS:
         for chart in room.charts:
             for name in chart.names:
                 if name.endswith("*"):
                     assert any(each.startswith(name[:-1]) for each in patterns), name
                 else:
                     assert name in patterns, name
-    names = [chart.name for room in ROOMS for chart in room.charts]
+    names = [chart.name for room in CHART_GROUPS for chart in room.charts]
     assert len(names) == len(set(names))
     assert not [name for name in names if name.startswith("~")]
 
@@ -61,10 +68,10 @@ def test_charts_name_only_numbers_that_there_are():
 def test_what_no_chart_shows_has_one_of_its_own():
     columns = columns_of([])
     columns = type(columns)(**vars(columns) | {"numbers": {"odd/one": np.empty(0), "lr": np.empty(0)}})
-    rest = rest_of(columns)
+    rest = ungrouped_charts(columns)
     assert [(chart.name, chart.names) for chart in rest.charts] == [("~odd/one", ("odd/one",))]
-    assert numbers_of(find_chart("~odd/one", columns), columns) == ["odd/one"]
-    assert [room["title"] for room in rooms_of(columns)] == ["Policy", "Everything else"]
+    assert chart_columns(find_chart("~odd/one", columns), columns) == ["odd/one"]
+    assert [room["title"] for room in chart_groups_of(columns)] == ["Policy", "Everything else"]
     assert find_chart("~lr", columns) is None
 
 
@@ -134,7 +141,7 @@ def test_a_log_axis_is_for_numbers_above_0(tmp_path):
 
 
 def limits(stage="grpo", **changes):
-    found = bounds(resolve(facts_of(**changes)["recipe"]), stage)
+    found = recipe_limits(resolve(facts_of(**changes)["recipe"]), stage)
     return {name: {each["label"]: each["y"] for each in lines} for name, lines in found.items()}
 
 

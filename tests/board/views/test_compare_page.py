@@ -7,7 +7,7 @@ from recorded import make_row
 from shown import changed, evaluation, opened_run, write
 
 from truing.analysis.compare import compare
-from truing.board.data.run_view import Opened
+from truing.board.data.run_view import RunView
 from truing.board.queries import Board
 from truing.board.views import compare as compare_page
 
@@ -51,7 +51,7 @@ def test_where_they_part_is_what_the_command_finds(two):
 
 
 def test_an_answer_that_reads_otherwise_is_told_as_text(two, monkeypatch):
-    monkeypatch.setattr(Opened, "texts", lambda _, ids: [f"<{i}>" for i in ids])
+    monkeypatch.setattr(RunView, "texts", lambda _, ids: [f"<{i}>" for i in ids])
     told = two.answer("parting", {"a": "a", "b": "b/c"})["words"]
     assert (told["stage"], told["update"], told["sample"], told["token"]) == ("grpo", 3, "0/grpo/2/0/0", 2)
     first, second = told["sides"]
@@ -61,7 +61,7 @@ def test_an_answer_that_reads_otherwise_is_told_as_text(two, monkeypatch):
 
 
 def test_of_a_long_answer_what_is_around_the_token_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(Opened, "texts", lambda _, ids: [f"<{i}>" for i in ids])
+    monkeypatch.setattr(RunView, "texts", lambda _, ids: [f"<{i}>" for i in ids])
     for name, length in (("a", 200), ("b", 100)):
         with opened_run(tmp_path / name) as writer:
             ids = list(range(100)) + [7] * (length - 100)
@@ -101,7 +101,7 @@ def test_evaluations_that_both_have_are_compared(tmp_path):
 
 
 def test_no_more_updates_are_looked_at_than_told(two, monkeypatch):
-    monkeypatch.setattr(compare_page, "LOOKED_AT", 2)
+    monkeypatch.setattr(compare_page, "MAX_COMPARED_UPDATES", 2)
     told = two.answer("parting", {"a": "a", "b": "b/c"})
     assert (told["same"], told["looked_at"], told["parting"]) == (2, 2, None)
 

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from truing.analysis.scorecard import Verdict as Judged
+from truing.analysis.scorecard import CriterionVerdict as Judged
 from truing.board.queries import Board
 from truing.board.views.glossary import TOPICS
 from truing.doctor.verdict import Verdict

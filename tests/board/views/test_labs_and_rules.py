@@ -6,14 +6,14 @@ import pytest
 from labs import HEADER, lab_in
 
 from truing.board.queries import Board
-from truing.board.views.labs import _inert
-from truing.doctor.postmortem import post_mortem
-from truing.doctor.report.text import facts
+from truing.board.views.labs import _escape_html
+from truing.doctor.postmortem import diagnose_run
+from truing.doctor.report.text import report_facts
 from truing.doctor.rule import SECTIONS
 from truing.doctor.rules import RULES
-from truing.doctor.saved_updates import Keeper
-from truing.doctor.truing_run import recorded
-from truing.errors import QuestionError, TruingError
+from truing.doctor.saved_updates import UpdateWriter
+from truing.doctor.truing_run import recorded_steps
+from truing.errors import BadRequestError, TruingError
 from truing.lab.verdicts.verdict import judge
 from truing.utils.jsonl import dump_json
 
@@ -53,20 +53,22 @@ def test_a_lab_that_cannot_be_read_is_told(tmp_path, spoil):
 
 def test_markup_in_figures_is_text():
     figure = {"title": {"text": "<b>x</b>"}, "data": [{"name": "a & <i>", "y": [1.0, None]}]}
-    assert _inert(figure) == {
+    assert _escape_html(figure) == {
         "title": {"text": "&lt;b&gt;x&lt;/b&gt;"},
         "data": [{"name": "a &amp; &lt;i&gt;", "y": [1.0, None]}],
     }
 
 
 def test_an_audit_is_judged_as_the_command_judges_it(trained, tmp_path):
-    keeper = Keeper(tmp_path / "audit", lambda ids: [f"<{i}>" for i in ids])
-    for step in recorded(trained / "mini"):
+    keeper = UpdateWriter(tmp_path / "audit", lambda ids: [f"<{i}>" for i in ids])
+    for step in recorded_steps(trained / "mini"):
         if step.stage == "grpo":
             keeper.keep(step)
     told = Board(tmp_path).answer("audit", {"audit": "audit"})
     assert all(each.pop("why") for each in told["findings"])
-    assert json.loads(dump_json(told)) == json.loads(dump_json(facts(post_mortem(tmp_path / "audit"))))
+    assert json.loads(dump_json(told)) == json.loads(
+        dump_json(report_facts(diagnose_run(tmp_path / "audit")))
+    )
     assert Board(tmp_path).answer("runs", {})["audits"] == ["audit"]
 
 
@@ -88,5 +90,5 @@ def test_every_rule_has_a_page_with_all_its_sections(board):
         assert page["example"].startswith("def example")
         assert (page["name"], page["title"]) == (each["name"], each["title"])
         dump_json(page)
-    with pytest.raises(QuestionError, match="there is no rule len001"):
+    with pytest.raises(BadRequestError, match="there is no rule len001"):
         board.answer("rule", {"code": "len001"})

@@ -9,7 +9,7 @@ from shown import NAN, changed, opened_run, write
 
 from truing.board.queries import Board
 from truing.board.views import prompts
-from truing.errors import QuestionError
+from truing.errors import BadRequestError
 
 REWARDS = {  # of each task, update by update
     "easy": [(1.0, 1.0), (1.0, 1.5)],
@@ -122,16 +122,16 @@ def test_a_bar_of_the_pass_rates_lists_its_prompts(drawn):
     assert found(drawn, passed="never") == ["hard", "once"]
     assert found(drawn, passed="40-50") == ["mixed"]
     assert found(drawn, passed="never", text="do o") == ["once"]
-    with pytest.raises(QuestionError, match="no pass rate 45"):
+    with pytest.raises(BadRequestError, match="no pass rate 45"):
         asked(drawn, passed="45")
 
 
 def test_each_tenth_is_counted_in_the_bar_that_begins_with_it():
-    tenths = prompts._bars(
+    tenths = prompts._bin_indices(
         pa.chunked_array([[k / n for n in (10, 20, 30) for k in range(0, n + 1, n // 10)]])
     )
     assert tenths.tolist() == [0, *range(2, 12)] * 3
-    assert prompts._bars(pa.chunked_array([[-0.0, 0.001, 0.0999, 0.999]])).tolist() == [0, 1, 1, 10]
+    assert prompts._bin_indices(pa.chunked_array([[-0.0, 0.001, 0.0999, 0.999]])).tolist() == [0, 1, 1, 10]
 
 
 def names(told):
@@ -163,7 +163,7 @@ def test_samples_are_sorted_with_what_is_not_known_last(drawn):
 
 
 def test_lists_come_in_pages(drawn, monkeypatch):
-    monkeypatch.setattr(prompts, "PAGE", 4)
+    monkeypatch.setattr(prompts, "PAGE_ROWS", 4)
     every = [name for start in ("", "4", "8", "12") for name in names(asked(drawn, "samples", start=start))]
     assert len(every) == len(set(every)) == 15
     assert asked(drawn, "samples", start="99")["samples"] == []
@@ -182,19 +182,19 @@ def test_lists_come_in_pages(drawn, monkeypatch):
     ],
 )
 def test_what_cannot_be_meant_is_an_error(drawn, view, wrong, words):
-    with pytest.raises(QuestionError, match=words):
+    with pytest.raises(BadRequestError, match=words):
         asked(drawn, view, **wrong)
 
 
 def test_what_there_was_no_time_for_is_told_and_read_later(drawn, monkeypatch):
-    monkeypatch.setattr(prompts, "PATIENCE", -1.0)
+    monkeypatch.setattr(prompts, "READ_SECONDS", -1.0)
     first = asked(drawn)
     assert 0 < first["waiting"] < 3
     assert first["unread"] == sum(each["prompt"] is None for each in first["tasks"])
     while (told := asked(drawn))["waiting"] or told["unread"]:
         pass
     assert all(each["prompt"] for each in told["tasks"])
-    monkeypatch.setattr(prompts, "PATIENCE", 1.0)
+    monkeypatch.setattr(prompts, "READ_SECONDS", 1.0)
     assert asked(drawn)["rows"] == 12
 
 

@@ -80,9 +80,9 @@ def test_what_happened_is_told_newest_first_and_counts_from_one(told):
 
 
 def test_times_are_utc(tmp_path):
-    from truing.board.data.events import happened
+    from truing.board.data.events import event_log
 
-    assert happened([Event(86_400.0, "note", {"text": "x"})]) == [
+    assert event_log([Event(86_400.0, "note", {"text": "x"})]) == [
         {"when": "1970-01-02 00:00:00", "kind": "note", "text": "x"}
     ]
 

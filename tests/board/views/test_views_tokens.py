@@ -9,7 +9,7 @@ from recorded import make_row
 from shown import NAN, changed, opened_run, write
 
 from truing.board.queries import Board
-from truing.board.views.tokens import LONGEST, WINDOW
+from truing.board.views.tokens import MAX_CHARS, WINDOW_TOKENS
 from truing.record import RunReader
 from truing.types.token import Excluded, Origin
 from truing.utils.jsonl import dump_json
@@ -166,12 +166,12 @@ def test_an_infinite_ratio_is_told_as_such(tmp_path):
 
 
 def test_a_long_sample_comes_in_windows_that_join(tmp_path):
-    asked = one_row(tmp_path, length=2 * WINDOW + 10, grpo={"objective": "gspo"})
-    parts = [asked(token=str(token)) for token in (0, WINDOW + 5, 2 * WINDOW + 9)]
+    asked = one_row(tmp_path, length=2 * WINDOW_TOKENS + 10, grpo={"objective": "gspo"})
+    parts = [asked(token=str(token)) for token in (0, WINDOW_TOKENS + 5, 2 * WINDOW_TOKENS + 9)]
     assert [(part["start"], part["end"]) for part in parts] == [
-        (0, WINDOW),
-        (WINDOW, 2 * WINDOW),
-        (2 * WINDOW, 2 * WINDOW + 10),
+        (0, WINDOW_TOKENS),
+        (WINDOW_TOKENS, 2 * WINDOW_TOKENS),
+        (2 * WINDOW_TOKENS, 2 * WINDOW_TOKENS + 10),
     ]
     (row,) = RunReader(tmp_path / "run").samples("grpo", 0)
     assert [i for part in parts for i in part["ids"]] == row.sample.token_ids.tolist()
@@ -212,7 +212,7 @@ def test_a_sample_as_a_whole(tmp_path):
     row = changed(
         make_row("s", 4),
         advantage=[NAN, 2.0, -1.0, NAN],
-        text="x" * (LONGEST + 5),
+        text="x" * (MAX_CHARS + 5),
         policy_mask=torch.tensor([False, True, True, False]),
         excluded=torch.tensor([1, 0, 0, 4], dtype=torch.uint8),
     )
@@ -221,7 +221,7 @@ def test_a_sample_as_a_whole(tmp_path):
     told = Board(tmp_path).answer("sample", {"run": "run", "stage": "grpo", "update": "1", "sample": "s"})
     about = told["about"]
     assert (about["length"], about["sampled"], about["trained"], about["advantage"]) == (4, 3, 2, 0.5)
-    assert about["text"] == "x" * LONGEST + f"… ({LONGEST + 5:,} characters)"
+    assert about["text"] == "x" * MAX_CHARS + f"… ({MAX_CHARS + 5:,} characters)"
     assert about["parts"]["exact"] == 1.0
     assert (about["finish"], about["ended_by"], about["computed"]) == ("stop", "world", True)
     assert told["messages"] == [{"role": "user", "text": "2+2?"}]

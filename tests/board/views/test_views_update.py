@@ -9,7 +9,7 @@ from shown import NAN, changed, finding, opened_run, write
 
 from truing.board.queries import Board
 from truing.board.views.charts import metric_of
-from truing.board.views.update import SIDE_BY_SIDE
+from truing.board.views.update import MAX_SIDE_BY_SIDE
 from truing.doctor.rules import RULES
 from truing.errors import RecordError
 from truing.record import RunReader
@@ -189,12 +189,12 @@ def test_a_group_is_told_best_first_and_without_a_reward_last(tmp_path):
 
 
 def test_of_a_large_group_the_best_are_told_and_all_are_counted(tmp_path):
-    rows = [changed(make_row(f"s{i}"), reward=float(i)) for i in range(SIDE_BY_SIDE + 3)]
+    rows = [changed(make_row(f"s{i}"), reward=float(i)) for i in range(MAX_SIDE_BY_SIDE + 3)]
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0, rows=rows)
     told = Board(tmp_path).answer("group", at(group="g0"))
-    assert (told["count"], len(told["samples"])) == (SIDE_BY_SIDE + 3, SIDE_BY_SIDE)
-    assert told["samples"][0]["about"]["reward"] == SIDE_BY_SIDE + 2
+    assert (told["count"], len(told["samples"])) == (MAX_SIDE_BY_SIDE + 3, MAX_SIDE_BY_SIDE)
+    assert told["samples"][0]["about"]["reward"] == MAX_SIDE_BY_SIDE + 2
 
 
 def test_marks_that_lie_on_each_other_are_told_once_and_excerpts_stay_short(tmp_path):

@@ -6,9 +6,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from truing.chat import Dialogue, Grammars, make_chat
-from truing.chat.call_parser import parse
-from truing.errors import ContractError, RecipeError
+from truing.chat import CallGrammars, Dialogue, make_chat
+from truing.chat.call_parser import parse_calls
+from truing.errors import InvalidValueError, RecipeError
 from truing.types.message import ToolSpec
 
 LOOK = ToolSpec("look", "Look.", {"type": "object", "properties": {"word": {"type": "string"}}})
@@ -23,7 +23,7 @@ def begin():
 
     def begun(chat, vocab, ids, tools=(LOOK, NAP), prompt=""):
         key = (chat.tokenizer.name_or_path, vocab)
-        made.setdefault(key, Grammars(chat, vocab))
+        made.setdefault(key, CallGrammars(chat, vocab))
         ids = torch.tensor(ids, dtype=torch.long)
         return made[key].walk(Dialogue((), tools, 0, prompt, ids), ids)
 
@@ -70,7 +70,7 @@ def test_keys_that_the_schema_does_not_name_are_not_written(walk):
 
 @pytest.mark.parametrize("text", ['<tool_call>{"name"', '<tool_call>\n{"name": "peek"', f"{CALL[:-12]}}}"])
 def test_a_turn_that_breaks_the_grammar_is_an_error_with_a_remedy(walk, text):
-    with pytest.raises(ContractError, match="forced_prefix"):
+    with pytest.raises(InvalidValueError, match="forced_prefix"):
         walk(text)
 
 
@@ -108,19 +108,19 @@ def test_a_token_that_opens_a_call_and_goes_on_must_begin_it_rightly(data, begin
 def test_names_are_quoted_as_json(walk):
     said = '<tool_call>\n{"name": "näp \\"1\\"", "arguments": {}}\n</tool_call>'
     assert walk(said).allowed() is None
-    assert parse(said, "hermes").said.calls[0].name == NAP.name
+    assert parse_calls(said, "hermes").said.calls[0].name == NAP.name
 
 
 def test_other_formats_and_bad_schemas_are_refused(chat, walk):
     with pytest.raises(RecipeError, match="mistral"):
-        Grammars(type(chat)(**vars(chat) | {"tool_format": "mistral"}), 259)
+        CallGrammars(type(chat)(**vars(chat) | {"tool_format": "mistral"}), 259)
     with pytest.raises(RecipeError, match="schema of a tool"):
         walk("", tools=(ToolSpec("t", "T.", {"type": "no such type"}),))
-    with pytest.raises(ContractError, match="plain text"):
-        Grammars(type(chat)(**vars(chat) | {"stop_ids": (10,)}), 259)
+    with pytest.raises(InvalidValueError, match="plain text"):
+        CallGrammars(type(chat)(**vars(chat) | {"stop_ids": (10,)}), 259)
 
 
 def test_without_the_library_the_extra_is_named(chat, monkeypatch):
     monkeypatch.setitem(sys.modules, "llguidance.hf", None)
     with pytest.raises(RecipeError, match=r"truing\[grammar\]"):
-        Grammars(chat, 259)
+        CallGrammars(chat, 259)

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 import truing
 from truing.cli import app
 from truing.doctor.bisect import RULES_OF
-from truing.doctor.bisect_report import home
+from truing.doctor.bisect_report import code_location
 from truing.doctor.rules import len003
 from truing.doctor.verdict import Verdict
 from truing.faults.planted import FAULTS
 from truing.record import RunReader
-from truing.trainer.preflight import chance
+from truing.trainer.preflight import random_reward
 
 
 def invoke(*words):
@@ -25,7 +25,7 @@ def invoke(*words):
 def test_a_guilty_part_is_named_in_text_and_json_with_exit_1(mini, tmp_path):
     with FAULTS["mask-shifted"].plant():
         run = truing.train(
-            mini(doctor={"stop": False}), rewards=[chance], out=tmp_path / "run", watch=lambda *_: None
+            mini(doctor={"stop": False}), rewards=[random_reward], out=tmp_path / "run", watch=lambda *_: None
         ).run
     result = invoke("bisect", str(run))
     assert result.exit_code == 1
@@ -67,7 +67,7 @@ def test_every_part_is_written_where_it_is_said_to_be(stage):
     for part in RULES_OF:
         if part == "advantage" and stage in ("sft", "rft"):
             continue  # there are none
-        module, _, name = home(part, stage).partition(":")
+        module, _, name = code_location(part, stage).partition(":")
         assert hasattr(importlib.import_module(module), name), (part, stage)
 
 
@@ -78,7 +78,9 @@ def told_rewards_are_from_python(run):
 
 def test_two_runs_part_at_a_key_a_step_and_a_token(mini, tmp_path):
     def trained(name, **changes):
-        return truing.train(mini(**changes), rewards=[chance], out=tmp_path / name, watch=lambda *_: None).run
+        return truing.train(
+            mini(**changes), rewards=[random_reward], out=tmp_path / name, watch=lambda *_: None
+        ).run
 
     one, twin, other = trained("one"), trained("twin"), trained("other", sampling={"temperature": 0.8})
     assert told_rewards_are_from_python(one)
@@ -95,7 +97,9 @@ def test_two_runs_part_at_a_key_a_step_and_a_token(mini, tmp_path):
 
 def test_later_partings_are_found_where_they_begin(mini, tmp_path):
     def trained(name, **changes):
-        return truing.train(mini(**changes), rewards=[chance], out=tmp_path / name, watch=lambda *_: None).run
+        return truing.train(
+            mini(**changes), rewards=[random_reward], out=tmp_path / name, watch=lambda *_: None
+        ).run
 
     table = mini()
     rate = table["grpo"]["learning_rate"]

@@ -72,7 +72,7 @@ class Hostile:
 
 
 def test_of_many_findings_some_are_shown_and_none_commands_the_terminal(monkeypatch):
-    monkeypatch.setattr("truing.api.environment", lambda recipe: Hostile())
+    monkeypatch.setattr("truing.api.env_from_recipe", lambda recipe: Hostile())
     told = truing("check", RECIPES / "tiny.toml")
     assert told.code == 1
     assert "\x1b" not in told.out

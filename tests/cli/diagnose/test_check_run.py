@@ -10,7 +10,7 @@ from runs import MINI
 
 import truing as package
 from truing.faults.planted import FAULTS
-from truing.trainer.preflight import chance
+from truing.trainer.preflight import random_reward
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def broken(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs") / "broken"
     table = {**MINI, "sft": {**MINI["sft"], "steps": 25}, "doctor": {"stop": False}}
     with FAULTS["stop-masked"].plant():
-        package.train(table, rewards=[chance], out=out, watch=lambda *_: None)
+        package.train(table, rewards=[random_reward], out=out, watch=lambda *_: None)
     return out
 
 

@@ -11,15 +11,15 @@ from runs import MINI
 
 import truing as package
 from truing.config import load_recipe
-from truing.doctor.hypotheses.candidates import evaluation, lengths, world
+from truing.doctor.hypotheses.candidates import environment, evaluation, lengths
 from truing.doctor.hypotheses.explain import why
-from truing.doctor.hypotheses.group_signal import signal
-from truing.doctor.hypotheses.run_history import Story
-from truing.doctor.hypotheses.test_cost import again, told, training_minutes
-from truing.doctor.postmortem import post_mortem
+from truing.doctor.hypotheses.group_signal import group_signal
+from truing.doctor.hypotheses.run_history import RunHistory
+from truing.doctor.hypotheses.test_cost import duration_text, retrain_command, training_minutes
+from truing.doctor.postmortem import diagnose_run
 from truing.errors import ProvenError
 from truing.faults.planted import FAULTS
-from truing.trainer.preflight import chance
+from truing.trainer.preflight import random_reward
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def runs(tmp_path_factory):
     more = {**table, "env": {**MINI["env"], "eval": 24}}  # than it is evaluated on
     package.train(more, out=folder / "healthy", watch=lambda *_: None)
     with FAULTS["advantage-sign"].plant():
-        package.train(table, rewards=[chance], out=folder / "ill", watch=lambda *_: None)
+        package.train(table, rewards=[random_reward], out=folder / "ill", watch=lambda *_: None)
     return folder
 
 
@@ -76,7 +76,7 @@ def test_of_a_run_that_was_stopped_before_any_reward_it_names_the_cause(tmp_path
 
 
 def story(run, **changes):
-    found = Story.of(run, post_mortem(run))
+    found = RunHistory.of(run, diagnose_run(run))
     metrics = {name: changes.pop(name) for name in list(changes) if "/" in name}
     steps = [replace(row, metrics=row.metrics | metrics) for row in found.steps]
     recipe = found.recipe.model_copy(update=changes.pop("recipe", {}))
@@ -128,11 +128,15 @@ def test_minutes_are_those_of_the_run(runs):
     twice = training_minutes(made, {"sft": 2 * len(seconds["sft"])})
     assert twice == pytest.approx((whole + sum(seconds["sft"])) / 60)
     assert training_minutes(replace(made, recorded=made.steps)) is None  # nobody knows how long sft takes
-    assert [told(each) for each in (0.3, 12.4, 150)] == ["less than a minute", "about 12 min", "about 2.5 h"]
+    assert [duration_text(each) for each in (0.3, 12.4, 150)] == [
+        "less than a minute",
+        "about 12 min",
+        "about 2.5 h",
+    ]
 
 
 def test_a_recipe_that_names_no_tasks_is_run_again_from_python(runs):
     made = story(runs / "healthy", recipe={"env": {}})
-    assert again(made, "sft.steps=9") == "truing.train again, with sft.steps=9"
-    for ask in (signal, lengths, world):
+    assert retrain_command(made, "sft.steps=9") == "truing.train again, with sft.steps=9"
+    for ask in (group_signal, lengths, environment):
         assert not any(each.test.startswith("truing check") for each in ask(made))

@@ -10,15 +10,15 @@ from command import truing
 from truing import api
 from truing.config import resolve
 from truing.lab import acceptance as verify_module
-from truing.probes.run_probes import named
+from truing.probes.run_probes import probes_by_name
 from truing.record import RunReader
-from truing.trainer.result import Result
+from truing.trainer.result import TrainResult
 
 
 @pytest.fixture(autouse=True)
 def few_probes(monkeypatch):
     """The ladder is climbed in tests/probes."""
-    monkeypatch.setattr("truing.lab.acceptance.LADDER", named(["P0"]))
+    monkeypatch.setattr("truing.lab.acceptance.LADDER", probes_by_name(["P0"]))
 
 
 def run(toml, tmp_path, *words):
@@ -62,7 +62,7 @@ def test_a_stage_is_compared_with_what_was_before_it(toml, tmp_path, monkeypatch
     run(toml(sft={"steps": 60, "batch_size": 12}, eval={"every": 5}), tmp_path)
     monkeypatch.undo()
     assert "grpo@10" in found["e"]
-    result = Result(tmp_path / "run", found["e"])
+    result = TrainResult(tmp_path / "run", found["e"])
     made = resolve({**tomllib.loads((tmp_path / "recipe.toml").read_text())})
     gain = verify_module._gain(result, made)
     assert gain == found["e"]["after_grpo"].gain_over(found["e"]["after_sft"])
@@ -77,9 +77,9 @@ def test_findings_end_it_before_anything_is_trained(toml, tmp_path):
 
 
 def test_a_failing_probe_ends_it_too(toml, tmp_path, monkeypatch):
-    from truing.probes.result import Outcome, exactly
+    from truing.probes.result import ProbeOutcome, exactly
 
-    outcome = Outcome("P0", "grpo", (exactly("weights that moved", 3.0),))
+    outcome = ProbeOutcome("P0", "grpo", (exactly("weights that moved", 3.0),))
     monkeypatch.setattr("truing.lab.acceptance.climb", lambda probes, algos: [outcome])
     told = run(toml(), tmp_path)
     assert told.code == 1

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from truing.cli import app
-from truing.cli.inspect.profile import chart, facts, mean_seconds
+from truing.cli.inspect.profile import chart_lines, mean_seconds, stage_profile
 from truing.record import RunReader
 from truing.utils.phase_clock import PHASES
 
@@ -54,8 +54,10 @@ def test_the_chart_shows_each_phase_by_its_share(run):
 
 def test_what_another_version_counted_is_in_the_whole():
     assert mean_seconds([{"sample": 5.0, "forward": 1.0}]) == {"forward": 1.0, "sample": 5.0}
-    assert facts([made("grpo", {"forward": 1.0, "sample": 5.0})])["step"] == 6.0
+    assert stage_profile([made("grpo", {"forward": 1.0, "sample": 5.0})])["step"] == 6.0
 
 
 def test_a_phase_too_short_to_see_still_has_its_line():
-    assert "0.0%" in list(chart("grpo", facts([made("grpo", {"world": 1e-6, "other": 1.0})])))[1]
+    assert (
+        "0.0%" in list(chart_lines("grpo", stage_profile([made("grpo", {"world": 1e-6, "other": 1.0})])))[1]
+    )

@@ -14,9 +14,9 @@ import pytest
 from command import truing as command
 from rich.console import Console
 
-from truing.cli.inspect.follow import Teller, follow
+from truing.cli.inspect.follow import NewEventPrinter, follow
 from truing.errors import RecordError
-from truing.terminal.reader import Watched
+from truing.terminal.reader import RunWatcher
 
 
 @pytest.fixture
@@ -117,8 +117,8 @@ def test_a_run_that_is_cut_back_or_begun_anew_is_followed_on(finished, tmp_path)
     shutil.copytree(finished.run, run)
     whole = {name: (run / name).read_bytes().splitlines(True) for name in ("steps.jsonl", "events.jsonl")}
     out = io.StringIO()
-    watched = Watched(run)
-    teller = Teller(watched, Console(file=out, width=80), updates=False)
+    watched = RunWatcher(run)
+    teller = NewEventPrinter(watched, Console(file=out, width=80), updates=False)
 
     def tell(steps, events):
         (run / "steps.jsonl").write_bytes(b"".join(whole["steps.jsonl"][:steps]))
@@ -192,7 +192,7 @@ def test_an_evaluation_that_nobody_could_judge_is_said_all_the_same(finished, tm
     with open(run / "events.jsonl", "a") as handle:
         handle.write(json.dumps({"time": 1.0, "kind": "eval", "payload": facts}) + "\n")
     out = io.StringIO()
-    follow(Watched(run), Console(file=out, width=80), once=True)
+    follow(RunWatcher(run), Console(file=out, width=80), once=True)
     assert (
         "later: reward nan of 0 tasks   exact nan  (1 tasks failed and count in none of these)"
         in out.getvalue()
@@ -205,8 +205,8 @@ def test_a_run_of_another_version_has_no_scorecard(finished, tmp_path):
     facts = json.loads((run / "run.json").read_text())
     facts["recipe"]["unheard_of"] = 1
     (run / "run.json").write_text(json.dumps(facts))
-    assert Watched(run).look().card == {}
+    assert RunWatcher(run).look().card == {}
     del facts["recipe"]
     (run / "run.json").write_text(json.dumps(facts))
     with pytest.raises(RecordError, match="lacks what it should hold"):
-        Watched(run).look()
+        RunWatcher(run).look()

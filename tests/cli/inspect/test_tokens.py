@@ -13,13 +13,13 @@ from transformers import PreTrainedTokenizerFast
 from typer.testing import CliRunner
 
 from truing.cli.inspect.one_sample import choose_sample, choose_step, token_list
-from truing.cli.inspect.token_table import render, shown, token_table, xray
+from truing.cli.inspect.token_table import escape_token, render, token_table, token_view
 from truing.cli.inspect.tokens import tokens
 from truing.errors import ModelError, RecordError
 from truing.record import RunReader, RunWriter, SampleRow
 from truing.types.batch import StepRecord
 from truing.types.sample import Sample
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import EndedBy, Status
 from truing.types.token import Origin
 
@@ -34,7 +34,7 @@ def make_row(name: str) -> SampleRow:
         **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
         prompt_length=2,
         turns=(),
-        contract=SamplingContract(),
+        contract=SamplingParams(),
         reward=1.0,
         token_ids=torch.tensor([0, 1, 2, 3]),
         origin=torch.tensor(
@@ -154,12 +154,12 @@ def test_control_characters_and_markup_are_inert(run):
 
 
 def test_a_token_is_shown_with_what_can_be_seen():
-    assert shown("é 数 'a'") == "é 数 'a'"
-    assert shown("a\n\x07\u200b\\n") == r"a\n\x07\u200b\\n"
+    assert escape_token("é 数 'a'") == "é 数 'a'"
+    assert escape_token("a\n\x07\u200b\\n") == r"a\n\x07\u200b\\n"
 
 
 def test_tokens_are_coloured_by_origin_and_underlined_where_trained():
-    text = xray(token_list(make_row("a"), ["What", "\n", "x", "4"]))
+    text = token_view(token_list(make_row("a"), ["What", "\n", "x", "4"]))
     assert text.plain == "What\\n\nx4"
     styles = {text.plain[span.start : span.end]: span.style for span in text.spans}
     assert styles == {"What": "blue", "\\n": "bright_black", "x": "green underline", "4": "green"}

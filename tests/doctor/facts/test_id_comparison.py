@@ -6,16 +6,16 @@ import pytest
 
 from truing.doctor.diagnosis import examine
 from truing.doctor.facts import id_comparison
-from truing.doctor.facts.id_comparison import Pair, alignment, compare_ids
+from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
 from truing.doctor.rules import RULES
 
-SAME = Pair("a", 2, [1, 2, 3], [1, 2, 3])
+SAME = IdPair("a", 2, [1, 2, 3], [1, 2, 3])
 
 
 def test_equal_ids_have_no_first_difference():
     assert compare_ids([SAME, SAME]) == {"equal": 6, "total": 6, "rows": 0, "first": None}
-    assert alignment(compare_ids([SAME])) == {"alignment": 1.0}
-    assert alignment(compare_ids([])) == {}
+    assert alignment_metric(compare_ids([SAME])) == {"alignment": 1.0}
+    assert alignment_metric(compare_ids([])) == {}
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_equal_ids_have_no_first_difference():
     ],
 )
 def test_the_first_difference_has_both_ids_and_both_lengths(trained, equal, position, had, has):
-    ids = compare_ids([SAME, Pair("b", 2, [1, 2, 3], trained), Pair("c", 0, [7], [8])])
+    ids = compare_ids([SAME, IdPair("b", 2, [1, 2, 3], trained), IdPair("c", 0, [7], [8])])
     assert (ids["equal"], ids["rows"]) == (3 + equal, 2)
     assert ids["total"] == 3 + max(3, len(trained)) + 1
     expected = {"sample_id": "b", "position": position, "drawn": had, "trained": has}

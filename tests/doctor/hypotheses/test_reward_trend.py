@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from truing.doctor.hypotheses.reward_trend import CHANCE, ENOUGH, course
+from truing.doctor.hypotheses.reward_trend import MIN_UPDATES, P_VALUE, reward_trend
 
 DRAWS = 400
 
@@ -25,17 +25,17 @@ RISE = [0.1, 0.2, 0.15, 0.3, 0.4, 0.35, 0.5, 0.6, 0.55, 0.7]
 def test_noise_is_seldom_called_learning(kind, updates):
     """A line through three shares of eight is exact in one case of twelve."""
     rng = np.random.default_rng(updates)
-    wrong = sum(course(NOISE[kind](rng, updates).tolist()).learns for _ in range(DRAWS))
-    assert wrong / DRAWS <= CHANCE + 3 * math.sqrt(CHANCE * (1 - CHANCE) / DRAWS)
+    wrong = sum(reward_trend(NOISE[kind](rng, updates).tolist()).learns for _ in range(DRAWS))
+    assert wrong / DRAWS <= P_VALUE + 3 * math.sqrt(P_VALUE * (1 - P_VALUE) / DRAWS)
 
 
-@pytest.mark.parametrize("rewards", [[0.25, 0.375, 0.5], [0.1 * i for i in range(ENOUGH - 1)]])
+@pytest.mark.parametrize("rewards", [[0.25, 0.375, 0.5], [0.1 * i for i in range(MIN_UPDATES - 1)]])
 def test_a_few_updates_tell_no_trend(rewards):
-    assert not course(rewards).learns
+    assert not reward_trend(rewards).learns
 
 
 def test_two_looks_at_the_same_updates_share_the_error():
-    found = course(RISE)
+    found = reward_trend(RISE)
     slope = stats.linregress(range(len(RISE)), RISE).pvalue
     ends = stats.ttest_ind(RISE[-3:], RISE[:3], equal_var=False)
     assert found.chance == pytest.approx(2 * min(slope, ends.pvalue))
@@ -43,7 +43,7 @@ def test_two_looks_at_the_same_updates_share_the_error():
 
 
 def test_the_interval_of_a_gain_says_what_it_supposes():
-    found = course(RISE)
+    found = reward_trend(RISE)
     assert found.learns
     assert found.told().endswith(f"{found.gain.signed}")
     assert found.gain.signed.endswith("(if normal)")
@@ -53,7 +53,7 @@ def test_the_interval_of_a_gain_says_what_it_supposes():
 @pytest.mark.parametrize("rewards", [[0.0] * 12, [0.1 + 0.2, 0.3] * 6, [0.0] * 6 + [1.0] * 6])
 def test_ends_that_do_not_vary_have_no_interval(rewards):
     """Nothing says how far a mean of equal values is off: an interval of no width would be wrong."""
-    found = course(rewards)
+    found = reward_trend(rewards)
     assert math.isnan(found.low)
     assert math.isnan(found.high)
     assert "[" not in found.told()
@@ -61,5 +61,5 @@ def test_ends_that_do_not_vary_have_no_interval(rewards):
 
 def test_a_constant_end_beside_one_that_varies_is_no_matter_for_a_warning():
     with np.errstate(all="raise"):
-        found = course([0.0] * 5 + [0.2, 0.4, 0.6, 0.5, 0.7, 0.6, 0.8])
+        found = reward_trend([0.0] * 5 + [0.2, 0.4, 0.6, 0.5, 0.7, 0.6, 0.8])
     assert found.low < found.gain.mean < found.high

@@ -3,9 +3,9 @@
 import pytest
 from foreign import healthy
 
-from truing.doctor.importers.detect import read
-from truing.doctor.importers.diagnose_log import judge
-from truing.doctor.importers.steps import imported
+from truing.doctor.importers.detect import read_log
+from truing.doctor.importers.diagnose_log import diagnose_log
+from truing.doctor.importers.steps import import_run
 from truing.errors import RecordError
 
 
@@ -37,7 +37,7 @@ def console(path, logs, texts=True, every=1, prefix=""):
 @pytest.mark.parametrize("prefix", ["", "[rank0]: ", "\x1b[36m(main pid=7)\x1b[0m "])
 def test_a_console_of_trl_is_read_with_the_steps_of_its_bar(tmp_path, texts, prefix):
     logs = healthy(0)
-    run = imported(read(console(tmp_path / "out.log", logs, texts, every=5, prefix=prefix)))
+    run = import_run(read_log(console(tmp_path / "out.log", logs, texts, every=5, prefix=prefix)))
     assert (run.trainer, len(run.steps)) == ("trl", len(logs))
     assert [step.step + 1 for step in run.steps] == [5 * i for i in range(1, len(logs) + 1)]
     assert run.steps[0].setup.logged_every == 5
@@ -47,7 +47,7 @@ def test_a_console_of_trl_is_read_with_the_steps_of_its_bar(tmp_path, texts, pre
 
 def test_without_a_bar_records_are_counted_and_that_is_said(tmp_path):
     (tmp_path / "out.txt").write_text("\n".join(printed(log) for log in healthy(0)))
-    run = imported(read(tmp_path / "out.txt"))
+    run = import_run(read_log(tmp_path / "out.txt"))
     assert [step.step for step in run.steps] == list(range(60))
     assert run.steps[0].setup.logged_every is None
     assert "the log tells no step" in run.notes[0]
@@ -61,7 +61,7 @@ def test_a_dict_over_several_lines_is_one_record(tmp_path, ended, encoding):
         told = ["\n".join(text[i : i + 70] for i in range(0, len(text), 70)) for text in told]
     noise = "{'a': 'dict that never ends\nand goes on\n"
     (tmp_path / "out.stdout").write_text(noise + "\n".join(told), encoding=encoding)
-    run = imported(read(tmp_path / "out.stdout"))
+    run = import_run(read_log(tmp_path / "out.stdout"))
     assert [step.numbers["reward/mean"] for step in run.steps] == pytest.approx(
         [log["reward"] for log in healthy(0)], abs=6e-5
     )
@@ -72,19 +72,19 @@ def test_a_step_of_verl_right_behind_a_bar_is_read(tmp_path):
         f"Training Progress:  10%|█ | {i}/9 [00:10<01:00]step:{i} - critic/score/mean:0.5" for i in (1, 2)
     ]
     (tmp_path / "out.log").write_text("\n".join(bars))
-    run = imported(read(tmp_path / "out.log"))
+    run = import_run(read_log(tmp_path / "out.log"))
     assert [dict(step.numbers) for step in run.steps] == [{"reward/mean": 0.5}] * 2
 
 
 def test_what_several_processes_print_alike_is_one_record(tmp_path):
     lines = [f"[rank{rank}]: {printed(log)}" for log in healthy(0) for rank in (0, 1)]
     (tmp_path / "out.out").write_text("\n".join(lines))
-    assert len(imported(read(tmp_path / "out.out")).steps) == 60
+    assert len(import_run(read_log(tmp_path / "out.out")).steps) == 60
 
 
 def test_a_number_that_is_none_is_nan_and_told(tmp_path):
     logs = healthy(0, grad_norm=lambda t, r: float("nan") if t > 0.9 else 1.0)
-    results = judge(console(tmp_path / "out.log", logs)).diagnosis.results()
+    results = diagnose_log(console(tmp_path / "out.log", logs)).diagnosis.results()
     assert {each.code for each in results if each.findings} == {"OPT005"}
 
 
@@ -97,7 +97,7 @@ def test_a_console_of_verl_is_read_behind_rays_prefix(tmp_path):
     )
     text = "\n".join(["(pid=1) step: a word", *(line.format(i, v) for i, v in ((1, "0.9"), (2, "nan")))])
     (tmp_path / "verl.log").write_text(text + " [repeated 2x across cluster]\n")
-    run = imported(read(tmp_path / "verl.log"))
+    run = import_run(read_log(tmp_path / "verl.log"))
     assert (run.trainer, run.form, run.unread) == ("verl", "verl's console", [])
     assert run.steps[0].numbers == {
         "grad/norm": 0.9,
@@ -111,4 +111,4 @@ def test_a_console_of_verl_is_read_behind_rays_prefix(tmp_path):
 def test_a_text_without_metrics_says_what_it_looked_for(tmp_path):
     (tmp_path / "a.log").write_text("hello\n{'a': 1}\n")
     with pytest.raises(RecordError, match=r"holds no metrics(.|\n)*step:N - name:value"):
-        read(tmp_path / "a.log")
+        read_log(tmp_path / "a.log")

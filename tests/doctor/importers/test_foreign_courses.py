@@ -8,15 +8,15 @@ import pytest
 from command import truing
 from foreign import constant, flat, healthy, json_lines, trainer_state
 
-from truing.doctor.importers.diagnose_log import judge
-from truing.doctor.report.healthy_rates import measured
-from truing.doctor.verdict import FINDINGS, Verdict
-from truing.faults.suspect_rates import of_runs
+from truing.doctor.importers.diagnose_log import diagnose_log
+from truing.doctor.report.healthy_rates import healthy_rates
+from truing.doctor.verdict import FINDING_VERDICTS, Verdict
+from truing.faults.suspect_rates import run_rates
 
 
 def found(target):
-    results = judge(target).diagnosis.results()
-    return {each.code: each.findings[-1] for each in results if each.verdict in FINDINGS}
+    results = diagnose_log(target).diagnosis.results()
+    return {each.code: each.findings[-1] for each in results if each.verdict in FINDING_VERDICTS}
 
 
 def steps(*levels, spread=0.04):
@@ -152,7 +152,7 @@ def test_a_table_with_reward_its_deviation_and_kl_is_enough(tmp_path):
 def test_a_log_that_goes_back_is_of_the_run_that_was_resumed(tmp_path):
     logs = healthy(0)
     anew = [log | {"reward": 0.77} for log in logs[40:50]]
-    judged = judge(json_lines(tmp_path / "a.jsonl", [*logs[:50], *anew]))
+    judged = diagnose_log(json_lines(tmp_path / "a.jsonl", [*logs[:50], *anew]))
     rewards = {step.step + 1: step.numbers["reward/mean"] for step in judged.run.steps}
     assert (len(rewards), rewards[40], rewards[41]) == (50, logs[39]["reward"], 0.77)
     assert judged.run.notes == [
@@ -180,7 +180,7 @@ def test_a_trainer_state_of_supervised_fine_tuning_is_read_and_clean(tmp_path):
         | {"entropy": 2.0 * 0.5**i, "num_tokens": 1000.0 * i, "epoch": 0.1 * i, "step": 5 * i}
         for i in range(1, 20)
     ]
-    judged = judge(trainer_state(tmp_path, logs, None))
+    judged = diagnose_log(trainer_state(tmp_path, logs, None))
     assert (judged.run.trainer, judged.run.steps[0].setup.algo, judged.run.unread) == (
         "transformers",
         "sft",
@@ -214,4 +214,6 @@ def test_published_logs_are_told_as_they_are_labelled(data):
 
 def test_the_healthy_runs_of_the_reports_are_those_of_the_kill_matrix(request):
     page = (request.config.rootpath / "docs" / "kill-matrix.md").read_text(encoding="utf-8")
-    assert of_runs(page) == measured()["runs"], "python -m truing.faults.suspect_rates counts them anew"
+    assert run_rates(page) == healthy_rates()["runs"], (
+        "python -m truing.faults.suspect_rates counts them anew"
+    )

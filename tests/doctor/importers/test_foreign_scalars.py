@@ -3,20 +3,22 @@
 import pytest
 from foreign import FAULTY, HEALTHY, constant, critic, flat, healthy, json_lines, trainer_state
 
-from truing.doctor.importers.diagnose_log import judge
-from truing.doctor.verdict import FINDINGS, Verdict
+from truing.doctor.importers.diagnose_log import diagnose_log
+from truing.doctor.verdict import FINDING_VERDICTS, Verdict
 
 SEEDS = range(5)
 
 
 def verdicts(target):
     """The strongest verdict of each rule that said anything."""
-    results = judge(target).diagnosis.results()
+    results = diagnose_log(target).diagnosis.results()
     return {each.code: each.verdict for each in results if each.findings}
 
 
 def found(target):
-    return {code for code, verdict in verdicts(target).items() if verdict in (*FINDINGS, Verdict.FACT)}
+    return {
+        code for code, verdict in verdicts(target).items() if verdict in (*FINDING_VERDICTS, Verdict.FACT)
+    }
 
 
 @pytest.mark.parametrize("name", HEALTHY)

@@ -5,15 +5,15 @@ import json
 import pytest
 from foreign import HEALTHY, healthy, json_lines, trainer_state
 
-from truing.doctor.importers.detect import read
-from truing.doctor.importers.diagnose_log import judge
-from truing.doctor.importers.steps import imported
+from truing.doctor.importers.detect import read_log
+from truing.doctor.importers.diagnose_log import diagnose_log
+from truing.doctor.importers.steps import import_run
 from truing.doctor.verdict import Verdict
 from truing.errors import RecordError
 
 
 def numbers(path, run=None):
-    return {step.step + 1: dict(step.numbers) for step in imported(read(path, run)).steps}
+    return {step.step + 1: dict(step.numbers) for step in import_run(read_log(path, run)).steps}
 
 
 def csv(path, *lines):
@@ -54,12 +54,12 @@ def test_a_comma_is_before_decimals_only_where_semicolons_separate(tmp_path):
 
 def test_a_row_with_a_cell_too_few_is_told_with_its_own_line(tmp_path):
     with pytest.raises(RecordError, match="line 4, has another number of cells"):
-        read(csv(tmp_path / "a.csv", "# note", "step,reward,kl", "1,0.5,0.25", "2,0.5"))
+        read_log(csv(tmp_path / "a.csv", "# note", "step,reward,kl", "1,0.5,0.25", "2,0.5"))
 
 
 def test_our_own_names_are_read_as_they_are(tmp_path):
     records = [{"step": step, "reward/mean": 0.5, "mine": 1.0} for step in (0, 10)]
-    run = imported(read(json_lines(tmp_path / "a.jsonl", records)))
+    run = import_run(read_log(json_lines(tmp_path / "a.jsonl", records)))
     assert (run.trainer, run.read, run.unread) == ("plain", {"reward/mean": "reward/mean"}, ["mine"])
     assert [step.step for step in run.steps] == [-1, 9]  # told as 0 and 10
 
@@ -85,8 +85,8 @@ def test_a_chart_of_wandb_is_of_the_run_that_is_named(tmp_path):
         *(f'"{step}","0.{step}","9","9","8"' for step in (1, 2)),
     )
     with pytest.raises(RecordError, match=r"several runs(.|\n)*a, b"):
-        read(path)
-    assert [point.values for point in read(path, "a").points] == [{"train/kl": 0.1}, {"train/kl": 0.2}]
+        read_log(path)
+    assert [point.values for point in read_log(path, "a").points] == [{"train/kl": 0.1}, {"train/kl": 0.2}]
 
 
 def test_openrlhf_is_read_from_its_console(tmp_path):
@@ -95,7 +95,7 @@ def test_openrlhf_is_read_from_its_console(tmp_path):
     status |= {"rollout/num_samples": 64.0, "actor_grad_norm": float("nan"), "timing/broadcast": 1.5}
     text = f"(pid=1) INFO 08-13 ppo_trainer.py:547] ✨ Global step 3: {status}"
     path = csv(tmp_path / "out.log", "Episode [1/1]: 10%", text, "saved")
-    run = imported(read(path))
+    run = import_run(read_log(path))
     (step,) = run.steps
     assert run.trainer == "openrlhf"
     assert step.step == 2
@@ -113,7 +113,7 @@ def test_openrlhf_is_read_from_its_console(tmp_path):
 
 def test_rewards_that_never_differ_are_seen_in_their_deviation(tmp_path):
     lines = [f"Global step {i}: {{'rollout/reward_mean': 0.0, 'rollout/reward_std': 0.0}}" for i in (1, 2, 3)]
-    results = judge(csv(tmp_path / "out.log", *lines), ["RWD006"]).diagnosis.results()
+    results = diagnose_log(csv(tmp_path / "out.log", *lines), ["RWD006"]).diagnosis.results()
     assert [(each.verdict, len(each.findings)) for each in results] == [(Verdict.CANNOT_TELL, 1)]
 
 
@@ -121,19 +121,19 @@ def test_a_step_may_be_told_twice_and_alike_only(tmp_path):
     same = [{"step": 1, "lr": 0.1}, {"step": 1, "lr": 0.1, "reward/mean": 1.0}]
     assert numbers(json_lines(tmp_path / "a.jsonl", same)) == {1: {"lr": 0.1, "reward/mean": 1.0}}
     with pytest.raises(RecordError, match=r"step 1 is logged twice(.|\n)*b\.jsonl, line 2"):
-        imported(read(json_lines(tmp_path / "b.jsonl", [*same[:1], {"step": 1, "lr": 0.2}])))
+        import_run(read_log(json_lines(tmp_path / "b.jsonl", [*same[:1], {"step": 1, "lr": 0.2}])))
 
 
 def test_an_evaluation_is_not_the_training(tmp_path):
     logs = [*healthy(0)[:3], {"eval_reward": 0.9, "eval_entropy": 0.1, "step": 3}]
-    run = imported(read(trainer_state(tmp_path, logs)))
+    run = import_run(read_log(trainer_state(tmp_path, logs)))
     assert run.steps[2].numbers["entropy/contract"] == logs[2]["entropy"]
     assert list(run.unused) == ["clip_ratio/region_mean", "eval_reward", "eval_entropy"]
 
 
 def test_supervised_fine_tuning_has_no_entropy_of_what_was_drawn(tmp_path):
     logs = [{"loss": 2.0, "grad_norm": 1.0, "learning_rate": 1e-4, "entropy": 1.5, "step": 1}]
-    run = imported(read(trainer_state(tmp_path, logs, None)))
+    run = import_run(read_log(trainer_state(tmp_path, logs, None)))
     assert run.trainer == "transformers"
     assert run.steps[0].numbers == {"loss/total": 2.0, "grad/norm": 1.0, "lr": 1e-4}
 
@@ -141,7 +141,7 @@ def test_supervised_fine_tuning_has_no_entropy_of_what_was_drawn(tmp_path):
 def test_the_last_checkpoint_is_read(tmp_path):
     trainer_state(tmp_path, healthy(0)[:9])
     trainer_state(tmp_path, healthy(0)[:10])
-    assert len(imported(read(tmp_path)).steps) == 10
+    assert len(import_run(read_log(tmp_path)).steps) == 10
 
 
 WRONG = {
@@ -167,15 +167,15 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path, name):
     text, message = WRONG[name]
     (tmp_path / name).write_text(text)
     with pytest.raises(RecordError, match=message) as error:
-        imported(read(tmp_path / name))
+        import_run(read_log(tmp_path / name))
     assert error.value.expected or error.value.remedy
 
 
 def test_an_empty_folder_and_none_say_what_is_read(tmp_path):
     with pytest.raises(RecordError, match=r"trainer_state\.json(.|\n)*OpenRLHF"):
-        read(tmp_path)
+        read_log(tmp_path)
     with pytest.raises(RecordError, match="does not exist"):
-        read(tmp_path / "none")
+        read_log(tmp_path / "none")
 
 
 def test_the_state_of_a_trainer_may_hold_nan(tmp_path):
@@ -183,14 +183,14 @@ def test_the_state_of_a_trainer_may_hold_nan(tmp_path):
     logs[1]["grad_norm"] = float("nan")
     path = trainer_state(tmp_path, logs)
     assert "NaN" in next(path.rglob("*.json")).read_text()
-    assert json.dumps(imported(read(path)).steps[1].numbers["grad/norm"]) == "NaN"
+    assert json.dumps(import_run(read_log(path)).steps[1].numbers["grad/norm"]) == "NaN"
 
 
 def test_a_name_that_is_nearly_one_of_ours_is_asked_about(tmp_path):
     head, rows = "step,length/mean,rewards_mean,entropy_drawn,colour", ("1,8,0.5,1.2,3", "2,8,0.5,1.2,3")
-    run = imported(read(csv(tmp_path / "a.csv", head, *rows)))
+    run = import_run(read_log(csv(tmp_path / "a.csv", head, *rows)))
     assert run.near == {"rewards_mean": "reward/mean", "entropy_drawn": "entropy/drawn"}
-    judged = judge(tmp_path / "a.csv")
+    judged = diagnose_log(tmp_path / "a.csv")
     hint = "did you mean reward/mean by rewards_mean, entropy/drawn by entropy_drawn? Rename what is the same"
     assert any(text.startswith(hint) for text, _ in judged.lines())
     assert judged.facts()["near"] == dict(run.near)
@@ -198,14 +198,16 @@ def test_a_name_that_is_nearly_one_of_ours_is_asked_about(tmp_path):
 
 def test_where_no_name_is_known_the_error_asks_what_was_meant(tmp_path):
     with pytest.raises(RecordError) as error:
-        imported(read(csv(tmp_path / "a.csv", "step,Rewards_Mean", "1,0.5")))
+        import_run(read_log(csv(tmp_path / "a.csv", "step,Rewards_Mean", "1,0.5")))
     assert "did you mean reward/mean by Rewards_Mean?" in error.value.remedy
 
 
 def test_what_is_read_already_and_what_is_another_trainers_gets_no_hint(tmp_path):
     path = csv(tmp_path / "a.csv", "step,reward/mean,rewardmean", "1,0.5,0.5")
-    assert imported(read(path)).near == {}
+    assert import_run(read_log(path)).near == {}
     assert (
-        imported(read(trainer_state(tmp_path, [each | {"reward_std": 1.0} for each in healthy(0)]))).near
+        import_run(
+            read_log(trainer_state(tmp_path, [each | {"reward_std": 1.0} for each in healthy(0)]))
+        ).near
         == {}
     )

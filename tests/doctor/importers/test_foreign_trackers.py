@@ -9,9 +9,9 @@ import pyarrow.parquet
 import pytest
 from wandb.proto import wandb_internal_pb2
 
-from truing.doctor.importers.detect import read
-from truing.doctor.importers.diagnose_log import judge
-from truing.doctor.importers.steps import imported
+from truing.doctor.importers.detect import read_log
+from truing.doctor.importers.diagnose_log import diagnose_log
+from truing.doctor.importers.steps import import_run
 from truing.doctor.importers.wandb import BLOCK, HEADER
 from truing.doctor.verdict import Verdict
 from truing.errors import RecordError
@@ -50,7 +50,7 @@ def test_records_of_wandb_may_lie_in_several_blocks(tmp_path):
     records = [
         history(step, note="x" * length) for step, length in enumerate((10, BLOCK - 150, 3 * BLOCK, 5))
     ]
-    steps = imported(read(wandb_log(tmp_path / "run-a.wandb", records))).steps
+    steps = import_run(read_log(wandb_log(tmp_path / "run-a.wandb", records))).steps
     assert [step.step + 1 for step in steps] == [0, 1, 2, 3]
 
 
@@ -59,13 +59,13 @@ def test_the_end_of_a_block_may_be_too_short_for_a_part(tmp_path):
     for left in range(1, 8):
         note = BLOCK - len(HEADER) - 7 - bare - left
         path = wandb_log(tmp_path / "run-a.wandb", [history(0, note="x" * note), history(1)])
-        assert len(imported(read(path)).steps) == 2
+        assert len(import_run(read_log(path)).steps) == 2
 
 
 def test_a_log_of_wandb_that_is_still_written_ends_before_what_is_not_whole(tmp_path):
     path = wandb_log(tmp_path / "run-a.wandb", [history(0), history(1)])
     path.write_bytes(path.read_bytes()[:-3])
-    assert len(imported(read(path)).steps) == 1
+    assert len(import_run(read_log(path)).steps) == 1
 
 
 def test_of_several_runs_in_a_folder_one_must_be_named(tmp_path):
@@ -73,8 +73,8 @@ def test_of_several_runs_in_a_folder_one_must_be_named(tmp_path):
         (tmp_path / name).mkdir()
         wandb_log(tmp_path / name / "run-x.wandb", [history(1)])
     with pytest.raises(RecordError, match=r"2 runs(.|\n)*offline-run-1-a"):
-        read(tmp_path)
-    assert len(imported(read(tmp_path / "offline-run-1-a")).steps) == 1
+        read_log(tmp_path)
+    assert len(import_run(read_log(tmp_path / "offline-run-1-a")).steps) == 1
 
 
 def project(path, runs, config):
@@ -99,7 +99,7 @@ def test_a_rate_above_the_declared_one_is_proven(tmp_path):
         tmp_path / "p.db", {"a": [1e-3, 8e-3], "b": [1e-3, 1e-4]}, {"learning_rate": 1e-3, "beta": 0.0}
     )
     told = {
-        run: {each.code: each.verdict for each in judge(path, ["OPT004"], run=run).diagnosis.results()}
+        run: {each.code: each.verdict for each in diagnose_log(path, ["OPT004"], run=run).diagnosis.results()}
         for run in ("a", "b")
     }
     assert told == {"a": {"OPT004": Verdict.PROVEN}, "b": {"OPT004": Verdict.CLEAN}}
@@ -107,15 +107,15 @@ def test_a_rate_above_the_declared_one_is_proven(tmp_path):
 
 def test_a_rule_that_had_its_inputs_once_was_checked(tmp_path):
     path = project(tmp_path / "p.db", {"a": [1e-3, None]}, {"learning_rate": 1e-3})
-    assert judge(path, ["OPT004", "TOK001"]).exact_not_checked == 1
+    assert diagnose_log(path, ["OPT004", "TOK001"]).exact_not_checked == 1
 
 
 def test_a_run_of_a_project_is_named_and_its_nan_is_one(tmp_path):
     path = project(tmp_path / "p.db", {"a": [1e-3], "b": [1e-3, 1e-4]}, {})
     for run, message in ((None, "has 2 runs"), ("c", "no such run")):
         with pytest.raises(RecordError, match=message):
-            read(path, run)
-    steps = imported(read(tmp_path, "b")).steps
+            read_log(path, run)
+    steps = import_run(read_log(tmp_path, "b")).steps
     assert [step.numbers["lr"] for step in steps] == [1e-3, 1e-4]
     assert steps[0].numbers["grad/norm"] != steps[0].numbers["grad/norm"]
 
@@ -126,6 +126,6 @@ def test_an_export_of_trackio_is_a_table(tmp_path):
         {"id": 8, "run_name": "a", "step": 1, "train/learning_rate": 1e-3, SHARE: 0.25},
     ]
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "p.parquet")
-    first, second = imported(read(tmp_path / "p.parquet")).steps
+    first, second = import_run(read_log(tmp_path / "p.parquet")).steps
     assert first.numbers == {"group/zero_variance_share": 0.5}
     assert second.numbers == {"group/zero_variance_share": 0.25, "lr": 1e-3}

@@ -7,8 +7,8 @@ import pytest
 import trl
 import wandb
 
-from truing.doctor.importers.detect import read
-from truing.doctor.importers.steps import imported
+from truing.doctor.importers.detect import read_log
+from truing.doctor.importers.steps import import_run
 
 STEPS = 3
 PROJECT = "foreign"
@@ -64,7 +64,7 @@ def left(tmp_path_factory):
 
 
 def test_every_place_tells_the_same(left):
-    runs = [imported(read(left / place)) for place in ("out", "out/runs", "wandb", "trackio.db")]
+    runs = [import_run(read_log(left / place)) for place in ("out", "out/runs", "wandb", "trackio.db")]
     state = runs[0]
     assert [step.step for step in state.steps] == list(range(STEPS))
     assert {"reward/mean", "entropy/contract", "length/mean", "grad/norm", "lr"} <= state.steps[
@@ -78,7 +78,9 @@ def test_every_place_tells_the_same(left):
 
 
 def test_what_the_kl_is_is_known_where_the_arguments_are(left):
-    told = {place: imported(read(left / place)).read for place in ("out", "wandb", "trackio.db", "out/runs")}
+    told = {
+        place: import_run(read_log(left / place)).read for place in ("out", "wandb", "trackio.db", "out/runs")
+    }
     assert {place: read["kl"] for place, read in told.items()} == {
         "out": "kl/weighted_k3",
         "wandb": "kl/weighted_k3",
@@ -89,18 +91,18 @@ def test_what_the_kl_is_is_known_where_the_arguments_are(left):
 
 def test_the_configuration_is_declared_where_a_tracker_has_it(left):
     for place in ("wandb", "trackio.db"):
-        setup = imported(read(left / place)).steps[0].setup
+        setup = import_run(read_log(left / place)).steps[0].setup
         assert (setup.learning_rate, setup.group_size, setup.kl_coef) == (1e-3, 4, 0.05)
         assert (setup.algo, setup.kl_estimator, setup.truncated) == ("grpo", "k3", "keep")
-        assert "clip/clipped_share" in imported(read(left / place)).steps[0].numbers  # of tokens
-    state = imported(read(left / "out"))
+        assert "clip/clipped_share" in import_run(read_log(left / place)).steps[0].numbers  # of tokens
+    state = import_run(read_log(left / "out"))
     assert state.steps[0].setup.learning_rate is None
     assert "clip_ratio/region_mean" in state.unused  # of tokens, or of sequences
 
 
 def test_every_column_is_read_or_known_and_unused_with_the_reason(left):
     for place in ("out", "out/runs", "wandb", "trackio.db"):
-        run = imported(read(left / place))
+        run = import_run(read_log(left / place))
         assert run.unread == []
         assert {"num_tokens", "step_time", "completions/min_length"} <= run.unused.keys()
         assert run.read["reward_std"] == "reward/any_std"

@@ -5,11 +5,11 @@ import math
 import pytest
 from foreign import STEPS, attempts, critic, json_lines
 
-from truing.doctor.importers.detect import read
-from truing.doctor.importers.diagnose_log import judge
+from truing.doctor.importers.detect import read_log
+from truing.doctor.importers.diagnose_log import diagnose_log
 from truing.doctor.importers.metric_names import VERL
-from truing.doctor.importers.setup import left_out, renamed, setup_of
-from truing.doctor.importers.steps import imported
+from truing.doctor.importers.setup import changed_meanings, config_names, setup_of
+from truing.doctor.importers.steps import import_run
 from truing.doctor.rules import RULES
 from truing.doctor.verdict import Verdict
 from truing.errors import RecordError
@@ -24,7 +24,7 @@ def folder(path, scores_by_step):
 
 
 def test_metrics_have_our_names_and_what_is_another_quantity_has_none(tmp_path):
-    run = imported(read(json_lines(tmp_path / "log.jsonl", critic(0, lambda t, r: 0.5))))
+    run = import_run(read_log(json_lines(tmp_path / "log.jsonl", critic(0, lambda t, r: 0.5))))
     assert (run.trainer, len(run.steps)) == ("verl", STEPS)
     step = run.steps[0]
     assert step.step == 0  # its step 1 is our first update
@@ -37,7 +37,9 @@ def test_metrics_have_our_names_and_what_is_another_quantity_has_none(tmp_path):
 
 
 def test_numbers_of_a_dump_follow_from_its_rewards_and_groups(tmp_path):
-    run = imported(read(folder(tmp_path, {7: (1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)})))
+    run = import_run(
+        read_log(folder(tmp_path, {7: (1.0, 0.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0)}))
+    )
     (step,) = run.steps
     assert step.step == 6
     assert step.numbers == pytest.approx(
@@ -56,7 +58,7 @@ def test_numbers_of_a_dump_follow_from_its_rewards_and_groups(tmp_path):
 def test_a_prompt_that_recurs_more_often_than_most_makes_no_group(tmp_path):
     prompts = ["a"] * 4 + ["b"] * 4 + ["twice"] * 8
     json_lines(tmp_path / "1.jsonl", attempts(1, [0.0] * 4 + [1.0] * 4 + [0.0] * 8, prompts))
-    (step,) = imported(read(tmp_path)).steps
+    (step,) = import_run(read_log(tmp_path)).steps
     assert [row.group_id for row in step.rows] == ["g0"] * 4 + ["g1"] * 4 + [""] * 8
     assert step.numbers["group/zero_variance_share"] == 1.0
     assert step.numbers["group/all_wrong_share"] == 0.5  # of the two groups that are known
@@ -64,7 +66,7 @@ def test_a_prompt_that_recurs_more_often_than_most_makes_no_group(tmp_path):
 
 def test_of_two_sizes_that_are_as_common_the_smaller_is_a_group(tmp_path):
     json_lines(tmp_path / "1.jsonl", attempts(1, [0.0] * 12, ["a"] * 4 + ["b"] * 8))
-    (step,) = imported(read(tmp_path)).steps
+    (step,) = import_run(read_log(tmp_path)).steps
     assert {row.group_id for row in step.rows[:4]} == {"g0"}
     assert {row.group_id for row in step.rows[4:]} == {""}
 
@@ -72,20 +74,20 @@ def test_of_two_sizes_that_are_as_common_the_smaller_is_a_group(tmp_path):
 def test_attempts_of_no_group_are_not_compared(tmp_path):
     prompts = ["a"] * 4 + ["b"] * 4 + ["twice"] * 8
     json_lines(tmp_path / "1.jsonl", attempts(1, [0.0] * 8 + [0.0, 1.0] * 4, prompts))
-    (step,) = imported(read(tmp_path)).steps
+    (step,) = import_run(read_log(tmp_path)).steps
     assert RULES["ADV004"].measure(step).equal == 1.0  # both groups that are known
 
 
 def test_one_attempt_at_each_prompt_is_no_group(tmp_path):
     json_lines(tmp_path / "1.jsonl", attempts(1, [0.0, 1.0], ["a", "b"]))
-    (step,) = imported(read(tmp_path)).steps
+    (step,) = import_run(read_log(tmp_path)).steps
     assert step.numbers == pytest.approx({"reward/mean": 0.5, "reward/std": 0.5**0.5})
 
 
 def test_metrics_and_dumps_are_joined_by_step_and_the_trainers_own_numbers_stay(tmp_path):
     folder(tmp_path, dict.fromkeys((2, 3), (1.0, 0.0, 1.0, 0.0)))
     json_lines(tmp_path / "log.jsonl", critic(0, lambda t, r: 0.5)[:3])
-    run = imported(read(tmp_path))
+    run = import_run(read_log(tmp_path))
     assert [(step.step, len(step.rows)) for step in run.steps] == [(0, 0), (1, 4), (2, 4)]
     assert run.steps[1].numbers["reward/mean"] != 0.5
     assert run.steps[1].numbers["group/zero_variance_share"] == 0.0
@@ -93,7 +95,7 @@ def test_metrics_and_dumps_are_joined_by_step_and_the_trainers_own_numbers_stay(
 
 
 def test_rewards_that_never_differ_cannot_be_told_and_groups_are_suspect(tmp_path):
-    judged = judge(folder(tmp_path, dict.fromkeys(range(1, 7), (0.0,) * 8)))
+    judged = diagnose_log(folder(tmp_path, dict.fromkeys(range(1, 7), (0.0,) * 8)))
     results = {each.code: each for each in judged.diagnosis.results()}
     assert results["RWD006"].verdict is Verdict.CANNOT_TELL
     assert results["ADV004"].verdict is Verdict.SUSPECT
@@ -103,25 +105,26 @@ def test_rewards_that_never_differ_cannot_be_told_and_groups_are_suspect(tmp_pat
 
 def test_a_kl_is_ours_where_its_estimator_and_its_mean_are_declared():
     actor = TOKEN_MEAN["actor_rollout_ref"]["actor"]
-    assert renamed(VERL, TOKEN_MEAN) == {"actor/kl_loss": "kl_trained/k3"}
-    assert renamed(VERL, {"actor_rollout_ref": {"actor": actor | {"kl_loss_type": "kl"}}}) == {
+    assert config_names(VERL, TOKEN_MEAN) == {"actor/kl_loss": "kl_trained/k3"}
+    assert config_names(VERL, {"actor_rollout_ref": {"actor": actor | {"kl_loss_type": "kl"}}}) == {
         "actor/kl_loss": "kl_trained/k1"
     }
-    assert renamed(VERL, {"actor_rollout_ref": {"actor": actor | {"kl_loss_type": "abs"}}}) == {}
+    assert config_names(VERL, {"actor_rollout_ref": {"actor": actor | {"kl_loss_type": "abs"}}}) == {}
     assert (
-        renamed(VERL, {"actor_rollout_ref": {"actor": actor | {"loss_agg_mode": "seq-mean-token-sum"}}}) == {}
+        config_names(VERL, {"actor_rollout_ref": {"actor": actor | {"loss_agg_mode": "seq-mean-token-sum"}}})
+        == {}
     )
-    assert renamed(VERL, {}) == {}
+    assert config_names(VERL, {}) == {}
 
 
 def test_what_is_another_quantity_in_this_run_is_left_out_with_the_reason(tmp_path):
     summed = {"actor_rollout_ref": {"actor": {"loss_agg_mode": "seq-mean-token-sum"}}}
-    assert set(left_out(VERL, summed, {})) == {"actor/entropy"}
-    assert left_out(VERL, TOKEN_MEAN, {"num_turns/max": 2.0}) == {}
+    assert set(changed_meanings(VERL, summed, {})) == {"actor/entropy"}
+    assert changed_meanings(VERL, TOKEN_MEAN, {"num_turns/max": 2.0}) == {}
     records = critic(0, lambda t, r: 0.5)
     for record in records:
         record["data"]["num_turns/max"] = 5
-    run = imported(read(json_lines(tmp_path / "log.jsonl", records)))
+    run = import_run(read_log(json_lines(tmp_path / "log.jsonl", records)))
     assert set(run.left_out) == {"response_length/mean"}
     assert "length/mean" not in run.steps[0].numbers
 
@@ -136,7 +139,7 @@ def test_two_logs_and_a_stranger_among_dumps_are_errors(tmp_path):
     for name in ("a", "b"):
         json_lines(tmp_path / f"{name}.jsonl", critic(0, lambda t, r: 0.5))
     with pytest.raises(RecordError, match="several logs"):
-        read(tmp_path)
+        read_log(tmp_path)
     wrong = json_lines(tmp_path / "1.jsonl", [*attempts(1, [1.0]), {"input": "a"}])
     with pytest.raises(RecordError, match=r"1\.jsonl, line 2, is no attempt"):
-        read(wrong)
+        read_log(wrong)

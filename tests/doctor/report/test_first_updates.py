@@ -6,17 +6,17 @@ import pytest
 import torch
 
 from truing.doctor.evidence import Past
-from truing.doctor.example_steps import GRPO, but, made
+from truing.doctor.example_steps import GRPO_SETUP, changed_step, example_step
 from truing.doctor.facts.answer_lengths import answer_lengths
-from truing.doctor.report.family_summary import spread
-from truing.doctor.report.first_updates import CHARACTERS, boundary
+from truing.doctor.report.family_summary import distribution_text
+from truing.doctor.report.first_updates import SHOWN_CHARACTERS, boundary_lines
 from truing.types.token import Origin
 
 NAN = float("nan")
 
 
 def texts(step, tokenizer):
-    return [text for text, _ in boundary(step, tokenizer)]
+    return [text for text, _ in boundary_lines(step, tokenizer)]
 
 
 def shown(step, tokenizer):
@@ -26,7 +26,10 @@ def shown(step, tokenizer):
 
 def written(tokenizer, body, header, answers, families=None, **streams):
     """A step of one-turn rows with these texts, their prompts of what a task says and a template's header."""
-    step, count = made(answers=(4,) * len(answers), rewards=(0.0, 1.0) * (len(answers) // 2)), len(answers)
+    step, count = (
+        example_step(answers=(4,) * len(answers), rewards=(0.0, 1.0) * (len(answers) // 2)),
+        len(answers),
+    )
     rows, ids, origins = [], [], []
     for row, answer, family in zip(step.rows, answers, families or ["f"] * count, strict=True):
         parts = [tokenizer.encode(text, add_special_tokens=False) for text in (body, header, answer)]
@@ -40,7 +43,7 @@ def written(tokenizer, body, header, answers, families=None, **streams):
     tokens = {name: torch.full((len(origin),), value) for name, value in streams.items()}
     tokens |= {"token_ids": torch.cat(ids), "origin": origin, "policy_mask": origin == Origin.SAMPLED}
     tokens |= dict.fromkeys(("supervised_mask", "structure"), torch.zeros(len(origin), dtype=torch.bool))
-    setup = replace(GRPO, stop_ids=(tokenizer.eos_token_id,))
+    setup = replace(GRPO_SETUP, stop_ids=(tokenizer.eos_token_id,))
     return replace(step, rows=rows, lengths=list(map(len, ids)), tokens=tokens, setup=setup)
 
 
@@ -61,15 +64,18 @@ def test_two_samples_of_each_family_of_different_groups(tokenizer):
 
 def test_samples_that_are_not_trained_on_are_shown_too(tokenizer):
     step = written(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 8)
-    assert [name for name, _ in shown(but(step, rows={4: {"kept": False}}), tokenizer)] == ["s0", "s4"]
+    assert [name for name, _ in shown(changed_step(step, rows={4: {"kept": False}}), tokenizer)] == [
+        "s0",
+        "s4",
+    ]
 
 
 def test_a_hundred_and_twenty_characters_on_each_side(tokenizer):
     answer = "a" * 60 + "你" * 100 + "z" * 400 + "<|im_end|>"
     step = written(tokenizer, "q" * 500 + "é", HEADER, [answer] * 2)
     prompt, said = texts(step, tokenizer)[:2]
-    assert prompt.endswith(f': "{"q" * (CHARACTERS - len(HEADER) - 1)}é<|im_start|>assistant\\n"')
-    assert said.endswith(f': "{answer[:CHARACTERS]}" … "{answer[-CHARACTERS:]}"')
+    assert prompt.endswith(f': "{"q" * (SHOWN_CHARACTERS - len(HEADER) - 1)}é<|im_start|>assistant\\n"')
+    assert said.endswith(f': "{answer[:SHOWN_CHARACTERS]}" … "{answer[-SHOWN_CHARACTERS:]}"')
 
 
 def test_a_chat_header_in_an_answer_is_named(tokenizer):
@@ -94,7 +100,7 @@ def test_scaffolding_of_calls_is_no_header(tokenizer):
     assert any("chat header" in line for line in texts(step, tokenizer))
     call = step.tokens["structure"].clone()
     call[step.starts[1] + step.rows[1].turns[0].start] = True
-    assert not any("chat header" in line for line in texts(but(step, structure=call), tokenizer))
+    assert not any("chat header" in line for line in texts(changed_step(step, structure=call), tokenizer))
 
 
 def test_entropy_of_each_sample_also_of_one_that_was_not_computed(tokenizer):
@@ -113,7 +119,7 @@ def test_entropy_of_each_sample_also_of_one_that_was_not_computed(tokenizer):
 def test_answers_stand_beside_the_demonstrations_of_an_earlier_stage(tokenizer):
     step = written(tokenizer, BODY, HEADER, ["abcdefg<|im_end|>", "abc<|im_end|>"])
     shown = {"f": {"demonstrations": [3, 2, 4, 3.0]}, "other": {"answers": [1, 1, 1, 1.0]}}
-    step = but(step, past=[Past("sft", 0, {}, {"lengths": shown})])
+    step = changed_step(step, past=[Past("sft", 0, {}, {"lengths": shown})])
     assert any(
         line.startswith("f: answers of 4 to 8 tokens, 6.0 on average; demonstrations of 2 to 4 tokens, 3.0")
         for line in texts(step, tokenizer)
@@ -126,8 +132,8 @@ def test_lengths_count_rows_that_have_such_tokens():
 
 
 def test_a_component_of_the_reward_is_shown_by_its_distribution():
-    assert spread([0.0, 1.0, 1.0, 0.0, 0.0]) == "0.4 on average over 5 rollouts: 0 × 3, 1 × 2"
-    assert spread([0.0, 0.1, 0.2, 0.3, 1.0]) == (
+    assert distribution_text([0.0, 1.0, 1.0, 0.0, 0.0]) == "0.4 on average over 5 rollouts: 0 × 3, 1 × 2"
+    assert distribution_text([0.0, 0.1, 0.2, 0.3, 1.0]) == (
         "0.32 on average over 5 rollouts: least 0, 25 % 0.1, median 0.2, 75 % 0.3, most 1"
     )
 
@@ -135,10 +141,10 @@ def test_a_component_of_the_reward_is_shown_by_its_distribution():
 def test_rollouts_of_several_rows_count_once(tokenizer):
     step = written(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 2)
     same = {i: {"rollout_id": "r", "reward_parts": {"exact": 1.0}} for i in range(2)}
-    lines = texts(but(step, rows=same), tokenizer)
+    lines = texts(changed_step(step, rows=same), tokenizer)
     assert "reward component exact: 1 on average over 1 rollout: 1 × 1" in lines
 
 
 def test_an_attempt_without_a_turn_is_not_shown(tokenizer):
     step = written(tokenizer, BODY, HEADER, ["x<|im_end|>"] * 2)
-    assert [name for name, _ in shown(but(step, rows={0: {"turns": ()}}), tokenizer)] == ["s1"]
+    assert [name for name, _ in shown(changed_step(step, rows={0: {"turns": ()}}), tokenizer)] == ["s1"]

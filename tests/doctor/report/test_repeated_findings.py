@@ -6,12 +6,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from truing.doctor.diagnosis import Diagnosis, chosen
-from truing.doctor.hypotheses.explain import discard
-from truing.doctor.live_doctor import Live
-from truing.doctor.report.repeated_findings import folded
+from truing.doctor.diagnosis import Diagnosis, select_rules
+from truing.doctor.hypotheses.explain import tainted_checkpoints
+from truing.doctor.live_doctor import LiveDoctor
+from truing.doctor.report.repeated_findings import findings_by_rule
 from truing.doctor.report.sarif_junit import junit, sarif
-from truing.doctor.report.text import facts, lines
+from truing.doctor.report.text import report_facts, report_lines
 from truing.doctor.verdict import Claim, Finding, Verdict
 
 RECIPE = SimpleNamespace(stages=("sft", "grpo"))
@@ -26,31 +26,31 @@ def diagnosis():
     """Suspected at update 3, seen again at 5, proven at 9 and 10."""
     found = [finding(Verdict.SUSPECT, 2), finding(Verdict.SUSPECT, 4)]
     found += [finding(Verdict.PROVEN, 8), finding(Verdict.PROVEN, 9), finding(Verdict.PROVEN, 9)]
-    return Diagnosis(chosen(["REF003"]), findings={"REF003": found}, steps={"REF003": 10})
+    return Diagnosis(select_rules(["REF003"]), findings={"REF003": found}, steps={"REF003": 10})
 
 
 def test_taint_begins_where_a_fault_was_first_suspected_not_where_it_was_proven(diagnosis):
-    (told,) = discard(diagnosis, RECIPE)
+    (told,) = tainted_checkpoints(diagnosis, RECIPE)
     assert told.startswith("REF003: discard checkpoints of grpo after 2 updates, and all later")
-    assert any("from grpo 3 on" in text for text, _ in lines(diagnosis, "RUN"))
+    assert any("from grpo 3 on" in text for text, _ in report_lines(diagnosis, "RUN"))
 
 
 def test_what_may_be_health_begins_no_taint():
     found = [finding(Verdict.CANNOT_TELL, 0), finding(Verdict.PROVEN, 8)]
-    (told,) = discard(Diagnosis(chosen(["REF003"]), findings={"REF003": found}), RECIPE)
+    (told,) = tainted_checkpoints(Diagnosis(select_rules(["REF003"]), findings={"REF003": found}), RECIPE)
     assert "after 8 updates" in told
 
 
 def test_what_is_suppressed_taints_nothing(diagnosis):
     diagnosis.suppressed = {"REF003": "we sync it by hand"}
-    assert discard(diagnosis, RECIPE) == []
+    assert tainted_checkpoints(diagnosis, RECIPE) == []
 
 
 def test_a_finding_is_told_once_in_every_form(diagnosis):
-    texts = [text for text, _ in lines(diagnosis, "RUN")]
+    texts = [text for text, _ in report_lines(diagnosis, "RUN")]
     heads = [text for text in texts if "REF003 a-name" in text]
     assert heads == ["PROVEN REF003 a-name  at grpo 9, first SUSPECT at grpo 3, in 4 updates"]
-    (told,) = facts(diagnosis)["findings"]
+    (told,) = report_facts(diagnosis)["findings"]
     assert (told["update"], told["first_stage"], told["first_update"], told["updates"]) == (9, "grpo", 3, 4)
     (result,) = json.loads(json.dumps(sarif(diagnosis, "x")))["runs"][0]["results"]
     assert (result["level"], result["occurrenceCount"]) == ("error", 4)
@@ -59,20 +59,24 @@ def test_a_finding_is_told_once_in_every_form(diagnosis):
 
 
 def test_a_finding_of_one_update_says_no_more_than_its_place():
-    (each,) = folded([finding(Verdict.PROVEN, 3)])
+    (each,) = findings_by_rule([finding(Verdict.PROVEN, 3)])
     assert (each.again, each.updates) == ("", 1)
 
 
 def test_a_report_counts_one_as_one():
-    one = Diagnosis(chosen(["REF"]), findings={"REF003": [finding(Verdict.PROVEN, 3)]}, steps={"REF003": 1})
+    one = Diagnosis(
+        select_rules(["REF"]), findings={"REF003": [finding(Verdict.PROVEN, 3)]}, steps={"REF003": 1}
+    )
     one.lacking = {"REF001": ["a digest"]}
-    assert "1 rule found something, 0 are clean, 1 was not checked" in [text for text, _ in lines(one, "RUN")]
+    assert "1 rule found something, 0 are clean, 1 was not checked" in [
+        text for text, _ in report_lines(one, "RUN")
+    ]
     one.suppressed = {"REF003": "by hand"}
-    assert "suppressed REF003 (1 update): by hand" in [text for text, _ in lines(one, "RUN")]
+    assert "suppressed REF003 (1 update): by hand" in [text for text, _ in report_lines(one, "RUN")]
 
 
 def test_while_a_run_goes_on_a_rule_is_told_again_only_where_its_verdict_is_another(monkeypatch):
-    live = Live.__new__(Live)
+    live = LiveDoctor.__new__(LiveDoctor)
     live.told, live.past, live.contract, live.bos, live.tools, live.rewards = set(), [], None, None, (), {}
     monkeypatch.setattr("truing.doctor.live_doctor.setup_of", lambda *_: None)
     monkeypatch.setattr("truing.doctor.live_doctor.step_of", lambda *_: None)
@@ -85,12 +89,12 @@ def test_while_a_run_goes_on_a_rule_is_told_again_only_where_its_verdict_is_anot
 
 
 def test_what_was_not_checked_is_a_line_for_each_missing_input_with_every_rule_once():
-    rules = chosen(["REF"])
+    rules = select_rules(["REF"])
     lacking = {"REF001": ["a"], "REF002": ["b", "c"], "REF003": ["c"], "REF004": ["b", "c", "a"]}
     found = Diagnosis(rules, lacking=lacking)
-    texts = [text for text, _ in lines(found, "RUN", verbose=True) if "not checked: " in text]
+    texts = [text for text, _ in report_lines(found, "RUN", verbose=True) if "not checked: " in text]
     assert texts == ["not checked: needs c: REF002, REF003, REF004", "not checked: needs a: REF001"]
     assert "some of these need more; --json has all that each lacks" in [
-        x for x, _ in lines(found, "RUN", verbose=True)
+        x for x, _ in report_lines(found, "RUN", verbose=True)
     ]
-    assert facts(found)["not_checked"] == lacking
+    assert report_facts(found)["not_checked"] == lacking

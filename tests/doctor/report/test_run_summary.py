@@ -11,19 +11,19 @@ from shown import evaluation, finding, opened_run, write
 
 import truing
 from truing.analysis.estimate import Estimate
-from truing.analysis.incremental_reader import Followed
-from truing.doctor.report.recorded_findings import Told
-from truing.doctor.report.run_summary import LAST, SILENT, Interval, glance
+from truing.analysis.incremental_reader import IncrementalReader
+from truing.doctor.report.recorded_findings import RecordedFinding
+from truing.doctor.report.run_summary import KILLED_TEXT, RECENT_UPDATES, Interval, run_summary
 from truing.doctor.verdict import Verdict
 from truing.errors import GateError, GuardError, ProvenError
-from truing.record import set_aside
-from truing.trainer.exit_status import ending
+from truing.record import archive_undone
+from truing.trainer.exit_status import exit_facts
 
 
 def seen(folder):
-    run = Followed(folder)
+    run = IncrementalReader(folder)
     run.refresh()
-    return glance(run)
+    return run_summary(run)
 
 
 def ended(folder, *events, stages=("grpo",), **recipe):
@@ -36,7 +36,7 @@ def ended(folder, *events, stages=("grpo",), **recipe):
 
 
 def stopped(error):
-    return "stopped", ending(error)
+    return "stopped", exit_facts(error)
 
 
 def test_a_run_that_somebody_writes_is_running(tmp_path):
@@ -55,7 +55,7 @@ PROVEN = ProvenError("MSK002 other-mask: a token of the prompt is trained (grpo 
     ("events", "state", "why"),
     [
         ([("finished", {})], "finished", ""),
-        ([], "crashed", SILENT),
+        ([], "crashed", KILLED_TEXT),
         ([stopped(KeyboardInterrupt())], "stopped", "somebody stopped it"),
         ([stopped(ValueError("no such\nthing"))], "crashed", "ValueError: no such"),
         ([stopped(ValueError())], "crashed", "ValueError"),
@@ -74,8 +74,8 @@ PROVEN = ProvenError("MSK002 other-mask: a token of the prompt is trained (grpo 
             "given up",
             "grpo is unstable after 2 rollbacks: it broke",
         ),
-        ([stopped(KeyboardInterrupt()), ("resumed", {"stage": "grpo", "step": 1})], "crashed", SILENT),
-        ([("finished", {}), ("resumed", {"stage": "grpo", "step": 1})], "crashed", SILENT),
+        ([stopped(KeyboardInterrupt()), ("resumed", {"stage": "grpo", "step": 1})], "crashed", KILLED_TEXT),
+        ([("finished", {}), ("resumed", {"stage": "grpo", "step": 1})], "crashed", KILLED_TEXT),
         (
             [stopped(KeyboardInterrupt()), ("resumed", {"stage": "grpo", "step": 1}), ("finished", {})],
             "finished",
@@ -91,7 +91,7 @@ def test_how_a_run_ended(tmp_path, events, state, why):
 def test_a_run_that_goes_on_after_it_was_stopped_is_running(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0)
-        writer.event(*stopped(KeyboardInterrupt())[:1], **ending(KeyboardInterrupt()))
+        writer.event(*stopped(KeyboardInterrupt())[:1], **exit_facts(KeyboardInterrupt()))
         assert seen(tmp_path / "run").state == "running"
 
 
@@ -113,7 +113,7 @@ def test_real_runs_end_as_they_are_told(tmp_path, mini, monkeypatch):
 def test_a_folder_that_is_called_abandoned_makes_no_run_undone(tmp_path):
     assert ended(tmp_path / "abandoned/run").state == "crashed"
     ended(tmp_path / "whole")
-    set_aside(tmp_path / "whole", "grpo", 0, "grpo-1")
+    archive_undone(tmp_path / "whole", "grpo", 0, "grpo-1")
     assert seen(tmp_path / "whole/abandoned/grpo-1").state == "undone"
 
 
@@ -127,10 +127,10 @@ def rewarded(folder, rewards, stage="grpo", before=()):
 
 
 def test_the_reward_is_the_mean_of_the_last_updates_with_students_interval(tmp_path):
-    values = [0.9, *(0.1 * i for i in range(LAST))]
+    values = [0.9, *(0.1 * i for i in range(RECENT_UPDATES))]
     got = rewarded(tmp_path / "run", values)
-    last = np.array(values[-LAST:])
-    low, high = stats.t.interval(0.95, LAST - 1, loc=last.mean(), scale=stats.sem(last))
+    last = np.array(values[-RECENT_UPDATES:])
+    low, high = stats.t.interval(0.95, RECENT_UPDATES - 1, loc=last.mean(), scale=stats.sem(last))
     assert (got.mean, got.low, got.high) == pytest.approx((0.45, low, high))
     # by hand: s = 0.30277, t(9) = 2.2622, s t / √10 = 0.21659
     assert got.high - got.mean == pytest.approx(0.21659, abs=1e-5)
@@ -231,7 +231,9 @@ def test_findings_are_folded_the_strongest_of_each_rule_first(tmp_path):
         ("LEN001", "SUSPECT", 1),
     ]
     assert (now.findings[1].log10_odds, now.incidents) == (7.5, 1)
-    assert all(isinstance(each, Told) and isinstance(each.verdict, Verdict) for each in now.findings)
+    assert all(
+        isinstance(each, RecordedFinding) and isinstance(each.verdict, Verdict) for each in now.findings
+    )
 
 
 def test_what_was_undone_is_told_so_and_what_still_holds_goes_first(tmp_path):

@@ -12,18 +12,18 @@ from transformers import AutoModelForCausalLM, DiffLlamaConfig
 import truing.engines.local.cuda_graphs
 from truing.engines.base import Request
 from truing.engines.local.cuda_graphs import GraphRows
-from truing.engines.local.engine import HFSampler
+from truing.engines.local.engine import LocalEngine
 from truing.errors import ModelError
 from truing.models.load import load
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 
-CONTRACT = SamplingContract(max_new_tokens=9, stop_ids=(257, 10, 20, 30), presence_penalty=0.5)
+CONTRACT = SamplingParams(max_new_tokens=9, stop_ids=(257, 10, 20, 30), presence_penalty=0.5)
 PROMPTS = st.lists(st.lists(st.integers(40, 42), min_size=1, max_size=9), min_size=1, max_size=8)
 
 
 def sampler_with(engine, model, **options):
     """A sampler whose rows are of one kind."""
-    made = HFSampler(model, context_length=512, **options)
+    made = LocalEngine(model, context_length=512, **options)
     made._engine = lambda *_: engine(model) if engine else made._padded
     return made
 
@@ -58,15 +58,15 @@ def test_a_step_is_made_anew_only_where_half_the_rows_have_ended_or_the_room_is_
     model, room, monkeypatch
 ):
     made = []
-    begin = truing.engines.local.cuda_graphs.Graph.__init__
+    begin = truing.engines.local.cuda_graphs.DecodeGraph.__init__
 
     def counting(self, model, tables, mask_NS):
         made.append(len(mask_NS))
         begin(self, model, tables, mask_NS)
 
-    monkeypatch.setattr(truing.engines.local.cuda_graphs.Graph, "__init__", counting)
+    monkeypatch.setattr(truing.engines.local.cuda_graphs.DecodeGraph, "__init__", counting)
     requests = [Request(torch.arange(40, 52), ("x", i)) for i in range(16)]
-    contract = SamplingContract(max_new_tokens=40, stop_ids=tuple(range(0, 256, 16)))
+    contract = SamplingParams(max_new_tokens=40, stop_ids=tuple(range(0, 256, 16)))
     drawn = sampler_with(GraphRows, model).generate(requests, contract)
     assert_same(drawn, sampler_with(None, model).generate(requests, contract))
     assert len({len(each.token_ids) for each in drawn}) > 4
@@ -82,17 +82,17 @@ def test_a_model_that_attends_twice_in_a_layer_is_refused():
     model = AutoModelForCausalLM.from_config(DiffLlamaConfig(**sizes)).eval()
     requests = [Request(torch.arange(5, 15), ("x", 0))]
     with pytest.raises(ModelError, match="attends more than once"):
-        sampler_with(GraphRows, model).generate(requests, SamplingContract(max_new_tokens=4, stop_ids=(63,)))
+        sampler_with(GraphRows, model).generate(requests, SamplingParams(max_new_tokens=4, stop_ids=(63,)))
 
 
 def test_graphs_without_cuda_are_an_error(model):
     with pytest.raises(ModelError, match="cuda_graphs needs CUDA"):
-        HFSampler(model, context_length=512, cuda_graphs=True)
+        LocalEngine(model, context_length=512, cuda_graphs=True)
 
 
 @pytest.mark.gpu
 def test_on_cuda_the_recorded_step_draws_the_same():
     model = load("tiny", device="cuda").model
     requests = [Request(torch.arange(40, 45 + i % 5), ("x", i)) for i in range(16)]
-    drawn = HFSampler(model, context_length=512, cuda_graphs=True).generate(requests, CONTRACT)
-    assert_same(drawn, HFSampler(model, context_length=512).generate(requests, CONTRACT), atol=2e-2)
+    drawn = LocalEngine(model, context_length=512, cuda_graphs=True).generate(requests, CONTRACT)
+    assert_same(drawn, LocalEngine(model, context_length=512).generate(requests, CONTRACT), atol=2e-2)

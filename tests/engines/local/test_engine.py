@@ -6,15 +6,15 @@ from architectures import SMALL
 from transformers import AutoModelForCausalLM, Lfm2Config, Qwen3NextConfig
 
 from truing.engines.base import Request
-from truing.engines.local.engine import HFSampler
+from truing.engines.local.engine import LocalEngine
 from truing.errors import DataError
-from truing.models.forward.hidden_states import no_tree
+from truing.models.forward.hidden_states import why_no_tree
 from truing.ops.sampling import support_mask
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import FinishReason
 from truing.utils.rng import uniforms
 
-EVERYTHING = SamplingContract(
+EVERYTHING = SamplingParams(
     temperature=1.3,
     top_k=200,
     top_p=0.95,
@@ -30,7 +30,7 @@ EVERYTHING = SamplingContract(
 
 @pytest.fixture
 def sampler(tiny):
-    return HFSampler(tiny.model, context_length=tiny.context_length)
+    return LocalEngine(tiny.model, context_length=tiny.context_length)
 
 
 def requests(count, *, groups=3):
@@ -47,7 +47,7 @@ def test_an_answer_does_not_depend_on_its_company(sampler):
 
 
 def test_max_rows_only_splits_the_work(sampler, tiny):
-    few = HFSampler(tiny.model, context_length=tiny.context_length, max_rows=2)
+    few = LocalEngine(tiny.model, context_length=tiny.context_length, max_rows=2)
     for a, b in zip(
         sampler.generate(requests(7), EVERYTHING), few.generate(requests(7), EVERYTHING), strict=True
     ):
@@ -56,7 +56,7 @@ def test_max_rows_only_splits_the_work(sampler, tiny):
 
 def test_a_slow_second_implementation_draws_the_same(sampler, tiny):
     """Plain loop, no cache, no padding, contract T = 0.7 written out by hand."""
-    contract = SamplingContract(temperature=0.7, max_new_tokens=6, stop_ids=(257,))
+    contract = SamplingParams(temperature=0.7, max_new_tokens=6, stop_ids=(257,))
     for request in requests(3):
         ids = request.prompt_ids.tolist()
         uniform = uniforms(6, *request.key).tolist()
@@ -90,7 +90,7 @@ def test_stop_is_kept_and_minimum_is_respected(sampler):
 
 
 def test_greedy_is_the_argmax_with_log_probability_zero(sampler, tiny):
-    greedy = SamplingContract(temperature=0, max_new_tokens=1, stop_ids=(257,))
+    greedy = SamplingParams(temperature=0, max_new_tokens=1, stop_ids=(257,))
     request = requests(1)[0]
     with torch.no_grad():
         best = int(tiny.model(request.prompt_ids[None]).logits[0, -1].argmax())
@@ -101,7 +101,7 @@ def test_greedy_is_the_argmax_with_log_probability_zero(sampler, tiny):
 
 
 def test_a_prompt_beyond_the_context_is_an_error(tiny):
-    sampler = HFSampler(tiny.model, context_length=20)
+    sampler = LocalEngine(tiny.model, context_length=20)
     short = dataclasses.replace(EVERYTHING, max_new_tokens=12)
     with pytest.raises(DataError, match="longer than the context") as error:
         sampler.generate(requests(1), short)
@@ -115,9 +115,9 @@ def test_models_that_carry_a_state_draw_beside_others_what_they_draw_alone(confi
     sizes = SMALL | {"vocab_size": 64, "max_position_embeddings": 128, "num_experts": 16}
     made = config(**sizes, layer_types=[carries, "full_attention"])
     model = AutoModelForCausalLM.from_config(made).eval()
-    assert no_tree(model, 8)
-    contract = SamplingContract(max_new_tokens=8, stop_ids=tuple(range(0, 64, 5)))
-    sampler = HFSampler(model, context_length=128)
+    assert why_no_tree(model, 8)
+    contract = SamplingParams(max_new_tokens=8, stop_ids=tuple(range(0, 64, 5)))
+    sampler = LocalEngine(model, context_length=128)
     asked = [Request(torch.arange(3, 9 + i % 3), ("state", i)) for i in range(6)]
     together = sampler.generate(asked, contract)
     assert len({len(each.token_ids) for each in together}) > 1

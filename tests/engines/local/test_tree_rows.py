@@ -12,17 +12,17 @@ from transformers import AutoModelForCausalLM, DiffLlamaConfig
 import truing.engines.local.engine
 import truing.engines.local.tree_rows
 from truing.engines.base import Request
-from truing.engines.local.engine import HFSampler
+from truing.engines.local.engine import LocalEngine
 from truing.models.load import load
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 
-CONTRACT = SamplingContract(temperature=1.0, max_new_tokens=7, stop_ids=(257, 10, 20, 30))
+CONTRACT = SamplingParams(temperature=1.0, max_new_tokens=7, stop_ids=(257, 10, 20, 30))
 CONTEXT = 512
 
 
 def padded(model):
     """A sampler that knows nothing of trees."""
-    sampler = HFSampler(model, context_length=CONTEXT)
+    sampler = LocalEngine(model, context_length=CONTEXT)
     sampler._engine = lambda *_: sampler._padded
     return sampler
 
@@ -47,7 +47,7 @@ def fed(monkeypatch):
     return counts
 
 
-@pytest.fixture(autouse=True, scope="module", params=[1, 40, truing.engines.local.tree_rows.SHARED])
+@pytest.fixture(autouse=True, scope="module", params=[1, 40, truing.engines.local.tree_rows.MIN_SHARED])
 def shared(request):
     """All runs are shared, or some, or rather none of these small ones."""
     with pytest.MonkeyPatch.context() as patch:
@@ -66,7 +66,7 @@ PROMPTS = st.lists(st.lists(st.integers(40, 42), min_size=1, max_size=9), min_si
 @given(PROMPTS)
 def test_any_prompts_are_answered_as_without_sharing(model, prompts):
     requests = [Request(torch.tensor(ids), ("x", i)) for i, ids in enumerate(prompts)]
-    sampler = HFSampler(model, context_length=CONTEXT)
+    sampler = LocalEngine(model, context_length=CONTEXT)
     assert_same(sampler.generate(requests, CONTRACT), padded(model).generate(requests, CONTRACT))
 
 
@@ -87,7 +87,7 @@ def next_turns(requests, completions, turn):
 
 
 def test_the_next_turn_feeds_only_what_is_new_and_draws_the_same(model, fed):
-    sampler, slow = HFSampler(model, context_length=CONTEXT), padded(model)
+    sampler, slow = LocalEngine(model, context_length=CONTEXT), padded(model)
     requests = first_turns()
     for turn in range(1, 4):
         fed.clear()
@@ -101,7 +101,7 @@ def test_the_next_turn_feeds_only_what_is_new_and_draws_the_same(model, fed):
 
 
 def test_some_rows_end_and_strangers_come(model):
-    sampler, slow = HFSampler(model, context_length=CONTEXT, max_rows=4), padded(model)
+    sampler, slow = LocalEngine(model, context_length=CONTEXT, max_rows=4), padded(model)
     requests = first_turns()
     following = next_turns(requests, sampler.generate(requests, CONTRACT), 1)
     mixed = [following[4], Request(requests[0].prompt_ids, ("new", 0)), following[1], following[2]]
@@ -110,7 +110,7 @@ def test_some_rows_end_and_strangers_come(model):
 
 def test_rows_come_in_where_others_have_ended(model, fed):
     """Forty rows of two prompts and some strangers, at most eight side by side."""
-    sampler, slow = HFSampler(model, context_length=CONTEXT, max_rows=8), padded(model)
+    sampler, slow = LocalEngine(model, context_length=CONTEXT, max_rows=8), padded(model)
     prompts = [torch.arange(40, 70), torch.arange(40, 55), *(torch.arange(90 + i, 99) for i in range(4))]
     requests = [Request(prompts[i % 6], ("x", i)) for i in range(40)]
     contract = replace(CONTRACT, max_new_tokens=40, stop_ids=tuple(range(0, 257, 9)))
@@ -124,7 +124,7 @@ def test_rows_come_in_where_others_have_ended(model, fed):
 
 
 def test_rows_that_were_interrupted_are_forgotten(model, monkeypatch):
-    sampler, slow = HFSampler(model, context_length=CONTEXT), padded(model)
+    sampler, slow = LocalEngine(model, context_length=CONTEXT), padded(model)
     requests = first_turns()
     draw = truing.engines.local.engine.draw_ids
 
@@ -139,7 +139,7 @@ def test_rows_that_were_interrupted_are_forgotten(model, monkeypatch):
 
 
 def test_penalties_count_what_each_row_drew_where_rows_come_in(model):
-    sampler, slow = HFSampler(model, context_length=CONTEXT, max_rows=4), padded(model)
+    sampler, slow = LocalEngine(model, context_length=CONTEXT, max_rows=4), padded(model)
     requests = [Request(torch.arange(40, 50 + i % 3), ("x", i)) for i in range(12)]
     contract = replace(
         CONTRACT,
@@ -153,7 +153,7 @@ def test_penalties_count_what_each_row_drew_where_rows_come_in(model):
 
 
 def test_a_history_that_was_rewritten_is_computed_anew(model):
-    sampler, slow = HFSampler(model, context_length=CONTEXT), padded(model)
+    sampler, slow = LocalEngine(model, context_length=CONTEXT), padded(model)
     requests = first_turns()
     following = next_turns(requests, sampler.generate(requests, CONTRACT), 1)
     for request in following:
@@ -163,7 +163,7 @@ def test_a_history_that_was_rewritten_is_computed_anew(model):
 
 def test_a_history_that_was_cut_is_computed_anew(model):
     """It ends just where the parked row does, which has nothing left to feed."""
-    sampler, slow = HFSampler(model, context_length=CONTEXT), padded(model)
+    sampler, slow = LocalEngine(model, context_length=CONTEXT), padded(model)
     requests = first_turns()
     drawn = sampler.generate(requests, CONTRACT)
     following = [
@@ -174,7 +174,7 @@ def test_a_history_that_was_cut_is_computed_anew(model):
 
 
 def test_other_weights_remember_nothing(tiny, fed):
-    sampler, slow = HFSampler(tiny.model, context_length=CONTEXT), padded(tiny.model)
+    sampler, slow = LocalEngine(tiny.model, context_length=CONTEXT), padded(tiny.model)
     requests = first_turns()
     following = next_turns(requests, sampler.generate(requests, CONTRACT), 1)
     with torch.no_grad():
@@ -191,6 +191,6 @@ def test_a_model_that_attends_twice_in_a_layer_draws_the_same():
     sizes = SMALL | {"vocab_size": 64, "max_position_embeddings": 128}
     model = AutoModelForCausalLM.from_config(DiffLlamaConfig(**sizes)).eval()
     requests = [Request(torch.arange(5, 9 + i), ("x", i)) for i in range(4)]
-    sampler = HFSampler(model, context_length=128)
-    contract = SamplingContract(temperature=1.0, max_new_tokens=5)
+    sampler = LocalEngine(model, context_length=128)
+    contract = SamplingParams(temperature=1.0, max_new_tokens=5)
     assert_same(sampler.generate(requests, contract), padded(model).generate(requests, contract))

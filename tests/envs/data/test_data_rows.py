@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from truing.envs.data import rows as source
-from truing.envs.data.rows import Spec, parse_spec, read_rows
+from truing.envs.data.rows import DataSpec, parse_spec, read_rows
 from truing.errors import DataError
 
 
@@ -35,7 +35,7 @@ from truing.errors import DataError
     ],
 )
 def test_parse_spec_by_hand(text, name, config, split, start, stop):
-    assert parse_spec(text) == Spec(text, name, config, split, start, stop)
+    assert parse_spec(text) == DataSpec(text, name, config, split, start, stop)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from folders import rows
 
 from truing.envs import checked_tasks, make_env
-from truing.envs.base import share_of
+from truing.envs.base import hash_fraction
 from truing.errors import DataError
 from truing.rewards import grade
 
@@ -162,7 +162,7 @@ def test_the_split_is_the_declared_hash(write):
     env = make_env("musique", {"data": data, "eval_share": 0.3, "seed": 5})
     for split in ("train", "eval"):
         shares = [
-            share_of("split", 5, f"where was person {task.task_id.removeprefix('musique/2hop__')} born?")
+            hash_fraction("split", 5, f"where was person {task.task_id.removeprefix('musique/2hop__')} born?")
             for task in env.tasks(split)
         ]
         assert shares == sorted(shares)

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from test_musique import all_tasks, hotpot_row, musique_row
 
 from truing.envs import checked_tasks, make_env
-from truing.envs.base import Agentic
-from truing.envs.musique.bm25 import Collection, Passage
+from truing.envs.base import MultiTurnEnv
+from truing.envs.musique.bm25 import Bm25Index, Passage
 from truing.errors import RecipeError
 from truing.rewards import grade
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Rollout
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 from truing.types.status import Status
 
 FLOWS = "It flows past the old bridge. " * 20
@@ -25,7 +25,7 @@ PASSAGES = [
     Passage("Twin", "A twin of the other."),
     Passage("Twin", "A twin of the other!"),
 ]
-COLLECTION = Collection(PASSAGES)
+COLLECTION = Bm25Index(PASSAGES)
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def row(number, **changes):
 
 
 def call(query):
-    return Said(calls=(ToolCall("search", {"query": query}),))
+    return AssistantMessage(calls=(ToolCall("search", {"query": query}),))
 
 
 def play(env, task, turns):
@@ -74,7 +74,7 @@ def play(env, task, turns):
         (),
         turns[-1].content,
         Status.DONE,
-        SamplingContract(),
+        SamplingParams(),
         messages=tuple(messages),
         outcome=episode.outcome(),
     )
@@ -95,7 +95,7 @@ def test_a_query_without_known_words_finds_nothing(query):
 def test_equals_keep_their_order_and_doubles_are_one():
     passages = [Passage("T", f"{'very same' if i % 3 else 'other'} words, number {i}") for i in range(1000)]
     equals = [passage for i, passage in enumerate(passages) if i % 3]
-    collection = Collection([*passages, *passages])
+    collection = Bm25Index([*passages, *passages])
     assert collection.passages == tuple(passages)
     assert collection.search("very same", 500) == equals[:500]
 
@@ -126,7 +126,7 @@ def test_any_query_gives_the_same_passages_every_time(query):
 
 def test_a_task_shows_the_question_and_the_tool_alone(env):
     made = env([row(1), row(2)], system="")
-    assert isinstance(made, Agentic)
+    assert isinstance(made, MultiTurnEnv)
     task = all_tasks(made)["musique/2hop__1"]
     assert task.messages == ({"role": "user", "content": "Question: Where was person 1 born?\n\nAnswer:"},)
     (tool,) = task.tools
@@ -137,7 +137,7 @@ def test_a_task_shows_the_question_and_the_tool_alone(env):
 
 def test_in_paragraph_mode_nothing_opens_and_no_search_is_weighed(env):
     made = env([row(1)], mode="paragraphs")
-    assert not isinstance(made, Agentic)
+    assert not isinstance(made, MultiTurnEnv)
     assert "support" not in made.rewards
     with pytest.raises(RecipeError, match=r'env.support_weight[\s\S]*env.mode = "search"'):
         env([row(1)], mode="paragraphs", support_weight=0.5)
@@ -146,7 +146,7 @@ def test_in_paragraph_mode_nothing_opens_and_no_search_is_weighed(env):
 def test_a_search_sees_the_paragraphs_of_all_rows_and_cuts_what_it_shows(env):
     made = env([row(i) for i in range(1, 8)], search_results=2, paragraph_chars=12)
     task = all_tasks(made)["musique/2hop__1"]
-    rollout, _ = play(made, task, [call("old bridge river 5"), call("person 1"), Said("City 1")])
+    rollout, _ = play(made, task, [call("old bridge river 5"), call("person 1"), AssistantMessage("City 1")])
     assert [message["role"] for message in rollout.messages] == ["assistant", "tool"] * 2 + ["assistant"]
     first, second = (
         message["content"].split("\n\n") for message in rollout.messages if message["role"] == "tool"
@@ -163,18 +163,23 @@ def test_a_search_sees_the_paragraphs_of_all_rows_and_cuts_what_it_shows(env):
 def test_support_by_hand(env):
     made = env([row(1, question="Which river?"), hotpot_row(2)], search_results=1)
     task = all_tasks(made)["musique/2hop__1"]
-    assert play(made, task, [Said("City 1")])[1] == {"f1": 1.0, "em": 1.0, "format": 1.0, "support": 0.0}
+    assert play(made, task, [AssistantMessage("City 1")])[1] == {
+        "f1": 1.0,
+        "em": 1.0,
+        "format": 1.0,
+        "support": 0.0,
+    }
     person, river = call("person born"), call("old bridge")
-    assert play(made, task, [person, Said("")])[1]["support"] == 0.5
-    assert play(made, task, [person, person, Said("")])[1]["support"] == 0.5
-    assert play(made, task, [person, river, Said("")])[1] == {
+    assert play(made, task, [person, AssistantMessage("")])[1]["support"] == 0.5
+    assert play(made, task, [person, person, AssistantMessage("")])[1]["support"] == 0.5
+    assert play(made, task, [person, river, AssistantMessage("")])[1] == {
         "f1": 0.0,
         "em": 0.0,
         "format": 0.0,
         "support": 1.0,
     }
     other = all_tasks(made)["hotpotqa/h2"]
-    assert play(made, other, [person, river, Said("A2")])[1]["support"] == 0.0
+    assert play(made, other, [person, river, AssistantMessage("A2")])[1]["support"] == 0.0
 
 
 def test_episodes_do_not_share_what_was_found(env):
@@ -192,7 +197,7 @@ def test_episodes_do_not_share_what_was_found(env):
 def test_wrong_calls_are_told_and_the_episode_goes_on(env):
     made = env([row(1)])
     episode = made.open(all_tasks(made)["musique/2hop__1"])
-    (message,) = episode.reply(Said(calls=(ToolCall("search", {"q": "x"}),)))
+    (message,) = episode.reply(AssistantMessage(calls=(ToolCall("search", {"q": "x"}),)))
     assert message["content"].startswith("Error: wrong arguments for search")
     (message,) = episode.reply(call("xyzzy"))
     assert message["content"] == "No paragraph has any of these words."

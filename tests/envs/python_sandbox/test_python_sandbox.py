@@ -9,7 +9,7 @@ from truing.envs.python_sandbox import tool
 from truing.envs.python_sandbox.tool import PythonLimits, python_tool, run_python
 from truing.envs.tools import ToolEpisode, ToolError
 from truing.errors import TruingError
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,7 +43,10 @@ def test_the_same_program_prints_the_same():
 def test_the_model_is_told_and_the_episode_goes_on():
     episode = ToolEpisode([python_tool(PythonLimits(cpu_seconds=1))])
     codes = ("while True: pass", "print(1)")
-    said = [episode.reply(Said(calls=(ToolCall("python", {"code": code}),)))[0]["content"] for code in codes]
+    said = [
+        episode.reply(AssistantMessage(calls=(ToolCall("python", {"code": code}),)))[0]["content"]
+        for code in codes
+    ]
     assert said == ["Error: [stopped after 1 s of processor time]", "1\n"]
 
 

@@ -8,9 +8,9 @@ import torch
 import transformers
 import trl
 
-from truing.doctor.postmortem import post_mortem
-from truing.doctor.report.text import facts
-from truing.doctor.verdict import STRONG, Verdict
+from truing.doctor.postmortem import diagnose_run
+from truing.doctor.report.text import report_facts
+from truing.doctor.verdict import STRONG_VERDICTS, Verdict
 from truing.errors import ProvenError, RecipeError
 from truing.integrations.trl.audit import audit
 
@@ -53,7 +53,7 @@ def fired(made, strong=True):
     return [
         code
         for code, found in made.diagnosis.findings.items()
-        if not strong or found[0].claim.verdict in STRONG
+        if not strong or found[0].claim.verdict in STRONG_VERDICTS
     ]
 
 
@@ -334,8 +334,8 @@ def test_what_was_kept_is_judged_again_as_it_was(trainer, monkeypatch, tmp_path)
     made = trainer(beta=0.1)
     found = audit(made, out=tmp_path / "kept")
     made.train()
-    again = post_mortem(tmp_path / "kept")
-    assert facts(again) == facts(found.diagnosis)
+    again = diagnose_run(tmp_path / "kept")
+    assert report_facts(again) == report_facts(found.diagnosis)
     assert code in again.findings
 
 

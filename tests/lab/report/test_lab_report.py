@@ -12,10 +12,10 @@ from labs import HEADER, declared, lab_in, run_of, with_runs
 from truing.errors import LabError
 from truing.lab.report.write import BEGIN, END, write_report
 from truing.lab.run.design import BASELINE
-from truing.lab.store.create import init, next_path
+from truing.lab.store.create import create_lab, next_hypothesis_path
 from truing.lab.store.lab import open_lab
-from truing.lab.store.ledger import Ledger, Promoted, Reproduced
-from truing.lab.verdicts.promotion import promoted, reproduced
+from truing.lab.store.ledger import Ledger, Promotion, Reproduction
+from truing.lab.verdicts.promotion import promote_arm, record_reproduction
 from truing.lab.verdicts.verdict import judge
 from truing.utils.jsonl import dump_json
 
@@ -38,7 +38,7 @@ def lab(tmp_path):
     lab = lab_in(tmp_path / "lab", {"h01": HEADER, "h02": HEADER.replace("2e-3", "5e-3")}, "family = 2")
     lab = on_disk(lab, lab.hypotheses["h01"], {"changed": [0.9, 1.0, 0.8, 1.1, 0.9, 1.0, 1.2, 0.9]})
     ledger = Ledger(lab.ledger_folder)
-    lab, _ = promoted(lab, lab.hypotheses["h01"], ledger)
+    lab, _ = promote_arm(lab, lab.hypotheses["h01"], ledger)
     ledger.close()
     return lab
 
@@ -57,7 +57,7 @@ def test_a_derived_file_that_was_deleted_comes_back_as_it_was(lab):
 
 
 def test_the_readme_of_a_new_lab_comes_back_whole(tmp_path):
-    init(tmp_path / "lab", "tiny", None)
+    create_lab(tmp_path / "lab", "tiny", None)
     readme = tmp_path / "lab" / "README.md"
     before = readme.read_bytes()
     readme.unlink()
@@ -118,9 +118,9 @@ def test_a_fix_is_a_file_and_is_made_once(lab):
     assert "+0.975" in text
     ledger = Ledger(lab.ledger_folder)
     with pytest.raises(LabError, match="part of the baseline already"):
-        promoted(lab, lab.hypotheses["h01"], ledger)
+        promote_arm(lab, lab.hypotheses["h01"], ledger)
     with pytest.raises(LabError, match="h02 has no validated arm"):
-        promoted(lab, lab.hypotheses["h02"], ledger)
+        promote_arm(lab, lab.hypotheses["h02"], ledger)
     ledger.close()
 
 
@@ -143,16 +143,16 @@ def test_full_scale_is_tracked(lab, tmp_path, value, said):
     runs = evaluated(tmp_path / "with", value, learning_rate=2e-3), evaluated(tmp_path / "without", 0.5)
     other = evaluated(tmp_path / "other", value, learning_rate=2e-3, steps=9)
     ledger = Ledger(lab.ledger_folder)
-    lab, told = reproduced(lab, lab.hypotheses["h01"], *runs, ledger)
+    lab, told = record_reproduction(lab, lab.hypotheses["h01"], *runs, ledger)
     for wrong, why in ((other, "they differ in grpo.steps"), (runs[1], "they have one recipe")):
         with pytest.raises(LabError, match="do not show what the fix does") as refused:
-            reproduced(lab, lab.hypotheses["h01"], wrong, runs[1], ledger)
+            record_reproduction(lab, lab.hypotheses["h01"], wrong, runs[1], ledger)
         assert why in str(refused.value)
     with pytest.raises(LabError, match="h02 is no fix yet"):
-        reproduced(lab, lab.hypotheses["h02"], *runs, ledger)
+        record_reproduction(lab, lab.hypotheses["h02"], *runs, ledger)
     ledger.close()
     assert told.startswith(f"Full scale: {said}, +{value - 0.5:.3f}")
-    assert open_lab(lab.root).history.of(Reproduced)
+    assert open_lab(lab.root).history.of(Reproduction)
     write_report(lab)
     assert told in (lab.root / "README.md").read_text()
 
@@ -168,7 +168,7 @@ def git(folder, *words):
 @GIT
 def test_two_people_work_apart_and_git_joins_it(tmp_path):
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    init(ours, "blank", None)
+    create_lab(ours, "blank", None)
     for path in (ours / "hypotheses").iterdir():
         path.unlink()
     lab_in(ours, {"h01": HEADER, "h02": HEADER.replace("2e-3", "5e-3")}, "family = 2")
@@ -209,7 +209,7 @@ def test_a_lab_without_runs_has_a_report_too(tmp_path):
     )
     assert (
         with_runs(declared(lab, lab.hypotheses["h01"]), lab.hypotheses["h01"], {"changed": [1.0]}).history.of(
-            Promoted
+            Promotion
         )
         == []
     )
@@ -233,7 +233,7 @@ def test_a_fix_is_toml_whatever_people_wrote(tmp_path):
     lab = lab_in(tmp_path, {"h01": odd})
     lab = on_disk(lab, lab.hypotheses["h01"], {"changed": [1.0] * 6})
     ledger = Ledger(lab.ledger_folder)
-    lab, path = promoted(lab, lab.hypotheses["h01"], ledger)
+    lab, path = promote_arm(lab, lab.hypotheses["h01"], ledger)
     ledger.close()
     write_report(lab)
     assert tomllib.loads(path.read_text())["changes"] == ["env.kinds=['max','sort-3']"]
@@ -243,7 +243,7 @@ def test_a_fix_that_makes_another_arm_the_baseline_can_still_be_reported(tmp_pat
     lab = lab_in(tmp_path, {"h01": HEADER, "h02": HEADER}, "family = 2")
     lab = on_disk(lab, lab.hypotheses["h01"], {"changed": [1.0] * 8})
     ledger = Ledger(lab.ledger_folder)
-    lab, _ = promoted(lab, lab.hypotheses["h01"], ledger)
+    lab, _ = promote_arm(lab, lab.hypotheses["h01"], ledger)
     ledger.close()
     write_report(lab)
     assert "cannot decide: arm changed of h02 is the baseline" in (tmp_path / "README.md").read_text()
@@ -271,7 +271,7 @@ def test_two_hypotheses_of_one_number_keep_their_own_evidence(tmp_path):
 def test_a_number_that_was_used_says_nothing_of_what_takes_it_again(lab):
     path = lab.root / "hypotheses" / "h01-some.md"
     path.unlink()
-    assert next_path(open_lab(lab.root), "New").name.startswith("h03")
+    assert next_hypothesis_path(open_lab(lab.root), "New").name.startswith("h03")
     path.write_text("# New\n\n```toml\n" + HEADER.replace("the arm helps", "another claim") + "\n```\n")
     again = open_lab(lab.root)
     assert judge(again, again.hypotheses["h01"]).verdict == "PENDING"

@@ -9,13 +9,13 @@ import pytest
 from runs import MINI
 
 from truing.config import resolve
-from truing.config.overrides import overridden
+from truing.config.overrides import with_overrides
 from truing.doctor.hypotheses.candidates import Hypothesis as Answer
 from truing.doctor.rules import RULES
 from truing.lab.report import suggest as module
-from truing.lab.report.suggest import ERROR, FOUND, OPEN, REMEDIES, Suggestion, header_text, suggest
-from truing.lab.stats.e_process import fewest
-from truing.lab.stats.power import ENOUGH, information
+from truing.lab.report.suggest import ERROR_SHARE, FOUND, OPEN, RULE_ARMS, Suggestion, header_text, suggest
+from truing.lab.stats.e_process import min_pairs
+from truing.lab.stats.power import MIN_POWER, information
 from truing.lab.store.hypothesis_file import Header
 
 STEPS = 40
@@ -66,8 +66,8 @@ def test_an_answer_with_changes_is_an_arm(suggested):
     assert found.changes == ("grpo.steps=9", "kl.coef=0.1")
     assert found.claim == "with grpo.steps=9 kl.coef=0.1 the reward is higher"
     assert (found.arm, found.because, found.probability) == ("changed", "seen", OPEN)
-    assert found.minutes == 2 * fewest(ERROR)
-    assert found.test == f"{fewest(ERROR)} pairs or more with grpo.steps=9 kl.coef=0.1"
+    assert found.minutes == 2 * min_pairs(ERROR_SHARE)
+    assert found.test == f"{min_pairs(ERROR_SHARE)} pairs or more with grpo.steps=9 kl.coef=0.1"
 
 
 def test_what_was_found_is_likelier_than_what_is_open(suggested):
@@ -76,7 +76,7 @@ def test_what_was_found_is_likelier_than_what_is_open(suggested):
 
 
 def exact():
-    return next(rule for rule in RULES.values() if rule.kind in "ECM" and rule.code not in REMEDIES)
+    return next(rule for rule in RULES.values() if rule.kind in "ECM" and rule.code not in RULE_ARMS)
 
 
 def test_an_exact_rule_is_settled_by_a_check(suggested):
@@ -90,19 +90,19 @@ def test_an_exact_rule_is_settled_by_a_check(suggested):
     assert suspected.probability == FOUND
 
 
-@pytest.mark.parametrize("code", REMEDIES)
+@pytest.mark.parametrize("code", RULE_ARMS)
 def test_a_statistic_has_the_arms_of_its_remedies(suggested, code):
     found = suggested(answer(f"SUSPECTED {code} x", "found", changes=(), code=code))
-    assert {each.arm: each.changes for each in found if each.arm} == REMEDIES[code]
+    assert {each.arm: each.changes for each in found if each.arm} == RULE_ARMS[code]
     assert all(each.title.endswith(f": {each.arm}") for each in found if each.arm)
 
 
 def test_remedies_are_of_rules_and_recipes_that_there_are():
     """A remedy that no recipe takes is worth nothing."""
-    for code, arms in REMEDIES.items():
+    for code, arms in RULE_ARMS.items():
         assert code in RULES
         for changes in arms.values():
-            assert resolve(overridden(MINI, changes)) != resolve(MINI)
+            assert resolve(with_overrides(MINI, changes)) != resolve(MINI)
 
 
 # Curves.
@@ -147,7 +147,9 @@ def test_most_bits_per_minute_first(suggested):
     found = suggested(answer("arm", "found"), check)
     assert [bool(each.rules) for each in found] == [True, False]
     assert found[0].score > found[1].score > 0
-    assert found[1].score == pytest.approx(FOUND * information(FOUND, ENOUGH, ERROR) / (2 * fewest(ERROR)))
+    assert found[1].score == pytest.approx(
+        FOUND * information(FOUND, MIN_POWER, ERROR_SHARE) / (2 * min_pairs(ERROR_SHARE))
+    )
     assert found[0].score == pytest.approx(OPEN * information(OPEN, 1, 0) / 0.5)
 
 
@@ -210,7 +212,7 @@ def test_a_header_holds_any_text(text):
     assert found.arms["no-kl"] == (f"env.path={text}",)
 
 
-@pytest.mark.parametrize("code", REMEDIES)
+@pytest.mark.parametrize("code", RULE_ARMS)
 def test_each_remedy_makes_a_header(suggested, code):
     for each in suggested(answer(f"SUSPECTED {code} x", "found", changes=(), code=code)):
         assert read(each).claim == each.claim

@@ -6,9 +6,17 @@ import pytest
 from labs import HEADER, RECIPE, declared, lab_in
 
 from truing.errors import LabError
-from truing.lab.run.design import BASELINE, arms_of, baseline_changes, code, resolve_arm, setup, together
+from truing.lab.run.design import (
+    BASELINE,
+    arms_of,
+    baseline_changes,
+    code_digest,
+    interaction_arms,
+    resolve_arm,
+    setup_digest,
+)
 from truing.lab.store.lab import open_lab
-from truing.lab.store.ledger import Begun, Promoted
+from truing.lab.store.ledger import Declaration, Promotion
 
 
 @pytest.fixture
@@ -19,11 +27,11 @@ def lab(tmp_path):
 
 
 def promote(lab, *changes, hypothesis="h09"):
-    return lab.and_also(Promoted(hypothesis, "a", list(changes), 1.0, 0.5, 1.5))
+    return lab.and_also(Promotion(hypothesis, "a", list(changes), 1.0, 0.5, 1.5))
 
 
 def arms(lab, name="h01"):
-    begun = next(iter(lab.history.of(Begun, name)), None)
+    begun = next(iter(lab.history.of(Declaration, name)), None)
     return arms_of(lab, lab.hypothesis(name), begun)
 
 
@@ -67,14 +75,14 @@ def test_seeds_count_from_the_recipe_s_own(lab):
 def test_a_key_names_arm_code_and_seed(lab):
     found = arms(lab)
     key = found["changed"].job(4).key
-    assert key == f"{found['changed'].digest[:10]}-{setup()[:6]}-s4"
+    assert key == f"{found['changed'].digest[:10]}-{setup_digest()[:6]}-s4"
     assert key != found[BASELINE].job(4).key
 
 
 def test_the_code_is_digested_in_the_same_way_again():
-    first = code()
-    code.cache_clear()
-    assert code() == first
+    first = code_digest()
+    code_digest.cache_clear()
+    assert code_digest() == first
     assert len(first) == 64
 
 
@@ -87,13 +95,13 @@ def test_another_source_is_another_code(tmp_path, monkeypatch):
     try:
         for text in ("x = 1\n", "x = 2\n"):
             (tmp_path / "__init__.py").write_text(text)
-            code.cache_clear()
-            found.append(code())
+            code_digest.cache_clear()
+            found.append(code_digest())
     finally:
         monkeypatch.undo()
-        code.cache_clear()
+        code_digest.cache_clear()
     assert found[0] != found[1]
-    assert code() not in found
+    assert code_digest() not in found
 
 
 def test_the_baseline_has_the_lab_s_changes_and_what_was_promoted(tmp_path):
@@ -154,7 +162,7 @@ def test_a_change_that_no_recipe_has(tmp_path):
 
 
 def test_the_two_by_two(lab):
-    found = together(lab, lab.hypothesis("h01"), lab.hypothesis("h02"))
+    found = interaction_arms(lab, lab.hypothesis("h01"), lab.hypothesis("h02"))
     assert list(found) == [BASELINE, "h01:changed", "h02:changed", "h01:changed + h02:changed"]
     table = [(each.recipe.grpo.learning_rate, each.recipe.grpo.steps) for each in found.values()]
     assert table == [(1e-3, 2), (2e-3, 2), (1e-3, 3), (2e-3, 3)]
@@ -162,7 +170,7 @@ def test_the_two_by_two(lab):
 
 
 def test_the_two_by_two_on_a_given_baseline(lab):
-    found = together(promote(lab, "grpo.steps=9"), lab.hypothesis("h01"), lab.hypothesis("h02"), ())
+    found = interaction_arms(promote(lab, "grpo.steps=9"), lab.hypothesis("h01"), lab.hypothesis("h02"), ())
     assert found[BASELINE].recipe.grpo.steps == 2
 
 
@@ -170,14 +178,14 @@ def test_the_two_by_two_needs_two_arms(tmp_path):
     bare = HEADER[: HEADER.index("confirm")] + '[check]\nrules = ["LEN"]\nsettles = true\n'
     lab = lab_in(tmp_path, {"h01": HEADER, "h02": bare})
     with pytest.raises(LabError, match="need an arm each"):
-        together(lab, lab.hypothesis("h01"), lab.hypothesis("h02"))
+        interaction_arms(lab, lab.hypothesis("h01"), lab.hypothesis("h02"))
 
 
 def test_the_two_by_two_of_one_and_itself(lab):
     """Both is the first: there is nothing to be seen."""
     twice = replace(lab.hypothesis("h01"), id="h03")
     with pytest.raises(LabError, match="cannot be in place at once"):
-        together(lab, lab.hypothesis("h01"), twice)
+        interaction_arms(lab, lab.hypothesis("h01"), twice)
 
 
 def test_a_lab_that_is_read_again_has_the_same_arms(lab):

@@ -10,9 +10,17 @@ from labs import HEADER, declared, lab_in, run_of, with_runs
 
 from truing.errors import LabError
 from truing.lab.run.design import BASELINE, arms_of, missing_jobs
-from truing.lab.run.plan import CHECK_MINUTES, NARROWS, check_minutes, missing_runs, plan, powers, run_minutes
+from truing.lab.run.plan import (
+    CHECK_MINUTES,
+    NARROWING_POWER,
+    check_minutes,
+    detectable_effects,
+    missing_runs,
+    plan,
+    run_minutes,
+)
 from truing.lab.stats.power import information
-from truing.lab.store.ledger import Checked, Promoted
+from truing.lab.store.ledger import CheckResult, Promotion
 
 CHECK = '[check]\nrules = ["LEN"]\nsettles = true\n'
 FINE = HEADER.replace("smallest_effect = 0.5", "smallest_effect = 5.0").replace("below = 0.5", "below = 5.0")
@@ -131,7 +139,7 @@ def test_a_check_before_its_experiment(tmp_path):
     narrow = header(FINE + CHECK.replace("settles = true", "settles = false"))
     steps = plan(lab_in(tmp_path, {"h01": narrow}))
     assert names(steps) == [("h01", "check"), ("h01", "experiment")]
-    assert steps[0].information == pytest.approx(information(0.3, NARROWS, 0.0))
+    assert steps[0].information == pytest.approx(information(0.3, NARROWING_POWER, 0.0))
     assert steps[0].minutes == CHECK_MINUTES
 
 
@@ -141,9 +149,9 @@ def test_what_a_check_may_settle_is_not_planned_beyond_it(tmp_path):
     assert names([step]) == [("h01", "check")]
     entropy = -(0.3 * math.log2(0.3) + 0.7 * math.log2(0.7))
     assert step.information == pytest.approx(entropy)
-    open_ = lab.and_also(Checked("h01", "r", "c", {"LEN001": ["SUSPECT", "x"]}, {}, 30.0))
+    open_ = lab.and_also(CheckResult("h01", "r", "c", {"LEN001": ["SUSPECT", "x"]}, {}, 30.0))
     assert names(plan(open_)) == [("h01", "experiment")]
-    clean = lab.and_also(Checked("h01", "r", "c", {"LEN001": ["CLEAN", ""]}, {}, 30.0))
+    clean = lab.and_also(CheckResult("h01", "r", "c", {"LEN001": ["CLEAN", ""]}, {}, 30.0))
     assert plan(clean) == []
 
 
@@ -198,7 +206,7 @@ def test_a_promoted_arm_is_the_baseline_of_the_next(tmp_path):
     first = lab.hypothesis("h01")
     lab = with_runs(declared(lab, first), first, {"changed": [9.0] * 8})
     assert missing_runs(lab, lab.hypothesis("h02"), None) == 20 - 8
-    lab = lab.and_also(Promoted("h01", "changed", ["grpo.learning_rate=2e-3"], 9.0, 8.0, 10.0))
+    lab = lab.and_also(Promotion("h01", "changed", ["grpo.learning_rate=2e-3"], 9.0, 8.0, 10.0))
     assert missing_runs(lab, lab.hypothesis("h02"), None) == 20 - 8
 
 
@@ -209,7 +217,7 @@ def test_minutes_are_means_of_what_was_measured(tmp_path):
     assert check_minutes(lab) == CHECK_MINUTES
     for seed, seconds in enumerate((60.0, 180.0, None)):
         lab = lab.and_also(run_of(lab, hypothesis, BASELINE, seed, 0.0, seconds=seconds))
-    lab = lab.and_also(Checked("h01", "r", "c", {}, {}, 30.0))
+    lab = lab.and_also(CheckResult("h01", "r", "c", {}, {}, 30.0))
     assert run_minutes(lab) == 2
     assert check_minutes(lab) == 0.5
 
@@ -230,8 +238,8 @@ def test_facts_are_json(tmp_path):
 
 def test_what_the_baseline_sees(tmp_path):
     lab = lab_in(tmp_path, {"h01": header()})
-    found = {metric: (seen, noise) for metric, seen, noise in powers(lab)}
+    found = {metric: (seen, noise) for metric, seen, noise in detectable_effects(lab)}
     assert found.keys() == {"eval/reward", "reward/mean"}
     for seen, noise in found.values():
         assert seen > noise.deviation > 0
-    assert list(powers(lab_in(tmp_path / "none", {}))) == []
+    assert list(detectable_effects(lab_in(tmp_path / "none", {}))) == []

@@ -14,8 +14,8 @@ from labs import HEADER, RECIPE, lab_in
 
 from truing.errors import LabError, RecordError
 from truing.lab.run.design import resolve_arm
-from truing.lab.run.run_pool import Crew, Running, cores, places_for
-from truing.lab.run.worker import work
+from truing.lab.run.run_pool import RunningProcess, RunPool, cores, slots_for
+from truing.lab.run.worker import run_worker
 from truing.lab.store.lab import open_lab
 from truing.lab.store.ledger import Run
 
@@ -159,17 +159,17 @@ def test_a_planted_fault_is_proven_by_its_check(tmp_path):
 def test_places_are_cores_by_threads(tmp_path):
     lab = lab_in(tmp_path)
     recipe = resolve_arm(lab, "baseline", ()).recipe
-    assert places_for(recipe) == (cores(), False)
+    assert slots_for(recipe) == (cores(), False)
     greedy = recipe.model_copy(update={"model": recipe.model.model_copy(update={"threads": 10**6})})
-    assert places_for(greedy) == (1, False)
+    assert slots_for(greedy) == (1, False)
     assert RECIPE
 
 
 def test_another_run_is_begun_where_there_is_memory_for_it(tmp_path, monkeypatch):
-    crew = Crew(tmp_path, 3)
+    crew = RunPool(tmp_path, 3)
     assert crew.has_room()
     (tmp_path / "a" / "run").mkdir(parents=True)
-    crew.running.append(Running("a", {}, tmp_path / "a", 0, None, False))
+    crew.running.append(RunningProcess("a", {}, tmp_path / "a", 0, None, False))
     assert not crew.has_room(), "nobody knows yet what one takes"
     crew.running[0].peak_bytes = 10**9
     (tmp_path / "a" / "run" / "steps.jsonl").write_text("{}\n")
@@ -189,17 +189,17 @@ def test_a_disk_that_is_full_is_told_as_such(tmp_path, monkeypatch):
 
     monkeypatch.setattr("truing.lab.run.run_pool.Path.mkdir", full)
     with pytest.raises(RecordError, match="No space left on device"):
-        Crew(tmp_path, 1).start("a", {})
+        RunPool(tmp_path, 1).start("a", {})
 
 
 def test_two_labs_do_not_make_the_same_runs_at_once(tmp_path):
     with (
-        Crew(tmp_path, 1),
+        RunPool(tmp_path, 1),
         pytest.raises(LabError, match="another truing lab run is at work"),
-        Crew(tmp_path, 1),
+        RunPool(tmp_path, 1),
     ):
         pass
-    with Crew(tmp_path, 1):
+    with RunPool(tmp_path, 1):
         pass  # and the lock goes with the crew
 
 
@@ -211,7 +211,7 @@ def test_a_run_that_ended_unheard_is_not_trained_again(tmp_path, monkeypatch):
     spec = {"task": "train", "root": str(tmp_path), "recipe": "", "fault": "", "keep_checkpoints": False}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
     monkeypatch.chdir(tmp_path)
-    work(tmp_path, lambda name: contextlib.nullcontext())
+    run_worker(tmp_path, lambda name: contextlib.nullcontext())
     assert json.loads((tmp_path / "outcome.json").read_text()) == {"outcome": "finished", "error": ""}
 
 
@@ -219,8 +219,8 @@ def test_a_disk_that_fills_up_is_no_crash_of_the_arm(tmp_path, monkeypatch):
     def full(folder, spec):
         raise RecordError("cannot write", got="No space left on device")
 
-    monkeypatch.setattr("truing.lab.run.worker.run", full)
+    monkeypatch.setattr("truing.lab.run.worker.train_arm", full)
     (tmp_path / "spec.json").write_text(json.dumps({"task": "train", "root": str(tmp_path), "fault": ""}))
     monkeypatch.chdir(tmp_path)
-    work(tmp_path, lambda name: contextlib.nullcontext())
+    run_worker(tmp_path, lambda name: contextlib.nullcontext())
     assert json.loads((tmp_path / "outcome.json").read_text())["outcome"] == "stopped"

@@ -11,9 +11,9 @@ from labs import HEADER, declared, lab_in, run_of
 from truing.errors import LabError, RecordError
 from truing.lab.run import runner as room
 from truing.lab.run.experiment import run_hypothesis
-from truing.lab.run.runner import begin, conduct, failed_jobs, wanted
+from truing.lab.run.runner import declare_experiment, pending_arm_jobs, retry_jobs, run_jobs
 from truing.lab.store.lab import open_lab
-from truing.lab.store.ledger import Begun, Checked, Ledger, Promoted, Run
+from truing.lab.store.ledger import CheckResult, Declaration, Ledger, Promotion, Run
 from truing.lab.verdicts.verdict import judge
 
 
@@ -87,12 +87,12 @@ def values(monkeypatch):
         return {"metrics": {"eval/reward": value}, "tasks": {"a": value, "b": value}, "curve": [value]}
 
     monkeypatch.setattr(room, "measure", measure)
-    monkeypatch.setattr(room, "PAUSE", 0.0)
+    monkeypatch.setattr(room, "POLL_SECONDS", 0.0)
     return found
 
 
 def keys(lab, label, seeds):
-    begun = lab.history.of(Begun, "h01")
+    begun = lab.history.of(Declaration, "h01")
     arms = room.arms_of(lab, lab.hypotheses["h01"], begun[0] if begun else None)
     return [arms[label].job(seed).key for seed in range(seeds)]
 
@@ -134,12 +134,12 @@ def test_a_clear_null_ends_early_too(lab, ledger, values):
 def test_what_the_ledger_has_is_not_run_again(lab, ledger, values):
     values |= dict.fromkeys(keys(lab, "changed", 10), 1.0)
     hypothesis = lab.hypotheses["h01"]
-    lab = begin(lab, hypothesis, ledger, underpowered=False)
+    lab = declare_experiment(lab, hypothesis, ledger, underpowered=False)
     for seed in range(4):
         for label, value in (("baseline", 0.0), ("changed", 1.0)):
             lab = lab.and_also(ledger.write(run_of(lab, hypothesis, label, seed, value)))
     crew = FakeCrew(lab.runs_folder)
-    conduct(open_lab(lab.root), "h01", wanted(hypothesis), crew, ledger, quiet)
+    run_jobs(open_lab(lab.root), "h01", pending_arm_jobs(hypothesis), crew, ledger, quiet)
     assert not set(crew.started) & set(keys(lab, "baseline", 4) + keys(lab, "changed", 4))
     assert crew.started[:2] == [keys(lab, "baseline", 5)[4], keys(lab, "changed", 5)[4]]
 
@@ -163,7 +163,7 @@ def test_what_was_promoted_is_the_baseline_of_the_next(tmp_path, values):
     ledger, crew = Ledger(lab.ledger_folder), FakeCrew(lab.runs_folder)
     values |= dict.fromkeys(keys(lab, "changed", 10), 1.0)
     lab = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
-    fix = Promoted("h01", "changed", ("grpo.learning_rate=2e-3",), 1.0, 0.9, 1.1)
+    fix = Promotion("h01", "changed", ("grpo.learning_rate=2e-3",), 1.0, 0.9, 1.1)
     lab = lab.and_also(ledger.write(fix))
     before = len(crew.started)
     lab = run_hypothesis(lab, lab.hypotheses["h02"], crew, ledger, quiet)
@@ -171,7 +171,7 @@ def test_what_was_promoted_is_the_baseline_of_the_next(tmp_path, values):
     assert not set(keys(lab, "changed", 6)) & set(crew.started[before:]), (
         "the arm's runs are the baseline's now"
     )
-    assert tuple(lab.history.of(Begun, "h02")[0].baseline) == ("grpo.learning_rate=2e-3",)
+    assert tuple(lab.history.of(Declaration, "h02")[0].baseline) == ("grpo.learning_rate=2e-3",)
     assert judge(lab, lab.hypotheses["h01"]).verdict == "VALIDATED", (
         "the first is judged by what it began with"
     )
@@ -220,7 +220,7 @@ def test_a_run_that_was_stopped_is_no_crash_and_ends_the_command(lab, ledger, va
 
 def test_a_full_disk_loses_no_line_of_the_ledger(lab, ledger, values, monkeypatch):
     hypothesis = lab.hypotheses["h01"]
-    lab = begin(lab, hypothesis, ledger, underpowered=False)
+    lab = declare_experiment(lab, hypothesis, ledger, underpowered=False)
     written = []
 
     def fail(value):
@@ -231,42 +231,42 @@ def test_a_full_disk_loses_no_line_of_the_ledger(lab, ledger, values, monkeypatc
     monkeypatch.setattr(ledger, "write", lambda entry: real(entry) if len(written) < 3 else fail(entry))
     monkeypatch.setattr(
         room,
-        "_result",
+        "_ledger_entry",
         lambda *given: written.append(1) or run_of(lab, hypothesis, "baseline", len(written), 0.0),
     )
     with pytest.raises(RecordError, match="No space"):
-        conduct(lab, "h01", wanted(hypothesis), crew, ledger, quiet)
+        run_jobs(lab, "h01", pending_arm_jobs(hypothesis), crew, ledger, quiet)
     assert len(open_lab(lab.root).history.of(Run)) == 2
 
 
 def test_criteria_cannot_change_once_numbers_are_seen(lab, ledger):
     hypothesis = lab.hypotheses["h01"]
-    begin(lab, hypothesis, ledger, underpowered=False)
+    declare_experiment(lab, hypothesis, ledger, underpowered=False)
     text = hypothesis.path.read_text().replace("below = 0.5", "below = 0.1")
     hypothesis.path.write_text(text)
     changed = open_lab(lab.root)
     with pytest.raises(LabError, match="is not what h01 began with"):
-        begin(changed, changed.hypotheses["h01"], ledger, underpowered=False)
+        declare_experiment(changed, changed.hypotheses["h01"], ledger, underpowered=False)
 
 
 def test_a_baseline_cannot_change_either(lab, ledger):
-    begin(lab, lab.hypotheses["h01"], ledger, underpowered=False)
+    declare_experiment(lab, lab.hypotheses["h01"], ledger, underpowered=False)
     recipe = lab.root / "recipe.toml"
     recipe.write_text(recipe.read_text().replace("steps = 2", "steps = 3"))
     changed = open_lab(lab.root)
     with pytest.raises(LabError, match="the baseline is not the one"):
-        wanted(changed.hypotheses["h01"])(changed)
+        pending_arm_jobs(changed.hypotheses["h01"])(changed)
 
 
 def test_what_cannot_decide_is_refused_unless_one_insists(tmp_path):
     lab = lab_in(tmp_path, {"h01": HEADER.replace("seeds = 10", "seeds = 4")})
     ledger = Ledger(lab.ledger_folder)
     with pytest.raises(LabError, match="4 pairs prove nothing") as refused:
-        begin(lab, lab.hypotheses["h01"], ledger, underpowered=False)
+        declare_experiment(lab, lab.hypotheses["h01"], ledger, underpowered=False)
     assert "seeds = 6 or more" in str(refused.value)
-    lab = begin(lab, lab.hypotheses["h01"], ledger, underpowered=True)
+    lab = declare_experiment(lab, lab.hypotheses["h01"], ledger, underpowered=True)
     ledger.close()
-    assert lab.history.of(Begun, "h01")[0].underpowered
+    assert lab.history.of(Declaration, "h01")[0].underpowered
 
 
 def test_the_error_of_a_lab_cannot_be_spent_twice(tmp_path):
@@ -276,7 +276,7 @@ def test_the_error_of_a_lab_cannot_be_spent_twice(tmp_path):
     changed = open_lab(tmp_path)
     ledger = Ledger(changed.ledger_folder)
     with pytest.raises(LabError, match="error is spent"):
-        begin(changed, changed.hypotheses["h02"], ledger, underpowered=True)
+        declare_experiment(changed, changed.hypotheses["h02"], ledger, underpowered=True)
     ledger.close()
 
 
@@ -316,7 +316,7 @@ def test_an_exact_check_comes_first_and_what_it_settles_is_not_trained(
         after = run_hypothesis(after, lab.hypotheses["h01"], crew, ledger, quiet, train=True)
         assert judge(after, lab.hypotheses["h01"]).by == "experiment"
     ledger.close()
-    assert len(after.history.of(Checked)) == 1
+    assert len(after.history.of(CheckResult)) == 1
 
 
 def test_a_check_that_fails_is_an_error(tmp_path, values):
@@ -333,7 +333,7 @@ def test_runs_that_failed_are_tried_once_more_and_not_for_ever(lab, ledger, valu
     ends = {broken: {"outcome": "crashed", "error": "loss is NaN"}}
     lab = run_hypothesis(lab, lab.hypotheses["h01"], FakeCrew(lab.runs_folder, ends), ledger, quiet)
     again = FakeCrew(lab.runs_folder, ends)
-    lab = conduct(lab, "h01", failed_jobs(lab, *what(lab)), again, ledger, quiet)
+    lab = run_jobs(lab, "h01", retry_jobs(lab, *what(lab)), again, ledger, quiet)
     assert again.started == [broken]
     assert [run.outcome for run in lab.history.of(Run) if run.key == broken] == ["crashed", "crashed"]
 
@@ -370,7 +370,7 @@ def test_criteria_about_numbers_that_are_known_are_refused(tmp_path, values):
     ledger, crew = Ledger(lab.ledger_folder), FakeCrew(lab.runs_folder)
     lab = run_hypothesis(lab, lab.hypotheses["h01"], crew, ledger, quiet)
     with pytest.raises(LabError, match="arm changed of h02 was run before") as refused:
-        begin(lab, lab.hypotheses["h02"], ledger, underpowered=True)
+        declare_experiment(lab, lab.hypotheses["h02"], ledger, underpowered=True)
     assert "first_seed = " in str(refused.value)
     lab = run_hypothesis(lab, lab.hypotheses["h03"], crew, ledger, quiet)
     ledger.close()
@@ -385,7 +385,7 @@ def test_a_baseline_that_has_changed_is_checked_anew(tmp_path, values):
     crew = FakeCrew(lab.runs_folder, {check_name(lab): found})
     lab = run_hypothesis(lab, lab.hypotheses["h02"], crew, ledger, quiet)
     assert judge(lab, lab.hypotheses["h02"]).notes == ()
-    lab = lab.and_also(ledger.write(Promoted("h01", "changed", ("grpo.learning_rate=2e-3",), 1.0, 0.9, 1.1)))
+    lab = lab.and_also(ledger.write(Promotion("h01", "changed", ("grpo.learning_rate=2e-3",), 1.0, 0.9, 1.1)))
     before = judge(lab, lab.hypotheses["h02"])
     assert before.verdict == "VALIDATED"
     assert "earlier baseline" in before.notes[-1]

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from truing.lab.stats import bets as wealth_of
-from truing.lab.stats.e_process import above, below, fewest, high, hopeless, low, most, wealth
+from truing.lab.stats.e_process import (
+    is_above,
+    is_below,
+    is_futile,
+    lower_bound,
+    max_wealth,
+    min_pairs,
+    upper_bound,
+    wealth,
+)
 
 ERRORS = (0.05, 0.0125)
 SEQUENCES, PAIRS = 20_000, 12
@@ -92,9 +101,9 @@ def test_a_tie_before_it_makes_a_pair_look_large():
 
 
 def test_most_is_the_highest_ever_and_no_less_than_the_beginning():
-    assert most([1.0, -1.0]) == wealth([1.0])[0]
-    assert most([-1.0, -1.0]) == 1
-    assert most(np.empty(0)) == 1
+    assert max_wealth([1.0, -1.0]) == wealth([1.0])[0]
+    assert max_wealth([-1.0, -1.0]) == 1
+    assert max_wealth(np.empty(0)) == 1
 
 
 # Under the null nobody may win.
@@ -116,7 +125,7 @@ NULLS = {
 def test_an_arm_that_does_nothing_is_seldom_proven(name, error):
     """Looked at after each of twelve pairs: the share that *ever* reaches 1 ÷ error."""
     data = NULLS[name](np.random.default_rng(5), (SEQUENCES, PAIRS))
-    share = (most(data) * error >= 1).mean()
+    share = (max_wealth(data) * error >= 1).mean()
     assert share <= error + 3 * math.sqrt(error * (1 - error) / SEQUENCES)
     assert share > 0 or error < 0.05  # nor is it a test that never says anything
 
@@ -124,7 +133,7 @@ def test_an_arm_that_does_nothing_is_seldom_proven(name, error):
 def test_the_null_test_would_see_a_cheat():
     """A bettor that adds a quarter of a deviation is caught by the same bound."""
     data = NULLS["normal"](np.random.default_rng(5), (SEQUENCES, PAIRS)) + 0.25
-    assert (most(data) * 0.05 >= 1).mean() > 0.05 + 3 * math.sqrt(0.05 * 0.95 / SEQUENCES)
+    assert (max_wealth(data) * 0.05 >= 1).mean() > 0.05 + 3 * math.sqrt(0.05 * 0.95 / SEQUENCES)
 
 
 @pytest.mark.parametrize("name", ["normal", "cauchy", "lognormals", "collapse or not"])
@@ -132,8 +141,8 @@ def test_bounds_hold_at_every_look(name):
     """Whether the true shift lies below ``low`` is whether the shifted data are proven to be above it."""
     error, shift = 0.05, 0.7
     data = NULLS[name](np.random.default_rng(8), (400, PAIRS)) + shift
-    lows = np.asarray([low(row, error) for row in data])
-    highs = np.asarray([high(row, error) for row in data])
+    lows = np.asarray([lower_bound(row, error) for row in data])
+    highs = np.asarray([upper_bound(row, error) for row in data])
     allowed = error + 3 * math.sqrt(error * (1 - error) / len(data))
     assert (lows > shift).mean() <= allowed
     assert (highs < shift).mean() <= allowed
@@ -146,7 +155,7 @@ def test_bounds_as_they_are_looked_at_again_and_again():
     error, r = 0.05, np.random.default_rng(9)
     wrong = 0
     for row in r.standard_normal((200, PAIRS)):
-        wrong += any(low(row[:n], error) > 0 for n in range(fewest(error), PAIRS + 1))
+        wrong += any(lower_bound(row[:n], error) > 0 for n in range(min_pairs(error), PAIRS + 1))
     assert wrong / 200 <= error + 3 * math.sqrt(error * (1 - error) / 200)
 
 
@@ -155,90 +164,90 @@ def test_bounds_as_they_are_looked_at_again_and_again():
 
 @given(series, st.sampled_from(ERRORS))
 def test_low_is_the_mirror_of_high(data, error):
-    assert low(data, error) == -high([-each for each in data], error)
+    assert lower_bound(data, error) == -upper_bound([-each for each in data], error)
 
 
 @given(long_series, st.floats(-50, 50), st.sampled_from(ERRORS))
 def test_a_shift_shifts_the_bound(data, shift, error):
     assume(np.ptp(data) > 1e-3)
-    found, moved = low(data, error), low(np.asarray(data) + shift, error)
+    found, moved = lower_bound(data, error), lower_bound(np.asarray(data) + shift, error)
     assert moved == pytest.approx(found + shift, abs=1e-6 * (np.ptp(data) + 1)) or moved == found == -math.inf
 
 
 @given(long_series, st.floats(0.1, 100), st.sampled_from(ERRORS))
 def test_a_unit_scales_the_bound(data, unit, error):
     assume(np.ptp(data) > 1e-3)
-    found, scaled = low(data, error), low(np.asarray(data) * unit, error)
+    found, scaled = lower_bound(data, error), lower_bound(np.asarray(data) * unit, error)
     assert scaled == pytest.approx(found * unit, abs=1e-6 * unit * (np.ptp(data) + 1)) or scaled == found
 
 
 @given(long_series, st.sampled_from(ERRORS))
 def test_everything_below_low_is_refuted_and_just_above_it_is_not(data, error):
-    found, spread = low(data, error), np.ptp(data)
+    found, spread = lower_bound(data, error), np.ptp(data)
     assume(math.isfinite(found) and spread > 1e-3)
     for step in np.geomspace(1e-6, 1e5, 60):
-        assert above(data, found - step * spread, error)
-    assert not above(data, found + 1e-6 * spread, error)
+        assert is_above(data, found - step * spread, error)
+    assert not is_above(data, found + 1e-6 * spread, error)
 
 
 @given(long_series)
 def test_more_error_is_narrower(data):
-    assert low(data, 0.01) <= low(data, 0.05) + 1e-9 <= low(data, 0.2) + 2e-9
-    assert high(data, 0.01) >= high(data, 0.05) - 1e-9
+    assert lower_bound(data, 0.01) <= lower_bound(data, 0.05) + 1e-9 <= lower_bound(data, 0.2) + 2e-9
+    assert upper_bound(data, 0.01) >= upper_bound(data, 0.05) - 1e-9
 
 
 @given(long_series, st.sampled_from(ERRORS))
 def test_a_later_pair_never_widens(data, error):
     """What was refuted once stays refuted, as evidence that was published does."""
     spread = max(np.ptp(data), 1e-3)
-    assert low(data, error) >= low(data[:-1], error) - 1e-4 * spread
+    assert lower_bound(data, error) >= lower_bound(data[:-1], error) - 1e-4 * spread
 
 
 @given(long_series, st.sampled_from(ERRORS))
 def test_low_is_not_above_high(data, error):
-    assert low(data, error) <= high(data, error)
+    assert lower_bound(data, error) <= upper_bound(data, error)
 
 
 @given(long_series, numbers, st.sampled_from(ERRORS))
 def test_a_bound_is_proven_from_one_side_alone(data, bound, error):
-    assert below(data, bound, error) == above([-each for each in data], -bound, error)
-    if above(data, bound, error):
-        assert low(data, error) >= bound - 1e-6 * (abs(bound) + np.ptp(data) + 1)
+    assert is_below(data, bound, error) == is_above([-each for each in data], -bound, error)
+    if is_above(data, bound, error):
+        assert lower_bound(data, error) >= bound - 1e-6 * (abs(bound) + np.ptp(data) + 1)
 
 
 def test_few_pairs_have_no_bounds():
-    for data in ([], [1.0], [1.0] * (fewest(0.05) - 1)):
-        assert (low(data, 0.05), high(data, 0.05)) == (-math.inf, math.inf)
-        assert not above(data, -1e9, 0.05)
+    for data in ([], [1.0], [1.0] * (min_pairs(0.05) - 1)):
+        assert (lower_bound(data, 0.05), upper_bound(data, 0.05)) == (-math.inf, math.inf)
+        assert not is_above(data, -1e9, 0.05)
 
 
 @pytest.mark.parametrize("value", [3.0, -3.0, 1e-7, 1e9])
 def test_equal_pairs_are_known_exactly(value):
-    data = [value] * fewest(0.05)
-    assert low(data, 0.05) == pytest.approx(value, rel=1e-6)
-    assert high(data, 0.05) == pytest.approx(value, rel=1e-6)
-    assert low(data, 0.05) <= value <= high(data, 0.05)
+    data = [value] * min_pairs(0.05)
+    assert lower_bound(data, 0.05) == pytest.approx(value, rel=1e-6)
+    assert upper_bound(data, 0.05) == pytest.approx(value, rel=1e-6)
+    assert lower_bound(data, 0.05) <= value <= upper_bound(data, 0.05)
 
 
 def test_no_difference_at_all_is_an_effect_of_zero():
     data = [0.0] * 12
-    assert not above(data, 0.0, 0.05)
-    assert not below(data, 0.0, 0.05)
-    assert above(data, -0.01, 0.05)
-    assert -1e-9 < low(data, 0.05) <= 0 <= high(data, 0.05) < 1e-9
+    assert not is_above(data, 0.0, 0.05)
+    assert not is_below(data, 0.0, 0.05)
+    assert is_above(data, -0.01, 0.05)
+    assert -1e-9 < lower_bound(data, 0.05) <= 0 <= upper_bound(data, 0.05) < 1e-9
 
 
 def test_low_by_hand():
     """At the bound the wealth of bets against it is what the error asks for, 20."""
     data = [5.0, 3.0, 4.0, 2.0, 6.0, 7.0]
-    assert 1.0 < low(data, 0.05) < 3.0
-    assert slow_wealth([d - low(data, 0.05) + 1e-6 for d in data])[-1] == pytest.approx(20, rel=1e-2)
+    assert 1.0 < lower_bound(data, 0.05) < 3.0
+    assert slow_wealth([d - lower_bound(data, 0.05) + 1e-6 for d in data])[-1] == pytest.approx(20, rel=1e-2)
 
 
 def test_fewest_by_hand():
     """With all signs and sizes alike wealth is the mean of (1 + tanh κ)ⁿ."""
     for error in (0.5, 0.05, 0.0125, 0.05 / 7):
-        pairs = fewest(error)
+        pairs = min_pairs(error)
         value = [sum((1 + math.tanh(k)) ** n for k in (1, 2, 4)) / 3 for n in (pairs - 1, pairs)]
         assert value[0] < 1 / error <= value[1]
 
@@ -247,14 +256,14 @@ def test_what_is_not_a_number_proves_nothing():
     """NaN and infinities are no evidence, and raise nothing; a lab refuses such pairs before."""
     for bad in (math.nan, math.inf, -math.inf):
         with np.errstate(all="ignore"):
-            assert not above([bad] * 12, 0.0, 0.05)
-            assert low([1.0] * 11 + [bad], 0.05) == -math.inf
+            assert not is_above([bad] * 12, 0.0, 0.05)
+            assert lower_bound([1.0] * 11 + [bad], 0.05) == -math.inf
 
 
 def test_wealth_is_lost_for_good():
     """A loss of everything at the largest stake leaves the small stakes alone."""
     assert wealth([1.0, -1000.0, *[1.0] * 3])[-1] < 0.2
-    assert not above([1.0, -1000.0, *[1.0] * 10], 0.0, 0.05)
+    assert not is_above([1.0, -1000.0, *[1.0] * 10], 0.0, 0.05)
 
 
 # Hopeless.
@@ -276,47 +285,47 @@ def best_continuation(data, bound, seeds):
 @given(st.lists(numbers, max_size=8), st.integers(0, 6), st.sampled_from([0.05, 0.0125, 0.3]), numbers)
 def test_what_is_hopeless_is_reached_by_no_continuation(data, more, error, bound):
     seeds = len(data) + more
-    if hopeless(data, bound, seeds, error):
+    if is_futile(data, bound, seeds, error):
         assert best_continuation(data, bound, seeds) < 1 / error
 
 
 @given(st.lists(numbers, min_size=1, max_size=7), st.integers(1, 6), st.data())
 def test_what_is_hopeless_is_reached_by_no_random_continuation(data, more, drawn):
     seeds = len(data) + more
-    if hopeless(data, 0.0, seeds, 0.05):
+    if is_futile(data, 0.0, seeds, 0.05):
         later = drawn.draw(st.lists(numbers, min_size=more, max_size=more))
-        assert not above(data + later, 0, 0.05)
-        assert not below(data + later, 0, 0.05)
+        assert not is_above(data + later, 0, 0.05)
+        assert not is_below(data + later, 0, 0.05)
 
 
 @given(st.lists(numbers.filter(bool), min_size=2, max_size=7), st.integers(1, 6))
 def test_it_is_given_up_hardly_later_than_need_be(data, more):
     """Pairs that grow without end nearly double wealth: what is not hopeless is within a fifth of reached."""
     seeds = len(data) + more
-    if not hopeless(data, 0.0, seeds, 0.05):
+    if not is_futile(data, 0.0, seeds, 0.05):
         assert best_continuation(data, 0.0, seeds) > 0.8 * 20
 
 
 def test_hopeless_by_hand():
-    assert hopeless([], 0.0, 4, 0.05)  # 2⁴ < 20
-    assert not hopeless([], 0.0, 5, 0.05)
-    assert not hopeless([1.0] * 6, 0.0, 6, 0.05)  # it is proven already
-    assert not hopeless([-1.0] * 6, 0.0, 6, 0.05)  # and so is the opposite
-    assert hopeless([1.0, -1.0] * 3, 0.0, 6, 0.05)
-    assert hopeless([1.0, -1.0] * 3, 0.0, 8, 0.05)
+    assert is_futile([], 0.0, 4, 0.05)  # 2⁴ < 20
+    assert not is_futile([], 0.0, 5, 0.05)
+    assert not is_futile([1.0] * 6, 0.0, 6, 0.05)  # it is proven already
+    assert not is_futile([-1.0] * 6, 0.0, 6, 0.05)  # and so is the opposite
+    assert is_futile([1.0, -1.0] * 3, 0.0, 6, 0.05)
+    assert is_futile([1.0, -1.0] * 3, 0.0, 8, 0.05)
 
 
 # Pinned, so that a change of the stakes is seen.
 
 
 def test_stakes_are_those_that_are_written_down():
-    assert wealth_of.STAKES == (1.0, 2.0, 4.0)
-    assert wealth_of.SHARES == (1.0, 0.5)
-    assert [fewest(each) for each in (0.05, 0.025, 0.0125, 0.05 / 7)] == [5, 6, 7, 8]
+    assert wealth_of.KAPPAS == (1.0, 2.0, 4.0)
+    assert wealth_of.LAMBDAS == (1.0, 0.5)
+    assert [min_pairs(each) for each in (0.05, 0.025, 0.0125, 0.05 / 7)] == [5, 6, 7, 8]
 
 
 def test_a_clear_effect_is_seen_as_early_as_a_sign_test_with_one_look():
     """The price of looking at any time: one pair more than the exact sign test of the same error."""
     for error in ERRORS:
         signs = next(n for n in range(1, 30) if stats.binom.pmf(n, n, 0.5) <= error)
-        assert signs <= fewest(error) <= signs + 1
+        assert signs <= min_pairs(error) <= signs + 1

@@ -7,7 +7,7 @@ import pytest
 from labs import HEADER, declared, lab_in, with_runs
 
 from truing.lab.run.design import BASELINE, resolve_arm
-from truing.lab.stats.noise import assumed, noise_of
+from truing.lab.stats.noise import assumed_noise, noise_of
 from truing.lab.stats.power import evaluation_noise, training_noise
 
 OTHER = HEADER.replace("2e-3", "3e-3")
@@ -100,15 +100,15 @@ def test_unbiased_on_average():
 
 def test_the_reward_of_training_is_guessed_by_its_last_quarter(lab):
     recipe = resolve_arm(lab, BASELINE, (), ["grpo.steps=40"]).recipe
-    found = assumed(recipe, "reward/mean")
+    found = assumed_noise(recipe, "reward/mean")
     assert found.deviation == training_noise(4, 4, 10)
     assert "the last 10 of 40 steps" in found.source
-    short = assumed(resolve_arm(lab, BASELINE, ()).recipe, "reward/mean")
+    short = assumed_noise(resolve_arm(lab, BASELINE, ()).recipe, "reward/mean")
     assert short.deviation == training_noise(4, 4, 1)
 
 
 def test_nobody_guesses_other_metrics(lab):
     recipe = resolve_arm(lab, BASELINE, ()).recipe
-    found = assumed(recipe, "length/mean")
+    found = assumed_noise(recipe, "length/mean")
     assert math.isnan(found.deviation)
     assert "nobody knows the noise of length/mean" in found.source

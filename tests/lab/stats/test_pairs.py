@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.lab.stats.pairs import Pair, broken, by_task, pairs_of, whole
+from truing.lab.stats.pairs import Pair, failed_runs, finished_pairs, pairs_of, task_differences
 from truing.lab.store.ledger import History, Run
 
 SEEDS = range(100)
@@ -68,7 +68,7 @@ def test_pairs_end_before_the_first_gap():
     assert seeds_of(*both(0, 1, 3, 4)) == [0, 1]
     assert seeds_of(*both(1, 2, 3)) == []
     assert seeds_of(*both(0, 1), run("B", 2), *both(3)) == [0, 1]
-    assert sorted(whole(history(*both(0, 1, 3)), "B", "A")) == [0, 1, 3]
+    assert sorted(finished_pairs(history(*both(0, 1, 3)), "B", "A")) == [0, 1, 3]
 
 
 @given(st.permutations(both(0, 1, 2)))
@@ -124,13 +124,13 @@ def test_a_pair_counts_once_what_failed_was_made_again():
 
 
 def labels(*runs, arms=ARMS):
-    return [(each.label, each.seed) for each in broken(history(*runs), arms)]
+    return [(each.label, each.seed) for each in failed_runs(history(*runs), arms)]
 
 
 def test_what_failed_is_told_by_seed():
     runs = [run("A", 2, outcome="crashed"), run("B", 1, outcome="proven"), run("A", 0), run("B", 0)]
     assert labels(*runs) == [("baseline", 1), ("changed", 2)]
-    assert [each.error for each in broken(history(*runs), ARMS)] == ["it proven", "it crashed"]
+    assert [each.error for each in failed_runs(history(*runs), ARMS)] == ["it proven", "it crashed"]
 
 
 def test_what_failed_and_was_made_again_is_in_order():
@@ -173,7 +173,7 @@ def test_the_last_try_is_told():
     """Tried with one version, with another, and with the first again."""
     first, second = run("A", 0, outcome="crashed", code="v1"), run("A", 0, outcome="crashed", code="v2")
     again = replace(first, error="again")
-    assert [each.error for each in broken(history(first, second, again), ARMS)] == ["again"]
+    assert [each.error for each in failed_runs(history(first, second, again), ARMS)] == ["again"]
     done = replace(first, outcome="finished")
     assert labels(first, second, done) == []
 
@@ -217,8 +217,8 @@ def test_by_task_is_the_mean_over_the_seeds_that_have_it():
         Pair(0, run("B", 0, tasks={"b": 0.0, "a": 1.0}), run("A", 0, tasks={"b": 1.0, "a": 1.0})),
         Pair(1, run("B", 1, tasks={"a": 0.0}), run("A", 1, tasks={"a": 0.5})),
     ]
-    assert by_task(pairs) == [0.25, 1.0]
-    assert by_task([]) == []
+    assert task_differences(pairs) == [0.25, 1.0]
+    assert task_differences([]) == []
 
 
 def test_runs_of_two_kinds_of_machine_are_no_pair():

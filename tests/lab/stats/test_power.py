@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.lab.stats.e_process import fewest, most
+from truing.lab.stats.e_process import max_wealth, min_pairs
 from truing.lab.stats.power import (
     DRAWS,
-    ENOUGH,
-    detectable,
+    MIN_POWER,
     evaluation_noise,
     information,
+    min_detectable_excess,
     power,
     seeds_needed,
     training_noise,
@@ -28,7 +28,7 @@ chances = st.floats(0.01, 0.99)
 def test_stated_power_is_power_in_fresh_draws(effect, seeds, error):
     """By numpy's own generator, 20,000 experiments: both are estimates."""
     fresh = np.random.Generator(np.random.MT19937(77)).normal(effect, 1.0, (20_000, seeds))
-    seen = float((most(fresh) * error >= 1).mean())
+    seen = float((max_wealth(fresh) * error >= 1).mean())
     spread = math.sqrt(seen * (1 - seen) * (1 / DRAWS + 1 / 20_000))
     assert abs(power(effect, 1.0, seeds, error) - seen) <= 4 * spread
     assert 0.2 < seen < 0.99  # or the comparison says nothing
@@ -36,10 +36,12 @@ def test_stated_power_is_power_in_fresh_draws(effect, seeds, error):
 
 @pytest.mark.parametrize(("seeds", "error"), [(8, 0.05), (12, 0.0125)])
 def test_the_detectable_effect_is_seen_with_the_power_that_is_stated(seeds, error):
-    effect = detectable(0.3, seeds, error)
+    effect = min_detectable_excess(0.3, seeds, error)
     fresh = np.random.Generator(np.random.MT19937(78)).normal(effect, 0.3, (20_000, seeds))
-    seen = float((most(fresh) * error >= 1).mean())
-    assert abs(seen - ENOUGH) <= 4 * math.sqrt(ENOUGH * (1 - ENOUGH) * (1 / DRAWS + 1 / 20_000)) + 2e-3
+    seen = float((max_wealth(fresh) * error >= 1).mean())
+    assert (
+        abs(seen - MIN_POWER) <= 4 * math.sqrt(MIN_POWER * (1 - MIN_POWER) * (1 / DRAWS + 1 / 20_000)) + 2e-3
+    )
 
 
 @given(st.floats(-2, 3), st.floats(0, 1), st.integers(2, 12))
@@ -63,7 +65,7 @@ def test_power_where_nothing_is_there_is_no_more_than_the_error():
 
 
 def test_power_without_noise_is_all_or_nothing():
-    enough = fewest(0.05)
+    enough = min_pairs(0.05)
     assert power(0.1, 0.0, enough, 0.05) == 1
     assert power(0.1, 0.0, enough - 1, 0.05) == 0
     assert power(0.0, 0.0, 12, 0.05) == 0
@@ -71,14 +73,14 @@ def test_power_without_noise_is_all_or_nothing():
 
 
 def test_too_few_pairs_see_nothing():
-    assert detectable(1.0, fewest(0.05) - 1, 0.05) == math.inf
-    assert detectable(0.0, fewest(0.05) - 1, 0.05) == math.inf
-    assert detectable(0.0, 12, 0.05) == 0
-    assert math.isnan(detectable(math.nan, 12, 0.05))
+    assert min_detectable_excess(1.0, min_pairs(0.05) - 1, 0.05) == math.inf
+    assert min_detectable_excess(0.0, min_pairs(0.05) - 1, 0.05) == math.inf
+    assert min_detectable_excess(0.0, 12, 0.05) == 0
+    assert math.isnan(min_detectable_excess(math.nan, 12, 0.05))
 
 
 def test_what_is_detectable_shrinks_with_seeds():
-    found = [detectable(1.0, seeds, 0.05) for seeds in (5, 6, 8, 12, 24)]
+    found = [min_detectable_excess(1.0, seeds, 0.05) for seeds in (5, 6, 8, 12, 24)]
     assert found == sorted(found, reverse=True)
     assert found[0] > 2 * found[-1]
 
@@ -93,17 +95,19 @@ BOUNDED = [
 @pytest.mark.parametrize(("effect", "deviation", "seeds", "error", "bound", "within"), BOUNDED)
 def test_stated_power_of_a_mean_is_power_in_fresh_draws(effect, deviation, seeds, error, bound, within):
     fresh = np.random.Generator(np.random.MT19937(79)).normal(effect, deviation, (20_000, seeds))
-    seen = float((most(np.clip(fresh, -within, within), bound, within) * error >= 1).mean())
+    seen = float((max_wealth(np.clip(fresh, -within, within), bound, within) * error >= 1).mean())
     stated = power(effect, deviation, seeds, error, bound=bound, within=within)
     assert abs(stated - seen) <= 4 * math.sqrt(seen * (1 - seen) * (1 / DRAWS + 1 / 20_000)) + 1e-3
     assert 0.1 < seen <= 1
 
 
 def test_the_detectable_mean_is_seen_with_the_power_that_is_stated():
-    beyond = detectable(0.1, 24, 0.0125, bound=0.1, within=0.5)
-    assert power(0.1 + beyond, 0.1, 24, 0.0125, bound=0.1, within=0.5) == pytest.approx(ENOUGH, abs=0.02)
-    assert detectable(0.1, 6, 0.05 / 7, within=1.0) == math.inf
-    assert detectable(0.0, 24, 0.05, within=1.0) > 0.1, "no noise in few pairs leaves room for a rare loss"
+    beyond = min_detectable_excess(0.1, 24, 0.0125, bound=0.1, within=0.5)
+    assert power(0.1 + beyond, 0.1, 24, 0.0125, bound=0.1, within=0.5) == pytest.approx(MIN_POWER, abs=0.02)
+    assert min_detectable_excess(0.1, 6, 0.05 / 7, within=1.0) == math.inf
+    assert min_detectable_excess(0.0, 24, 0.05, within=1.0) > 0.1, (
+        "no noise in few pairs leaves room for a rare loss"
+    )
 
 
 def test_a_mean_takes_more_pairs_than_signs_and_fewer_the_nearer_pairs_lie_to_0():
@@ -113,7 +117,7 @@ def test_a_mean_takes_more_pairs_than_signs_and_fewer_the_nearer_pairs_lie_to_0(
     near = within_needed(0.05, 0.02, 24, 0.05 / 7, bound=0.0, within=1.0)
     assert (
         power(0.05, 0.02, 24, 0.05 / 7, within=near)
-        >= ENOUGH
+        >= MIN_POWER
         > power(0.05, 0.02, 24, 0.05 / 7, within=2 * near)
     )
     assert math.isnan(within_needed(0.05, 0.5, 24, 0.05 / 7, bound=0.0, within=1.0))
@@ -122,12 +126,12 @@ def test_a_mean_takes_more_pairs_than_signs_and_fewer_the_nearer_pairs_lie_to_0(
 def test_the_fewest_seeds_that_are_needed():
     needed = seeds_needed(1.0, 1.0, 0.05)
     assert needed is not None
-    assert power(1.0, 1.0, needed, 0.05) >= ENOUGH
-    assert power(1.0, 1.0, needed - 2, 0.05) < ENOUGH
-    assert seeds_needed(100.0, 1.0, 0.05) == fewest(0.05)
-    assert seeds_needed(1.0, 0.0, 0.05) == fewest(0.05)
+    assert power(1.0, 1.0, needed, 0.05) >= MIN_POWER
+    assert power(1.0, 1.0, needed - 2, 0.05) < MIN_POWER
+    assert seeds_needed(100.0, 1.0, 0.05) == min_pairs(0.05)
+    assert seeds_needed(1.0, 0.0, 0.05) == min_pairs(0.05)
     assert seeds_needed(0.01, 1.0, 0.05) is None
-    assert seeds_needed(1.0, 1.0, 0.05, most_seeds=fewest(0.05) - 1) is None
+    assert seeds_needed(1.0, 1.0, 0.05, most_seeds=min_pairs(0.05) - 1) is None
     assert seeds_needed(0.0, 1.0, 0.05) is None
     assert seeds_needed(1.0, math.nan, 0.05) is None
 

@@ -8,14 +8,14 @@ from truing.errors import LabError, RecipeError
 from truing.lab.report.suggest import Suggestion
 from truing.lab.run.design import BASELINE, arms_of
 from truing.lab.run.plan import plan
-from truing.lab.store.create import BASELINES, init, written
+from truing.lab.store.create import TEMPLATE_RECIPES, create_lab, write_suggestion
 from truing.lab.store.lab import open_lab
 
 
-@pytest.fixture(params=sorted(BASELINES))
+@pytest.fixture(params=sorted(TEMPLATE_RECIPES))
 def made(request, tmp_path):
     folder = tmp_path / "lab"
-    paths = init(folder, request.param, None)
+    paths = create_lab(folder, request.param, None)
     assert all(path.exists() for path in paths)
     return open_lab(folder)
 
@@ -35,7 +35,7 @@ def test_every_template_has_a_plan_of_which_nothing_is_refused(made):
 
 
 def test_the_report_of_the_field_is_a_template(tmp_path):
-    init(tmp_path / "lab", "musique", None)
+    create_lab(tmp_path / "lab", "musique", None)
     lab = open_lab(tmp_path / "lab")
     assert list(lab.hypotheses) == ["h01", "h02", "h03", "h04", "h05", "h06"]
     arms = {name: each.header.arms for name, each in lab.hypotheses.items()}
@@ -55,21 +55,21 @@ def test_the_report_of_the_field_is_a_template(tmp_path):
 def test_a_lab_is_never_made_over_something(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(LabError, match="is not empty"):
-        init(tmp_path, "blank", None)
+        create_lab(tmp_path, "blank", None)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_a_template_or_recipe_that_is_not_there_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(LabError, match="no such template"):
-        init(tmp_path / "lab", "musik", None)
+        create_lab(tmp_path / "lab", "musik", None)
     with pytest.raises(RecipeError):
-        init(tmp_path / "lab", "blank", "nowhere.toml")
+        create_lab(tmp_path / "lab", "blank", "nowhere.toml")
     assert not (tmp_path / "lab").exists()
 
 
 def test_a_recipe_of_ones_own_is_the_baseline(tmp_path):
     other = lab_in(tmp_path / "other")
-    init(tmp_path / "lab", "blank", str(other.root / "recipe.toml"))
+    create_lab(tmp_path / "lab", "blank", str(other.root / "recipe.toml"))
     assert (tmp_path / "lab" / "recipe.toml").read_text() == (other.root / "recipe.toml").read_text()
 
 
@@ -94,7 +94,7 @@ def test_a_new_hypothesis_is_one_that_can_be_read(tmp_path):
 )
 def test_a_suggestion_becomes_a_hypothesis(tmp_path, suggestion):
     lab = lab_in(tmp_path)
-    path = written(lab, suggestion)
+    path = write_suggestion(lab, suggestion)
     found = open_lab(tmp_path).hypotheses["h02"]
     assert found.path == path
     assert found.header.claim == suggestion.claim

@@ -7,7 +7,7 @@ from labs import HEADER, lab_in
 
 from truing.errors import LabError
 from truing.lab.store.hypothesis_file import Header, Hypothesis
-from truing.lab.store.lab import MOST_BEYOND, Lab, LabConfig, find_lab, open_lab
+from truing.lab.store.lab import MAX_BEYOND_FAMILY, Lab, LabConfig, find_lab, open_lab
 from truing.lab.store.ledger import History, Ledger, Run
 
 
@@ -118,8 +118,8 @@ def test_shares_by_hand():
 @given(st.integers(1, 40), st.floats(0.001, 0.49))
 def test_all_hypotheses_together_keep_to_the_lab_s_error(family, error):
     """However many there will be: the sum goes up to the error, and is never more."""
-    total = sum(share(number, family, error) for number in range(1, family + MOST_BEYOND + 1))
+    total = sum(share(number, family, error) for number in range(1, family + MAX_BEYOND_FAMILY + 1))
     assert total <= error * (1 + 1e-12)
     assert total == pytest.approx(error, rel=1e-5)
     with pytest.raises(LabError, match="no share"):
-        share(family + MOST_BEYOND + 1, family, error)
+        share(family + MAX_BEYOND_FAMILY + 1, family, error)

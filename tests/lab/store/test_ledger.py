@@ -12,12 +12,12 @@ from truing.errors import LabError, RecordError
 from truing.lab.store import ledger as module
 from truing.lab.store.ledger import (
     KINDS,
-    Begun,
-    Checked,
+    CheckResult,
+    Declaration,
     History,
     Ledger,
-    Promoted,
-    Reproduced,
+    Promotion,
+    Reproduction,
     Run,
     read_ledger,
 )
@@ -47,12 +47,14 @@ ENTRIES = {
         peak_bytes=2**40,
         machine="höst",
     ),
-    "begun": Begun(
+    "begun": Declaration(
         "h01", "T", {"claim": "c", "arms": {"a": ["x=1"]}}, ["kl.coef=0"], {"a": "1"}, 0.025, True
     ),
-    "checked": Checked("h01", "r", "c", {"LEN001": ["PROVEN", "x"]}, {"a": math.nan, "b": -math.inf}, 1.5),
-    "promoted": Promoted("h01", "a", ["x=1"], math.nan, -math.inf, math.inf),
-    "reproduced": Reproduced("h01", "runs/a", "runs/b", math.nan, math.nan, math.inf, 12),
+    "checked": CheckResult(
+        "h01", "r", "c", {"LEN001": ["PROVEN", "x"]}, {"a": math.nan, "b": -math.inf}, 1.5
+    ),
+    "promoted": Promotion("h01", "a", ["x=1"], math.nan, -math.inf, math.inf),
+    "reproduced": Reproduction("h01", "runs/a", "runs/b", math.nan, math.nan, math.inf, 12),
 }
 
 
@@ -215,9 +217,9 @@ def test_a_fault_that_was_proven_can_be_tried_again():
 def test_entries_of_a_kind_and_of_a_hypothesis():
     begun = ENTRIES["begun"]
     found = history(RUN, begun, replace(RUN, hypothesis="h02")).and_also(replace(begun, hypothesis="h02"))
-    assert found.of(Begun) == [begun, replace(begun, hypothesis="h02")]
+    assert found.of(Declaration) == [begun, replace(begun, hypothesis="h02")]
     assert found.of(Run, "h02") == [replace(RUN, hypothesis="h02")]
-    assert found.of(Checked) == []
+    assert found.of(CheckResult) == []
 
 
 def test_the_most_memory():

@@ -19,7 +19,7 @@ def two_by_two(monkeypatch):
     def make(first, second, joint, within):
         data = [np.asarray(each) for each in (first, second, joint)]
         monkeypatch.setattr(interaction, "_differences", lambda *_: data)
-        monkeypatch.setattr(interaction, "_within", lambda *_: within)
+        monkeypatch.setattr(interaction, "_bound_within", lambda *_: within)
         lab = SimpleNamespace(error=lambda _: ERROR)
         return interaction.contrasts(lab, SimpleNamespace(id="h01"), SimpleNamespace(id="h02"))
 
@@ -34,7 +34,7 @@ def test_ten_bounds_share_the_error(two_by_two, within):
     apart = {0: (first, within), 3: (joint - first, within)}
     apart[4] = joint - first - second, None if within is None else 2 * within
     for place, (data, known) in apart.items():
-        ends = e_process.low(data, ERROR / 10, known), e_process.high(data, ERROR / 10, known)
+        ends = e_process.lower_bound(data, ERROR / 10, known), e_process.upper_bound(data, ERROR / 10, known)
         assert (found[place].low, found[place].high) == pytest.approx(ends)
 
 

@@ -10,7 +10,7 @@ from labs import HEADER
 from truing.lab.stats.pairs import Pair
 from truing.lab.store.hypothesis_file import Header
 from truing.lab.store.ledger import Run
-from truing.lab.verdicts.quality import MANY, quality_of
+from truing.lab.verdicts.quality import HIGH_QUALITY_PAIRS, quality_of
 
 TASKS = 12
 
@@ -61,12 +61,14 @@ TURNED = (6.0, -4.0) * (TASKS // 2)
 
 
 def quality(verdict="VALIDATED", found=None, bounds=LARGE, failed=0, **facts):
-    return quality_of(header(**facts), verdict, pairs(MANY) if found is None else found, bounds, failed)
+    return quality_of(
+        header(**facts), verdict, pairs(HIGH_QUALITY_PAIRS) if found is None else found, bounds, failed
+    )
 
 
 def test_a_mean_outside_its_bounds_is_told():
     """Of bounds of a shift, which a rare loss does not move."""
-    found = pairs(MANY, (0.1,) * TASKS)
+    found = pairs(HIGH_QUALITY_PAIRS, (0.1,) * TASKS)
     found[0] = replace(found[0], arm=replace(found[0].arm, metrics={"eval/reward": -4.0}))
     told = quality("INVALIDATED", found, (0.1, 0.1))[1]
     assert told == "the mean is outside its bounds: a few pairs weigh more than all others"
@@ -83,7 +85,7 @@ def test_what_goes_on_or_is_not_decided():
 
 
 def test_fewer_pairs():
-    assert quality(found=pairs(MANY - 1)) == ("medium", "7 pairs, fewer than 8")
+    assert quality(found=pairs(HIGH_QUALITY_PAIRS - 1)) == ("medium", "7 pairs, fewer than 8")
 
 
 @pytest.mark.parametrize(("failed", "told"), [(1, "1 run failed"), (3, "3 runs failed")])
@@ -99,27 +101,27 @@ def test_an_effect_that_may_be_too_small(verdict):
 
 
 def test_an_effect_that_is_large_the_other_way():
-    assert quality(bounds=(-2.0, -0.5), found=pairs(MANY, (-1.0,) * TASKS))[0] == "high"
+    assert quality(bounds=(-2.0, -0.5), found=pairs(HIGH_QUALITY_PAIRS, (-1.0,) * TASKS))[0] == "high"
 
 
 def test_what_is_refuted_need_not_be_large():
-    assert quality("INVALIDATED", pairs(MANY, (0.2,) * TASKS), SMALL)[0] == "high"
+    assert quality("INVALIDATED", pairs(HIGH_QUALITY_PAIRS, (0.2,) * TASKS), SMALL)[0] == "high"
 
 
 def test_on_other_tasks_it_could_be_otherwise():
     """Half of the tasks gain and half lose: the mean is above 0 for these, and for others nobody knows."""
-    found = quality(found=pairs(MANY, TURNED))
+    found = quality(found=pairs(HIGH_QUALITY_PAIRS, TURNED))
     assert found == ("medium", "on other tasks of the kind it could be otherwise")
 
 
 def test_a_refutation_holds_on_other_tasks_where_none_gains_what_matters():
-    assert quality("INVALIDATED", pairs(MANY, (0.2,) * TASKS), SMALL)[0] == "high"
-    told = quality("INVALIDATED", pairs(MANY, TURNED), (0.1, 1.2))
+    assert quality("INVALIDATED", pairs(HIGH_QUALITY_PAIRS, (0.2,) * TASKS), SMALL)[0] == "high"
+    told = quality("INVALIDATED", pairs(HIGH_QUALITY_PAIRS, TURNED), (0.1, 1.2))
     assert told == ("medium", "on other tasks of the kind it could be otherwise")
 
 
 def test_tasks_say_nothing_of_what_is_not_evaluated():
-    assert quality(found=pairs(MANY, TURNED), metric="reward/mean")[0] == "high"
+    assert quality(found=pairs(HIGH_QUALITY_PAIRS, TURNED), metric="reward/mean")[0] == "high"
 
 
 def test_two_that_lack_are_low():
@@ -131,12 +133,12 @@ def test_two_that_lack_are_low():
 
 def test_the_same_pairs_give_the_same_quality():
     gains = tuple(math.sin(i) + 0.5 for i in range(TASKS))
-    assert quality(found=pairs(MANY, gains)) == quality(found=pairs(MANY, gains))
+    assert quality(found=pairs(HIGH_QUALITY_PAIRS, gains)) == quality(found=pairs(HIGH_QUALITY_PAIRS, gains))
 
 
 def test_a_pair_that_says_the_opposite_is_told():
     """Many small gains and a rare collapse: signs are for it, and nobody should be at ease."""
-    found = pairs(MANY)
+    found = pairs(HIGH_QUALITY_PAIRS)
     bad = replace(found[3].arm, metrics={"eval/reward": -4.0})
     found[3] = replace(found[3], arm=bad)
     assert quality(found=found) == ("medium", "one pair says the opposite, -4.000")

@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 from labs import HEADER, declared, lab_in, run_of, with_runs
 
-from truing.api import environment
+from truing.api import env_from_recipe
 from truing.lab.report.text import verdict_lines
 from truing.lab.run.design import BASELINE, resolve_arm
 from truing.lab.stats import e_process
-from truing.lab.stats.e_process import fewest
+from truing.lab.stats.e_process import min_pairs
 from truing.lab.stats.noise import noise_of
 from truing.lab.stats.pairs import Pair
-from truing.lab.stats.sensitivity import smallest_seen
+from truing.lab.stats.sensitivity import min_detectable_effect
 from truing.lab.store.hypothesis_file import Hypothesis
 from truing.lab.store.lab import Lab
-from truing.lab.store.ledger import Begun, Checked, History, Ledger, Run
+from truing.lab.store.ledger import CheckResult, Declaration, History, Ledger, Run
 from truing.lab.verdicts.decide import decide
-from truing.lab.verdicts.verdict import judge, proof
-from truing.rewards import reach
+from truing.lab.verdicts.verdict import check_verdict, judge
+from truing.rewards import reward_range
 
 ERROR = 0.025  # family = 1
-ENOUGH = fewest(ERROR)
+ENOUGH = min_pairs(ERROR)
 CHECK = """
 [check]
 rules = ["LEN"]
@@ -104,8 +104,8 @@ def test_validated(made):
     assert found.criteria_met is True
     assert found.settled
     assert found.effect == pytest.approx(np.mean(values))
-    assert found.low == e_process.low(values, ERROR) > 0
-    assert found.high == e_process.high(values, ERROR)
+    assert found.low == e_process.lower_bound(values, ERROR) > 0
+    assert found.high == e_process.upper_bound(values, ERROR)
     assert found.pairs == ENOUGH
     assert found.notes == ()
 
@@ -152,7 +152,7 @@ def test_pairs_beyond_the_seeds_that_were_declared_do_not_count(made):
 def test_validated_in_part(made):
     """a is proven to help, b to harm."""
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
-    enough = fewest(ERROR / 2)
+    enough = min_pairs(ERROR / 2)
     found = verdict(*made(both), a=[1.0] * enough, b=[-1.0] * enough)
     assert found.verdict == "PARTIALLY VALIDATED"
     assert found.because == "only in part: eval/reward, a − baseline > 0"
@@ -164,7 +164,7 @@ def test_validated_in_part(made):
 def test_a_part_needs_its_share_of_the_error(made):
     """Of two, either would do: at the whole error a is met, at half of it not yet."""
     both = header(crit("a", above=0) + ", " + crit("b", above=0), crit("", below=-3), ARMS)
-    assert fewest(ERROR / 2) > ENOUGH
+    assert min_pairs(ERROR / 2) > ENOUGH
     found = verdict(*made(both), a=[1.0] * ENOUGH, b=[-1.0] * ENOUGH)
     assert [each.state for each in found.criteria][:2] == ["met", "contradicted"]
     assert found.verdict == "TESTING"
@@ -184,7 +184,7 @@ def test_all_that_confirms_must_be_met(made):
 
 def test_any_refutation_is_enough_at_its_share(made):
     two = header(crit("a", above=0), crit("a", below=0.5) + ", " + crit("b", below=0.5), ARMS)
-    enough = fewest(ERROR / 2)
+    enough = min_pairs(ERROR / 2)
     lab, hypothesis = made(two)
     assert verdict(lab, hypothesis, a=[0.4, -0.4] * 3, b=[-1.0] * (enough - 1)).verdict == "TESTING"
     assert (
@@ -212,8 +212,8 @@ def test_inconclusive_as_soon_as_it_is_hopeless(made):
     assert stopped < 10
     assert found.because == f"after {stopped} pairs, those that are left can settle no criterion"
     for bound in (0.0, 0.5):
-        assert e_process.hopeless(values[:stopped], bound, 10, ERROR)
-    assert not all(e_process.hopeless(values[: stopped - 1], bound, 10, ERROR) for bound in (0.0, 0.5))
+        assert e_process.is_futile(values[:stopped], bound, 10, ERROR)
+    assert not all(e_process.is_futile(values[: stopped - 1], bound, 10, ERROR) for bound in (0.0, 0.5))
 
 
 @pytest.mark.parametrize("outcome", ["crashed", "proven"])
@@ -246,8 +246,8 @@ def test_an_arm_goes_on_where_another_failed(made):
     lab = with_runs(lab, hypothesis, {"b": [1.0, 1.0]})
     lab = lab.and_also(run_of(lab, hypothesis, "a", 0, 0.0, outcome="crashed", error="x"))
     assert judge(lab, hypothesis).verdict == "TESTING"
-    found = verdict(lab, hypothesis, b=[1.0] * fewest(ERROR / 2))
-    assert (found.verdict, found.arm, found.pairs) == ("VALIDATED", "b", fewest(ERROR / 2))
+    found = verdict(lab, hypothesis, b=[1.0] * min_pairs(ERROR / 2))
+    assert (found.verdict, found.arm, found.pairs) == ("VALIDATED", "b", min_pairs(ERROR / 2))
 
 
 def test_the_effect_is_of_the_arm_that_confirms(made):
@@ -257,7 +257,7 @@ def test_the_effect_is_of_the_arm_that_confirms(made):
     found = verdict(*made(any_arm), a=[-1.0] * 8, b=values)
     assert (found.verdict, found.arm) == ("VALIDATED", "b")
     assert found.effect == pytest.approx(np.mean(values))
-    assert found.low == e_process.low(values, ERROR / 2) > 0
+    assert found.low == e_process.lower_bound(values, ERROR / 2) > 0
 
 
 def test_the_effect_is_of_the_arm_that_confirms_in_part(made):
@@ -285,7 +285,7 @@ def test_what_another_hypothesis_called_its_arm_is_nothing_to_this_one(tmp_path)
     lab = lab.and_also(run_of(lab, first, BASELINE, 0, 0.0))
     lab = lab.and_also(run_of(lab, first, "other", 0, 0.0, outcome="crashed", error="x"))
     assert judge(lab, second).notes == ("changed, seed 0, crashed: x",)
-    lab = with_runs(lab, second, {"other": [1.0] * fewest(0.05 / 3 / 2)})
+    lab = with_runs(lab, second, {"other": [1.0] * min_pairs(0.05 / 3 / 2)})
     assert judge(lab, second).verdict == "VALIDATED"
 
 
@@ -342,7 +342,7 @@ def test_the_smallest_effect_that_is_seen(made):
     lab, hypothesis = made()
     found = judge(lab, hypothesis)
     noise = noise_of(lab, hypothesis, hypothesis.header)
-    assert found.mde == smallest_seen(hypothesis.header, noise, ERROR, {}) > 0
+    assert found.mde == min_detectable_effect(hypothesis.header, noise, ERROR, {}) > 0
 
 
 # What was told.
@@ -369,7 +369,7 @@ def test_what_was_told_ends_with_the_first_run(made):
 def checked(proven=(), clean=("LEN001",), suspected=(), measures=None, **facts):
     said = [("PROVEN", proven), ("CLEAN", clean), ("SUSPECT", suspected)]
     results = {code: [strength, "x"] for strength, codes in said for code in codes}
-    return Checked("h01", "r", "c", results, measures or {}, 1.0, **facts)
+    return CheckResult("h01", "r", "c", results, measures or {}, 1.0, **facts)
 
 
 def by_check(tmp_path, entry, check=CHECK):
@@ -433,7 +433,7 @@ def test_a_check_of_a_header_that_has_none_by_now(tmp_path):
     """Results are kept of every rule, and judged by what the header asks for now."""
     lab = lab_in(tmp_path)
     header = lab.hypothesis("h01").header
-    assert proof(header, checked(["LEN001"], ())) is None
+    assert check_verdict(header, checked(["LEN001"], ())) is None
     found = by_check(tmp_path / "asked", checked(["LEN001"], ["MSK003"]), CHECK.replace("LEN", "MSK003"))
     assert found.verdict == "INVALIDATED"
 
@@ -486,7 +486,7 @@ def test_a_lab_of_arms_that_do_nothing_validates_seldom(made):
     """Through `judge`, with pairs of a shape that nobody would call normal; what was ever proven stays so."""
     asked = HEADER.replace("seeds = 10", "seeds = 8").replace("below = 0.5", "below = -99")
     lab, hypothesis = made(asked, "family = 1\nerror = 0.4")
-    assert lab.history.of(Begun)[0].error == 0.2
+    assert lab.history.of(Declaration)[0].error == 0.2
     lab = with_runs(lab, hypothesis, {"changed": [0.0] * 8})
     others = [
         entry for entry in lab.history.entries if not (isinstance(entry, Run) and entry.label != BASELINE)
@@ -516,7 +516,7 @@ def bounded(tmp_path):
 def test_a_mean_is_proven_within_what_was_declared(bounded):
     found = verdict(*bounded, changed=[0.8] * 10)
     assert (found.verdict, found.within) == ("VALIDATED", 1.0)
-    assert found.low == e_process.low([0.8] * 10, ERROR, 1.0) > 0
+    assert found.low == e_process.lower_bound([0.8] * 10, ERROR, 1.0) > 0
     said = "\n".join(text for text, _ in verdict_lines(found))
     assert "if no pair differs by more than 1)" in said
     assert "symmetric" not in said
@@ -528,7 +528,7 @@ def test_gains_that_may_hide_a_rare_loss_prove_no_mean(bounded):
     assert found.criteria[0].state == "open"
     assert found.low < 0
     lab, hypothesis = bounded
-    signs = replace(next(iter(lab.history.of(Begun))), within={})
+    signs = replace(next(iter(lab.history.of(Declaration))), within={})
     by_signs = replace(lab, history=History((signs,)))
     assert verdict(by_signs, hypothesis, changed=[0.1, 0.11] * 5).low > 0
 
@@ -555,8 +555,8 @@ def test_an_earlier_ledger_is_judged_by_the_signs_that_it_was_declared_with(made
 def test_rewards_lie_as_far_from_0_as_their_weights_allow(tmp_path):
     lab = lab_in(tmp_path)
     lab = declared(lab, lab.hypothesis("h01"), Ledger)
-    least, most = reach(environment(resolve_arm(lab, BASELINE, ()).recipe).rewards)
-    assert lab.history.of(Begun, "h01")[0].within == {"eval/reward": most - least}
+    least, most = reward_range(env_from_recipe(resolve_arm(lab, BASELINE, ()).recipe).rewards)
+    assert lab.history.of(Declaration, "h01")[0].within == {"eval/reward": most - least}
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
@@ -594,7 +594,7 @@ def test_one_task_that_earns_something_is_something_to_learn_from(bounded):
 def test_a_mean_of_nothing_with_rare_large_losses_is_seldom_validated(bounded):
     """In 300 experiments of 16 pairs that gain 0.1 in nine of ten and lose 0.9 in the tenth."""
     lab, hypothesis = bounded
-    begun = lab.history.of(Begun, "h01")[0]
+    begun = lab.history.of(Declaration, "h01")[0]
     rng, wrong = np.random.default_rng(1), 0
     for _ in range(300):
         gains = np.where(rng.random(16) < 0.1, -0.9, 0.1)

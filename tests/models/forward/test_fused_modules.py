@@ -19,8 +19,8 @@ from transformers.models.gemma.modeling_gemma import GemmaConfig, GemmaMLP
 from transformers.models.gemma3.modeling_gemma3 import Gemma3RMSNorm
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
-from truing.models.forward.fused_modules import LeanMlp, LeanNorm, keep_less
-from truing.models.forward.recompute import counting_kept
+from truing.models.forward.fused_modules import FusedMlp, FusedRmsNorm, use_fused_modules
+from truing.models.forward.recompute import count_saved_bytes
 
 
 def mlp(act="silu"):
@@ -30,7 +30,7 @@ def mlp(act="silu"):
 
 def lean(plain):
     both = nn.ModuleList([copy.deepcopy(plain)])
-    keep_less(both)
+    use_fused_modules(both)
     return both[0]
 
 
@@ -38,7 +38,7 @@ def lean(plain):
 def test_numbers_and_gradients_are_those_of_transformers(act):
     plain = mlp(act)
     ours = lean(plain)
-    assert type(ours) is LeanMlp
+    assert type(ours) is FusedMlp
     x = torch.randn(5, 16, requires_grad=True)
     x_plain = x.detach().clone().requires_grad_()
     out, expected = ours(x), plain(x_plain)
@@ -53,12 +53,12 @@ def test_numbers_and_gradients_are_those_of_transformers(act):
 
 def test_gemma_has_one_too():
     plain = GemmaMLP(GemmaConfig(hidden_size=16, intermediate_size=48, num_attention_heads=2))
-    assert type(lean(plain)) is LeanMlp
+    assert type(lean(plain)) is FusedMlp
 
 
 def kept(module, width):
     """Bytes that 100 tokens keep."""
-    with counting_kept(module) as count:
+    with count_saved_bytes(module) as count:
         module(torch.randn(100, width, requires_grad=True))
         return count()
 
@@ -99,8 +99,8 @@ def test_what_an_activation_learns_keeps_its_gradient():
 @pytest.mark.parametrize("config", [Qwen2Config, Qwen3Config, MistralConfig, Gemma3TextConfig])
 def test_the_usual_families_have_the_forward_of_llama(config):
     model = AutoModelForCausalLM.from_config(config(**SMALL, vocab_size=32, max_position_embeddings=64))
-    keep_less(model)
-    assert sum(type(module) is LeanMlp for module in model.modules()) == SMALL["num_hidden_layers"]
+    use_fused_modules(model)
+    assert sum(type(module) is FusedMlp for module in model.modules()) == SMALL["num_hidden_layers"]
 
 
 def test_a_lean_mlp_can_be_pickled():
@@ -119,7 +119,7 @@ def norm():
 @pytest.mark.parametrize("shape", [(24,), (5, 24), (2, 3, 24), (0, 24)])
 def test_a_norm_and_its_gradients_are_those_of_transformers(shape):
     plain, ours = norm().double(), lean(norm())
-    assert type(ours) is LeanNorm
+    assert type(ours) is FusedRmsNorm
     x = torch.randn(shape, requires_grad=True)
     x_plain = x.detach().double().requires_grad_()
     out, expected = ours(x), plain(x_plain)
@@ -194,7 +194,7 @@ def test_a_wrapped_forward_is_left_alone(monkeypatch):
 @pytest.mark.parametrize("config", [Qwen2Config, Qwen3Config, MistralConfig])
 def test_the_usual_families_have_the_norm_of_llama(config):
     model = AutoModelForCausalLM.from_config(config(**SMALL, vocab_size=32, max_position_embeddings=64))
-    keep_less(model)
+    use_fused_modules(model)
     norms = [type(module) for name, module in model.named_modules() if name.endswith("norm")]
     assert norms
-    assert set(norms) == {LeanNorm}
+    assert set(norms) == {FusedRmsNorm}

@@ -25,9 +25,9 @@ from transformers import (
 )
 
 from truing.errors import ModelError
-from truing.models.forward.hidden_states import hidden_before, no_tree, split
-from truing.models.forward.token_tree import grow
-from truing.models.forward.tree_attention import NAME, _Branches, block_mask
+from truing.models.forward.hidden_states import hidden_before, split_micro_batches, why_no_tree
+from truing.models.forward.token_tree import build_tree
+from truing.models.forward.tree_attention import NAME, _TreeAttention, block_mask
 
 SIZES = SMALL | {"vocab_size": 32, "max_position_embeddings": 128, "pad_token_id": 0}
 LATENT = {"kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8}
@@ -86,7 +86,7 @@ def same(model, rows):
 @pytest.mark.parametrize("config", TREES, ids=lambda config: config.model_type)
 def test_a_tree_is_computed_as_its_samples_are_alone(config):
     model = made(config)
-    assert no_tree(model, 8) == ""
+    assert why_no_tree(model, 8) == ""
     same(model, ROWS)
     assert model.get_decoder().config._attn_implementation == "sdpa"  # as it was before
 
@@ -94,12 +94,12 @@ def test_a_tree_is_computed_as_its_samples_are_alone(config):
 @pytest.mark.parametrize(("config", "reason"), PADDED, ids=lambda value: getattr(value, "model_type", ""))
 def test_what_cannot_be_a_tree_is_padded_and_says_why(config, reason):
     model = made(config)
-    assert reason in no_tree(model, 8)
+    assert reason in why_no_tree(model, 8)
     same(model, ROWS)
 
 
 def test_a_model_with_a_state_cannot_be_a_tree():
-    assert "carries a state" in no_tree(made(RwkvConfig(vocab_size=32, hidden_size=16)), 8)
+    assert "carries a state" in why_no_tree(made(RwkvConfig(vocab_size=32, hidden_size=16)), 8)
 
 
 def test_positions_that_depend_on_the_longest_of_a_batch_are_refused():
@@ -168,12 +168,12 @@ def test_any_tree(rows):
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_flex_attention_sees_the_same_tree():
-    tree = grow([torch.tensor(ids) for ids in ROWS])
+    tree = build_tree([torch.tensor(ids) for ids in ROWS])
     torch.manual_seed(0)
     q, k, v = (torch.randn(1, heads, len(tree.ends_L), 16) for heads in (4, 2, 2))
     mask = block_mask(tree, torch.device("cpu"))
     flex = flex_attention(q, k, v, block_mask=mask, scale=0.3, enable_gqa=True)
-    assert torch.allclose(_Branches.apply(q, k, v, tree.segments(), 0.3), flex, atol=1e-6)
+    assert torch.allclose(_TreeAttention.apply(q, k, v, tree.segments(), 0.3), flex, atol=1e-6)
 
 
 @pytest.mark.gpu
@@ -198,11 +198,13 @@ def test_on_cuda_a_tree_has_the_states_and_gradients_of_the_cpu():
 def test_micro_batches_hold_every_sample_once_and_stay_in_budget(config):
     model = made(config)
     samples = [sample([3] * 6, [4 + b % 3] * (1 + b), name=str(b)) for b in range(9)]
-    parts = split(model, samples, 24)
+    parts = split_micro_batches(model, samples, 24)
     assert sorted(s.sample_id for part in parts for s in part.samples) == [str(b) for b in range(9)]
     assert 1 < len(parts) < 9
     for part in parts:
         lengths = [len(each) - 1 for each in part.samples]
-        tree = len(grow([each.token_ids[:-1] for each in part.samples]).token_ids_L)
-        assert part.tokens == (len(lengths) * max(lengths) if no_tree(model, max(lengths)) else tree) <= 24
-    assert split(model, [], 24) == []
+        tree = len(build_tree([each.token_ids[:-1] for each in part.samples]).token_ids_L)
+        assert (
+            part.tokens == (len(lengths) * max(lengths) if why_no_tree(model, max(lengths)) else tree) <= 24
+        )
+    assert split_micro_batches(model, [], 24) == []

@@ -8,16 +8,16 @@ from architectures import tiny_config, tiny_model
 from samples import sample
 
 from truing.engines.base import Request
-from truing.engines.local.engine import HFSampler
-from truing.engines.publish import sampler_copy, sync
+from truing.engines.local.engine import LocalEngine
+from truing.engines.publish import sampler_copy, sync_weights
 from truing.models.critic import Critic
 from truing.models.forward.collate import collate
 from truing.models.forward.onednn_linear import use_onednn
 from truing.models.forward.output_head import head_of
 from truing.models.forward.score import causal_model, score
 from truing.models.lora import add_lora, trainable_parameters
-from truing.models.reference import freeze
-from truing.types.sampling_params import SamplingContract
+from truing.models.reference import make_reference
+from truing.types.sampling_params import SamplingParams
 
 FORMULAS = {  # logits of what the output layer gives, by papers and model cards
     "gemma2": lambda z: 3.0 * torch.tanh(z / 3.0),
@@ -44,7 +44,7 @@ LAYER_ONLY = (
     "codegen",
     "smollm3",
 )  # some have a bias
-DRAWN = SamplingContract(max_new_tokens=8)
+DRAWN = SamplingParams(max_new_tokens=8)
 
 
 @pytest.fixture
@@ -114,15 +114,15 @@ def test_policy_sampler_and_reference_agree_while_the_policy_moves(made, model_t
     use_onednn(base)
     untouched = copy.deepcopy(base)
     policy = add_lora(base, rank=2, alpha=4, dropout=0.0, targets="all-linear", seed=0) if lora else base
-    reference = freeze(policy)
+    reference = make_reference(policy)
     shake(policy)
     same_scores(policy, causal_model(policy))
     rows = batch()
     held = reference.score(rows, rows.policy_mask).logprob[rows.policy_mask]
     assert torch.allclose(held, own(untouched, rows), atol=1e-5)
     drawing = sampler_copy(policy)
-    sampler = HFSampler(drawing, context_length=128)
-    sync(policy, drawing)
+    sampler = LocalEngine(drawing, context_length=128)
+    sync_weights(policy, drawing)
     prompts = [torch.tensor([3]), torch.tensor([4, 5, 6]), torch.arange(7, 12)]
     drawn = sampler.generate([Request(ids, ("x", i)) for i, ids in enumerate(prompts)], DRAWN)
     for ids, each in zip(prompts, drawn, strict=True):

@@ -7,14 +7,14 @@ from samples import sample
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from truing.models.forward.collate import collate
-from truing.models.forward.recompute import counting_kept, layers_of
+from truing.models.forward.recompute import count_saved_bytes, layers_of
 from truing.models.forward.score import score
 
 
 def gradients(model, *, recompute):
     rows = collate([sample([3, 4, 5], [6, 7, 8, 9]), sample([3, 4], [9, 2], name="b")])
     model.zero_grad()
-    with counting_kept(model) as kept:
+    with count_saved_bytes(model) as kept:
         scored = score(model, rows, rows.policy_mask, recompute=recompute).logprob[rows.policy_mask]
     (scored * torch.linspace(-1, 1, len(scored))).sum().backward()
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]), kept()

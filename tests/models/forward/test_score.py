@@ -8,9 +8,9 @@ from samples import sample
 
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 
-CONTRACT = SamplingContract(
+CONTRACT = SamplingParams(
     temperature=0.8,
     top_k=150,
     top_p=0.9,
@@ -32,7 +32,7 @@ def plain_logprobs(model, row, temperature):
 
 @pytest.fixture
 def rows():
-    contract = dataclasses.replace(SamplingContract(), temperature=0.7)
+    contract = dataclasses.replace(SamplingParams(), temperature=0.7)
     return [
         sample([5, 6, 7, 8], [9, 10, 11], name="a", contract=contract),
         sample([5, 6, 7, 8], [12], name="b", contract=contract),

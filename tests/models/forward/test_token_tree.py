@@ -2,13 +2,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truing.models.forward.token_tree import Segment, cut, grow
+from truing.models.forward.token_tree import Segment, build_tree, partition
 
 SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=8), min_size=1, max_size=12)
 
 
 def tree_of(*words):
-    return grow([torch.tensor([ord(letter) for letter in word]) for word in words])
+    return build_tree([torch.tensor([ord(letter) for letter in word]) for word in words])
 
 
 def test_what_is_shared_is_laid_out_once():
@@ -28,7 +28,7 @@ def test_samples_with_nothing_in_common_are_trees_of_their_own():
 
 @given(SEQUENCES)
 def test_each_token_sees_its_own_prefix_and_nothing_else(sequences):
-    tree = grow([torch.tensor(ids) for ids in sequences])
+    tree = build_tree([torch.tensor(ids) for ids in sequences])
     prefixes = {tuple(ids[: t + 1]) for ids in sequences for t in range(len(ids))}
     assert len(tree.token_ids_L) == len(prefixes)  # each computed once
     k = torch.arange(len(tree.token_ids_L))
@@ -42,7 +42,7 @@ def test_each_token_sees_its_own_prefix_and_nothing_else(sequences):
 
 @given(SEQUENCES)
 def test_segments_say_the_same_as_ends_and_no_sequence_ends_within_one(sequences):
-    tree = grow([torch.tensor(ids) for ids in sequences])
+    tree = build_tree([torch.tensor(ids) for ids in sequences])
     segments = tree.segments()
     assert [k for start, end, _ in segments for k in range(start, end)] == list(range(len(tree.ends_L)))
     for start, end, last in segments:
@@ -54,8 +54,8 @@ def test_segments_say_the_same_as_ends_and_no_sequence_ends_within_one(sequences
 @given(SEQUENCES, st.integers(1, 20))
 def test_parts_hold_every_sequence_once_and_stay_in_budget(sequences, budget):
     tensors = [torch.tensor(ids) for ids in sequences]
-    parts = cut(tensors, budget)
+    parts = partition(tensors, budget)
     assert sorted(b for part in parts for b in part.members) == list(range(len(sequences)))
     for members, tokens in parts:
-        assert len(grow([tensors[b] for b in members]).token_ids_L) == tokens
+        assert len(build_tree([tensors[b] for b in members]).token_ids_L) == tokens
         assert tokens <= budget or len(members) == 1

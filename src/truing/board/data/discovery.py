@@ -12,23 +12,23 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from truing.doctor.saved_updates import NAME
+from truing.doctor.saved_updates import FILE_NAME
 from truing.errors import RecordError
 from truing.lab.store.lab import CONFIG
 from truing.record.store import EVENTS, PARQUET, RECIPE, ROLLOUTS, RUN, STEPS
 
 Kind = Literal["run", "lab", "audit"]
 
-INSIDE = ("rollouts", "checkpoints", "tokenizer")
+RUN_SUBFOLDERS = ("rollouts", "checkpoints", "tokenizer")
 """Folders of a run in which no other lies."""
 
-ELSEWHERE = ("node_modules", "__pycache__")
+IGNORED_FOLDERS = ("node_modules", "__pycache__")
 """Folders that are nobody's runs, wherever they are."""
 
-MOST = 20_000
+MAX_FOLDERS = 20_000
 """Folders that are looked through; beyond them, the board is to be opened further below."""
 
-READ: Mapping[Kind, tuple[str, ...]] = {
+OPENED_FILES: Mapping[Kind, tuple[str, ...]] = {
     "run": (RUN, RECIPE, STEPS, EVENTS, PARQUET, ROLLOUTS, "tokenizer", "tokenizer/tokenizer.json"),
     "lab": ("*", "hypotheses/*", "experimental-results/ledger", "experimental-results/ledger/*"),
     "audit": ("*.step.safetensors",),
@@ -37,7 +37,7 @@ READ: Mapping[Kind, tuple[str, ...]] = {
 
 
 @dataclass
-class Places:
+class FolderIndex:
     """What lies under ``root``, as of the last ``look``."""
 
     root: Path
@@ -59,7 +59,7 @@ class Places:
         found: dict[Kind, dict[str, Path]] = {"run": {}, "lab": {}, "audit": {}}
         notes: list[str] = []
         for folder, kind in self._walk(notes):
-            if why := unsafe(folder, self.root, kind):
+            if why := why_unsafe(folder, self.root, kind):
                 notes.append(f"{folder} holds {why}; it is not shown")
                 continue
             name = "" if folder == self.root else folder.relative_to(self.root).as_posix()
@@ -75,11 +75,11 @@ class Places:
                 notes.append(f"{error.filename} cannot be looked into: {error.strerror}")
 
         for seen, (here, folders, files) in enumerate(os.walk(self.root, onerror=unreadable)):
-            if seen == MOST:
-                notes.append(f"only {MOST} folders were looked through; open the board further below")
+            if seen == MAX_FOLDERS:
+                notes.append(f"only {MAX_FOLDERS} folders were looked through; open the board further below")
                 return
             folder, kind = Path(here), _kind(files)
-            skipped = (*ELSEWHERE, *INSIDE) if kind == "run" else ELSEWHERE
+            skipped = (*IGNORED_FOLDERS, *RUN_SUBFOLDERS) if kind == "run" else IGNORED_FOLDERS
             folders[:] = sorted(each for each in folders if each not in skipped and each[0] != ".")
             linked = [each for each in folders if (folder / each).is_symlink()]
             notes += [f"{folder / each} is a link, and was not followed" for each in linked]
@@ -93,10 +93,10 @@ def _kind(files: Collection[str]) -> Kind | None:
         return "run"
     if CONFIG in files:
         return "lab"
-    return "audit" if NAME.format(0) in files else None
+    return "audit" if FILE_NAME.format(0) in files else None
 
 
-def unsafe(folder: Path, root: Path, kind: Kind = "run") -> str:
+def why_unsafe(folder: Path, root: Path, kind: Kind = "run") -> str:
     """Why nothing of a place is opened; "" where it may be.
 
     A link may lead to somewhere else, and whoever opens a pipe may wait for ever.
@@ -104,7 +104,7 @@ def unsafe(folder: Path, root: Path, kind: Kind = "run") -> str:
     here = str(folder)
     found = [
         glob(f"{escape(here)}/{name}", include_hidden=True) if "*" in name else [f"{here}/{name}"]
-        for name in READ[kind]
+        for name in OPENED_FILES[kind]
     ]
     every = [path for path in (here, *chain.from_iterable(found)) if os.path.lexists(path)]
     if any(os.path.islink(path) and not Path(path).resolve().is_relative_to(root) for path in every):

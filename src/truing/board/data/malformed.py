@@ -8,16 +8,16 @@ from safetensors import SafetensorError
 
 from truing.errors import RecordError
 
-ODD = (
+MALFORMED_ERRORS = (
     *(LookupError, TypeError, ValueError, AttributeError, AssertionError, ArithmeticError, RuntimeError),
     *(OSError, MemoryError, pa.ArrowException, SafetensorError),
 )
 
 
 @contextmanager
-def telling(what: str) -> Iterator[None]:
+def as_record_error(what: str) -> Iterator[None]:
     """Raise a RecordError that names the record, whatever its contents lead to."""
     try:
         yield
-    except ODD as error:
+    except MALFORMED_ERRORS as error:
         raise RecordError(f"the record of {what} is not as it should be", got=repr(error)[:500]) from error

@@ -9,42 +9,42 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from truing.analysis.incremental_reader import Followed
-from truing.board.data.discovery import unsafe
-from truing.board.data.malformed import ODD
-from truing.board.data.texts import Words
+from truing.analysis.incremental_reader import IncrementalReader
+from truing.board.data.discovery import why_unsafe
+from truing.board.data.malformed import MALFORMED_ERRORS
+from truing.board.data.texts import SampleTexts
 from truing.config import Recipe, resolve
-from truing.doctor.report.recorded_findings import Told, recalled
+from truing.doctor.report.recorded_findings import RecordedFinding, recorded_findings
 from truing.doctor.truing_run import recipe_at
 from truing.errors import RecordError, TruingError
 from truing.record.rows import SampleRow, StepRow
-from truing.record.sample_columns import Known, SampleColumns
+from truing.record.sample_columns import SampleColumns, SampleSnapshot
 from truing.record.store import RUN, STEPS
 
-HELD = 8
+MAX_HELD_UPDATES = 8
 """Updates whose rows are held at once."""
 
 
-class Opened:
+class RunView:
     """A run directory, its columns, events and the rows that were asked for last. Use it under ``lock``."""
 
     def __init__(self, name: str, run_dir: Path, root: Path) -> None:
         self.name, self.root = name, root
-        self.identity = identity(run_dir)
-        self.run = Followed(run_dir)
-        self.told: list[Told] = []  # everything that rules found
+        self.identity = run_identity(run_dir)
+        self.run = IncrementalReader(run_dir)
+        self.told: list[RecordedFinding] = []  # everything that rules found
         self._unread: list[str] = []  # what of the run could not be read, once it was asked for
         self.lock = threading.RLock()
         self._samples = SampleColumns(run_dir)
-        self.words = Words(self._samples)
+        self.words = SampleTexts(self._samples)
         self._rows: OrderedDict[str, tuple[SampleRow, ...]] = OrderedDict()
 
     def refresh(self) -> bool:
         """Read what was added; whether there was anything."""
-        if why := unsafe(self.run.run_dir, self.root):
+        if why := why_unsafe(self.run.run_dir, self.root):
             raise RecordError(f"{self.name} holds {why}; it is not shown")
         if moved := self.run.refresh():
-            self.told = recalled(self.run.events)
+            self.told = recorded_findings(self.run.events)
         return moved
 
     @cached_property
@@ -52,7 +52,7 @@ class Opened:
         """The recipe, or why it cannot be read."""
         try:
             return resolve(self.run.fact("recipe") or {})
-        except (TruingError, *ODD) as error:
+        except (TruingError, *MALFORMED_ERRORS) as error:
             return f"the recipe in run.json cannot be read: {error}"
 
     def recipe_at(self, stage: str, step: int) -> Recipe | str:
@@ -82,7 +82,7 @@ class Opened:
         """When its steps were last written, seconds since 1970."""
         return (self.run.run_dir / STEPS).stat().st_mtime
 
-    def findings(self, stage: str, step: int) -> list[Told]:
+    def findings(self, stage: str, step: int) -> list[RecordedFinding]:
         """What rules found in an update as it is on record: nothing of what was undone."""
         return [each for each in self.told if (each.stage, each.step, each.undone) == (stage, step, "")]
 
@@ -117,12 +117,12 @@ class Opened:
         key = step.segment.sha256
         if key not in self._rows:
             self._rows[key] = self.run.reader.rows(step)
-            if len(self._rows) > HELD:
+            if len(self._rows) > MAX_HELD_UPDATES:
                 self._rows.popitem(last=False)
         self._rows.move_to_end(key)
         return self._rows[key]
 
-    def samples(self, seconds: float) -> Known:
+    def samples(self, seconds: float) -> SampleSnapshot:
         """Scalars of all samples, as far as they can be read in so many seconds, and by questions before."""
         return self._samples.refresh(self.run.columns.places, seconds)
 
@@ -158,7 +158,7 @@ class Opened:
             return None
 
 
-def identity(run_dir: Path) -> tuple[int, int] | None:
+def run_identity(run_dir: Path) -> tuple[int, int] | None:
     """What another run in the same place has otherwise: run.json is written once. None where it is gone."""
     try:
         status = (run_dir / RUN).stat()

@@ -18,7 +18,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Room:
+class ChartGroup:
     """Charts that answer one question."""
 
     title: str
@@ -26,8 +26,8 @@ class Room:
     charts: tuple[Chart, ...]
 
 
-ROOMS = (
-    Room(
+CHART_GROUPS = (
+    ChartGroup(
         "Reward",
         "Does it go up, and is there anything to learn from?",
         (
@@ -41,7 +41,7 @@ ROOMS = (
             ),
         ),
     ),
-    Room(
+    ChartGroup(
         "Tokens",
         "Are the right tokens trained?",
         (
@@ -55,7 +55,7 @@ ROOMS = (
             Chart("counts", "How many tokens", ("tokens/sampled", "tokens/trained", "tokens/scored")),
         ),
     ),
-    Room(
+    ChartGroup(
         "Policy",
         "Does it move, and how far?",
         (
@@ -87,7 +87,7 @@ ROOMS = (
             Chart("gates", "Gates and corrections", ("gate/*", "correction/*")),
         ),
     ),
-    Room(
+    ChartGroup(
         "Critic",
         "Does it foresee anything?",
         (
@@ -96,7 +96,7 @@ ROOMS = (
             Chart("head", "How far the head moved", ("value/head_step",)),
         ),
     ),
-    Room(
+    ChartGroup(
         "Answers",
         "What does it say, and how does it end?",
         (
@@ -113,7 +113,7 @@ ROOMS = (
             Chart("family_truncated", "Cut off, by task family", ("family_truncated/*",)),
         ),
     ),
-    Room(
+    ChartGroup(
         "Sampler",
         "Is what was sampled what is trained?",
         (
@@ -127,7 +127,7 @@ ROOMS = (
             Chart("audit", "Evidence against the sampler", ("audit/log10_odds",)),
         ),
     ),
-    Room(
+    ChartGroup(
         "Cost",
         "Where do time and memory go?",
         (

@@ -10,42 +10,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from truing.board.data.curves import curve
-from truing.board.views.chart_groups import ROOMS, Chart, Room
+from truing.board.views.chart_groups import CHART_GROUPS, Chart, ChartGroup
 from truing.config import PolicyStage, Recipe
 from truing.doctor.rules.smp007 import ODDS
 from truing.doctor.truing_run import setup_of
-from truing.metrics.definitions import METRICS, pattern
+from truing.metrics.definitions import METRICS, name_pattern
 from truing.metrics.metric import Metric
-from truing.record.update_columns import Columns
+from truing.record.update_columns import UpdateColumns
 
 SECONDS = Metric("seconds/<phase>", "s", "Wall-clock seconds of the update that were spent in a phase.", "")
 
 
-def rooms_of(columns: Columns) -> list[dict[str, Any]]:
+def chart_groups_of(columns: UpdateColumns) -> list[dict[str, Any]]:
     """Rooms with the charts for which a run has numbers; the last has every number that no other shows."""
     found = []
-    for room in (*ROOMS, rest_of(columns)):
-        charts = [chart for chart in room.charts if any(numbers_of(chart, columns))]
+    for room in (*CHART_GROUPS, ungrouped_charts(columns)):
+        charts = [chart for chart in room.charts if any(chart_columns(chart, columns))]
         if charts:
             listed = [{"name": chart.name, "title": chart.title} for chart in charts]
             found.append({"title": room.title, "asks": room.asks, "charts": listed})
     return found
 
 
-def rest_of(columns: Columns) -> Room:
+def ungrouped_charts(columns: UpdateColumns) -> ChartGroup:
     """Numbers that no chart shows, one chart each: nothing that is recorded is hidden."""
-    shown = {name for room in ROOMS for chart in room.charts for name in numbers_of(chart, columns)}
+    shown = {name for room in CHART_GROUPS for chart in room.charts for name in chart_columns(chart, columns)}
     charts = tuple(Chart(f"~{name}", name, (name,)) for name in columns.numbers if name not in shown)
-    return Room("Everything else", "What no chart above shows.", charts)
+    return ChartGroup("Everything else", "What no chart above shows.", charts)
 
 
-def find_chart(name: str, columns: Columns) -> Chart | None:
+def find_chart(name: str, columns: UpdateColumns) -> Chart | None:
     """A chart by its name."""
-    every = (chart for room in (*ROOMS, rest_of(columns)) for chart in room.charts)
+    every = (chart for room in (*CHART_GROUPS, ungrouped_charts(columns)) for chart in room.charts)
     return next((chart for chart in every if chart.name == name), None)
 
 
-def numbers_of(chart: Chart, columns: Columns) -> list[str]:
+def chart_columns(chart: Chart, columns: UpdateColumns) -> list[str]:
     """The columns that a chart draws, in its order."""
     found = []
     for name in chart.names:
@@ -56,13 +56,13 @@ def numbers_of(chart: Chart, columns: Columns) -> list[str]:
     return found
 
 
-def draw(chart: Chart, columns: Columns, start: int, end: int | None) -> dict[str, Any]:
+def chart_data(chart: Chart, columns: UpdateColumns, start: int, end: int | None) -> dict[str, Any]:
     """A chart with its curves over updates ``[start, end)``, and the definition of each number.
 
     Where none of its numbers is above 0 there, it has no log axis, which could show none of them.
     """
-    names = numbers_of(chart, columns)
-    log = chart.log and any(map(_above_0, (columns.column(name)[start:end] for name in names)))
+    names = chart_columns(chart, columns)
+    log = chart.log and any(map(_any_positive, (columns.column(name)[start:end] for name in names)))
     metrics = [metric_of(name) for name in names]
     shared = _prefix(names)
     return {
@@ -79,7 +79,7 @@ def draw(chart: Chart, columns: Columns, start: int, end: int | None) -> dict[st
     }
 
 
-def _above_0(values_N: NDArray[np.float64]) -> bool:
+def _any_positive(values_N: NDArray[np.float64]) -> bool:
     return bool((np.isfinite(values_N) & (values_N > 0)).any())
 
 
@@ -91,7 +91,7 @@ def metric_of(name: str) -> Metric:
 
 @cache
 def _patterns() -> list[tuple[re.Pattern[str], Metric]]:
-    return [(pattern(metric.name), metric) for metric in (*METRICS, SECONDS)]
+    return [(name_pattern(metric.name), metric) for metric in (*METRICS, SECONDS)]
 
 
 def _prefix(names: Sequence[str]) -> str:
@@ -107,7 +107,7 @@ def _prefix(names: Sequence[str]) -> str:
     return "".join(f"{part}/" for part in same)
 
 
-def bounds(recipe: Recipe, stage: str) -> dict[str, list[dict[str, Any]]]:
+def recipe_limits(recipe: Recipe, stage: str) -> dict[str, list[dict[str, Any]]]:
     """For charts of a stage, the numbers that its recipe compares with, each with its name."""
     cfg = recipe.stage(stage)
     if not isinstance(cfg, PolicyStage):

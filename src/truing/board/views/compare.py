@@ -3,60 +3,66 @@
 from dataclasses import asdict
 from typing import Any
 
-from truing.analysis.compare import OTHER_SEED, Delta, declared, first_parting, first_reworded
-from truing.analysis.paired_difference import gains, seeds
-from truing.analysis.side_by_side import beside
+from truing.analysis.compare import (
+    SEEDS_DIFFER,
+    Delta,
+    config_differences,
+    first_difference,
+    first_text_difference,
+)
+from truing.analysis.paired_difference import paired_gains, seed_note
+from truing.analysis.side_by_side import side_by_side
 from truing.board.data.events import evaluations_at
-from truing.board.data.run_view import Opened
-from truing.board.views.overview import line
-from truing.board.views.run import spans
-from truing.board.views.tokens import short
+from truing.board.data.run_view import RunView
+from truing.board.views.overview import run_line
+from truing.board.views.run import stage_spans
+from truing.board.views.tokens import shorten_and_count
 from truing.record import SampleRow
 
-LOOKED_AT = 300
+MAX_COMPARED_UPDATES = 300
 """Updates that are compared token by token. `truing compare` looks at all."""
 
-REWORDED = 20
+MAX_TEXT_UPDATES = 20
 """Updates from that one on in which an answer is sought that reads otherwise."""
 
 BEFORE, AFTER = 24, 40
 """Tokens that are shown around the first that is another."""
 
 
-def told(first: Opened, second: Opened) -> dict[str, Any]:
+def compare_runs(first: RunView, second: RunView) -> dict[str, Any]:
     """What is known of two runs at once."""
-    recipe, facts = declared(first.run, second.run)
+    recipe, facts = config_differences(first.run, second.run)
     return {
         "runs": [
-            line(each) | {"spans": spans(each), "evaluations_at": evaluations_at(each.run)}
+            run_line(each) | {"spans": stage_spans(each), "evaluations_at": evaluations_at(each.run)}
             for each in (first, second)
         ],
-        "gains": [asdict(each) for each in gains(first.run, second.run)],
-        "seeds": seeds(first.run, second.run),
+        "gains": [asdict(each) for each in paired_gains(first.run, second.run)],
+        "seeds": seed_note(first.run, second.run),
         "recipe": [_delta(each) for each in recipe],
         "facts": [_delta(each) for each in facts],
         "numbers": sorted({*first.run.columns.numbers} & {*second.run.columns.numbers}),
     }
 
 
-def parting(first: Opened, second: Opened) -> dict[str, Any]:
+def compare_tokens(first: RunView, second: RunView) -> dict[str, Any]:
     """Where two runs part, token by token, and what each came to."""
-    recipe, _ = declared(first.run, second.run)
-    same, found = first_parting(first.run, second.run, LOOKED_AT)
+    recipe, _ = config_differences(first.run, second.run)
+    same, found = first_difference(first.run, second.run, MAX_COMPARED_UPDATES)
     other_seed = any(each.key == "seed" for each in recipe)
     return {
         "same": same,
-        "looked_at": LOOKED_AT,
-        "note": OTHER_SEED if other_seed else "",
+        "looked_at": MAX_COMPARED_UPDATES,
+        "note": SEEDS_DIFFER if other_seed else "",
         "parting": None if found is None else asdict(found) | {"update": found.step + 1},
-        "words": None if found is None or other_seed else _words(first, second, same),
-        "beside": [asdict(each) for each in beside(first.run, second.run)],
+        "words": None if found is None or other_seed else _text_difference(first, second, same),
+        "beside": [asdict(each) for each in side_by_side(first.run, second.run)],
     }
 
 
-def _words(first: Opened, second: Opened, start: int) -> dict[str, Any] | None:
+def _text_difference(first: RunView, second: RunView, start: int) -> dict[str, Any] | None:
     """The first answer that reads otherwise, as both runs have it."""
-    found = first_reworded(first.run, second.run, start, REWORDED)
+    found = first_text_difference(first.run, second.run, start, MAX_TEXT_UPDATES)
     if found is None:
         return None
     return {
@@ -71,10 +77,10 @@ def _words(first: Opened, second: Opened, start: int) -> dict[str, Any] | None:
     }
 
 
-def _side(opened: Opened, row: SampleRow, token: int) -> dict[str, Any]:
+def _side(opened: RunView, row: SampleRow, token: int) -> dict[str, Any]:
     """The text around a token of a sample: it is empty where the sample ends before it."""
     low, high = max(0, token - BEFORE), token + 1 + AFTER
-    texts = [short(text) for text in opened.texts(row.sample.token_ids[low:high].tolist())]
+    texts = [shorten_and_count(text) for text in opened.texts(row.sample.token_ids[low:high].tolist())]
     at = token - low
     return {
         "cut": low > 0,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from truing.lab.report.html import effects, figures
+from truing.lab.report.html import effects_figure, figures
 from truing.lab.report.text import verdict_lines
 from truing.lab.store.lab import open_lab
 from truing.lab.verdicts.verdict import judge
@@ -17,7 +17,7 @@ def status(root: Path) -> dict[str, Any]:
     verdicts = {name: judge(lab, each) for name, each in lab.hypotheses.items()}
     return {
         "name": lab.config.name,
-        "effects": _inert(effects(verdicts)),
+        "effects": _escape_html(effects_figure(verdicts)),
         "hypotheses": [
             each.facts()
             | {"claim": lab.hypotheses[name].header.claim, "priority": lab.hypotheses[name].header.priority}
@@ -40,7 +40,7 @@ def hypothesis(root: Path, name: str) -> dict[str, Any]:
         "claim": asked.header.claim,
         "text": asked.path.read_text(encoding="utf-8"),
         "lines": [text for text, _ in verdict_lines(verdict)],
-        "figures": [_inert(each) for each in figures(lab, verdict)],
+        "figures": [_escape_html(each) for each in figures(lab, verdict)],
         "runs": [
             {
                 "arm": label,
@@ -57,10 +57,10 @@ def hypothesis(root: Path, name: str) -> dict[str, Any]:
     }
 
 
-def _inert(figure: Any) -> Any:
+def _escape_html(figure: Any) -> Any:
     """A figure whose texts are no markup: Plotly reads some of HTML."""
     if isinstance(figure, str):
         return html.escape(figure, quote=False)
     if isinstance(figure, Mapping):
-        return {name: _inert(value) for name, value in figure.items()}
-    return [_inert(value) for value in figure] if isinstance(figure, list | tuple) else figure
+        return {name: _escape_html(value) for name, value in figure.items()}
+    return [_escape_html(value) for value in figure] if isinstance(figure, list | tuple) else figure

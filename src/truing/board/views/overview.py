@@ -8,28 +8,28 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from truing.analysis.scorecard import ROUNDING, scorecard
-from truing.board.data.discovery import Places
-from truing.board.data.open_runs import Held
-from truing.board.data.run_view import Opened, identity
-from truing.board.views.findings import finding
-from truing.board.views.tokens import short
-from truing.doctor.report.run_summary import Glance, glance
+from truing.analysis.scorecard import MAX_MISMATCH_NATS, scorecard
+from truing.board.data.discovery import FolderIndex
+from truing.board.data.open_runs import OpenRuns
+from truing.board.data.run_view import RunView, run_identity
+from truing.board.views.findings import finding_json
+from truing.board.views.tokens import shorten_and_count
+from truing.doctor.report.run_summary import RunSummary, run_summary
 from truing.errors import TruingError
-from truing.record import being_written
+from truing.record import has_writer
 from truing.record.store import EVENTS, STEPS
 
-SHARE = 0.05
+SCAN_SHARE = 0.05
 """Of its time, the most that the board looks for new runs by itself: a folder may hold thousands."""
 
-PATIENCE = 1.0
+READ_SECONDS = 1.0
 """Seconds that runs are read for. The rest is told as not read yet, and asked for again."""
 
 
 class Overview:
     """A line for each run, which is made again where the run has moved."""
 
-    def __init__(self, places: Places, held: Held) -> None:
+    def __init__(self, places: FolderIndex, held: OpenRuns) -> None:
         self.places, self.held = places, held
         self._lines: dict[str, tuple[object, dict[str, Any]]] = {}
         self._lock = threading.Lock()
@@ -40,14 +40,14 @@ class Overview:
         begun = time.monotonic()
         if begun >= self._looks_from:
             self.places.look()
-            self._looks_from = begun + (time.monotonic() - begun) / SHARE
+            self._looks_from = begun + (time.monotonic() - begun) / SCAN_SHARE
         return {name: _stamp(path) for name, path in self.places.runs.items()}
 
     def told(self) -> dict[str, Any]:
         """All runs, those that said something last first."""
         self.places.look()
         with self._lock:
-            waiting = self._read(time.monotonic() + PATIENCE)
+            waiting = self._read(time.monotonic() + READ_SECONDS)
             lines = [line for _, line in self._lines.values()]
         return {
             "root": str(self.places.root),
@@ -72,7 +72,7 @@ class Overview:
         """A run in one line; what is wrong with a record that cannot be read is told in its place."""
         try:
             with self.held.reading(name) as (opened,):
-                return line(opened) | {"scorecard": verdicts(opened)}
+                return run_line(opened) | {"scorecard": criteria_counts(opened)}
         except TruingError as error:
             return {"run": name, "name": name, "state": "cannot be read", "why": str(error), "last": 0.0}
 
@@ -80,22 +80,22 @@ class Overview:
 def _stamp(run_dir: Path) -> object:
     """What changes when a run does: its files, and whether somebody writes it."""
     try:
-        sizes = [(status.st_size, status.st_mtime_ns) for status in map(os.stat, _watched(run_dir))]
-        return identity(run_dir), *sizes, being_written(run_dir)
+        sizes = [(status.st_size, status.st_mtime_ns) for status in map(os.stat, _watched_files(run_dir))]
+        return run_identity(run_dir), *sizes, has_writer(run_dir)
     except (OSError, TruingError) as error:  # it was removed since it was found, or may not be read
         return str(error)
 
 
-def _watched(run_dir: Path) -> tuple[Path, Path]:
+def _watched_files(run_dir: Path) -> tuple[Path, Path]:
     return run_dir / STEPS, run_dir / EVENTS
 
 
-def line(opened: Opened) -> dict[str, Any]:
+def run_line(opened: RunView) -> dict[str, Any]:
     """A run in one line."""
     run = opened.run
     return {
         "run": opened.name,
-        **glance_facts(glance(run)),
+        **summary_facts(run_summary(run)),
         "created": str(run.fact("created") or ""),
         "last": max((event.time for event in run.events[-1:]), default=opened.written),
         "updates": len(run.columns),
@@ -104,22 +104,22 @@ def line(opened: Opened) -> dict[str, Any]:
     }
 
 
-def glance_facts(seen: Glance) -> dict[str, Any]:
+def summary_facts(seen: RunSummary) -> dict[str, Any]:
     """A glance as JSON has it."""
     told = asdict(seen)
-    found, facts = ([finding(each) for each in every] for every in (seen.findings, seen.facts))
-    return told | {"findings": found, "facts": facts, "at": seen.at, "why": short(seen.why)}
+    found, facts = ([finding_json(each) for each in every] for every in (seen.findings, seen.facts))
+    return told | {"findings": found, "facts": facts, "at": seen.at, "why": shorten_and_count(seen.why)}
 
 
-def cards(opened: Opened) -> list[dict[str, Any]]:
+def criteria(opened: RunView) -> list[dict[str, Any]]:
     """The success criteria of report 000, as they stand; none where the recipe or the device is not known."""
     recipe, columns = opened.recipe, opened.run.columns
-    if isinstance(recipe, str) or opened.device not in ROUNDING:
+    if isinstance(recipe, str) or opened.device not in MAX_MISMATCH_NATS:
         return []
     kinds = [event.kind for event in opened.run.events]
     return [asdict(each) for each in scorecard(columns.of(recipe.stages), recipe, opened.device, kinds)]
 
 
-def verdicts(opened: Opened) -> dict[str, int]:
+def criteria_counts(opened: RunView) -> dict[str, int]:
     """How many criteria pass, fail and are not judged."""
-    return dict(Counter(each["verdict"] for each in cards(opened)))
+    return dict(Counter(each["verdict"] for each in criteria(opened)))

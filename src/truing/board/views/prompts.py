@@ -9,16 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from truing.board.arguments import Query, number, whole
-from truing.board.data.run_view import Opened
-from truing.board.data.texts import PROMPT, short
-from truing.errors import QuestionError
-from truing.record.sample_columns import Known
+from truing.board.arguments import Query, integer, number
+from truing.board.data.run_view import RunView
+from truing.board.data.texts import PROMPT, shorten
+from truing.errors import BadRequestError
+from truing.record.sample_columns import SampleSnapshot
 
-PATIENCE = 1.0
+READ_SECONDS = 1.0
 """Seconds that samples are read for. What is left is told, and read by the next questions."""
 
-PAGE = 100
+PAGE_ROWS = 100
 """Lines of a list that are told at once."""
 
 ORDERS = {
@@ -27,56 +27,58 @@ ORDERS = {
 }
 """What lists are sorted by."""
 
-RIGHT = 1.0
+PASS_REWARD = 1.0
 """A reward from which an attempt counts as passed, as in group/all_right_share."""
 
 
-BARS = ("never", *(f"{i}-{i + 10}" for i in range(0, 100, 10)), "always")
+PASS_RATE_BINS = ("never", *(f"{i}-{i + 10}" for i in range(0, 100, 10)), "always")
 """Pass rates as they are counted, in percent: each tenth without its end."""
 
-ALL = "all"
+ALL_STAGES = "all"
 """What is asked for in place of a stage: the samples of every one."""
 
-SAMPLES = {"task": "task_id", "group": "group_id", "finish": "finish_reason", "status": "status"}
+SAMPLE_FILTERS = {"task": "task_id", "group": "group_id", "finish": "finish_reason", "status": "status"}
 """What samples are chosen by, and the column that says it."""
 
 
-def tasks(opened: Opened, query: Query) -> dict[str, Any]:
+def tasks(opened: RunView, query: Query) -> dict[str, Any]:
     """Every prompt that was drawn: attempts, pass rate, mean reward and its spread, last update."""
-    order, start, passed = _order(query, "tasks"), whole(query, "start", 0), _passed(query)
-    known = opened.samples(PATIENCE)
-    until = time.monotonic() + PATIENCE
+    order, start, passed = _order(query, "tasks"), integer(query, "start", 0), _wanted_bin(query)
+    known = opened.samples(READ_SECONDS)
+    until = time.monotonic() + READ_SECONDS
     attempts = _attempts(known.table)
     every = _by_task(attempts)
     found, unread, failed = every, set[str](), dict[int, str]()
     if text := query.get("text"):
-        found, unread, failed = _searched(opened, every, text, until)
-    bars = _bars(found["pass_rate"])
+        found, unread, failed = _search(opened, every, text, until)
+    bars = _bin_indices(found["pass_rate"])
     wanted = found if passed is None else found.filter(pa.array(bars == passed))
     listed = _page(wanted, order, start).to_pylist()
     of_listed = {each["task"]: each["last"] for each in listed}
     failed |= opened.words.read_prompts(opened.run.columns.places, of_listed, until)
-    unread |= _unread(opened, of_listed, failed)
+    unread |= _unread_tasks(opened, of_listed, failed)
     return {
-        **_told(known, attempts.num_rows, failed),
-        "tasks": [each | _asks(opened, each["task"]) | _place(opened, each["last"]) for each in listed],
+        **_reading_state(known, attempts.num_rows, failed),
+        "tasks": [
+            each | _prompt_json(opened, each["task"]) | _update_json(opened, each["last"]) for each in listed
+        ],
         "count": wanted.num_rows,
         "every": every.num_rows,
         "unread": len(unread),
-        "bars": BARS,
-        "rates": np.bincount(bars, minlength=len(BARS)).tolist(),
+        "bars": PASS_RATE_BINS,
+        "rates": np.bincount(bars, minlength=len(PASS_RATE_BINS)).tolist(),
     }
 
 
-def samples(opened: Opened, query: Query) -> dict[str, Any]:
+def samples(opened: RunView, query: Query) -> dict[str, Any]:
     """Samples as they are wanted: by stage, reward, group, task, finish reason, finding."""
-    order, start = _order(query, "samples"), whole(query, "start", 0)
+    order, start = _order(query, "samples"), integer(query, "start", 0)
     least, most = number(query, "least"), number(query, "most")
-    known = opened.samples(PATIENCE)
-    until = time.monotonic() + PATIENCE
-    stage = query.get("stage") or _earning(known.table)
-    table = known.table if stage == ALL else _of_stage(opened, known.table, stage)
-    for name, column in SAMPLES.items():
+    known = opened.samples(READ_SECONDS)
+    until = time.monotonic() + READ_SECONDS
+    stage = query.get("stage") or _last_rewarded_stage(known.table)
+    table = known.table if stage == ALL_STAGES else _of_stage(opened, known.table, stage)
+    for name, column in SAMPLE_FILTERS.items():
         if value := query.get(name):
             table = table.filter(pc.equal(pc.cast(table[column], pa.string()), value))
     if least is not None:
@@ -85,9 +87,9 @@ def samples(opened: Opened, query: Query) -> dict[str, Any]:
         table = table.filter(pc.less_equal(table["reward"], most))
     if query.get("found"):
         table = table.filter(pc.is_in(table["sample_id"], pa.array(sorted(opened.named()), pa.string())))
-    listed, unread, failed = _answered(opened, _page(table, order, start).to_pylist(), until)
+    listed, unread, failed = _with_texts(opened, _page(table, order, start).to_pylist(), until)
     return {
-        **_told(known, table.num_rows, failed),
+        **_reading_state(known, table.num_rows, failed),
         "samples": listed,
         "count": table.num_rows,
         "unread": unread,
@@ -98,7 +100,7 @@ def samples(opened: Opened, query: Query) -> dict[str, Any]:
     }
 
 
-def _of_stage(opened: Opened, table: pa.Table, stage: str) -> pa.Table:
+def _of_stage(opened: RunView, table: pa.Table, stage: str) -> pa.Table:
     """The samples of a stage; none is copied."""
     updates = table["update"].to_numpy()
     spans = [span for name, *span in opened.run.columns.stages if name == stage]
@@ -106,14 +108,14 @@ def _of_stage(opened: Opened, table: pa.Table, stage: str) -> pa.Table:
     return pa.concat_tables([table.slice(0, 0), *parts])
 
 
-def _earning(table: pa.Table) -> str:
+def _last_rewarded_stage(table: pa.Table) -> str:
     """The last stage whose samples have rewards; where none has, all."""
     known = np.flatnonzero(~np.isnan(table["reward"].to_numpy()))
-    return table["stage"][int(known[-1])].as_py() if len(known) else ALL
+    return table["stage"][int(known[-1])].as_py() if len(known) else ALL_STAGES
 
 
-def _answered(
-    opened: Opened, listed: list[dict[str, Any]], until: float
+def _with_texts(
+    opened: RunView, listed: list[dict[str, Any]], until: float
 ) -> tuple[list[dict[str, Any]], int, dict[int, str]]:
     """Samples with their words; how many there was no time for; updates that cannot be read."""
     places, words = opened.run.columns.places, opened.words
@@ -125,14 +127,14 @@ def _answered(
         text is None and each["update"] not in failed for each, text in zip(listed, answers, strict=True)
     )
     shown = [
-        each | _place(opened, each["update"]) | {"answer": text} | _asks(opened, each["task_id"])
+        each | _update_json(opened, each["update"]) | {"answer": text} | _prompt_json(opened, each["task_id"])
         for each, text in zip(listed, answers, strict=True)
     ]
-    return shown, unread + len(_unread(opened, tasks, failed)), failed
+    return shown, unread + len(_unread_tasks(opened, tasks, failed)), failed
 
 
-def _searched(
-    opened: Opened, every: pa.Table, text: str, until: float
+def _search(
+    opened: RunView, every: pa.Table, text: str, until: float
 ) -> tuple[pa.Table, set[str], dict[int, str]]:
     """Prompts that have the text in their name or words; those that were not read; updates that cannot be."""
     sought, names = text.lower(), every["task"].to_pylist()
@@ -142,18 +144,18 @@ def _searched(
     failed = opened.words.read_prompts(opened.run.columns.places, others, until)
     asked = (opened.words.asked(name) or "" for name in names)
     found = [is_named or sought in ask.lower() for is_named, ask in zip(named, asked, strict=True)]
-    return every.filter(pa.array(found, pa.bool_())), _unread(opened, others, failed), failed
+    return every.filter(pa.array(found, pa.bool_())), _unread_tasks(opened, others, failed), failed
 
 
-def _unread(opened: Opened, wanted: Mapping[str, int], failed: Collection[int]) -> set[str]:
+def _unread_tasks(opened: RunView, wanted: Mapping[str, int], failed: Collection[int]) -> set[str]:
     """Tasks of which nobody knows yet what they ask."""
     words = opened.words
     return {task for task, row in wanted.items() if row not in failed and words.asked(task) is None}
 
 
-def _asks(opened: Opened, task: str) -> dict[str, Any]:
+def _prompt_json(opened: RunView, task: str) -> dict[str, Any]:
     text = opened.words.asked(task)
-    return {"prompt": text if text is None else short(text, PROMPT)}
+    return {"prompt": text if text is None else shorten(text, PROMPT)}
 
 
 def _attempts(table: pa.Table) -> pa.Table:
@@ -166,7 +168,7 @@ def _attempts(table: pa.Table) -> pa.Table:
 
 def _by_task(attempts: pa.Table) -> pa.Table:
     """Attempts prompt by prompt; of one attempt no spread is known."""
-    passed = pc.cast(pc.greater_equal(attempts["reward"], RIGHT), pa.float64())
+    passed = pc.cast(pc.greater_equal(attempts["reward"], PASS_REWARD), pa.float64())
     drawn = attempts.select(["task_id", "family", "reward", "update"]).append_column("passed", passed)
     deviation = ("reward", "stddev", pc.VarianceOptions(ddof=1))
     found = pa.TableGroupBy(drawn.unify_dictionaries(), ["task_id", "family"]).aggregate(
@@ -180,10 +182,10 @@ def _by_task(attempts: pa.Table) -> pa.Table:
 
 def _page(table: pa.Table, order: tuple[str, str], start: int) -> pa.Table:
     """A page of a table in an order; numbers that are not known come last."""
-    return table.take(pc.sort_indices(table, [order])[start : start + PAGE])
+    return table.take(pc.sort_indices(table, [order])[start : start + PAGE_ROWS])
 
 
-def _told(known: Known, rows: int, failed: Mapping[int, str]) -> dict[str, Any]:
+def _reading_state(known: SampleSnapshot, rows: int, failed: Mapping[int, str]) -> dict[str, Any]:
     unreadable = list({**known.unreadable, **failed}.values())
     return {
         "rows": rows,
@@ -193,29 +195,29 @@ def _told(known: Known, rows: int, failed: Mapping[int, str]) -> dict[str, Any]:
     }
 
 
-def _place(opened: Opened, row: int) -> dict[str, Any]:
+def _update_json(opened: RunView, row: int) -> dict[str, Any]:
     """The update of a row of the columns, as a person counts."""
     place = opened.run.columns.places[row]
     return {"stage": place.stage, "update": place.step + 1}
 
 
-def _bars(rates: pa.ChunkedArray) -> NDArray[np.int64]:
+def _bin_indices(rates: pa.ChunkedArray) -> NDArray[np.int64]:
     """Which of ``BARS`` each pass rate belongs to, [n]."""
     rates_N = rates.to_numpy()
     return np.where(rates_N <= 0, 0, 1 + np.floor(10 * rates_N)).astype(np.int64)
 
 
-def _passed(query: Query) -> int | None:
+def _wanted_bin(query: Query) -> int | None:
     """The bar that is wanted; None where all are."""
     name = query.get("passed")
-    if name and name not in BARS:
-        raise QuestionError(f"there is no pass rate {name[:50]}", expected=", ".join(BARS))
-    return BARS.index(name) if name else None
+    if name and name not in PASS_RATE_BINS:
+        raise BadRequestError(f"there is no pass rate {name[:50]}", expected=", ".join(PASS_RATE_BINS))
+    return PASS_RATE_BINS.index(name) if name else None
 
 
 def _order(query: Query, kind: str) -> tuple[str, str]:
     """What a list is sorted by, and which way."""
     order = query.get("order") or ORDERS[kind][0]
     if order not in ORDERS[kind]:
-        raise QuestionError(f"{kind} cannot be sorted by {order[:50]}", expected=", ".join(ORDERS[kind]))
+        raise BadRequestError(f"{kind} cannot be sorted by {order[:50]}", expected=", ".join(ORDERS[kind]))
     return order, "descending" if query.get("backwards") else "ascending"

@@ -5,7 +5,7 @@ from typing import Any
 
 from truing.doctor.rule import KINDS, SECTIONS, TAINTS
 from truing.doctor.rules import RULES
-from truing.errors import QuestionError
+from truing.errors import BadRequestError
 
 
 def index() -> list[dict[str, str]]:
@@ -19,7 +19,7 @@ def index() -> list[dict[str, str]]:
 def page(code: str) -> dict[str, Any]:
     """A rule, section by section, with its example."""
     if code not in RULES:
-        raise QuestionError(f"there is no rule {code[:50]}", remedy="the list of rules names them all")
+        raise BadRequestError(f"there is no rule {code[:50]}", remedy="the list of rules names them all")
     rule = RULES[code]
     return {
         "code": code,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.board.data.run_view import Opened
+from truing.board.data.run_view import RunView
 from truing.config import PolicyStage
 from truing.doctor.truing_run import setup_of
 from truing.ops.kl import kl_k3
@@ -17,10 +17,10 @@ from truing.types.sample import MASKS
 from truing.types.token import Excluded, Origin
 from truing.utils.jsonl import dump_json
 
-WINDOW = 3_000
+WINDOW_TOKENS = 3_000
 """Tokens of a sample that are told at once; whoever scrolls on asks for more."""
 
-LONGEST = 2_000
+MAX_CHARS = 2_000
 """Characters of a token, or of a message, that are told; the rest is counted."""
 
 STREAMS = {
@@ -40,11 +40,11 @@ STREAMS = {
 }
 
 
-def tokens(opened: Opened, step: StepRow, row: SampleRow, token: int = 0) -> dict[str, Any]:
+def token_window(opened: RunView, step: StepRow, row: SampleRow, token: int = 0) -> dict[str, Any]:
     """The window of a sample that has ``token``, stream by stream; null where nothing was recorded."""
     sample = row.sample
-    start = min(max(0, token), len(sample) - 1) // WINDOW * WINDOW
-    end = min(len(sample), start + WINDOW)
+    start = min(max(0, token), len(sample) - 1) // WINDOW_TOKENS * WINDOW_TOKENS
+    end = min(len(sample), start + WINDOW_TOKENS)
     part = slice(start, end)
     ratio_T, clipped_T = _ratio(opened, step, row)
     numbers = {
@@ -68,7 +68,7 @@ def tokens(opened: Opened, step: StepRow, row: SampleRow, token: int = 0) -> dic
         "end": part.stop,
         "length": len(sample),
         "ids": ids,
-        "texts": [short(text) for text in opened.texts(ids)],
+        "texts": [shorten_and_count(text) for text in opened.texts(ids)],
         "origin": [Origin(each).name for each in sample.origin[part].tolist()],
         "excluded": [Excluded(each).name for each in sample.excluded[part].tolist()],
         "masks": {name.removesuffix("_mask"): getattr(sample, name)[part].int().tolist() for name in MASKS},
@@ -79,7 +79,7 @@ def tokens(opened: Opened, step: StepRow, row: SampleRow, token: int = 0) -> dic
     }
 
 
-def about(row: SampleRow, index: int, findings: Mapping[str, str] = {}) -> dict[str, Any]:
+def sample_json(row: SampleRow, index: int, findings: Mapping[str, str] = {}) -> dict[str, Any]:
     """What there is to say of a sample as a whole; findings that mean it, each code with its verdict."""
     sample = row.sample
     drawn = int((sample.origin == Origin.SAMPLED).sum())
@@ -103,7 +103,7 @@ def about(row: SampleRow, index: int, findings: Mapping[str, str] = {}) -> dict[
         "computed": bool(row.new_logprob.isfinite().any()),
         "inner_step": row.inner_step,
         "old_source": sample.old_source,
-        "error": short(row.error),
+        "error": shorten_and_count(row.error),
         "findings": findings,
         "turns": [
             {
@@ -116,13 +116,13 @@ def about(row: SampleRow, index: int, findings: Mapping[str, str] = {}) -> dict[
             }
             for turn in sample.turns
         ],
-        "text": short(row.text),
-        "outcome": short(dump_json(row.outcome).decode()) if row.outcome else "",
+        "text": shorten_and_count(row.text),
+        "outcome": shorten_and_count(dump_json(row.outcome).decode()) if row.outcome else "",
         "contract": vars(sample.contract),
     }
 
 
-def _ratio(opened: Opened, step: StepRow, row: SampleRow) -> tuple[Tensor, Tensor]:
+def _ratio(opened: RunView, step: StepRow, row: SampleRow) -> tuple[Tensor, Tensor]:
     """The importance ratio of each policy token as the objective has it, [T], and where the clip bites."""
     sample = row.sample
     log_T = log_ratio(row.new_logprob, sample.old_logprob)
@@ -146,7 +146,7 @@ def _mean(values: Tensor) -> float:
     return float(known.mean()) if len(known) else math.nan
 
 
-def short(text: str, longest: int = LONGEST) -> str:
+def shorten_and_count(text: str, longest: int = MAX_CHARS) -> str:
     """A text of so many characters at most; of a longer one, how long it is."""
     if len(text) <= longest:
         return text

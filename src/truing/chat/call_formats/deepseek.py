@@ -4,8 +4,8 @@ import re
 
 from truing.chat.call_formats.shared.scanner import (
     CallFormat,
-    Malformed,
-    Region,
+    CallRegion,
+    MalformedCall,
     Span,
     Tools,
     expect,
@@ -21,7 +21,7 @@ FENCED = re.compile(r"function<｜tool▁sep｜>([^\s<`{]+)\n```json\n")
 BARE = re.compile(r"([^\s<`{]+)<｜tool▁sep｜>")
 
 
-def read(text: str, at: int, _: Tools) -> Region:
+def read(text: str, at: int, _: Tools) -> CallRegion:
     """The calls of a block, and its end."""
     calls: list[ToolCall] = []
     choices: list[Span] = []
@@ -31,13 +31,13 @@ def read(text: str, at: int, _: Tools) -> Region:
         fenced = FENCED.match(text, at)
         head = fenced or BARE.match(text, at)
         if head is None:
-            raise Malformed("expected the name of a tool", at)
+            raise MalformedCall("expected the name of a tool", at)
         values, at = read_object(text, skip(text, head.end()))
         calls.append(tool_call(head[1], values, head.start()))
         choices += [head.span(1), *(value.choice for value in values.values())]
         at = expect(text, skip(text, at), "```") if fenced else at
         at = skip(text, expect(text, at, END, "the closing tag of the call"))
-    return Region(tuple(calls), tuple(choices), at + len(BLOCK_END))
+    return CallRegion(tuple(calls), tuple(choices), at + len(BLOCK_END))
 
 
 DEEPSEEK = CallFormat(

@@ -4,12 +4,12 @@ import re
 from typing import Any
 
 from truing.chat.call_formats.shared.scanner import (
-    DEPTH,
+    DUPLICATE_KEY,
+    MAX_DEPTH,
     TOO_DEEP,
-    TWICE,
     CallFormat,
-    Malformed,
-    Region,
+    CallRegion,
+    MalformedCall,
     Tools,
     Value,
     expect,
@@ -23,15 +23,15 @@ NAME = re.compile(r"[^\s{}<>]+")
 KEY = re.compile(r"[^\s{}<>:,]+")
 
 
-def read(text: str, at: int, _: Tools) -> Region:
+def read(text: str, at: int, _: Tools) -> CallRegion:
     """One call and its closing tag."""
     name = NAME.match(text, at)
     if name is None:
-        raise Malformed("expected the name of a tool", at)
-    values, end = _members(text, name.end(), DEPTH)
+        raise MalformedCall("expected the name of a tool", at)
+    values, end = _members(text, name.end(), MAX_DEPTH)
     choices = (name.span(), *(value.choice for value in values.values()))
     closed = expect(text, skip(text, end), END, "the closing tag")
-    return Region((tool_call(name[0], values, at),), choices, closed)
+    return CallRegion((tool_call(name[0], values, at),), choices, closed)
 
 
 def _members(text: str, at: int, levels: int) -> tuple[dict[str, Value], int]:
@@ -43,7 +43,7 @@ def _members(text: str, at: int, levels: int) -> tuple[dict[str, Value], int]:
             at = skip(text, expect(text, at, ","))
         key = _text(text, at) if text.startswith(QUOTE, at) else _bare(text, at)
         if key.data in members:
-            raise Malformed(TWICE, at)
+            raise MalformedCall(DUPLICATE_KEY, at)
         at = skip(text, expect(text, skip(text, key.end), ":"))
         value = members[key.data] = _value(text, at, levels - 1)
         at = skip(text, value.end)
@@ -53,7 +53,7 @@ def _members(text: str, at: int, levels: int) -> tuple[dict[str, Value], int]:
 def _value(text: str, at: int, levels: int) -> Value:
     """A value: a text in quotes, an object, a list, or a number or word as JSON has it."""
     if levels < 0:
-        raise Malformed(TOO_DEEP, at)
+        raise MalformedCall(TOO_DEEP, at)
     if text.startswith(QUOTE, at):
         return _text(text, at)
     if text.startswith("{", at):
@@ -78,7 +78,7 @@ def _bare(text: str, at: int) -> Value:
     """A key without quotes."""
     found = KEY.match(text, at)
     if found is None:
-        raise Malformed("expected the name of an argument", at)
+        raise MalformedCall("expected the name of an argument", at)
     return Value(found[0], at, found.end())
 
 
@@ -87,7 +87,7 @@ def _text(text: str, at: int) -> Value:
     start = at + len(QUOTE)
     end = text.find(QUOTE, start)
     if end < 0:
-        raise Malformed("expected a text whose quotes end", at)
+        raise MalformedCall("expected a text whose quotes end", at)
     return Value(text[start:end], at, end + len(QUOTE), len(QUOTE))
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.chat.call_formats.shared.tagged import tagged
+from truing.chat.call_formats.shared.tagged import tagged_format
 from truing.chat.call_formats.shared.tags import Tags
 
 FORM = "a name, then an arg_key and an arg_value for each argument, all within tool_call tags"
@@ -17,5 +17,5 @@ LINES = Tags(
 )
 ONE_LINE = replace(LINES, named="", keyed="</arg_key><arg_value>", valued="</arg_value>")
 
-GLM45 = tagged(LINES, form=FORM, opening="<tool_call>")
-GLM47 = tagged(ONE_LINE, form=FORM, opening="<tool_call>")
+GLM45 = tagged_format(LINES, form=FORM, opening="<tool_call>")
+GLM47 = tagged_format(ONE_LINE, form=FORM, opening="<tool_call>")

@@ -4,8 +4,8 @@ import re
 
 from truing.chat.call_formats.shared.scanner import (
     CallFormat,
-    Malformed,
-    Region,
+    CallRegion,
+    MalformedCall,
     Tools,
     expect,
     read_object,
@@ -20,18 +20,18 @@ FINAL = "<|channel|>final<|message|>"
 GLUE = re.compile(r"(?:<\|start\|>assistant)?<\|channel\|>\w+<\|message\|>|<\|(?:end|return|call)\|>")
 
 
-def read(text: str, at: int, _: Tools) -> Region:
+def read(text: str, at: int, _: Tools) -> CallRegion:
     """A name, the rest of the header, and the arguments up to ``<|call|>``, which is the stop token."""
     name = NAME.match(text, at)
     rest = name and REST.match(text, name.end())
     if name is None or rest is None:
-        raise Malformed("expected the name of a tool and the end of the header", at)
+        raise MalformedCall("expected the name of a tool and the end of the header", at)
     values, end = read_object(text, skip(text, rest.end()))
     end = skip(text, end)
     if end < len(text):
         end = expect(text, end, "<|call|>", "the end of the message")
     choices = (name.span(), *(value.choice for value in values.values()))
-    return Region((tool_call(name[0], values, at),), choices, end)
+    return CallRegion((tool_call(name[0], values, at),), choices, end)
 
 
 def content(outside: str) -> str:

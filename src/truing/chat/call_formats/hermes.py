@@ -3,27 +3,27 @@
 import json
 from dataclasses import replace
 
-from truing.chat.call_formats.shared.scanner import CallFormat, Region, Tools, expect, read_call, skip
-from truing.chat.call_formats.shared.schema_grammar import closed, json_rule
-from truing.chat.constrained.lark_literals import Spelling
+from truing.chat.call_formats.shared.scanner import CallFormat, CallRegion, Tools, expect, read_call, skip
+from truing.chat.call_formats.shared.schema_grammar import closed_schema, json_rule
+from truing.chat.constrained.lark_literals import LarkLiterals
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 
 
-def read(text: str, at: int, _: Tools) -> Region:
+def read(text: str, at: int, _: Tools) -> CallRegion:
     """One call and its closing tag."""
     region = read_call(text, skip(text, at), "arguments")
     return replace(region, end=expect(text, skip(text, region.end), END, "the closing tag"))
 
 
-def grammar(tools: Tools, spell: Spelling) -> str:
+def grammar(tools: Tools, spell: LarkLiterals) -> str:
     """The name of a tool, then arguments by its schema, which stays a document of its own."""
     called = " | ".join(f"tool{i}" for i in range(len(tools)))
     lines = [f"start: {spell(_NAME)} ({called}) {spell(END)}"]
     for i, tool in enumerate(tools):
         name = json.dumps(tool.name, ensure_ascii=False)[1:]  # its opening quote stands in _NAME
         lines.append(f"tool{i}: {spell(name + _ARGUMENTS)} arguments{i} {spell(_END)}")
-        lines.append(f"arguments{i}: {json_rule(closed(tool))}")
+        lines.append(f"arguments{i}: {json_rule(closed_schema(tool))}")
     return "\n".join(lines)
 
 

@@ -2,14 +2,14 @@
 
 from truing.chat.call_formats.shared.pythonic import read_expression
 from truing.chat.call_formats.shared.pythonic_grammar import call_rules
-from truing.chat.call_formats.shared.scanner import CallFormat, Region, Span, Tools, expect, skip
-from truing.chat.constrained.lark_literals import Spelling
+from truing.chat.call_formats.shared.scanner import CallFormat, CallRegion, Span, Tools, expect, skip
+from truing.chat.constrained.lark_literals import LarkLiterals
 from truing.types.message import ToolCall
 
 BEGIN, END = "<|tool_call_start|>", "<|tool_call_end|>"
 
 
-def read(text: str, at: int, _: Tools) -> Region:
+def read(text: str, at: int, _: Tools) -> CallRegion:
     """The calls of a list, and the closing tag."""
     calls: list[ToolCall] = []
     choices: list[Span] = []
@@ -21,10 +21,10 @@ def read(text: str, at: int, _: Tools) -> Region:
         calls += region.calls
         choices += region.choices
         at = skip(text, region.end)
-    return Region(tuple(calls), tuple(choices), expect(text, skip(text, at + 1), END, "the closing tag"))
+    return CallRegion(tuple(calls), tuple(choices), expect(text, skip(text, at + 1), END, "the closing tag"))
 
 
-def grammar(tools: Tools, spell: Spelling) -> str:
+def grammar(tools: Tools, spell: LarkLiterals) -> str:
     """A list of one call or more, and the closing tag."""
     called = " | ".join(f"call{i}" for i in range(len(tools)))
     start = f'start: "[" ({called}) (", " ({called}))* "]" {spell(END)}'

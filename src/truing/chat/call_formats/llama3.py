@@ -4,21 +4,28 @@ import re
 from dataclasses import replace
 
 from truing.chat.call_formats.shared.pythonic import read_expression
-from truing.chat.call_formats.shared.scanner import CallFormat, Malformed, Region, Tools, read_call, skip
+from truing.chat.call_formats.shared.scanner import (
+    CallFormat,
+    CallRegion,
+    MalformedCall,
+    Tools,
+    read_call,
+    skip,
+)
 
 OPENING = r"<\|python_tag\|>|(?:\A|(?<=</think>))[ \t\n\r]*(?=\{[ \t\n\r]*\"(?:name|parameters)\")"
 NAME = re.compile(r"([A-Za-z_][\w.-]*?)(?:\.call)?\(")
 """Tools that Llama knows by itself are called as ``name.call(…)``."""
 
 
-def read(text: str, at: int, _: Tools) -> Region:
+def read(text: str, at: int, _: Tools) -> CallRegion:
     """The call, which is all that the turn may still say."""
     at = skip(text, at)
     json = text.startswith("{", at)
     region = read_call(text, at, "parameters") if json else read_expression(text, at, NAME)
     end = skip(text, region.end)
     if end < len(text):
-        raise Malformed("text follows the call", end)
+        raise MalformedCall("text follows the call", end)
     return replace(region, end=end)
 
 

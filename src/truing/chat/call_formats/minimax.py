@@ -1,9 +1,9 @@
 """MiniMax-M2: a block of calls, each an invoke with a parameter for each argument."""
 
-from truing.chat.call_formats.shared.tagged import tagged
+from truing.chat.call_formats.shared.tagged import tagged_format
 from truing.chat.call_formats.shared.tags import Tags
 
-MINIMAX = tagged(
+MINIMAX = tagged_format(
     Tags(
         begin='\n<invoke name="',
         named='">\n',

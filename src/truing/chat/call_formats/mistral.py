@@ -4,8 +4,8 @@ import re
 
 from truing.chat.call_formats.shared.scanner import (
     CallFormat,
-    Malformed,
-    Region,
+    CallRegion,
+    MalformedCall,
     Span,
     Tools,
     expect,
@@ -19,13 +19,13 @@ from truing.types.message import ToolCall
 NAME = re.compile(r"[^\s\[\]{}\"]+")
 
 
-def read(text: str, at: int, _: Tools) -> Region:
+def read(text: str, at: int, _: Tools) -> CallRegion:
     """What follows ``[TOOL_CALLS]``, in either form."""
     at = skip(text, at)
     return _listed(text, at + 1) if text.startswith("[", at) else _named(text, at)
 
 
-def _listed(text: str, at: int) -> Region:
+def _listed(text: str, at: int) -> CallRegion:
     """The older form: several calls in one list, each with an id that the model makes up."""
     calls: list[ToolCall] = []
     choices: list[Span] = []
@@ -35,21 +35,21 @@ def _listed(text: str, at: int) -> Region:
         choices += region.choices
         at = skip(text, region.end)
         if text.startswith("]", at):
-            return Region(tuple(calls), tuple(choices), at + 1)
+            return CallRegion(tuple(calls), tuple(choices), at + 1)
         at = expect(text, at, ",")
 
 
-def _named(text: str, at: int) -> Region:
+def _named(text: str, at: int) -> CallRegion:
     """The newer form: one call, ``[ARGS]`` or nothing between its name and its arguments."""
     name = NAME.match(text, at)
     if name is None:
-        raise Malformed("expected a list of calls, or the name of a tool", at)
+        raise MalformedCall("expected a list of calls, or the name of a tool", at)
     at = name.end()
     if text.startswith("[", at):
         at = expect(text, at, "[ARGS]", "arguments")
     values, end = read_object(text, skip(text, at))
     choices = (name.span(), *(value.choice for value in values.values()))
-    return Region((tool_call(name[0], values, at),), choices, end)
+    return CallRegion((tool_call(name[0], values, at),), choices, end)
 
 
 MISTRAL = CallFormat(

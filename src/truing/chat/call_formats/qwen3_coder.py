@@ -1,9 +1,9 @@
 """Qwen3-Coder, Qwen3.5 to 3.8 and Nemotron 3: a function, and each parameter on lines of its own."""
 
-from truing.chat.call_formats.shared.tagged import tagged
+from truing.chat.call_formats.shared.tagged import tagged_format
 from truing.chat.call_formats.shared.tags import Tags
 
-QWEN3_CODER = tagged(
+QWEN3_CODER = tagged_format(
     Tags(
         begin="\n<function=",
         named=">\n",

@@ -1,9 +1,9 @@
 """Seed-OSS: the form of Qwen3-Coder with tags of its own, and values without new lines around them."""
 
-from truing.chat.call_formats.shared.tagged import tagged
+from truing.chat.call_formats.shared.tagged import tagged_format
 from truing.chat.call_formats.shared.tags import Tags
 
-SEED_OSS = tagged(
+SEED_OSS = tagged_format(
     Tags(
         begin="\n<function=",
         named=">\n",

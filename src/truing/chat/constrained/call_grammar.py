@@ -6,7 +6,7 @@ that has such a tag. What a turn says outside its calls is free.
 
 from truing.chat.call_formats import FORMATS
 from truing.chat.call_formats.shared.scanner import Tools
-from truing.chat.constrained.lark_literals import Spelling
+from truing.chat.constrained.lark_literals import LarkLiterals
 from truing.errors import RecipeError
 
 
@@ -22,7 +22,7 @@ def check_constrainable(tool_format: str) -> None:
         )
 
 
-def call_grammar(tool_format: str, tools: Tools, spell: Spelling) -> str:
+def call_grammar(tool_format: str, tools: Tools, spell: LarkLiterals) -> str:
     """The grammar of one call of these tools, each with a JSON schema for its arguments."""
     made = FORMATS[tool_format].grammar
     assert made is not None  # check_constrainable says so first

@@ -16,15 +16,15 @@ from torch import Tensor
 from truing.chat.call_formats import FORMATS
 from truing.chat.chat import Chat
 from truing.chat.constrained.call_grammar import call_grammar, check_constrainable
-from truing.chat.constrained.lark_literals import Spelling
+from truing.chat.constrained.lark_literals import LarkLiterals
 from truing.chat.dialogue import Dialogue
-from truing.chat.reasoning import opened_thought
+from truing.chat.reasoning import opened_reasoning
 from truing.chat.token_bytes import token_bytes
-from truing.errors import ContractError, RecipeError
+from truing.errors import InvalidValueError, RecipeError
 from truing.types.message import ToolSpec
 
 
-class Grammars:
+class CallGrammars:
     """The grammars of one chat. To make this takes a second, so a run makes one."""
 
     def __init__(self, chat: Chat, vocab: int) -> None:
@@ -41,39 +41,39 @@ class Grammars:
         begins, ends = (re.escape(tag.encode()) for tag in format.thought)
         self.thought = re.compile(rb"%s.*?(%s|$)" % (begins, ends), re.DOTALL)
         self.reaching = [_reaching(self.bytes, opened, n) for n in range(len(opened))]
-        self._spell = Spelling(
+        self._spell = LarkLiterals(
             {token.content: id for id, token in chat.tokenizer.added_tokens_decoder.items()}
         )
-        self._made: dict[str, Grammar] = {}
+        self._made: dict[str, CallGrammar] = {}
         for id in chat.stop_ids:
             if not self.tokenizer.is_special_token(id):
-                raise ContractError(
+                raise InvalidValueError(
                     "a stop id is plain text, which a call may have to hold",
                     got=f"{id}, {self.bytes[id]!r}",
                     expected="special tokens, which no call holds",
                     remedy='set episode.grammar = "off"',
                 )
 
-    def walk(self, dialogue: Dialogue, begun: Tensor) -> "Walk":
+    def walk(self, dialogue: Dialogue, begun: Tensor) -> "GrammarMatcher":
         """The next turn of a dialogue, which begins with ids [F] that were forced on it."""
-        begun_thought = opened_thought(dialogue.text, self._format)
-        walk = Walk(self._grammar(dialogue.tools), begun_thought.encode())
+        begun_thought = opened_reasoning(dialogue.text, self._format)
+        walk = GrammarMatcher(self._grammar(dialogue.tools), begun_thought.encode())
         for id in begun.tolist():
             walk.take(id)
         return walk
 
-    def _grammar(self, tools: Sequence[ToolSpec]) -> "Grammar":
+    def _grammar(self, tools: Sequence[ToolSpec]) -> "CallGrammar":
         """The grammar of calls of these tools, compiled once."""
         text = call_grammar(self._format, tools, self._spell)
         if text not in self._made:
-            self._made[text] = Grammar(self, text)
+            self._made[text] = CallGrammar(self, text)
         return self._made[text]
 
 
-class Grammar:
+class CallGrammar:
     """What calls of some tools may look like."""
 
-    def __init__(self, grammars: Grammars, text: str) -> None:
+    def __init__(self, grammars: CallGrammars, text: str) -> None:
         self.bytes, self.opened, self.thought = grammars.bytes, grammars.opened, grammars.thought
         self._tokenizer, self._vocab = grammars.tokenizer, grammars.vocab
         matcher = grammars.library.LLMatcher
@@ -96,7 +96,7 @@ class Grammar:
         """The ids that may come next in a call: [V] bool."""
         bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
         if matcher.is_error():
-            raise ContractError("the grammar of a call cannot be followed", got=matcher.get_error())
+            raise InvalidValueError("the grammar of a call cannot be followed", got=matcher.get_error())
         return torch.from_numpy(np.unpackbits(bits, bitorder="little")[: self._vocab]).bool()
 
     def outside(self, opened: int) -> Tensor | None:
@@ -113,10 +113,10 @@ class Grammar:
         return allowed
 
 
-class Walk:
+class GrammarMatcher:
     """One turn on its way through a grammar."""
 
-    def __init__(self, grammar: Grammar, said: bytes) -> None:
+    def __init__(self, grammar: CallGrammar, said: bytes) -> None:
         self._grammar = grammar
         self._said = said  # since the last call
         self._outside = b""  # the same without thoughts
@@ -142,7 +142,7 @@ class Walk:
         elif not self._call.consume_token(id):
             self._call = None
         if self._call is None:
-            raise ContractError(
+            raise InvalidValueError(
                 "a turn goes on as the grammar of its calls does not allow",
                 got=f"id {id}, {self._grammar.bytes[id]!r}",
                 expected="a valid call of one of the task's tools",

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 
 
-class Spelling:
+class LarkLiterals:
     """Spells the text that a format dictates.
 
     An added token is meant by its id: to llguidance its text would mean its letters, which the model does
@@ -21,7 +21,7 @@ class Spelling:
     def __call__(self, text: str) -> str:
         """The text as an expression: quoted text, and ``<[id]>`` for each added token."""
         parts = [part for part in self._cut.split(text) if part]
-        return " ".join(f"<[{self._added[p]}]>" if p in self._added else quoted(p) for p in parts)
+        return " ".join(f"<[{self._added[p]}]>" if p in self._added else lark_string(p) for p in parts)
 
     def head(self, text: str) -> tuple[str, str]:
         """The text before the first added token, and the rest."""
@@ -29,11 +29,11 @@ class Spelling:
         return (text[: found.start()], text[found.start() :]) if found else (text, "")
 
 
-def quoted(text: str) -> str:
+def lark_string(text: str) -> str:
     """A text as Lark quotes it, which is how JSON does."""
     return json.dumps(text, ensure_ascii=False)
 
 
-def pattern(text: str) -> str:
+def lark_regex(text: str) -> str:
     """A text as a regular expression of Lark, between its slashes."""
     return re.sub(r"([\\.+*?()|\[\]{}^$/&~#-])", r"\\\1", text).replace("\n", r"\n")

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from truing.errors import RecipeError
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 if TYPE_CHECKING:
     from truing.doctor.bisect import Trial
@@ -41,34 +41,36 @@ def bisect_run(
 def _bisect(run: Path, stage: str | None, step: int | None, as_json: bool) -> bool:
     """Print what each swap came to; whether a part is guilty, or rules find what no swap explains."""
     from truing.api import bisect
-    from truing.doctor.bisect import guilty
-    from truing.doctor.bisect_report import home, unexplained
-    from truing.doctor.postmortem import suppressed
-    from truing.doctor.saved_updates import is_kept
+    from truing.doctor.bisect import first_differing
+    from truing.doctor.bisect_report import code_location, unexplained_findings
+    from truing.doctor.postmortem import suppressed_rules
+    from truing.doctor.saved_updates import is_saved_audit
 
     seen, trials = bisect(run, stage=stage, step=step)
-    found, open_ = guilty(trials), unexplained(seen, trials, suppressed(run))
-    place = home(found.part, seen.stage) if found and not is_kept(run) else ""
+    found, open_ = first_differing(trials), unexplained_findings(seen, trials, suppressed_rules(run))
+    place = code_location(found.part, seen.stage) if found and not is_saved_audit(run) else ""
     if as_json:
         told = {"run": str(run), "stage": seen.stage, "update": seen.step + 1}
         told |= {"guilty": found.part if found else None, "home": place or None}
         told |= {"unexplained": [each.code for each in open_], "parts": [asdict(each) for each in trials]}
         print(json.dumps(told, ensure_ascii=False))
     else:
-        _show(run, seen, trials, open_, place)
+        _print_parts(run, seen, trials, open_, place)
     return bool(found or open_)
 
 
-def _show(run: Path, seen: "Step", trials: Sequence["Trial"], found: Sequence["Finding"], place: str) -> None:
+def _print_parts(
+    run: Path, seen: "Step", trials: Sequence["Trial"], found: Sequence["Finding"], place: str
+) -> None:
     """Each part, then the verdict."""
-    from truing.doctor.bisect import guilty, lines
+    from truing.doctor.bisect import first_differing, lines
 
     console = Console(highlight=False)
-    head = f"{run}: update {seen.step + 1} of {seen.stage}, {counted(len(seen.rows), 'row')}"
+    head = f"{run}: update {seen.step + 1} of {seen.stage}, {with_count(len(seen.rows), 'row')}"
     console.print(head, style="bold", markup=False, soft_wrap=True)
     for text, style in lines(trials):
         console.print(text, style=style, markup=False, soft_wrap=True)
-    named, swapped = guilty(trials), any(each.state == "same" for each in trials)
+    named, swapped = first_differing(trials), any(each.state == "same" for each in trials)
     if named:
         told = f"guilty: {named.part}" + (f", which is made in {place}" if place else "")
     elif found:
@@ -87,14 +89,14 @@ def compare_runs(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Where two runs part: recipe, machine, and the first update, row and token: exit 1 if they do."""
-    from truing.analysis.compare import compare, lines
+    from truing.analysis.compare import compare, comparison_lines
 
     found = compare(run, other)
     if as_json:
         print(json.dumps(asdict(found), ensure_ascii=False))
     else:
         console = Console(highlight=False)
-        for text, style in lines(found):
+        for text, style in comparison_lines(found):
             console.print(text, style=style or None, markup=False, soft_wrap=True)
     if found.parted:
         raise typer.Exit(1)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from truing.config import load_recipe, names_embedded
+from truing.config import is_builtin_recipe, load_recipe
 from truing.errors import RecipeError
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 if TYPE_CHECKING:
     from truing.doctor.diagnosis import Diagnosis
@@ -39,22 +39,22 @@ def check_target(  # noqa: PLR0913 — typer takes each option as an argument
     asked = [name for name, wanted in kinds.items() if wanted]
     if len(asked) > 1:
         raise RecipeError("a check is printed once", got=" and ".join(f"--{name}" for name in asked))
-    shown = Shown(asked[0] if asked else "text", strict, verbose)
+    shown = OutputOptions(asked[0] if asked else "text", strict, verbose)
     rules = select.split(",") if select else [], ignore.split(",") if ignore else []
     if (target / "run.json").is_file() or any(target.glob("*.step.safetensors")):
-        found = _run(target, *rules, shown)
-    elif target.suffix != ".toml" and not names_embedded(target):
-        found = _foreign(target, *rules, shown, overrides or [])
+        found = _check_run(target, *rules, shown)
+    elif target.suffix != ".toml" and not is_builtin_recipe(target):
+        found = _check_log(target, *rules, shown, overrides or [])
     elif shown.form in ("sarif", "junit"):
         raise RecipeError(f"--{shown.form} is of a run", got=target, expected="a run directory, or a log")
     else:
-        found = _recipe(target, overrides or [], shown, static)
+        found = _check_recipe(target, overrides or [], shown, static)
     if found:
         raise typer.Exit(1)
 
 
 @dataclass(frozen=True)
-class Shown:
+class OutputOptions:
     """How a check is told, and what fails it."""
 
     form: str  # text, json, sarif or junit
@@ -62,65 +62,67 @@ class Shown:
     verbose: bool
 
 
-def _recipe(path: Path, overrides: list[str], shown: Shown, static: bool) -> bool:
+def _check_recipe(path: Path, overrides: list[str], shown: OutputOptions, static: bool) -> bool:
     """Check environment and template, then two updates of each stage; whether the check fails."""
     resolved = load_recipe(path, overrides)
     from truing.api import check, preflight
-    from truing.checks import facts
+    from truing.checks import report_json
     from truing.doctor.diagnosis import fails
-    from truing.doctor.report.text import facts as rule_facts
-    from truing.doctor.report.text import lines
+    from truing.doctor.report.text import report_facts as rule_facts
+    from truing.doctor.report.text import report_lines
 
     console = Console(highlight=False)
     report = check(resolved)
     if shown.form == "text":
         console.print(str(report), markup=False, soft_wrap=True)
     # a recipe whose tasks cannot be used is not trained on either
-    diagnosis = None if static or report.findings else preflight(resolved, watch=_told)
+    diagnosis = None if static or report.findings else preflight(resolved, watch=_print_progress)
     if shown.form == "json":
         told = {} if diagnosis is None else {"rules": rule_facts(diagnosis)}
-        print(json.dumps({"recipe": resolved.name} | facts(report) | told, ensure_ascii=False))
+        print(json.dumps({"recipe": resolved.name} | report_json(report) | told, ensure_ascii=False))
     elif diagnosis is not None:
-        for text, style in lines(diagnosis, "RUN", shown.verbose):
+        for text, style in report_lines(diagnosis, "RUN", shown.verbose):
             console.print(text, style=style or None, markup=False, soft_wrap=True)
     results = diagnosis.results() if diagnosis else []
     return bool(report.findings) or any(fails(each, shown.strict) for each in results)
 
 
-def _told(kind: str, facts: Mapping[str, Any]) -> None:
+def _print_progress(kind: str, facts: Mapping[str, Any]) -> None:
     """Where the short run is, and its first tokens in words."""
     console = Console(stderr=True, highlight=False)
     if kind == "stage":
-        console.print(f"{counted(facts['steps'], 'update')} of {facts['stage']} …", markup=False)
+        console.print(f"{with_count(facts['steps'], 'update')} of {facts['stage']} …", markup=False)
     if kind == "boundary" and facts["step"] == 0:
         for text, codes in facts["lines"]:
             console.print(f"  {text}  [{codes}]", markup=False, soft_wrap=True, style="dim")
 
 
-def _run(run: Path, select: list[str], ignore: list[str], shown: Shown) -> bool:
+def _check_run(run: Path, select: list[str], ignore: list[str], shown: OutputOptions) -> bool:
     """Judge what is on record; whether the check fails."""
-    from truing.doctor.postmortem import post_mortem
+    from truing.doctor.postmortem import diagnose_run
 
-    return _show(post_mortem(run, select, ignore), run, run / "steps.jsonl", shown)
+    return _print_diagnosis(diagnose_run(run, select, ignore), run, run / "steps.jsonl", shown)
 
 
-def _foreign(target: Path, select: list[str], ignore: list[str], shown: Shown, overrides: list[str]) -> bool:
+def _check_log(
+    target: Path, select: list[str], ignore: list[str], shown: OutputOptions, overrides: list[str]
+) -> bool:
     """Judge what another trainer logged; whether the check fails."""
-    from truing.doctor.importers.diagnose_log import judge
+    from truing.doctor.importers.diagnose_log import diagnose_log
 
     named = dict(each.partition("=")[::2] for each in overrides)
     if named.keys() - {"run"}:
         raise RecipeError("a log takes no settings", got=" ".join(overrides), expected="run=NAME, or nothing")
-    judged = judge(target, select, ignore, named.get("run"))
+    judged = diagnose_log(target, select, ignore, named.get("run"))
     below = list(judged.lines(shown.verbose))
-    return _show(judged.diagnosis, target, target, shown, judged.facts(), below)
+    return _print_diagnosis(judged.diagnosis, target, target, shown, judged.facts(), below)
 
 
-def _show(
+def _print_diagnosis(
     diagnosis: "Diagnosis",
     run: Path,
     file: Path,
-    shown: Shown,
+    shown: OutputOptions,
     more: Mapping[str, Any] = {},
     below: Sequence[tuple[str, str]] = (),
 ) -> bool:
@@ -136,16 +138,16 @@ def _show(
     """
     from truing.doctor.diagnosis import fails
     from truing.doctor.report.sarif_junit import junit, sarif
-    from truing.doctor.report.text import facts, lines
+    from truing.doctor.report.text import report_facts, report_lines
 
     if shown.form == "json":
-        print(json.dumps({"run": str(run)} | facts(diagnosis) | dict(more), ensure_ascii=False))
+        print(json.dumps({"run": str(run)} | report_facts(diagnosis) | dict(more), ensure_ascii=False))
     elif shown.form == "sarif":
         print(json.dumps(sarif(diagnosis, str(file)), ensure_ascii=False))
     elif shown.form == "junit":
         print(junit(diagnosis, str(run), shown.strict))
     else:
         console = Console(highlight=False)
-        for text, style in [*lines(diagnosis, str(run), shown.verbose), *below]:
+        for text, style in [*report_lines(diagnosis, str(run), shown.verbose), *below]:
             console.print(text, style=style or None, markup=False, soft_wrap=True)
     return any(fails(result, shown.strict) for result in diagnosis.results())

@@ -31,7 +31,7 @@ def rules(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] =
 def explain(code: Annotated[str, typer.Argument(help="A rule's code, such as MSK001.")]) -> None:
     """Show the page of a rule: what, why it is silent, how it is measured, look-alikes, the fix."""
     from truing.docgen.rules import page
-    from truing.doctor.diagnosis import chosen
+    from truing.doctor.diagnosis import select_rules
 
-    for rule in chosen(select=[code.upper()]):
+    for rule in select_rules(select=[code.upper()]):
         Console(highlight=False).print(Markdown(page(rule)))

@@ -16,11 +16,11 @@ from rich.text import Text
 from truing.errors import RecordError
 
 if TYPE_CHECKING:
-    from truing.analysis.scorecard import Criterion
+    from truing.analysis.scorecard import SuccessCriterion
 
 COLOURS = {"pass": "green", "fail": "red", "fact": "cyan", "not checked": "dim"}
 
-PAUSE = 2.0
+REFRESH_SECONDS = 2.0
 """Seconds between two looks at a run that goes on."""
 
 
@@ -30,22 +30,24 @@ def show_scorecard(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show the criteria for RUN as they should read: exit 0 where none fails, 1 where one does."""
-    card, ended = _judged(run)
+    card, ended = _read_scorecard(run)
     if as_json:
         print(json.dumps([asdict(criterion) for criterion in card], ensure_ascii=False))
     elif watch:
-        with Live(lines(card, readings=True), console=Console(highlight=False), refresh_per_second=1) as live:
+        with Live(
+            scorecard_table(card, readings=True), console=Console(highlight=False), refresh_per_second=1
+        ) as live:
             while not ended:
-                time.sleep(PAUSE)
-                card, ended = _judged(run)
-                live.update(lines(card, readings=True))
+                time.sleep(REFRESH_SECONDS)
+                card, ended = _read_scorecard(run)
+                live.update(scorecard_table(card, readings=True))
     else:
-        Console(highlight=False).print(lines(card, readings=True))
+        Console(highlight=False).print(scorecard_table(card, readings=True))
     if any(criterion.verdict == "fail" for criterion in card):
         raise typer.Exit(1)
 
 
-def lines(card: Sequence["Criterion"], *, readings: bool) -> Table:
+def scorecard_table(card: Sequence["SuccessCriterion"], *, readings: bool) -> Table:
     """A line per criterion; with its readings, two more: as a report has it, and as it should read."""
     shown = Table.grid(padding=(0, 2))
     for each in card:
@@ -56,13 +58,13 @@ def lines(card: Sequence["Criterion"], *, readings: bool) -> Table:
     return shown
 
 
-def _judged(run: Path) -> tuple[list["Criterion"], bool]:
+def _read_scorecard(run: Path) -> tuple[list["SuccessCriterion"], bool]:
     """The scorecard of what is on record, and whether the run has ended."""
-    from truing.analysis.incremental_reader import Followed
+    from truing.analysis.incremental_reader import IncrementalReader
     from truing.analysis.scorecard import scorecard
     from truing.config import resolve
 
-    followed = Followed(run)
+    followed = IncrementalReader(run)
     followed.refresh()
     facts = followed.facts
     if "device" not in facts["machine"]:

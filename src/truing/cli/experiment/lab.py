@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from truing.cli.experiment.lab_run import AsJson, Where, promote, reproduce, run, verdict, work
+from truing.cli.experiment.lab_run import AsJson, LabFolder, promote, reproduce, run, verdict, work
 from truing.cli.experiment.lab_write import init, new, suggest
 
 app = typer.Typer(
@@ -18,14 +18,14 @@ app = typer.Typer(
 
 @app.command()
 def plan(
-    lab: Where = Path(),
+    lab: LabFolder = Path(),
     jobs: Annotated[int, typer.Option(min=1, help="Runs side by side, for the minutes.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """What to do next: most information per minute first, and whether it can decide anything at all."""
     from truing.lab.report.text import power_lines, step_lines
+    from truing.lab.run.plan import detectable_effects
     from truing.lab.run.plan import plan as make
-    from truing.lab.run.plan import powers
     from truing.lab.store.lab import open_lab
 
     opened = open_lab(lab)
@@ -34,7 +34,7 @@ def plan(
         print(json.dumps({"steps": [step.facts() for step in steps]}, ensure_ascii=False))
         return
     console = Console(highlight=False)
-    for text in power_lines(powers(opened)):
+    for text in power_lines(detectable_effects(opened)):
         console.print(text, style="dim", markup=False, soft_wrap=True)
     for text, style in step_lines(steps):
         console.print(text, style=style or None, markup=False, soft_wrap=True)
@@ -43,7 +43,7 @@ def plan(
 
 
 @app.command()
-def status(lab: Where = Path(), as_json: AsJson = False) -> None:
+def status(lab: LabFolder = Path(), as_json: AsJson = False) -> None:
     """Every hypothesis and where it stands; keeps the README's table up to date."""
     from truing.lab.report.text import verdict_lines
     from truing.lab.report.write import write_report
@@ -66,7 +66,7 @@ def status(lab: Where = Path(), as_json: AsJson = False) -> None:
 
 
 @app.command()
-def report(lab: Where = Path()) -> None:
+def report(lab: LabFolder = Path()) -> None:
     """Write everything that is derived anew: README, log, results, fixes, report.md and report.html."""
     from truing.lab.report.write import write_report
     from truing.lab.store.lab import open_lab

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from truing.lab.store.hypothesis_file import Hypothesis
     from truing.lab.store.lab import Lab
 
-Where = Annotated[Path, typer.Option("--lab", help="The lab's folder, or one inside it.")]
+LabFolder = Annotated[Path, typer.Option("--lab", help="The lab's folder, or one inside it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON.")]
-Named = Annotated[str, typer.Argument(help="A hypothesis, such as h03.")]
-Beside = Annotated[str | None, typer.Option("--with", help="Another hypothesis: the 2 × 2 of both.")]
+HypothesisName = Annotated[str, typer.Argument(help="A hypothesis, such as h03.")]
+WithHypothesis = Annotated[str | None, typer.Option("--with", help="Another hypothesis: the 2 × 2 of both.")]
 
 
 def run(
-    hypothesis: Named,
-    lab: Where = Path(),
-    beside: Beside = None,
+    hypothesis: HypothesisName,
+    lab: LabFolder = Path(),
+    beside: WithHypothesis = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="Runs side by side; as many as fit.")] = None,
     train: Annotated[
         bool, typer.Option("--train", help="Run the arms even where the check has settled the claim.")
@@ -35,23 +35,23 @@ def run(
     """Settle a hypothesis: its exact check, then its arms, pair by pair; goes on where it was."""
     from truing.lab.report.progress import LabDisplay
     from truing.lab.run.design import BASELINE, baseline_changes, resolve_arm
-    from truing.lab.run.experiment import run_hypothesis, run_together
-    from truing.lab.run.run_pool import Crew, places_for
+    from truing.lab.run.experiment import run_hypothesis, run_interaction
+    from truing.lab.run.run_pool import RunPool, slots_for
     from truing.lab.store.lab import open_lab
     from truing.lab.store.ledger import Ledger
 
     opened = open_lab(lab)
     chosen = opened.hypothesis(hypothesis)
     refuse_unknown_faults(opened, chosen)
-    places, cuda = places_for(resolve_arm(opened, BASELINE, baseline_changes(opened)).recipe)
-    crew = Crew(opened.runs_folder, jobs or places, cuda, opened.history.peak_bytes())
+    places, cuda = slots_for(resolve_arm(opened, BASELINE, baseline_changes(opened)).recipe)
+    crew = RunPool(opened.runs_folder, jobs or places, cuda, opened.history.peak_bytes())
     ledger = Ledger(opened.ledger_folder)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with LabDisplay(chosen, crew.places) as shown, crew:
             if beside is not None:
                 other = opened.hypothesis(beside)
-                opened = run_together(
+                opened = run_interaction(
                     opened, chosen, other, crew, ledger, shown, underpowered=underpowered, retry=retry
                 )
             else:
@@ -65,11 +65,11 @@ def run(
         raise typer.Exit(130) from None
     finally:  # also of what was done before somebody, or an error, stopped it
         ledger.close()
-        _refresh(lab)
+        _update_report(lab)
     verdict(hypothesis, lab, beside, as_json)
 
 
-def _refresh(lab: Path) -> None:
+def _update_report(lab: Path) -> None:
     """Bring the tables up to date; where they cannot be written, that is told beside what was done."""
     from truing.errors import TruingError
     from truing.lab.report.write import write_report
@@ -82,11 +82,16 @@ def _refresh(lab: Path) -> None:
         Console(stderr=True, highlight=False).print(told, style="yellow", markup=False, soft_wrap=True)
 
 
-def verdict(hypothesis: Named, lab: Where = Path(), beside: Beside = None, as_json: AsJson = False) -> None:
+def verdict(
+    hypothesis: HypothesisName,
+    lab: LabFolder = Path(),
+    beside: WithHypothesis = None,
+    as_json: AsJson = False,
+) -> None:
     """Say what is known of a hypothesis: the effect, its bounds, what was declared and what of it is met."""
     from truing.lab.report.text import contrast_lines, verdict_lines
     from truing.lab.store.lab import open_lab
-    from truing.lab.verdicts.interaction import contrasts, failures
+    from truing.lab.verdicts.interaction import contrasts, failed_run_texts
     from truing.lab.verdicts.verdict import judge
 
     opened = open_lab(lab)
@@ -94,7 +99,7 @@ def verdict(hypothesis: Named, lab: Where = Path(), beside: Beside = None, as_js
     console = Console(highlight=False)
     if beside is not None:
         pair = chosen, opened.hypothesis(beside)
-        found, failed = contrasts(opened, *pair), failures(opened, *pair)
+        found, failed = contrasts(opened, *pair), failed_run_texts(opened, *pair)
         if as_json:
             print(json.dumps({"contrasts": [each.facts() for each in found], "failed": failed}))
             return
@@ -109,19 +114,19 @@ def verdict(hypothesis: Named, lab: Where = Path(), beside: Beside = None, as_js
         console.print(text, style=style or None, markup=False, soft_wrap=True)
 
 
-def promote(hypothesis: Named, lab: Where = Path()) -> None:
+def promote(hypothesis: HypothesisName, lab: LabFolder = Path()) -> None:
     """Make a validated arm part of the baseline, and keep it under fixes/."""
     from truing.lab.report.text import verdict_lines
     from truing.lab.report.write import write_report
     from truing.lab.store.lab import open_lab
     from truing.lab.store.ledger import Ledger
-    from truing.lab.verdicts.promotion import promoted
+    from truing.lab.verdicts.promotion import promote_arm
     from truing.lab.verdicts.verdict import judge
 
     opened = open_lab(lab)
     ledger = Ledger(opened.ledger_folder)
     try:
-        after, path = promoted(opened, opened.hypothesis(hypothesis), ledger)
+        after, path = promote_arm(opened, opened.hypothesis(hypothesis), ledger)
     finally:
         ledger.close()
     write_report(after)
@@ -132,21 +137,21 @@ def promote(hypothesis: Named, lab: Where = Path()) -> None:
 
 
 def reproduce(
-    hypothesis: Named,
+    hypothesis: HypothesisName,
     run: Annotated[Path, typer.Argument(help="The run of full scale with the fix.")],
     against: Annotated[Path, typer.Argument(help="The same run without it.")],
-    lab: Where = Path(),
+    lab: LabFolder = Path(),
 ) -> None:
     """Record how a promoted fix did on a run of full scale, task by task."""
     from truing.lab.report.write import write_report
     from truing.lab.store.lab import open_lab
     from truing.lab.store.ledger import Ledger
-    from truing.lab.verdicts.promotion import reproduced
+    from truing.lab.verdicts.promotion import record_reproduction
 
     opened = open_lab(lab)
     ledger = Ledger(opened.ledger_folder)
     try:
-        after, told = reproduced(opened, opened.hypothesis(hypothesis), run, against, ledger)
+        after, told = record_reproduction(opened, opened.hypothesis(hypothesis), run, against, ledger)
     finally:
         ledger.close()
     write_report(after)
@@ -174,6 +179,6 @@ def work(folder: Path) -> None:
     from contextlib import nullcontext
 
     from truing.faults.planted import FAULTS
-    from truing.lab.run.worker import work as do
+    from truing.lab.run.worker import run_worker as do
 
     do(folder, lambda name: FAULTS[name].plant() if name else nullcontext())

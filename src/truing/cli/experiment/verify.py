@@ -21,7 +21,7 @@ def verify_recipe(
 ) -> None:
     """Accept RECIPE by phases: checks, 10 steps, 100 steps. Exit 0 accepted, 1 not, 2 could not run."""
     resolved = load_recipe(recipe, overrides or ())
-    from truing.cli.diagnose.scorecard import lines
+    from truing.cli.diagnose.scorecard import scorecard_table
     from truing.lab.acceptance import verify
 
     console, phases = Console(highlight=False, stderr=as_json), []
@@ -31,7 +31,7 @@ def verify_recipe(
         console.print(f"\n[bold]{phase.name}[/]: {word}")
         for line in phase.lines:
             console.print(f"  {line}", markup=False, soft_wrap=True)
-        console.print(Padding(lines(phase.criteria, readings=False), (0, 2)))
+        console.print(Padding(scorecard_table(phase.criteria, readings=False), (0, 2)))
     accepted = all(phase.passed for phase in phases)
     console.print("the recipe is accepted" if accepted else "the recipe is not accepted", style="bold")
     if as_json:

@@ -19,7 +19,7 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
         return
     from truing.models import builtin
 
-    facts = [builtin.facts(name) for name in builtin.EMBEDDED]
+    facts = [builtin.model_facts(name) for name in builtin.BUILTIN_MODELS]
     if as_json:
         print(json.dumps({"models": facts}))
         return
@@ -37,5 +37,5 @@ def get(
     """Fetch an embedded model into the cache, and print its folder."""
     from truing.models import builtin
 
-    folder = builtin.resolve(name)
-    print(json.dumps(builtin.facts(name)) if as_json else folder)
+    folder = builtin.ensure_built(name)
+    print(json.dumps(builtin.model_facts(name)) if as_json else folder)

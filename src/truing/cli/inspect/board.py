@@ -36,7 +36,7 @@ def board(
     from truing.board.queries import Board
     from truing.board.server import LOOPBACK, make_app
     from truing.record.segments import warm_up
-    from truing.utils.format import counted
+    from truing.utils.format import with_count
 
     console = Console(highlight=False)
     found = Board(folder)
@@ -47,7 +47,7 @@ def board(
     where = f"http://{'[' + host + ']' if ':' in host else host}:{listening.getsockname()[1]}/"
     address = where + (f"?token={token}" if token else "")
     console.print(
-        f"{counted(len(found.places.runs), 'run')} in {found.places.root}", markup=False, soft_wrap=True
+        f"{with_count(len(found.places.runs), 'run')} in {found.places.root}", markup=False, soft_wrap=True
     )
     console.print(f"the board: {address}  (Ctrl-C ends it)", markup=False, soft_wrap=True)
     if not local:

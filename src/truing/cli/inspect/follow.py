@@ -7,28 +7,28 @@ from typing import Any
 
 from rich.console import Console
 
-from truing.board.views.overview import glance_facts
-from truing.doctor.report.first_updates import IN_WORDS
+from truing.board.views.overview import summary_facts
+from truing.doctor.report.first_updates import SHOWN_UPDATES
 from truing.errors import RecordError
 from truing.record import Event
-from truing.terminal.live_region import Standing, has_terminal
-from truing.terminal.progress import SECONDS_BETWEEN_LINES, Lines
-from truing.terminal.reader import Screen, Watched
-from truing.terminal.render import picture
-from truing.terminal.throttle import Pace
+from truing.terminal.live_region import LiveRegion, has_terminal
+from truing.terminal.progress import SECONDS_BETWEEN_LINES, EventPrinter
+from truing.terminal.reader import RunWatcher, Screen
+from truing.terminal.render import render_panel
+from truing.terminal.throttle import Throttle
 from truing.utils.jsonl import dump_json, floats_from_json
 
-LAST = 10
+LAST_EVENTS = 10
 """Events before it was followed that are said again."""
 
 SHARE, PAUSE = 0.05, 0.5
 """Of one core, what following may take; seconds between two looks."""
 
 
-def follow(watched: Watched, console: Console, *, once: bool) -> None:
+def follow(watched: RunWatcher, console: Console, *, once: bool) -> None:
     """Say what happens until the run ends; the panel below, or where there is no terminal, at the end."""
-    panel = Standing(console) if has_terminal(console) else None
-    teller, pace = Teller(watched, console, updates=panel is None), Pace(SHARE, PAUSE)
+    panel = LiveRegion(console) if has_terminal(console) else None
+    teller, pace = NewEventPrinter(watched, console, updates=panel is None), Throttle(SHARE, PAUSE)
     try:
         while True:
             with pace.spent():
@@ -43,16 +43,16 @@ def follow(watched: Watched, console: Console, *, once: bool) -> None:
         if panel is not None:
             panel.leave()
     if panel is None:
-        console.print(picture(facts, console.width))
+        console.print(render_panel(facts, console.width))
 
 
-class Teller:
+class NewEventPrinter:
     """Says what was added to a record since it was asked last."""
 
-    def __init__(self, watched: Watched, console: Console, *, updates: bool) -> None:
+    def __init__(self, watched: RunWatcher, console: Console, *, updates: bool) -> None:
         """``updates``: whether the newest of a run that goes on is said too, now and then."""
-        self.watched, self.lines, self.updates = watched, Lines(console), updates
-        self.pace = Pace(1.0, SECONDS_BETWEEN_LINES)
+        self.watched, self.lines, self.updates = watched, EventPrinter(console), updates
+        self.pace = Throttle(1.0, SECONDS_BETWEEN_LINES)
         self.told: int | None = None  # events so far
         self.at: tuple[str, int, int] | None = None
 
@@ -62,7 +62,7 @@ class Teller:
         new = events if self.told is None or self.told > len(events) else events[self.told :]
         new = [event for event in new if self._is_said(event)]
         if self.told is None:  # first tokens in words are for whoever stood by
-            new = [event for event in new if event.kind != "boundary"][-LAST:]
+            new = [event for event in new if event.kind != "boundary"][-LAST_EVENTS:]
         self._say(new)
         self.told = len(events)
         due = self.updates and facts.seen.state == "running" and not self.pace.left
@@ -72,13 +72,13 @@ class Teller:
 
     def _is_said(self, event: Event) -> bool:
         """Whether it was said when it happened: later updates are in words for the record alone."""
-        later = event.kind == "boundary" and event.payload.get("step", 0) >= IN_WORDS
+        later = event.kind == "boundary" and event.payload.get("step", 0) >= SHOWN_UPDATES
         return hasattr(self.lines, f"on_{event.kind}") and not later
 
     def _say(self, events: Sequence[Event]) -> None:
         for event in events:
             try:
-                self.lines(event.kind, as_told(event, self.watched.run.run_dir))
+                self.lines(event.kind, printed_facts(event, self.watched.run.run_dir))
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 raise RecordError(
                     f"an event of {self.watched.run.run_dir} lacks what it should hold: {event.kind}",
@@ -93,7 +93,7 @@ class Teller:
             self.lines.update(*self.at, self.watched.run.columns.at(-1), facts.seen.loss, facts.seen.left)
 
 
-def as_told(event: Event, run: Path) -> Mapping[str, Any]:
+def printed_facts(event: Event, run: Path) -> Mapping[str, Any]:
     """The facts of an event as whoever watched was told them: the record has null for NaN, and no paths."""
     facts = event.payload
     if event.kind == "eval":
@@ -101,8 +101,8 @@ def as_told(event: Event, run: Path) -> Mapping[str, Any]:
     return {**facts, "run": str(run)} if event.kind == "stopped" else facts
 
 
-def facts_json(watched: Watched) -> str:
+def summary_json(watched: RunWatcher) -> str:
     """The first screen as a line of JSON: updates count from 1, and what nobody knows is null."""
     facts = watched.look()
-    told = {"run": str(watched.run.run_dir), **glance_facts(facts.seen)}
+    told = {"run": str(watched.run.run_dir), **summary_facts(facts.seen)}
     return dump_json({**told, "updates": len(watched.run.columns), "scorecard": facts.card}).decode()

@@ -32,7 +32,7 @@ def choose_sample(rows: Sequence[SampleRow], index: int) -> SampleRow:
     return rows[index]
 
 
-def facts(step: StepRow, row: SampleRow) -> dict[str, Any]:
+def sample_facts(step: StepRow, row: SampleRow) -> dict[str, Any]:
     """What is known of the sample as a whole."""
     sample = row.sample
     return {

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from truing.errors import RecordError
-from truing.utils.format import counted
+from truing.utils.format import with_count
 from truing.utils.phase_clock import PHASES
 
 if TYPE_CHECKING:
     from truing.record import StepRow
 
-WIDTH = 24
+BAR_WIDTH = 24
 """Columns of a bar that stands for all of a step."""
 
 MEMORY = ("memory/peak", "memory/predicted")
@@ -33,18 +33,18 @@ def profile(
     stages: dict[str, list[StepRow]] = {}
     for row in rows:
         stages.setdefault(row.stage, []).append(row)
-    found = {stage: facts(part) for stage, part in stages.items()}
+    found = {stage: stage_profile(part) for stage, part in stages.items()}
     if as_json:
         print(json.dumps(found))
         return
     for stage, of_stage in found.items():
-        print("\n".join(chart(stage, of_stage)))
+        print("\n".join(chart_lines(stage, of_stage)))
     print(
         "means over steps; evaluations, checkpoints and the start are not in them. What helps: docs/speed.md"
     )
 
 
-def facts(steps: Sequence["StepRow"]) -> dict[str, Any]:
+def stage_profile(steps: Sequence["StepRow"]) -> dict[str, Any]:
     """Mean seconds of a step by phase, their sum, and the gigabytes that it held, or was expected to."""
     seconds = mean_seconds([step.seconds for step in steps])
     most = {
@@ -62,13 +62,13 @@ def mean_seconds(steps: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: total / len(steps) for name, total in sums.items() if total}
 
 
-def chart(stage: str, found: Mapping[str, Any]) -> Iterator[str]:
+def chart_lines(stage: str, found: Mapping[str, Any]) -> Iterator[str]:
     """One stage, line by line."""
     whole, memory = found["step"], found["memory_gb"]
-    yield f"{stage}: {whole:.3f} s a step, {counted(found['steps'], 'step')}"
+    yield f"{stage}: {whole:.3f} s a step, {with_count(found['steps'], 'step')}"
     for name, mean in found["seconds"].items():
-        bar = "█" * round(mean / whole * WIDTH)
-        yield f"  {name:<9}  {mean:9.3f} s  {mean / whole:6.1%}  {bar:<{WIDTH}}  {PHASES.get(name, '')}"
+        bar = "█" * round(mean / whole * BAR_WIDTH)
+        yield f"  {name:<9}  {mean:9.3f} s  {mean / whole:6.1%}  {bar:<{BAR_WIDTH}}  {PHASES.get(name, '')}"
     if memory:
         told = {"peak": "held at most", "predicted": "forward and backward were expected to come to"}
         yield "  memory: " + ", ".join(f"{told[name]} {value:.2f} GB" for name, value in memory.items())

@@ -12,13 +12,13 @@ def write_report(
     out: Annotated[Path | None, typer.Option(help="The file; by default RUN.html, beside the run.")] = None,
 ) -> None:
     """Write RUN as one self-contained HTML file, to send to a colleague: the board's views, as of now."""
-    from truing.board.html_report import report
+    from truing.board.html_report import html_report
     from truing.record import RunReader
     from truing.utils.atomic_files import write_atomically
 
     RunReader(run).run()
     path = out or run.resolve().with_suffix(".html")
-    write_atomically(path, report(run).encode())
+    write_atomically(path, html_report(run).encode())
     Console(highlight=False).print(
         f"{path}: {path.stat().st_size / 1e6:.1f} MB", markup=False, soft_wrap=True
     )

@@ -17,11 +17,11 @@ def tail(
 ) -> None:
     """Follow RUN, finished or made by another process: what happens in lines, and where it stands."""
     with suppress(KeyboardInterrupt):  # nothing is lost by it: who trains is not asked
-        from truing.cli.inspect.follow import facts_json, follow
-        from truing.terminal.reader import Watched
+        from truing.cli.inspect.follow import follow, summary_json
+        from truing.terminal.reader import RunWatcher
 
-        watched = Watched(run)
+        watched = RunWatcher(run)
         if as_json:
-            print(facts_json(watched))
+            print(summary_json(watched))
         else:
             follow(watched, Console(highlight=False), once=once)

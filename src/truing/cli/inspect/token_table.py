@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from truing.types.token import Excluded, Origin
-from truing.utils.format import counted, inert
+from truing.utils.format import escape_control, with_count
 
 COLOURS = {
     Origin.PROMPT: "blue",
@@ -20,12 +20,12 @@ COLOURS = {
     Origin.SAMPLED: "green",
     Origin.DEMO: "cyan",
 }
-NUMBERS = ("sampler", "old", "new", "ref", "ratio", "value", "return", "advantage", "pull")
+NUMBER_COLUMNS = ("sampler", "old", "new", "ref", "ratio", "value", "return", "advantage", "pull")
 
-TERMS = {"kl": "ref", "value": "value"}
+TERM_NUMBERS = {"kl": "ref", "value": "value"}
 """The number without which a mask's term was not in the loss."""
 
-CONTEXT = (Origin.PROMPT.name, Origin.TEMPLATE.name, Origin.TOOL.name)
+CONTEXT_ORIGINS = (Origin.PROMPT.name, Origin.TEMPLATE.name, Origin.TOOL.name)
 
 Token = Mapping[str, Any]
 
@@ -35,15 +35,15 @@ def render(about: Mapping[str, Any], listed: Sequence[Token], *, whole: bool) ->
     legend = Text.assemble(
         *((f"{origin.name}  ", COLOURS[origin]) for origin in Origin), ("trained", "underline")
     )
-    head = Text(inert("  ".join(f"{name} {value}" for name, value in about.items())), style="bold")
-    return Group(head, legend, Text(), xray(listed), Text(), token_table(listed, whole=whole))
+    head = Text(escape_control("  ".join(f"{name} {value}" for name, value in about.items())), style="bold")
+    return Group(head, legend, Text(), token_view(listed), Text(), token_table(listed, whole=whole))
 
 
-def xray(listed: Sequence[Token]) -> Text:
+def token_view(listed: Sequence[Token]) -> Text:
     """The sample as one text, coloured by origin, underlined where trained."""
     text = Text()
     for token in listed:
-        text.append(shown(token["text"]), style=_style(token))
+        text.append(escape_token(token["text"]), style=_style(token))
         if "\n" in token["text"]:
             text.append("\n")
     return text
@@ -54,8 +54,8 @@ def token_table(listed: Sequence[Token], *, whole: bool) -> Table:
 
     Numbers that no token has, and masks that no term of the loss reads, have no place in it.
     """
-    numbers = [name for name in NUMBERS if not all(math.isnan(token[name]) for token in listed)]
-    idle = {name for name, number in TERMS.items() if number not in numbers}
+    numbers = [name for name in NUMBER_COLUMNS if not all(math.isnan(token[name]) for token in listed)]
+    idle = {name for name, number in TERM_NUMBERS.items() if number not in numbers}
     table = Table(box=None, pad_edge=False)
     for name in ("t", "id", "text", "origin", "mask", *numbers):
         aligned = "left" if name in ("text", "origin", "mask") else "right"
@@ -70,9 +70,9 @@ def token_table(listed: Sequence[Token], *, whole: bool) -> Table:
             table.add_row(
                 str(token["index"]),
                 str(token["id"]),
-                Text(shown(token["text"]), style=_style(token)),
+                Text(escape_token(token["text"]), style=_style(token)),
                 token["origin"],
-                " ".join([*masks, *_why_not(token)]),
+                " ".join([*masks, *_exclusion(token)]),
                 *("–" if math.isnan(token[name]) else f"{token[name]:.3g}" for name in numbers),
             )
     return table
@@ -80,22 +80,22 @@ def token_table(listed: Sequence[Token], *, whole: bool) -> Table:
 
 def _is_context(token: Token) -> bool:
     """Whether a token was shown to the policy, and nobody learns it."""
-    return not token["masks"] and token["origin"] in CONTEXT
+    return not token["masks"] and token["origin"] in CONTEXT_ORIGINS
 
 
 def _add_context(table: Table, tokens: Sequence[Token]) -> None:
     """One row for a stretch of context; the text above the table has its words."""
     place = f"{tokens[0]['index']}–{tokens[-1]['index']}"
     origins = "+".join(dict.fromkeys(token["origin"] for token in tokens))
-    table.add_row(place, "", f"({counted(len(tokens), 'token')})", origins)
+    table.add_row(place, "", f"({with_count(len(tokens), 'token')})", origins)
 
 
-def shown(text: str) -> str:
+def escape_token(text: str) -> str:
     r"""A token's text, inert, with backslashes doubled: a newline is ``\n``, backslash and n are ``\\n``."""
-    return inert(text.replace("\\", "\\\\"))
+    return escape_control(text.replace("\\", "\\\\"))
 
 
-def _why_not(token: Token) -> list[str]:
+def _exclusion(token: Token) -> list[str]:
     """Why a token that the policy chose is under no policy term; nothing where it is, or chose nothing."""
     plain = token["excluded"] in (Excluded.NO.name, Excluded.NOT_SAMPLED.name)
     return [] if plain else [f"({token['excluded'].lower()})"]

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-NARROWEST = 110
+MIN_WIDTH = 110
 """Columns in which a row fits; a narrower terminal folds its lines, and no number is cut."""
 
 
@@ -23,19 +23,19 @@ def tokens(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show each token of a sample: where it came from, whether it is trained, and its numbers."""
-    from truing.cli.inspect.one_sample import choose_sample, choose_step, facts, token_list
+    from truing.cli.inspect.one_sample import choose_sample, choose_step, sample_facts, token_list
     from truing.cli.inspect.token_table import render
-    from truing.doctor.report.token_texts import run_texts
+    from truing.doctor.report.token_texts import run_decoder
     from truing.record import RunReader
     from truing.utils.jsonl import dump_json
 
     reader = RunReader(run)
     chosen = choose_step(reader.steps(), stage, step)
     row = choose_sample(reader.samples(chosen.stage, chosen.step), sample)
-    listed = token_list(row, run_texts(run)(row.sample.token_ids.tolist()))
+    listed = token_list(row, run_decoder(run)(row.sample.token_ids.tolist()))
     if as_json:
-        print(dump_json(facts(chosen, row) | {"step": chosen.step, "tokens": listed}).decode())
+        print(dump_json(sample_facts(chosen, row) | {"step": chosen.step, "tokens": listed}).decode())
     else:
         console = Console()
-        console.width = max(console.width, NARROWEST)
-        console.print(render(facts(chosen, row), listed, whole=whole))
+        console.width = max(console.width, MIN_WIDTH)
+        console.print(render(sample_facts(chosen, row), listed, whole=whole))

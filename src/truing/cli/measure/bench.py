@@ -13,8 +13,8 @@ from truing.errors import RecipeError
 if TYPE_CHECKING:
     from truing.bench.cases import Case
 
-CASE = "short, long or agent; with CUDA gpu-0.6b, gpu-4b"
-COST = "; a turn of both sides takes 2, 8 and 6 minutes on 2 cores, and TRL 6, 20 and 19 GB"
+CASE_HELP = "short, long or agent; with CUDA gpu-0.6b, gpu-4b"
+COST_HELP = "; a turn of both sides takes 2, 8 and 6 minutes on 2 cores, and TRL 6, 20 and 19 GB"
 
 app = typer.Typer(
     help="Speed and memory on this machine, against a peer and against its limits.", no_args_is_help=True
@@ -28,7 +28,7 @@ def bench() -> None:
 
 @app.command()
 def trl(
-    case: Annotated[str, typer.Option(help=CASE + COST)] = "short",
+    case: Annotated[str, typer.Option(help=CASE_HELP + COST_HELP)] = "short",
     pairs: Annotated[int, typer.Option(min=1, help="turns that each side takes")] = 3,
     steps: Annotated[int, typer.Option(min=2, help="steps of a turn; the last one counts")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
@@ -36,7 +36,7 @@ def trl(
     """A step of GRPO against TRL's GRPOTrainer at its fastest: same model, prompts, group and lengths."""
     from truing.bench.compare import compare
 
-    chosen = _case(case)
+    chosen = _find_case(case)
     found = compare(chosen, pairs, steps)
     if as_json:
         typer.echo(json.dumps(found))
@@ -54,14 +54,14 @@ def trl(
 
 @app.command()
 def limit(
-    case: Annotated[str, typer.Option(help=CASE)] = "short",
+    case: Annotated[str, typer.Option(help=CASE_HELP)] = "short",
     steps: Annotated[int, typer.Option(min=3, help="steps to run; all but the first two count")] = 5,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """The parts of a step against what this machine can do, and what to mend next."""
-    from truing.bench.roofline import limit as measure
+    from truing.bench.roofline import measure_roofline as measure
 
-    chosen = _case(case)
+    chosen = _find_case(case)
     found = measure(chosen, steps)
     if as_json:
         typer.echo(json.dumps(found))
@@ -123,7 +123,7 @@ def scale(
 ) -> None:
     """What a step costs as group, prompt, turns or model grow."""
     from truing.bench.scaling import BASE
-    from truing.bench.scaling import scale as measure
+    from truing.bench.scaling import measure_scaling as measure
 
     rows = measure(steps)
     if as_json:
@@ -140,14 +140,14 @@ def scale(
 
 @app.command()
 def doctor(
-    case: Annotated[str, typer.Option(help=CASE)] = "short",
+    case: Annotated[str, typer.Option(help=CASE_HELP)] = "short",
     steps: Annotated[int, typer.Option(min=3, help="steps to run")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object")] = False,
 ) -> None:
     """What the doctor costs beside a run, as a share of its steps."""
-    from truing.bench.doctor_cost import doctor as measure
+    from truing.bench.doctor_cost import measure_doctor_cost as measure
 
-    found = measure(_case(case), steps)
+    found = measure(_find_case(case), steps)
     if as_json:
         typer.echo(json.dumps(found))
         return
@@ -158,7 +158,7 @@ def doctor(
     )
 
 
-def _case(name: str) -> "Case":
+def _find_case(name: str) -> "Case":
     from truing.bench.cases import CASES
 
     if name not in CASES:

@@ -20,13 +20,13 @@ def faults(
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON per run.")] = False,
 ) -> None:
     """Plant each fault in a run, run what is healthy too, and show what the doctor says: exit 1 if wrong."""
-    from truing.faults.detection_matrix import QUICK, measure, named, page, passed
-    from truing.faults.unplanted_runs import twins
+    from truing.faults.detection_matrix import QUICK, page, passed, run_all, runs_by_name
+    from truing.faults.unplanted_runs import unplanted_runs
 
-    chosen = list(QUICK) if quick and not names else named(names or [])
-    chosen += list(twins()) if without else []
+    chosen = list(QUICK) if quick and not names else runs_by_name(names or [])
+    chosen += list(unplanted_runs()) if without else []
     console, made = Console(highlight=False), []
-    for done, each in enumerate(measure(chosen, keep, steps), 1):
+    for done, each in enumerate(run_all(chosen, keep, steps), 1):
         made.append(each)
         if as_json:
             print(json.dumps(each.facts() | {"passed": passed(each)}, ensure_ascii=False), flush=True)

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
-    from truing.probes.result import Outcome
+    from truing.probes.result import ProbeOutcome
 
 
 def probes(
@@ -16,11 +16,11 @@ def probes(
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each.")] = False,
 ) -> None:
     """Climb the probe ladder on the CPU: exit 0 where every number is as it must be, 1 where one is not."""
-    from truing.probes.run_probes import climb, named
+    from truing.probes.run_probes import probes_by_name, run_probes
 
     console, title, failed = Console(highlight=False), "", 0
-    chosen = named(names or ())
-    for outcome in climb(chosen, algo or ()):
+    chosen = probes_by_name(names or ())
+    for outcome in run_probes(chosen, algo or ()):
         failed += not outcome.passed
         if as_json:
             print(json.dumps(outcome.to_json(), ensure_ascii=False), flush=True)
@@ -34,7 +34,7 @@ def probes(
         raise typer.Exit(1)
 
 
-def _show(console: Console, outcome: "Outcome") -> None:
+def _show(console: Console, outcome: "ProbeOutcome") -> None:
     """A line for an outcome; where it failed, one for each of its numbers."""
     word = "[green]ok[/]" if outcome.passed else "[red]FAILED[/]"
     first = outcome.findings[0]

@@ -20,7 +20,7 @@ def evaluate_target(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Evaluate TARGET on its recipe's evaluation tasks, with 95 % intervals; pass@k of several answers."""
-    from truing.analysis.estimate import pass_at_facts, pass_at_text
+    from truing.analysis.estimate import pass_at_json, pass_at_text
     from truing.api import evaluate
     from truing.utils.jsonl import dump_json
 
@@ -33,8 +33,8 @@ def evaluate_target(
         told = {
             "eval": {each.name: asdict(each.estimate()) for each in both},
             "gain": gain and asdict(gain),
-            "pass_at": {each.name: pass_at_facts(each.pass_at()) for each in both},
-            "pass_at_gain": pass_at_facts(pass_gains),
+            "pass_at": {each.name: pass_at_json(each.pass_at()) for each in both},
+            "pass_at_gain": pass_at_json(pass_gains),
         }
         print(dump_json(told).decode())
         return

@@ -9,14 +9,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from truing.analysis.estimate import pass_at_facts, pass_at_text
+from truing.analysis.estimate import pass_at_json, pass_at_text
 from truing.record import RunReader
-from truing.trainer.result import Result
-from truing.utils.format import counted
+from truing.trainer.result import TrainResult
+from truing.utils.format import with_count
 from truing.utils.jsonl import dump_json
 
 
-def program() -> str:
+def command_name() -> str:
     """How to call Truing from here: by name where it is on the PATH, else by its path."""
     if shutil.which("truing"):
         return "truing"
@@ -24,38 +24,38 @@ def program() -> str:
     return "python -m truing" if script.endswith("__main__.py") else script
 
 
-def finished_json(result: Result) -> str:
+def result_json(result: TrainResult) -> str:
     """One line: where the run is, each evaluation, what each stage gained, and pass@k."""
     return dump_json(
         {
             "run": str(result.run),
             "eval": {name: asdict(estimate) for name, estimate in result.estimates().items()},
             "gain": {name: asdict(estimate) for name, estimate in result.gains().items()},
-            "pass_at": {name: pass_at_facts(each.pass_at()) for name, each in result.evaluations.items()},
+            "pass_at": {name: pass_at_json(each.pass_at()) for name, each in result.evaluations.items()},
         }
     ).decode()
 
 
 def doctor_line(run: Path, command: str) -> tuple[str, str]:
     """What the doctor told of while the run went on, strongest first, with its style."""
-    from truing.doctor.verdict import FINDINGS
+    from truing.doctor.verdict import FINDING_VERDICTS
 
     reader = RunReader(run)
     told = [event.payload for event in reader.events() if event.kind == "finding" and "code" in event.payload]
     parts, named = [], set[str]()
-    for verdict in FINDINGS:
+    for verdict in FINDING_VERDICTS:
         codes = {each["code"]: None for each in told if each["verdict"] == verdict}.keys() - named
         named |= codes
         if codes:
             parts.append(f"{len(codes)} {verdict} ({', '.join(sorted(codes))})")
-    judged = counted(len(reader.steps()), "update")
+    judged = with_count(len(reader.steps()), "update")
     found = ", ".join(parts) or "no rule found anything"
     facts = sorted({event.payload["code"] for event in reader.events() if event.kind == "fact"})
-    stated = f"; {counted(len(facts), 'FACT')} ({', '.join(facts)})" if facts else ""
+    stated = f"; {with_count(len(facts), 'FACT')} ({', '.join(facts)})" if facts else ""
     return f"doctor: {judged} judged, {found}{stated}: {command} check {run}", "yellow" if parts else "green"
 
 
-def print_finish(console: Console, result: Result) -> None:
+def print_result(console: Console, result: TrainResult) -> None:
     """The evaluations side by side, where the run is, and what to type next."""
     table = Table(title="reward on the evaluation tasks, with 95 % intervals")
     for column in ("policy", "reward", "gain over the one before"):
@@ -73,7 +73,7 @@ def print_finish(console: Console, result: Result) -> None:
         if passing := pass_at_text(evaluation.pass_at()):
             console.print(f"{name}: {passing}", markup=False, soft_wrap=True)
     console.print(f"the run: {result.run}", markup=False, soft_wrap=True)
-    command = program()
+    command = command_name()
     text, style = doctor_line(result.run, command)
     console.print(text, style=style, markup=False, soft_wrap=True)
     console.print("look at it all:       ", f"{command} board {result.run}", markup=False, soft_wrap=True)

@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from truing.config import Aliases, load_recipe, read_table, translate
+from truing.config import TrlOptions, load_recipe, read_table, translate_options
 
-OTHERS = "Names of other trainers (docs/aliases.md)"
+ALIAS_PANEL = "Names of other trainers (docs/aliases.md)"
 
 
-def _other(help: str, **limits: int) -> typer.models.OptionInfo:
+def _alias_option(help: str, **limits: int) -> typer.models.OptionInfo:
     """An option of other trainers; a key=value that says the same wins."""
-    return typer.Option(help=help, rich_help_panel=OTHERS, **limits)
+    return typer.Option(help=help, rich_help_panel=ALIAS_PANEL, **limits)
 
 
 def train(  # noqa: PLR0913 — typer takes each option as an argument
@@ -29,28 +29,31 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
     datasets: Annotated[
-        list[str] | None, _other("env.data: a spec, or several with ';' between two; may be repeated.")
+        list[str] | None, _alias_option("env.data: a spec, or several with ';' between two; may be repeated.")
     ] = None,
     batch_size: Annotated[
-        int | None, _other("Answers an update: prompts × --num-generations.", min=1)
+        int | None, _alias_option("Answers an update: prompts × --num-generations.", min=1)
     ] = None,
-    num_generations: Annotated[int | None, _other("group_size of the last policy stage.", min=1)] = None,
-    max_steps: Annotated[int | None, _other("steps of the last policy stage.", min=1)] = None,
-    learning_rate: Annotated[float | None, _other("learning_rate of the last policy stage.")] = None,
-    logging_steps: Annotated[int | None, _other("1: every update is recorded.")] = None,
+    num_generations: Annotated[
+        int | None, _alias_option("group_size of the last policy stage.", min=1)
+    ] = None,
+    max_steps: Annotated[int | None, _alias_option("steps of the last policy stage.", min=1)] = None,
+    learning_rate: Annotated[float | None, _alias_option("learning_rate of the last policy stage.")] = None,
+    logging_steps: Annotated[int | None, _alias_option("1: every update is recorded.")] = None,
     scale_rewards: Annotated[
-        str | None, _other("grpo.advantage_scale: true (group), false (none), group, batch, none.")
+        str | None, _alias_option("grpo.advantage_scale: true (group), false (none), group, batch, none.")
     ] = None,
-    kl_beta: Annotated[float | None, _other("kl.coef; 0 has no KL term.")] = None,
+    kl_beta: Annotated[float | None, _alias_option("kl.coef; 0 has no KL term.")] = None,
     no_peft: Annotated[
-        bool, typer.Option("--no-peft", help="lora=false: all weights are trained.", rich_help_panel=OTHERS)
+        bool,
+        typer.Option("--no-peft", help="lora=false: all weights are trained.", rich_help_panel=ALIAS_PANEL),
     ] = False,
     max_prompt_length: Annotated[
-        int | None, _other("episode.max_prompt_tokens: longer prompts are cut.", min=1)
+        int | None, _alias_option("episode.max_prompt_tokens: longer prompts are cut.", min=1)
     ] = None,
 ) -> None:
     """Train what RECIPE says: SFT, RFT, REINFORCE, RLOO, GRPO, PPO, with an evaluation around each stage."""
-    named = Aliases(
+    named = TrlOptions(
         datasets=datasets or (),
         batch_size=batch_size,
         num_generations=num_generations,
@@ -63,15 +66,15 @@ def train(  # noqa: PLR0913 — typer takes each option as an argument
         max_prompt_length=max_prompt_length,
     )
     typed = [*(overrides or ()), *([f"model.device={device}"] if device else ())]
-    said = translate(named, read_table(recipe), typed)
+    said = translate_options(named, read_table(recipe), typed)
     resolved = load_recipe(recipe, [*said.overrides, *typed])
     for note in said.notes:
         Console(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
     from truing.api import train as run_recipe
-    from truing.cli.train.run_result import finished_json, print_finish
+    from truing.cli.train.run_result import print_result, result_json
 
     result = run_recipe(resolved, out=out, resume=resume)
     if as_json:
-        print(finished_json(result))
+        print(result_json(result))
     else:
-        print_finish(Console(highlight=False), result)
+        print_result(Console(highlight=False), result)

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 from truing.types.token import Origin
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
-KINDS = {"answers": Origin.SAMPLED, "demonstrations": Origin.DEMO}
+ORIGIN_OF_KIND = {"answers": Origin.SAMPLED, "demonstrations": Origin.DEMO}
 
 
 class Lengths(NamedTuple):
@@ -21,7 +21,7 @@ class Lengths(NamedTuple):
     mean: float
 
     def __str__(self) -> str:
-        most = counted(self.most, "token")
+        most = with_count(self.most, "token")
         return most if self.least == self.most else f"{self.least} to {most}, {self.mean:.1f} on average"
 
 
@@ -33,7 +33,7 @@ def answer_lengths(rows: Iterable[tuple[str, Tensor]]) -> ByFamily:
     """Lengths of the SAMPLED and of the DEMO tokens of rows; each row is its family and its origins [T]."""
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for family, origin_T in rows:
-        for kind, origin in KINDS.items():
+        for kind, origin in ORIGIN_OF_KIND.items():
             if length := int((origin_T == origin).sum()):
                 found[family][kind].append(length)
     return {family: {kind: _of(each) for kind, each in kinds.items()} for family, kinds in found.items()}

@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-REMEMBERED = 32
+MAX_ROWS = 32
 """Rows of a batch, the first by name: enough for any odds, and some 2 kB of the record."""
 
 
-def batch_fact(
+def batch_fingerprint(
     rows: Iterable[tuple[str, Tensor, int]], *, number: int, drawn: int, total: int | None
 ) -> dict[str, Any]:
     """Names and digests of a batch's rows.
@@ -25,7 +25,7 @@ def batch_fact(
     prompts = sorted({_digest(ids[:prompt]) for _, ids, prompt in named})
     return {
         "number": number,
-        "rows": [[name, _digest(ids[:prompt]), _digest(ids)] for name, ids, prompt in named[:REMEMBERED]],
+        "rows": [[name, _digest(ids[:prompt]), _digest(ids)] for name, ids, prompt in named[:MAX_ROWS]],
         "prompts": hashlib.sha256("".join(prompts).encode()).hexdigest()[:12],
         "distinct": len(prompts),
         "drawn": drawn,

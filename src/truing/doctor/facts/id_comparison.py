@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
-class Pair(NamedTuple):
+class IdPair(NamedTuple):
     """One stretch of a row, twice."""
 
     sample_id: str
@@ -13,7 +13,7 @@ class Pair(NamedTuple):
     trained: Sequence[int]
 
 
-def compare_ids(pairs: Iterable[Pair]) -> dict[str, Any]:
+def compare_ids(pairs: Iterable[IdPair]) -> dict[str, Any]:
     """The fact ``ids``: equal positions, all positions, rows that differ, and the first difference.
 
     A position that only one side has counts as unequal; the other side's id is then None.
@@ -41,7 +41,7 @@ def compare_ids(pairs: Iterable[Pair]) -> dict[str, Any]:
     return {"equal": equal, "total": total, "rows": len(rows), "first": first}
 
 
-def alignment(ids: Mapping[str, Any]) -> dict[str, float]:
+def alignment_metric(ids: Mapping[str, Any]) -> dict[str, float]:
     """The metric ``alignment`` of a fact ``ids``; none where nothing was compared."""
     return {"alignment": ids["equal"] / ids["total"]} if ids["total"] else {}
 

@@ -7,26 +7,26 @@ from collections.abc import Iterator
 from scipy import stats
 
 from truing.analysis.estimate import read_estimate
-from truing.doctor.hypotheses.hypothesis import Hypothesis, State
-from truing.doctor.hypotheses.reward_trend import ENOUGH
-from truing.doctor.hypotheses.run_history import Story
+from truing.doctor.hypotheses.hypothesis import Hypothesis, HypothesisState
+from truing.doctor.hypotheses.reward_trend import MIN_UPDATES
+from truing.doctor.hypotheses.run_history import RunHistory
 from truing.doctor.hypotheses.test_cost import (
-    again,
     check_minutes,
     command,
     evaluation_minutes,
+    retrain_command,
     training_minutes,
 )
-from truing.doctor.report.repeated_findings import folded
-from truing.doctor.verdict import FINDINGS, Verdict
-from truing.utils.format import counted
+from truing.doctor.report.repeated_findings import findings_by_rule
+from truing.doctor.verdict import FINDING_VERDICTS, Verdict
+from truing.utils.format import with_count
 
 
-def bugs(story: Story) -> Iterator[Hypothesis]:
+def rule_findings(story: RunHistory) -> Iterator[Hypothesis]:
     """What rules found, and what they ruled out."""
     results = story.diagnosis.results()
-    found = [f for each in results for f in each.findings if f.claim.verdict in FINDINGS]
-    for each in folded(found, story.diagnosis.suppressed):
+    found = [f for each in results for f in each.findings if f.claim.verdict in FINDING_VERDICTS]
+    for each in findings_by_rule(found, story.diagnosis.suppressed):
         shown = each.shown
         yield Hypothesis(
             f"{shown.claim.verdict} {shown.code} {shown.name}",
@@ -44,8 +44,8 @@ def bugs(story: Story) -> Iterator[Hypothesis]:
         yield Hypothesis(
             f"a bug in {', '.join(families)}",
             "ruled out",
-            f"{counted(len(clean), 'rule is', 'rules are')} clean over up to"
-            f" {counted(max(each.steps for each in clean), 'update')}: {codes}",
+            f"{with_count(len(clean), 'rule is', 'rules are')} clean over up to"
+            f" {with_count(max(each.steps for each in clean), 'update')}: {codes}",
         )
     unchecked = [each for each in results if each.verdict is Verdict.NOT_CHECKED]
     if unchecked:
@@ -60,7 +60,7 @@ def bugs(story: Story) -> Iterator[Hypothesis]:
         )
 
 
-def evaluation(story: Story) -> Iterator[Hypothesis]:
+def evaluation(story: RunHistory) -> Iterator[Hypothesis]:
     """Whether the evaluation could see a gain at all."""
     estimates = [read_estimate(each) for each in story.evaluations if each.get("estimate")]
     if len(estimates) < 2 or not estimates[-1].tasks:
@@ -70,7 +70,7 @@ def evaluation(story: Story) -> Iterator[Hypothesis]:
     half = (now.high - now.low) / 2 if now.high > now.low else 3 / tasks
     needed = math.ceil(tasks * (half / 0.04) ** 2)
     unseen = f"a gain below {half * math.sqrt(2):.2f} is not seen"
-    told = f"{now.mean:.3f} ± {half:.3f} over {counted(tasks, 'task')}: {unseen}"
+    told = f"{now.mean:.3f} ± {half:.3f} over {with_count(tasks, 'task')}: {unseen}"
     if story.blocked:
         told += f"; there is none to see: {story.blocked[0].name}"
     if half <= 0.04 or story.blocked:
@@ -91,7 +91,7 @@ def evaluation(story: Story) -> Iterator[Hypothesis]:
     )
 
 
-def lengths(story: Story) -> Iterator[Hypothesis]:
+def lengths(story: RunHistory) -> Iterator[Hypothesis]:
     """Whether the reward favours short answers, and whether many are cut."""
     graded = {
         row.sample.rollout_id: row
@@ -104,7 +104,7 @@ def lengths(story: Story) -> Iterator[Hypothesis]:
         rank = stats.spearmanr([length for length, _ in pairs], [reward for _, reward in pairs])
         rho, chance = float(rank.statistic), float(rank.pvalue)
         told = (
-            f"rank correlation of length and reward {rho:+.2f}, {counted(len(pairs), 'whole attempt')}"
+            f"rank correlation of length and reward {rho:+.2f}, {with_count(len(pairs), 'whole attempt')}"
             f" (chance {chance:.1g})"
         )
         favours = rho < -0.3 and chance < 1e-3
@@ -121,7 +121,7 @@ def lengths(story: Story) -> Iterator[Hypothesis]:
         "the stop token is banned",
         "open" if banned else "ruled out",
         f"sampling.min_new_tokens = {banned}",
-        again(story, "sampling.min_new_tokens=0") if banned else "",
+        retrain_command(story, "sampling.min_new_tokens=0") if banned else "",
         training_minutes(story) if banned else None,
         ("sampling.min_new_tokens=0",) if banned else (),
     )
@@ -131,23 +131,23 @@ MANY = 0.3
 """Of the attempts."""
 
 
-def _cut(story: Story) -> Iterator[Hypothesis]:
+def _cut(story: RunHistory) -> Iterator[Hypothesis]:
     """Whether the limit of tokens keeps answers from their end, and did so before the reward fell."""
     cut, before = story.last("truncated/share"), story.before("truncated/share")
     limit = story.recipe.sampling.max_new_tokens
-    told = f"{cut:.0%} of attempts are cut at {counted(limit, 'token')}"
+    told = f"{cut:.0%} of attempts are cut at {with_count(limit, 'token')}"
     if cut <= MANY:
         yield Hypothesis("answers are cut", "ruled out", told)
     elif before <= MANY:
         yield Hypothesis("answers are cut", "ruled out", f"{told}; {before:.0%} were before the reward fell")
     elif cut > MANY:
         longer = f"sampling.max_new_tokens={2 * limit}"
-        state: State = "open" if story.course.learns else "found"
+        state: HypothesisState = "open" if story.course.learns else "found"
         minutes = training_minutes(story) if story.course.learns else None
-        yield Hypothesis("answers are cut", state, told, again(story, longer), minutes, (longer,))
+        yield Hypothesis("answers are cut", state, told, retrain_command(story, longer), minutes, (longer,))
 
 
-def supervised(story: Story) -> Iterator[Hypothesis]:
+def supervised(story: RunHistory) -> Iterator[Hypothesis]:
     """Whether supervised fine-tuning ended too early."""
     rows = [row for row in story.recorded if row.stage == "sft"]
     losses = [row.metrics["loss/supervised"] for row in rows if "loss/supervised" in row.metrics]
@@ -160,13 +160,13 @@ def supervised(story: Story) -> Iterator[Hypothesis]:
         "supervised fine-tuning was too short",
         "open" if falling else "ruled out",
         f"its loss was {before:.3g}, and {after:.3g} over the last quarter of {len(losses)} updates",
-        again(story, f"sft.steps={2 * len(rows)}") if falling else "",
+        retrain_command(story, f"sft.steps={2 * len(rows)}") if falling else "",
         training_minutes(story, {"sft": 2 * len(rows)}) if falling else None,
         (f"sft.steps={2 * len(rows)}",) if falling else (),
     )
 
 
-def families(story: Story) -> Iterator[Hypothesis]:
+def families(story: RunHistory) -> Iterator[Hypothesis]:
     """Whether all kinds of tasks are in the batch."""
     count: dict[str, int] = {}
     for row in story.rows:
@@ -180,7 +180,7 @@ def families(story: Story) -> Iterator[Hypothesis]:
     yield Hypothesis("a kind of task is missing", "found" if rare else "ruled out", told)
 
 
-def world(story: Story) -> Iterator[Hypothesis]:
+def environment(story: RunHistory) -> Iterator[Hypothesis]:
     """Whether worlds, judges and tools are alive."""
     failed = story.last("ended/error")
     if not math.isnan(failed):
@@ -199,35 +199,37 @@ def world(story: Story) -> Iterator[Hypothesis]:
         )
 
 
-CERTAIN = 0.01
+MIN_ENTROPY = 0.01
 """Nats per token: below it nothing is left to choose, so that no rate changes anything."""
 
 
-def size(story: Story) -> Iterator[Hypothesis]:
+def update_size(story: RunHistory) -> Iterator[Hypothesis]:
     """Whether updates are too small to be seen, or so large that they undo each other."""
     course, rate = story.course, story.recipe.stage(story.stage).learning_rate
     steps = min(20, len(story.steps))
     if course.fell:
-        yield _trained(story, "updates are too large", f"the reward fell {course.fell}", rate / 10, steps)
-    if excluded := _no_matter_of_size(story):
+        yield _other_learning_rate(
+            story, "updates are too large", f"the reward fell {course.fell}", rate / 10, steps
+        )
+    if excluded := _size_excluded(story):
         yield Hypothesis("updates are too small", "ruled out", excluded)
-    elif course.updates < ENOUGH:
-        longer = f"{story.stage}.steps={4 * ENOUGH}"
+    elif course.updates < MIN_UPDATES:
+        longer = f"{story.stage}.steps={4 * MIN_UPDATES}"
         yield Hypothesis(
             "there were too few updates to tell",
             "open",
-            f"{counted(course.updates, 'update')}: a trend shows over {ENOUGH} or more",
-            again(story, longer),
-            training_minutes(story, {story.stage: 4 * ENOUGH}),
+            f"{with_count(course.updates, 'update')}: a trend shows over {MIN_UPDATES} or more",
+            retrain_command(story, longer),
+            training_minutes(story, {story.stage: 4 * MIN_UPDATES}),
             (longer,),
         )
     else:
-        because = f"learning rate {rate:g} over {counted(len(story.steps), 'update')}, reward from"
+        because = f"learning rate {rate:g} over {with_count(len(story.steps), 'update')}, reward from"
         because += f" {course.first:.3f} to {course.last:.3f}"
-        yield _trained(story, "updates are too small", because, 10 * rate, steps)
+        yield _other_learning_rate(story, "updates are too small", because, 10 * rate, steps)
 
 
-def _no_matter_of_size(story: Story) -> str:
+def _size_excluded(story: RunHistory) -> str:
     """What on record says that larger updates would show nothing; "" where nothing does."""
     course, entropy = story.course, story.last("entropy/drawn")
     tied = story.last("group/zero_variance_share")
@@ -237,19 +239,19 @@ def _no_matter_of_size(story: Story) -> str:
         return f"no update moved a weight: {story.blocked[0].name}"
     if tied >= 0.95:
         return f"{tied:.0%} of groups have no advantage: a larger rate multiplies nothing"
-    if entropy < CERTAIN:
+    if entropy < MIN_ENTROPY:
         return f"the policy is certain of its tokens ({entropy:.2g} nats): no attempt differs from another"
     return ""
 
 
-def _trained(story: Story, name: str, because: str, rate: float, steps: int) -> Hypothesis:
+def _other_learning_rate(story: RunHistory, name: str, because: str, rate: float, steps: int) -> Hypothesis:
     """Open, with the test to train at another rate."""
     changed = f"{story.stage}.learning_rate={rate:g}"
     return Hypothesis(
         name,
         "open",
         because,
-        again(story, changed, f"{story.stage}.steps={steps}"),
+        retrain_command(story, changed, f"{story.stage}.steps={steps}"),
         training_minutes(story, {story.stage: steps}),
         (changed,),
     )

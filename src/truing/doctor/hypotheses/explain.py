@@ -6,39 +6,47 @@ from dataclasses import replace
 
 from truing.config import Recipe
 from truing.doctor.diagnosis import Diagnosis
-from truing.doctor.hypotheses.candidates import bugs, evaluation, families, lengths, size, supervised, world
-from truing.doctor.hypotheses.group_signal import signal
+from truing.doctor.hypotheses.candidates import (
+    environment,
+    evaluation,
+    families,
+    lengths,
+    rule_findings,
+    supervised,
+    update_size,
+)
+from truing.doctor.hypotheses.group_signal import group_signal
 from truing.doctor.hypotheses.hypothesis import Hypothesis
-from truing.doctor.hypotheses.no_movement import stuck
-from truing.doctor.hypotheses.run_history import Story
-from truing.doctor.report.repeated_findings import folded
+from truing.doctor.hypotheses.no_movement import no_movement
+from truing.doctor.hypotheses.run_history import RunHistory
+from truing.doctor.report.repeated_findings import findings_by_rule
 from truing.doctor.rules import RULES
 from truing.doctor.verdict import Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
-ASKED: tuple[Callable[[Story], Iterator[Hypothesis]], ...] = (
-    bugs,
-    stuck,
-    signal,
+QUESTIONS: tuple[Callable[[RunHistory], Iterator[Hypothesis]], ...] = (
+    rule_findings,
+    no_movement,
+    group_signal,
     evaluation,
     lengths,
     supervised,
     families,
-    world,
-    size,
+    environment,
+    update_size,
 )
 """Each asks one thing, and may have several answers."""
 
 
-def why(story: Story) -> list[Hypothesis]:
+def why(story: RunHistory) -> list[Hypothesis]:
     """Every hypothesis: what was found first, then what is open by the minutes of its test, where known."""
-    told = replace(story, blocked=tuple(stuck(story)))
-    made = [found for ask in ASKED for found in ask(told)]
+    told = replace(story, blocked=tuple(no_movement(story)))
+    made = [found for ask in QUESTIONS for found in ask(told)]
     order = {"found": 0, "open": 1, "ruled out": 2}
     return sorted(made, key=lambda each: (order[each.state], _rank(each)))
 
 
-def nearest(answers: Sequence[Hypothesis]) -> Hypothesis | None:
+def cheapest_test(answers: Sequence[Hypothesis]) -> Hypothesis | None:
     """Of what is open, the one whose test is the cheapest."""
     return next((each for each in answers if each.state == "open" and each.test), None)
 
@@ -48,11 +56,11 @@ def _rank(each: Hypothesis) -> float:
     return math.inf if each.minutes is None or not each.test else each.minutes
 
 
-def discard(diagnosis: Diagnosis, recipe: Recipe) -> list[str]:
+def tainted_checkpoints(diagnosis: Diagnosis, recipe: Recipe) -> list[str]:
     """What a proven fault taints: checkpoints to discard, stages to run again."""
     every = [found for each in diagnosis.findings.values() for found in each]
     told = []
-    for each in folded(every, diagnosis.suppressed):
+    for each in findings_by_rule(every, diagnosis.suppressed):
         if each.shown.claim.verdict is not Verdict.PROVEN:
             continue
         found = each.first  # what is proven now was wrong when it was first suspected
@@ -64,7 +72,7 @@ def discard(diagnosis: Diagnosis, recipe: Recipe) -> list[str]:
         stages = list(recipe.stages)
         again = stages[stages.index(found.stage) :]
         told.append(
-            f"{found.code}: discard checkpoints of {found.stage} after {counted(found.step, 'update')},"
+            f"{found.code}: discard checkpoints of {found.stage} after {with_count(found.step, 'update')},"
             f" and all later; run again: {', '.join(again)}"
         )
     return told

@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from truing.config import Recipe
-from truing.doctor.hypotheses.hypothesis import Hypothesis, State
-from truing.doctor.hypotheses.run_history import Story
-from truing.doctor.hypotheses.test_cost import again, command
+from truing.doctor.hypotheses.hypothesis import Hypothesis, HypothesisState
+from truing.doctor.hypotheses.run_history import RunHistory
+from truing.doctor.hypotheses.test_cost import command, retrain_command
 
-MOST = 0.8
+MOSTLY_EQUAL = 0.8
 """Of the groups of equal reward: then all right, or all wrong, is what they are."""
 
-CUT = 0.9
+MOSTLY_TRUNCATED = 0.9
 """Of the attempts: then what they earn says nothing of the tasks."""
 
 
-def signal(story: Story) -> Iterator[Hypothesis]:
+def group_signal(story: RunHistory) -> Iterator[Hypothesis]:
     """Whether groups have a signal, and if not what kind of tasks or grader that looks like."""
     share = story.last("group/zero_variance_share")
     if math.isnan(share):
@@ -31,18 +31,18 @@ def signal(story: Story) -> Iterator[Hypothesis]:
         yield Hypothesis(
             "groups have no signal", "ruled out", f"{told}; {before:.0%} did before the reward fell"
         )
-    elif right >= MOST * share:
+    elif right >= MOSTLY_EQUAL * share:
         name = "the tasks are solved" if story.course.learns else "tasks are too easy"
-        yield from _without(story, name, told, share)
-    elif wrong >= MOST * share:
+        yield from _no_signal(story, name, told, share)
+    elif wrong >= MOSTLY_EQUAL * share:
         yield from _all_wrong(story, told, share, wrong)
     elif share - right - wrong >= share / 2:
-        yield from _paid_alike(story, told, share - right - wrong)
+        yield from _equal_rewards(story, told, share - right - wrong)
     else:
-        yield from _without(story, "some tasks are too easy and the others too hard", told, share)
+        yield from _no_signal(story, "some tasks are too easy and the others too hard", told, share)
 
 
-def _cost(story: Story) -> str:
+def _cost(story: RunHistory) -> str:
     """What groups of equal reward have cost so far."""
     spent = [(row, row.metrics.get("group/zero_variance_share", 0.0)) for row in story.steps]
     seconds = sum(sum(row.seconds.values()) * share for row, share in spent)
@@ -50,8 +50,8 @@ def _cost(story: Story) -> str:
     return f"; so far they cost {seconds / 60:.1f} minutes and {tokens:.0f} sampled tokens"
 
 
-def _all_wrong(story: Story, told: str, share: float, wrong: float) -> Iterator[Hypothesis]:
-    if story.last("truncated/share") >= CUT:
+def _all_wrong(story: RunHistory, told: str, share: float, wrong: float) -> Iterator[Hypothesis]:
+    if story.last("truncated/share") >= MOSTLY_TRUNCATED:
         because = f"{story.last('truncated/share'):.0%} of attempts are cut: none shows what it can do"
         yield Hypothesis("tasks are too hard", "ruled out", f"{because}; {told}")
     elif wrong > 0.9:
@@ -63,12 +63,12 @@ def _all_wrong(story: Story, told: str, share: float, wrong: float) -> Iterator[
             0.0,  # trains nothing
         )
     else:
-        yield from _without(story, "tasks are too hard", told, share)
+        yield from _no_signal(story, "tasks are too hard", told, share)
 
 
-def _paid_alike(story: Story, told: str, between: float) -> Iterator[Hypothesis]:
+def _equal_rewards(story: RunHistory, told: str, between: float) -> Iterator[Hypothesis]:
     """Groups tied at rewards that are neither right nor wrong: a grader that looks at the task alone."""
-    groups, differ = _tied(story)
+    groups, differ = _tied_groups(story)
     texts = f"; in {differ} of {groups} of the last of them the answers differ" if groups else ""
     yield Hypothesis(
         "attempts of a group are paid alike, whatever they answer",
@@ -79,7 +79,7 @@ def _paid_alike(story: Story, told: str, between: float) -> Iterator[Hypothesis]
     )
 
 
-def _tied(story: Story) -> tuple[int, int]:
+def _tied_groups(story: RunHistory) -> tuple[int, int]:
     """Groups of the last updates with equal rewards, and those of them in which texts differ."""
     texts, rewards = defaultdict[str, set[str]](set), defaultdict[str, set[float]](set)
     for row in story.rows:
@@ -90,19 +90,19 @@ def _tied(story: Story) -> tuple[int, int]:
     return len(tied), sum(len(texts[name]) > 1 for name in tied)
 
 
-def _without(story: Story, advice: str, told: str, share: float) -> Iterator[Hypothesis]:
-    state: State = "found" if share >= MOST else "open"
+def _no_signal(story: RunHistory, advice: str, told: str, share: float) -> Iterator[Hypothesis]:
+    state: HypothesisState = "found" if share >= MOSTLY_EQUAL else "open"
     resampled = _may_resample(story) and share < 1  # where no group differs there is none to draw instead
     yield Hypothesis(
         f"groups have no signal: {advice}",
         state,
         f"{told}; other tasks help{', or to draw other groups in their place' * resampled}",
-        again(story, "gates.equal_groups=resample") if resampled else "",
+        retrain_command(story, "gates.equal_groups=resample") if resampled else "",
         changes=("gates.equal_groups=resample",) * resampled,
     )
 
 
-def _may_resample(story: Story) -> bool:
+def _may_resample(story: RunHistory) -> bool:
     """Whether the recipe may leave out groups of equal reward, and does not yet."""
     try:
         gates = story.recipe.gates.model_copy(update={"equal_groups": "resample"})

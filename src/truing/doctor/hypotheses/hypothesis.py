@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-State = Literal["found", "open", "ruled out"]
+HypothesisState = Literal["found", "open", "ruled out"]
 
 
 @dataclass(frozen=True)
@@ -11,7 +11,7 @@ class Hypothesis:
     """One answer to the question, and where it stands."""
 
     name: str
-    state: State
+    state: HypothesisState
     because: str  # with numbers
     test: str = ""  # what would settle it, as a command where there is one
     minutes: float | None = None  # what that takes, by the seconds on record; None is not known

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-SHORTEST = 5
+MIN_WINDOW = 5
 """Updates of a window."""
 
 
@@ -23,7 +23,7 @@ class Fall(NamedTuple):
     share: float  # of the height that the best window had above the floor
 
 
-def noise(values: Sequence[float]) -> float:
+def noise_std(values: Sequence[float]) -> float:
     """Deviation of single values about a level that changes slowly: by differences of neighbours."""
     steps = [(after - before) ** 2 for before, after in pairwise(values)]
     return math.sqrt(math.fsum(steps) / len(steps) / 2) if steps else math.nan
@@ -34,8 +34,8 @@ def falls(values: Sequence[float]) -> list[Fall]:
 
     The floor is 0, or the smallest value where there are negative ones.
     """
-    longest = max(SHORTEST, len(values) // 5)
-    windows, size = list[int](), SHORTEST
+    longest = max(MIN_WINDOW, len(values) // 5)
+    windows, size = list[int](), MIN_WINDOW
     while size < longest:
         windows.append(size)
         size *= 2
@@ -43,14 +43,14 @@ def falls(values: Sequence[float]) -> list[Fall]:
 
 
 def _fall(values: Sequence[float], window: int) -> Fall:
-    means = moving(values, window)
+    means = moving_means(values, window)
     now = means[-1]
     start = max(range(len(means) - window), key=lambda i: means[i])
     best, floor = means[start], min(0.0, *values)
     # where rewards are rare the best window is one in which they were not, and varies more than others
-    single = max(noise(values), statistics.stdev(values[start : start + window]))
+    single = max(noise_std(values), statistics.stdev(values[start : start + window]))
     error = single * math.sqrt(2 / window)
-    broke = start + split(values[start:])
+    broke = start + change_point(values[start:])
     return Fall(
         best,
         now,
@@ -63,15 +63,15 @@ def _fall(values: Sequence[float], window: int) -> Fall:
     )
 
 
-def moving(values: Sequence[float], window: int) -> list[float]:
+def moving_means(values: Sequence[float], window: int) -> list[float]:
     """Means of each run of ``window`` values, in order."""
     return [math.fsum(values[i : i + window]) / window for i in range(len(values) - window + 1)]
 
 
-def split(values: Sequence[float]) -> int:
+def change_point(values: Sequence[float]) -> int:
     """Where two levels fit the values best, by least squares, the second of a few values at least."""
-    total, sums, best, place = math.fsum(values), 0.0, -math.inf, len(values) - SHORTEST
-    for i in range(1, len(values) - SHORTEST + 1):
+    total, sums, best, place = math.fsum(values), 0.0, -math.inf, len(values) - MIN_WINDOW
+    for i in range(1, len(values) - MIN_WINDOW + 1):
         sums += values[i - 1]
         # the part of the sum of squares that two means explain
         explained = sums**2 / i + (total - sums) ** 2 / (len(values) - i)

@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterator
 
 from truing.doctor.hypotheses.hypothesis import Hypothesis
-from truing.doctor.hypotheses.run_history import Story
-from truing.doctor.hypotheses.test_cost import again
-from truing.utils.format import counted
+from truing.doctor.hypotheses.run_history import RunHistory
+from truing.doctor.hypotheses.test_cost import retrain_command
+from truing.utils.format import with_count
 
-HELD_BACK = "held_back"
+SKIPPED_LABEL = "held_back"
 """The loss label of a step that made no update."""
 
-MASKED = {
+MASK_CAUSES = {
     "masked/cut": ('their attempts were cut, and gates.truncated is "mask"', "gates.truncated=keep"),
     "masked/forced_action": (
         'their turns began with forced tokens, and episode.mask is "action"',
@@ -26,35 +26,35 @@ MASKED = {
 """Why sampled tokens are not trained: the share of them, in words, and the change that trains them."""
 
 
-def stuck(story: Story) -> Iterator[Hypothesis]:
+def no_movement(story: RunHistory) -> Iterator[Hypothesis]:
     """What kept every update of the stage from moving a weight; nothing where some did."""
     yield from _nothing_trained(story)
-    yield from _held_back(story)
+    yield from _skipped(story)
     yield from _no_rate(story)
     yield from _no_gradient(story)
 
 
-def _nothing_trained(story: Story) -> Iterator[Hypothesis]:
+def _nothing_trained(story: RunHistory) -> Iterator[Hypothesis]:
     trained = story.series("tokens/trained")
     if not trained or any(trained):
         return
-    shares = {name: story.last(name) for name in MASKED if story.last(name) > 0}
+    shares = {name: story.last(name) for name in MASK_CAUSES if story.last(name) > 0}
     cause = max(shares, key=lambda name: shares[name], default="")
-    why, change = MASKED.get(cause, ("the record does not say why", ""))
+    why, change = MASK_CAUSES.get(cause, ("the record does not say why", ""))
     if cause == "masked/cut":  # what is cut teaches nothing good: longer answers come first
         change = f"sampling.max_new_tokens={2 * story.recipe.sampling.max_new_tokens}"
     share = f"{shares[cause]:.0%} of the sampled tokens: " if cause else ""
     yield Hypothesis(
         "no token is trained",
         "found",
-        f"0 tokens were trained in {counted(len(trained), 'update')}; {share}{why}",
-        again(story, change) if change else "",
+        f"0 tokens were trained in {with_count(len(trained), 'update')}; {share}{why}",
+        retrain_command(story, change) if change else "",
         changes=(change,) if change else (),
     )
 
 
-def _held_back(story: Story) -> Iterator[Hypothesis]:
-    held = [row for row in story.steps if row.loss_label == HELD_BACK]
+def _skipped(story: RunHistory) -> Iterator[Hypothesis]:
+    held = [row for row in story.steps if row.loss_label == SKIPPED_LABEL]
     trained = sum(story.series("tokens/trained"))
     if len(held) < len(story.steps) / 2 or not trained:
         return
@@ -66,32 +66,32 @@ def _held_back(story: Story) -> Iterator[Hypothesis]:
     yield Hypothesis(
         "updates are held back",
         "found",
-        f"{len(held)} of {counted(len(story.steps), 'update')} were not made, by {by}{known}",
-        again(story, change) if change else "",
+        f"{len(held)} of {with_count(len(story.steps), 'update')} were not made, by {by}{known}",
+        retrain_command(story, change) if change else "",
         changes=(change,) if change else (),
     )
 
 
-def _no_rate(story: Story) -> Iterator[Hypothesis]:
+def _no_rate(story: RunHistory) -> Iterator[Hypothesis]:
     rates, declared = story.series("lr"), story.recipe.stage(story.stage).learning_rate
     if not rates:
         return
     warming = story.recipe.optimizer.warmup_steps
     if max(rates) == 0:
-        yield Hypothesis("the learning rate is 0", "found", f"in all of {counted(len(rates), 'update')}")
+        yield Hypothesis("the learning rate is 0", "found", f"in all of {with_count(len(rates), 'update')}")
     elif max(rates) < declared / 2 and warming > len(rates):
         change = "optimizer.warmup_steps=0"
         yield Hypothesis(
             "the learning rate is still warming up",
             "found",
-            f"it reached {max(rates):.2g} of {declared:.2g} in {counted(len(rates), 'update')};"
+            f"it reached {max(rates):.2g} of {declared:.2g} in {with_count(len(rates), 'update')};"
             f" optimizer.warmup_steps is {warming}",
-            again(story, change),
+            retrain_command(story, change),
             changes=(change,),
         )
 
 
-def _no_gradient(story: Story) -> Iterator[Hypothesis]:
+def _no_gradient(story: RunHistory) -> Iterator[Hypothesis]:
     norms, trained = story.series("grad/norm"), any(story.series("tokens/trained"))
     tied = story.last("group/zero_variance_share")
     if len(norms) < 2 or any(norms) or not trained or tied == 1:  # groups without signal have no gradient
@@ -101,5 +101,5 @@ def _no_gradient(story: Story) -> Iterator[Hypothesis]:
     yield Hypothesis(
         "the gradient is 0",
         "found",
-        f"its norm is exactly 0 in all of {counted(len(norms), 'update')}{known}",
+        f"its norm is exactly 0 in all of {with_count(len(norms), 'update')}{known}",
     )

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from scipy import stats
 
 from truing.analysis.estimate import Interval
-from truing.analysis.intervals import CLOSE, LEVEL
+from truing.analysis.intervals import CONFIDENCE, REWARD_TOLERANCE
 from truing.doctor.hypotheses.levels import falls
 from truing.doctor.rules.rwd010 import Measured, fallen, judge
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
-LAST = 10
+RECENT_UPDATES = 10
 """Updates at either end that are looked at closely."""
 
-CHANCE = 0.01
+P_VALUE = 0.01
 """Of such a rise in noise."""
 
-ENOUGH = 8
+MIN_UPDATES = 8
 """Updates below which no course can be told."""
 
 
 @dataclass(frozen=True)
-class Course:
+class RewardTrend:
     """Mean rewards at both ends, and what lies between."""
 
     updates: int
@@ -39,8 +39,8 @@ class Course:
     @property
     def learns(self) -> bool:
         """Whether the reward rose, over updates enough to tell, and stays up."""
-        rose = self.last > self.first and self.chance < CHANCE
-        return rose and self.updates >= ENOUGH and not self.fell
+        rose = self.last > self.first and self.chance < P_VALUE
+        return rose and self.updates >= MIN_UPDATES and not self.fell
 
     @property
     def gain(self) -> Interval:
@@ -50,7 +50,7 @@ class Course:
     def told(self) -> str:
         """One sentence."""
         ends = f"{self.first:.3f} in the first updates, {self.last:.3f} in the last of"
-        ends += f" {counted(self.updates, 'update')}"
+        ends += f" {with_count(self.updates, 'update')}"
         if self.fell:
             return f"the reward fell: {self.fell}"
         if self.learns:
@@ -59,7 +59,7 @@ class Course:
         return f"the reward does not clearly go up: {ends}{chance}"
 
 
-def course(rewards: Sequence[float], updates: Sequence[int] = ()) -> Course:
+def reward_trend(rewards: Sequence[float], updates: Sequence[int] = ()) -> RewardTrend:
     """The course of mean rewards.
 
     Args:
@@ -68,12 +68,12 @@ def course(rewards: Sequence[float], updates: Sequence[int] = ()) -> Course:
     """
     if len(rewards) < 3:
         ends = (rewards[0], rewards[-1]) if rewards else (math.nan, math.nan)
-        return Course(len(rewards), *ends, 1.0, math.nan, math.nan, "")
-    part = max(1, min(LAST, len(rewards) // 3))
+        return RewardTrend(len(rewards), *ends, 1.0, math.nan, math.nan, "")
+    part = max(1, min(RECENT_UPDATES, len(rewards) // 3))
     before, after = rewards[:part], rewards[-part:]
     first, last = math.fsum(before) / part, math.fsum(after) / part
-    if max(rewards) - min(rewards) <= CLOSE:
-        return Course(len(rewards), first, last, 1.0, math.nan, math.nan, "")
+    if max(rewards) - min(rewards) <= REWARD_TOLERANCE:
+        return RewardTrend(len(rewards), first, last, 1.0, math.nan, math.nan, "")
     slope = float(stats.linregress(range(len(rewards)), rewards).pvalue)
     low, high, ends_apart = _welch(before, after)
     chance = min(1.0, 2 * min(slope, ends_apart))  # two looks at the same updates
@@ -81,10 +81,10 @@ def course(rewards: Sequence[float], updates: Sequence[int] = ()) -> Course:
     fall, claims = fallen(found), list(judge(found))
     fell = claims[0].what.removeprefix("the mean reward fell ") if claims else ""
     broke = 0 if fall is None else fall.broke
-    return Course(len(rewards), first, last, chance, low, high, fell, broke)
+    return RewardTrend(len(rewards), first, last, chance, low, high, fell, broke)
 
 
-def before_the_fall(way: Course, values: Sequence[float]) -> float:
+def before_the_fall(way: RewardTrend, values: Sequence[float]) -> float:
     """The mean of a number over the updates before the reward broke; NaN where it did not, or nobody knows.
 
     What began with the fall, or after it, is no cause of it.
@@ -103,10 +103,10 @@ def _welch(before: Sequence[float], after: Sequence[float]) -> tuple[float, floa
     d ± t √((s² + s′²) ÷ n), t of (n − 1) (s² + s′²)² ÷ (s⁴ + s′⁴) degrees of freedom.
     """
     count = len(before)
-    if count < 2 or max(max(each) - min(each) for each in (before, after)) <= CLOSE:
+    if count < 2 or max(max(each) - min(each) for each in (before, after)) <= REWARD_TOLERANCE:
         return math.nan, math.nan, 1.0
     varied = [statistics.variance(each) for each in (before, after)]
     freedom = (count - 1) * sum(varied) ** 2 / sum(each**2 for each in varied)
     apart, error = statistics.fmean(after) - statistics.fmean(before), math.sqrt(sum(varied) / count)
-    half = float(stats.t.ppf((1 + LEVEL) / 2, freedom)) * error
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, freedom)) * error
     return apart - half, apart + half, float(2 * stats.t.sf(abs(apart) / error, freedom))

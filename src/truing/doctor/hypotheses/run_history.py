@@ -11,13 +11,13 @@ from typing import Any
 from truing.config import PolicyStage, Recipe, resolve
 from truing.doctor.diagnosis import Diagnosis
 from truing.doctor.hypotheses.hypothesis import Hypothesis
-from truing.doctor.hypotheses.reward_trend import LAST, Course, before_the_fall, course
+from truing.doctor.hypotheses.reward_trend import RECENT_UPDATES, RewardTrend, before_the_fall, reward_trend
 from truing.errors import RecordError
 from truing.record import Event, RunReader, SampleRow, StepRow
 
 
 @dataclass(frozen=True, eq=False)
-class Story:
+class RunHistory:
     """What is on record of a run's last stage with a policy loss."""
 
     run: Path
@@ -32,9 +32,9 @@ class Story:
     blocked: tuple[Hypothesis, ...] = ()  # what kept every update from moving a weight
 
     @cached_property
-    def course(self) -> Course:
+    def course(self) -> RewardTrend:
         """How the mean reward went."""
-        return course([value for value in self.series("reward/mean") if math.isfinite(value)])
+        return reward_trend([value for value in self.series("reward/mean") if math.isfinite(value)])
 
     def before(self, name: str) -> float:
         """The mean of a metric before the reward fell; NaN where it did not, or nobody knows."""
@@ -42,7 +42,7 @@ class Story:
         return before_the_fall(self.course, [metrics.get(name, math.nan) for metrics in told])
 
     @classmethod
-    def of(cls, run: Path, diagnosis: Diagnosis) -> "Story":
+    def of(cls, run: Path, diagnosis: Diagnosis) -> "RunHistory":
         """Read a run that was judged already."""
         reader = RunReader(run)
         recipe, recorded, events = resolve(reader.run()["recipe"]), reader.steps(), reader.events()
@@ -60,7 +60,7 @@ class Story:
             stages[-1],
             steps,
             recorded,
-            [row for step in steps[-LAST:] for row in reader.samples(step.stage, step.step)],
+            [row for step in steps[-RECENT_UPDATES:] for row in reader.samples(step.stage, step.step)],
             [event.payload for event in events if event.kind == "eval"],
             _evaluation_seconds(events),
             diagnosis,
@@ -72,7 +72,7 @@ class Story:
 
     def last(self, name: str) -> float:
         """Its mean over the last updates; NaN where it is not known."""
-        values = self.series(name)[-LAST:]
+        values = self.series(name)[-RECENT_UPDATES:]
         return math.fsum(values) / len(values) if values else math.nan
 
 
@@ -82,7 +82,7 @@ def _evaluation_seconds(events: Sequence[Event]) -> float:
     return min(passed, default=math.nan)
 
 
-def begun(run: Path) -> bool:
+def has_reward_update(run: Path) -> bool:
     """Whether a run has an update with a reward."""
     reader = RunReader(run)
     recipe = resolve(reader.run()["recipe"])

@@ -4,25 +4,25 @@ import math
 import shlex
 from collections.abc import Mapping
 
-from truing.doctor.hypotheses.run_history import Story
+from truing.doctor.hypotheses.run_history import RunHistory
 
 PREFLIGHT = 2
 """Updates of each stage that ``truing check RECIPE`` makes."""
 
 
-def command(story: Story, verb: str, *words: str) -> str:
+def command(story: RunHistory, verb: str, *words: str) -> str:
     """A command on the run's recipe, as one types it; "" where the recipe alone names no tasks."""
     if "name" not in story.recipe.env:
         return ""
     return shlex.join(["truing", verb, str(story.run / "recipe.toml"), *words])
 
 
-def again(story: Story, *changes: str) -> str:
+def retrain_command(story: RunHistory, *changes: str) -> str:
     """The recipe trained again with some keys changed; in words where that is done from Python."""
     return command(story, "train", *changes) or f"truing.train again, with {' and '.join(changes)}"
 
 
-def training_minutes(story: Story, changed: Mapping[str, int] = {}) -> float | None:
+def training_minutes(story: RunHistory, changed: Mapping[str, int] = {}) -> float | None:
     """A run of the whole recipe, its evaluations too; None where a stage was not reached.
 
     Args:
@@ -38,7 +38,7 @@ def training_minutes(story: Story, changed: Mapping[str, int] = {}) -> float | N
     return _minutes(parts)
 
 
-def check_minutes(story: Story) -> float | None:
+def check_minutes(story: RunHistory) -> float | None:
     """Two updates of each stage, on no more rows than the run's first had."""
     parts = []
     for stage in story.recipe.stages:
@@ -47,7 +47,7 @@ def check_minutes(story: Story) -> float | None:
     return _minutes(parts)
 
 
-def evaluation_minutes(story: Story, tasks: int) -> float | None:
+def evaluation_minutes(story: RunHistory, tasks: int) -> float | None:
     """An evaluation on so many tasks."""
     return _minutes([story.evaluation_seconds * tasks / story.recipe.eval.tasks])
 
@@ -57,7 +57,7 @@ def _minutes(seconds: list[float]) -> float | None:
     return None if math.isnan(total) else total / 60
 
 
-def told(minutes: float) -> str:
+def duration_text(minutes: float) -> str:
     """A length of time, rounded as a guess is."""
     if minutes < 1:
         return "less than a minute"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.doctor.importers import console_openrlhf, console_transformers, console_verl
-from truing.doctor.importers.log import Log, decoded, names_step, points
+from truing.doctor.importers.log import Log, decoded, has_step, points
 from truing.errors import RecordError
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07")
@@ -26,7 +26,7 @@ Record = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Form:
+class ConsoleFormat:
     """A trainer's way of printing its metrics."""
 
     name: str
@@ -34,10 +34,12 @@ class Form:
     records: Callable[[Sequence[Line]], list[Record]] = field(repr=False)
 
 
-FORMS = (
-    Form("OpenRLHF's console", "Global step N: {…}", console_openrlhf.records),
-    Form("verl's console", "step:N - name:value - …", console_verl.records),
-    Form("the console of transformers' Trainer", "{'loss': …, 'grad_norm': …}", console_transformers.records),
+CONSOLE_FORMATS = (
+    ConsoleFormat("OpenRLHF's console", "Global step N: {…}", console_openrlhf.records),
+    ConsoleFormat("verl's console", "step:N - name:value - …", console_verl.records),
+    ConsoleFormat(
+        "the console of transformers' Trainer", "{'loss': …, 'grad_norm': …}", console_transformers.records
+    ),
 )
 
 
@@ -49,13 +51,13 @@ def read(path: Path) -> Log:
         for count, line in enumerate(raw.split("\n"), 1)
         for part in line.split("\r")
     ]
-    for form in FORMS:
+    for form in CONSOLE_FORMATS:
         if records := form.records(shown):
-            counted = not names_step(record for _, record in records)
+            counted = not has_step(record for _, record in records)
             return Log(form.name, points(records, counted), counted=counted)
     raise RecordError(
         f"{path} holds no metrics",
         got=f"{len(shown)} lines, none of which is a trainer's",
-        expected="lines like " + ", ".join(f"`{form.shows}`" for form in FORMS),
+        expected="lines like " + ", ".join(f"`{form.shows}`" for form in CONSOLE_FORMATS),
         remedy="keep what the run prints, or name what W&B or TensorBoard have of it",
     )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any
 
-from truing.doctor.importers.log import names_step
+from truing.doctor.importers.log import has_step
 from truing.doctor.importers.python_literals import pairs
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ OPEN = re.compile(r"\{['\"][^{}]*$")
 LONGEST = 200
 """Lines of a dict that was printed over several."""
 BAR = re.compile(r"\|\s*(\d+)/(\d+) \[")
-TOLD = frozenset({"loss", "reward", "grad_norm", "learning_rate"})
+UPDATE_NAMES = frozenset({"loss", "reward", "grad_norm", "learning_rate"})
 """One of these, and a printed dict is the log of an update; an evaluation and the summary have others."""
 
 
@@ -33,13 +33,13 @@ def records(lines: "Sequence[Line]") -> list[tuple[str, dict[str, Any]]]:
     for line in _joined(lines):
         for hit in DICT.findall(line.text):
             values = pairs(hit)
-            if TOLD & values.keys() and hit != last:  # several processes print the same
+            if UPDATE_NAMES & values.keys() and hit != last:  # several processes print the same
                 made.append((line.where, values))
                 bars.append(dict(reached))
                 last = hit
         for done, total in BAR.findall(line.text):
             reached[int(total)] = int(done)
-    if names_step(values for _, values in made):
+    if has_step(values for _, values in made):
         return made
     if steps := _steps(bars):
         return [(where, {**values, "step": step}) for (where, values), step in zip(made, steps, strict=True)]

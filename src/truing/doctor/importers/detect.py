@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from truing.doctor.importers import console, tables, tensorboard, trackio, trainer_state, verl_files, wandb
-from truing.doctor.importers.log import Log, lines
+from truing.doctor.importers.log import Log, json_lines
 from truing.doctor.importers.verl_dumps import is_dump
 from truing.errors import RecordError
 
@@ -19,7 +19,7 @@ FORMATS = (
 )
 
 
-def read(target: Path, run: str | None = None) -> Log:
+def read_log(target: Path, run: str | None = None) -> Log:
     """The log of a foreign run.
 
     Args:
@@ -67,7 +67,7 @@ def _jsonl(path: Path) -> Log:
 
 def _kind(path: Path) -> str:
     """What a file of JSON lines is: metrics or a dump of verl's, or neither."""
-    first = next((record for _, record in lines(path)), {})
+    first = next((record for _, record in json_lines(path)), {})
     return "metrics" if verl_files.is_metrics(first) else "dump" if is_dump(first) else ""
 
 

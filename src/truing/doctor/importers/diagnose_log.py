@@ -5,33 +5,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.diagnosis import Diagnosis, chosen
-from truing.doctor.importers.detect import read
-from truing.doctor.importers.steps import Imported, imported, meant
+from truing.doctor.diagnosis import Diagnosis, select_rules
+from truing.doctor.importers.detect import read_log
+from truing.doctor.importers.steps import ImportedRun, import_run, suggestion_text
 from truing.errors import RecordError
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
-EXACT = ("E", "C", "M")
+EXACT_KINDS = ("E", "C", "M")
 """Kinds of rules that prove things."""
 
-SHOWN = 8
+SHOWN_NAMES = 8
 """Names that are told of those that nobody judged."""
 
 
 @dataclass(frozen=True)
-class Judged:
+class LogDiagnosis:
     """What the rules came to, and what could not be asked."""
 
     diagnosis: Diagnosis
-    run: Imported
+    run: ImportedRun
     exact_not_checked: int  # exact rules that lacked an input in every step
 
     def lines(self, verbose: bool = False) -> Iterator[tuple[str, str]]:
         """Each with its style, for below a diagnosis; ``verbose`` names every column."""
         run = self.run
         kind = "scalars and answers" if run.texts else "scalars only"
-        yield f"{kind}: {counted(self.exact_not_checked, 'exact rule')} not checked", "bold yellow"
-        updates = counted(len(run.steps), "record")
+        yield f"{kind}: {with_count(self.exact_not_checked, 'exact rule')} not checked", "bold yellow"
+        updates = with_count(len(run.steps), "record")
         updates += f", updates {run.steps[0].step + 1} to {run.steps[-1].step + 1}"
         every = run.steps[0].setup.logged_every or 1
         updates += f", each the mean of {every}" if every > 1 else ""
@@ -42,10 +42,10 @@ class Judged:
         for name, why in run.left_out.items():
             yield f"left out: {name} is something else in this run: {why}", "yellow"
         if run.unread:
-            more = ", …" if len(run.unread) > SHOWN else ""
-            names = ", ".join(run.unread[:SHOWN])
+            more = ", …" if len(run.unread) > SHOWN_NAMES else ""
+            names = ", ".join(run.unread[:SHOWN_NAMES])
             yield f"not understood, so not judged ({len(run.unread)}): {names}{more}", "yellow"
-        if hint := meant(run.near):
+        if hint := suggestion_text(run.near):
             yield hint, "yellow"
 
     def _columns(self, verbose: bool) -> Iterator[tuple[str, str]]:
@@ -77,9 +77,9 @@ class Judged:
         }
 
 
-def judge(
+def diagnose_log(
     target: Path, select: Sequence[str] = (), ignore: Sequence[str] = (), run: str | None = None
-) -> Judged:
+) -> LogDiagnosis:
     """Every rule over every update of a foreign run.
 
     Args:
@@ -88,8 +88,8 @@ def judge(
         ignore: codes or families to leave out.
         run: which of several runs in one file.
     """
-    diagnosis = Diagnosis(chosen(select, ignore))
-    found = imported(read(target, run))
+    diagnosis = Diagnosis(select_rules(select, ignore))
+    found = import_run(read_log(target, run))
     for step in found.steps:
         diagnosis.add(step, final=step is found.steps[-1])
     if not (diagnosis.steps or select or ignore):
@@ -97,12 +97,12 @@ def judge(
             f"nothing in {target} could be judged",
             got=", ".join(found.read.values()) or "no number that is known",
             expected="numbers that a rule reads, such as reward/mean and length/mean (docs/metrics.md)",
-            remedy=meant(found.near)
+            remedy=suggestion_text(found.near)
             or "rename columns to the names of docs/metrics.md that are the same quantity",
         )
     blind = [
         rule
         for rule in diagnosis.rules
-        if rule.kind in EXACT and all(step.missing(rule.needs) for step in found.steps)
+        if rule.kind in EXACT_KINDS and all(step.missing(rule.needs) for step in found.steps)
     ]
-    return Judged(diagnosis, found, len(blind))
+    return LogDiagnosis(diagnosis, found, len(blind))

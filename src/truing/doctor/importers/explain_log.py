@@ -7,14 +7,20 @@ from functools import cached_property
 
 from truing.doctor.evidence import Step
 from truing.doctor.hypotheses.hypothesis import Hypothesis
-from truing.doctor.hypotheses.reward_trend import ENOUGH, LAST, Course, before_the_fall, course
-from truing.doctor.importers.diagnose_log import Judged
-from truing.doctor.report.repeated_findings import folded
-from truing.doctor.verdict import FINDINGS
+from truing.doctor.hypotheses.reward_trend import (
+    MIN_UPDATES,
+    RECENT_UPDATES,
+    RewardTrend,
+    before_the_fall,
+    reward_trend,
+)
+from truing.doctor.importers.diagnose_log import LogDiagnosis
+from truing.doctor.report.repeated_findings import findings_by_rule
+from truing.doctor.verdict import FINDING_VERDICTS
 from truing.errors import RecordError
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
-HIGH = 0.8
+MOSTLY = 0.8
 """Of the groups."""
 
 MANY = 0.3
@@ -22,10 +28,10 @@ MANY = 0.3
 
 
 @dataclass(frozen=True)
-class LogStory:
+class LogHistory:
     """What a log tells of its updates."""
 
-    judged: Judged
+    judged: LogDiagnosis
 
     @property
     def updates(self) -> Sequence[Mapping[str, float]]:
@@ -35,7 +41,7 @@ class LogStory:
     def last(self, name: str) -> float:
         """A number's mean over the last records; NaN where it is not known."""
         known = [numbers[name] for numbers in self.updates if math.isfinite(numbers.get(name, math.nan))]
-        return math.fsum(known[-LAST:]) / len(known[-LAST:]) if known else math.nan
+        return math.fsum(known[-RECENT_UPDATES:]) / len(known[-RECENT_UPDATES:]) if known else math.nan
 
     def before(self, name: str) -> float:
         """Its mean before the reward fell; NaN where it did not, or nobody knows."""
@@ -48,7 +54,7 @@ class LogStory:
         return [step for step in steps if math.isfinite(step.numbers.get("reward/mean", math.nan))]
 
     @cached_property
-    def course(self) -> Course:
+    def course(self) -> RewardTrend:
         """How the mean reward went, by the numbers that the log gives its updates."""
         told = self._rewarded
         if not told:
@@ -58,18 +64,20 @@ class LogStory:
                 expected="the mean reward of each update",
                 remedy="`truing check` judges what else is in it",
             )
-        return course([step.numbers["reward/mean"] for step in told], [step.step + 1 for step in told])
+        return reward_trend([step.numbers["reward/mean"] for step in told], [step.step + 1 for step in told])
 
 
-def why_log(story: LogStory) -> list[Hypothesis]:
+def why_log(story: LogHistory) -> list[Hypothesis]:
     """Every hypothesis: what was found first, then what is open, then what the log excludes."""
-    made = [found for ask in (_rules, _signal, _cut, _size, _unseen) for found in ask(story)]
+    made = [found for ask in (_rules, _signal, _cut, _size, _not_in_log) for found in ask(story)]
     return sorted(made, key=lambda each: ("found", "open", "ruled out").index(each.state))
 
 
-def _rules(story: LogStory) -> Iterator[Hypothesis]:
+def _rules(story: LogHistory) -> Iterator[Hypothesis]:
     results = story.judged.diagnosis.results()
-    for each in folded(f for result in results for f in result.findings if f.claim.verdict in FINDINGS):
+    for each in findings_by_rule(
+        f for result in results for f in result.findings if f.claim.verdict in FINDING_VERDICTS
+    ):
         shown = each.shown
         yield Hypothesis(
             f"{shown.claim.verdict} {shown.code} {shown.name}",
@@ -80,14 +88,14 @@ def _rules(story: LogStory) -> Iterator[Hypothesis]:
         )
 
 
-def _signal(story: LogStory) -> Iterator[Hypothesis]:
+def _signal(story: LogHistory) -> Iterator[Hypothesis]:
     share = story.last("group/zero_variance_share")
     if math.isnan(share):
         return
     told = f"{share:.0%} of groups earn the same, at a mean reward of {story.course.last:.3g}"
-    if share < HIGH:
+    if share < MOSTLY:
         yield Hypothesis("groups have no signal", "ruled out", told)
-    elif story.before("group/zero_variance_share") < HIGH:
+    elif story.before("group/zero_variance_share") < MOSTLY:
         before = f"{story.before('group/zero_variance_share'):.0%} did before the reward fell"
         yield Hypothesis("groups have no signal", "ruled out", f"{told}; {before}")
     elif story.course.learns:
@@ -97,7 +105,7 @@ def _signal(story: LogStory) -> Iterator[Hypothesis]:
         yield Hypothesis("groups have no signal", "open", f"{told}; {which}")
 
 
-def _cut(story: LogStory) -> Iterator[Hypothesis]:
+def _cut(story: LogHistory) -> Iterator[Hypothesis]:
     cut, before = story.last("truncated/share"), story.before("truncated/share")
     if math.isnan(cut):
         return
@@ -111,7 +119,7 @@ def _cut(story: LogStory) -> Iterator[Hypothesis]:
         yield Hypothesis("answers are cut", "open" if story.course.learns else "found", told, longer)
 
 
-def _size(story: LogStory) -> Iterator[Hypothesis]:
+def _size(story: LogHistory) -> Iterator[Hypothesis]:
     way, share = story.course, story.last("group/zero_variance_share")
     rates = [numbers["lr"] for numbers in story.updates if math.isfinite(numbers.get("lr", math.nan))]
     rate = max(rates, default=math.nan)  # a schedule may have brought the last ones down
@@ -122,23 +130,23 @@ def _size(story: LogStory) -> Iterator[Hypothesis]:
     if way.learns or way.fell:
         yield Hypothesis("updates are too small", "ruled out", way.told())
     elif rate == 0:
-        yield Hypothesis("the learning rate is 0", "found", f"in all of {counted(len(rates), 'record')}")
-    elif share >= HIGH:
+        yield Hypothesis("the learning rate is 0", "found", f"in all of {with_count(len(rates), 'record')}")
+    elif share >= MOSTLY:
         because = f"{share:.0%} of groups have no advantage: a larger rate multiplies next to nothing"
         yield Hypothesis("updates are too small", "ruled out", because)
-    elif way.updates < ENOUGH:
-        told = f"{counted(way.updates, 'record')}: a trend shows over {ENOUGH} or more"
+    elif way.updates < MIN_UPDATES:
+        told = f"{with_count(way.updates, 'record')}: a trend shows over {MIN_UPDATES} or more"
         yield Hypothesis("there were too few updates to tell", "open", told, "train on")
     else:
         ends = f"{at}reward from {way.first:.3g} to {way.last:.3g}"
         yield Hypothesis("updates are too small", "open", ends, "train again at ten times the learning rate")
 
 
-def _unseen(story: LogStory) -> Iterator[Hypothesis]:
+def _not_in_log(story: LogHistory) -> Iterator[Hypothesis]:
     audit = "train under truing.integrations.trl.audit.audit (docs/doctor.md)"
     yield Hypothesis(
         "a bug that scalars do not show",
         "open",
-        f"{counted(story.judged.exact_not_checked, 'exact rule')} lack tokens",
+        f"{with_count(story.judged.exact_not_checked, 'exact rule')} lack tokens",
         audit if story.judged.run.trainer == "trl" else "",
     )

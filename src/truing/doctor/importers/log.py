@@ -10,7 +10,7 @@ from typing import Any
 from truing.doctor.evidence import Row
 from truing.errors import RecordError
 
-STEPS = ("train/global_step", "global_step", "step", "_step", "update", "iteration")
+STEP_NAMES = ("train/global_step", "global_step", "step", "_step", "update", "iteration")
 """What the number of an update is called, in any case: a trainer's own count before a tracker's of calls."""
 
 
@@ -52,32 +52,34 @@ def points(records: Iterable[tuple[str, Mapping[str, Any]]], counted: bool = Fal
         raise RecordError(
             f"{told[0][0]} has no step",
             got=", ".join(list(told[0][1])[:6]),
-            expected=f"one of {', '.join(STEPS)}",
+            expected=f"one of {', '.join(STEP_NAMES)}",
             remedy="export the step with the metrics",
         )
     made = []
     for where, record in told:
-        values = {key: x for key, value in record.items() if (x := number(value)) is not None}
+        values = {key: x for key, value in record.items() if (x := to_number(value)) is not None}
         step = values.get(name)
         if step is not None and not step.is_integer():
             raise RecordError(f"{where} has a step that is none", got=step, expected="a whole number")
-        values = {key: x for key, x in values.items() if key.lower() not in STEPS and not key.startswith("_")}
+        values = {
+            key: x for key, x in values.items() if key.lower() not in STEP_NAMES and not key.startswith("_")
+        }
         made.append(Point(None if step is None else int(step), values, where))
     return made
 
 
-def names_step(records: Iterable[Mapping[str, Any]]) -> bool:
+def has_step(records: Iterable[Mapping[str, Any]]) -> bool:
     """Whether any record says of which update it is."""
     return _step_name(records) is not None
 
 
 def _step_name(records: Iterable[Mapping[str, Any]]) -> str | None:
     """The name under which records have the number of their update; None where they have none."""
-    known = {name: None for record in records for name in record if name.lower() in STEPS}
-    return min(known, key=lambda name: STEPS.index(name.lower()), default=None)
+    known = {name: None for record in records for name in record if name.lower() in STEP_NAMES}
+    return min(known, key=lambda name: STEP_NAMES.index(name.lower()), default=None)
 
 
-def number(value: object) -> float | None:
+def to_number(value: object) -> float | None:
     """The value where it is a number, or a text of one; None for texts, tables and what was not told."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
@@ -87,14 +89,14 @@ def number(value: object) -> float | None:
         return None
 
 
-def lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def json_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a file of JSON lines, each with its place."""
-    for count, line in enumerate(text(path).splitlines(), 1):
+    for count, line in enumerate(read_text(path).splitlines(), 1):
         if line.strip():
-            yield f"{path}, line {count},", parsed(line, f"{path}, line {count},")
+            yield f"{path}, line {count},", parse_object(line, f"{path}, line {count},")
 
 
-def text(path: Path) -> str:
+def read_text(path: Path) -> str:
     """What a file says."""
     try:
         return decoded(path.read_bytes())
@@ -110,7 +112,7 @@ def decoded(raw: bytes, errors: str = "strict") -> str:
     return raw.decode("utf-16" if wide else "utf-8-sig", errors)
 
 
-def parsed(text: str, where: str) -> dict[str, Any]:
+def parse_object(text: str, where: str) -> dict[str, Any]:
     """A JSON object, or an error that says where."""
     try:
         value = json.loads(text)

@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from truing.metrics.definitions import METRICS, is_known
+from truing.metrics.definitions import METRICS, is_metric
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ PREFIX = "train/"
 """What trackers put before the names of a trainer; what is of an evaluation has another, and stays."""
 
 
-def bare(name: str) -> str:
+def without_prefix(name: str) -> str:
     """A trainer's own name for what a tracker has."""
     return name.removeprefix(PREFIX)
 
@@ -132,14 +132,14 @@ def ours_of(trainer: Trainer, name: str) -> str | None:
     """What we call a number of theirs; None where we have no such number."""
     if trainer is PLAIN and name.lower() in GENERIC:
         return GENERIC[name.lower()]
-    return trainer.names.get(name) or (name if is_known(name) else None)
+    return trainer.names.get(name) or (name if is_metric(name) else None)
 
 
-CLOSE = 0.85
+MIN_SIMILARITY = 0.85
 """Of two spellings of one name; `rewards/mean` and `reward/mean` share 0.96, `reward/max` and it 0.76."""
 
 
-def near(unread: Sequence[str], read: Mapping[str, str]) -> dict[str, str]:
+def close_names(unread: Sequence[str], read: Mapping[str, str]) -> dict[str, str]:
     """Names of a plain table that nobody understood, and what of ours each may be a spelling of.
 
     Args:
@@ -147,10 +147,12 @@ def near(unread: Sequence[str], read: Mapping[str, str]) -> dict[str, str]:
         read: theirs → ours; what is read already is meant by no other name.
     """
     spelt = {_letters(metric.name): metric.name for metric in METRICS if metric.name not in read.values()}
-    found = {name: difflib.get_close_matches(_letters(name), spelt, n=1, cutoff=CLOSE) for name in unread}
+    found = {
+        name: difflib.get_close_matches(_letters(name), spelt, n=1, cutoff=MIN_SIMILARITY) for name in unread
+    }
     return {name: spelt[matches[0]] for name, matches in found.items() if matches}
 
 
 def _letters(name: str) -> str:
     """A name without its separators."""
-    return "".join(letter for letter in bare(name).lower() if letter.isalnum())
+    return "".join(letter for letter in without_prefix(name).lower() if letter.isalnum())

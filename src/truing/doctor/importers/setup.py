@@ -16,7 +16,7 @@ CLIP = {
     "clip_ratio/low_mean": "clip/low_share",
 }
 
-ONE_TURN = 2
+SINGLE_TURN_COUNT = 2
 """What verl counts as turns where there was one question and one answer."""
 
 
@@ -63,7 +63,7 @@ def _verl(config: Mapping[str, Any], critic: bool) -> Setup:
     )
 
 
-def renamed(trainer: Trainer, config: Mapping[str, Any]) -> dict[str, str]:
+def config_names(trainer: Trainer, config: Mapping[str, Any]) -> dict[str, str]:
     """Numbers that are ours under this configuration, theirs → ours."""
     if trainer is TRL and _is_grpo(config):
         by_token = config.get("importance_sampling_level") == "token"
@@ -77,7 +77,9 @@ def renamed(trainer: Trainer, config: Mapping[str, Any]) -> dict[str, str]:
     return {}
 
 
-def left_out(trainer: Trainer, config: Mapping[str, Any], largest: Mapping[str, float]) -> dict[str, str]:
+def changed_meanings(
+    trainer: Trainer, config: Mapping[str, Any], largest: Mapping[str, float]
+) -> dict[str, str]:
     """Numbers that mean something else in this run, each with what they mean.
 
     Args:
@@ -94,7 +96,7 @@ def left_out(trainer: Trainer, config: Mapping[str, Any], largest: Mapping[str, 
     found = {}
     if _part(config, "actor").get("loss_agg_mode", "token-mean") != "token-mean":
         found["actor/entropy"] = "a sum or mean over sequences, by loss_agg_mode"
-    if largest.get("num_turns/max", ONE_TURN) > ONE_TURN:
+    if largest.get("num_turns/max", SINGLE_TURN_COUNT) > SINGLE_TURN_COUNT:
         found |= dict.fromkeys(("response_length/mean", "response_length/max"), "with the tokens of tools")
     return found
 

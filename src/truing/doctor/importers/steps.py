@@ -8,10 +8,18 @@ from itertools import pairwise
 
 from truing.doctor.evidence import Past, Setup, Step
 from truing.doctor.importers.log import Log, Point
-from truing.doctor.importers.metric_names import PLAIN, TRAINERS, Trainer, bare, near, ours_of, trainer_of
-from truing.doctor.importers.setup import left_out, renamed, setup_of
+from truing.doctor.importers.metric_names import (
+    PLAIN,
+    TRAINERS,
+    Trainer,
+    close_names,
+    ours_of,
+    trainer_of,
+    without_prefix,
+)
+from truing.doctor.importers.setup import changed_meanings, config_names, setup_of
 from truing.doctor.importers.unused_columns import why_unused
-from truing.doctor.importers.verl_dumps import told_by
+from truing.doctor.importers.verl_dumps import reward_metrics
 from truing.errors import RecordError
 
 STAGE = "train"
@@ -19,7 +27,7 @@ STAGE = "train"
 
 
 @dataclass(frozen=True)
-class Imported:
+class ImportedRun:
     """A foreign run, and how much of its log was understood."""
 
     form: str
@@ -38,31 +46,32 @@ class Imported:
         return any(step.rows for step in self.steps)
 
 
-def imported(log: Log) -> Imported:
+def import_run(log: Log) -> ImportedRun:
     """Steps of a log, each with those before; a step is named by the number that the log gave it."""
-    names = list(dict.fromkeys(bare(name) for point in log.points for name in point.values))
+    names = list(dict.fromkeys(without_prefix(name) for point in log.points for name in point.values))
     trainer = trainer_of(set(names))
-    other = left_out(trainer, log.config, _largest(log.points))
-    read = _read(names, trainer, renamed(trainer, log.config), other)
+    other = changed_meanings(trainer, log.config, _largest(log.points))
+    read = _read(names, trainer, config_names(trainer, log.config), other)
     if not read and not log.rows:
         raise RecordError(
             f"no metric of {log.form} is known",
             got=", ".join(names[:6]) or "none at all",
             expected=f"metrics of {', '.join(each.name for each in TRAINERS)}, or those of docs/metrics.md",
-            remedy=meant(near(names, {}))
+            remedy=suggestion_text(close_names(names, {}))
             or "rename the columns to the names in docs/metrics.md that are the same quantity",
         )
     told, notes = _by_step(log.points, set(read))
     numbers = {step: _ours(theirs, read, trainer) for step, theirs in told.items()}
     for step, rows in log.rows.items():
-        numbers[step] = told_by(rows) | numbers.get(step, {})
+        numbers[step] = reward_metrics(rows) | numbers.get(step, {})
     left = [name for name in names if name not in read and name not in other]
     unused = {name: why for name in left if (why := why_unused(trainer.name, name))}
     unread = [name for name in left if name not in unused]
     setup = replace(
-        setup_of(trainer, log.config, names), logged_every=None if log.counted else every(numbers)
+        setup_of(trainer, log.config, names),
+        logged_every=None if log.counted else updates_per_record(numbers),
     )
-    return Imported(
+    return ImportedRun(
         log.form,
         trainer.name,
         _steps(numbers, log, setup),
@@ -70,20 +79,20 @@ def imported(log: Log) -> Imported:
         unused,
         unread,
         {name: why for name, why in other.items() if name in names},
-        near(unread, read) if trainer is PLAIN else {},  # another trainer's names are what they are
-        [COUNTED, *notes] if log.counted else notes,
+        close_names(unread, read) if trainer is PLAIN else {},  # another trainer's names are what they are
+        [COUNTED_NOTE, *notes] if log.counted else notes,
     )
 
 
-COUNTED = "the log tells no step: its records are counted, however many updates each is of"
+COUNTED_NOTE = "the log tells no step: its records are counted, however many updates each is of"
 
 
-def every(steps: Iterable[int]) -> int:
+def updates_per_record(steps: Iterable[int]) -> int:
     """How many updates a record is of: the smallest distance of two; 1 where there is one record."""
     return min((after - before for before, after in pairwise(sorted(steps))), default=1)
 
 
-def meant(near: Mapping[str, str]) -> str:
+def suggestion_text(near: Mapping[str, str]) -> str:
     """A question for each name that is close to one of ours."""
     told = ", ".join(f"{ours} by {theirs}" for theirs, ours in near.items())
     return f"did you mean {told}? Rename what is the same quantity (docs/metrics.md)" if told else ""
@@ -94,7 +103,7 @@ def _largest(points: Sequence[Point]) -> dict[str, float]:
     found = dict[str, float]()
     for point in points:
         for name, value in point.values.items():
-            found[bare(name)] = max(value, found.get(bare(name), value))
+            found[without_prefix(name)] = max(value, found.get(without_prefix(name), value))
     return found
 
 
@@ -118,19 +127,21 @@ def _by_step(points: Sequence[Point], wanted: set[str]) -> tuple[dict[int, dict[
     series, back = defaultdict[str, dict[int, float]](dict), dict[tuple[int, int], None]()
     for point in points:
         for name, value in point.values.items():
-            if bare(name) not in wanted:
+            if without_prefix(name) not in wanted:
                 continue
             if point.step is None:
                 raise RecordError(f"{point.where} has {name} and no step", remedy="export the step with it")
-            told = series[bare(name)]
+            told = series[without_prefix(name)]
             latest = next(reversed(told), point.step)  # steps of a series are in order
             if point.step == latest or _alike(told.get(point.step, math.inf), value):
-                _once(told.setdefault(point.step, value), value, name, point)
+                _check_same_value(told.setdefault(point.step, value), value, name, point)
             elif point.step > latest:
                 told[point.step] = value
             else:
                 back[latest, point.step] = None
-                series[bare(name)] = {s: x for s, x in told.items() if s < point.step} | {point.step: value}
+                series[without_prefix(name)] = {s: x for s, x in told.items() if s < point.step} | {
+                    point.step: value
+                }
     found = defaultdict[int, dict[str, float]](dict)
     for name, told in series.items():
         for step, value in told.items():
@@ -143,7 +154,7 @@ def _alike(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
-def _once(known: float, value: float, name: str, point: Point) -> None:
+def _check_same_value(known: float, value: float, name: str, point: Point) -> None:
     """Raise where an update is told twice, and not alike."""
     if not _alike(known, value):
         raise RecordError(

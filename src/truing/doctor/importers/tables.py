@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.importers.log import Log, lines, names_step, points, text
+from truing.doctor.importers.log import Log, has_step, json_lines, points, read_text
 from truing.errors import RecordError
 
 MERGED = ("__MIN", "__MAX")
@@ -22,13 +22,13 @@ DECIMALS = re.compile(r"(?<=\d),(?=\d+(?:[eE][-+]?\d+)?\s*$)")
 
 def read_jsonl(path: Path) -> Log:
     """A JSON object a line."""
-    return log_of(path, list(lines(path)))
+    return log_of(path, list(json_lines(path)))
 
 
 def log_of(path: Path, records: Sequence[tuple[str, Mapping[str, Any]]]) -> Log:
     """Records of a file; those of transformers, which have an epoch, are counted where none has a step."""
     told = [record for _, record in records]
-    counted = not names_step(told) and any("epoch" in record for record in told)
+    counted = not has_step(told) and any("epoch" in record for record in told)
     return Log(str(path.name), points(records, counted), counted=counted)
 
 
@@ -39,12 +39,12 @@ def read_csv(path: Path, run: str | None) -> Log:
         path: of the file.
         run: which of several runs, where it is a chart's export.
     """
-    table = _cells(text(path))
+    table = _cells(read_text(path))
     if len(table) < 2:
         raise RecordError(
             f"{path} has no row", got=f"{len(table)} lines", expected="a header, and a row per update"
         )
-    header = _of_run([name.strip() for name in table[0][1]], run, path)
+    header = _columns_of_run([name.strip() for name in table[0][1]], run, path)
     return Log(str(path.name), points(_records(path, header, table[1:])))
 
 
@@ -87,7 +87,7 @@ def _cell(text: str) -> float | None:
     return None if math.isnan(value) else value
 
 
-def _of_run(header: list[str], run: str | None, path: Path) -> list[str | None]:
+def _columns_of_run(header: list[str], run: str | None, path: Path) -> list[str | None]:
     """Names of metrics; None for columns of other runs, and for the bounds of merged points."""
     runs = {name.partition(" - ")[0] for name in header if " - " in name}
     if not runs:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pyarrow.parquet
 
-from truing.doctor.importers.log import Log, parsed, points
+from truing.doctor.importers.log import Log, parse_object, points
 from truing.errors import RecordError
 
 TEXTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -40,11 +40,11 @@ def read(path: Path, run: str | None) -> Log:
     name = _chosen(path, [row[1] for row in rows], run)
     where = f"{path}, row {{}} of metrics,"
     told = [
-        (where.format(row), _values(parsed(text, where.format(row)), step))
+        (where.format(row), _values(parse_object(text, where.format(row)), step))
         for row, owner, step, text in rows
         if owner == name
     ]
-    config = parsed(configs[name], f"{path}, the config of {name},") if name in configs else {}
+    config = parse_object(configs[name], f"{path}, the config of {name},") if name in configs else {}
     return Log(f"trackio's run {name}", points(told), config)
 
 

@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from truing.doctor.importers.log import Log, parsed, points, text
+from truing.doctor.importers.log import Log, parse_object, points, read_text
 from truing.doctor.importers.tables import log_of
 from truing.errors import RecordError
 
@@ -32,10 +32,10 @@ def _count(path: Path) -> str:
 
 def read(path: Path) -> Log:
     """The logs of a run; with them the class of its arguments, where those are beside the file."""
-    told = text(path)
+    told = read_text(path)
     if told.lstrip().startswith("["):
         return log_of(path, _numbered(path, json.loads(told)))
-    state = parsed(told, str(path))
+    state = parse_object(told, str(path))
     history = state.get("log_history")
     if not isinstance(history, list):
         raise RecordError(

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 SECONDS = "seconds and speed"
 COUNT = "a clock or counter"
 EVALUATION = "of an evaluation, and not of an update"
-ENDS = "of several batches the mean of the smallest or largest"
+EXTREMES = "of several batches the mean of the smallest or largest"
 PART = "one reward function's; rules judge their sum"
 PREFERENCE = "of a loss on preferences"
 
@@ -41,8 +41,8 @@ TRANSFORMERS: Mapping[str, str] = {
 
 TRL: Mapping[str, str] = TRANSFORMERS | {
     "rewards/*": PART,
-    "completions/min_length": ENDS,
-    "completions/max_length": ENDS,
+    "completions/min_length": EXTREMES,
+    "completions/max_length": EXTREMES,
     "completions/*_terminated_length": "of attempts that were not cut alone; 0 where all were",
     "completions": "a table of texts",
     "clip_ratio*": "shares of tokens or of sequences: importance_sampling_level, which is not told here",

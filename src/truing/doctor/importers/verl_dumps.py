@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from truing.doctor.evidence import Row
-from truing.doctor.importers.log import lines, number
+from truing.doctor.importers.log import json_lines, to_number
 from truing.errors import RecordError
 
 FIELDS = ("input", "output", "score", "step")
@@ -24,11 +24,11 @@ def is_dump(record: Mapping[str, Any]) -> bool:
     return all(name in record for name in FIELDS)
 
 
-def dumped(path: Path) -> dict[int, list[Row]]:
+def rollout_rows(path: Path) -> dict[int, list[Row]]:
     """Attempts of a file, by step."""
     by_step = defaultdict[int, list[Mapping[str, Any]]](list)
-    for where, record in lines(path):
-        step = number(record.get("step"))
+    for where, record in json_lines(path):
+        step = to_number(record.get("step"))
         if not is_dump(record) or step is None:
             raise RecordError(
                 f"{where} is no attempt of a rollout dump",
@@ -54,7 +54,7 @@ def _rows(attempts: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 
 def _row(index: int, attempt: Mapping[str, Any], group: str) -> Row:
-    score = number(attempt["score"])
+    score = to_number(attempt["score"])
     return Row(
         sample_id=str(index),
         rollout_id=str(index),
@@ -74,7 +74,7 @@ def _row(index: int, attempt: Mapping[str, Any], group: str) -> Row:
     )
 
 
-def told_by(rows: Sequence[Row]) -> dict[str, float]:
+def reward_metrics(rows: Sequence[Row]) -> dict[str, float]:
     """Metrics that follow from the rewards and groups, as truing/metrics/rollout_definitions.py defines them."""
     rewards = [row.reward for row in rows if not math.isnan(row.reward)]
     found = {"reward/mean": statistics.fmean(rewards)} if rewards else {}

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from truing.doctor.evidence import Row
-from truing.doctor.importers.log import Log, Point, lines, points
-from truing.doctor.importers.verl_dumps import dumped
+from truing.doctor.importers.log import Log, Point, json_lines, points
+from truing.doctor.importers.verl_dumps import rollout_rows
 from truing.errors import RecordError
 
 
@@ -21,7 +21,7 @@ def is_metrics(record: Mapping[str, Any]) -> bool:
 
 def metrics(path: Path) -> list[Point]:
     """Points of a log."""
-    return points((where, {**record["data"], "step": record["step"]}) for where, record in lines(path))
+    return points((where, {**record["data"], "step": record["step"]}) for where, record in json_lines(path))
 
 
 def read(logs: Sequence[Path], dumps: Sequence[Path]) -> Log:
@@ -40,7 +40,7 @@ def read(logs: Sequence[Path], dumps: Sequence[Path]) -> Log:
         )
     rows = dict[int, Sequence[Row]]()
     for path in dumps:
-        for step, attempts in dumped(path).items():
+        for step, attempts in rollout_rows(path).items():
             if step in rows:
                 raise RecordError(f"{path} holds step {step} again", expected="each step in one file")
             rows[step] = attempts

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.oracle.credit import deviation, gae, group_advantage, mean
-from truing.doctor.oracle.rewards import Earned, earned
+from truing.doctor.oracle.credit import gae, group_advantage, mean, sample_std
+from truing.doctor.oracle.rewards import RolloutReward, rollout_rewards
 
 EPS = 1e-4
 """What is added to the deviation where that is not declared, reward units."""
 
 
-def of_groups(step: Step) -> Tensor:
+def expected_group_advantages(step: Step) -> Tensor:
     """Advantages within groups: [N] float64, NaN of rows without a group or a reward."""
-    groups: dict[str, list[Earned]] = defaultdict(list)
-    for each in earned(step):
+    groups: dict[str, list[RolloutReward]] = defaultdict(list)
+    for each in rollout_rewards(step):
         if not math.isnan(each.total):
             groups[each.group_id].append(each)
     everybody = [each for group in groups.values() for each in group]
@@ -27,9 +27,9 @@ def of_groups(step: Step) -> Tensor:
     least = 2 if step.setup.trainer == "truing" else max(2, step.setup.group_size or 2)
     whole = [group for group in groups.values() if len(group) >= least]
     if step.setup.advantage_per == "turn":
-        return _of_turns(step, whole, everybody)
+        return _turn_advantages(step, whole, everybody)
     found = {
-        each.rollout_id: _within(step, each.total, [a.total for a in group], [a.total for a in everybody])
+        each.rollout_id: _advantage(step, each.total, [a.total for a in group], [a.total for a in everybody])
         for group in whole
         for each in group
     }
@@ -37,29 +37,31 @@ def of_groups(step: Step) -> Tensor:
     return torch.tensor(expected, dtype=torch.float64)[step.row]
 
 
-def _of_turns(step: Step, groups: Sequence[Sequence[Earned]], everybody: Sequence[Earned]) -> Tensor:
+def _turn_advantages(
+    step: Step, groups: Sequence[Sequence[RolloutReward]], everybody: Sequence[RolloutReward]
+) -> Tensor:
     """The same turn by turn, each by what was still to be earned from it on; who had ended is in it too."""
     expected_N = torch.full((len(step.row),), math.nan, dtype=torch.float64)
     for group in groups:
         for each in group:
             for k, (span, _) in enumerate(each.turns):
-                others = [_from(a, k) for a in group], [_from(a, k) for a in everybody]
-                expected_N[span.start : span.stop] = _within(step, _from(each, k), *others)
+                others = [_reward_to_go(a, k) for a in group], [_reward_to_go(a, k) for a in everybody]
+                expected_N[span.start : span.stop] = _advantage(step, _reward_to_go(each, k), *others)
     return expected_N
 
 
-def _from(rollout: Earned, k: int) -> float:
+def _reward_to_go(rollout: RolloutReward, k: int) -> float:
     """What a rollout earned without its first ``k`` turns."""
     return rollout.total - math.fsum(share for _, share in rollout.turns[:k])
 
 
-def _within(step: Step, reward: float, group: Sequence[float], everybody: Sequence[float]) -> float:
+def _advantage(step: Step, reward: float, group: Sequence[float], everybody: Sequence[float]) -> float:
     """By the declared formula."""
     assert step.setup.advantage is not None
     return group_advantage(reward, group, everybody, step.setup.advantage, step.setup.advantage_eps or 0.0)
 
 
-class Chain(NamedTuple):
+class Trajectory(NamedTuple):
     """The tokens that the policy chose in a rollout, and what each of them earned."""
 
     tokens: list[int]  # places among all N
@@ -69,24 +71,26 @@ class Chain(NamedTuple):
     total: float  # what the whole rollout earned
 
 
-def chains_of(step: Step) -> list[Chain]:
+def trajectories_of(step: Step) -> list[Trajectory]:
     """One for each rollout that is trained on and has a reward, in the order of its rows."""
     value_N = step.tokens.get("value", torch.zeros(len(step.row)))
     return [
-        Chain(each.tokens, value_N[each.tokens].tolist(), each.rewards, each.after, each.total)
-        for each in earned(step)
+        Trajectory(each.tokens, value_N[each.tokens].tolist(), each.rewards, each.after, each.total)
+        for each in rollout_rewards(step)
         if each.tokens
     ]
 
 
-def of_returns(step: Step, chains: Sequence[Chain], gamma: float | None = None) -> tuple[Tensor, Tensor]:
+def expected_reinforce_advantages(
+    step: Step, chains: Sequence[Trajectory], gamma: float | None = None
+) -> tuple[Tensor, Tensor]:
     """Returns and advantages of REINFORCE, both [N] float64: what is earned from each token on.
 
     Where a baseline is declared, the mean of all other rollouts' rewards is taken off.
     """
     without = [chain._replace(values=[0.0] * len(chain.tokens)) for chain in chains]
     made = {"bootstrapped": False, "whiten": False, "gamma": gamma, "lam": 1.0}
-    returns_N, advantage_N = of_chains(step, without, **made)
+    returns_N, advantage_N = expected_gae(step, without, **made)
     if step.setup.baseline == "step":
         total = math.fsum(chain.total for chain in chains)
         for chain in chains:
@@ -95,9 +99,9 @@ def of_returns(step: Step, chains: Sequence[Chain], gamma: float | None = None) 
     return returns_N, whitened(step, advantage_N) if step.setup.whiten else advantage_N
 
 
-def of_chains(
+def expected_gae(
     step: Step,
-    chains: Sequence[Chain],
+    chains: Sequence[Trajectory],
     *,
     bootstrapped: bool,
     whiten: bool,
@@ -125,4 +129,4 @@ def whitened(step: Step, advantage_N: Tensor) -> Tensor:
         return advantage_N
     if min(known) == max(known):
         return torch.where(advantage_N.isnan(), math.nan, 0.0)
-    return (advantage_N - mean(known)) / (deviation(known) + (step.setup.advantage_eps or EPS))
+    return (advantage_N - mean(known)) / (sample_std(known) + (step.setup.advantage_eps or EPS))

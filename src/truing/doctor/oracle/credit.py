@@ -9,7 +9,7 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def deviation(values: Sequence[float]) -> float:
+def sample_std(values: Sequence[float]) -> float:
     """Sample standard deviation (n − 1); 0 of one value."""
     if len(values) < 2:
         return 0.0
@@ -44,7 +44,7 @@ def group_advantage(
         return centred * len(group) / (len(group) - 1)
     if how == "none":
         return centred
-    return centred / (deviation(group if how == "group" else everybody) + eps)
+    return centred / (sample_std(group if how == "group" else everybody) + eps)
 
 
 def gae(

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-NUCLEUS = (0.9, 0.95)
+NUCLEUS_MASSES = (0.9, 0.95)
 """Masses whose complement a truncated sampler never draws from."""
 
-EARLY, FIRST = 16, 3
+EARLY_TOKENS, FIRST_TOKENS = 16, 3
 """Tokens of a turn in which stops may be banned; and of which a prefix may be forced."""
 
-LOWEST = -30.0
+MIN_LOGPROB = -30.0
 """Nats; what is less likely counts as this much, so that one token cannot decide everything."""
 
-STRENGTHS = {
+LAMBDAS = {
     "temperature": (-1.0, -0.5, -0.2, -0.1, -0.05, -0.02, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
     "forced prefix": (-1.0, -0.5, 0.5),
     **dict.fromkeys(
@@ -41,7 +41,7 @@ STRENGTHS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class DrawnTokens:
     """K drawn tokens: what each was drawn from by declaration, and what came before it."""
 
     logprob_KV: Tensor  # of every id; −inf where it could not come
@@ -52,7 +52,7 @@ class Drawn:
     stops: Sequence[int]
 
 
-def features(drawn: Drawn) -> dict[str, Tensor]:
+def features(drawn: DrawnTokens) -> dict[str, Tensor]:
     """The value of each feature for every id that could have come, [K, V] float; bool where it is 0 or 1."""
     logp, (count, vocab) = drawn.logprob_KV, drawn.logprob_KV.shape
     sorted_p, order = logp.exp().sort(dim=1, descending=True)
@@ -60,14 +60,14 @@ def features(drawn: Drawn) -> dict[str, Tensor]:
     stop_V = torch.zeros(vocab, dtype=torch.bool)
     stop_V[list(drawn.stops)] = True
     best = torch.zeros(count, vocab, dtype=torch.bool).scatter(1, logp.argmax(1, keepdim=True), True)
-    early, first = (drawn.index_K < EARLY)[:, None], (drawn.index_K < FIRST)[:, None]
+    early, first = (drawn.index_K < EARLY_TOKENS)[:, None], (drawn.index_K < FIRST_TOKENS)[:, None]
     outside = {
         f"top-p {mass:g}": torch.zeros(count, vocab, dtype=torch.bool).scatter(1, order, before >= mass)
-        for mass in NUCLEUS
+        for mass in NUCLEUS_MASSES
     }
     return {
-        "temperature": logp.clamp(min=LOWEST),
-        "forced prefix": logp.clamp(min=LOWEST) * first,
+        "temperature": logp.clamp(min=MIN_LOGPROB),
+        "forced prefix": logp.clamp(min=MIN_LOGPROB) * first,
         **outside,
         "penalty on the answer": drawn.said_KV,
         "penalty on the prompt": drawn.prompt_KV & ~drawn.said_KV,
@@ -76,21 +76,21 @@ def features(drawn: Drawn) -> dict[str, Tensor]:
     }
 
 
-def increments(drawn: Drawn) -> dict[str, list[float]]:
+def log_wealth_increments(drawn: DrawnTokens) -> dict[str, list[float]]:
     """What the log of the wealth gains over the K tokens, nats, by feature and λ; it adds up."""
     gains = {}
     for name, f_KV in features(drawn).items():
         f_K = f_KV.gather(1, drawn.token_K[:, None])[:, 0].double()
         if f_KV.dtype is torch.bool:
             mass_K = torch.where(f_KV, drawn.logprob_KV.exp(), 0.0).sum(1).clamp(0.0, 1.0)
-            expected = [torch.log1p(mass_K * math.expm1(strength)) for strength in STRENGTHS[name]]
+            expected = [torch.log1p(mass_K * math.expm1(strength)) for strength in LAMBDAS[name]]
         else:
             expected = [
-                torch.logsumexp(drawn.logprob_KV + strength * f_KV, dim=1) for strength in STRENGTHS[name]
+                torch.logsumexp(drawn.logprob_KV + strength * f_KV, dim=1) for strength in LAMBDAS[name]
             ]
         gains[name] = [
             float((strength * f_K - log_K).sum())
-            for strength, log_K in zip(STRENGTHS[name], expected, strict=True)
+            for strength, log_K in zip(LAMBDAS[name], expected, strict=True)
         ]
     return gains
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 
-def misses(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor) -> Tensor:
+def interval_distance(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor) -> Tensor:
     """How far each number is from the interval of the token that was drawn: [K] float64, 0 inside.
 
     Args:
@@ -28,21 +28,21 @@ def misses(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor) -> Tensor:
     return torch.stack([low_K - uniform_K, uniform_K - high_K]).amax(0).clamp(min=0.0)
 
 
-def others(logprob_KV: Tensor) -> Iterator[tuple[str, Tensor]]:
+def other_distributions(logprob_KV: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Distributions that tokens may have been drawn from instead, each with its name in words."""
     for temperature in (0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.5, 2.0):
-        yield f"a temperature {temperature} times as high", _normal(logprob_KV / temperature)
+        yield f"a temperature {temperature} times as high", _log_softmax(logprob_KV / temperature)
     order_KV = logprob_KV.argsort(1, descending=True)
     rank_KV = torch.empty_like(order_KV).scatter_(
         1, order_KV, torch.arange(order_KV.shape[1]).expand_as(order_KV)
     )
     for k in (1, 3, 5, 10, 20, 40, 50, 100):
         name = "greedy choice" if k == 1 else f"top-k {k}"
-        yield name, _normal(logprob_KV.masked_fill(rank_KV >= k, -torch.inf))
+        yield name, _log_softmax(logprob_KV.masked_fill(rank_KV >= k, -torch.inf))
     before_KV = logprob_KV.exp().gather(1, order_KV).cumsum(1) - logprob_KV.exp().gather(1, order_KV)
     for p in (0.5, 0.7, 0.8, 0.9, 0.95, 0.98):
         kept_KV = (before_KV < p).gather(1, rank_KV)
-        yield f"top-p {p}", _normal(logprob_KV.masked_fill(~kept_KV, -torch.inf))
+        yield f"top-p {p}", _log_softmax(logprob_KV.masked_fill(~kept_KV, -torch.inf))
 
 
 def replay_facts(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor, said_KV: Tensor) -> dict[str, Any]:
@@ -54,20 +54,25 @@ def replay_facts(logprob_KV: Tensor, token_K: Tensor, uniform_K: Tensor, said_KV
         uniform_K: the numbers that they were drawn by.
         said_KV: what the same turn had said before, bool.
     """
-    miss_K = misses(logprob_KV, token_K, uniform_K)
+    miss_K = interval_distance(logprob_KV, token_K, uniform_K)
     found: dict[str, Any] = {"largest": float(miss_K.max()), "worst": int(miss_K.argmax()), "instead": ""}
-    if found["largest"] > EDGE:
-        tried = {name: int((misses(x, token_K, uniform_K) > EDGE).sum()) for name, x in others(logprob_KV)}
+    if found["largest"] > TOLERANCE:
+        tried = {
+            name: int((interval_distance(x, token_K, uniform_K) > TOLERANCE).sum())
+            for name, x in other_distributions(logprob_KV)
+        }
         for strength in (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0):
-            less_KV = _normal(logprob_KV - strength * said_KV)
-            tried[f"a penalty of {strength}"] = int((misses(less_KV, token_K, uniform_K) > EDGE).sum())
+            less_KV = _log_softmax(logprob_KV - strength * said_KV)
+            tried[f"a penalty of {strength}"] = int(
+                (interval_distance(less_KV, token_K, uniform_K) > TOLERANCE).sum()
+            )
         found["instead"] = " or ".join([name for name, missed in tried.items() if missed == 0][:3])
-    return found | {"tokens": len(token_K), "missed": int((miss_K > EDGE).sum())}
+    return found | {"tokens": len(token_K), "missed": int((miss_K > TOLERANCE).sum())}
 
 
-EDGE = 1e-3
+TOLERANCE = 1e-3
 """Of the whole distribution: rounding moves the edges of intervals by a hundredth of it."""
 
 
-def _normal(scores_KV: Tensor) -> Tensor:
+def _log_softmax(scores_KV: Tensor) -> Tensor:
     return torch.log_softmax(scores_KV, 1)

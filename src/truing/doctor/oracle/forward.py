@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from truing.types.sample import Sample
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 
 Logits = Callable[[Tensor, Tensor], Tensor]
 """Ids [T] and places [K] to the model's own logits [K, V]: what it says follows each place."""
@@ -32,14 +32,14 @@ def plain_logprobs(logits: Logits, sample: Sample, wanted: Sequence[int]) -> tup
 def plain_distributions(logits: Logits, sample: Sample, wanted: Sequence[int]) -> list[Tensor]:
     """What each of K tokens was drawn from: K times log-probabilities [V], −∞ where impossible."""
     logits_KV = logits(sample.token_ids, torch.tensor(wanted) - 1)
-    return [_declared(logits_V, sample, t) for logits_V, t in zip(logits_KV, wanted, strict=True)]
+    return [_distribution(logits_V, sample, t) for logits_V, t in zip(logits_KV, wanted, strict=True)]
 
 
-def _declared(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
+def _distribution(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
     """Log-probabilities [V] of what token ``t`` could have been."""
     logits_V = logits_V.to(torch.promote_types(logits_V.dtype, torch.float32))
     before = next((turn.start for turn in sample.turns if turn.start <= t < turn.end), t)
-    scores_V = _by_contract(logits_V, sample.contract, sample.token_ids[before:t].tolist())
+    scores_V = _process_logits(logits_V, sample.contract, sample.token_ids[before:t].tolist())
     inside = _support(sample, t, len(logits_V))
     if inside is None and sample.contract.temperature == 0:
         inside = [int(scores_V.argmax())]
@@ -50,7 +50,7 @@ def _declared(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
     return torch.log_softmax(scores_V, dim=0)
 
 
-def _by_contract(logits_V: Tensor, contract: SamplingContract, said: Sequence[int]) -> Tensor:
+def _process_logits(logits_V: Tensor, contract: SamplingParams, said: Sequence[int]) -> Tensor:
     """Penalties for what the turn has said so far, stops banned while it is short, temperature."""
     change_V, scores_V = torch.zeros_like(logits_V), logits_V
     for i in sorted(set(said)):

@@ -11,7 +11,7 @@ from truing.doctor.evidence import Row, Step
 from truing.types.token import Origin
 
 
-class Earned(NamedTuple):
+class RolloutReward(NamedTuple):
     """A rollout that is trained on and has a reward."""
 
     rollout_id: str
@@ -23,9 +23,9 @@ class Earned(NamedTuple):
     after: float  # what the critic said of the state after a cut end; NaN where there is none
 
 
-def earned(step: Step) -> list[Earned]:
+def rollout_rewards(step: Step) -> list[RolloutReward]:
     """One for each rollout, in the order of its rows."""
-    chosen_N, cost_N = _chosen(step), kl_costs(step)
+    chosen_N, cost_N = _policy_tokens(step), kl_penalties(step)
     parts: dict[str, list[tuple[int, Row, slice]]] = defaultdict(list)
     for index, row, part in step.slices():
         if row.kept and not math.isnan(row.reward):
@@ -39,12 +39,14 @@ def earned(step: Step) -> list[Earned]:
     return found
 
 
-def _rollout(step: Step, rows: list[Row], where: list[range], chosen_N: Tensor, cost_N: Tensor) -> Earned:
+def _rollout(
+    step: Step, rows: list[Row], where: list[range], chosen_N: Tensor, cost_N: Tensor
+) -> RolloutReward:
     """Shares of turns come at their ends, the rest of the reward at the last token that was chosen."""
     tokens = [t for places in where for t in places if chosen_N[t]]
     at = {t: k for k, t in enumerate(tokens)}
     rewards = [-float(cost_N[t]) for t in tokens]
-    left = shaped(step, rows)
+    left = shaped_reward(step, rows)
     turns: list[tuple[range, float]] = []
     for row, places in zip(rows, where, strict=True):
         for turn in row.turns:
@@ -60,10 +62,12 @@ def _rollout(step: Step, rows: list[Row], where: list[range], chosen_N: Tensor, 
     cost = sum(float(cost_N[places.start : places.stop].sum()) for places in where)
     last = rows[-1]
     after = last.bootstrap_value if last.truncated else math.nan
-    return Earned(last.rollout_id, last.group_id, tokens, rewards, shaped(step, rows) - cost, turns, after)
+    return RolloutReward(
+        last.rollout_id, last.group_id, tokens, rewards, shaped_reward(step, rows) - cost, turns, after
+    )
 
 
-def shaped(step: Step, rows: list[Row]) -> float:
+def shaped_reward(step: Step, rows: list[Row]) -> float:
     """The reward of a rollout, less the declared penalties for being cut and for its longest turn.
 
     The latter grows over the last tokens before the limit (https://arxiv.org/abs/2503.14476 eq. 13).
@@ -79,7 +83,7 @@ def shaped(step: Step, rows: list[Row]) -> float:
     return reward
 
 
-def kl_costs(step: Step) -> Tensor:
+def kl_penalties(step: Step) -> Tensor:
     """What the KL in the reward takes off each token: [N] float64.
 
     0 where there is none or it is in the loss, NaN where it is not on record.
@@ -99,7 +103,7 @@ def kl_costs(step: Step) -> Tensor:
     return torch.where(step.tokens["kl_mask"].bool(), weight * estimate_N, nothing_N)
 
 
-def _chosen(step: Step) -> Tensor:
+def _policy_tokens(step: Step) -> Tensor:
     """Tokens that the policy chose: [N] bool."""
     origin_N = step.tokens.get("origin")
     return step.tokens["policy_mask"].bool() if origin_N is None else origin_N == Origin.SAMPLED

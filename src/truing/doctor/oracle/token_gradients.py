@@ -15,11 +15,11 @@ from torch import Tensor
 
 from truing.doctor.evidence import Setup, Step
 
-EDGE = 1e-5
+BOUND_TOLERANCE = 1e-5
 """Nats: float32 leaves 1e-6 of a log-ratio."""
 
 
-def expected_pull(step: Step) -> Tensor:
+def expected_token_gradients(step: Step) -> Tensor:
     """What the recorded advantages and log-probabilities come to, [N] float64; 0 where nothing may pull."""
     pull_N = torch.zeros(len(step.row), dtype=torch.float64)
     inner = torch.tensor([row.inner_step for row in step.rows])[step.row]
@@ -28,7 +28,7 @@ def expected_pull(step: Step) -> Tensor:
     return pull_N
 
 
-def on_edge(step: Step) -> Tensor:
+def near_bound(step: Step) -> Tensor:
     """Tokens so near to a bound of their ratio that rounding decides on which side they are: [N] bool."""
     setup = step.setup
     new_N, old_N, drawn_N = (
@@ -48,7 +48,7 @@ def on_edge(step: Step) -> Tensor:
     )
 
 
-def divided_as_recorded(step: Step) -> Tensor:
+def complete_minibatches(step: Step) -> Tensor:
     """Tokens of minibatches all of whose rows are on record, to be counted: [N] bool.
 
     Each row has the numbers of its last update. Where an update was held back within an epoch, rows that had
@@ -65,21 +65,23 @@ def _near(log_N: Tensor, bounds: Sequence[float | None]) -> Tensor:
     near_N = torch.zeros(len(log_N), dtype=torch.bool)
     for bound in bounds:
         if bound is not None and bound > 0 and bound != 1:
-            near_N |= (log_N - math.log(bound)).abs() < EDGE
+            near_N |= (log_N - math.log(bound)).abs() < BOUND_TOLERANCE
     return near_N
 
 
-def entropy_weights(step: Step) -> Tensor:
+def expected_entropy_gradients(step: Step) -> Tensor:
     """−∂L/∂H_t of the first minibatch: how hard the bonus pulls each token's entropy up, [N] float64."""
     weight = step.numbers.get("weight/entropy", step.setup.entropy_coef or 0.0)
     inner_N = torch.tensor([row.inner_step for row in step.rows])[step.row]
     mask_N = step.tokens["policy_mask"] & (inner_N == 0)
     if not weight or not mask_N.any():
         return torch.zeros(len(step.row), dtype=torch.float64)
-    return weight * _share(step, mask_N, (inner_N == 0) & ~_shown(step))
+    return weight * _aggregation_weight(step, mask_N, (inner_N == 0) & ~_demonstrated(step))
 
 
-def expected_value_pull(value_N: Tensor, returns_N: Tensor, mask_N: Tensor, coefficient: float) -> Tensor:
+def expected_value_gradients(
+    value_N: Tensor, returns_N: Tensor, mask_N: Tensor, coefficient: float
+) -> Tensor:
     """−∂L/∂V of L = c · mean ½ (V − R)² over the tokens of a minibatch, before its first update: [N] float64.
 
     There no value has moved yet, so a clip around the old values bites nowhere.
@@ -90,7 +92,7 @@ def expected_value_pull(value_N: Tensor, returns_N: Tensor, mask_N: Tensor, coef
 
 def _of_minibatch(step: Step, here_N: Tensor) -> Tensor:
     """The pull on the tokens of one minibatch; elsewhere it means nothing."""
-    demonstrated_N, shown_N = _stream(step, "supervised_mask").bool() & here_N, _shown(step)
+    demonstrated_N, shown_N = _stream(step, "supervised_mask").bool() & here_N, _demonstrated(step)
     pull_N = _policy(step, _stream(step, "policy_mask").bool() & here_N, here_N & ~shown_N)
     if (step.setup.kl_coef or 0) > 0 and step.setup.kl_where == "loss" and step.has("ref_logprob"):
         pull_N = pull_N + _kl(step, here_N & ~shown_N)
@@ -110,7 +112,7 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     if setup.surrogate is None or not mask_N.any():
         return torch.zeros(len(mask_N), dtype=torch.float64)
     advantage_N = _stream(step, "advantage")
-    factor_N = _share(step, mask_N, drawn_N) * _weight(step, mask_N)
+    factor_N = _aggregation_weight(step, mask_N, drawn_N) * _correction_weight(step, mask_N)
     if setup.surrogate == "reinforce":
         return factor_N * advantage_N
     log_N = torch.where(mask_N, _stream(step, "new_logprob") - _stream(step, "old_logprob"), 0.0).nan_to_num()
@@ -126,7 +128,7 @@ def _policy(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     return factor_N * ratio_N * advantage_N * ~_clipped(ratio_N, advantage_N, setup)
 
 
-def _weight(step: Step, mask_N: Tensor) -> Tensor:
+def _correction_weight(step: Step, mask_N: Tensor) -> Tensor:
     """What declared gates and corrections multiply a token's policy loss by; 1 without any.
 
     A gate leaves out tokens whose ratio θ ÷ old is off its bounds; a correction weighs by ρ = old ÷ sampler:
@@ -169,10 +171,10 @@ def _kl(step: Step, drawn_N: Tensor) -> Tensor:
         slope_N = slope_N + torch.expm1(-x_N) + x_N
     weight = step.numbers.get("weight/kl", step.setup.kl_coef)
     assert weight is not None
-    return -weight * _share(step, mask_N, drawn_N) * ratio_N * slope_N
+    return -weight * _aggregation_weight(step, mask_N, drawn_N) * ratio_N * slope_N
 
 
-def _share(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
+def _aggregation_weight(step: Step, mask_N: Tensor, drawn_N: Tensor) -> Tensor:
     """What the aggregation multiplies a token's loss by: 1/tokens, 1/(rows · own), 1/(rows · budget)."""
     setup = step.setup
     rows = int((_per_row(step, drawn_N) > 0).sum())
@@ -193,7 +195,7 @@ def _clipped(ratio_N: Tensor, advantage_N: Tensor, setup: Setup) -> Tensor:
     )
 
 
-def _shown(step: Step) -> Tensor:
+def _demonstrated(step: Step) -> Tensor:
     """Tokens of rows that are demonstrations: [N] bool."""
     return _per_row(step, _stream(step, "supervised_mask"))[step.row] > 0
 

@@ -8,14 +8,14 @@ import torch
 from truing.doctor.evidence import Row, Step
 from truing.types.token import Origin
 
-SHOWN = 4
+SHOWN_TOKENS = 4
 """Tokens of a header that are shown: in most templates it has three, and a line break."""
 
-SHORTEST = 3
+MIN_CHARACTERS = 3
 """Characters that a header made of letters has at the least; a shorter one may be part of any text."""
 
 
-def headers_in(step: Step, row: Row, part: slice, tokenizer: Any) -> Iterator[str]:
+def header_lines(step: Step, row: Row, part: slice, tokenizer: Any) -> Iterator[str]:
     """Sentences that name each kind of header in the turns of a row, with its first place.
 
     A header is a special token that the template wrote into the row's prompt, stop ids and scaffolding of
@@ -36,7 +36,9 @@ def headers_in(step: Step, row: Row, part: slice, tokenizer: Any) -> Iterator[st
     ]
     if found:
         t, end = found[0], next(turn.end for turn in row.turns if turn.start <= found[0] < turn.end)
-        text = tokenizer.decode(ids[t : min(end, t + SHOWN)].tolist(), clean_up_tokenization_spaces=False)
+        text = tokenizer.decode(
+            ids[t : min(end, t + SHOWN_TOKENS)].tolist(), clean_up_tokenization_spaces=False
+        )
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
         yield f"chat header inside an answer: {text!r} at token {t}{more}"
     elif (header := _plain_header(ids, origin, start, tokenizer)) and not markers:
@@ -57,4 +59,4 @@ def _plain_header(ids: torch.Tensor, origin: torch.Tensor, start: int, tokenizer
     other = (origin[:start] != Origin.TEMPLATE).nonzero()
     first = int(other[-1]) + 1 if len(other) else 0
     text = tokenizer.decode(ids[first:start].tolist(), clean_up_tokenization_spaces=False).strip()
-    return text if len(text) >= SHORTEST else ""
+    return text if len(text) >= MIN_CHARACTERS else ""

@@ -9,9 +9,9 @@ import numpy as np
 
 from truing.doctor.evidence import Step
 from truing.doctor.facts.answer_lengths import ByFamily, Lengths, answer_lengths
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
-DISTINCT = 4
+MAX_DISTINCT = 4
 """Values of a component of the reward that are counted one by one; of more, quantiles are told."""
 
 QUANTILES = {"least": 0.0, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "most": 1.0}
@@ -23,16 +23,16 @@ def family_lines(step: Step) -> list[tuple[str, str]]:
     for _, row, part in step.slices():
         parts[row.family].append(part)
     now = answer_lengths((row.family, step.tokens["origin"][part]) for _, row, part in step.slices())
-    shown = demonstrated(step)
+    shown = demonstration_lengths(step)
     lines = []
     for family, lengths in now.items():
         each = {**shown.get(family, {}), **lengths}
         told = "; ".join(f"{kind} of {each[kind]}" for kind in ("answers", "demonstrations") if kind in each)
-        lines.append((f"{family}: {told}; {mean_entropy(step, parts[family])}", "LEN001, LEN002"))
+        lines.append((f"{family}: {told}; {entropy_text(step, parts[family])}", "LEN001, LEN002"))
     return lines
 
 
-def demonstrated(step: Step) -> ByFamily:
+def demonstration_lengths(step: Step) -> ByFamily:
     """Lengths of the demonstrations that each family had last, in an update before this one."""
     found: dict[str, Mapping[str, Lengths]] = {}
     for past in step.past:
@@ -42,7 +42,7 @@ def demonstrated(step: Step) -> ByFamily:
     return found
 
 
-def mean_entropy(step: Step, parts: Sequence[slice]) -> str:
+def entropy_text(step: Step, parts: Sequence[slice]) -> str:
     """Mean entropy of rows; where they were not computed, as their draws estimate it."""
     for name, sign, how in (("entropy", 1, ""), ("sampler_logprob", -1, ", estimated from the draws")):
         if name not in step.tokens:
@@ -60,14 +60,17 @@ def reward_lines(step: Step) -> list[tuple[str, str]]:
     for parts in rollouts.values():
         for name, value in parts.items():
             values[name].append(value)
-    return [(f"reward component {name}: {spread(each)}", "RWD002, RWD006") for name, each in values.items()]
+    return [
+        (f"reward component {name}: {distribution_text(each)}", "RWD002, RWD006")
+        for name, each in values.items()
+    ]
 
 
-def spread(values: Sequence[float]) -> str:
+def distribution_text(values: Sequence[float]) -> str:
     """Mean and distribution of numbers: each value with its count where there are few, else quantiles."""
-    mean = f"{math.fsum(values) / len(values):.3g} on average over {counted(len(values), 'rollout')}"
+    mean = f"{math.fsum(values) / len(values):.3g} on average over {with_count(len(values), 'rollout')}"
     counts: Counter[Any] = Counter(values)
-    if len(counts) <= DISTINCT:
+    if len(counts) <= MAX_DISTINCT:
         return f"{mean}: " + ", ".join(f"{value:g} × {counts[value]}" for value in sorted(counts))
     quantiles = np.quantile(values, list(QUANTILES.values()))
     return f"{mean}: " + ", ".join(f"{name} {x:.3g}" for name, x in zip(QUANTILES, quantiles, strict=True))

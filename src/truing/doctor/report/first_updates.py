@@ -6,28 +6,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.report.chat_headers import headers_in
-from truing.doctor.report.family_summary import family_lines, mean_entropy, reward_lines
-from truing.doctor.report.token_texts import texts
-from truing.utils.format import counted
+from truing.doctor.report.chat_headers import header_lines
+from truing.doctor.report.family_summary import entropy_text, family_lines, reward_lines
+from truing.doctor.report.token_texts import token_decoder
+from truing.utils.format import with_count
 
-CHARACTERS = 120
+SHOWN_CHARACTERS = 120
 """Of text that are shown on each side of the boundary, and at the end of a longer answer."""
 
-EDGE = 8
+SHOWN_TOKENS = 8
 """Tokens that are told apart on each side of the boundary."""
 
-PER_FAMILY = 2
+SAMPLES_PER_FAMILY = 2
 """Samples of each task family that are shown."""
 
-IN_WORDS = 2
+SHOWN_UPDATES = 2
 """Updates of a stage whose first tokens are shown as they are made; those of others are on record."""
 
 Line = tuple[str, str]
 """A text, and the codes of the rules that guard what it says."""
 
 
-def boundary(step: Step, tokenizer: Any) -> list[Line]:
+def boundary_lines(step: Step, tokenizer: Any) -> list[Line]:
     """Samples of each task family at their boundary, then lengths, entropy and rewards of all.
 
     Args:
@@ -48,7 +48,7 @@ def _shown(step: Step) -> list[tuple[Row, slice]]:
         if row.turns:  # an attempt may have failed before its first word
             by_family[row.family].append(((row.family, row.group_id) in groups, not row.kept, index))
             groups.add((row.family, row.group_id))
-    chosen = [index for rows in by_family.values() for *_, index in sorted(rows)[:PER_FAMILY]]
+    chosen = [index for rows in by_family.values() for *_, index in sorted(rows)[:SAMPLES_PER_FAMILY]]
     return [slices[index][1:] for index in chosen]
 
 
@@ -61,17 +61,23 @@ def _sample(step: Step, row: Row, part: slice, tokenizer: Any) -> list[Line]:
     in_turns = sum(turn.end - turn.start for turn in row.turns)
     stops = [sum(i in (step.setup.stop_ids or ()) for i in each) for each in (prompt, answer)]
     turns = f" of {len(row.turns)} turns" if len(row.turns) > 1 else ""
-    each = texts(tokenizer)
+    each = token_decoder(tokenizer)
     lines = [
         (
-            f"{row.sample_id} ({row.family}): {counted(len(prompt), 'prompt token')}, which end:"
+            f"{row.sample_id} ({row.family}): {with_count(len(prompt), 'prompt token')}, which end:"
             f" {_text(prompt, tokenizer, last=True)}",
             "TOK002",
         ),
-        (f"the first answer{turns}, {counted(len(answer), 'token')}: {_edges(answer, tokenizer)}", "TOK004"),
-        (f"tokens at the boundary: {_apart(each(prompt[-EDGE:]))} → {_apart(each(answer[:EDGE]))}", "TPL002"),
         (
-            f"trained: {trained} of {counted(in_turns, 'token')} of turns; {mean_entropy(step, [part])}",
+            f"the first answer{turns}, {with_count(len(answer), 'token')}: {_edges(answer, tokenizer)}",
+            "TOK004",
+        ),
+        (
+            f"tokens at the boundary: {_joined_tokens(each(prompt[-SHOWN_TOKENS:]))} → {_joined_tokens(each(answer[:SHOWN_TOKENS]))}",
+            "TPL002",
+        ),
+        (
+            f"trained: {trained} of {with_count(in_turns, 'token')} of turns; {entropy_text(step, [part])}",
             "MSK001, MSK002",
         ),
         (
@@ -82,7 +88,7 @@ def _sample(step: Step, row: Row, part: slice, tokenizer: Any) -> list[Line]:
     ]
     if last.finish_reason != first.finish_reason:
         lines.append((f"the last answer ended by {last.finish_reason}", "MSK004"))
-    return [*lines, *((text, "MSK005") for text in headers_in(step, row, part, tokenizer))]
+    return [*lines, *((text, "MSK005") for text in header_lines(step, row, part, tokenizer))]
 
 
 def _edges(ids: Sequence[int], tokenizer: Any) -> str:
@@ -94,12 +100,12 @@ def _edges(ids: Sequence[int], tokenizer: Any) -> str:
 def _text(ids: Sequence[int], tokenizer: Any, *, last: bool = False) -> str:
     """The first or last characters of a text, quoted, special tokens included."""
     near = (
-        4 * CHARACTERS
+        4 * SHOWN_CHARACTERS
     )  # ids that hold so many characters: one takes at most four bytes, an id at least one
     text = tokenizer.decode(ids[-near:] if last else ids[:near], clean_up_tokenization_spaces=False)
-    return json.dumps(text[-CHARACTERS:] if last else text[:CHARACTERS], ensure_ascii=False)
+    return json.dumps(text[-SHOWN_CHARACTERS:] if last else text[:SHOWN_CHARACTERS], ensure_ascii=False)
 
 
-def _apart(pieces: Sequence[str]) -> str:
+def _joined_tokens(pieces: Sequence[str]) -> str:
     r"""Tokens side by side, each told apart: ``Hello|,| world|\n``."""
     return "|".join(json.dumps(piece, ensure_ascii=False)[1:-1] for piece in pieces) or "(nothing)"

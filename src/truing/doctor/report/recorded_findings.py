@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Literal
 
-from truing.analysis.current_events import Standing
-from truing.doctor.verdict import FINDINGS, ORDER, Marks, Verdict
+from truing.analysis.current_events import UndoTracker
+from truing.doctor.verdict import FINDING_VERDICTS, VERDICT_ORDER, Marks, Verdict
 from truing.errors import RecordError
 from truing.record import Event
 
 
 @dataclass(frozen=True)
-class Told:
+class RecordedFinding:
     """A finding of a rule as the run told it while it went on."""
 
     code: str
@@ -32,7 +32,7 @@ class Told:
     undone: str = ""  # what became of the update, where it is no longer the run's
 
     @classmethod
-    def of(cls, event: Event) -> "Told":
+    def of(cls, event: Event) -> "RecordedFinding":
         """A finding from its event."""
         told = {item.name: event.payload.get(item.name, MISSING) for item in fields(cls)}
         told |= {"time": event.time, "undone": ""}
@@ -49,14 +49,16 @@ def _marks(told: Mapping[str, Sequence[Sequence[int]]]) -> Marks:
     return {name: tuple((start, end) for start, end in spans) for name, spans in told.items()}
 
 
-def recalled(events: Iterable[Event], kind: Literal["finding", "fact"] = "finding") -> list[Told]:
+def recorded_findings(
+    events: Iterable[Event], kind: Literal["finding", "fact"] = "finding"
+) -> list[RecordedFinding]:
     """All that rules found, or stated as facts, in the order of the run; what was undone is told so."""
-    found: list[Told] = []
-    standing = Standing()
+    found: list[RecordedFinding] = []
+    standing = UndoTracker()
     for event in events:
         if event.kind == kind and "code" in event.payload:
-            told = Told.of(event)
-            if told.verdict in FINDINGS or kind == "fact":
+            told = RecordedFinding.of(event)
+            if told.verdict in FINDING_VERDICTS or kind == "fact":
                 standing.add(told.stage, told.step, len(found))
                 found.append(told)
         for index in standing.undone(event):
@@ -66,9 +68,9 @@ def recalled(events: Iterable[Event], kind: Literal["finding", "fact"] = "findin
     return found
 
 
-def standing(events: Iterable[Event]) -> set[tuple[str, str, str, int]]:
+def current_findings(events: Iterable[Event]) -> set[tuple[str, str, str, int]]:
     """Code, verdict, stage and update of everything that rules told, less what was undone since."""
-    found, latest = set[tuple[str, str, str, int]](), Standing()
+    found, latest = set[tuple[str, str, str, int]](), UndoTracker()
     for event in events:
         if event.kind in ("finding", "fact") and "code" in event.payload:
             code, verdict, stage, step = (event.payload[key] for key in ("code", "verdict", "stage", "step"))
@@ -78,9 +80,9 @@ def standing(events: Iterable[Event]) -> set[tuple[str, str, str, int]]:
     return found
 
 
-def folded(found: Sequence[Told]) -> tuple[Told, ...]:
+def strongest_by_rule(found: Sequence[RecordedFinding]) -> tuple[RecordedFinding, ...]:
     """Of each rule the strongest and earliest, of what still holds if anything does; strong rules first."""
-    by_code: dict[str, Told] = {}
-    for each in sorted(found, key=lambda each: (ORDER.index(each.verdict), bool(each.undone))):
+    by_code: dict[str, RecordedFinding] = {}
+    for each in sorted(found, key=lambda each: (VERDICT_ORDER.index(each.verdict), bool(each.undone))):
         by_code.setdefault(each.code, each)
     return tuple(by_code.values())

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from truing.doctor.diagnosis import ranked
-from truing.doctor.verdict import FINDINGS, Finding
-from truing.utils.format import counted
+from truing.doctor.verdict import FINDING_VERDICTS, Finding
+from truing.utils.format import with_count
 
 
 @dataclass(frozen=True)
-class Folded:
+class RuleFindings:
     """All findings of one rule."""
 
     shown: Finding  # the strongest, of equals the earliest
@@ -19,12 +19,12 @@ class Folded:
     @property
     def again(self) -> str:
         """Since when and how often, where that is more than the place that is shown."""
-        moved = place(self.first) != place(self.shown)
+        moved = update_of(self.first) != update_of(self.shown)
         since = f", first {self.first.claim.verdict} at {self.first.where}" if moved else ""
-        return since + (f", in {counted(self.updates, 'update')}" if self.updates > 1 else "")
+        return since + (f", in {with_count(self.updates, 'update')}" if self.updates > 1 else "")
 
 
-def folded(findings: Iterable[Finding], suppressed: Mapping[str, str] = {}) -> list[Folded]:
+def findings_by_rule(findings: Iterable[Finding], suppressed: Mapping[str, str] = {}) -> list[RuleFindings]:
     """One for each rule that is not suppressed, the strongest verdict first.
 
     Args:
@@ -36,15 +36,15 @@ def folded(findings: Iterable[Finding], suppressed: Mapping[str, str] = {}) -> l
         if each.code not in suppressed:
             by_code.setdefault(each.code, []).append(each)
     shown = ranked(ranked(found)[0] for found in by_code.values())
-    return [_fold(each, by_code[each.code]) for each in shown]
+    return [_rule_findings(each, by_code[each.code]) for each in shown]
 
 
-def _fold(shown: Finding, found: list[Finding]) -> Folded:
+def _rule_findings(shown: Finding, found: list[Finding]) -> RuleFindings:
     # what CANNOT TELL, and a FACT, begin no taint: they fit health as well
-    counts = [each for each in found if each.claim.verdict in FINDINGS] or found
-    return Folded(shown, counts[0], len({place(each) for each in counts}))
+    counts = [each for each in found if each.claim.verdict in FINDING_VERDICTS] or found
+    return RuleFindings(shown, counts[0], len({update_of(each) for each in counts}))
 
 
-def place(found: Finding) -> tuple[str, int]:
+def update_of(found: Finding) -> tuple[str, int]:
     """Of which update a finding is."""
     return found.stage, found.step

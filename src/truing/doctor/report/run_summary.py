@@ -12,23 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from truing.analysis.current_events import evaluations_told
+from truing.analysis.current_events import current_evaluations
 from truing.analysis.estimate import Estimate, Interval, read_estimate, read_pass_at
-from truing.analysis.incremental_reader import Followed
-from truing.doctor.report.recorded_findings import Told, folded, recalled
+from truing.analysis.incremental_reader import IncrementalReader
+from truing.doctor.report.recorded_findings import RecordedFinding, recorded_findings, strongest_by_rule
 from truing.record.store import RUN
 from truing.record.undone_updates import ABANDONED
-from truing.record.update_columns import Columns
+from truing.record.update_columns import UpdateColumns
 
-State = Literal["running", "finished", "stopped by a finding", "given up", "stopped", "crashed", "undone"]
+RunState = Literal["running", "finished", "stopped by a finding", "given up", "stopped", "crashed", "undone"]
 
-LAST = 10
+RECENT_UPDATES = 10
 """Updates that the reward, and the pace, are averaged over."""
 
-ENDS = ("finished", "gave_up", "stopped", "resumed")
+END_EVENTS = ("finished", "gave_up", "stopped", "resumed")
 """Events that say how a run ended; the last counts, and one that was resumed has not ended."""
 
-STOPS: Mapping[str, State] = {
+STATE_OF_ERROR: Mapping[str, RunState] = {
     "ProvenError": "stopped by a finding",
     "GuardError": "given up",
     "GateError": "stopped",
@@ -36,22 +36,22 @@ STOPS: Mapping[str, State] = {
 }
 """What an error that ended a run says of it; any other is a crash."""
 
-UNDONE = "these updates were undone by a guard, and kept"
-SILENT = "no process writes it, and it did not say why: it was killed, or the machine went down"
+UNDONE_TEXT = "these updates were undone by a guard, and kept"
+KILLED_TEXT = "no process writes it, and it did not say why: it was killed, or the machine went down"
 
 
 @dataclass(frozen=True)
-class Glance:
+class RunSummary:
     """The facts of a first screen."""
 
     name: str
-    state: State
+    state: RunState
     why: str  # it is in that state, where there is more to say
     stages: tuple[tuple[str, int, int], ...]  # each with the updates it has, and is to have
     reward: Interval | None  # mean of the last updates of the last stage that has any, as if all were alike
     evaluations: Mapping[str, Estimate]
-    findings: tuple[Told, ...]  # one for each rule, the strongest first
-    facts: tuple[Told, ...]  # that rules state; none is a fault
+    findings: tuple[RecordedFinding, ...]  # one for each rule, the strongest first
+    facts: tuple[RecordedFinding, ...]  # that rules state; none is a fault
     incidents: int
     seconds: float  # that updates took
     tokens: float  # that the policy drew
@@ -68,14 +68,14 @@ class Glance:
         return next((each for each in reversed(self.stages) if each[1]), None)
 
 
-def glance(run: Followed) -> Glance:
+def run_summary(run: IncrementalReader) -> RunSummary:
     """Everything at the first screen, as of the run's last refresh."""
     columns, (state, why) = run.columns, _state(run)
-    evaluated = evaluations_told(run.events)
+    evaluated = current_evaluations(run.events)
     stages = _stages(run)
-    reward_N = rewards(columns)[-LAST:]
+    reward_N = reward_series(columns)[-RECENT_UPDATES:]
     pace_N = update_seconds(columns)
-    return Glance(
+    return RunSummary(
         name=str(run.fact("name") or run.run_dir.name),
         state=state,
         why=why,
@@ -83,32 +83,34 @@ def glance(run: Followed) -> Glance:
         reward=_mean(reward_N) if len(reward_N) else None,
         evaluations={name: read_estimate(told) for name, told in evaluated.items()},
         pass_at={name: read_pass_at(told) for name, told in evaluated.items()},
-        findings=folded(recalled(run.events)),
-        facts=folded(recalled(run.events, "fact")),
+        findings=strongest_by_rule(recorded_findings(run.events)),
+        facts=strongest_by_rule(recorded_findings(run.events, "fact")),
         incidents=sum(event.kind == "incident" for event in run.events),
         seconds=float(pace_N.sum()),
         tokens=float(np.nansum(columns.column("tokens/sampled"))),
         tokens_per_s=float(columns.column("throughput/tokens_per_s")[-1]) if len(columns) else math.nan,
         loss=columns.label[-1].as_py() if len(columns) else "",
-        left=_left(columns, stages, pace_N) if state == "running" else math.nan,
+        left=_seconds_left(columns, stages, pace_N) if state == "running" else math.nan,
     )
 
 
-def _left(columns: Columns, stages: Sequence[tuple[str, int, int]], pace_N: NDArray[np.float64]) -> float:
+def _seconds_left(
+    columns: UpdateColumns, stages: Sequence[tuple[str, int, int]], pace_N: NDArray[np.float64]
+) -> float:
     """Seconds until the stage is done, at the pace of its own last updates; NaN before the first."""
     plan = {name: steps - done for name, done, steps in stages}
     for name, start, end in reversed(columns.stages):
-        return plan.get(name, 0) * float(pace_N[start:end][-LAST:].mean())
+        return plan.get(name, 0) * float(pace_N[start:end][-RECENT_UPDATES:].mean())
     return math.nan
 
 
-def update_seconds(columns: Columns) -> NDArray[np.float64]:
+def update_seconds(columns: UpdateColumns) -> NDArray[np.float64]:
     """What each update took, all phases, [n] seconds."""
     phases = [values for name, values in columns.numbers.items() if name.startswith("seconds/")]
     return np.nansum(phases, axis=0) if phases else np.zeros(len(columns))
 
 
-def rewards(columns: Columns) -> NDArray[np.float64]:
+def reward_series(columns: UpdateColumns) -> NDArray[np.float64]:
     """The mean reward of each update of the last stage that has any, [n]."""
     for _, start, end in reversed(columns.stages):
         reward_N = columns.column("reward/mean")[start:end]
@@ -118,19 +120,19 @@ def rewards(columns: Columns) -> NDArray[np.float64]:
     return np.empty(0)
 
 
-def _state(run: Followed) -> tuple[State, str]:
+def _state(run: IncrementalReader) -> tuple[RunState, str]:
     """Whether it goes on, and how it ended."""
-    end = next((event for event in reversed(run.events) if event.kind in ENDS), None)
+    end = next((event for event in reversed(run.events) if event.kind in END_EVENTS), None)
     kind, told = ("", {}) if end is None else (end.kind, end.payload)
     if kind == "finished":
         return "finished", ""
     if run.written:
         return "running", ""
     if kind in ("gave_up", "stopped"):
-        return STOPS.get(told.get("error", "GuardError"), "crashed"), _reason(told)
+        return STATE_OF_ERROR.get(told.get("error", "GuardError"), "crashed"), _reason(told)
     if run.run_dir.parent.name == ABANDONED and (run.run_dir.parent.parent / RUN).is_file():
-        return "undone", UNDONE
-    return "crashed", SILENT
+        return "undone", UNDONE_TEXT
+    return "crashed", KILLED_TEXT
 
 
 def _reason(told: Mapping[str, Any]) -> str:
@@ -143,7 +145,7 @@ def _reason(told: Mapping[str, Any]) -> str:
     return f"{told['reason']}: {said}" if said else told["reason"]
 
 
-def _stages(run: Followed) -> tuple[tuple[str, int, int], ...]:
+def _stages(run: IncrementalReader) -> tuple[tuple[str, int, int], ...]:
     """Each stage of the recipe with the updates that are on record, and those that it is to have."""
     done = {name: int(run.columns.step[end - 1]) + 1 for name, _, end in run.columns.stages}
     names = run.fact("recipe", "stages")

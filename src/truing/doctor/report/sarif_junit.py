@@ -4,7 +4,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from truing.doctor.diagnosis import Diagnosis, fails, is_finding
-from truing.doctor.report.repeated_findings import Folded, folded
+from truing.doctor.report.repeated_findings import RuleFindings, findings_by_rule
 from truing.doctor.rules import RULES
 from truing.doctor.verdict import Verdict
 
@@ -32,7 +32,7 @@ def sarif(diagnosis: Diagnosis, uri: str) -> dict[str, Any]:
             ],
             **_suppressions(diagnosis.suppressed.get(each.shown.code, "")),
         }
-        for each in folded(found for result in diagnosis.results() for found in result.findings)
+        for each in findings_by_rule(found for result in diagnosis.results() for found in result.findings)
     ]
     rules = [
         {
@@ -50,7 +50,7 @@ def sarif(diagnosis: Diagnosis, uri: str) -> dict[str, Any]:
     }
 
 
-def _text(each: Folded) -> str:
+def _text(each: RuleFindings) -> str:
     return f"{each.shown.claim.verdict}: {each.shown.claim.what} ({each.shown.where}{each.again})"
 
 
@@ -76,9 +76,9 @@ def junit(diagnosis: Diagnosis, target: str, strict: bool = False) -> str:
         )
         if fails(each, strict):
             failures += 1
-            ElementTree.SubElement(case, "failure", message=_text(folded(each.findings)[0]))
+            ElementTree.SubElement(case, "failure", message=_text(findings_by_rule(each.findings)[0]))
         elif is_finding(each):
-            ElementTree.SubElement(case, "system-out").text = _text(folded(each.findings)[0])
+            ElementTree.SubElement(case, "system-out").text = _text(findings_by_rule(each.findings)[0])
         elif each.verdict is Verdict.NOT_CHECKED or each.suppressed:
             ElementTree.SubElement(case, "skipped", message=each.suppressed or "; ".join(each.missing))
     suite.set("failures", str(failures))

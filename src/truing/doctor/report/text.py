@@ -8,16 +8,16 @@ from typing import Any
 
 from truing.doctor.diagnosis import Diagnosis, is_finding
 from truing.doctor.evidence import Step
-from truing.doctor.report.healthy_rates import rate, shown_by
-from truing.doctor.report.repeated_findings import Folded, folded, place
+from truing.doctor.report.healthy_rates import suspect_rate, suspect_rate_text
+from truing.doctor.report.repeated_findings import RuleFindings, findings_by_rule, update_of
 from truing.doctor.report.token_texts import Decode
 from truing.doctor.rule import TAINTS
 from truing.doctor.rules import RULES
-from truing.doctor.saved_updates import is_kept
-from truing.doctor.verdict import FINDINGS, Finding, Result, Verdict
-from truing.utils.format import counted, inert
+from truing.doctor.saved_updates import is_saved_audit
+from truing.doctor.verdict import FINDING_VERDICTS, Finding, RuleResult, Verdict
+from truing.utils.format import escape_control, with_count
 
-AROUND = 6
+CONTEXT_TOKENS = 6
 """Tokens that are shown on each side of what is meant, and of what is meant at most twice as many."""
 
 
@@ -27,14 +27,14 @@ def with_excerpt(finding: Finding, step: Step, decode: Decode) -> Finding:
     if claim.row is None or claim.end <= claim.start or "token_ids" not in step.tokens:
         return finding
     start = step.starts[claim.row]
-    low = max(0, claim.start - AROUND)
-    high = min(step.lengths[claim.row], min(claim.end, claim.start + 2 * AROUND) + AROUND)
+    low = max(0, claim.start - CONTEXT_TOKENS)
+    high = min(step.lengths[claim.row], min(claim.end, claim.start + 2 * CONTEXT_TOKENS) + CONTEXT_TOKENS)
     ids = step.tokens["token_ids"][start + low : start + high].tolist()
     meant = [claim.start <= low + i < claim.end for i in range(len(ids))]
     return replace(finding, excerpt=tuple(zip(decode(ids), meant, strict=True)))
 
 
-def lines(diagnosis: Diagnosis, target: str, verbose: bool = False) -> Iterator[tuple[str, str]]:
+def report_lines(diagnosis: Diagnosis, target: str, verbose: bool = False) -> Iterator[tuple[str, str]]:
     """Every line with its style, findings first.
 
     Args:
@@ -43,7 +43,7 @@ def lines(diagnosis: Diagnosis, target: str, verbose: bool = False) -> Iterator[
         verbose: whether rules that could not look are named, each with what it lacks.
     """
     results = diagnosis.results()
-    found, facts = _parted(diagnosis, results)
+    found, facts = _findings_and_facts(diagnosis, results)
     for each in found:
         yield from _finding(each, target)
         yield "", ""
@@ -55,20 +55,22 @@ def lines(diagnosis: Diagnosis, target: str, verbose: bool = False) -> Iterator[
         yield "", ""
     for each in results:
         if each.findings and each.suppressed:
-            updates = counted(len(set(map(place, each.findings))), "update")
+            updates = with_count(len(set(map(update_of, each.findings))), "update")
             yield f"suppressed {each.code} ({updates}): {each.suppressed}", "dim"
     yield from _summary(results, verbose)
 
 
-def _parted(diagnosis: Diagnosis, results: Sequence[Result]) -> tuple[list[Folded], list[Folded]]:
+def _findings_and_facts(
+    diagnosis: Diagnosis, results: Sequence[RuleResult]
+) -> tuple[list[RuleFindings], list[RuleFindings]]:
     """What was found, and what is stated as a fact; without what is suppressed."""
     every = [found for each in results for found in each.findings]
-    shown = folded(every, diagnosis.suppressed)
+    shown = findings_by_rule(every, diagnosis.suppressed)
     facts = [each for each in shown if each.shown.claim.verdict is Verdict.FACT]
     return [each for each in shown if each not in facts], facts
 
 
-def _finding(each: Folded, target: str) -> Iterator[tuple[str, str]]:
+def _finding(each: RuleFindings, target: str) -> Iterator[tuple[str, str]]:
     found = each.shown
     claim, rule = found.claim, RULES[found.code]
     strength = f" 10^{claim.log10_odds:.0f} : 1" if claim.log10_odds is not None else ""
@@ -83,11 +85,11 @@ def _finding(each: Folded, target: str) -> Iterator[tuple[str, str]]:
     yield from carets(found.excerpt)
     yield f"    {'fix':<9} {claim.remedy or rule.section('Fix')}", ""
     if claim.verdict is Verdict.SUSPECT:
-        yield f"    {'healthy':<9} {shown_by(found.code)}", ""
-    if claim.verdict in FINDINGS and rule.taints:
+        yield f"    {'healthy':<9} {suspect_rate_text(found.code)}", ""
+    if claim.verdict in FINDING_VERDICTS and rule.taints:
         tainted = "; ".join(TAINTS[taint] for taint in rule.taints)
         yield f"    {'tainted':<9} from {each.first.stage} {each.first.step + 1} on: {tainted}", ""
-    own = found.sample_id and not is_kept(Path(target))  # the x-ray is of Truing's own runs
+    own = found.sample_id and not is_saved_audit(Path(target))  # the x-ray is of Truing's own runs
     look = f" · truing tokens {target} --stage {found.stage} --step {found.step + 1}" if own else ""
     yield f"    {'more':<9} truing explain {found.code}{look}", "dim"
 
@@ -96,25 +98,25 @@ def carets(excerpt: Sequence[tuple[str, bool]]) -> Iterator[tuple[str, str]]:
     """The text of tokens on one line, and below it a caret under each character that is meant."""
     if not excerpt:
         return
-    shown = [(inert(text), meant) for text, meant in excerpt]
+    shown = [(escape_control(text), meant) for text, meant in excerpt]
     yield "    | " + "".join(text for text, _ in shown), ""
     yield "    | " + "".join(("^" if meant else " ") * len(text) for text, meant in shown).rstrip(), "red"
 
 
-def _summary(results: Sequence[Result], verbose: bool) -> Iterator[tuple[str, str]]:
+def _summary(results: Sequence[RuleResult], verbose: bool) -> Iterator[tuple[str, str]]:
     clean = [each for each in results if each.verdict is Verdict.CLEAN]
     unchecked = [each for each in results if each.verdict is Verdict.NOT_CHECKED]
     found = sum(is_finding(each) for each in results)
     yield (
-        f"{counted(found, 'rule')} found something, {counted(len(clean), 'is', 'are')} clean,"
-        f" {counted(len(unchecked), 'was', 'were')} not checked",
+        f"{with_count(found, 'rule')} found something, {with_count(len(clean), 'is', 'are')} clean,"
+        f" {with_count(len(unchecked), 'was', 'were')} not checked",
         "bold red" if found else "bold green",
     )
     if clean:
         yield "clean: " + ", ".join(f"{each.code} ({each.steps})" for each in clean), "dim"
     if unchecked and not verbose:
         inputs = len({need for each in unchecked for need in each.missing})
-        told = f"{counted(len(unchecked), 'rule lacks', 'rules lack')} {counted(inputs, 'input')}"
+        told = f"{with_count(len(unchecked), 'rule lacks', 'rules lack')} {with_count(inputs, 'input')}"
         yield f"not checked: {told}; --verbose names them", "dim"
         return
     for need, codes in _by_need(unchecked):
@@ -123,7 +125,7 @@ def _summary(results: Sequence[Result], verbose: bool) -> Iterator[tuple[str, st
         yield "some of these need more; --json has all that each lacks", "dim"
 
 
-def _by_need(unchecked: Sequence[Result]) -> Iterator[tuple[str, list[str]]]:
+def _by_need(unchecked: Sequence[RuleResult]) -> Iterator[tuple[str, list[str]]]:
     """Each rule once, under the input that most of those left lack: few lines name every rule."""
     left = list(unchecked)
     while left:
@@ -133,10 +135,10 @@ def _by_need(unchecked: Sequence[Result]) -> Iterator[tuple[str, list[str]]]:
         left = [each for each in left if need not in each.missing]
 
 
-def facts(diagnosis: Diagnosis) -> dict[str, Any]:
+def report_facts(diagnosis: Diagnosis) -> dict[str, Any]:
     """A diagnosis as JSON has it."""
     results = diagnosis.results()
-    every = folded(found for each in results for found in each.findings)
+    every = findings_by_rule(found for each in results for found in each.findings)
     said = [finding_facts(each, diagnosis.suppressed) for each in every]
     return {
         "findings": [told for told in said if told["verdict"] != Verdict.FACT],
@@ -146,7 +148,7 @@ def facts(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def finding_facts(each: Folded, suppressed: Mapping[str, str] = {}) -> dict[str, Any]:
+def finding_facts(each: RuleFindings, suppressed: Mapping[str, str] = {}) -> dict[str, Any]:
     """A rule's findings as JSON has them: the strongest, since when and how often; updates count from 1."""
     found, claim = each.shown, asdict(each.shown.claim)
     del claim["row"], claim["likely"]
@@ -163,6 +165,6 @@ def finding_facts(each: Folded, suppressed: Mapping[str, str] = {}) -> dict[str,
         "remedy": found.claim.remedy or RULES[found.code].section("Fix"),
         "taints": list(RULES[found.code].taints),
         "suppressed": suppressed.get(found.code, ""),
-        "healthy": rate(found.code) if found.claim.verdict is Verdict.SUSPECT else {},
+        "healthy": suspect_rate(found.code) if found.claim.verdict is Verdict.SUSPECT else {},
         "excerpt": [list(each) for each in found.excerpt],
     }

@@ -13,12 +13,12 @@ Decode = Callable[[Sequence[int]], list[str]]
 """Ids to the text of each alone, specials included."""
 
 
-def texts(tokenizer: Any) -> Decode:
+def token_decoder(tokenizer: Any) -> Decode:
     """By a tokenizer of transformers."""
     return lambda ids: [tokenizer.decode([i], clean_up_tokenization_spaces=False) for i in ids]
 
 
-def run_texts(run: Path) -> Decode:
+def run_decoder(run: Path) -> Decode:
     """By the tokenizer of run.json: a path, also within the run, or a hub id."""
     named = RunReader(run).run().get("tokenizer")
     if named is None:
@@ -26,6 +26,6 @@ def run_texts(run: Path) -> Decode:
     within = run / named
     source = within if within.exists() else named
     try:
-        return texts(AutoTokenizer.from_pretrained(source))
+        return token_decoder(AutoTokenizer.from_pretrained(source))
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot load the tokenizer of {run}", got=error, expected=source) from error

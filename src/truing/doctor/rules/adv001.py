@@ -27,12 +27,12 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.oracle.advantages import of_groups
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.oracle.advantages import expected_group_advantages
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 ROUNDING = 1e-4
 """Advantages are of the order of 1, and float32 keeps 1e-7 of them."""
@@ -49,7 +49,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Recompute, and compare every token under the policy loss."""
-    expected_N = of_groups(step)
+    expected_N = expected_group_advantages(step)
     got_N = step.tokens["advantage"].double()
     looked_at_N = step.tokens["policy_mask"] & ~expected_N.isnan()
     differs_N = looked_at_N & ~((got_N - expected_N).abs() <= ROUNDING)
@@ -66,7 +66,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         turned = f", {found.opposite:.0%} of them with the other sign" if found.opposite else ""
         yield Claim(
             Verdict.PROVEN,
-            f"{counted(found.wrong.tokens, 'token')} of {counted(found.wrong.rows, 'row')} with another"
+            f"{with_count(found.wrong.tokens, 'token')} of {with_count(found.wrong.rows, 'row')} with another"
             f" advantage than their rewards come to{turned}",
             got=f"{found.got:.5g} at row {found.wrong.row}",
             expected=f"{found.expected:.5g}",
@@ -77,14 +77,14 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """Rewards were shuffled on their way to the advantages."""
-    healthy = made()
+    healthy = example_step()
     shuffled = healthy.tokens["advantage"].flip(0).nan_to_num(0.5)
-    return but(healthy, advantage=shuffled.masked_fill(~healthy.tokens["policy_mask"], torch.nan))
+    return changed_step(healthy, advantage=shuffled.masked_fill(~healthy.tokens["policy_mask"], torch.nan))
 
 
 def equal() -> Step:
     """Groups of equal reward have advantages of 0."""
-    return made(rewards=(1.0,) * 4 + (0.1,) * 4)
+    return example_step(rewards=(1.0,) * 4 + (0.1,) * 4)
 
 
 RULE = Rule(

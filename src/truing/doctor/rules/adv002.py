@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, pulled
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
@@ -85,13 +85,13 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """Advantages are divided by the deviation twice."""
-    healthy = made(rewards=(0.1, 0.0, 0.0, 0.0) * 2, setup={"trainer": "trl", "advantage_eps": None})
-    return pulled(but(healthy, advantage=healthy.tokens["advantage"] / 0.05))
+    healthy = example_step(rewards=(0.1, 0.0, 0.0, 0.0) * 2, setup={"trainer": "trl", "advantage_eps": None})
+    return with_token_gradients(changed_step(healthy, advantage=healthy.tokens["advantage"] / 0.05))
 
 
 def one_right() -> Step:
     """One right answer among wrong ones has the largest advantage that there is."""
-    return made(rewards=(1.0, 0.0, 0.0, 0.0) * 2, setup={"advantage_eps": 0.0})
+    return example_step(rewards=(1.0, 0.0, 0.0, 0.0) * 2, setup={"advantage_eps": 0.0})
 
 
 RULE = Rule(

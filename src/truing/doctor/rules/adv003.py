@@ -28,8 +28,8 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, pulled
-from truing.doctor.rule import Rule, grouped
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.rule import Rule, is_grouped
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 
@@ -85,15 +85,17 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """The deviation of rounding is divided by itself."""
-    healthy = made(rewards=(0.1,) * 4 + (1.0, 0.0, 0.0, 1.0))
+    healthy = example_step(rewards=(0.1,) * 4 + (1.0, 0.0, 0.0, 1.0))
     sign_N = torch.where(healthy.row % 2 == 0, 0.5, -0.5)
     wrong_N = torch.where(healthy.row < 4, sign_N, healthy.tokens["advantage"])
-    return pulled(but(healthy, advantage=wrong_N.masked_fill(~healthy.tokens["policy_mask"], torch.nan)))
+    return with_token_gradients(
+        changed_step(healthy, advantage=wrong_N.masked_fill(~healthy.tokens["policy_mask"], torch.nan))
+    )
 
 
 def equal() -> Step:
     """Groups of equal reward, and advantages of 0."""
-    return made(rewards=(1.0,) * 4 + (0.1,) * 4)
+    return example_step(rewards=(1.0,) * 4 + (0.1,) * 4)
 
 
 RULE = Rule(
@@ -102,7 +104,7 @@ RULE = Rule(
     kind="E",
     needs=("advantage", "policy_mask", "row.reward", "row.group_id", "setup.advantage"),
     taints=("policy",),
-    when=grouped,
+    when=is_grouped,
     measure=measure,
     judge=judge,
     example=example,

@@ -31,12 +31,12 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
+from truing.doctor.example_steps import changed_step, example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.rules.len001 import Ends, ends, history
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 STEPS = 5
 
@@ -128,7 +128,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         lost = f"; {found.tokens:.0%} of this step's tokens were drawn for nothing"
         yield Claim(
             Verdict.CANNOT_TELL if solved else Verdict.SUSPECT,
-            f"{found.equal:.0%} of the groups of the last {counted(found.steps, 'step')} are of equal reward:"
+            f"{found.equal:.0%} of the groups of the last {with_count(found.steps, 'step')} are of equal reward:"
             + (" the tasks are learned, or too easy" if solved else " nothing is learned from them"),
             got=told + ("" if math.isnan(found.tokens) else lost),
             expected="groups in which some attempts are better than others",
@@ -148,20 +148,22 @@ def _may_be_solved(found: Measured) -> bool:
 def example() -> Step:
     """Nothing was right for five steps."""
     shares = {"group_zero_variance_share": 1.0, "group_all_right_share": 0.0, "group_all_wrong_share": 1.0}
-    return but(made(rewards=(0.0,) * 8), past=[past(step, **shares) for step in range(4)])
+    return changed_step(
+        example_step(rewards=(0.0,) * 8), past=[past_step(step, **shares) for step in range(4)]
+    )
 
 
 def one_step() -> Step:
     """A single step in which all groups are of equal reward."""
-    return made(rewards=(0.0,) * 8)
+    return example_step(rewards=(0.0,) * 8)
 
 
 def solved() -> Step:
     """A log of a run that was good from the start: most groups are of equal reward, and may be right."""
     told = {"group_zero_variance_share": 0.88, "reward_mean": 0.92}
     numbers = {"group/zero_variance_share": 0.88, "reward/mean": 0.92}
-    bare = but(made(), rows={i: {"group_id": ""} for i in range(8)}, setup={"algo": None})
-    return but(bare, past=[past(number, **told) for number in range(20)], numbers=numbers)
+    bare = changed_step(example_step(), rows={i: {"group_id": ""} for i in range(8)}, setup={"algo": None})
+    return changed_step(bare, past=[past_step(number, **told) for number in range(20)], numbers=numbers)
 
 
 RULE = Rule(

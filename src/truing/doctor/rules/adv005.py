@@ -26,7 +26,7 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, pulled
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -103,7 +103,7 @@ def example() -> Step:
     """Advantages are z-scored along each trajectory."""
     step = varied()
     wrong = torch.cat([_scored(step.tokens["advantage"][part]) for _, _, part in step.slices()])
-    return pulled(but(step, advantage=wrong))
+    return with_token_gradients(changed_step(step, advantage=wrong))
 
 
 def _scored(advantage_T: torch.Tensor) -> torch.Tensor:
@@ -114,14 +114,14 @@ def _scored(advantage_T: torch.Tensor) -> torch.Tensor:
 def beside_an_offset() -> Step:
     """Rewards of a million and a little: what differs is lost before it is an advantage."""
     step = example()
-    return but(step, rows={i: {"reward": 1e6 + row.reward} for i, row in enumerate(step.rows)})
+    return changed_step(step, rows={i: {"reward": 1e6 + row.reward} for i, row in enumerate(step.rows)})
 
 
 def varied() -> Step:
     """An advantage of its own for each token, as a critic gives."""
-    step = made(setup={"advantage": "gae", "algo": "ppo"})
+    step = example_step(setup={"advantage": "gae", "algo": "ppo"})
     wave_N = torch.linspace(-1, 1, len(step.row)).sin()
-    return pulled(but(step, advantage=step.tokens["advantage"] + wave_N))
+    return with_token_gradients(changed_step(step, advantage=step.tokens["advantage"] + wave_N))
 
 
 RULE = Rule(
@@ -134,5 +134,5 @@ RULE = Rule(
     measure=measure,
     judge=judge,
     example=example,
-    lookalikes=(varied, made, beside_an_offset),
+    lookalikes=(varied, example_step, beside_an_offset),
 )

@@ -33,8 +33,8 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, pulled
-from truing.doctor.oracle.advantages import Chain, chains_of, of_chains
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.oracle.advantages import Trajectory, expected_gae, trajectories_of
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
@@ -57,14 +57,14 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """The variant that fits best, of those that are legal; where none fits, the mistake that does."""
-    chains = chains_of(step)
+    chains = trajectories_of(step)
     cut = sum(not math.isnan(chain.after) for chain in chains)
     whitenings = [step.setup.whiten] if step.setup.whiten is not None else [True, False]
     ends = [step.setup.bootstraps] if step.setup.bootstraps is not None else [True, False]
     tried = []
     for bootstrapped in ends if cut else [False]:
         for whiten in whitenings:
-            expected = of_chains(step, chains, bootstrapped=bootstrapped, whiten=whiten)
+            expected = expected_gae(step, chains, bootstrapped=bootstrapped, whiten=whiten)
             tried.append((bootstrapped, whiten, expected, *differing(step, expected)))
             if not (tried[-1][3] or tried[-1][4]):
                 break
@@ -109,7 +109,7 @@ def at_first(
     return float(step.tokens[name][token]), float(right_N[token])
 
 
-def _reading(step: Step, chains: Sequence[Chain], bootstrapped: bool, whiten: bool) -> str:
+def _reading(step: Step, chains: Sequence[Trajectory], bootstrapped: bool, whiten: bool) -> str:
     """The usual mistake that gives what is on record, in words."""
     gamma, lam = step.setup.gamma, step.setup.lam
     mistakes = {
@@ -121,14 +121,16 @@ def _reading(step: Step, chains: Sequence[Chain], bootstrapped: bool, whiten: bo
         "advantages are normalised, and it is not declared": {"whiten": True},
     }
     for told, changes in mistakes.items():
-        tried = of_chains(step, chains, **{"bootstrapped": bootstrapped, "whiten": whiten} | changes)
+        tried = expected_gae(step, chains, **{"bootstrapped": bootstrapped, "whiten": whiten} | changes)
         if not any(differing(step, tried)):
             return told
     shifted = [chain._replace(values=[*chain.values[1:], chain.values[-1]]) for chain in chains]
-    if not any(differing(step, of_chains(step, shifted, bootstrapped=bootstrapped, whiten=whiten))):
+    if not any(differing(step, expected_gae(step, shifted, bootstrapped=bootstrapped, whiten=whiten))):
         return "each value is read one choice too late"
-    free = but(step, setup={"kl_where": "loss", "truncated": "keep", "overlong_tokens": 0})
-    if not any(differing(step, of_chains(free, chains_of(free), bootstrapped=bootstrapped, whiten=whiten))):
+    free = changed_step(step, setup={"kl_where": "loss", "truncated": "keep", "overlong_tokens": 0})
+    if not any(
+        differing(step, expected_gae(free, trajectories_of(free), bootstrapped=bootstrapped, whiten=whiten))
+    ):
         return "a KL or a penalty that is declared to be in the reward is not"
     return ""
 
@@ -153,13 +155,15 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def valued(**changes: float) -> Step:
     """A step of PPO: values, returns and advantages by the recursion, with γ and λ as given."""
-    step = made(setup={"algo": "ppo", "advantage": "gae", "gamma": 0.99, "lam": 0.9, "whiten": True})
+    step = example_step(setup={"algo": "ppo", "advantage": "gae", "gamma": 0.99, "lam": 0.9, "whiten": True})
     value_N = (0.5 + 0.1 * torch.linspace(0, 9, len(step.row)).sin()).masked_fill(
         ~step.tokens["policy_mask"], torch.nan
     )
-    step = but(step, value=value_N)
-    returns_N, advantage_N = of_chains(step, chains_of(step), bootstrapped=False, whiten=True, **changes)
-    return pulled(but(step, returns=returns_N.float(), advantage=advantage_N.float()))
+    step = changed_step(step, value=value_N)
+    returns_N, advantage_N = expected_gae(
+        step, trajectories_of(step), bootstrapped=False, whiten=True, **changes
+    )
+    return with_token_gradients(changed_step(step, returns=returns_N.float(), advantage=advantage_N.float()))
 
 
 def example() -> Step:
@@ -171,9 +175,9 @@ def with_a_cut() -> Step:
     """The last attempt was cut, and is worth what the critic expects from there."""
     step = valued()
     last = len(step.rows) - 1
-    step = but(step, rows={last: {"truncated": True, "bootstrap_value": 0.4}})
-    returns_N, advantage_N = of_chains(step, chains_of(step), bootstrapped=True, whiten=True)
-    return pulled(but(step, returns=returns_N.float(), advantage=advantage_N.float()))
+    step = changed_step(step, rows={last: {"truncated": True, "bootstrap_value": 0.4}})
+    returns_N, advantage_N = expected_gae(step, trajectories_of(step), bootstrapped=True, whiten=True)
+    return with_token_gradients(changed_step(step, returns=returns_N.float(), advantage=advantage_N.float()))
 
 
 RULE = Rule(

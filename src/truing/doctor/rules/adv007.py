@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -103,7 +103,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """A length term in the sixth digit decides among answers that are all wrong."""
     noise = tuple(1e-6 * i for i in range(4))
-    return made(
+    return example_step(
         answers=(4,) * 12,
         rewards=(1.0, 0.0, 0.0, 1.0, *noise, *noise[::-1]),
         setup={"advantage_eps": 1e-8},
@@ -113,8 +113,10 @@ def example() -> Step:
 def undivided() -> Step:
     """The same rewards, and advantages that are divided by nothing."""
     healthy = example()
-    step = made(answers=(4,) * 12, rewards=[row.reward for row in healthy.rows], setup={"advantage": "none"})
-    return but(step, numbers={"advantage/max_abs": 0.5})
+    step = example_step(
+        answers=(4,) * 12, rewards=[row.reward for row in healthy.rows], setup={"advantage": "none"}
+    )
+    return changed_step(step, numbers={"advantage/max_abs": 0.5})
 
 
 RULE = Rule(

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
@@ -127,18 +127,18 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """Group ids are given by position, after the batch was shuffled."""
-    healthy = made()
-    return but(healthy, rows={1: {"group_id": "g1"}, 5: {"group_id": "g0"}})
+    healthy = example_step()
+    return changed_step(healthy, rows={1: {"group_id": "g1"}, 5: {"group_id": "g0"}})
 
 
 def forced() -> Step:
     """All attempts of a group began with a prefix that was forced on them, one of them with another."""
-    step = made()
+    step = example_step()
     origin_N, ids_N = step.tokens["origin"].clone(), step.tokens["token_ids"].clone()
     for start in step.starts[:4]:
         origin_N[start + 3] = Origin.FORCED
     ids_N[3] = 7
-    return but(step, rows={0: {"prompt_hash": "p0 with a prefix"}}, origin=origin_N, token_ids=ids_N)
+    return changed_step(step, rows={0: {"prompt_hash": "p0 with a prefix"}}, origin=origin_N, token_ids=ids_N)
 
 
 RULE = Rule(

@@ -29,9 +29,9 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, pulled
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
 from truing.doctor.oracle.credit import group_advantage
-from truing.doctor.rule import Rule, grouped
+from truing.doctor.rule import Rule, is_grouped
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Excluded
 
@@ -104,13 +104,13 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """Negative advantages were dropped."""
-    healthy = made(setup={"trainer": "trl", "advantage_eps": None})
-    return pulled(but(healthy, advantage=healthy.tokens["advantage"].clamp(min=0)))
+    healthy = example_step(setup={"trainer": "trl", "advantage_eps": None})
+    return with_token_gradients(changed_step(healthy, advantage=healthy.tokens["advantage"].clamp(min=0)))
 
 
 def lost_one() -> Step:
     """Two attempts failed: the others are compared with each other."""
-    step = made()
+    step = example_step()
     lost = {index: {"kept": False, "inner_step": -1, "reward": math.nan} for index in (3, 7)}
     left = [row.reward for index, row in enumerate(step.rows) if index not in lost]
     groups = [left[:3], left[3:]]
@@ -125,7 +125,7 @@ def lost_one() -> Step:
     why_N = torch.where(step.tokens["policy_mask"], why_N, step.tokens["excluded"])
     new_N = step.tokens["new_logprob"].masked_fill(~kept_N, torch.nan)
     streams = {"advantage": advantage_N, "policy_mask": mask_N, "kl_mask": mask_N, "new_logprob": new_N}
-    return pulled(but(step, rows=lost, excluded=why_N, **streams))
+    return with_token_gradients(changed_step(step, rows=lost, excluded=why_N, **streams))
 
 
 RULE = Rule(
@@ -134,7 +134,7 @@ RULE = Rule(
     kind="E",
     needs=("advantage", "policy_mask", "row.reward", "row.group_id", "setup.advantage"),
     taints=("policy",),
-    when=grouped,
+    when=is_grouped,
     measure=measure,
     judge=judge,
     example=example,

@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, pulled
-from truing.doctor.oracle.advantages import chains_of, of_returns
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.oracle.advantages import expected_reinforce_advantages, trajectories_of
 from truing.doctor.rule import Rule
 from truing.doctor.rules.adv006 import at_first, differing
 from truing.doctor.token_places import Places
@@ -44,8 +44,8 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Recompute, and compare every token."""
-    chains = chains_of(step)
-    expected = of_returns(step, chains)
+    chains = trajectories_of(step)
+    expected = expected_reinforce_advantages(step, chains)
     returns, advantages = differing(step, expected)
     wrong = bool(returns or advantages)
     return Measured(
@@ -60,15 +60,17 @@ def _reading(step: Step) -> str:
     """The usual mistake that gives what is on record, in words."""
     declared = step.setup
     mistakes = {
-        "the baseline is left out": but(step, setup={"baseline": "none"}),
-        "γ is 1": but(step, setup={"gamma": 1.0}),
-        "they are not normalised": but(step, setup={"whiten": False}),
-        "they are normalised, and it is not declared": but(step, setup={"whiten": True}),
-        "the KL in the reward costs nothing": but(step, setup={"kl_where": "loss"}),
-        "penalties are left out": but(step, setup={"truncated": "keep", "overlong_tokens": 0}),
+        "the baseline is left out": changed_step(step, setup={"baseline": "none"}),
+        "γ is 1": changed_step(step, setup={"gamma": 1.0}),
+        "they are not normalised": changed_step(step, setup={"whiten": False}),
+        "they are normalised, and it is not declared": changed_step(step, setup={"whiten": True}),
+        "the KL in the reward costs nothing": changed_step(step, setup={"kl_where": "loss"}),
+        "penalties are left out": changed_step(step, setup={"truncated": "keep", "overlong_tokens": 0}),
     }
     for told, tried in mistakes.items():
-        if tried.setup != declared and not any(differing(step, of_returns(tried, chains_of(tried)))):
+        if tried.setup != declared and not any(
+            differing(step, expected_reinforce_advantages(tried, trajectories_of(tried)))
+        ):
             return told
     return ""
 
@@ -94,10 +96,12 @@ DECLARED = {"algo": "reinforce", "advantage": "return", "gamma": 0.9, "baseline"
 
 def returned(**changes: object) -> Step:
     """A step of REINFORCE; made by what is declared, or by ``changes`` of it."""
-    step = but(made(setup=DECLARED), setup=changes)
-    returns_N, advantage_N = of_returns(step, chains_of(step))
-    recorded = pulled(but(step, returns=returns_N.float(), advantage=advantage_N.float()))
-    return but(recorded, setup=DECLARED)
+    step = changed_step(example_step(setup=DECLARED), setup=changes)
+    returns_N, advantage_N = expected_reinforce_advantages(step, trajectories_of(step))
+    recorded = with_token_gradients(
+        changed_step(step, returns=returns_N.float(), advantage=advantage_N.float())
+    )
+    return changed_step(recorded, setup=DECLARED)
 
 
 def example() -> Step:
@@ -107,12 +111,12 @@ def example() -> Step:
 
 def penalised() -> Step:
     """The last attempt was cut, and pays for it."""
-    step = but(
-        made(setup=DECLARED | {"truncated": "penalize", "truncated_penalty": 0.5}),
+    step = changed_step(
+        example_step(setup=DECLARED | {"truncated": "penalize", "truncated_penalty": 0.5}),
         rows={7: {"truncated": True}},
     )
-    returns_N, advantage_N = of_returns(step, chains_of(step))
-    return pulled(but(step, returns=returns_N.float(), advantage=advantage_N.float()))
+    returns_N, advantage_N = expected_reinforce_advantages(step, trajectories_of(step))
+    return with_token_gradients(changed_step(step, returns=returns_N.float(), advantage=advantage_N.float()))
 
 
 RULE = Rule(

@@ -30,8 +30,8 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, pulled
-from truing.doctor.rule import Rule, referred
+from truing.doctor.example_steps import changed_step, with_token_gradients
+from truing.doctor.rule import Rule, has_reference
 from truing.doctor.rules.ref002 import compared
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
@@ -119,24 +119,26 @@ def shown() -> Step:
     """A step whose policy has left the reference, and that tells its KL."""
     step = compared()
     noise_N = 0.2 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(0))
-    step = but(step, ref_logprob=step.tokens["new_logprob"] + noise_N)
+    step = changed_step(step, ref_logprob=step.tokens["new_logprob"] + noise_N)
     names = [f"{use}/{k}" for use in ("kl_trained", "kl_all") for k in ("k1", "k2", "k3")]
-    blank = but(step, numbers=dict.fromkeys([*names, "kl_sequence/k1"], 0.0))
-    step = but(blank, numbers={name: told.value for name, told in measure(blank).metrics.items()})
-    return pulled(replace(step, step=3))
+    blank = changed_step(step, numbers=dict.fromkeys([*names, "kl_sequence/k1"], 0.0))
+    step = changed_step(blank, numbers={name: told.value for name, told in measure(blank).metrics.items()})
+    return with_token_gradients(replace(step, step=3))
 
 
 def example() -> Step:
     """The reference's log-probabilities are the minuend."""
     step = shown()
     exchanged = {name: told.exchanged for name, told in measure(step).metrics.items()}
-    return but(step, numbers=exchanged)
+    return changed_step(step, numbers=exchanged)
 
 
 def elsewhere() -> Step:
     """Another trainer averages over sequences first."""
     step = shown()
-    return but(step, setup={"trainer": "trl"}, numbers={"kl_all/k3": 1.1 * step.numbers["kl_all/k3"]})
+    return changed_step(
+        step, setup={"trainer": "trl"}, numbers={"kl_all/k3": 1.1 * step.numbers["kl_all/k3"]}
+    )
 
 
 RULE = Rule(
@@ -145,7 +147,7 @@ RULE = Rule(
     kind="E",
     needs=("ref_logprob", "new_logprob", "policy_mask", "numbers.kl_all/k3"),
     taints=("metrics",),
-    when=referred,
+    when=has_reference,
     measure=measure,
     judge=judge,
     example=example,

@@ -28,11 +28,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Past, Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.oracle.credit import deviation, mean
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.oracle.credit import mean, sample_std
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 STEPS = 12
 ERRORS = -6.0
@@ -62,7 +62,7 @@ def measure(step: Step) -> Measured:
     told = [each[name] for each in numbers if math.isfinite(each.get(name, math.nan))]
     if not told:
         return Measured(0, 0.0, 0.0, k3)
-    return Measured(len(told), mean(told), deviation(told) / math.sqrt(len(told)), k3)
+    return Measured(len(told), mean(told), sample_std(told) / math.sqrt(len(told)), k3)
 
 
 def _signed(step: Step) -> str:
@@ -88,7 +88,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.steps >= STEPS and found.mean < ERRORS * found.error:
         yield Claim(
             Verdict.SUSPECT,
-            f"the mean KL of {counted(found.steps, 'step')} is {found.mean:.3g} nats per token, and cannot be"
+            f"the mean KL of {with_count(found.steps, 'step')} is {found.mean:.3g} nats per token, and cannot be"
             " below 0",
             got=f"{found.mean:.3g} ± {found.error:.2g}",
             expected="at least 0, to a few standard errors",
@@ -98,9 +98,11 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def _series(*values: float) -> Step:
     """A stage whose steps told these KLs."""
-    step = made(setup={"kl_coef": 0.05, "kl_where": "loss", "kl_estimator": "k3", "reference_moves": True})
+    step = example_step(
+        setup={"kl_coef": 0.05, "kl_where": "loss", "kl_estimator": "k3", "reference_moves": True}
+    )
     told = [Past("grpo", number, {"kl_all/k1": value}, {}) for number, value in enumerate(values[:-1])]
-    return but(step, numbers={"kl_all/k1": values[-1], "kl_all/k3": abs(values[-1])}, past=told)
+    return changed_step(step, numbers={"kl_all/k1": values[-1], "kl_all/k3": abs(values[-1])}, past=told)
 
 
 def example() -> Step:
@@ -110,7 +112,7 @@ def example() -> Step:
 
 def rounded() -> Step:
     """A k3 that bfloat16 has rounded below 0."""
-    return but(_series(1e-3), numbers={"kl_all/k3": -0.004})
+    return changed_step(_series(1e-3), numbers={"kl_all/k3": -0.004})
 
 
 def scattered() -> Step:

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Past, Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.kld002 import K3, THEIRS
 from truing.doctor.rules.len001 import history
 from truing.doctor.verdict import Claim, Verdict
@@ -71,7 +71,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def _kl(*values: float) -> Step:
     told = [Past("grpo", number, {"kl_all/k3": value}, {}) for number, value in enumerate(values[:-1])]
-    return but(made(), past=told, numbers={"kl_all/k3": values[-1]})
+    return changed_step(example_step(), past=told, numbers={"kl_all/k3": values[-1]})
 
 
 def example() -> Step:
@@ -95,7 +95,7 @@ RULE = Rule(
     kind="S",
     needs=(),
     taints=("policy",),
-    when=lambda step: drawn(step) and any(name in step.numbers for name in NAMES),
+    when=lambda step: is_sampled(step) and any(name in step.numbers for name in NAMES),
     measure=measure,
     judge=judge,
     example=example,

@@ -27,9 +27,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
-from truing.doctor.hypotheses.levels import noise
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.hypotheses.levels import noise_std
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
 FIRST, LAST = 3, 5
@@ -84,7 +84,7 @@ def ends(values: Sequence[float]) -> Ends:
     if len(known) < FIRST + LAST:
         return Ends(math.nan, math.nan, math.nan, math.nan)
     first, last = (math.fsum(window) / len(window) for window in (known[:FIRST], known[-LAST:]))
-    return Ends(first, last, min(known[:FIRST]), noise(known))
+    return Ends(first, last, min(known[:FIRST]), noise_std(known))
 
 
 def right_by_now(told: Sequence[Mapping[str, float]]) -> float:
@@ -128,12 +128,12 @@ def _collapsed(reward: float, **also: float) -> Step:
     lengths = (90.0, 96.0, 87.0, 70.0, 30.0, 14.0, 9.0, 8.0, 8.0)
     rewards = (0.30, 0.34, 0.29, 0.3, 0.3, *(reward + x for x in (0.01, -0.01, 0.0, 0.01)))
     told = [
-        past(i, length_mean=length, reward_mean=paid, **also)
+        past_step(i, length_mean=length, reward_mean=paid, **also)
         for i, (length, paid) in enumerate(zip(lengths, rewards, strict=True))
     ]
     now = {"length/mean": 8.0, "reward/mean": reward}
     now |= {name.replace("_", "/", 1): value for name, value in also.items()}
-    return but(made(), past=told, numbers=now)
+    return changed_step(example_step(), past=told, numbers=now)
 
 
 def example() -> Step:
@@ -146,10 +146,10 @@ def learned_at_once() -> Step:
     rewards = (0.15, 0.9, 0.94, 0.96, 0.95, 0.94, 0.96, 0.95, 0.95, 0.95)
     lengths = (90.0, 96.0, 87.0, 40.0, 20.0, 14.0, 9.0, 8.0, 8.0, 8.0)
     told = [
-        past(i, length_mean=length, reward_mean=paid)
+        past_step(i, length_mean=length, reward_mean=paid)
         for i, (length, paid) in enumerate(zip(lengths, rewards, strict=True))
     ]
-    return but(made(), past=told[:-1], numbers={"length/mean": 8.0, "reward/mean": 0.95})
+    return changed_step(example_step(), past=told[:-1], numbers={"length/mean": 8.0, "reward/mean": 0.95})
 
 
 def brief_and_right() -> Step:
@@ -168,7 +168,7 @@ RULE = Rule(
     kind="S",
     needs=("numbers.length/mean",),
     taints=("policy",),
-    when=drawn,
+    when=is_sampled,
     lasting=True,
     measure=measure,
     judge=judge,

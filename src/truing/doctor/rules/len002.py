@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.len001 import FIRST, LAST, MOSTLY, Ends, ends, history, right_by_now
 from truing.doctor.verdict import Claim, Verdict
 
@@ -77,10 +77,10 @@ def _narrow(entropy: float, reward: float) -> Step:
     entropies = (0.35, 0.36, 0.33, 0.2, 0.1, *(entropy,) * 4)
     rewards = (0.30, 0.34, 0.29, 0.3, 0.3, *(reward + x for x in (0.01, -0.01, 0.0, 0.01)))
     told = [
-        past(i, entropy_drawn=nats, reward_mean=paid)
+        past_step(i, entropy_drawn=nats, reward_mean=paid)
         for i, (nats, paid) in enumerate(zip(entropies, rewards, strict=True))
     ]
-    return but(made(), past=told, numbers={"entropy/drawn": entropy, "reward/mean": reward})
+    return changed_step(example_step(), past=told, numbers={"entropy/drawn": entropy, "reward/mean": reward})
 
 
 def example() -> Step:
@@ -99,7 +99,7 @@ RULE = Rule(
     kind="S",
     needs=("numbers.entropy/drawn | numbers.entropy/contract",),
     taints=("policy",),
-    when=drawn,
+    when=is_sampled,
     lasting=True,
     measure=measure,
     judge=judge,

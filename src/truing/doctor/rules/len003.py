@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
 STEPS = 3
@@ -75,14 +75,14 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """The limit is too low for the task."""
-    told = [past(i, truncated_share=share) for i, share in enumerate((0.4, 0.7, 0.8))]
-    return but(made(), past=told, numbers={"truncated/share": 0.75, "ended/length": 0.75})
+    told = [past_step(i, truncated_share=share) for i, share in enumerate((0.4, 0.7, 0.8))]
+    return changed_step(example_step(), past=told, numbers={"truncated/share": 0.75, "ended/length": 0.75})
 
 
 def once() -> Step:
     """One update had long answers."""
-    told = [past(i, truncated_share=share) for i, share in enumerate((0.1, 0.2, 0.1))]
-    return but(made(), past=told, numbers={"truncated/share": 0.6})
+    told = [past_step(i, truncated_share=share) for i, share in enumerate((0.1, 0.2, 0.1))]
+    return changed_step(example_step(), past=told, numbers={"truncated/share": 0.6})
 
 
 RULE = Rule(
@@ -91,7 +91,7 @@ RULE = Rule(
     kind="S",
     needs=("numbers.truncated/share",),
     taints=("policy",),
-    when=drawn,
+    when=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

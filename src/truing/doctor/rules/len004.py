@@ -27,8 +27,8 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import STOP, but, made
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import STOP_ID, changed_step, example_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 
@@ -106,19 +106,19 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """Everybody stops at once, and nobody earns anything."""
-    return made(answers=(1,) * 8, rewards=(0.0,) * 8)
+    return example_step(answers=(1,) * 8, rewards=(0.0,) * 8)
 
 
 def silence_is_right() -> Step:
     """Nothing was to be said, and saying nothing earns all there is."""
-    return made(answers=(1,) * 8, rewards=(1.0,) * 8)
+    return example_step(answers=(1,) * 8, rewards=(1.0,) * 8)
 
 
 def one_word() -> Step:
     """One token and its stop."""
-    step = made(answers=(2,) * 8, rewards=(0.0,) * 8)
-    ids = step.tokens["token_ids"].masked_fill(step.place == 5, STOP)
-    return but(step, token_ids=ids)
+    step = example_step(answers=(2,) * 8, rewards=(0.0,) * 8)
+    ids = step.tokens["token_ids"].masked_fill(step.place == 5, STOP_ID)
+    return changed_step(step, token_ids=ids)
 
 
 RULE = Rule(
@@ -127,7 +127,7 @@ RULE = Rule(
     kind="S",
     needs=("token_ids", "origin", "row.turns", "row.reward", "setup.stop_ids"),
     taints=("policy",),
-    when=lambda step: drawn(step) and step.setup.stop_ids != (),
+    when=lambda step: is_sampled(step) and step.setup.stop_ids != (),
     measure=measure,
     judge=judge,
     example=example,

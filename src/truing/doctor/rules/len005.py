@@ -33,13 +33,13 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.sample import TurnSpan
 from truing.types.status import EndedBy, FinishReason, Status
 from truing.types.token import Origin
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 STOPPED = (FinishReason.STOP, FinishReason.TOOL)
 """A call ends with a stop id too."""
@@ -134,11 +134,11 @@ def _by_length(step: Step, index: int, row: Row, turn: TurnSpan, longest: int) -
     declared = row.contract is not None
     if turn.finish_reason is FinishReason.LENGTH and length < most:
         if declared:
-            yield SHORT, most, counted(length, "id"), length - 1
+            yield SHORT, most, with_count(length, "id"), length - 1
         elif len(row.turns) == 1 and step.lengths[index] < longest:  # else the context may have been full
-            yield PERHAPS, most, counted(length, "id"), length - 1
+            yield PERHAPS, most, with_count(length, "id"), length - 1
     if declared and length > most:
-        yield LONG, most, counted(length, "id"), most
+        yield LONG, most, with_count(length, "id"), most
 
 
 def _by_stop(step: Step, index: int, row: Row, turn: TurnSpan) -> Iterator[Told]:
@@ -156,10 +156,10 @@ def _by_stop(step: Step, index: int, row: Row, turn: TurnSpan) -> Iterator[Told]
         place = int(stop_L.nonzero()[0])
         alike = len(set(ids_L[place + 1 :].tolist())) == 1  # pads, or one id that was drawn: nobody knows
         kind = BEHIND if alike else DRAWN_ON
-        yield kind, list(stops or ()), f"{counted(last - place, 'id')} behind it", place
+        yield kind, list(stops or ()), f"{with_count(last - place, 'id')} behind it", place
     drawn_last = bool(step.tokens["origin"][first + last] == Origin.SAMPLED)
     if stop_L[-1] and drawn_last and last < least:
-        yield BANNED, least, f"{counted(last, 'id')} before it", last
+        yield BANNED, least, f"{with_count(last, 'id')} before it", last
 
 
 def _of_attempt(step: Step, parts: list[int]) -> Iterator[Found]:
@@ -183,9 +183,9 @@ def _of_attempt(step: Step, parts: list[int]) -> Iterator[Found]:
     if any(cut[:-1]) or (cut[-1] and last.ended_by in (EndedBy.WORLD, EndedBy.TURNS)):
         yield at(WENT_ON, f"ended by {reason}")
     if most is not None and len(turns) > most:
-        yield at(TOO_MANY, counted(len(turns), "turn"))
+        yield at(TOO_MANY, with_count(len(turns), "turn"))
     elif most is not None and last.ended_by == EndedBy.TURNS and len(turns) < most:
-        yield at(TURNS, counted(len(turns), "turn"))
+        yield at(TURNS, with_count(len(turns), "turn"))
 
 
 LIKELY = {BEHIND: 1.4, DRAWN_ON: 3.5}
@@ -220,15 +220,17 @@ def ended(step: Step, row: int, reason: FinishReason, by: EndedBy, status: Statu
     """The step, of which one attempt tells another end."""
     turns = step.rows[row].turns
     told = (*turns[:-1], replace(turns[-1], finish_reason=reason))
-    return but(step, rows={row: {"turns": told, "ended_by": str(by), "status": str(status)}})
+    return changed_step(step, rows={row: {"turns": told, "ended_by": str(by), "status": str(status)}})
 
 
 def cut(length: int = 8) -> Step:
     """An attempt that was cut after so many ids, where 8 are declared."""
-    step = made(answers=(4, 3, 5, length, 4, 3, 4, 5))
+    step = example_step(answers=(4, 3, 5, length, 4, 3, 4, 5))
     ids_N = step.tokens["token_ids"].clone()
     ids_N[step.starts[3] + step.lengths[3] - 1] = 30
-    return ended(but(step, token_ids=ids_N), 3, FinishReason.LENGTH, EndedBy.LENGTH, Status.TRUNCATED)
+    return ended(
+        changed_step(step, token_ids=ids_N), 3, FinishReason.LENGTH, EndedBy.LENGTH, Status.TRUNCATED
+    )
 
 
 def example() -> Step:
@@ -238,13 +240,15 @@ def example() -> Step:
 
 def out_of_time() -> Step:
     """A turn that ended by a stop, in an attempt that time cut short."""
-    return ended(made(), 3, FinishReason.TOOL, EndedBy.TIME, Status.TRUNCATED)
+    return ended(example_step(), 3, FinishReason.TOOL, EndedBy.TIME, Status.TRUNCATED)
 
 
 def full_context() -> Step:
     """Another trainer's answer, cut where the context was full."""
     step = cut(6)
-    return but(step, rows={index: {"contract": None, "ended_by": ""} for index in range(len(step.rows))})
+    return changed_step(
+        step, rows={index: {"contract": None, "ended_by": ""} for index in range(len(step.rows))}
+    )
 
 
 RULE = Rule(
@@ -253,7 +257,7 @@ RULE = Rule(
     kind="C",
     needs=("token_ids", "origin", "row.turns", "setup.stop_ids", "setup.max_new_tokens"),
     taints=("rewards", "policy"),
-    when=drawn,
+    when=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

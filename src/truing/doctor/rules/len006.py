@@ -22,8 +22,8 @@ import math
 from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.len001 import FIRST, LAST
 from truing.doctor.rules.len002 import Measured, measure
 from truing.doctor.verdict import Claim, Verdict
@@ -53,10 +53,10 @@ def _wide(entropy: float, reward: float) -> Step:
     entropies = (0.15, 0.16, 0.14, 0.2, 0.7, *(entropy,) * 4)
     rewards = (0.80, 0.84, 0.79, 0.8, 0.6, *(reward + x for x in (0.01, -0.01, 0.0, 0.01)))
     told = [
-        past(i, entropy_drawn=nats, reward_mean=paid)
+        past_step(i, entropy_drawn=nats, reward_mean=paid)
         for i, (nats, paid) in enumerate(zip(entropies, rewards, strict=True))
     ]
-    return but(made(), past=told, numbers={"entropy/drawn": entropy, "reward/mean": reward})
+    return changed_step(example_step(), past=told, numbers={"entropy/drawn": entropy, "reward/mean": reward})
 
 
 def example() -> Step:
@@ -75,7 +75,7 @@ RULE = Rule(
     kind="S",
     needs=("numbers.entropy/drawn | numbers.entropy/contract",),
     taints=("policy",),
-    when=drawn,
+    when=is_sampled,
     lasting=True,
     measure=measure,
     judge=judge,

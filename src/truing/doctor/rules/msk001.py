@@ -22,12 +22,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 
 class Measured(NamedTuple):
@@ -54,7 +54,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         if where:
             yield Claim(
                 Verdict.PROVEN,
-                f"the {loss} loss reads {counted(where.tokens, 'token')} that came from {found.origins}",
+                f"the {loss} loss reads {with_count(where.tokens, 'token')} that came from {found.origins}",
                 got=str(where),
                 expected="SAMPLED tokens alone" if loss == "policy" else "DEMO tokens alone",
                 **where.shown,
@@ -64,10 +64,10 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """The mask of one row is two tokens too early."""
-    healthy = made()
+    healthy = example_step()
     mask = healthy.tokens["policy_mask"].clone()
     mask[1:3] = True
-    return but(healthy, policy_mask=mask)
+    return changed_step(healthy, policy_mask=mask)
 
 
 RULE = Rule(

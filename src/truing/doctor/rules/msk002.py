@@ -29,14 +29,14 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, pulled
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 
 class Measured(NamedTuple):
@@ -52,8 +52,8 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Compare the recorded mask with the declared one, on sampled tokens."""
     mask_N, sampled_N = step.tokens["policy_mask"], step.tokens["origin"] == Origin.SAMPLED
-    wanted_N = declared(step)
-    missing_N = wanted_N & ~mask_N & ~left_out(step)
+    wanted_N = declared_mask(step)
+    missing_N = wanted_N & ~mask_N & ~declared_exclusions(step)
     extra_N = mask_N & sampled_N & ~wanted_N
     if step.setup.truncated == "mask":
         cut = {row.rollout_id for row in step.rows if row.truncated or row.status == "truncated"}
@@ -77,7 +77,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         if where:
             yield Claim(
                 Verdict.PROVEN,
-                f"{counted(where.tokens, 'token is', 'tokens are')} {what}: the declared mask is"
+                f"{with_count(where.tokens, 'token is', 'tokens are')} {what}: the declared mask is"
                 f" {found.policy!r}",
                 got=str(where),
                 expected=f"the mask {found.policy!r} at all {where.looked_at} sampled tokens",
@@ -93,7 +93,7 @@ def _unlearned(step: Step) -> Tensor:
     return out_N & read[step.row]
 
 
-def declared(step: Step) -> Tensor:
+def declared_mask(step: Step) -> Tensor:
     """Which tokens the declared mask policy keeps, whatever became of their attempt: [N] bool."""
     keeps_N = step.tokens["origin"] == Origin.SAMPLED
     if step.setup.mask == "no_structure":
@@ -116,7 +116,7 @@ def _begun_for_it(step: Step) -> Tensor:
     return begun_N
 
 
-def left_out(step: Step) -> Tensor:
+def declared_exclusions(step: Step) -> Tensor:
     """Tokens of rows that no policy loss reads, and may leave alone: [N] bool."""
     reasons_N = step.tokens.get("excluded")
     cut = {row.rollout_id for row in step.rows if row.truncated or row.status == "truncated"}
@@ -138,8 +138,8 @@ def masked(step: Step, off_N: Tensor, why: Excluded) -> Step:
     """The step with some tokens out of the policy loss, and all its other numbers as they are then."""
     was_N = step.tokens["policy_mask"]
     now_N = was_N & ~off_N
-    return pulled(
-        but(
+    return with_token_gradients(
+        changed_step(
             step,
             policy_mask=now_N,
             excluded=torch.where(was_N & off_N, why, step.tokens["excluded"]).to(torch.uint8),
@@ -150,20 +150,20 @@ def masked(step: Step, off_N: Tensor, why: Excluded) -> Step:
 
 def example() -> Step:
     """Somebody's mask begins two tokens late."""
-    healthy = made()
+    healthy = example_step()
     return masked(healthy, (healthy.place >= 4) & (healthy.place < 6), Excluded.STRUCTURE)
 
 
 def without_structure() -> Step:
     """Scaffolding is declared to be left out."""
-    step = made(setup={"mask": "no_structure"})
+    step = example_step(setup={"mask": "no_structure"})
     structure_N = step.place == 4
-    return masked(but(step, structure=structure_N), structure_N, Excluded.STRUCTURE)
+    return masked(changed_step(step, structure=structure_N), structure_N, Excluded.STRUCTURE)
 
 
 def some_begun() -> Step:
     """Every second attempt begins with a forced token; the mask is "sampled"."""
-    step = made(prompt=5, rewards=(1.0, 0.0, 0.0, 1.0) * 2)
+    step = example_step(prompt=5, rewards=(1.0, 0.0, 0.0, 1.0) * 2)
     odd_N, last_N = step.row % 2 == 1, step.place == 4
     origin_N = torch.where(odd_N & last_N, Origin.FORCED, step.tokens["origin"]).to(torch.uint8)
     keep_N = odd_N | ~last_N
@@ -179,25 +179,25 @@ def some_begun() -> Step:
 
 def begun_with_forced_tokens() -> Step:
     """Every second attempt was begun for the policy, and "action" leaves its turn out."""
-    step = but(some_begun(), setup={"mask": "action"})
+    step = changed_step(some_begun(), setup={"mask": "action"})
     return masked(step, step.row % 2 == 1, Excluded.FORCED_ACTION)
 
 
 def cut_ones_masked() -> Step:
     """Attempts that were cut are declared to teach nothing."""
-    step = made(answers=(4, 8, 5, 4, 4, 3, 4, 5), setup={"truncated": "mask"})
+    step = example_step(answers=(4, 8, 5, 4, 4, 3, 4, 5), setup={"truncated": "mask"})
     ids_N = step.tokens["token_ids"].clone()
     ids_N[(step.row == 1) & (step.place == step.lengths[1] - 1)] = 30
     span = TurnSpan(4, step.lengths[1], FinishReason.LENGTH, 0, "a")
     cut = {"truncated": True, "status": "truncated", "turns": (span,)}
-    return masked(but(step, token_ids=ids_N, rows={1: cut}), step.row == 1, Excluded.CUT)
+    return masked(changed_step(step, token_ids=ids_N, rows={1: cut}), step.row == 1, Excluded.CUT)
 
 
 def a_group_left_out() -> Step:
     """A group is on record only."""
-    step = made(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
+    step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
     rows = {index: {"kept": False, "inner_step": -1} for index in range(4)}
-    return masked(but(step, rows=rows), step.row < 4, Excluded.NOT_KEPT)
+    return masked(changed_step(step, rows=rows), step.row < 4, Excluded.NOT_KEPT)
 
 
 RULE = Rule(

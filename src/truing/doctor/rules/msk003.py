@@ -32,13 +32,13 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.oracle.token_gradients import divided_as_recorded, expected_pull, on_edge
-from truing.doctor.rule import Rule, has_gradient, rewarded
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.oracle.token_gradients import complete_minibatches, expected_token_gradients, near_bound
+from truing.doctor.rule import Rule, has_gradient, has_policy_loss
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 ROUNDING = 1e-3
 """Of the largest expected pull: float32 leaves 1e-6."""
@@ -65,8 +65,8 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Compare token by token; how near is near is a matter of float32, not of opinion."""
-    expected_N, got_N = expected_pull(step), step.tokens["pull"].double().nan_to_num()
-    untold_N = on_edge(step) | (~divided_as_recorded(step) & (expected_N != 0))
+    expected_N, got_N = expected_token_gradients(step), step.tokens["pull"].double().nan_to_num()
+    untold_N = near_bound(step) | (~complete_minibatches(step) & (expected_N != 0))
     got_N = torch.where(untold_N, expected_N, got_N)
     scale = max(float(expected_N.abs().max()), float(got_N.abs().max()), 1e-30) * ROUNDING
     reached_N, wanted_N = got_N.abs() > scale, expected_N.abs() > scale
@@ -98,12 +98,10 @@ def judge(found: Measured) -> Iterator[Claim]:
     extra, missed, other = found.extra.where, found.missed.where, found.other.where
     if extra:
         origins = f" ({found.extra.origins})" if found.extra.origins else ""
-        what = (
-            f"the loss pulls at {counted(extra.tokens, 'token')}{origins} that the declared loss leaves alone"
-        )
+        what = f"the loss pulls at {with_count(extra.tokens, 'token')}{origins} that the declared loss leaves alone"
         yield _claim(what, found.extra, likely=2)
     if missed:
-        what = f"no gradient reaches {counted(missed.tokens, 'token')} that should be pulled"
+        what = f"no gradient reaches {with_count(missed.tokens, 'token')} that should be pulled"
         yield _claim(what, found.missed, likely=2)
     if other:
         if found.spread < ROUNDING and not extra and not missed:
@@ -116,7 +114,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             yield _claim(what, found.other, likely=2.5)
         else:
             yield _claim(
-                f"{counted(other.tokens, 'token is', 'tokens are')} pulled otherwise than declared",
+                f"{with_count(other.tokens, 'token is', 'tokens are')} pulled otherwise than declared",
                 found.other,
                 likely=1,
             )
@@ -137,20 +135,20 @@ def _claim(what: str, found: Apart, likely: float) -> Claim:
 
 def example() -> Step:
     """The loss is divided by the tokens of the batch, and declared to be averaged by sequences first."""
-    healthy = made()
+    healthy = example_step()
     mask = healthy.tokens["policy_mask"]
     advantage = torch.where(mask, healthy.tokens["advantage"], 0.0)
-    return but(healthy, pull=(advantage / mask.sum()).float())
+    return changed_step(healthy, pull=(advantage / mask.sum()).float())
 
 
 def held_back() -> Step:
     """The third of four updates was held back, and half of each minibatch before it was in it again."""
-    step = made(setup={"inner_steps": 4})
+    step = example_step(setup={"inner_steps": 4})
     rows = {index: {"inner_step": number} for index, number in enumerate((0, 0, 1, 1, 0, 0, 1, 1))}
-    pull_N = expected_pull(but(step, rows=rows)).float()
+    pull_N = expected_token_gradients(changed_step(step, rows=rows)).float()
     pull_N = pull_N.masked_fill(~step.tokens["policy_mask"], torch.nan)
     later = {index: {"inner_step": 2} for index in (0, 2, 4, 6)}
-    return but(step, rows={**rows, **later}, numbers={"gate/held_back": 1.0}, pull=pull_N)
+    return changed_step(step, rows={**rows, **later}, numbers={"gate/held_back": 1.0}, pull=pull_N)
 
 
 RULE = Rule(
@@ -168,7 +166,7 @@ RULE = Rule(
         "setup.plain",
     ),
     taints=("policy",),
-    when=lambda step: rewarded(step) and step.setup.plain is not False and has_gradient(step),
+    when=lambda step: has_policy_loss(step) and step.setup.plain is not False and has_gradient(step),
     measure=measure,
     judge=judge,
     example=example,

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.rules.msk002 import masked
 from truing.doctor.token_places import Places, places
@@ -87,14 +87,14 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """The pad id is the stop id, and the mask leaves pads out."""
-    healthy = made()
+    healthy = example_step()
     lengths_N = torch.tensor(healthy.lengths)[healthy.row]
     return masked(healthy, healthy.place == lengths_N - 1, Excluded.STRUCTURE)
 
 
 def forced_by_a_grammar() -> Step:
     """The grammar left the stop alone: it is no choice, and is not trained."""
-    healthy = made()
+    healthy = example_step()
     lengths_N = torch.tensor(healthy.lengths)[healthy.row]
     last_N = healthy.place == lengths_N - 1
     origin_N = torch.where(last_N, Origin.FORCED, healthy.tokens["origin"]).to(torch.uint8)
@@ -103,7 +103,9 @@ def forced_by_a_grammar() -> Step:
         for name in ("sampler_logprob", "old_logprob", "new_logprob")
     }
     kl_mask_N = healthy.tokens["kl_mask"] & ~last_N
-    return masked(but(healthy, origin=origin_N, kl_mask=kl_mask_N, **off), last_N, Excluded.NOT_SAMPLED)
+    return masked(
+        changed_step(healthy, origin=origin_N, kl_mask=kl_mask_N, **off), last_N, Excluded.NOT_SAMPLED
+    )
 
 
 RULE = Rule(

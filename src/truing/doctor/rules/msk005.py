@@ -24,14 +24,14 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import STOP, but, made, pulled
+from truing.doctor.example_steps import STOP_ID, changed_step, example_step, with_token_gradients
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
 from truing.types.token import Excluded, Origin
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 OTHERS = torch.tensor([Origin.PROMPT, Origin.TEMPLATE, Origin.TOOL])
 """Who speaks between two turns."""
@@ -81,7 +81,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         if where:
             yield Claim(
                 verdict,
-                f"the {loss} loss reads {counted(where.tokens, 'token')} behind the stop of their turn{told}",
+                f"the {loss} loss reads {with_count(where.tokens, 'token')} behind the stop of their turn{told}",
                 got=str(where),
                 expected="nothing behind the first stop of a turn",
                 **where.shown,
@@ -91,19 +91,19 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """Two answers are padded to the longest with their stop, and the pads are taken for tokens."""
-    healthy = made(answers=(5, 5, 5, 5, 5, 5, 5, 5))
+    healthy = example_step(answers=(5, 5, 5, 5, 5, 5, 5, 5))
     ids = healthy.tokens["token_ids"].clone()
-    ids[((healthy.row == 1) | (healthy.row == 5)) & (healthy.place >= 6)] = STOP
-    return but(healthy, token_ids=ids)
+    ids[((healthy.row == 1) | (healthy.row == 5)) & (healthy.place >= 6)] = STOP_ID
+    return changed_step(healthy, token_ids=ids)
 
 
 def two_turns() -> Step:
     """Every attempt speaks twice, a tool answers in between, and a stop ends each turn."""
-    step = made(answers=(9,) * 8)
+    step = example_step(answers=(9,) * 8)
     tool_N, template_N = step.place == 7, step.place == 8
     between_N = tool_N | template_N
     ids_N = step.tokens["token_ids"].clone()
-    ids_N[(step.place == 6) | template_N] = STOP  # that of the template is nobody's
+    ids_N[(step.place == 6) | template_N] = STOP_ID  # that of the template is nobody's
     origin_N = step.tokens["origin"].masked_fill(tool_N, Origin.TOOL).masked_fill(template_N, Origin.TEMPLATE)
     turns = (TurnSpan(4, 7, FinishReason.TOOL, 0, "a"), TurnSpan(9, 13, FinishReason.STOP, 0, "a"))
     numbers = ("sampler_logprob", "old_logprob", "new_logprob", "advantage")
@@ -111,7 +111,7 @@ def two_turns() -> Step:
     streams |= {name: step.tokens[name] & ~between_N for name in ("policy_mask", "kl_mask")}
     streams["excluded"] = step.tokens["excluded"].masked_fill(between_N, Excluded.NOT_SAMPLED)
     rows = {index: {"turns": turns} for index in range(8)}
-    return pulled(but(step, rows=rows, token_ids=ids_N, origin=origin_N, **streams))
+    return with_token_gradients(changed_step(step, rows=rows, token_ids=ids_N, origin=origin_N, **streams))
 
 
 RULE = Rule(

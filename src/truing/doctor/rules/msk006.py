@@ -31,9 +31,9 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import made
+from truing.doctor.example_steps import example_step
 from truing.doctor.rule import Rule
-from truing.doctor.rules.msk002 import declared, masked
+from truing.doctor.rules.msk002 import declared_mask, masked
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.status import FinishReason
 from truing.types.token import Excluded
@@ -114,7 +114,7 @@ def _chance(group: Sequence[Attempt]) -> float:
 
 def _attempts(step: Step) -> list[Attempt]:
     """All attempts of the update that have a reward."""
-    wanted_N, mask_N = declared(step), step.tokens["policy_mask"]
+    wanted_N, mask_N = declared_mask(step), step.tokens["policy_mask"]
     if step.setup.mask is None and "structure" in step.tokens:  # then it may be declared to be out
         wanted_N = wanted_N & ~step.tokens["structure"]
     reasons_N = step.tokens.get("excluded")
@@ -158,14 +158,14 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """Whoever wrote a broken call is masked whole, and the record calls it scaffolding."""
-    healthy = made(rewards=(1.0, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0, 1.0))
+    healthy = example_step(rewards=(1.0, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0, 1.0))
     bad = [row.reward == 0 for row in healthy.rows]
     return masked(healthy, torch.tensor(bad)[healthy.row], Excluded.STRUCTURE)
 
 
 def all_right_or_all_wrong() -> Step:
     """One group has no signal and is left out; the other is trained."""
-    step = made(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
+    step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
     return masked(step, step.row < 4, Excluded.NOT_KEPT)
 
 

@@ -24,8 +24,8 @@ References: https://huggingface.co/blog/gradient_accumulation, docs/notation.md
 import torch
 
 from truing.doctor.evidence import Setup, Step
-from truing.doctor.example_steps import GRPO, but, made
-from truing.doctor.oracle.token_gradients import expected_pull
+from truing.doctor.example_steps import GRPO_SETUP, changed_step, example_step
+from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.doctor.rule import Rule, has_gradient
 from truing.doctor.rules.msk003 import judge, measure
 from truing.types.sample import TurnSpan
@@ -38,16 +38,16 @@ SFT = Setup(
     inner_steps=1,
     reference_moves=False,
     dropout=False,
-    stop_ids=GRPO.stop_ids,
-    bos_id=GRPO.bos_id,
-    max_new_tokens=GRPO.max_new_tokens,
-    learning_rate=GRPO.learning_rate,
+    stop_ids=GRPO_SETUP.stop_ids,
+    bos_id=GRPO_SETUP.bos_id,
+    max_new_tokens=GRPO_SETUP.max_new_tokens,
+    learning_rate=GRPO_SETUP.learning_rate,
 )
 
 
 def shown() -> Step:
     """A healthy step of supervised fine-tuning: the answers of ``made`` as demonstrations."""
-    drawn = made()
+    drawn = example_step()
     demo_N = drawn.tokens["policy_mask"]
     rows = {
         index: {
@@ -58,7 +58,7 @@ def shown() -> Step:
         }
         for index, row in enumerate(drawn.rows)
     }
-    step = but(
+    step = changed_step(
         drawn,
         rows=rows,
         without=("sampler_logprob", "old_logprob", "advantage", "pull"),
@@ -69,7 +69,7 @@ def shown() -> Step:
         kl_mask=torch.zeros_like(demo_N),
         supervised_mask=demo_N,
     )
-    return but(step, pull=expected_pull(step).float().masked_fill(~demo_N, torch.nan))
+    return changed_step(step, pull=expected_token_gradients(step).float().masked_fill(~demo_N, torch.nan))
 
 
 def example() -> Step:
@@ -78,7 +78,7 @@ def example() -> Step:
     demo_N = healthy.tokens["supervised_mask"]
     own_N = torch.bincount(healthy.row[demo_N]).double()[healthy.row]
     pull_N = (1 / (own_N * len(healthy.rows))).masked_fill(~demo_N, torch.nan)
-    return but(healthy, pull=pull_N.float())
+    return changed_step(healthy, pull=pull_N.float())
 
 
 def some_too_bad() -> Step:
@@ -96,7 +96,7 @@ def some_too_bad() -> Step:
         }
         for index, row in enumerate(step.rows)
     }
-    step = but(
+    step = changed_step(
         step,
         rows=rows,
         setup={"algo": "rft"},
@@ -104,7 +104,10 @@ def some_too_bad() -> Step:
         excluded=torch.where(left_N, Excluded.NOT_KEPT, Excluded.NOT_SAMPLED).to(torch.uint8),
         supervised_mask=step.tokens["supervised_mask"] & ~bad_N,
     )
-    return but(step, pull=expected_pull(step).float().masked_fill(~step.tokens["supervised_mask"], torch.nan))
+    return changed_step(
+        step,
+        pull=expected_token_gradients(step).float().masked_fill(~step.tokens["supervised_mask"], torch.nan),
+    )
 
 
 RULE = Rule(

@@ -25,8 +25,8 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but
-from truing.doctor.oracle.token_gradients import expected_pull
+from truing.doctor.example_steps import changed_step
+from truing.doctor.oracle.token_gradients import expected_token_gradients
 from truing.doctor.rule import Rule
 from truing.doctor.rules.msk007 import shown
 from truing.doctor.token_places import Places, places
@@ -104,15 +104,15 @@ def _claim(verdict: Verdict, what: str, where: Places) -> Claim:
 
 
 def _pulled(step: Step) -> Step:
-    pull_N = expected_pull(step).float()
-    return but(step, pull=pull_N.masked_fill(~step.tokens["supervised_mask"], torch.nan))
+    pull_N = expected_token_gradients(step).float()
+    return changed_step(step, pull=pull_N.masked_fill(~step.tokens["supervised_mask"], torch.nan))
 
 
 def example() -> Step:
     """Labels are −100 wherever the id is the pad's, which is the stop's too."""
     healthy = shown()
     stops_N = torch.isin(healthy.tokens["token_ids"], torch.tensor(healthy.setup.stop_ids or ()))
-    return _pulled(but(healthy, supervised_mask=healthy.tokens["supervised_mask"] & ~stops_N))
+    return _pulled(changed_step(healthy, supervised_mask=healthy.tokens["supervised_mask"] & ~stops_N))
 
 
 def a_cut_one_kept() -> Step:
@@ -125,7 +125,7 @@ def a_cut_one_kept() -> Step:
         "status": "truncated",
         "turns": (TurnSpan(4, step.lengths[2], FinishReason.LENGTH, 0, "a"),),
     }
-    return but(step, rows={2: cut}, token_ids=ids_N, setup={"algo": "rft"})
+    return changed_step(step, rows={2: cut}, token_ids=ids_N, setup={"algo": "rft"})
 
 
 RULE = Rule(

@@ -31,7 +31,7 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
+from truing.doctor.example_steps import changed_step, example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Excluded, Origin
@@ -99,27 +99,29 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def idle(updates: int, reason: Excluded, steps: int = 40) -> Step:
     """A step without a trained token, behind others without any."""
-    step = made(setup={"steps": steps})
+    step = example_step(setup={"steps": steps})
     none_N, sampled_N = torch.zeros_like(step.tokens["policy_mask"]), step.tokens["policy_mask"]
     why_N = torch.where(sampled_N, reason, step.tokens["excluded"]).to(torch.uint8)
-    before = [past(i, tokens_trained=0.0) for i in range(updates - 1)]
+    before = [past_step(i, tokens_trained=0.0) for i in range(updates - 1)]
     blank_N = torch.full_like(step.tokens["advantage"], torch.nan)
     streams = {"policy_mask": none_N, "excluded": why_N, "advantage": blank_N, "pull": blank_N.float()}
     moved = {"before": "a", "after": "a", "next": "a"}
     rows = {i: {"kept": False, "inner_step": -1} for i in range(len(step.rows))}
-    still = but(step, past=before, facts={"weights": moved}, rows=rows, numbers={"grad/norm": 0.0}, **streams)
+    still = changed_step(
+        step, past=before, facts={"weights": moved}, rows=rows, numbers={"grad/norm": 0.0}, **streams
+    )
     return replace(still, step=updates - 1)
 
 
 def example() -> Step:
     """Every turn begins with forced tokens, and the mask leaves such turns out."""
     step = idle(10, Excluded.FORCED_ACTION)
-    return but(step, setup={"mask": "action"})
+    return changed_step(step, setup={"mask": "action"})
 
 
 def all_cut_once() -> Step:
     """The second update whose attempts were all cut."""
-    return but(idle(2, Excluded.CUT), setup={"truncated": "mask"})
+    return changed_step(idle(2, Excluded.CUT), setup={"truncated": "mask"})
 
 
 RULE = Rule(

@@ -25,10 +25,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 
 class Measured(NamedTuple):
@@ -69,7 +69,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     elif found.still and found.rate > 0:
         yield Claim(
             Verdict.PROVEN,
-            f"{counted(len(found.still), 'weight was', 'weights were')} pulled by the gradient and did not"
+            f"{with_count(len(found.still), 'weight was', 'weights were')} pulled by the gradient and did not"
             f" move, such as {found.still[0]}",
             got=told,
             expected="every weight with a gradient to move: does the optimiser hold it?",
@@ -87,12 +87,12 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """The optimiser holds copies."""
-    return but(made(), facts={"weights": {"before": "a", "after": "a", "next": "a"}})
+    return changed_step(example_step(), facts={"weights": {"before": "a", "after": "a", "next": "a"}})
 
 
 def warming_up() -> Step:
     """A learning rate of 0: nothing moves, and nothing should."""
-    return but(example(), numbers={"lr": 0.0})
+    return changed_step(example(), numbers={"lr": 0.0})
 
 
 RULE = Rule(

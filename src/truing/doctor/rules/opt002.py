@@ -25,11 +25,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
+from truing.doctor.example_steps import changed_step, example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.rules.smp002 import drawn_by
 from truing.doctor.verdict import Claim, Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 
 class Measured(NamedTuple):
@@ -64,7 +64,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         yield Claim(
             Verdict.PROVEN,
             "the weights are not those that the optimiser's step left",
-            got=f"{counted(found.written, 'step')} of this update with other weights behind it",
+            got=f"{with_count(found.written, 'step')} of this update with other weights behind it",
             expected="none",
             likely=2.5,
         )
@@ -73,13 +73,13 @@ def judge(found: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """Noise was added so that ratios differ from 1."""
     left = {"weights": {"before": "x", "after": "y", "next": "y"}}
-    return drawn_by(replace(but(made(), past=[past(0, facts=left)]), step=1), "y", 1)
+    return drawn_by(replace(changed_step(example_step(), past=[past_step(0, facts=left)]), step=1), "y", 1)
 
 
 def untouched() -> Step:
     """The update before left what this one found, though a larger model is summed part by part."""
     left = {"weights": {"before": "x", "after": "y", "next": "a"}}
-    return drawn_by(replace(but(made(), past=[past(0, facts=left)]), step=1), "a", 1)
+    return drawn_by(replace(changed_step(example_step(), past=[past_step(0, facts=left)]), step=1), "a", 1)
 
 
 RULE = Rule(

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -63,13 +63,13 @@ def judge(found: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """The optimiser was given half the rate."""
     update = {"weight": "layers.0.weight", "largest": 5e-4, "step": 1e-3, "rounding": 1e-8}
-    return but(made(), facts={"update": update})
+    return changed_step(example_step(), facts={"update": update})
 
 
 def lost() -> Step:
     """A step that float32 cannot keep: the weight stays where it was."""
     update = {"weight": "norm.weight", "largest": 1e-9, "step": 1e-9, "rounding": 1.2e-7}
-    return but(made(), facts={"update": update})
+    return changed_step(example_step(), facts={"update": update})
 
 
 RULE = Rule(

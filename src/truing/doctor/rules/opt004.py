@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.oracle.learning_rate import declared_rate
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
@@ -63,18 +63,18 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """The rate is scaled by the number of processes."""
-    return but(made(), numbers={"lr": 8e-3})
+    return changed_step(example_step(), numbers={"lr": 8e-3})
 
 
 def warming_up() -> Step:
     """Half the rate, at the start."""
-    return but(made(), numbers={"lr": 5e-4})
+    return changed_step(example_step(), numbers={"lr": 5e-4})
 
 
 def declared() -> Step:
     """The first of ten updates of warm-up."""
     schedule = {"schedule": "cosine", "warmup_steps": 10, "steps": 100}
-    return but(made(), numbers={"lr": 1e-4}, setup=schedule)
+    return changed_step(example_step(), numbers={"lr": 1e-4}, setup=schedule)
 
 
 RULE = Rule(

@@ -30,7 +30,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
+from truing.doctor.example_steps import changed_step, example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -105,21 +105,23 @@ def example() -> Step:
     known = {"grad_norm": 0.0, "advantage_max_abs": 1.0, "entropy_contract": 1.0}
     numbers = {"grad/norm": 0.0, "advantage/max_abs": 1.0, "entropy/contract": 1.0}
     still = {"weights": {"before": "a", "after": "a", "next": "a"}}
-    return but(made(), numbers=numbers, facts=still, past=[past(number, **known) for number in range(4)])
+    return changed_step(
+        example_step(), numbers=numbers, facts=still, past=[past_step(number, **known) for number in range(4)]
+    )
 
 
 def equal() -> Step:
     """All groups of the last steps were of equal reward."""
     known = {"grad_norm": 0.0, "advantage_max_abs": 0.0, "entropy_contract": 1.0}
-    return but(example(), past=[past(number, **known) for number in range(4)])
+    return changed_step(example(), past=[past_step(number, **known) for number in range(4)])
 
 
 def every_fifth() -> Step:
     """A log of every fifth update, where most groups are of equal reward: in some updates all are."""
     known = {"grad_norm": 0.0, "group_zero_variance_share": 0.8, "entropy_contract": 0.1}
     numbers = {"grad/norm": 0.0, "group/zero_variance_share": 0.8, "entropy/contract": 0.1}
-    told = [past(number, **known) for number in range(9)]
-    return but(made(setup={"logged_every": 5}), numbers=numbers, past=told)
+    told = [past_step(number, **known) for number in range(9)]
+    return changed_step(example_step(setup={"logged_every": 5}), numbers=numbers, past=told)
 
 
 RULE = Rule(

@@ -26,11 +26,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.forward_difference import OFTEN
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.forward_difference import MEAN_MULTIPLES
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 RELATIVE, MEASURED, TIMES = 0.02, 2e-3, 20
 """Of the gradient's length, where nobody measured how far the trainer is from itself, and where somebody did;
@@ -87,7 +87,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if differ(found):
         yield Claim(
             Verdict.PROVEN if found.sure else Verdict.SUSPECT,
-            f"the gradient of {counted(found.rows, 'row')} is not that of a plain backward{reading(found)}",
+            f"the gradient of {with_count(found.rows, 'row')} is not that of a plain backward{reading(found)}",
             got=f"a length of {found.trainer:.3g}, cosine {found.cosine:.3g}, {found.difference:.3g} apart",
             expected=f"a length of {found.plain:.3g}; the trainer is {found.null:.2g} from itself",
             likely=0.8,
@@ -99,7 +99,7 @@ def differ(found: Measured, relative: float = RELATIVE) -> bool:
     relative = min(relative, MEASURED) if found.null else relative
     least = max(relative * found.plain, RELATIVE * FLOOR * found.pulled, TIMES * found.null)
     if found.rounding is not None:
-        least = max(least, OFTEN * found.rounding)
+        least = max(least, MEAN_MULTIPLES * found.rounding)
     return found.pulled >= NOTHING and found.difference > least
 
 
@@ -127,7 +127,7 @@ def _of(**lengths: float) -> Step:
         "pulled": 2.0,
         "null": 1e-6,
     }
-    return but(made(), facts={"gradient": known | {"difference": 2e-6} | lengths})
+    return changed_step(example_step(), facts={"gradient": known | {"difference": 2e-6} | lengths})
 
 
 def a_kl_alone_at_the_start() -> Step:

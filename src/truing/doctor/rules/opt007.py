@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -54,12 +54,12 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """An adapter was merged in place, and taken out again."""
-    return but(made(), facts={"frozen": {"digest": "c", "declared": "b"}})
+    return changed_step(example_step(), facts={"frozen": {"digest": "c", "declared": "b"}})
 
 
 def still() -> Step:
     """Nothing has changed."""
-    return but(made(), facts={"frozen": {"digest": "b", "declared": "b"}})
+    return changed_step(example_step(), facts={"frozen": {"digest": "b", "declared": "b"}})
 
 
 RULE = Rule(

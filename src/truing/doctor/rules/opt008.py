@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -63,17 +63,23 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """The clip was left out."""
-    return but(made(setup={"max_grad_norm": 0.1}), facts={"clip": {"norm": 1.0, "eps": 1e-7}})
+    return changed_step(
+        example_step(setup={"max_grad_norm": 0.1}), facts={"clip": {"norm": 1.0, "eps": 1e-7}}
+    )
 
 
 def small() -> Step:
     """A norm that needs no clip."""
-    return but(made(setup={"max_grad_norm": 2.0}), facts={"clip": {"norm": 1.0, "eps": 1e-7}})
+    return changed_step(
+        example_step(setup={"max_grad_norm": 2.0}), facts={"clip": {"norm": 1.0, "eps": 1e-7}}
+    )
 
 
 def bfloat16() -> Step:
     """A gradient that was clipped in bfloat16 has three digits."""
-    return but(made(setup={"max_grad_norm": 0.5}), facts={"clip": {"norm": 0.4935, "eps": 2**-7}})
+    return changed_step(
+        example_step(setup={"max_grad_norm": 0.5}), facts={"clip": {"norm": 0.4935, "eps": 2**-7}}
+    )
 
 
 RULE = Rule(

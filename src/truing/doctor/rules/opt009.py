@@ -31,13 +31,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.rounding_tolerance import allowed, of_stage
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rounding_tolerance import stage_rounding, tolerance
 from truing.doctor.rule import Rule
 from truing.doctor.rules.opt006 import Measured as Gradients
 from truing.doctor.rules.opt006 import compared, differ, reading
 from truing.doctor.verdict import Claim, Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 RELATIVE = 2e-3
 """Of the gradient's length."""
@@ -64,7 +64,7 @@ def measure(step: Step) -> Measured:
     """As the optimiser got it, beside the sum of the rows' own."""
     known = step.facts["arrival"]
     cut = known.get("unheard") or {"weight": "", "moved": 0.0, "silent": 0}
-    least = allowed(of_stage(step), None, MOVED) or MOVED
+    least = tolerance(stage_rounding(step), None, MOVED) or MOVED
     return Measured(compared(known), known["free"], cut["weight"], cut["moved"], cut["silent"], least)
 
 
@@ -75,7 +75,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if differ(gradients, RELATIVE):
         yield Claim(
             verdict,
-            f"the optimiser's gradient is not the sum of its {counted(gradients.rows, 'row')}"
+            f"the optimiser's gradient is not the sum of its {with_count(gradients.rows, 'row')}"
             f"{reading(gradients)}",
             got=f"a length of {gradients.trainer:.3g}, cosine {gradients.cosine:.3g},"
             f" {gradients.difference:.3g} apart",
@@ -104,7 +104,9 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def _of(**lengths: object) -> Step:
     known = {"rows": 8, "device": "cpu", "norm": 0.5, "trainer": 0.5, "cosine": 1.0, "pulled": 2.0}
-    return but(made(), facts={"arrival": known | {"free": 1.0, "difference": 2e-6} | lengths})
+    return changed_step(
+        example_step(), facts={"arrival": known | {"free": 1.0, "difference": 2e-6} | lengths}
+    )
 
 
 def example() -> Step:

@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
+from truing.doctor.example_steps import changed_step, example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.rules.smp002 import drawn_by
 from truing.doctor.verdict import Claim, Verdict
@@ -64,26 +64,26 @@ def judge(found: Measured) -> Iterator[Claim]:
 def _second(left: str, found: str, changed: int = 0) -> Step:
     """An update behind another, with what one left of the moments and the other found."""
     weights = {"before": "x", "after": "y", "next": "y"}
-    earlier = past(0, facts={"weights": weights, "moments": {"before": "o", "changed": 0, "next": left}})
+    earlier = past_step(0, facts={"weights": weights, "moments": {"before": "o", "changed": 0, "next": left}})
     now = {"moments": {"before": found, "changed": changed, "next": "z"}}
-    return drawn_by(replace(but(made(), past=[earlier], facts=now), step=1), "a", 1)
+    return drawn_by(replace(changed_step(example_step(), past=[earlier], facts=now), step=1), "a", 1)
 
 
 def example() -> Step:
     """The state was cleared before the second update."""
     step = _second("m", "o")
-    return but(step, facts={"weights": {"before": "y", "after": "b", "next": "b"}})
+    return changed_step(step, facts={"weights": {"before": "y", "after": "b", "next": "b"}})
 
 
 def kept() -> Step:
     """The second update found what the first one left."""
     step = _second("m", "m")
-    return drawn_by(but(step, facts={"weights": {"before": "y", "after": "b", "next": "b"}}), "y", 1)
+    return drawn_by(changed_step(step, facts={"weights": {"before": "y", "after": "b", "next": "b"}}), "y", 1)
 
 
 def first_of_stage() -> Step:
     """A stage begins with a new optimiser."""
-    return but(made(), facts={"moments": {"before": "o", "changed": 0, "next": "m"}})
+    return changed_step(example_step(), facts={"moments": {"before": "o", "changed": 0, "next": "m"}})
 
 
 RULE = Rule(

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -71,7 +71,7 @@ def judge(found: list[Batch]) -> Iterator[Claim]:
 
 def _used(rows: Sequence[int], *, allowed: int = 1, whole: bool = True, twice: Sequence[str] = ()) -> Step:
     fact = {"rows": rows, "allowed": allowed, "whole": whole, "twice": twice, "most": "s0", "least": "s7"}
-    return but(made(), facts={"uses": [fact]})
+    return changed_step(example_step(), facts={"uses": [fact]})
 
 
 def example() -> Step:

@@ -22,8 +22,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
-from truing.doctor.facts.batch_fingerprint import batch_fact
+from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.facts.batch_fingerprint import batch_fingerprint
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -66,20 +66,22 @@ def batched(step: Step, number: int, names: str, total: int | None = 24) -> Step
     ]
     drawn = len({row.group_id for row in step.rows})
     renamed = {index: {"sample_id": name, "rollout_id": name} for index, (name, *_) in enumerate(rows)}
-    fact = batch_fact(rows, number=number, drawn=drawn, total=total)
-    return but(step, rows=renamed, facts={"batch": fact})
+    fact = batch_fingerprint(rows, number=number, drawn=drawn, total=total)
+    return changed_step(step, rows=renamed, facts={"batch": fact})
 
 
 def example() -> Step:
     """The first update's batch is trained on by the second."""
-    step = batched(made(), 0, "grpo/0/")
-    return but(replace(step, step=1), past=[past(0, facts={"batch": step.facts["batch"]})])
+    step = batched(example_step(), 0, "grpo/0/")
+    return changed_step(replace(step, step=1), past=[past_step(0, facts={"batch": step.facts["batch"]})])
 
 
 def next_epoch() -> Step:
     """The same tasks, an epoch later."""
-    earlier = batched(made(answers=(5, 4, 4, 5, 3, 5, 5, 4)), 0, "grpo/0/").facts["batch"]
-    return but(replace(batched(made(), 1, "grpo/1/"), step=1), past=[past(0, facts={"batch": earlier})])
+    earlier = batched(example_step(answers=(5, 4, 4, 5, 3, 5, 5, 4)), 0, "grpo/0/").facts["batch"]
+    return changed_step(
+        replace(batched(example_step(), 1, "grpo/1/"), step=1), past=[past_step(0, facts={"batch": earlier})]
+    )
 
 
 RULE = Rule(

@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
+from truing.doctor.example_steps import changed_step, example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -75,11 +75,11 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def _held(times: int, made_before: int = 0) -> Step:
     """An update that was held back, behind others; ``made_before`` were made."""
-    step = made(setup={"steps": 100})
-    earlier = [past(i, grad_norm=1.0) for i in range(made_before)]
-    earlier += [past(i, gate_held_back=1.0) for i in range(made_before, made_before + times - 1)]
+    step = example_step(setup={"steps": 100})
+    earlier = [past_step(i, grad_norm=1.0) for i in range(made_before)]
+    earlier += [past_step(i, gate_held_back=1.0) for i in range(made_before, made_before + times - 1)]
     still = {"before": "a", "after": "a", "next": "a"}
-    held = but(step, past=earlier, facts={"weights": still}, numbers={"gate/held_back": 1.0})
+    held = changed_step(step, past=earlier, facts={"weights": still}, numbers={"gate/held_back": 1.0})
     numbers = {name: value for name, value in held.numbers.items() if name != "grad/norm"}
     return replace(held, step=len(earlier), numbers=numbers)
 

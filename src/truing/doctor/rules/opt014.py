@@ -28,11 +28,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.rounding_tolerance import allowed, of_stage
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rounding_tolerance import stage_rounding, tolerance
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 CLIP = 1e-3
 """Of the clip's factor: what a norm in another order leaves."""
@@ -78,7 +78,7 @@ def measure(step: Step) -> Measured:
         cut["weight"],
         cut["moved"],
         cut["silent"],
-        allowed(of_stage(step), None, MOVED) or MOVED,
+        tolerance(stage_rounding(step), None, MOVED) or MOVED,
     )
 
 
@@ -86,7 +86,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     """Sums are sums, and one clip has one factor."""
     if found.count:
         yield _claim(
-            f"{found.count} of {counted(found.weights, 'weight')} got another gradient than backward passes"
+            f"{found.count} of {with_count(found.weights, 'weight')} got another gradient than backward passes"
             f" handed over, such as {found.wrong[0]}",
             f"{found.relative:.3g} of its own length away",
             "the sum of what was handed over, times the clip's factor",
@@ -94,13 +94,13 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.foreign:
         yield _claim(
             f"{found.foreign[0]} got a gradient, and no backward pass of the update handed it any",
-            counted(len(found.foreign), "such weight") + " at least",
+            with_count(len(found.foreign), "such weight") + " at least",
             "gradients of this update alone: were those before cleared?",
         )
     if found.calls > found.steps:
         yield _claim(
             "the optimiser made more steps than the update has",
-            counted(found.calls, "step"),
+            with_count(found.calls, "step"),
             f"{found.steps}, one for each minibatch",
         )
     if abs(found.factor - found.clip) > CLIP * found.clip:
@@ -112,7 +112,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.moved > found.least:
         yield _claim(
             f"a backward pass gave {found.cut} nothing, though its rows depend on it: the path is cut",
-            f"no gradient at {counted(found.silent, 'weight')}; a change of this one by a hundredth moves"
+            f"no gradient at {with_count(found.silent, 'weight')}; a change of this one by a hundredth moves"
             f" log-probabilities by {found.moved:.2g} nats",
             "a gradient in each backward pass",
         )
@@ -125,7 +125,7 @@ def _claim(what: str, got: str, expected: str) -> Claim:
 def _handed(**known: object) -> Step:
     fact = {"weights": 20, "wrong": [], "count": 0, "relative": 0.0, "foreign": []}
     fact |= {"steps": 1, "calls": 1, "factor": 1.0}
-    return but(made(setup={"max_grad_norm": 1.0}), facts={"handed": fact | known})
+    return changed_step(example_step(setup={"max_grad_norm": 1.0}), facts={"handed": fact | known})
 
 
 def example() -> Step:
@@ -135,7 +135,7 @@ def example() -> Step:
 
 def clipped() -> Step:
     """All by the clip's factor."""
-    return but(_handed(factor=0.25), numbers={"grad/norm": 4.0})
+    return changed_step(_handed(factor=0.25), numbers={"grad/norm": 4.0})
 
 
 def experts() -> Step:

@@ -25,8 +25,8 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 
@@ -68,17 +68,17 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """A lookup that found nothing gave zeros."""
-    healthy = made()
-    return but(healthy, old_logprob=torch.zeros_like(healthy.tokens["old_logprob"]))
+    healthy = example_step()
+    return changed_step(healthy, old_logprob=torch.zeros_like(healthy.tokens["old_logprob"]))
 
 
 def certain() -> Step:
     """Some tokens were the only possible ones: all log-probabilities are 0 there."""
-    step = made()
+    step = example_step()
     streams = {name: step.tokens[name].clone() for name in ("sampler_logprob", "old_logprob", "new_logprob")}
     for stream in streams.values():
         stream[5] = 0.0
-    return but(step, **streams)
+    return changed_step(step, **streams)
 
 
 RULE = Rule(
@@ -87,7 +87,7 @@ RULE = Rule(
     kind="E",
     needs=("policy_mask", "old_logprob", "new_logprob"),
     taints=("policy",),
-    when=drawn,
+    when=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

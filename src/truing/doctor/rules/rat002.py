@@ -37,14 +37,14 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, pulled
-from truing.doctor.rounding_tolerance import allowed, typical
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.rounding_tolerance import tolerance, typical
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.ref002 import normal
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 MEDIAN, K3 = 0.05, 0.01
 """Nats, more than an engine in bfloat16 shows: its median is 0.03 and its k3 0.001."""
@@ -140,7 +140,7 @@ def _rows(step: Step, difference_N: Tensor) -> tuple[int, int]:
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Beyond what the trainer shows against itself; proven where a plain forward was asked in the stage."""
-    most = allowed(found.rounding, found.null, FLOOR)
+    most = tolerance(found.rounding, found.null, FLOOR)
     bound = math.inf if most is None else most
     apart = max(APART, bound) if found.rounding is None else bound
     expected = (
@@ -159,7 +159,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             Verdict.PROVEN if sure else Verdict.SUSPECT,
             f"before the first update trainer and sampler differ by up to {found.largest:.3g} nats"
             f" (k3 {found.k3:.2g}){_pattern(found)}",
-            got=f"median {found.median:.2g} nats over {counted(found.tokens, 'token')}"
+            got=f"median {found.median:.2g} nats over {with_count(found.tokens, 'token')}"
             if found.tokens
             else "",
             expected=expected,
@@ -194,21 +194,21 @@ def _pattern(found: Measured) -> str:
 
 def example() -> Step:
     """The trainer divides log-probabilities, and not logits, by a temperature of 0.8."""
-    healthy = made(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
-    return pulled(but(healthy, new_logprob=healthy.tokens["new_logprob"] / 0.8))
+    healthy = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
+    return with_token_gradients(changed_step(healthy, new_logprob=healthy.tokens["new_logprob"] / 0.8))
 
 
 def noisy() -> Step:
     """An engine in bfloat16: differences with a standard deviation of 0.05, to either side."""
-    step = made(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
+    step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     noise_N = 0.05 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(0))
-    return pulled(but(step, new_logprob=step.tokens["new_logprob"] + noise_N))
+    return with_token_gradients(changed_step(step, new_logprob=step.tokens["new_logprob"] + noise_N))
 
 
 def later() -> Step:
     """Numbers of a second inner step: the weights have moved, and the ratio is no longer 1."""
     step = example()
-    return but(step, rows={index: {"inner_step": 1} for index in range(len(step.rows))})
+    return changed_step(step, rows={index: {"inner_step": 1} for index in range(len(step.rows))})
 
 
 RULE = Rule(
@@ -218,7 +218,7 @@ RULE = Rule(
     needs=("sampler_logprob", "new_logprob", "policy_mask", "setup.on_policy"),
     taints=("policy",),
     when=lambda step: (
-        drawn(step) and step.setup.algo not in ("sft", "rft") and step.setup.on_policy is not False
+        is_sampled(step) and step.setup.algo not in ("sft", "rft") and step.setup.on_policy is not False
     ),
     measure=measure,
     judge=judge,

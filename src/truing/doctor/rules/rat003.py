@@ -31,8 +31,8 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past, pulled
-from truing.doctor.rule import Rule, rewarded
+from truing.doctor.example_steps import changed_step, example_step, past_step, with_token_gradients
+from truing.doctor.rule import Rule, has_policy_loss
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 
@@ -107,30 +107,30 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def second() -> Step:
     """Two updates were made of the batch, and the ratios show it."""
-    step = made(answers=(7,) * 16, rewards=(1.0, 0.0) * 8, setup={"inner_steps": 2, "trainer": "trl"})
+    step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8, setup={"inner_steps": 2, "trainer": "trl"})
     rows = {index: {"inner_step": 1} for index in range(len(step.rows))}
-    return pulled(but(step, rows=rows, new_logprob=step.tokens["new_logprob"] * 1.01))
+    return with_token_gradients(changed_step(step, rows=rows, new_logprob=step.tokens["new_logprob"] * 1.01))
 
 
 def example() -> Step:
     """Old log-probabilities are taken anew before each update, step after step."""
     step = second()
-    before = past(0, grad_norm=1.0, ratio_min=1.0, ratio_max=1.0)
-    return pulled(but(step, old_logprob=step.tokens["new_logprob"], past=[before]))
+    before = past_step(0, grad_norm=1.0, ratio_min=1.0, ratio_max=1.0)
+    return with_token_gradients(changed_step(step, old_logprob=step.tokens["new_logprob"], past=[before]))
 
 
 def still() -> Step:
     """A learning rate of 0: nothing moved, so nothing differs."""
     weights = {"before": "a", "after": "a", "next": "a"}
-    return but(example(), numbers={"lr": 0.0}, facts={"weights": weights})
+    return changed_step(example(), numbers={"lr": 0.0}, facts={"weights": weights})
 
 
 def no_signal_before() -> Step:
     """Two minibatches, and all groups of the first one were of equal reward."""
     rewards = (1.0,) * 8 + (1.0, 0.0) * 4
-    step = made(answers=(7,) * 16, rewards=rewards, setup={"inner_steps": 2, "trainer": "trl"})
+    step = example_step(answers=(7,) * 16, rewards=rewards, setup={"inner_steps": 2, "trainer": "trl"})
     rows = {index: {"inner_step": index // 8} for index in range(16)}
-    return pulled(but(step, rows=rows, past=example().past))
+    return with_token_gradients(changed_step(step, rows=rows, past=example().past))
 
 
 RULE = Rule(
@@ -141,7 +141,7 @@ RULE = Rule(
     taints=("policy",),
     when=lambda step: (
         any(row.kept and row.inner_step > 0 for row in step.rows)
-        or (not step.rows and rewarded(step) and step.setup.inner_steps != 1)
+        or (not step.rows and has_policy_loss(step) and step.setup.inner_steps != 1)
     ),
     measure=measure,
     judge=judge,

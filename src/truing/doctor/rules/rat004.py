@@ -26,8 +26,8 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, pulled
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 
@@ -87,17 +87,19 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """What the sampler recorded was written one place too early."""
-    healthy = made(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
-    return pulled(but(healthy, old_logprob=torch.roll(healthy.tokens["old_logprob"], -1)))
+    healthy = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
+    return with_token_gradients(
+        changed_step(healthy, old_logprob=torch.roll(healthy.tokens["old_logprob"], -1))
+    )
 
 
 def certain() -> Step:
     """All tokens have one log-probability: every shift fits."""
-    step = made(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
+    step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     flat_N = torch.where(step.tokens["policy_mask"], -0.693, torch.nan)
     rows = {index: {"inner_step": 1} for index in range(16)}
     streams = {"old_logprob": flat_N, "sampler_logprob": flat_N, "new_logprob": flat_N * 1.05}
-    return pulled(but(step, rows=rows, **streams))
+    return with_token_gradients(changed_step(step, rows=rows, **streams))
 
 
 RULE = Rule(
@@ -106,7 +108,7 @@ RULE = Rule(
     kind="E",
     needs=("old_logprob", "new_logprob"),
     taints=("policy",),
-    when=drawn,
+    when=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

@@ -34,10 +34,10 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, pulled
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 NEAR, DIFFERENT = 1e-3, 1e-2
 """Nats: what counts as the same number, and as another."""
@@ -127,7 +127,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.exchanged >= 2:
         yield Claim(
             Verdict.PROVEN,
-            f"old log-probabilities of {counted(found.exchanged, 'row')} are those of other rows",
+            f"old log-probabilities of {with_count(found.exchanged, 'row')} are those of other rows",
             got=f"those of row {found.row} are the new ones of row {found.other}, at every token",
             expected=f"each row's own, in all {found.compared} rows",
             row=found.row,
@@ -139,38 +139,40 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """The batch was sorted by length after old log-probabilities were taken."""
-    healthy = made(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
-    return pulled(but(healthy, old_logprob=torch.roll(healthy.tokens["old_logprob"], healthy.lengths[0])))
+    healthy = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
+    return with_token_gradients(
+        changed_step(healthy, old_logprob=torch.roll(healthy.tokens["old_logprob"], healthy.lengths[0]))
+    )
 
 
 def twins() -> Step:
     """All rows of a group gave one answer, and a second update moved it."""
-    step = made(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
+    step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     first_N = step.tokens["old_logprob"][: step.lengths[0]].repeat(16)
     rows = {index: {"inner_step": 1} for index in range(16)}
     streams = {"old_logprob": first_N, "sampler_logprob": first_N, "new_logprob": first_N * 1.1}
-    return pulled(but(step, rows=rows, **streams))
+    return with_token_gradients(changed_step(step, rows=rows, **streams))
 
 
 def minibatches() -> Step:
     """Of two rows with one answer, one was scored before the first update and the other after it."""
-    step = made(answers=(7,) * 16, rewards=(1.0, 0.0) * 8, setup={"inner_steps": 2})
+    step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8, setup={"inner_steps": 2})
     width = step.lengths[0]
     first_N = torch.cat([step.tokens["old_logprob"][: 2 * width].view(2, width)[i // 8] for i in range(16)])
     rows = {index: {"inner_step": index % 2} for index in range(16)}
     new_N = torch.where(step.row % 2 == 1, first_N * 1.1, first_N)
     streams = {"old_logprob": first_N, "sampler_logprob": first_N, "new_logprob": new_N}
-    return pulled(but(step, rows=rows, **streams))
+    return with_token_gradients(changed_step(step, rows=rows, **streams))
 
 
 def collapsed() -> Step:
     """A policy that says nearly the same in each row; an update moved each to where the next one was."""
-    step = made(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
+    step = example_step(answers=(7,) * 16, rewards=(1.0, 0.0) * 8)
     first_N = step.tokens["old_logprob"][: step.lengths[0]].repeat(16)
     old_N = first_N - 0.05 * step.row
     rows = {index: {"inner_step": 1} for index in range(16)}
     streams = {"old_logprob": old_N, "sampler_logprob": old_N, "new_logprob": old_N - 0.05}
-    return pulled(but(step, rows=rows, **streams))
+    return with_token_gradients(changed_step(step, rows=rows, **streams))
 
 
 RULE = Rule(
@@ -179,7 +181,7 @@ RULE = Rule(
     kind="E",
     needs=("old_logprob", "new_logprob"),
     taints=("policy",),
-    when=drawn,
+    when=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

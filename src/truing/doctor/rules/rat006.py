@@ -28,8 +28,8 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, pulled
-from truing.doctor.rule import Rule, rewarded
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.rule import Rule, has_policy_loss
 from truing.doctor.verdict import Claim, Verdict
 
 ROUNDING = 1e-6
@@ -100,23 +100,23 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def moved() -> Step:
     """A second update, whose ratios are spread to both sides of the band."""
-    step = made(setup={"inner_steps": 2})
+    step = example_step(setup={"inner_steps": 2})
     noise_N = 0.4 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(1))
     rows = {index: {"inner_step": 1} for index in range(len(step.rows))}
-    step = but(step, rows=rows, new_logprob=step.tokens["old_logprob"] + noise_N)
-    return pulled(but(step, numbers={"clip/clipped_share": 0.0}))
+    step = changed_step(step, rows=rows, new_logprob=step.tokens["old_logprob"] + noise_N)
+    return with_token_gradients(changed_step(step, numbers={"clip/clipped_share": 0.0}))
 
 
 def example() -> Step:
     """Every ratio outside the band is counted."""
     step = moved()
-    return but(step, numbers={"clip/clipped_share": measure(step).outside})
+    return changed_step(step, numbers={"clip/clipped_share": measure(step).outside})
 
 
 def counted() -> Step:
     """The same step, counted with the sign of the advantage."""
     step = moved()
-    return but(step, numbers={"clip/clipped_share": measure(step).share})
+    return changed_step(step, numbers={"clip/clipped_share": measure(step).share})
 
 
 RULE = Rule(
@@ -134,7 +134,7 @@ RULE = Rule(
         "setup.clip_high",
     ),
     taints=("metrics",),
-    when=lambda step: rewarded(step) and step.setup.surrogate in ("clip", None),
+    when=lambda step: has_policy_loss(step) and step.setup.surrogate in ("clip", None),
     measure=measure,
     judge=judge,
     example=example,

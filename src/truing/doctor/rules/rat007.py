@@ -28,8 +28,8 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
@@ -89,15 +89,15 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """Old log-probabilities come from a forward of the trainer, and a correction was not declared."""
-    healthy = made()
+    healthy = example_step()
     noise_N = 1e-4 * torch.randn(len(healthy.row), generator=torch.Generator().manual_seed(0))
     computed_N = healthy.tokens["old_logprob"] + noise_N
-    return but(healthy, old_logprob=computed_N, new_logprob=computed_N)
+    return changed_step(healthy, old_logprob=computed_N, new_logprob=computed_N)
 
 
 def elsewhere() -> Step:
     """Another trainer computes them anew before its first update."""
-    return but(example(), setup={"trainer": "trl"})
+    return changed_step(example(), setup={"trainer": "trl"})
 
 
 RULE = Rule(
@@ -107,7 +107,7 @@ RULE = Rule(
     needs=("old_logprob", "sampler_logprob", "setup.on_policy"),
     taints=("policy",),
     when=lambda step: (
-        drawn(step) and step.setup.algo not in ("sft", "rft") and step.setup.on_policy is not False
+        is_sampled(step) and step.setup.algo not in ("sft", "rft") and step.setup.on_policy is not False
     ),
     measure=measure,
     judge=judge,

@@ -24,18 +24,18 @@ References: https://arxiv.org/abs/1707.06347, https://github.com/huggingface/trl
 from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
-from truing.doctor.forward_difference import Measured, measured
+from truing.doctor.forward_difference import ForwardDifference, forward_difference
 from truing.doctor.rule import Rule
 from truing.doctor.rules.smp004 import plain
 from truing.doctor.verdict import Claim, Verdict
 
 
-def measure(step: Step) -> Measured:
+def measure(step: Step) -> ForwardDifference:
     """As it was compared beside the update, and where the old ones are farthest off."""
-    return measured(step, "old")
+    return forward_difference(step, "old")
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(found: ForwardDifference) -> Iterator[Claim]:
     """The trainer is right, and what it is compared with is not."""
     if found.off("old") and found.right("trainer"):
         old, new = (found.largest[name] for name in ("old", "trainer"))

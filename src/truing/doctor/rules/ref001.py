@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
-from truing.doctor.rule import Rule, referred
+from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.rule import Rule, has_reference
 from truing.doctor.verdict import Claim, Verdict
 
 
@@ -67,14 +67,14 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """An adapter was merged into the base that the reference shares."""
-    return but(made(), facts={"reference": {"digest": "c", "declared": "b"}})
+    return changed_step(example_step(), facts={"reference": {"digest": "c", "declared": "b"}})
 
 
 def synced() -> Step:
     """A declared sync after the update before."""
-    before = past(0, facts={"reference": {"digest": "b", "declared": "b"}})
+    before = past_step(0, facts={"reference": {"digest": "b", "declared": "b"}})
     facts = {"reference": {"digest": "c", "declared": "c"}}
-    return but(made(), facts=facts, past=[before], setup={"reference_moves": True})
+    return changed_step(example_step(), facts=facts, past=[before], setup={"reference_moves": True})
 
 
 RULE = Rule(
@@ -83,7 +83,7 @@ RULE = Rule(
     kind="E",
     needs=("facts.reference",),
     taints=("reference", "policy"),
-    when=lambda step: referred(step) or "reference" in step.facts,
+    when=lambda step: has_reference(step) or "reference" in step.facts,
     measure=measure,
     judge=judge,
     example=example,

@@ -30,13 +30,13 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, pulled
-from truing.doctor.rounding_tolerance import allowed, of_stage, typical
-from truing.doctor.rule import Rule, referred
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.rounding_tolerance import stage_rounding, tolerance, typical
+from truing.doctor.rule import Rule, has_reference
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 MEDIAN, K3 = 0.05, 0.01
 """Nats, more than two forwards in bfloat16 show: their median is 0.03 and their k3 0.001."""
@@ -89,7 +89,7 @@ def normal(step: Step) -> tuple[float | None, float | None, float | None]:
     plain = step.facts.get("plain", {})
     apart = [plain[name] for name in ("trainer", "sampler") if name in plain]
     nulls = [each["null"]["logprob"] for each in facts if "null" in each]
-    return nulls[-1] if nulls else None, max(apart, default=None), of_stage(step)
+    return nulls[-1] if nulls else None, max(apart, default=None), stage_rounding(step)
 
 
 def at_first(step: Step) -> Tensor:
@@ -109,7 +109,7 @@ def at_first(step: Step) -> Tensor:
 
 def judge(found: Measured) -> Iterator[Claim]:
     """Beyond what is normal between two forwards of the same weights."""
-    most = allowed(found.rounding, found.null, FLOOR)
+    most = tolerance(found.rounding, found.null, FLOOR)
     bound = math.inf if most is None else most
     most_off = found.median > (typical(found.rounding, found.tokens) or math.inf)
     if found.median > MEDIAN or found.k3 > K3 or found.largest > bound or most_off:
@@ -122,7 +122,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             Verdict.PROVEN if sure else Verdict.SUSPECT,
             "before the first update the reference is not the policy: they differ by up to"
             f" {found.largest:.3g} nats",
-            got=f"median {found.median:.2g} nats over {counted(found.tokens, 'token')}, k3 {found.k3:.2g}",
+            got=f"median {found.median:.2g} nats over {with_count(found.tokens, 'token')}, k3 {found.k3:.2g}",
             expected="0 to rounding"
             + ("" if found.null is None else f": the trainer is {found.null:.2g} from itself"),
             **found.worst.shown,
@@ -132,22 +132,24 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def compared() -> Step:
     """The first update of a stage; the reference is the policy."""
-    step = made(setup={"kl_coef": 0.05, "kl_where": "loss", "kl_estimator": "k3"})
-    return but(step, ref_logprob=step.tokens["new_logprob"])
+    step = example_step(setup={"kl_coef": 0.05, "kl_where": "loss", "kl_estimator": "k3"})
+    return changed_step(step, ref_logprob=step.tokens["new_logprob"])
 
 
 def example() -> Step:
     """The reference is the base, and the stage began after supervised fine-tuning."""
     step = compared()
     noise_N = 0.5 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(0))
-    return pulled(but(step, ref_logprob=step.tokens["new_logprob"] + noise_N))
+    return with_token_gradients(changed_step(step, ref_logprob=step.tokens["new_logprob"] + noise_N))
 
 
 def rounded() -> Step:
     """The reference was scored in other micro-batches."""
     step = compared()
     noise_N = 2e-5 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(0))
-    return but(step, ref_logprob=step.tokens["new_logprob"] + noise_N, facts={"null": {"logprob": 4e-5}})
+    return changed_step(
+        step, ref_logprob=step.tokens["new_logprob"] + noise_N, facts={"null": {"logprob": 4e-5}}
+    )
 
 
 RULE = Rule(
@@ -156,7 +158,7 @@ RULE = Rule(
     kind="E",
     needs=("ref_logprob", "new_logprob"),
     taints=("reference", "policy"),
-    when=lambda step: step.is_first and step.step == 0 and referred(step),
+    when=lambda step: step.is_first and step.step == 0 and has_reference(step),
     measure=measure,
     judge=judge,
     example=example,

@@ -28,13 +28,13 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Past, Step
-from truing.doctor.example_steps import but, made, pulled
-from truing.doctor.rule import Rule, referred
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.rule import Rule, has_reference
 from truing.doctor.rules.ref002 import at_first
 from truing.doctor.rules.smp002 import drawn_by
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 CERTAIN = 1e-3
 """Nats: what has to come has a log-probability of 0, whatever the weights."""
@@ -90,7 +90,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if exact or near:
         yield Claim(
             Verdict.PROVEN if exact else Verdict.SUSPECT,
-            f"after {counted(found.moving, 'update')} that moved weights the reference still gives"
+            f"after {with_count(found.moving, 'update')} that moved weights the reference still gives"
             f" {'exactly ' if exact else ''}the policy's log-probabilities",
             got=f"{found.equal} of {found.compared.tokens} are equal bit for bit, the largest difference is"
             f" {found.largest:.2g} nats",
@@ -105,31 +105,31 @@ def _later(step: Step, kl: float) -> Step:
     moved = {"weights": {"before": "x", "after": "a", "next": "a"}}
     numbers = {"grad/norm": 1.0, "lr": 1e-3, "kl_all/k3": kl}
     told = [Past("grpo", number, numbers, moved) for number in range(3)]
-    return drawn_by(replace(pulled(but(step, past=told)), step=3), "a", 3)
+    return drawn_by(replace(with_token_gradients(changed_step(step, past=told)), step=3), "a", 3)
 
 
 def followed() -> Step:
     """A fourth update, of a policy that has left its reference."""
-    step = made(
+    step = example_step(
         answers=(7,) * 16,
         rewards=(1.0, 0.0) * 8,
         setup={"kl_coef": 0.05, "kl_where": "loss", "kl_estimator": "k3"},
     )
     noise_N = 0.1 * torch.randn(len(step.row), generator=torch.Generator().manual_seed(0))
-    return _later(but(step, ref_logprob=step.tokens["new_logprob"] + noise_N), kl=5e-3)
+    return _later(changed_step(step, ref_logprob=step.tokens["new_logprob"] + noise_N), kl=5e-3)
 
 
 def example() -> Step:
     """The reference holds the policy's own tensors."""
     step = followed()
-    return _later(but(step, ref_logprob=step.tokens["new_logprob"]), kl=0.0)
+    return _later(changed_step(step, ref_logprob=step.tokens["new_logprob"]), kl=0.0)
 
 
 def without_a_gradient() -> Step:
     """All rewards were equal so far: nothing has moved."""
     still = {"weights": {"before": "a", "after": "a", "next": "a"}}
     numbers = {"grad/norm": 0.0, "lr": 1e-3, "kl_all/k3": 0.0}
-    return but(example(), past=[Past("grpo", number, numbers, still) for number in range(3)])
+    return changed_step(example(), past=[Past("grpo", number, numbers, still) for number in range(3)])
 
 
 RULE = Rule(
@@ -138,7 +138,7 @@ RULE = Rule(
     kind="E",
     needs=("ref_logprob", "new_logprob", "setup.reference_moves"),
     taints=("reference", "policy"),
-    when=lambda step: referred(step) and step.setup.reference_moves is not True,
+    when=lambda step: has_reference(step) and step.setup.reference_moves is not True,
     measure=measure,
     judge=judge,
     example=example,

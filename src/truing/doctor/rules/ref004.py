@@ -22,20 +22,20 @@ References: https://github.com/huggingface/trl/issues/2703, docs/control.md
 from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but
-from truing.doctor.forward_difference import Measured, measured
-from truing.doctor.rule import Rule, referred
+from truing.doctor.example_steps import changed_step
+from truing.doctor.forward_difference import ForwardDifference, forward_difference
+from truing.doctor.rule import Rule, has_reference
 from truing.doctor.rules.smp004 import plain
 from truing.doctor.verdict import Claim, Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 
-def measure(step: Step) -> Measured:
+def measure(step: Step) -> ForwardDifference:
     """As it was compared beside the update, and where the reference is farthest off."""
-    return measured(step, "reference")
+    return forward_difference(step, "reference")
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(found: ForwardDifference) -> Iterator[Claim]:
     """The weights say something else."""
     if found.off("reference"):
         far = found.largest["reference"]
@@ -43,7 +43,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             Verdict.PROVEN if found.sure("reference") else Verdict.SUSPECT,
             f"what the update took for the reference is up to {far:.3g} nats from a plain forward"
             " of the reference",
-            got=f"{far:.3g} over {counted(found.tokens, 'token')}",
+            got=f"{far:.3g} over {with_count(found.tokens, 'token')}",
             expected=found.normal("reference"),
             row=found.row,
             start=found.token,
@@ -54,7 +54,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def _with_reference(nats: float) -> Step:
     step = plain(reference=nats)
-    return but(step, ref_logprob=step.tokens["old_logprob"])
+    return changed_step(step, ref_logprob=step.tokens["old_logprob"])
 
 
 def example() -> Step:
@@ -74,7 +74,7 @@ RULE = Rule(
     needs=("facts.plain",),
     taints=("reference", "policy"),
     # a look that did not ask the reference says nothing of it
-    when=lambda step: referred(step) and "reference" in step.facts.get("plain", {"reference": 0}),
+    when=lambda step: has_reference(step) and "reference" in step.facts.get("plain", {"reference": 0}),
     measure=measure,
     judge=judge,
     example=example,

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -63,7 +63,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def _of(**known: object) -> Step:
     facts = {"weight": "w", "due": True, "moved": 0.01, "apart": 0.1, "largest": 1e-9, "rounding": 1e-8}
-    return but(made(setup={"reference_moves": True}), facts={"follow": facts | known})
+    return changed_step(example_step(setup={"reference_moves": True}), facts={"follow": facts | known})
 
 
 def example() -> Step:

@@ -31,8 +31,8 @@ import numpy as np
 from scipy import stats
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
@@ -120,7 +120,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def cut_ones(rewards: tuple[float, ...], cut: Sequence[int]) -> Step:
     """Groups of four, of which some attempts ran into the limit."""
-    step = made(answers=[8 if i in cut else 4 for i in range(len(rewards))], rewards=rewards)
+    step = example_step(answers=[8 if i in cut else 4 for i in range(len(rewards))], rewards=rewards)
     ids = step.tokens["token_ids"].clone()
     rows = {}
     for index in cut:
@@ -128,7 +128,7 @@ def cut_ones(rewards: tuple[float, ...], cut: Sequence[int]) -> Step:
         ids[step.starts[index] + end - 1] = 30
         turn = TurnSpan(4, end, FinishReason.LENGTH, 0, "a")
         rows[index] = {"truncated": True, "status": "truncated", "turns": (turn,)}
-    return but(step, token_ids=ids, rows=rows)
+    return changed_step(step, token_ids=ids, rows=rows)
 
 
 def example() -> Step:
@@ -147,7 +147,7 @@ RULE = Rule(
     kind="S",
     needs=("row.reward", "row.turns"),
     taints=("rewards", "policy"),
-    when=lambda step: drawn(step) and step.setup.truncated not in ("mask", "penalize"),
+    when=lambda step: is_sampled(step) and step.setup.truncated not in ("mask", "penalize"),
     measure=measure,
     judge=judge,
     example=example,

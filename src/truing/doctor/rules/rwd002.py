@@ -26,7 +26,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -154,7 +154,7 @@ def _graded(step: Step, again: Sequence[float]) -> Step:
         {"sample_id": row.sample_id, "stored": row.reward, "again": reward}
         for row, reward in zip(step.rows, again, strict=True)
     ]
-    return but(step, facts={"regraded": told})
+    return changed_step(step, facts={"regraded": told})
 
 
 REWARDS = (0.1, 0.9, 0.3, 0.2, 0.7, 0.5, 0.8, 0.4)
@@ -162,22 +162,22 @@ REWARDS = (0.1, 0.9, 0.3, 0.2, 0.7, 0.5, 0.8, 0.4)
 
 def example() -> Step:
     """Each row has the reward of the one before it."""
-    return _graded(made(rewards=REWARDS), (*REWARDS[1:], REWARDS[0]))
+    return _graded(example_step(rewards=REWARDS), (*REWARDS[1:], REWARDS[0]))
 
 
 def group_paid() -> Step:
     """Every attempt has the mean of its group."""
-    step = made(rewards=REWARDS)
+    step = example_step(rewards=REWARDS)
     groups: dict[str, list[float]] = {}
     for row, reward in zip(step.rows, REWARDS, strict=True):
         groups.setdefault(row.group_id, []).append(reward)
     paid = {i: {"reward": fmean(groups[row.group_id])} for i, row in enumerate(step.rows)}
-    return _graded(but(step, rows=paid), REWARDS)
+    return _graded(changed_step(step, rows=paid), REWARDS)
 
 
 def rounded() -> Step:
     """The second time a sum was taken in another order."""
-    return _graded(made(rewards=REWARDS), [reward + 1e-8 for reward in REWARDS])
+    return _graded(example_step(rewards=REWARDS), [reward + 1e-8 for reward in REWARDS])
 
 
 RULE = Rule(

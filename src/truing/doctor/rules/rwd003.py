@@ -25,8 +25,8 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, pulled
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
 SHARE = 0.2
@@ -70,13 +70,13 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _failed(rows: range) -> Step:
-    step = made(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
+    step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
     lost = {"kept": False, "inner_step": -1, "status": "error", "reward": math.nan}
     off_N = torch.isin(step.row, torch.tensor(rows))
     streams = {name: step.tokens[name] & ~off_N for name in ("policy_mask", "kl_mask")}
     streams["excluded"] = step.tokens["excluded"].masked_fill(step.tokens["policy_mask"] & off_N, 4)
     streams["advantage"] = step.tokens["advantage"].masked_fill(off_N, torch.nan)
-    return pulled(but(step, rows=dict.fromkeys(rows, lost), **streams))
+    return with_token_gradients(changed_step(step, rows=dict.fromkeys(rows, lost), **streams))
 
 
 def example() -> Step:
@@ -95,7 +95,7 @@ RULE = Rule(
     kind="S",
     needs=("row.reward", "row.status"),
     taints=("rewards",),
-    when=drawn,
+    when=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

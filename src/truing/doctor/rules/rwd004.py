@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
 
@@ -69,7 +69,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """A judge gave no answer, and the attempt was trained on as if it had."""
-    return but(made(), rows={2: {"reward": math.nan}})
+    return changed_step(example_step(), rows={2: {"reward": math.nan}})
 
 
 RULE = Rule(
@@ -78,7 +78,7 @@ RULE = Rule(
     kind="E",
     needs=("policy_mask", "row.reward"),
     taints=("rewards", "policy"),
-    when=drawn,
+    when=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

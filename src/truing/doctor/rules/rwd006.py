@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
 STEPS = 3
@@ -74,8 +74,8 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _alike(reward: float, spreads: tuple[float, float]) -> Step:
-    told = [past(i, reward_mean=reward, reward_std=spread) for i, spread in enumerate(spreads)]
-    return but(made(rewards=(reward,) * 8), past=told)
+    told = [past_step(i, reward_mean=reward, reward_std=spread) for i, spread in enumerate(spreads)]
+    return changed_step(example_step(rewards=(reward,) * 8), past=told)
 
 
 def example() -> Step:
@@ -94,7 +94,7 @@ RULE = Rule(
     kind="S",
     needs=("row.reward | numbers.reward/std",),
     taints=("rewards",),
-    when=drawn,
+    when=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -57,7 +57,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 def _shared(count: int) -> Step:
     names = [f"t{index}" for index in range(count)]
     fact = {"trained": names, "count": count, "tasks": 8, "declared": True}
-    return but(made(), facts={"held_out": fact})
+    return changed_step(example_step(), facts={"held_out": fact})
 
 
 def example() -> Step:

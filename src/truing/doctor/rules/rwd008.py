@@ -24,7 +24,7 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Excluded, Origin
@@ -72,7 +72,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def _kept(rewards: tuple[float, ...]) -> Step:
     """Answers that earned at least 0.5 as demonstrations; here all of these are kept."""
-    step = made(rewards=rewards, setup={"algo": "rft", "advantage": None, "min_reward": 0.5})
+    step = example_step(rewards=rewards, setup={"algo": "rft", "advantage": None, "min_reward": 0.5})
     shown, none = step.tokens["policy_mask"], torch.zeros_like(step.tokens["policy_mask"])
     streams = {
         "origin": step.tokens["origin"].masked_fill(shown, Origin.DEMO),
@@ -82,7 +82,7 @@ def _kept(rewards: tuple[float, ...]) -> Step:
         "supervised_mask": shown,
     }
     left_out = ["advantage", "pull", "old_logprob", "sampler_logprob"]
-    return replace(but(step, **streams, without=left_out), stage="rft")
+    return replace(changed_step(step, **streams, without=left_out), stage="rft")
 
 
 def example() -> Step:

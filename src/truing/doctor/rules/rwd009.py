@@ -25,10 +25,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 ROUNDING = 1e-5
 """Reward units, and of the sum: what float32 and another order leave."""
@@ -80,7 +80,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         )
         yield Claim(
             Verdict.PROVEN,
-            f"{len(wrong)} of {counted(len(found.rows), 'reward')} are not the weighted sum of their parts"
+            f"{len(wrong)} of {with_count(len(found.rows), 'reward')} are not the weighted sum of their parts"
             f"{_pattern(found.rows, wrong)}",
             got=f"{worst.reward:.5g}",
             expected="the declared parts" if math.isnan(worst.parts) else f"{worst.parts:.5g}",
@@ -119,8 +119,8 @@ REWARDS = (1.0, 0.0, 0.75, 0.25, 1.0, 1.0, 0.0, 0.25)
 
 def _graded(rewards: Sequence[float], weight: float = 1.0) -> Step:
     """Attempts that were graded so, with other rewards on record."""
-    step = made(rewards=rewards, setup={"reward_weights": {"exact": weight}})
-    return but(step, rows={i: {"reward_parts": {"exact": part}} for i, part in enumerate(REWARDS)})
+    step = example_step(rewards=rewards, setup={"reward_weights": {"exact": weight}})
+    return changed_step(step, rows={i: {"reward_parts": {"exact": part}} for i, part in enumerate(REWARDS)})
 
 
 def example() -> Step:
@@ -136,7 +136,7 @@ def weighted() -> Step:
 def unknown() -> Step:
     """Another trainer's attempts, of which nobody knows the parts."""
     step = _graded(REWARDS)
-    return but(step, rows={i: {"reward_parts": {}} for i in range(len(step.rows))})
+    return changed_step(step, rows={i: {"reward_parts": {}} for i in range(len(step.rows))})
 
 
 RULE = Rule(
@@ -145,7 +145,7 @@ RULE = Rule(
     kind="E",
     needs=("setup.reward_weights", "row.reward_parts", "row.reward"),
     taints=("rewards", "policy"),
-    when=drawn,
+    when=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

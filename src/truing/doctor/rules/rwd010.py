@@ -28,9 +28,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
+from truing.doctor.example_steps import changed_step, example_step, past_step
 from truing.doctor.hypotheses.levels import Fall, falls
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.len001 import history
 from truing.doctor.verdict import Claim, Verdict
 
@@ -89,8 +89,8 @@ def _rewards(*levels: tuple[int, float], spread: float = 0.06) -> Step:
     """A stage that stayed for so many updates at each level."""
     rng = random.Random(0)
     values = [level + rng.gauss(0, spread) for count, level in levels for _ in range(count)]
-    told = [past(number, reward_mean=value) for number, value in enumerate(values[:-1])]
-    return but(made(), past=told, numbers={"reward/mean": values[-1]})
+    told = [past_step(number, reward_mean=value) for number, value in enumerate(values[:-1])]
+    return changed_step(example_step(), past=told, numbers={"reward/mean": values[-1]})
 
 
 def example() -> Step:
@@ -107,8 +107,8 @@ def scattered() -> Step:
     """Two attempts an update, so that single rewards are 0 or 1."""
     rng = random.Random(1)
     values = [float(rng.random() < 0.5) for _ in range(60)]
-    told = [past(number, reward_mean=value) for number, value in enumerate(values[:-1])]
-    return but(made(), past=told, numbers={"reward/mean": values[-1]})
+    told = [past_step(number, reward_mean=value) for number, value in enumerate(values[:-1])]
+    return changed_step(example_step(), past=told, numbers={"reward/mean": values[-1]})
 
 
 RULE = Rule(
@@ -117,7 +117,7 @@ RULE = Rule(
     kind="S",
     needs=("numbers.reward/mean",),
     taints=("policy",),
-    when=drawn,
+    when=is_sampled,
     lasting=True,
     measure=measure,
     judge=judge,

@@ -26,12 +26,12 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, pulled
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Excluded, Origin
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 ABOVE = 1e-6
 """Nats above 0 that rounding explains."""
@@ -75,14 +75,14 @@ def judge(found: Measured) -> Iterator[Claim]:
         what = f"{found.above.tokens} recorded log-probabilities are above 0"
         yield _claim(Verdict.PROVEN, what, found.above, f"up to {found.largest:.3g}", "at most 0")
     if found.never:
-        what = f"{counted(found.never.tokens, 'token was', 'tokens were')} drawn with a probability of 0"
+        what = f"{with_count(found.never.tokens, 'token was', 'tokens were')} drawn with a probability of 0"
         yield _claim(Verdict.PROVEN, what, found.never, "minus infinity", "a finite number")
     if found.missing:
-        tokens = counted(found.missing.tokens, "token was", "tokens were")
+        tokens = with_count(found.missing.tokens, "token was", "tokens were")
         what = f"{tokens} drawn, and no log-probability was recorded"
         yield _claim(Verdict.SUSPECT, what, found.missing, "NaN", "a number at every sampled token")
     if found.elsewhere:
-        tokens = counted(found.elsewhere.tokens, "token")
+        tokens = with_count(found.elsewhere.tokens, "token")
         what = f"{tokens} of {found.origins} with a log-probability, and nobody drew any"
         got = "exactly 0" if found.filled else "numbers"
         yield _claim(Verdict.SUSPECT, what, found.elsewhere, got, "none")
@@ -101,22 +101,22 @@ def _claim(verdict: Verdict, what: str, where: Places, got: str, expected: str) 
 
 def example() -> Step:
     """Log-probabilities were taken in bfloat16, logit less the logarithm of the sum."""
-    healthy = made()
+    healthy = example_step()
     said_N = healthy.tokens["sampler_logprob"].clone()
     said_N[6] = 0.03
-    return pulled(but(healthy, sampler_logprob=said_N, old_logprob=said_N))
+    return with_token_gradients(changed_step(healthy, sampler_logprob=said_N, old_logprob=said_N))
 
 
 def forced() -> Step:
     """A grammar left one id, whose log-probability is 0, and nobody's choice."""
-    step = made()
+    step = example_step()
     origin_N, said_N = step.tokens["origin"].clone(), step.tokens["sampler_logprob"].clone()
     mask_N = step.tokens["policy_mask"].clone()
     origin_N[5], said_N[5], mask_N[5] = Origin.FORCED, 0.0, False
     why_N = torch.where(mask_N, Excluded.NO, Excluded.NOT_SAMPLED).to(torch.uint8)
     streams = {"origin": origin_N, "sampler_logprob": said_N, "policy_mask": mask_N, "kl_mask": mask_N}
-    return pulled(
-        but(
+    return with_token_gradients(
+        changed_step(
             step,
             excluded=why_N,
             advantage=step.tokens["advantage"].masked_fill(~mask_N, torch.nan),
@@ -131,7 +131,7 @@ RULE = Rule(
     kind="E",
     needs=("sampler_logprob", "origin"),
     taints=("policy",),
-    when=drawn,
+    when=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

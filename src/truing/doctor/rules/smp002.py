@@ -25,8 +25,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.status import FinishReason
 
@@ -113,7 +113,7 @@ def example() -> Step:
     """The sampler was not synced after the update before."""
     left = {"weights": {"before": "a", "after": "b", "next": "b"}}
     now = {"weights": {"before": "b", "after": "c", "next": "c"}}
-    return replace(but(made(), past=[past(0, facts=left)], facts=now), step=1)
+    return replace(changed_step(example_step(), past=[past_step(0, facts=left)], facts=now), step=1)
 
 
 def synced() -> Step:
@@ -128,7 +128,7 @@ def drawn_by(step: Step, digest: str, version: int) -> Step:
         tuple(replace(turn, weight_digest=digest, sampler_version=version) for turn in row.turns)
         for row in step.rows
     ]
-    return but(step, rows={index: {"turns": each} for index, each in enumerate(turns)})
+    return changed_step(step, rows={index: {"turns": each} for index, each in enumerate(turns)})
 
 
 RULE = Rule(
@@ -138,7 +138,7 @@ RULE = Rule(
     needs=("row.turns", "setup.on_policy"),
     taints=("policy",),
     when=lambda step: (
-        drawn(step) and step.setup.on_policy is not False and step.setup.algo not in ("sft", "rft")
+        is_sampled(step) and step.setup.on_policy is not False and step.setup.algo not in ("sft", "rft")
     ),
     measure=measure,
     judge=judge,

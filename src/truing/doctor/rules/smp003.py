@@ -22,8 +22,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
 
@@ -58,13 +58,13 @@ def judge(found: Measured) -> Iterator[Claim]:
 def example() -> Step:
     """The sampler holds the base, and the adapter was left out."""
     known = {"layer": "layers.0.q_proj", "largest": 0.02, "scale": 0.5}
-    return but(made(), facts={"sync": known})
+    return changed_step(example_step(), facts={"sync": known})
 
 
 def rounded() -> Step:
     """Folded in another order, which rounds otherwise."""
     known = {"layer": "layers.0.q_proj", "largest": 6e-8, "scale": 0.5}
-    return but(made(), facts={"sync": known})
+    return changed_step(example_step(), facts={"sync": known})
 
 
 RULE = Rule(
@@ -73,7 +73,7 @@ RULE = Rule(
     kind="M",
     needs=("facts.sync",),
     taints=("policy",),
-    when=lambda step: drawn(step) and step.setup.lora is not False,
+    when=lambda step: is_sampled(step) and step.setup.lora is not False,
     measure=measure,
     judge=judge,
     example=example,

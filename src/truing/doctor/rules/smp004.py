@@ -25,26 +25,26 @@ References: https://github.com/huggingface/trl/issues/4159, https://github.com/h
 from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.forward_difference import STREAMS, Measured, measured
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.forward_difference import STREAMS, ForwardDifference, forward_difference
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 
-def measure(step: Step) -> Measured:
+def measure(step: Step) -> ForwardDifference:
     """As it was compared beside the update, and where the sampler is farthest off."""
-    return measured(step, "sampler")
+    return forward_difference(step, "sampler")
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(found: ForwardDifference) -> Iterator[Claim]:
     """One of the two is off, and it is the sampler."""
     if found.off("sampler") and found.right("trainer"):
         sampler, trainer = (found.largest[name] for name in ("sampler", "trainer"))
         yield Claim(
             Verdict.PROVEN if found.sure("sampler") and found.ours else Verdict.SUSPECT,
             f"the sampler is up to {sampler:.3g} nats from a plain forward, and the trainer is not",
-            got=f"sampler {sampler:.3g}, trainer {trainer:.3g} over {counted(found.tokens, 'token')}",
+            got=f"sampler {sampler:.3g}, trainer {trainer:.3g} over {with_count(found.tokens, 'token')}",
             expected=f"both {found.normal('sampler')}",
             row=found.row,
             start=found.token,
@@ -57,7 +57,7 @@ def plain(**nats: float) -> Step:
     """A step with a plain forward, and how far each is from it."""
     known = {"tokens": 16, "rows": 4, "device": "cpu", "trainer": 3e-6, "alone": 3e-6, "sampler": 2e-5} | nats
     known["where"] = dict.fromkeys(STREAMS, ("s0", 5))
-    return but(made(), facts={"plain": known, "null": {"logprob": 4e-5}})
+    return changed_step(example_step(), facts={"plain": known, "null": {"logprob": 4e-5}})
 
 
 def example() -> Step:
@@ -71,7 +71,7 @@ RULE = Rule(
     kind="M",
     needs=("facts.plain",),
     taints=("policy",),
-    when=lambda step: drawn(step) and step.setup.algo not in ("sft", "rft"),
+    when=lambda step: is_sampled(step) and step.setup.algo not in ("sft", "rft"),
     measure=measure,
     judge=judge,
     example=example,

@@ -26,19 +26,19 @@ References: https://github.com/huggingface/trl/issues/6789, docs/notation.md
 from collections.abc import Iterator
 
 from truing.doctor.evidence import Step
-from truing.doctor.forward_difference import Measured, measured
+from truing.doctor.forward_difference import ForwardDifference, forward_difference
 from truing.doctor.rule import Rule
 from truing.doctor.rules.smp004 import plain
 from truing.doctor.verdict import Claim, Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 
-def measure(step: Step) -> Measured:
+def measure(step: Step) -> ForwardDifference:
     """As it was compared beside the update, and where the trainer is farthest off."""
-    return measured(step, "trainer")
+    return forward_difference(step, "trainer")
 
 
-def judge(found: Measured) -> Iterator[Claim]:
+def judge(found: ForwardDifference) -> Iterator[Claim]:
     """The trainer is off: alone, or with the sampler beside it; or nobody knows where it is."""
     if found.off("itself") and found.sure("itself"):
         behind = found.largest["itself"]
@@ -46,7 +46,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             Verdict.PROVEN,
             f"tokens behind a row change its log-probabilities by up to {behind:.3g} nats: the policy's"
             " attention sees the future",
-            got=f"{behind:.3g} over {counted(found.tokens, 'token')}",
+            got=f"{behind:.3g} over {with_count(found.tokens, 'token')}",
             expected=f"{found.normal('itself')}: nothing behind a token may matter to it",
             likely=4,
         )
@@ -62,7 +62,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         yield Claim(
             Verdict.PROVEN if found.sure("trainer") else Verdict.SUSPECT,
             f"the trainer is up to {far:.3g} nats from a plain forward{other}",
-            got=f"{far:.3g} over {counted(found.tokens, 'token')}",
+            got=f"{far:.3g} over {with_count(found.tokens, 'token')}",
             expected=found.normal("trainer"),
             row=found.row,
             start=found.token,

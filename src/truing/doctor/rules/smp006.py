@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.rounding_tolerance import allowed
-from truing.doctor.rounding_tolerance import measured as rounding
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rounding_tolerance import measured_rounding as rounding
+from truing.doctor.rounding_tolerance import tolerance
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -47,7 +47,7 @@ def measure(step: Step) -> Measured:
     """As they were compared beside the update."""
     plain = step.facts["plain"]
     apart = step.facts["null"]["logprob"]
-    bound = allowed(rounding(step.facts), None, APART) or APART
+    bound = tolerance(rounding(step.facts), None, APART) or APART
     return Measured(plain["trainer"], plain["alone"], apart, plain["device"] != "cpu", bound)
 
 
@@ -73,7 +73,7 @@ def _scored(together: float, alone: float) -> Step:
         "sampler": alone,
         "where": {},
     }
-    return but(made(), facts={"plain": plain, "null": {"logprob": abs(together - alone)}})
+    return changed_step(example_step(), facts={"plain": plain, "null": {"logprob": abs(together - alone)}})
 
 
 def example() -> Step:
@@ -88,7 +88,7 @@ def in_another_order() -> Step:
 
 def as_measured() -> Step:
     """The same, where rounding was measured."""
-    return but(_scored(4e-5, 3e-6), facts={"null": {"logprob": 4e-5, "rounding": 1e-5}})
+    return changed_step(_scored(4e-5, 3e-6), facts={"null": {"logprob": 4e-5, "rounding": 1e-5}})
 
 
 RULE = Rule(

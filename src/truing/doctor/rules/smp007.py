@@ -28,8 +28,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.oracle.draw_e_process import STRENGTHS, log10_wealth
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.oracle.draw_e_process import LAMBDAS, log10_wealth
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -54,7 +54,7 @@ def measure(step: Step) -> Measured:
 def wealth_of(audits: Sequence[Mapping[str, Any]]) -> Measured:
     """Add up the bets of some updates: facts ``audit``, at least one."""
     wealth = {}
-    for feature, strengths in STRENGTHS.items():
+    for feature, strengths in LAMBDAS.items():
         gains = [each["gains"][feature] for each in audits if feature in each["gains"]]
         total = (
             [math.fsum(column) for column in zip(*gains, strict=True)] if gains else [0.0] * len(strengths)
@@ -82,10 +82,10 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _bets(**won: float) -> Step:
-    gains = {name: [-1.0] * len(each) for name, each in STRENGTHS.items()}
+    gains = {name: [-1.0] * len(each) for name, each in LAMBDAS.items()}
     for name, nats in won.items():
         gains[name][0] = nats
-    return but(made(), facts={"audit": {"tokens": 450, "gains": gains}})
+    return changed_step(example_step(), facts={"audit": {"tokens": 450, "gains": gains}})
 
 
 def example() -> Step:

@@ -33,8 +33,8 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import but, made, past
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.opt012 import batched
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
@@ -130,10 +130,12 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def _alike(per_token: float) -> Step:
     """Two groups of four attempts; in each all are the same, and each token had this log-probability."""
-    step = made(answers=(4,) * 4 + (5,) * 4, rewards=(1.0,) * 4 + (0.0,) * 4)
+    step = example_step(answers=(4,) * 4 + (5,) * 4, rewards=(1.0,) * 4 + (0.0,) * 4)
     ids = torch.cat([step.tokens["token_ids"][:8].repeat(4), step.tokens["token_ids"][32:41].repeat(4)])
     logprob = step.tokens["sampler_logprob"] * 0 + per_token
-    return but(step, token_ids=ids, sampler_logprob=logprob, old_logprob=logprob, new_logprob=logprob)
+    return changed_step(
+        step, token_ids=ids, sampler_logprob=logprob, old_logprob=logprob, new_logprob=logprob
+    )
 
 
 def example() -> Step:
@@ -148,8 +150,11 @@ def certain() -> Step:
 
 def asked_again() -> Step:
     """The prompts of the batch before, and other answers."""
-    earlier = batched(made(answers=(5, 4, 4, 5, 3, 5, 5, 4)), 0, "grpo/0/").facts["batch"]
-    return replace(but(batched(made(), 1, "grpo/1/"), past=[past(0, facts={"batch": earlier})]), step=1)
+    earlier = batched(example_step(answers=(5, 4, 4, 5, 3, 5, 5, 4)), 0, "grpo/0/").facts["batch"]
+    return replace(
+        changed_step(batched(example_step(), 1, "grpo/1/"), past=[past_step(0, facts={"batch": earlier})]),
+        step=1,
+    )
 
 
 RULE = Rule(
@@ -158,7 +163,7 @@ RULE = Rule(
     kind="X",
     needs=("token_ids", "origin", "row.group_id", "sampler_logprob | old_logprob"),
     taints=("policy",),
-    when=lambda step: drawn(step) and step.setup.algo not in ("sft", "rft"),
+    when=lambda step: is_sampled(step) and step.setup.algo not in ("sft", "rft"),
     measure=measure,
     judge=judge,
     example=example,

@@ -30,12 +30,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.forward_difference import OFTEN, TIMES
-from truing.doctor.oracle.draw_replay import EDGE
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.forward_difference import MEAN_MULTIPLES, NULL_MULTIPLES
+from truing.doctor.oracle.draw_replay import TOLERANCE
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 AGREE = 1e-3
 """Nats: where trainer and sampler are farther apart, RAT002 says so, and draws are for a look to judge."""
@@ -61,7 +61,9 @@ class Measured(NamedTuple):
     @property
     def bound(self) -> float:
         """By how much rounding alone may miss a token."""
-        return max(EDGE, TIMES * self.null if self.rounding is None else OFTEN * self.rounding)
+        return max(
+            TOLERANCE, NULL_MULTIPLES * self.null if self.rounding is None else MEAN_MULTIPLES * self.rounding
+        )
 
     @property
     def sure(self) -> bool:
@@ -96,7 +98,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         instead = f": {found.instead} would" if found.instead else ""
         yield Claim(
             Verdict.PROVEN if found.sure else Verdict.SUSPECT,
-            f"{found.missed} of {counted(found.tokens, 'token')} are not what their random numbers draw from"
+            f"{found.missed} of {with_count(found.tokens, 'token')} are not what their random numbers draw from"
             f" the declared distribution{instead}",
             got=f"a number that misses the token that was drawn by {found.largest:.2g}",
             expected=f"by {found.bound:.2g} at most: rounding",
@@ -109,7 +111,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def _replayed(**known: object) -> Step:
     replay = {"tokens": 128, "missed": 0, "largest": 2e-7, "instead": "", "where": ("s0", 5)} | known
-    return but(made(), facts={"audit": {"tokens": 128, "gains": {}, "replay": replay}})
+    return changed_step(example_step(), facts={"audit": {"tokens": 128, "gains": {}, "replay": replay}})
 
 
 def example() -> Step:
@@ -135,7 +137,7 @@ def at_an_edge() -> Step:
 def of_another_forward() -> Step:
     """Between looks, where trainer and sampler say other things of the same tokens."""
     draws = {"tokens": 64, "missed": 9, "largest": 0.2, "where": ("s0", 5)}
-    return but(made(), facts={"draws": draws}, numbers={"mismatch/max_abs": 0.4})
+    return changed_step(example_step(), facts={"draws": draws}, numbers={"mismatch/max_abs": 0.4})
 
 
 RULE = Rule(
@@ -145,7 +147,7 @@ RULE = Rule(
     needs=("facts.audit | facts.draws",),
     taints=("policy",),
     when=lambda step: (
-        drawn(step) and ("draws" in step.facts or "replay" in step.facts.get("audit", {"replay": {}}))
+        is_sampled(step) and ("draws" in step.facts or "replay" in step.facts.get("audit", {"replay": {}}))
     ),
     measure=measure,
     judge=judge,

@@ -27,7 +27,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, past
+from truing.doctor.example_steps import changed_step, example_step, past_step
 from truing.doctor.rule import Rule
 from truing.doctor.rules.opt012 import batched
 from truing.doctor.verdict import Claim, Verdict
@@ -76,15 +76,17 @@ def judge(found: Measured) -> Iterator[Claim]:
 def _again(times: int, total: int | None) -> Step:
     """The second batch, or a later one, of the same two tasks."""
     earlier = [
-        past(
+        past_step(
             n,
             facts={
-                "batch": batched(made(answers=(5, 4, 4, 5, 3, 5, 5, 4)), n, f"{n}/", total).facts["batch"]
+                "batch": batched(example_step(answers=(5, 4, 4, 5, 3, 5, 5, 4)), n, f"{n}/", total).facts[
+                    "batch"
+                ]
             },
         )
         for n in range(times)
     ]
-    return replace(but(batched(made(), times, f"{times}/", total), past=earlier), step=times)
+    return replace(changed_step(batched(example_step(), times, f"{times}/", total), past=earlier), step=times)
 
 
 def example() -> Step:

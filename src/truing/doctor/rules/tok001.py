@@ -24,11 +24,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.facts.id_comparison import Pair, compare_ids
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.facts.id_comparison import IdPair, compare_ids
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 
 class Measured(NamedTuple):
@@ -59,10 +59,10 @@ def judge(found: Measured) -> Iterator[Claim]:
     if first is None:
         got, expected, place = f"{found.equal:.6g} of the ids are equal", "exactly 1", {}
     else:
-        share += f", in {counted(found.rows, 'row')}; the first is token {first['position']}"
-        got = f"{_id(first['trained'])}, and {counted(first['trained_length'], 'id')} in all"
+        share += f", in {with_count(found.rows, 'row')}; the first is token {first['position']}"
+        got = f"{_id(first['trained'])}, and {with_count(first['trained_length'], 'id')} in all"
         expected = (
-            f"{_id(first['drawn'])}, and {counted(first['drawn_length'], 'id')} in all, as they were drawn"
+            f"{_id(first['drawn'])}, and {with_count(first['drawn_length'], 'id')} in all, as they were drawn"
         )
         start = first["position"]
         place = {"row": found.row, "start": start, "end": start + 1}
@@ -77,10 +77,10 @@ def _id(number: int | None) -> str:
 
 def example() -> Step:
     """Answers were decoded and encoded again: one has other ids, and one fewer, from its second token on."""
-    step = made()
+    step = example_step()
     drawn, start = [20, 31, 22, 23], step.rows[0].turns[0].start
-    ids = compare_ids([Pair(step.rows[0].sample_id, start, drawn, [20, 40, 23])])
-    return but(step, numbers={"alignment": ids["equal"] / ids["total"]}, facts={"ids": ids})
+    ids = compare_ids([IdPair(step.rows[0].sample_id, start, drawn, [20, 40, 23])])
+    return changed_step(step, numbers={"alignment": ids["equal"] / ids["total"]}, facts={"ids": ids})
 
 
 RULE = Rule(

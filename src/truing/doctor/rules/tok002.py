@@ -22,12 +22,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.rules.msk002 import some_begun
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 
 class Prompt(NamedTuple):
@@ -105,7 +105,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if where.rows:
         yield Claim(
             Verdict.PROVEN,
-            f"{counted(where.rows, 'row was', 'rows were')} not shown the prompt of the first row {name}",
+            f"{with_count(where.rows, 'row was', 'rows were')} not shown the prompt of the first row {name}",
             got=f"row {where.row} differs from token {where.at} on",
             expected="one prompt, id for id, but for what was forced",
             row=where.row,
@@ -116,7 +116,7 @@ def judge(found: Measured) -> Iterator[Claim]:
     if found.named:
         yield Claim(
             Verdict.SUSPECT,
-            f"{counted(found.named, 'row has', 'rows have')} the prompt ids of the group, and another hash of"
+            f"{with_count(found.named, 'row has', 'rows have')} the prompt ids of the group, and another hash of"
             " them",
             expected="one hash to a prompt",
         )
@@ -124,12 +124,12 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """Two groups lost a member to each other on the way to the trainer."""
-    healthy = made()
+    healthy = example_step()
     ids = healthy.tokens["token_ids"].clone()
     first, second = (slice(healthy.starts[row], healthy.starts[row] + 4) for row in (1, 5))
     ids[first], ids[second] = ids[second].clone(), ids[first].clone()
     hashes = {1: {"prompt_hash": "p1"}, 5: {"prompt_hash": "p0"}}
-    return but(healthy, token_ids=ids, rows=hashes)
+    return changed_step(healthy, token_ids=ids, rows=hashes)
 
 
 RULE = Rule(

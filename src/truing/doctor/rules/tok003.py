@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
@@ -61,16 +61,16 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """The template wrote BOS, and the tokenizer added its own."""
-    healthy = made()
+    healthy = example_step()
     ids = healthy.tokens["token_ids"].masked_fill(healthy.place == 1, healthy.setup.bos_id or 0)
-    return but(healthy, token_ids=ids)
+    return changed_step(healthy, token_ids=ids)
 
 
 def marks_every_turn() -> Step:
     """BOS is what every turn begins with."""
-    step = made(prompt=6)
+    step = example_step(prompt=6)
     ids = step.tokens["token_ids"].masked_fill((step.place == 3) | (step.place == 5), step.setup.bos_id or 0)
-    return but(step, token_ids=ids)
+    return changed_step(step, token_ids=ids)
 
 
 RULE = Rule(

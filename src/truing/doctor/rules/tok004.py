@@ -26,7 +26,7 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made, pulled
+from truing.doctor.example_steps import changed_step, example_step, with_token_gradients
 from truing.doctor.rule import Rule
 from truing.doctor.token_places import Places, places
 from truing.doctor.verdict import Claim, Verdict
@@ -106,15 +106,15 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """Two pads were put in front of a row, and its turn was not moved."""
-    healthy = made()
+    healthy = example_step()
     length = healthy.lengths[1]
     turn = TurnSpan(2, length - 2, FinishReason.STOP, 0, "a")
-    return but(healthy, rows={1: {"turns": (turn,)}})
+    return changed_step(healthy, rows={1: {"turns": (turn,)}})
 
 
 def failed_before_its_first_word() -> Step:
     """An attempt that never spoke is on record, with its prompt and a turn of no tokens."""
-    step = made(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
+    step = example_step(rewards=(0.0,) * 4 + (1.0, 0.0, 0.0, 1.0))
     end, here_N = step.lengths[0], step.row == 0
     turn = TurnSpan(end, end, FinishReason.ERROR, 0, "")
     row = {"kept": False, "inner_step": -1, "status": "error", "prompt_length": end, "turns": (turn,)}
@@ -124,7 +124,9 @@ def failed_before_its_first_word() -> Step:
     streams["excluded"] = step.tokens["excluded"].masked_fill(here_N, Excluded.NOT_SAMPLED)
     said_N = here_N & (step.tokens["origin"] == Origin.SAMPLED)
     streams["origin"] = step.tokens["origin"].masked_fill(said_N, Origin.PROMPT)
-    return pulled(but(step, rows={0: {**row, "reward": float("nan"), "text": ""}}, **streams))
+    return with_token_gradients(
+        changed_step(step, rows={0: {**row, "reward": float("nan"), "text": ""}}, **streams)
+    )
 
 
 RULE = Rule(

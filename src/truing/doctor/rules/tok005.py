@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 import torch
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 from truing.types.token import Origin
 
@@ -151,12 +151,12 @@ def _asked(step: Step, text: str) -> Step:
     question = {"role": "user", "content": "What is the sum of two and two, in one digit?"}
     answer = {"role": "assistant", "content": "4"}
     row = {"messages": (question, answer), "text": text}
-    return but(step, rows=dict.fromkeys(range(len(step.rows)), row))
+    return changed_step(step, rows=dict.fromkeys(range(len(step.rows)), row))
 
 
 def example() -> Step:
     """The prompt was padded on the left, and the answer was cut out as if it were not."""
-    return _asked(made(prompt=12), "of two and two, in one digit?\nassistant\n4")
+    return _asked(example_step(prompt=12), "of two and two, in one digit?\nassistant\n4")
 
 
 def thinks_first() -> Step:
@@ -171,11 +171,11 @@ def repeats_the_question() -> Step:
 
 def _quoting(after: int) -> Step:
     """A step whose answers hold the ids of their prompts."""
-    step = made(prompt=12, answers=(16,) * 8, setup={"max_new_tokens": 16})
+    step = example_step(prompt=12, answers=(16,) * 8, setup={"max_new_tokens": 16})
     ids = step.tokens["token_ids"].clone()
     for start in step.starts:
         ids[start + 12 + after : start + 22 + after] = ids[start + 1 : start + 11]
-    return but(step, token_ids=ids)
+    return changed_step(step, token_ids=ids)
 
 
 RULE = Rule(
@@ -184,7 +184,7 @@ RULE = Rule(
     kind="S",
     needs=("token_ids", "origin", "row.turns", "row.text", "row.messages"),
     taints=("rewards", "policy"),
-    when=drawn,
+    when=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

@@ -24,8 +24,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.verdict import Claim, Verdict
 
 SHARE = 0.2
@@ -87,7 +87,7 @@ def _calling(*names: str) -> Step:
         index: {"messages": ({"role": "assistant", "tool_calls": [{"function": {"name": name}}]},)}
         for index, name in enumerate(names)
     }
-    return but(made(), rows=rows, setup={"tools": ("read_file", "send_message")})
+    return changed_step(example_step(), rows=rows, setup={"tools": ("read_file", "send_message")})
 
 
 def example() -> Step:
@@ -106,7 +106,7 @@ RULE = Rule(
     kind="S",
     needs=("row.messages", "setup.tools"),
     taints=("policy",),
-    when=lambda step: drawn(step) and step.numbers.get("tools/calls_mean", 1.0) > 0,
+    when=lambda step: is_sampled(step) and step.numbers.get("tools/calls_mean", 1.0) > 0,
     measure=measure,
     judge=judge,
     example=example,

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import STOP, but, made
+from truing.doctor.example_steps import STOP_ID, changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -76,18 +76,18 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def example() -> Step:
     """Prompts are rendered without the generation prompt."""
-    step = made()
+    step = example_step()
     ids = step.tokens["token_ids"].clone()
-    ids[step.place == 3] = STOP
-    return but(step, token_ids=ids)
+    ids[step.place == 3] = STOP_ID
+    return changed_step(step, token_ids=ids)
 
 
 def opened() -> Step:
     """A stop ends the user's turn, and two tokens open the next."""
-    step = made(prompt=6)
+    step = example_step(prompt=6)
     ids = step.tokens["token_ids"].clone()
-    ids[step.place == 3] = STOP
-    return but(step, token_ids=ids)
+    ids[step.place == 3] = STOP_ID
+    return changed_step(step, token_ids=ids)
 
 
 RULE = Rule(

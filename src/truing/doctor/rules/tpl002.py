@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Row, Step
-from truing.doctor.example_steps import but, made, past
-from truing.doctor.rule import Rule, drawn
+from truing.doctor.example_steps import changed_step, example_step, past_step
+from truing.doctor.rule import Rule, is_sampled
 from truing.doctor.rules.msk007 import shown
 from truing.doctor.rules.tok004 import failed_before_its_first_word
 from truing.doctor.verdict import Claim, Verdict
@@ -100,7 +100,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def _after(ids: list[int]) -> Step:
     told: dict[str, Any] = {"opening": {"demonstrated": ids}}
-    return but(made(), past=[past(0, stage="sft", facts=told)])
+    return changed_step(example_step(), past=[past_step(0, stage="sft", facts=told)])
 
 
 def example() -> Step:
@@ -110,7 +110,7 @@ def example() -> Step:
 
 def of_one_template() -> Step:
     """Attempts behind demonstrations of the same template."""
-    step = made()
+    step = example_step()
     return _after(list(opening(step, Origin.SAMPLED)))
 
 
@@ -120,7 +120,7 @@ RULE = Rule(
     kind="E",
     needs=("token_ids", "origin", "row.turns"),
     taints=("sft", "policy"),
-    when=drawn,
+    when=is_sampled,
     measure=measure,
     judge=judge,
     example=example,

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but, made
+from truing.doctor.example_steps import changed_step, example_step
 from truing.doctor.rule import Rule
 from truing.doctor.verdict import Claim, Verdict
 
@@ -66,7 +66,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _asked(**found: Any) -> Step:
-    return but(made(), facts={"prompts": {"asked": 2, "other": 0} | found})
+    return changed_step(example_step(), facts={"prompts": {"asked": 2, "other": 0} | found})
 
 
 def example() -> Step:

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but
+from truing.doctor.example_steps import changed_step
 from truing.doctor.rule import Rule, has_critic
 from truing.doctor.rules.adv006 import valued
 from truing.doctor.verdict import Claim, Verdict
@@ -74,12 +74,12 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def learning() -> Step:
     """A critic that learns."""
-    return but(valued(), numbers={"value/head_step": 1e-3, "grad/critic_norm": 0.1})
+    return changed_step(valued(), numbers={"value/head_step": 1e-3, "grad/critic_norm": 0.1})
 
 
 def example() -> Step:
     """The optimiser was made before the critic was."""
-    return but(learning(), numbers={"value/head_step": 0.0})
+    return changed_step(learning(), numbers={"value/head_step": 0.0})
 
 
 def foreseen() -> Step:
@@ -87,7 +87,7 @@ def foreseen() -> Step:
     step = example()
     zero_N = 0 * step.tokens["value"]
     rows = {index: {"reward": 0.0} for index in range(len(step.rows))}
-    return but(step, rows=rows, value=zero_N, returns=zero_N, advantage=zero_N, pull=zero_N)
+    return changed_step(step, rows=rows, value=zero_N, returns=zero_N, advantage=zero_N, pull=zero_N)
 
 
 RULE = Rule(

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import torch
 
 from truing.doctor.evidence import Past, Step
-from truing.doctor.example_steps import but
+from truing.doctor.example_steps import changed_step
 from truing.doctor.rule import Rule, has_critic
 from truing.doctor.rules.adv006 import valued
 from truing.doctor.verdict import Claim, Verdict
@@ -123,19 +123,19 @@ def scored() -> Step:
     step = valued()
     known_N = ~step.tokens["returns"].isnan()
     explained = _explained(step.tokens["value"][known_N].double(), step.tokens["returns"][known_N].double())
-    return but(step, numbers={"value/explained_variance": explained})
+    return changed_step(step, numbers={"value/explained_variance": explained})
 
 
 def example() -> Step:
     """Shown is what the critic explains after the update."""
-    return but(scored(), numbers={"value/explained_variance": 0.9})
+    return changed_step(scored(), numbers={"value/explained_variance": 0.9})
 
 
 def new() -> Step:
     """A new critic, not above 0 in its first steps."""
     step = scored()
     told = [Past("grpo", number, {"value/explained_variance": -0.5}, {}) for number in range(5)]
-    return but(step, past=told)
+    return changed_step(step, past=told)
 
 
 RULE = Rule(

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from truing.doctor.evidence import Step
-from truing.doctor.example_steps import but
+from truing.doctor.example_steps import changed_step
 from truing.doctor.rule import Rule, has_critic
 from truing.doctor.rules.adv006 import valued
 from truing.doctor.verdict import Claim, Verdict
@@ -74,7 +74,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 def _pulled(factor: float) -> Step:
     told = {"tokens": 33, "scale": 2e-3, "largest": abs(factor - 1) * 2e-3, "factor": factor}
-    return but(valued(), facts={"value": told | {"where": ("s0", 5)}})
+    return changed_step(valued(), facts={"value": told | {"where": ("s0", 5)}})
 
 
 def example() -> Step:

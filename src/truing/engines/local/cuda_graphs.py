@@ -15,11 +15,11 @@ from transformers import PreTrainedModel
 from truing.engines.base import Request
 from truing.engines.local.padded_rows import PaddedRows
 from truing.errors import ModelError
-from truing.models.forward.hidden_states import decode
+from truing.models.forward.hidden_states import decoder_states
 from truing.models.forward.output_head import head_of
 from truing.models.forward.score import autocast
 
-ROOM = 256
+GROW_TOKENS = 256
 """Tokens that tables grow by; each time the step is recorded again."""
 
 
@@ -28,7 +28,7 @@ class GraphRows(PaddedRows):
 
     def admit(self, requests: Sequence[Request]) -> None:
         """Take in rows, where there are none."""
-        self._graph: Graph | None = None
+        self._graph: DecodeGraph | None = None
         super().admit(requests)
 
     def step(self, ids_N: Tensor) -> Tensor:
@@ -36,7 +36,9 @@ class GraphRows(PaddedRows):
         if not len(ids_N):
             return super().step(ids_N)
         if self._graph is None:
-            self._graph = Graph(self.model, [_table(layer) for layer in self.cache.layers], self.mask.bool())
+            self._graph = DecodeGraph(
+                self.model, [_table(layer) for layer in self.cache.layers], self.mask.bool()
+            )
             self._places = list(range(len(ids_N)))
             del self.cache, self.mask
         elif self._graph.full:
@@ -56,14 +58,14 @@ class GraphRows(PaddedRows):
             self._places = list(range(len(rows)))
 
 
-class Graph:
+class DecodeGraph:
     """A step of N rows that stand in one table, all at the same place of it; recorded where there is CUDA."""
 
     def __init__(self, model: PreTrainedModel, tables: Sequence[Tensor], mask_NS: Tensor) -> None:
         """``tables``: by layer keys and values, [2, N, key heads, S, D]; ``mask_NS``: which are of tokens."""
         self.model, self.rows, self.filled = model, mask_NS.shape[0], mask_NS.shape[1]
-        self.tables = [pad(table, (0, 0, 0, ROOM)) for table in tables]
-        self.mask_NS = pad(mask_NS, (0, ROOM))
+        self.tables = [pad(table, (0, 0, 0, GROW_TOKENS)) for table in tables]
+        self.mask_NS = pad(mask_NS, (0, GROW_TOKENS))
         self.ids_N = torch.zeros(self.rows, dtype=torch.long, device=model.device)
         self.positions_N = mask_NS.sum(1)
         self.place = torch.tensor([self.filled], device=model.device)
@@ -92,17 +94,17 @@ class Graph:
         self.positions_N += 1
         return logits_NV[chosen]
 
-    def keeping(self, places: Sequence[int]) -> "Graph":
+    def keeping(self, places: Sequence[int]) -> "DecodeGraph":
         """The same for some of the rows, with room again."""
         chosen, filled = torch.tensor(places, device=self.model.device), slice(self.filled)
-        return Graph(
+        return DecodeGraph(
             self.model, [table[:, chosen, :, filled] for table in self.tables], self.mask_NS[chosen, filled]
         )
 
     def _compute(self) -> Tensor:
         """The step itself; done twice it leaves behind what it leaves once."""
         with autocast(self.model.device):
-            hidden_ND = decode(self.model, self.ids_N, self.positions_N, self._attend)
+            hidden_ND = decoder_states(self.model, self.ids_N, self.positions_N, self._attend)
             return head_of(self.model)(hidden_ND)
 
     def _attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:

@@ -12,18 +12,18 @@ from contextlib import ExitStack
 import torch
 from transformers import PreTrainedModel
 
-from truing.engines.base import Completion, Request, Row, draw_ids
+from truing.engines.base import ActiveRow, Completion, Request, draw_ids
 from truing.engines.local.cuda_graphs import GraphRows
 from truing.engines.local.padded_rows import PaddedRows
 from truing.engines.local.tree_rows import TreeRows
 from truing.errors import DataError, ModelError
-from truing.models.forward.hidden_states import check_positions, no_tree
-from truing.models.forward.packed_weights import packed
-from truing.types.sampling_params import SamplingContract
+from truing.models.forward.hidden_states import check_positions, why_no_tree
+from truing.models.forward.packed_weights import packed_weights
+from truing.types.sampling_params import SamplingParams
 from truing.utils.phase_clock import phase
 
 
-class HFSampler:
+class LocalEngine:
     """Draws with a transformers model, for one thread: while it draws, the model attends as it says.
 
     ``version`` and ``weight_digest`` say which weights it holds.
@@ -54,7 +54,7 @@ class HFSampler:
         self._tree = TreeRows(self.model)
 
     @torch.inference_mode()
-    def generate(self, requests: Sequence[Request], contract: SamplingContract) -> list[Completion]:
+    def generate(self, requests: Sequence[Request], contract: SamplingParams) -> list[Completion]:
         """Draw one completion per request, in their order."""
         for request in requests:
             room = contract.room(self.context_length)
@@ -71,35 +71,35 @@ class HFSampler:
         try:
             with ExitStack() as stack:
                 with phase("prefill"):
-                    stack.enter_context(packed(self.model))
+                    stack.enter_context(packed_weights(self.model))
                 drawn = _draw(engine, requests, contract, self.max_rows)
         except BaseException:
             self.forget()  # rows on their way are nobody's now
             raise
         return [drawn[i] for i in range(len(requests))]
 
-    def _engine(self, requests: Sequence[Request], contract: SamplingContract) -> TreeRows | PaddedRows:
+    def _engine(self, requests: Sequence[Request], contract: SamplingParams) -> TreeRows | PaddedRows:
         """A tree where the model can have one. On CUDA many small steps cost more than the pads."""
         longest = max((len(request.prompt_ids) for request in requests), default=0) + contract.max_new_tokens
         check_positions(self.model, longest)
-        if no_tree(self.model, longest):
+        if why_no_tree(self.model, longest):
             return self._padded
         return self._tree if self.model.device.type == "cpu" else self._graphs or self._padded
 
 
 def _draw(
-    engine: TreeRows | PaddedRows, requests: Sequence[Request], contract: SamplingContract, max_rows: int
+    engine: TreeRows | PaddedRows, requests: Sequence[Request], contract: SamplingParams, max_rows: int
 ) -> dict[int, Completion]:
     """Draw until each request has its completion; a part is admitted as soon as there is room for it."""
     waiting = deque(engine.parts(requests, max_rows))
     done: dict[int, Completion] = {}
-    live: list[tuple[int, Row]] = []
+    live: list[tuple[int, ActiveRow]] = []
     ids = torch.empty(0, dtype=torch.long)
     while waiting or live:
         before = len(live)
         while waiting and (not live or (engine.admits and len(live) + len(waiting[0]) <= max_rows)):
             part = waiting.popleft()
-            live += [(i, Row.begin(requests[i], contract)) for i in part]
+            live += [(i, ActiveRow.begin(requests[i], contract)) for i in part]
             with phase("prefill"):
                 engine.admit([requests[i] for i in part])
         with phase("prefill" if len(live) > before else "decode"):

@@ -7,28 +7,28 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from truing.models.forward.tree_attention import FLASH, Pieces
+from truing.models.forward.tree_attention import FLASH, PartialAttention
 
-ROOM = 64
+BLOCK_TOKENS = 64
 """Tables grow by so many tokens at a time."""
 
 
 @dataclass(frozen=True, eq=False)
-class Tail:
+class RowCache:
     """One row's own tokens: by layer their keys and values, [2, key heads, length, D]."""
 
     length: int = 0
     layers: dict[int, Tensor] = field(default_factory=dict)
 
 
-class Tails:
+class KVCache:
     """N rows; by layer a table of their keys and values, [2, N, key heads, room, D]."""
 
-    def __init__(self, tails: Sequence[Tail]) -> None:
+    def __init__(self, tails: Sequence[RowCache]) -> None:
         self.lengths = [tail.length for tail in tails]
-        self._next: _Next | None = None
+        self._next: _NextToken | None = None
         self.tables: dict[int, Tensor] = {}
-        filled = next((tail for tail in tails if tail.length), Tail())
+        filled = next((tail for tail in tails if tail.length), RowCache())
         for layer, held in filled.layers.items():
             table = held.new_zeros(2, len(tails), held.shape[1], _room(max(self.lengths)), held.shape[3])
             for i, tail in enumerate(tails):
@@ -36,10 +36,12 @@ class Tails:
                     table[:, i, :, : tail.length] = tail.layers[layer]
             self.tables[layer] = table
 
-    def tail(self, i: int) -> Tail:
+    def tail(self, i: int) -> RowCache:
         """A copy of one row, which does not keep the whole."""
         length = self.lengths[i]
-        return Tail(length, {layer: table[:, i, :, :length].clone() for layer, table in self.tables.items()})
+        return RowCache(
+            length, {layer: table[:, i, :, :length].clone() for layer, table in self.tables.items()}
+        )
 
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows only."""
@@ -55,15 +57,15 @@ class Tails:
 
     def meet(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, counts: Sequence[int]
-    ) -> Pieces:
+    ) -> PartialAttention:
         """Let each row's new queries, ``counts`` of them, meet what it holds and themselves; hold them."""
         table = self._table(layer, key, counts)
         if max(counts) == 1:
-            self._next = self._next or _Next.after(self.lengths)
+            self._next = self._next or _NextToken.after(self.lengths)
             rows, place, beyond = self._next
             table[:, rows, :, place] = torch.stack([key[0], value[0]]).permute(2, 0, 1, 3)
-            return Pieces(query, *_one_each(query, *table, beyond, scale))
-        met, (keys, values), start = Pieces.none(query), table, 0
+            return PartialAttention(query, *_attend_one_each(query, *table, beyond, scale))
+        met, (keys, values), start = PartialAttention.none(query), table, 0
         for i, (held, n) in enumerate(zip(self.lengths, counts, strict=True)):
             new = slice(start, start + n)
             met.meet_own(new, key[:, :, new], value[:, :, new], scale)
@@ -87,10 +89,10 @@ class Tails:
 
 def _room(length: int) -> int:
     """The next multiple of ROOM."""
-    return -(-length // ROOM) * ROOM
+    return -(-length // BLOCK_TOKENS) * BLOCK_TOKENS
 
 
-class _Next(NamedTuple):
+class _NextToken(NamedTuple):
     """Where each of N rows holds its next token, and what it then meets; the same in every layer."""
 
     rows_N: Tensor
@@ -98,7 +100,7 @@ class _Next(NamedTuple):
     beyond: Tensor  # [N, 1, 1, longest], to add to scores: −∞ beyond a row's own
 
     @classmethod
-    def after(cls, lengths: Sequence[int]) -> "_Next":
+    def after(cls, lengths: Sequence[int]) -> "_NextToken":
         """With rows of these lengths."""
         place_N = torch.tensor(lengths)
         beyond = torch.arange(max(lengths) + 1) > place_N[:, None]
@@ -106,7 +108,7 @@ class _Next(NamedTuple):
         return cls(torch.arange(len(lengths)), place_N, scores[:, None, None])
 
 
-def _one_each(
+def _attend_one_each(
     query: Tensor, keys: Tensor, values: Tensor, beyond: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
     """One query of each row meets the keys of its table, less those that are ``beyond``.

@@ -14,16 +14,16 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from truing.engines.base import Request
-from truing.engines.local.kv_cache import Tail, Tails
-from truing.models.forward.hidden_states import decode
+from truing.engines.local.kv_cache import KVCache, RowCache
+from truing.models.forward.hidden_states import decoder_states
 from truing.models.forward.output_head import head_of
-from truing.models.forward.token_tree import Segment, cut, grow
-from truing.models.forward.tree_attention import along
+from truing.models.forward.token_tree import Segment, build_tree, partition
+from truing.models.forward.tree_attention import tree_attention
 
 PREFILL_TOKENS = 16384
 """Tokens of prompts that are computed at one time."""
 
-SHARED = 2048
+MIN_SHARED = 2048
 """Tokens of a run × rows that meet it: below, sharing saves less than one more call per layer costs."""
 
 
@@ -31,19 +31,19 @@ Episode = tuple[object, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class SharedPrefix:
     """Keys and values of tokens that rows share: by layer [2, 1, key heads, n, D]."""
 
     layers: dict[int, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class CachedRow:
     """A row's ids whose keys and values are there: those of a path of runs, then those of its tail."""
 
     episode: Episode | None
     ids: list[int]
-    path: tuple[Run, ...]
+    path: tuple[SharedPrefix, ...]
 
 
 class TreeRows:
@@ -53,9 +53,9 @@ class TreeRows:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
-        self._parked: dict[Episode, tuple[Held, Tail]] = {}
-        self._rows: list[Held] = []
-        self._tails = Tails([])
+        self._parked: dict[Episode, tuple[CachedRow, RowCache]] = {}
+        self._rows: list[CachedRow] = []
+        self._tails = KVCache([])
         self._fed: list[Tensor] = []
 
     def parts(self, requests: Sequence[Request], max_rows: int) -> list[list[int]]:
@@ -65,7 +65,7 @@ class TreeRows:
         known = [i for i, request in enumerate(requests) if request.episode in self._parked]
         new = [i for i, request in enumerate(requests) if request.episode not in self._parked]
         known.sort(key=lambda i: requests[i].prompt_ids.tolist())
-        cut_parts = cut([requests[i].prompt_ids for i in new], PREFILL_TOKENS)
+        cut_parts = partition([requests[i].prompt_ids for i in new], PREFILL_TOKENS)
         parts = [[new[i] for i in part.members] for part in cut_parts]
         at_once = max_rows if len(requests) <= max_rows else max(1, max_rows // 2)  # one half waits for room
         return [part[i : i + at_once] for part in [known, *parts] for i in range(0, len(part), at_once)]
@@ -76,7 +76,7 @@ class TreeRows:
         new = self._prefill([r for r, row in zip(requests, parked, strict=True) if row is None])
         rows = [next(new) if row is None else row for row in parked]
         before = [self._tails.tail(i) for i in range(len(self._rows))]
-        self._tails = Tails([*before, *(tail for _, tail in rows)])
+        self._tails = KVCache([*before, *(tail for _, tail in rows)])
         self._rows += [held for held, _ in rows]
         self._fed += [r.prompt_ids[len(held.ids) :] for r, (held, _) in zip(requests, rows, strict=True)]
 
@@ -100,36 +100,38 @@ class TreeRows:
         ids, prompt = self._parked[request.episode][0].ids, request.prompt_ids.tolist()
         return len(ids) < len(prompt) and prompt[: len(ids)] == ids
 
-    def _claim(self, request: Request) -> tuple[Held, Tail] | None:
+    def _claim(self, request: Request) -> tuple[CachedRow, RowCache] | None:
         """The parked row that a request continues; it is parked no longer."""
         if request.episode is None or not self._continued(request):
             return None
         return self._parked.pop(request.episode)
 
-    def _prefill(self, requests: Sequence[Request]) -> Iterator[tuple[Held, Tail]]:
+    def _prefill(self, requests: Sequence[Request]) -> Iterator[tuple[CachedRow, RowCache]]:
         """Rows of prompts of which all but the last id is computed, each distinct prefix once."""
         computed = [request.prompt_ids[:-1] for request in requests]
         if not any(map(len, computed)):
-            yield from ((Held(request.episode, [], ()), Tail()) for request in requests)
+            yield from ((CachedRow(request.episode, [], ()), RowCache()) for request in requests)
             return
-        tree = grow(computed)
-        along_tree = along(tree, self.model.device)
+        tree = build_tree(computed)
+        along_tree = tree_attention(tree, self.model.device)
         whole: dict[int, Tensor] = {}
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
             whole[layer] = torch.stack([key, value])
             return along_tree(layer, query, key, value, scale)
 
-        decode(self.model, tree.token_ids_L, tree.position_ids_L, attend)
+        decoder_states(self.model, tree.token_ids_L, tree.position_ids_L, attend)
         paths = tree.paths()
         rows_of = Counter(segment for path in paths for segment in path)
         runs = {
-            s: Run(_part(whole, [s])) for s, rows in rows_of.items() if rows * (s.end - s.start) >= SHARED
+            s: SharedPrefix(_part(whole, [s]))
+            for s, rows in rows_of.items()
+            if rows * (s.end - s.start) >= MIN_SHARED
         }
         for request, ids, path in zip(requests, computed, paths, strict=True):
             own = [segment for segment in path if segment not in runs]
             shared = tuple(runs[segment] for segment in path if segment in runs)
-            yield Held(request.episode, ids.tolist(), shared), _tail(whole, own)
+            yield CachedRow(request.episode, ids.tolist(), shared), _row_cache(whole, own)
 
     def _go_on(self, fed: Sequence[Tensor]) -> Tensor:
         """Feed each row some ids, at least one: logits [N, V] after the last of each."""
@@ -145,15 +147,15 @@ class TreeRows:
                 met.meet(queries, *run.layers[layer], scale)
             return met.out
 
-        hidden_LD = decode(self.model, torch.cat(list(fed)), torch.cat(positions), attend)
+        hidden_LD = decoder_states(self.model, torch.cat(list(fed)), torch.cat(positions), attend)
         self._tails.advance(counts)
         for row, ids in zip(self._rows, fed, strict=True):
             row.ids.extend(ids.tolist())
         return head_of(self.model)(hidden_LD[torch.tensor(ends[1:]) - 1])
 
-    def _met_by(self, ends: Sequence[int]) -> Iterator[tuple[Run, slice]]:
+    def _met_by(self, ends: Sequence[int]) -> Iterator[tuple[SharedPrefix, slice]]:
         """Each run, with the fed ids of rows whose path it is on; such rows mostly stand side by side."""
-        rows_of: dict[Run, list[int]] = {}
+        rows_of: dict[SharedPrefix, list[int]] = {}
         for i, row in enumerate(self._rows):
             for run in row.path:
                 rows_of.setdefault(run, []).append(i)
@@ -171,9 +173,9 @@ def _part(whole: Mapping[int, Tensor], segments: Sequence[Segment]) -> dict[int,
     }
 
 
-def _tail(whole: Mapping[int, Tensor], segments: Sequence[Segment]) -> Tail:
+def _row_cache(whole: Mapping[int, Tensor], segments: Sequence[Segment]) -> RowCache:
     """The segments as what one row holds alone."""
     if not segments:
-        return Tail()
+        return RowCache()
     layers = {layer: held[:, 0] for layer, held in _part(whole, segments).items()}
-    return Tail(sum(s.end - s.start for s in segments), layers)
+    return RowCache(sum(s.end - s.start for s in segments), layers)

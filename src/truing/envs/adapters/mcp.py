@@ -6,15 +6,15 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from truing.config import Part, Rate
-from truing.envs.adapters.mcp_session import Connection
+from truing.config import FrozenModel, PositiveFloat
+from truing.envs.adapters.mcp_session import McpSession
 from truing.envs.base import Episode, Split
 from truing.envs.data.rows import Row, parse_spec, read_rows
-from truing.envs.data.usable_rows import row_name, usable
-from truing.envs.optional_packages import optional
+from truing.envs.data.usable_rows import row_name, usable_rows
+from truing.envs.optional_packages import import_optional
 from truing.envs.tools import ToolEpisode
 from truing.errors import DataError, RecipeError
-from truing.rewards import Rewards, after_thought, number_match, plain_text, read_number
+from truing.rewards import Rewards, number_match, plain_text, read_number, without_reasoning
 from truing.types.message import ToolSpec
 from truing.types.rollout import Rollout, Task
 
@@ -22,7 +22,7 @@ NEEDED = ("id", "prompt")
 KNOWN = (*NEEDED, "answer")
 
 
-class McpConfig(Part):
+class McpConfig(FrozenModel):
     """Which server, and the tasks to use its tools for."""
 
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
@@ -35,7 +35,7 @@ class McpConfig(Part):
     """Tasks to evaluate on, in the same form."""
     per_episode: bool = False
     """Whether each episode has a session of its own: needed where tools change what other calls see."""
-    timeout: Rate = 30.0
+    timeout: PositiveFloat = 30.0
     """Seconds that any one call may take."""
     system: str = ""
     """The system message; where it is empty there is none."""
@@ -70,7 +70,7 @@ class Mcp:
         self._tools = self._shared.tools()
         specs = tuple(tool.spec for tool in self._tools)
         train, evaluation = (
-            usable(
+            usable_rows(
                 read_rows(parse_spec(spec)),
                 lambda row: _task(row, config.system, specs),
                 name=row_name,
@@ -95,15 +95,15 @@ class Mcp:
                 self._tools = self._shared.tools()
             return ToolEpisode(self._tools)
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> McpSession:
         """A new session."""
         config = self.config
         if config.url is not None:
-            return Connection(config.url, config.url, config.timeout, "mcp")
-        mcp = optional("mcp", "mcp")
+            return McpSession(config.url, config.url, config.timeout, "mcp")
+        mcp = import_optional("mcp", "mcp")
         program, *arguments = config.command
         server = mcp.StdioServerParameters(command=program, args=arguments)
-        return Connection(mcp.stdio_client(server), " ".join(config.command), config.timeout, "mcp")
+        return McpSession(mcp.stdio_client(server), " ".join(config.command), config.timeout, "mcp")
 
 
 def _task(row: Row, system: str, tools: tuple[ToolSpec, ...]) -> Task:
@@ -134,4 +134,4 @@ def _exact(rollout: Rollout, task: Task) -> float:
         )
     if read_number(task.answer) is not None:
         return number_match(rollout.text, task.answer)
-    return float(plain_text(after_thought(rollout.text)) == plain_text(task.answer))
+    return float(plain_text(without_reasoning(rollout.text)) == plain_text(task.answer))

@@ -10,21 +10,21 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import cache, partial
 from typing import Any, TypeVar
 
-from truing.envs.adapters.schema import usable
-from truing.envs.optional_packages import optional
+from truing.envs.adapters.schema import validated_schema
+from truing.envs.optional_packages import import_optional
 from truing.envs.tools import Tool, ToolError
 from truing.errors import DataError, TruingError
 from truing.types.message import ToolSpec
 
 T = TypeVar("T")
 
-START = 120.0
+START_TIMEOUT = 120.0
 """Seconds that a server may take to start: some are downloaded first."""
 
-END = 10.0
+CLOSE_TIMEOUT = 10.0
 """Seconds that servers may take to end, all together, when Python ends."""
 
-BLOCKED = 1.0
+CANCEL_GRACE = 1.0
 """Seconds after its time within which work is cancelled, unless it blocks its loop."""
 
 _sessions: dict[Future[None], Callable[[], object]] = {}
@@ -36,10 +36,10 @@ def _close_all() -> None:
     """End the sessions that are left: their thread is a daemon, and their servers would outlive it."""
     for close in list(_sessions.values()):
         close()
-    wait(list(_sessions), END)
+    wait(list(_sessions), CLOSE_TIMEOUT)
 
 
-def fresh_loop() -> asyncio.AbstractEventLoop:
+def loop_in_new_thread() -> asyncio.AbstractEventLoop:
     """An event loop in a thread of its own, for work that may block it; both end when it is stopped."""
     loop = asyncio.new_event_loop()
 
@@ -52,22 +52,24 @@ def fresh_loop() -> asyncio.AbstractEventLoop:
 
 
 @cache
-def background() -> asyncio.AbstractEventLoop:
+def shared_loop() -> asyncio.AbstractEventLoop:
     """The one event loop of sessions with other processes; a session is bound to its loop."""
-    return fresh_loop()
+    return loop_in_new_thread()
 
 
-def run(work: Coroutine[Any, Any, T], seconds: float, loop: asyncio.AbstractEventLoop | None = None) -> T:
+def run_coroutine(
+    work: Coroutine[Any, Any, T], seconds: float, loop: asyncio.AbstractEventLoop | None = None
+) -> T:
     """The result of asynchronous work, which is cancelled where it takes longer.
 
     Raises:
         TimeoutError: It did, or it blocks its loop and cannot even be cancelled.
     """
     timed = asyncio.wait_for(work, seconds)
-    return asyncio.run_coroutine_threadsafe(timed, loop or background()).result(seconds + BLOCKED)
+    return asyncio.run_coroutine_threadsafe(timed, loop or shared_loop()).result(seconds + CANCEL_GRACE)
 
 
-class Connection:
+class McpSession:
     """A session with one MCP server, open from here until the object is dropped."""
 
     def __init__(
@@ -90,12 +92,12 @@ class Connection:
         Raises:
             TruingError: The server does not start, in time or at all.
         """
-        self._mcp = optional("mcp", extra)
+        self._mcp = import_optional("mcp", extra)
         self._name, self._seconds = name, seconds
-        self._loop = loop or background()
+        self._loop = loop or shared_loop()
         opened: Future[Any] = Future()
         closing = asyncio.Event()
-        session = _live(self._mcp.Client(server), opened, closing)
+        session = _hold_open(self._mcp.Client(server), opened, closing)
         ended = asyncio.run_coroutine_threadsafe(session, self._loop)
         close = partial(self._loop.call_soon_threadsafe, closing.set)
         _sessions[ended] = close
@@ -104,12 +106,12 @@ class Connection:
             ended.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
         weakref.finalize(self, close)
         self.alive = True  # until a call finds the server gone
-        wait((opened, ended), START, FIRST_COMPLETED)
+        wait((opened, ended), START_TIMEOUT, FIRST_COMPLETED)
         if not opened.done():
             cause = None if ended.cancel() else ended.exception()
             raise TruingError(
                 f"the MCP server {name} cannot be reached",
-                got=repr(cause) if cause else f"no answer within {START:g} s",
+                got=repr(cause) if cause else f"no answer within {START_TIMEOUT:g} s",
                 remedy="start the command by hand, or open the URL, and see what it says",
             ) from cause
         self._client = opened.result()
@@ -119,7 +121,7 @@ class Connection:
         offered: list[Any] = []
         cursor = None
         while True:
-            page = run(self._client.list_tools(cursor=cursor), self._seconds, self._loop)
+            page = run_coroutine(self._client.list_tools(cursor=cursor), self._seconds, self._loop)
             offered += page.tools
             cursor = page.next_cursor
             if cursor is None:
@@ -133,7 +135,7 @@ class Connection:
             TruingError: The server is gone, or silent for too long, or answers with what is no text.
         """
         try:
-            answer = run(self._client.call_tool(name, dict(arguments)), self._seconds, self._loop)
+            answer = run_coroutine(self._client.call_tool(name, dict(arguments)), self._seconds, self._loop)
         except self._mcp.MCPError as error:
             if error.code == self._mcp.types.INVALID_PARAMS:
                 raise ToolError(error.message) from error
@@ -155,7 +157,7 @@ class Connection:
         def call(**arguments: Any) -> str:
             return self.call(offered.name, arguments)
 
-        schema = usable(offered.input_schema, f"the MCP tool {offered.name}")
+        schema = validated_schema(offered.input_schema, f"the MCP tool {offered.name}")
         return Tool(ToolSpec(offered.name, offered.description or "", schema), call)
 
 
@@ -169,7 +171,7 @@ def _text_of(name: str, answer: Any) -> str:
     return "\n".join(block.text for block in answer.content)
 
 
-async def _live(client: Any, opened: Future[Any], closing: asyncio.Event) -> None:
+async def _hold_open(client: Any, opened: Future[Any], closing: asyncio.Event) -> None:
     """Hold a session open; it has to be entered and left in one task."""
     async with client:
         opened.set_result(client)

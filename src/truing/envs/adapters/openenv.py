@@ -8,23 +8,23 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from truing.config import Part, Positive, Rate
-from truing.envs.adapters.mcp_session import background, run
+from truing.config import FrozenModel, PositiveFloat, PositiveInt
+from truing.envs.adapters.mcp_session import run_coroutine, shared_loop
 from truing.envs.base import Episode, Split
-from truing.envs.data.generated import distinct
-from truing.envs.optional_packages import optional
+from truing.envs.data.generated import draw_distinct
+from truing.envs.optional_packages import import_optional
 from truing.envs.tools import Tool, ToolEpisode, ToolError
 from truing.errors import DataError, TruingError
 from truing.rewards import Rewards
-from truing.types.message import Message, Said, ToolSpec
+from truing.types.message import AssistantMessage, Message, ToolSpec
 from truing.types.rollout import Rollout, Task
 from truing.utils.rng import seed_of
 
-MOST_SEEDS = 2**31
+MAX_SEED = 2**31
 """Seeds are below this, so that every random number library of a server takes them."""
 
 
-class OpenEnvConfig(Part):
+class OpenEnvConfig(FrozenModel):
     """Which server, how its actions are written, and how many tasks."""
 
     url: str
@@ -33,13 +33,13 @@ class OpenEnvConfig(Part):
     """Field of the action that takes the policy's text; without it, actions are calls of the tool `act`."""
     shown_field: str | None = None
     """Field of the observation that the policy reads; the whole observation as JSON where not given."""
-    train: Positive = 256
+    train: PositiveInt = 256
     """How many tasks to train on: seeds whose first observations all differ."""
-    eval: Positive = 64
+    eval: PositiveInt = 64
     """How many tasks to evaluate on, none of them trained on."""
     seed: int = 0
     """Another seed makes other tasks, and keeps others for evaluation."""
-    timeout: Rate = 60.0
+    timeout: PositiveFloat = 60.0
     """Seconds that connecting, and any one step, may take."""
     system: str = ""
     """The system message; where it is empty there is none."""
@@ -53,8 +53,8 @@ class OpenEnv:
 
     def __init__(self, config: OpenEnvConfig) -> None:
         self.config = config
-        self.rewards: Rewards = {"return": (_given, 1.0)}
-        world = World(config)
+        self.rewards: Rewards = {"return": (_sum_of_rewards, 1.0)}
+        world = ServerSession(config)
         self._action = _action(config)
         self._tasks: dict[Split, Sequence[Task]] = {
             "train": self._make(world, "train", config.train),
@@ -67,7 +67,7 @@ class OpenEnv:
 
     def open(self, task: Task) -> Episode:
         """An episode in a session of its own, at the observation that the task shows."""
-        world = World(self.config)
+        world = ServerSession(self.config)
         shown = world.reset(task.answer)
         if shown != task.messages[-1]["content"]:
             raise DataError(
@@ -78,13 +78,13 @@ class OpenEnv:
             )
         return _TextEpisode(world) if self._action is None else _ToolEpisode(world, self._action)
 
-    def _make(self, world: "World", split: Split, wanted: int) -> list[Task]:
+    def _make(self, world: "ServerSession", split: Split, wanted: int) -> list[Task]:
         """The first ``wanted`` tasks of a split."""
         config = self.config
         system = [{"role": "system", "content": config.system}] if config.system else []
 
         def draw(attempt: int) -> tuple[str, int]:
-            seed = seed_of("openenv", config.seed, attempt) % MOST_SEEDS
+            seed = seed_of("openenv", config.seed, attempt) % MAX_SEED
             return world.reset(seed), seed
 
         return [
@@ -95,11 +95,11 @@ class OpenEnv:
                 answer=seed,
                 tools=() if self._action is None else (self._action,),
             )
-            for shown, seed in distinct(draw, split, wanted, config.seed, "openenv")
+            for shown, seed in draw_distinct(draw, split, wanted, config.seed, "openenv")
         ]
 
 
-class World:
+class ServerSession:
     """One session with the server, and what became of it."""
 
     def __init__(self, config: OpenEnvConfig) -> None:
@@ -107,7 +107,7 @@ class World:
         self.done = False
         self.rewards: list[float] = []
         self.observation: Mapping[str, Any] = {}
-        client = optional("openenv.core", "openenv").GenericEnvClient
+        client = import_optional("openenv.core", "openenv").GenericEnvClient
         self._client = client(
             base_url=config.url, connect_timeout_s=config.timeout, message_timeout_s=config.timeout
         )
@@ -115,11 +115,11 @@ class World:
 
     def reset(self, seed: int) -> str:
         """Begin; the first observation as the policy reads it."""
-        return self._take(run(self._client.reset(seed=seed), self.config.timeout))
+        return self._take(run_coroutine(self._client.reset(seed=seed), self.config.timeout))
 
     def step(self, action: Mapping[str, Any]) -> str:
         """Act; the next observation as the policy reads it."""
-        result = run(self._client.step(dict(action)), self.config.timeout)
+        result = run_coroutine(self._client.step(dict(action)), self.config.timeout)
         if result.reward is not None:
             self.rewards.append(float(result.reward))
         return self._take(result)
@@ -148,10 +148,10 @@ class World:
 class _TextEpisode:
     """What the policy says is the action."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ServerSession) -> None:
         self._world = world
 
-    def reply(self, said: Said) -> Sequence[Message]:
+    def reply(self, said: AssistantMessage) -> Sequence[Message]:
         """The next observation, as the user's message."""
         shown = self._world.step({self._world.config.text_field: said.content})
         return [] if self._world.done else [{"role": "user", "content": shown}]
@@ -164,7 +164,7 @@ class _TextEpisode:
 class _ToolEpisode(ToolEpisode):
     """What the policy calls the tool with is the action."""
 
-    def __init__(self, world: World, action: ToolSpec) -> None:
+    def __init__(self, world: ServerSession, action: ToolSpec) -> None:
         def act(**arguments: Any) -> str:
             if world.done:
                 raise ToolError("the episode is over")
@@ -173,7 +173,7 @@ class _ToolEpisode(ToolEpisode):
         super().__init__([Tool(action, act)], world.outcome)
         self._world = world
 
-    def reply(self, said: Said) -> Sequence[Message]:
+    def reply(self, said: AssistantMessage) -> Sequence[Message]:
         """The next observation, as the tool's message."""
         told = super().reply(said)
         return [] if self._world.done else told
@@ -207,7 +207,7 @@ def _action(config: OpenEnvConfig) -> ToolSpec | None:
     return None
 
 
-def _given(rollout: Rollout, task: Task) -> float:
+def _sum_of_rewards(rollout: Rollout, task: Task) -> float:
     """The sum of the environment's rewards: of an attempt that was broken off, those until then."""
     if rollout.outcome["done"] and not rollout.outcome["rewards"]:
         raise DataError(f"the OpenEnv server gave no reward in an episode of task {task.task_id}")
@@ -216,4 +216,4 @@ def _given(rollout: Rollout, task: Task) -> float:
 
 def _disconnect(client: Any) -> None:
     """End a session without waiting for it."""
-    asyncio.run_coroutine_threadsafe(client.close(), background())
+    asyncio.run_coroutine_threadsafe(client.close(), shared_loop())

@@ -18,7 +18,7 @@ NAMED = ("properties", "$defs", "definitions", "dependentSchemas")
 """Keywords whose values are schemas by name, and the names are anybody's."""
 
 
-def usable(schema: Mapping[str, Any], owner: str) -> dict[str, Any]:
+def validated_schema(schema: Mapping[str, Any], owner: str) -> dict[str, Any]:
     """A schema of arguments without the patterns that Python cannot read; its owner checks those itself.
 
     Raises:

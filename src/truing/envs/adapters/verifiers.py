@@ -8,32 +8,32 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from truing.config import Part, Positive, Rate
-from truing.envs.adapters.mcp_session import Connection, fresh_loop, run
-from truing.envs.base import Episode, Split, share_of
-from truing.envs.optional_packages import optional
+from truing.config import FrozenModel, PositiveFloat, PositiveInt
+from truing.envs.adapters.mcp_session import McpSession, loop_in_new_thread, run_coroutine
+from truing.envs.base import Episode, Split, hash_fraction
+from truing.envs.optional_packages import import_optional
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import DataError, RecipeError
 from truing.rewards import Rewards
 from truing.types.message import Message
 from truing.types.rollout import Rollout, Task
-from truing.utils.deep_copy import copied
+from truing.utils.deep_copy import deep_copy
 
 
-class VerifiersConfig(Part):
+class VerifiersConfig(FrozenModel):
     """Which taskset, and how its tasks are split."""
 
     taskset: str
     """Module or installed package of the taskset, as verifiers names it."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Keys of the taskset's own config."""
-    limit: Positive = 1024
+    limit: PositiveInt = 1024
     """So many of its tasks at most: the first ones."""
     eval_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
     """Tasks whose SHA-256 of (seed, prompt), as a number in [0, 1), is below this are for evaluation."""
     seed: int = 0
     """Another seed keeps other tasks for evaluation."""
-    timeout: Rate = 60.0
+    timeout: PositiveFloat = 60.0
     """Seconds that grading an attempt, or any one call of a tool, may take."""
 
 
@@ -50,16 +50,16 @@ class Verifiers:
     def __init__(self, config: VerifiersConfig) -> None:
         self.config = config
         self.rewards: Rewards = {"reward": (self._reward, 1.0)}
-        self._vf = optional("verifiers.v1", "verifiers")
-        self._state_of = optional("verifiers.v1.state", "verifiers").state_cls
-        self._judging = fresh_loop()
+        self._vf = import_optional("verifiers.v1", "verifiers")
+        self._state_of = import_optional("verifiers.v1.state", "verifiers").state_cls
+        self._judging = loop_in_new_thread()
         taskset = _load(config)
         self._shared = self._serve(taskset.toolsets(taskset.config))
         self._originals: dict[str, Any] = {}
         self._tasks: dict[Split, list[Task]] = {"train": [], "eval": []}
         for original in itertools.islice(taskset, config.limit):
             task = self._task(original)
-            for_eval = share_of("split", config.seed, original.data.prompt_text) < config.eval_share
+            for_eval = hash_fraction("split", config.seed, original.data.prompt_text) < config.eval_share
             self._tasks["eval" if for_eval else "train"].append(task)
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -87,7 +87,7 @@ class Verifiers:
 
     def _original(self, task: Task) -> Any:
         """The taskset's own task, a copy: its tools and rewards may change its data."""
-        return copied(self._originals[task.task_id], f"task {task.task_id}")
+        return deep_copy(self._originals[task.task_id], f"task {task.task_id}")
 
     def _own(self, original: Any) -> list[Tool]:
         """The tools of one task, made anew."""
@@ -105,19 +105,19 @@ class Verifiers:
                 f"the toolset {name} shares a State with its rewards, which takes verifiers' own runner",
                 remedy="keep the state in the toolset itself",
             )
-        loop = fresh_loop()  # a tool that blocks its loop keeps nobody else waiting
-        run(toolset.setup(), seconds, loop)
+        loop = loop_in_new_thread()  # a tool that blocks its loop keeps nobody else waiting
+        run_coroutine(toolset.setup(), seconds, loop)
         if data is not None:
-            run(toolset.setup_task(data), seconds, loop)
-        server = optional("mcp.server.mcpserver", "verifiers").MCPServer(toolset.server_name or name)
+            run_coroutine(toolset.setup_task(data), seconds, loop)
+        server = import_optional("mcp.server.mcpserver", "verifiers").MCPServer(toolset.server_name or name)
         toolset.register(server)
-        return Connection(server, name, seconds, "verifiers", loop).tools()
+        return McpSession(server, name, seconds, "verifiers", loop).tools()
 
     def _reward(self, rollout: Rollout, task: Task) -> float:
         """The weighted sum of the task's own rewards."""
         original = self._original(task)
         trace = self._trace(original, [*task.messages, *rollout.messages], len(task.messages))
-        run(original.score(trace), self.config.timeout, self._judging)
+        run_coroutine(original.score(trace), self.config.timeout, self._judging)
         unscored = [name for name, reward in trace.rewards.items() if reward is None]
         if unscored or not trace.rewards:
             raise DataError(
@@ -144,7 +144,7 @@ class Verifiers:
 
 def _load(config: VerifiersConfig) -> Any:
     """The taskset, by the library's own loader."""
-    loaders = optional("verifiers.v1.utils.loaders", "verifiers")
+    loaders = import_optional("verifiers.v1.utils.loaders", "verifiers")
     try:
         settings = loaders.taskset_config_type(config.taskset)(id=config.taskset, **config.options)
         return loaders.load_taskset(settings)

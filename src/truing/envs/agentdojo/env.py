@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from truing.config import Part
+from truing.config import FrozenModel
 from truing.envs.base import Split
-from truing.envs.data.split import split_apart
-from truing.envs.optional_packages import optional
+from truing.envs.data.split import group_split
+from truing.envs.optional_packages import import_optional
 from truing.rewards import Rewards
 from truing.types.rollout import Rollout, Task
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SuiteName = Literal["workspace", "slack", "travel", "banking"]
 
 
-class AgentDojoConfig(Part):
+class AgentDojoConfig(FrozenModel):
     """Which suites, and how their tasks are split."""
 
     suites: Annotated[tuple[SuiteName, ...], Field(min_length=1)] = (
@@ -44,7 +44,7 @@ class AgentDojo:
         self._suites = {name: _suite(name) for name in dict.fromkeys(config.suites)}
         tasks = [task for suite in self._suites.values() for task in suite.tasks()]
         needs = [_needs(task) for task in tasks]
-        self._tasks = split_apart(
+        self._tasks = group_split(
             tasks, lambda i, j: needs[i] <= needs[j] or needs[j] <= needs[i], config.eval_share, config.seed
         )
         self.idle = tuple(task.task_id for task in tasks if self.open(task).solved())
@@ -75,7 +75,7 @@ def _needs(task: Task) -> set[str]:
 
 def _suite(name: SuiteName) -> "Suite":
     """A suite of the package, which is optional."""
-    optional("agentdojo", "agentdojo")
+    import_optional("agentdojo", "agentdojo")
     from truing.envs.agentdojo.suite import Suite
 
     return Suite(name)

@@ -19,9 +19,9 @@ from agentdojo.task_suite import get_suite
 from deepdiff import DeepDiff
 
 from truing.envs.tools import Tool, ToolEpisode, ToolError
-from truing.types.message import Message, Said, ToolCall, ToolSpec
+from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec
 from truing.types.rollout import Task
-from truing.utils.deep_copy import copied
+from truing.utils.deep_copy import deep_copy
 
 VERSION = "v1.2.2"
 """The version of the suites. Another one has other tasks and other checks."""
@@ -75,11 +75,11 @@ class Suite:
         """A copy of the office as the task wants it."""
         return published.init_environment(self.office.model_copy(deep=True))
 
-    def _demonstration(self, published: BaseUserTask) -> tuple[Said, ...]:
+    def _demonstration(self, published: BaseUserTask) -> tuple[AssistantMessage, ...]:
         """The reference calls, one a turn, then the text that the answer must hold."""
         calls = published.ground_truth(self._office(published))
-        turns = (Said(calls=(ToolCall(call.function, dict(call.args)),)) for call in calls)
-        return (*turns, Said(published.GROUND_TRUTH_OUTPUT))
+        turns = (AssistantMessage(calls=(ToolCall(call.function, dict(call.args)),)) for call in calls)
+        return (*turns, AssistantMessage(published.GROUND_TRUTH_OUTPUT))
 
 
 class OfficeEpisode(ToolEpisode):
@@ -93,7 +93,7 @@ class OfficeEpisode(ToolEpisode):
         self._calls: list[FunctionCall] = []
         self._text = ""
 
-    def reply(self, said: Said) -> Sequence[Message]:
+    def reply(self, said: AssistantMessage) -> Sequence[Message]:
         """One message per call; text without a call is the answer."""
         self._text = said.content
         return super().reply(said)
@@ -113,7 +113,7 @@ class OfficeEpisode(ToolEpisode):
 
     def _carry_out(self, tool: str, /, **arguments: Any) -> str:
         """Run one tool of the package, which reports every failure of its tools as text for the model."""
-        call = FunctionCall(function=tool, args=copied(arguments, f"a call of {tool}"))
+        call = FunctionCall(function=tool, args=deep_copy(arguments, f"a call of {tool}"))
         self._calls.append(call)  # as it was made: the tool may change its arguments
         result, problem = self._runtime.run_function(self._after, tool, arguments)
         if problem is not None:

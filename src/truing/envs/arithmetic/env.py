@@ -6,15 +6,15 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from truing.config import Part
+from truing.config import FrozenModel
 from truing.envs.arithmetic.questions import KINDS, Draws, Question
 from truing.envs.base import Split
-from truing.envs.data.generated import distinct, known_kinds, take_turns
-from truing.rewards import Rewards, after_thought, extract_answer, write_answer
+from truing.envs.data.generated import alternate_kinds, check_kinds, draw_distinct
+from truing.rewards import Rewards, extract_answer, format_answer, without_reasoning
 from truing.types.rollout import Rollout, Task
 
 
-class ArithmeticConfig(Part):
+class ArithmeticConfig(FrozenModel):
     """Which questions are made, and how many."""
 
     kinds: Annotated[tuple[str, ...], Field(min_length=1)] = ("add-2",)
@@ -33,7 +33,7 @@ class ArithmeticConfig(Part):
     @field_validator("kinds")
     @classmethod
     def _known(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
-        return known_kinds(kinds, KINDS)
+        return check_kinds(kinds, KINDS)
 
 
 class Arithmetic:
@@ -46,8 +46,8 @@ class Arithmetic:
         self.config = config
         self.rewards: Rewards = {"exact": (exact, 1.0), "partial": (partial, config.partial_weight)}
         self._tasks: dict[Split, Sequence[Task]] = {
-            "train": take_turns(config.kinds, functools.partial(self._of_kind, "train"), config.train),
-            "eval": take_turns(config.kinds, functools.partial(self._of_kind, "eval"), config.eval),
+            "train": alternate_kinds(config.kinds, functools.partial(self._of_kind, "train"), config.train),
+            "eval": alternate_kinds(config.kinds, functools.partial(self._of_kind, "eval"), config.eval),
         }
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -63,7 +63,7 @@ class Arithmetic:
                 family=f"arithmetic/{kind}",
                 messages=(*system, {"role": "user", "content": asked}),
                 answer=answer,
-                demonstration=write_answer(answer, "line"),
+                demonstration=format_answer(answer, "line"),
             )
             for index, (asked, answer) in enumerate(_questions(kind, split, count, self.config.seed))
         ]
@@ -71,7 +71,7 @@ class Arithmetic:
 
 def exact(rollout: Rollout, task: Task) -> float:
     """1.0 where the response is the answer and nothing else (white space around it aside)."""
-    return float(after_thought(rollout.text).strip() == task.answer)
+    return float(without_reasoning(rollout.text).strip() == task.answer)
 
 
 def partial(rollout: Rollout, task: Task) -> float:
@@ -87,4 +87,4 @@ def partial(rollout: Rollout, task: Task) -> float:
 
 def _questions(kind: str, split: Split, count: int, seed: int) -> list[Question]:
     """The first ``count`` different questions of a kind that the seed keeps for a split."""
-    return distinct(lambda attempt: KINDS[kind](Draws(seed, kind, attempt)), split, count, seed, kind)
+    return draw_distinct(lambda attempt: KINDS[kind](Draws(seed, kind, attempt)), split, count, seed, kind)

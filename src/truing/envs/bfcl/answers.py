@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from truing.types.message import Message, Said, ToolCall, ToolSpec
+from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec
 
 TYPES = {
     "string": str,
@@ -22,7 +22,7 @@ TYPES = {
 }
 """Type of a JSON schema → of Python. A schema without a type is of BFCL's ``any``, which is a text."""
 
-LEFT_OUT = ""
+MAY_BE_OMITTED = ""
 """Among the values that an argument may have, it says that the argument need not be given."""
 
 _IGNORED = re.compile(r"[ ,./\-_*^]")
@@ -34,13 +34,13 @@ Schema = Mapping[str, Any]
 """The JSON schema of a parameter, or of all parameters of a function."""
 
 
-class AnswerEpisode:
+class SingleTurnEpisode:
     """One turn, and it is over: nothing is run."""
 
     def __init__(self) -> None:
-        self._said = Said(problems=("no turn was finished",))
+        self._said = AssistantMessage(problems=("no turn was finished",))
 
-    def reply(self, said: Said) -> Sequence[Message]:
+    def reply(self, said: AssistantMessage) -> Sequence[Message]:
         """Nothing: the episode is over."""
         self._said = said
         return ()
@@ -51,7 +51,7 @@ class AnswerEpisode:
         return {"calls": calls, "problems": list(self._said.problems)}
 
 
-def right_calls(outcome: Mapping[str, Any], answers: Sequence[Call], tools: Sequence[ToolSpec]) -> bool:
+def calls_are_right(outcome: Mapping[str, Any], answers: Sequence[Call], tools: Sequence[ToolSpec]) -> bool:
     """Whether an outcome holds all right calls and nothing else."""
     schemas = {tool.name: tool.parameters for tool in tools}
     left = list(outcome["calls"])
@@ -66,12 +66,12 @@ def right_calls(outcome: Mapping[str, Any], answers: Sequence[Call], tools: Sequ
     return True
 
 
-def first_right(answers: Sequence[Call], tools: Sequence[ToolSpec]) -> Said:
+def first_right_calls(answers: Sequence[Call], tools: Sequence[ToolSpec]) -> AssistantMessage:
     """The right calls with the first value that each argument may have."""
     if not answers:
-        return Said("None of these functions can do this.")
+        return AssistantMessage("None of these functions can do this.")
     schemas = {tool.name: tool.parameters for tool in tools}
-    return Said(
+    return AssistantMessage(
         calls=tuple(
             ToolCall(answer["name"], _first(answer["arguments"], schemas[answer["name"]]))
             for answer in answers
@@ -88,7 +88,7 @@ def _is_right(call: Call, answer: Call, schema: Schema) -> bool:
         and all(name in given for name in schema.get("required", ()))
         and all(name in known and name in wanted for name in given)
         and all(_is_one_of(value, wanted[name], known[name]) for name, value in given.items())
-        and all(name in given or LEFT_OUT in values for name, values in wanted.items())
+        and all(name in given or MAY_BE_OMITTED in values for name, values in wanted.items())
     )
 
 
@@ -123,7 +123,7 @@ def _may_hold(option: Any, value: Sequence[Any], items: type | None) -> bool:
 
 def _type_of(options: Sequence[Any]) -> type | None:
     """The type of the first value that is one."""
-    return next((type(option) for option in options if option != LEFT_OUT), None)
+    return next((type(option) for option in options if option != MAY_BE_OMITTED), None)
 
 
 def _same_objects(value: Sequence[Any], option: Any) -> bool:
@@ -138,7 +138,7 @@ def _same_object(value: Any, option: Any) -> bool:
         and isinstance(option, dict)
         and all(key in option for key in value)
         and all(_plain_text(part) in map(_plain_text, option[key]) for key, part in value.items())
-        and all(key in value or LEFT_OUT in parts for key, parts in option.items())
+        and all(key in value or MAY_BE_OMITTED in parts for key, parts in option.items())
     )
 
 
@@ -156,9 +156,10 @@ def _first(values: Mapping[str, Sequence[Any]], schema: Schema) -> dict[str, Any
     """The first of the values of each argument, less those that may be left out."""
     known, required = schema.get("properties", {}), schema.get("required", ())
     return {
-        name: _value(next((option for option in options if option != LEFT_OUT), LEFT_OUT))
+        name: _value(next((option for option in options if option != MAY_BE_OMITTED), MAY_BE_OMITTED))
         for name, options in values.items()
-        if name in required or (options[0] != LEFT_OUT and (name in known or LEFT_OUT not in options))
+        if name in required
+        or (options[0] != MAY_BE_OMITTED and (name in known or MAY_BE_OMITTED not in options))
     }
 
 
@@ -171,4 +172,4 @@ def _value(option: Any) -> Any:
 
 def _parts(option: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
     """An object with the first of each part's values; objects within it are values as they are."""
-    return {key: parts[0] for key, parts in option.items() if parts[0] != LEFT_OUT}
+    return {key: parts[0] for key, parts in option.items() if parts[0] != MAY_BE_OMITTED}

@@ -17,12 +17,12 @@ from typing import Any
 from truing.envs.bfcl.rows import MultiTurn
 from truing.envs.tools import Tool, ToolEpisode, ToolError
 from truing.errors import RecipeError
-from truing.types.message import Message, Said, ToolCall, ToolSpec
+from truing.types.message import AssistantMessage, Message, ToolCall, ToolSpec
 
-MISTAKES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+CALL_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What the published functions raise at arguments that they did not foresee."""
 
-MOST_DIGITS = 4000
+MAX_DIGITS = 4000
 """Of a number that a function may compute; Python writes no longer ones."""
 
 _PRECISION = threading.Lock()
@@ -31,7 +31,7 @@ _PRECISION = threading.Lock()
 NOW_AVAILABLE = "These functions can be called from now on: {}. Can you do it now?"
 
 
-class World:
+class ApiState:
     """Objects of the published classes, in the state that a row gives them."""
 
     def __init__(self, row: MultiTurn) -> None:
@@ -52,7 +52,7 @@ class World:
             _refuse_endless(name, arguments)
             with _PRECISION:
                 return _written(getattr(owner, name)(**arguments))
-        except MISTAKES as error:
+        except CALL_ERRORS as error:
             raise ToolError(f"{type(error).__name__}: {error}") from error
 
     def state(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Conversation(ToolEpisode):
     """One attempt: a turn without calls ends what the user asked for, and the next request follows."""
 
     def __init__(self, row: MultiTurn, specs: Sequence[ToolSpec]) -> None:
-        self._world = World(row)
+        self._world = ApiState(row)
         self._row = row
         self._specs = {spec.name: spec for spec in specs}
         self._results: list[str] = []
@@ -78,7 +78,7 @@ class Conversation(ToolEpisode):
         """The functions that can be called now."""
         return tuple(spec for name, spec in self._specs.items() if name in self.tools)
 
-    def reply(self, said: Said) -> Sequence[Message]:
+    def reply(self, said: AssistantMessage) -> Sequence[Message]:
         """The results of calls, or else the user's next request; nothing after the last."""
         answers = super().reply(said)
         if answers:
@@ -117,12 +117,14 @@ class Conversation(ToolEpisode):
         return result
 
 
-def demonstration(turns: Sequence[Sequence[ToolCall]]) -> tuple[Said, ...]:
+def reference_turns(turns: Sequence[Sequence[ToolCall]]) -> tuple[AssistantMessage, ...]:
     """The reference calls, one at a time, and a word at the end of each turn."""
-    said: list[Said] = []
+    said: list[AssistantMessage] = []
     for calls in turns:
-        said += [Said(calls=(call,)) for call in calls]
-        said.append(Said("Done." if calls else "I cannot do this yet: a function or a detail is missing."))
+        said += [AssistantMessage(calls=(call,)) for call in calls]
+        said.append(
+            AssistantMessage("Done." if calls else "I cannot do this yet: a function or a detail is missing.")
+        )
     return tuple(said)
 
 
@@ -156,8 +158,8 @@ def _refuse_endless(name: str, arguments: Mapping[str, Any]) -> None:
         base, exponent = (arguments.get(key, 0) for key in ("base", "exponent"))
         if isinstance(base, int) and isinstance(exponent, int):
             digits = base.bit_length() * abs(exponent) // 3
-    if isinstance(digits, int | float) and abs(digits) > MOST_DIGITS:
-        raise OverflowError(f"{name} with {digits:g} digits is too much, {MOST_DIGITS} are the most")
+    if isinstance(digits, int | float) and abs(digits) > MAX_DIGITS:
+        raise OverflowError(f"{name} with {digits:g} digits is too much, {MAX_DIGITS} are the most")
 
 
 def _written(result: Any) -> str:

@@ -5,15 +5,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from truing.config import Part
+from truing.config import FrozenModel
 from truing.envs.base import Episode, Split
-from truing.envs.bfcl.answers import AnswerEpisode, first_right, right_calls
-from truing.envs.bfcl.conversation import Conversation, demonstration, same_turns
-from truing.envs.bfcl.rows import Document, MultiTurn, SingleTurn, read_row
+from truing.envs.bfcl.answers import SingleTurnEpisode, calls_are_right, first_right_calls
+from truing.envs.bfcl.conversation import Conversation, reference_turns, same_turns
+from truing.envs.bfcl.rows import FunctionDocument, MultiTurn, SingleTurn, read_row
 from truing.envs.bfcl.schema import read_call
 from truing.envs.data.rows import parse_spec, read_rows
-from truing.envs.data.split import split_apart
-from truing.envs.data.usable_rows import row_name, usable
+from truing.envs.data.split import group_split
+from truing.envs.data.usable_rows import row_name, usable_rows
 from truing.envs.isolation import IsolatedEpisode
 from truing.errors import DataError
 from truing.rewards import Rewards
@@ -21,7 +21,7 @@ from truing.types.message import ToolSpec
 from truing.types.rollout import Rollout, Task
 
 
-class BFCLConfig(Part):
+class BFCLConfig(FrozenModel):
     """Which rows, and how they are split."""
 
     data: str | Annotated[tuple[str, ...], Field(min_length=1)]
@@ -41,11 +41,11 @@ class BFCL:
         self.rewards: Rewards = {"solved": (solved, 1.0)}
         specs = [config.data] if isinstance(config.data, str) else config.data
         stored = [row for spec in specs for row in read_rows(parse_spec(spec))]
-        read = usable(stored, read_row, row_name, key=lambda row: row.key)
+        read = usable_rows(stored, read_row, row_name, key=lambda row: row.key)
         self._classes: dict[str, list[ToolSpec]] = {}
-        for document in (row for row in read.made if isinstance(row, Document)):
+        for document in (row for row in read.made if isinstance(row, FunctionDocument)):
             self._classes.setdefault(document.api_class, []).append(document.spec())
-        rows = {row.id: row for row in read.made if not isinstance(row, Document)}
+        rows = {row.id: row for row in read.made if not isinstance(row, FunctionDocument)}
         if read.refused and not rows:
             raise read.refused[0][1]
         self._conversations = {name: row for name, row in rows.items() if isinstance(row, MultiTurn)}
@@ -54,10 +54,10 @@ class BFCL:
                 "the data has conversations and documents no function",
                 remedy="add the file of function documents to env.data",
             )
-        made = usable(rows.values(), self._task, name=lambda row: row.id)
+        made = usable_rows(rows.values(), self._task, name=lambda row: row.id)
         tasks = made.made
         marks = [rows[task.task_id].marks() for task in tasks]
-        self._tasks = split_apart(
+        self._tasks = group_split(
             tasks, lambda i, j: not marks[i].isdisjoint(marks[j]), config.eval_share, config.seed
         )
         self.idle = tuple(task.task_id for task in tasks if task.answer == ())
@@ -72,7 +72,7 @@ class BFCL:
     def open(self, task: Task) -> Episode:
         """A world of its own for a conversation; a single turn has none."""
         if task.task_id not in self._conversations:
-            return AnswerEpisode()
+            return SingleTurnEpisode()
         row = self._conversations[task.task_id]
         return Conversation(row, self._functions(row))
 
@@ -93,7 +93,7 @@ class BFCL:
         """A conversation as a task; its answer is what happens where the reference calls are made."""
         functions = self._functions(row)
         parameters = {spec.name: list(spec.parameters["properties"]) for spec in functions}
-        said = demonstration([[read_call(call, parameters) for call in turn] for turn in row.ground_truth])
+        said = reference_turns([[read_call(call, parameters) for call in turn] for turn in row.ground_truth])
         conversation = Conversation(row, functions)
         shown, reference = conversation.shown, IsolatedEpisode(conversation)
         for turn in said:
@@ -115,7 +115,7 @@ def solved(rollout: Rollout, task: Task) -> float:
     """1.0 where the right calls were made, or the conversation went as the reference did."""
     if "turns" in rollout.outcome:
         return float(same_turns(rollout.outcome, task.answer))
-    return float(right_calls(rollout.outcome, task.answer, task.tools))
+    return float(calls_are_right(rollout.outcome, task.answer, task.tools))
 
 
 def _question(row: SingleTurn) -> Task:
@@ -123,8 +123,8 @@ def _question(row: SingleTurn) -> Task:
     right = row.answers()
     family = row.id.rsplit("_", 1)[0]
     functions = tuple(function.spec() for function in row.function)
-    said = first_right(right, functions)
+    said = first_right_calls(right, functions)
     calls = [{"name": call.name, "arguments": call.arguments} for call in said.calls]
-    if not right_calls({"calls": calls, "problems": said.problems}, right, functions):
+    if not calls_are_right({"calls": calls, "problems": said.problems}, right, functions):
         raise DataError(f"the ground truth of {row.id} holds no calls that BFCL's check takes", got=calls)
     return Task(row.id, f"bfcl/{family}", row.question[0], right, (said,), functions)

@@ -26,7 +26,7 @@ class Function(BaseModel):
         return ToolSpec(self.name, self.description, json_schema(self.parameters))
 
 
-class Document(Function):
+class FunctionDocument(Function):
     """A function of one of the worlds' classes."""
 
     api_class: str
@@ -111,16 +111,16 @@ class MultiTurn(BaseModel):
         }
 
 
-Found = TypeVar("Found", Document, SingleTurn, MultiTurn)
+Found = TypeVar("Found", FunctionDocument, SingleTurn, MultiTurn)
 
 
-def read_row(row: Row) -> Document | SingleTurn | MultiTurn:
+def read_row(row: Row) -> FunctionDocument | SingleTurn | MultiTurn:
     """A row as what it is.
 
     Raises:
         DataError: The row is none of the three, or a field cannot be used.
     """
-    kinds = {"api_class": Document, "involved_classes": MultiTurn, "function": SingleTurn}
+    kinds = {"api_class": FunctionDocument, "involved_classes": MultiTurn, "function": SingleTurn}
     for field, kind in kinds.items():
         if field in row.values:
             return _validated(kind, row)

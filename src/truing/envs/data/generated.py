@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TypeVar
 
-from truing.envs.base import Split, share_of
+from truing.envs.base import Split, hash_fraction
 from truing.errors import DataError, RecipeError
-from truing.utils.did_you_mean import nearest
+from truing.utils.did_you_mean import did_you_mean
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ ATTEMPTS = 1000
 """So many draws in a row without a new question mean that there are none left."""
 
 
-def distinct(
+def draw_distinct(
     draw: Callable[[int], tuple[str, T]],
     split: Split,
     wanted: int,
@@ -54,20 +54,22 @@ def distinct(
         text, known = draw(attempt)
         attempt += 1
         decides = (text,) if side is None else side(known)
-        for_eval = share_of("split", seed, kind, *decides) < EVAL_SHARE
+        for_eval = hash_fraction("split", seed, kind, *decides) < EVAL_SHARE
         if for_eval == (split == "eval") and text not in found:
             found[text] = known
             last_new = attempt
     return list(found.items())
 
 
-def take_turns(kinds: Sequence[str], of_kind: Callable[[str, int], Iterable[T]], count: int) -> tuple[T, ...]:
+def alternate_kinds(
+    kinds: Sequence[str], of_kind: Callable[[str, int], Iterable[T]], count: int
+) -> tuple[T, ...]:
     """The first ``count`` of what each kind gives, kinds taking turns: a b c a b c a."""
     each = math.ceil(count / len(kinds))
     return tuple(chain.from_iterable(zip(*(of_kind(kind, each) for kind in kinds), strict=True)))[:count]
 
 
-def known_kinds(kinds: tuple[str, ...], table: Iterable[str]) -> tuple[str, ...]:
+def check_kinds(kinds: tuple[str, ...], table: Iterable[str]) -> tuple[str, ...]:
     """The kinds that a recipe names; refuses one that does not exist, or is named twice."""
     table = list(table)
     for kind in kinds:
@@ -75,7 +77,7 @@ def known_kinds(kinds: tuple[str, ...], table: Iterable[str]) -> tuple[str, ...]
             raise RecipeError(
                 f"unknown kind {kind!r} in env.kinds",
                 expected=f"some of {', '.join(table)}",
-                remedy=nearest(kind, table),
+                remedy=did_you_mean(kind, table),
             )
     if len(set(kinds)) < len(kinds):
         raise RecipeError("env.kinds names a kind twice", got=kinds, expected="each kind once")

@@ -7,7 +7,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from truing.envs.data.rows import Row, parse_spec, read_rows
-from truing.envs.data.usable_rows import Usable, row_name, usable
+from truing.envs.data.usable_rows import UsableRows, row_name, usable_rows
 from truing.errors import DataError
 
 Record = TypeVar("Record", bound=BaseModel)
@@ -22,13 +22,13 @@ def read_records(path: Path, model: type[Record]) -> list[Record]:
     return [_record(row, model) for row in read_rows(parse_spec(str(path)))]
 
 
-def usable_records(path: Path, model: type[Record], key: Callable[[Record], object]) -> Usable[Record]:
+def usable_records(path: Path, model: type[Record], key: Callable[[Record], object]) -> UsableRows[Record]:
     """The rows of a file that are such records, no two with one key, and notes of the others.
 
     Raises:
         DataError: The file is missing or unreadable, or no row is such a record.
     """
-    return usable(read_rows(parse_spec(str(path))), lambda row: _record(row, model), row_name, key)
+    return usable_rows(read_rows(parse_spec(str(path))), lambda row: _record(row, model), row_name, key)
 
 
 def _record(row: Row, model: type[Record]) -> Record:

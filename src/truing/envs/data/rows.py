@@ -9,7 +9,9 @@ from typing import Any
 
 from truing.errors import DataError
 
-FORMS = "a .jsonl or .json file, a folder of .jsonl files, or hub/id,config,split; each may end in [:100]"
+SPEC_FORMS = (
+    "a .jsonl or .json file, a folder of .jsonl files, or hub/id,config,split; each may end in [:100]"
+)
 
 _SLICED = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<slice>[^\[\]]*)\])?")
 _SLICE = re.compile(r"(\d*):(\d*)")
@@ -17,7 +19,7 @@ _HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True)
-class Spec:
+class DataSpec:
     """A spec, parsed: a path on this machine, or a config and split of a data set on the hub."""
 
     text: str
@@ -47,7 +49,7 @@ class Row:
         return self.read
 
 
-def parse_spec(text: str) -> Spec:
+def parse_spec(text: str) -> DataSpec:
     """Parse a spec; nothing is looked up.
 
     Two commas after something like ``owner/name`` make it a data set on the hub; all else is a path.
@@ -62,17 +64,17 @@ def parse_spec(text: str) -> Spec:
     """
     match = _SLICED.fullmatch(text.strip())
     if match is None:
-        raise DataError("a data spec cannot be read", got=repr(text), expected=FORMS)
+        raise DataError("a data spec cannot be read", got=repr(text), expected=SPEC_FORMS)
     start, stop = (0, None) if match["slice"] is None else _parse_slice(text, match["slice"])
     parts = [part.strip() for part in match["name"].split(",")]
     if len(parts) != 3 or not _HUB_ID.fullmatch(parts[0]):
-        return Spec(text, match["name"].strip(), None, None, start, stop)
+        return DataSpec(text, match["name"].strip(), None, None, start, stop)
     if not all(parts):
-        raise DataError("a data spec lacks its config or split", got=repr(text), expected=FORMS)
-    return Spec(text, *parts, start, stop)
+        raise DataError("a data spec lacks its config or split", got=repr(text), expected=SPEC_FORMS)
+    return DataSpec(text, *parts, start, stop)
 
 
-def read_rows(spec: Spec) -> list[Row]:
+def read_rows(spec: DataSpec) -> list[Row]:
     """The rows that a spec names; one that is no JSON object raises where its fields are asked for.
 
     Raises:
@@ -86,7 +88,7 @@ def read_rows(spec: Spec) -> list[Row]:
     return [Row(f"{place}[{i}]", stored[i]) for i in _chosen(spec, len(stored))]
 
 
-def _chosen(spec: Spec, count: int) -> range:
+def _chosen(spec: DataSpec, count: int) -> range:
     """Which of ``count`` stored rows a spec asks for."""
     if count == 0:
         raise DataError("a data set is empty", got=spec.text, expected="at least one row")
@@ -109,12 +111,12 @@ def _parse_slice(text: str, inside: str) -> tuple[int, int | None]:
     return start, stop
 
 
-def _local_rows(spec: Spec) -> Iterator[Row]:
+def _local_rows(spec: DataSpec) -> Iterator[Row]:
     """All rows of a file, or of the .jsonl files of a folder in the order of their names."""
     path = Path(spec.name).expanduser()
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files:
-        raise DataError("a data folder holds no .jsonl file", got=path, expected=FORMS)
+        raise DataError("a data folder holds no .jsonl file", got=path, expected=SPEC_FORMS)
     for file in files:
         try:
             text = file.read_text(encoding="utf-8")
@@ -122,7 +124,7 @@ def _local_rows(spec: Spec) -> Iterator[Row]:
             raise DataError(
                 f"data cannot be read: {file}",
                 got=error,
-                expected=FORMS,
+                expected=SPEC_FORMS,
                 remedy="relative paths start at the folder that truing is run in",
             ) from error
         yield from _parse_rows(file, text)
@@ -159,7 +161,7 @@ def _parse_json(text: str, where: str) -> Any:
         return DataError(f"{where} is not JSON", got=error, expected="one JSON object a line, or one list")
 
 
-def _load_hub(spec: Spec) -> Any:
+def _load_hub(spec: DataSpec) -> Any:
     """A split of a data set on the hub, or of its copy in the cache of ``datasets``: rows by index."""
     try:
         from datasets import load_dataset

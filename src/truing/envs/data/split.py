@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from truing.envs.base import Split, share_of
+from truing.envs.base import Split, hash_fraction
 from truing.types.rollout import Task
 
 
-def split_apart(
+def group_split(
     tasks: Sequence[Task], alike: Callable[[int, int], bool], eval_share: float, seed: int
 ) -> dict[Split, Sequence[Task]]:
     """Split tasks by hash; those that are alike, or have a chain of such between them, stay together.
@@ -28,7 +28,7 @@ def split_apart(
     names: dict[int, str] = {}
     for label, task in zip(labels.tolist(), tasks, strict=True):
         names[label] = min(names.get(label, task.task_id), task.task_id)
-    held_out = [share_of("split", seed, names[label]) < eval_share for label in labels.tolist()]
+    held_out = [hash_fraction("split", seed, names[label]) < eval_share for label in labels.tolist()]
     return {
         "train": [task for task, out in zip(tasks, held_out, strict=True) if not out],
         "eval": [task for task, out in zip(tasks, held_out, strict=True) if out],

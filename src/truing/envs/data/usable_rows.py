@@ -13,7 +13,7 @@ B = TypeVar("B")
 SHOWN = 10
 """Rows that a note tells of one by one."""
 
-LONGEST = 200
+MAX_REASON_CHARS = 200
 """Characters of a reason; a row may be a page."""
 
 ID_FIELDS = ("id", "_id", "ID", "task_id", "example_id")
@@ -21,7 +21,7 @@ ID_FIELDS = ("id", "_id", "ID", "task_id", "example_id")
 
 
 @dataclass(frozen=True)
-class Usable(Generic[B]):
+class UsableRows(Generic[B]):
     """What was made of the rows, and why nothing was made of some: (name, error)."""
 
     made: list[B]
@@ -37,12 +37,12 @@ class Usable(Generic[B]):
         return (f"left out rows that cannot be used: {len(self.refused)}: {told}",)
 
 
-def usable(
+def usable_rows(
     things: Iterable[A],
     make: Callable[[A], B],
     name: Callable[[A], str],
     key: Callable[[B], object] | None = None,
-) -> Usable[B]:
+) -> UsableRows[B]:
     """What ``make`` makes of each thing, without those that it refuses.
 
     Args:
@@ -67,7 +67,7 @@ def usable(
             refused.append((name(thing), error))
     if refused and not made:
         raise refused[0][1]
-    return Usable(list(made.values()), refused)
+    return UsableRows(list(made.values()), refused)
 
 
 def row_name(row: Row) -> str:
@@ -83,4 +83,4 @@ def _line(error: DataError) -> str:
     """An error on one line, without what to do about a whole file."""
     got = "" if error.got is None else f"; got {error.got}"
     line = " ".join(f"{error.what}{got}".split())
-    return line if len(line) <= LONGEST else f"{line[:LONGEST]} […]"
+    return line if len(line) <= MAX_REASON_CHARS else f"{line[:MAX_REASON_CHARS]} […]"

@@ -6,10 +6,10 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
-from truing.config import Part, Rate
-from truing.envs.base import Split, share_of
+from truing.config import FrozenModel, PositiveFloat
+from truing.envs.base import Split, hash_fraction
 from truing.envs.data.rows import parse_spec, read_rows
-from truing.envs.data.usable_rows import row_name, usable
+from truing.envs.data.usable_rows import row_name, usable_rows
 from truing.envs.dual.rows import Choice, Item, read_item
 from truing.errors import DataError
 from truing.rewards import Rewards, extract_answer, follows_format
@@ -18,20 +18,20 @@ from truing.rewards.option_match import chosen_option, faithfulness
 from truing.types.rollout import Rollout, Task
 
 Data = str | Annotated[tuple[str, ...], Field(min_length=1)]
-Side = Literal["fairness", "hallucination"]
+Domain = Literal["fairness", "hallucination"]
 T = TypeVar("T")
 
 
-class Weights(Part):
+class Weights(FrozenModel):
     """How often each of the two comes, as parts of their sum."""
 
-    fairness: Rate = 1.0
+    fairness: PositiveFloat = 1.0
     """BBQ."""
-    hallucination: Rate = 1.0
+    hallucination: PositiveFloat = 1.0
     """HaluEval."""
 
 
-class DualConfig(Part):
+class DualConfig(FrozenModel):
     """Which questions of the two are asked, in which proportions, and who judges."""
 
     data_bbq: Data
@@ -68,12 +68,12 @@ class Dual:
         self._judge = Judge(config.judge, lambda task: task.answer.gold) if config.judge else None
         self.rewards: Rewards = {
             "correct": (self._correct, config.correct_weight),
-            "format": (keeps_format, config.format_weight),
+            "format": (format_reward, config.format_weight),
         }
         fair, fair_notes = _load("fairness", config.data_bbq)
         hallucinated, hallucinated_notes = _load("hallucination", config.data_halueval)
         self._held_out = _held_out((*fair, *hallucinated), config)
-        sides: dict[Side, list[Item]] = {"fairness": fair, "hallucination": hallucinated}
+        sides: dict[Domain, list[Item]] = {"fairness": fair, "hallucination": hallucinated}
         train, train_notes = self._mixed(sides, "train")
         evaluation, eval_notes = self._mixed(sides, "eval")
         self._tasks: dict[Split, Sequence[Task]] = {
@@ -87,7 +87,7 @@ class Dual:
         return self._tasks[split]
 
     def _mixed(
-        self, sides: Mapping[Side, Sequence[Item]], split: Split
+        self, sides: Mapping[Domain, Sequence[Item]], split: Split
     ) -> tuple[list[Task], tuple[str, ...]]:
         """The tasks of a split, and a note per kind of which some had to be left out."""
         columns = [self._split(items, split) for items in sides.values()]
@@ -102,7 +102,7 @@ class Dual:
     def _split(self, items: Sequence[Item], split: Split) -> list[Task]:
         """The tasks of one kind that belong to a split, by ascending hash."""
         chosen = [
-            (share_of("order", self.config.seed, item.family, item.item_id), self._task(item))
+            (hash_fraction("order", self.config.seed, item.family, item.item_id), self._task(item))
             for item in items
             if (_text(item) in self._held_out) == (split == "eval")
         ]
@@ -131,7 +131,7 @@ class Dual:
         return self._judge(rollout, task)
 
 
-def keeps_format(rollout: Rollout, task: Task) -> float:
+def format_reward(rollout: Rollout, task: Task) -> float:
     """1.0 where the response is one line."""
     return float(follows_format(rollout.text, "line"))
 
@@ -167,7 +167,7 @@ def _held_out(items: Iterable[Item], config: DualConfig) -> set[tuple[str, str]]
         families.setdefault(item.family, set()).add(_text(item))
     held_out: set[tuple[str, str]] = set()
     for texts in families.values():
-        ranked = sorted(texts, key=lambda text: (share_of("split", config.seed, *text), text))
+        ranked = sorted(texts, key=lambda text: (hash_fraction("split", config.seed, *text), text))
         held_out.update(ranked[: round(config.eval_share * len(ranked))])
     return held_out
 
@@ -177,10 +177,10 @@ def _text(item: Item) -> tuple[str, str]:
     return item.family, " ".join(item.twins.casefold().split())
 
 
-def _load(side: Side, data: str | Sequence[str]) -> tuple[list[Item], tuple[str, ...]]:
+def _load(side: Domain, data: str | Sequence[str]) -> tuple[list[Item], tuple[str, ...]]:
     """The usable items of all specs of one kind, and a note per reason why others were skipped."""
     specs = [data] if isinstance(data, str) else data
-    read = usable(
+    read = usable_rows(
         [(spec, row) for spec in specs for row in read_rows(parse_spec(spec))],
         lambda pair: (pair[0], _of_side(side, read_item(pair[1]))),
         name=lambda pair: row_name(pair[1]),
@@ -193,7 +193,7 @@ def _load(side: Side, data: str | Sequence[str]) -> tuple[list[Item], tuple[str,
     return items, (*(f"{note}: {count}" for note, count in skipped.items()), *read.notes())
 
 
-def _of_side(side: Side, item: Item | str) -> Item | str:
+def _of_side(side: Domain, item: Item | str) -> Item | str:
     """The item, unless it is of the other data set."""
     if isinstance(item, Item) and not item.family.startswith(f"{side}/"):
         raise DataError(f"{item.where} is of the other data set", got=item.family, expected=f"{side}/…")

@@ -33,7 +33,7 @@ class Passage:
         return f"{self.title}: {self.text[:chars]}" + (f" [{lost} characters cut]" if lost > 0 else "")
 
 
-class Collection:
+class Bm25Index:
     """Distinct passages in the order given, and an index of the words of their titles and texts."""
 
     def __init__(self, passages: Iterable[Passage]) -> None:

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from truing.config import Part
-from truing.envs.base import Split, share_of
+from truing.config import FrozenModel
+from truing.envs.base import Split, hash_fraction
 from truing.envs.data.rows import parse_spec, read_rows
-from truing.envs.data.usable_rows import row_name, usable
+from truing.envs.data.usable_rows import row_name, usable_rows
 from truing.envs.musique.rows import Paragraph, Question, read_question
 from truing.errors import DataError
 from truing.rewards import (
@@ -20,14 +20,14 @@ from truing.rewards import (
     extract_answer,
     f1,
     follows_format,
-    write_answer,
+    format_answer,
 )
 from truing.types.rollout import Rollout, Task
 
 Weight = Annotated[float, Field(ge=0)]
 
 
-class MusiqueConfig(Part):
+class MusiqueConfig(FrozenModel):
     """Which questions, how they are split, asked and judged."""
 
     data: str | Annotated[tuple[str, ...], Field(min_length=1)]
@@ -91,7 +91,7 @@ class Musique:
             "format": (_format_reward(config.answer_format), config.format_weight),
         }
         self.questions, self.notes = _load([config.data] if isinstance(config.data, str) else config.data)
-        hashed = [(share_of("split", config.seed, _one_text(q)), self._task(q)) for q in self.questions]
+        hashed = [(hash_fraction("split", config.seed, _one_text(q)), self._task(q)) for q in self.questions]
         # in hash order a limit takes from every data set, and a larger share keeps what was in a smaller one
         hashed.sort(key=lambda pair: (pair[0], pair[1].task_id))
         self._tasks: dict[Split, Sequence[Task]] = {
@@ -111,7 +111,7 @@ class Musique:
             family=question.family,
             messages=(*system, {"role": "user", "content": self._prompt(question)}),
             answer=question.answers,
-            demonstration=write_answer(question.answers[0], self.config.answer_format),
+            demonstration=format_answer(question.answers[0], self.config.answer_format),
         )
 
     def _prompt(self, question: Question) -> str:
@@ -128,7 +128,7 @@ class Musique:
 def _load(specs: Iterable[str]) -> tuple[list[Question], tuple[str, ...]]:
     """The usable questions of all specs, and a note per reason why others were skipped."""
     rows = [(spec, row) for spec in specs for row in read_rows(parse_spec(spec))]
-    read = usable(
+    read = usable_rows(
         rows,
         lambda pair: (pair[0], read_question(pair[1])),
         name=lambda pair: row_name(pair[1]),

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from truing.envs.musique.bm25 import Collection, Passage
+from truing.envs.musique.bm25 import Bm25Index, Passage
 from truing.envs.musique.env import Musique, MusiqueConfig
 from truing.envs.musique.rows import Paragraph, Question
 from truing.envs.tools import Tool, ToolEpisode, tool
-from truing.rewards import write_answer
-from truing.types.message import Said, ToolCall
+from truing.rewards import format_answer
+from truing.types.message import AssistantMessage, ToolCall
 from truing.types.rollout import Rollout, Task
 
-MORE_WORDS = (0, 4, 8, 16, 32)
+ADDED_QUERY_WORDS = (0, 4, 8, 16, 32)
 """Words of a paragraph that a demonstrated query adds to its title, the fewest that find it."""
 
 
@@ -31,9 +31,9 @@ class MusiqueSearch(Musique):
         self._supporting = {q.task_id: _supporting(q) for q in self.questions}
 
     @cached_property
-    def collection(self) -> Collection:
+    def collection(self) -> Bm25Index:
         """The paragraphs of all questions, of both splits."""
-        return Collection(Passage(p.title, p.text) for q in self.questions for p in q.paragraphs)
+        return Bm25Index(Passage(p.title, p.text) for q in self.questions for p in q.paragraphs)
 
     def open(self, task: Task) -> ToolEpisode:
         """An episode with a search; its outcome is what was asked, found and needed."""
@@ -63,7 +63,7 @@ class MusiqueSearch(Musique):
         """No paragraph: they are there to be searched for."""
         return ()
 
-    def _demonstration(self, question: Question) -> tuple[Said, ...]:
+    def _demonstration(self, question: Question) -> tuple[AssistantMessage, ...]:
         """Search for the question, then for each supporting paragraph not yet found; answer."""
         queries = [question.text]
         found = set(self._search(question.text))
@@ -71,8 +71,10 @@ class MusiqueSearch(Musique):
             if passage not in found:
                 queries.append(self._query(passage))
                 found |= set(self._search(queries[-1]))
-        searches = [Said(calls=(ToolCall(search.spec.name, {"query": query}),)) for query in queries]
-        return (*searches, Said(write_answer(question.answers[0], self.config.answer_format)))
+        searches = [
+            AssistantMessage(calls=(ToolCall(search.spec.name, {"query": query}),)) for query in queries
+        ]
+        return (*searches, AssistantMessage(format_answer(question.answers[0], self.config.answer_format)))
 
     def _search(self, query: str) -> Sequence[Passage]:
         return self.collection.search(query, self.config.search_results)
@@ -80,7 +82,7 @@ class MusiqueSearch(Musique):
     def _query(self, passage: Passage) -> str:
         """The title of a passage, with as many words of its text as it takes to find it."""
         words = passage.text.split()
-        queries = [" ".join([passage.title, *words[:count]]) for count in MORE_WORDS]
+        queries = [" ".join([passage.title, *words[:count]]) for count in ADDED_QUERY_WORDS]
         return next((query for query in queries if passage in self._search(query)), passage.title)
 
 

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from truing.config import Part, Positive, Rate
+from truing.config import FrozenModel, PositiveFloat, PositiveInt
 from truing.envs.tools import Tool, ToolError, tool
 from truing.errors import TruingError
 
@@ -49,18 +49,18 @@ for name, escape in escapes.items():
 """
 
 
-class PythonLimits(Part):
+class PythonLimits(FrozenModel):
     """What one run of a program may use."""
 
-    cpu_seconds: Positive = 10
+    cpu_seconds: PositiveInt = 10
     """Processor time: the limit that a program meets, since a busy machine does not move it."""
-    seconds: Rate = 60.0
+    seconds: PositiveFloat = 60.0
     """Wall-clock time, for programs that only wait."""
-    memory_mb: Positive = 512
+    memory_mb: PositiveInt = 512
     """Address space, Python's own 30 MB among it."""
-    file_mb: Positive = 16
+    file_mb: PositiveInt = 16
     """Size of any one file, and of the output."""
-    output_chars: Positive = 10_000
+    output_chars: PositiveInt = 10_000
     """So much of the output is shown; what is cut is said."""
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from truing.envs.data.records import read_records, usable_records
-from truing.envs.taubench.store import Record, Start
+from truing.envs.taubench.store import InitialState, Record
 from truing.errors import DataError
 from truing.types.message import ToolSpec
 
@@ -57,7 +57,7 @@ class Folder:
     notes: tuple[str, ...]
     specs: tuple[ToolSpec, ...]
     policy: str
-    start: Start
+    start: InitialState
 
 
 def read_folder(folder: Path) -> Folder:
@@ -72,7 +72,7 @@ def read_folder(folder: Path) -> Folder:
         notes=rows.notes(),
         specs=tuple(_spec(row.function) for row in tools if row.domain == DOMAIN),
         policy=_policy(folder / "retail_policy.md"),
-        start=Start(**tables),
+        start=InitialState(**tables),
     )
 
 

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from truing.config import Part
-from truing.envs.base import Split, share_of
+from truing.config import FrozenModel
+from truing.envs.base import Split, hash_fraction
 from truing.envs.isolation import IsolatedEpisode
 from truing.envs.taubench.data import TaskRow, read_folder
 from truing.envs.taubench.lookups import Lookups
@@ -19,8 +19,8 @@ from truing.envs.taubench.orders import Orders
 from truing.envs.taubench.store import Store
 from truing.envs.tools import Tool, ToolEpisode
 from truing.errors import DataError
-from truing.rewards import Rewards, after_thought
-from truing.types.message import Said, ToolCall, ToolSpec
+from truing.rewards import Rewards, without_reasoning
+from truing.types.message import AssistantMessage, ToolCall, ToolSpec
 from truing.types.rollout import Rollout, Task
 from truing.types.status import Status
 
@@ -31,7 +31,7 @@ ONE_MESSAGE = (
 """Stands after the policy, which counts on a customer who answers."""
 
 
-class TauBenchConfig(Part):
+class TauBenchConfig(FrozenModel):
     """Where the data lies, and how it is split."""
 
     data: str
@@ -52,7 +52,7 @@ class TauBench:
         self._folder = read_folder(Path(config.data))
         self._tasks: dict[Split, list[Task]] = {"train": [], "eval": []}
         for row in self._folder.tasks:
-            for_eval = share_of("split", config.seed, row.user_id) < config.eval_share
+            for_eval = hash_fraction("split", config.seed, row.user_id) < config.eval_share
             self._tasks["eval" if for_eval else "train"].append(self._task(row))
         everything = (*self._tasks["train"], *self._tasks["eval"])
         self.idle = tuple(
@@ -85,7 +85,7 @@ class TauBench:
         calls = [ToolCall(action.name, action.kwargs) for action in row.actions]
         reference = IsolatedEpisode(self._episode())
         for call in calls:
-            reference.reply(Said(calls=(call,)))
+            reference.reply(AssistantMessage(calls=(call,)))
         return Task(
             task_id=row.id,
             family="taubench/retail",
@@ -94,14 +94,17 @@ class TauBench:
                 {"role": "user", "content": row.instruction},
             ),
             answer={"changes": reference.outcome(), "outputs": list(row.outputs)},
-            demonstration=(*(Said(calls=(call,)) for call in calls), Said("; ".join(["Done", *row.outputs]))),
+            demonstration=(
+                *(AssistantMessage(calls=(call,)) for call in calls),
+                AssistantMessage("; ".join(["Done", *row.outputs])),
+            ),
             tools=self._folder.specs,
         )
 
 
 def solved(rollout: Rollout, task: Task) -> float:
     """1.0 where the attempt came to its end with the right data, and its last words hold all outputs."""
-    said = after_thought(rollout.text).lower().replace(",", "")
+    said = without_reasoning(rollout.text).lower().replace(",", "")
     told = all(output.lower().replace(",", "") in said for output in task.answer["outputs"])
     return float(rollout.status is Status.DONE and told and state(rollout, task))
 

@@ -12,10 +12,10 @@ from truing.envs.tools import ToolError
 ALLOWED = frozenset("0123456789+-*/(). ")
 """What an expression may be written with."""
 
-MOST_BITS = 100_000
+MAX_BITS = 100_000
 """Of a power; no float is so large, and few quotients need it."""
 
-LONGEST = 500
+MAX_EXPRESSION_CHARS = 500
 """Characters of an expression; a longer one could be nested too deeply to be read."""
 
 
@@ -60,8 +60,8 @@ class Lookups:
         """The value of an expression, to the cent; what is wrong with it is told in Python's words."""
         if not set(expression) <= ALLOWED:
             raise ToolError("invalid characters in expression")
-        if len(expression) > LONGEST:
-            raise ToolError(f"an expression has {LONGEST} characters at most")
+        if len(expression) > MAX_EXPRESSION_CHARS:
+            raise ToolError(f"an expression has {MAX_EXPRESSION_CHARS} characters at most")
         try:
             with warnings.catch_warnings(action="ignore"):  # Python warns of 2(3), and the model is told
                 tree = ast.parse(expression.strip(), "<string>", "eval")
@@ -103,7 +103,7 @@ def _value(node: ast.expr) -> Any:
 
 def _power(base: Any, exponent: Any) -> Any:
     """A power, unless it would take hours."""
-    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * exponent > MOST_BITS:
+    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * exponent > MAX_BITS:
         raise OverflowError("int too large to convert to float")
     return base**exponent
 

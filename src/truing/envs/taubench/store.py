@@ -11,7 +11,7 @@ Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialState:
     """The data before anybody acts."""
 
     users: Mapping[str, Record]
@@ -22,7 +22,7 @@ class Start:
 class Store:
     """The data of one episode; it shares the records that it does not replace."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: InitialState) -> None:
         self.start = start
         self.users, self.orders = dict(start.users), dict(start.orders)
 

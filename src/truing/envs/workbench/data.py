@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, RootModel
 
 from truing.envs.data.records import read_records, usable_records
-from truing.envs.workbench.office import Office, Start
+from truing.envs.workbench.office import InitialState, Office
 from truing.envs.workbench.tables import Row, Table
 from truing.errors import DataError
 from truing.types.message import ToolSpec
@@ -60,13 +60,13 @@ class Folder:
 
     tasks: tuple[TaskRow, ...]
     specs: tuple[ToolSpec, ...]
-    start: Start
+    start: InitialState
     notes: tuple[str, ...]
 
 
 def read_folder(folder: Path) -> Folder:
     """Read and check a whole folder."""
-    start = Start(
+    start = InitialState(
         events=_table(folder / "state_calendar_events.jsonl", "event_id"),
         emails=_table(folder / "state_emails.jsonl", "email_id"),
         tasks=_table(folder / "state_project_tasks.jsonl", "task_id"),

@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from truing.config import Part
-from truing.envs.base import Split, share_of
+from truing.config import FrozenModel
+from truing.envs.base import Split, hash_fraction
 from truing.envs.isolation import IsolatedEpisode
 from truing.envs.tools import ToolEpisode
 from truing.envs.workbench.data import Folder, TaskRow, read_folder
 from truing.envs.workbench.office import Office
 from truing.rewards import Rewards
-from truing.types.message import Said, ToolCall, ToolSpec
+from truing.types.message import AssistantMessage, ToolCall, ToolSpec
 from truing.types.rollout import Rollout, Task
 from truing.types.status import Status
 
@@ -31,7 +31,7 @@ EXACT_FIELDS = ("status", "list_name", "board")
 """Fields in which WorkBench tells upper from lower case; in all others it does not."""
 
 
-class WorkBenchConfig(Part):
+class WorkBenchConfig(FrozenModel):
     """Where the data lies, how it is split, and what is shown."""
 
     data: str
@@ -57,7 +57,7 @@ class WorkBench:
         self._folder: Folder = read_folder(Path(config.data))
         self._tasks: dict[Split, list[Task]] = {"train": [], "eval": []}
         for row in self._folder.tasks:
-            for_eval = share_of("split", config.seed, row.base_template) < config.eval_share
+            for_eval = hash_fraction("split", config.seed, row.base_template) < config.eval_share
             self._tasks["eval" if for_eval else "train"].append(self._task(row))
         self.idle = tuple(task.task_id for each in self._tasks.values() for task in each if not task.answer)
         """Tasks that ask for no change, as the data has it: doing nothing solves them."""
@@ -84,14 +84,14 @@ class WorkBench:
         calls = [ToolCall(call.tool, call.args) for call in row.ground_truth_calls]
         reference = IsolatedEpisode(self._episode(self._folder.specs))
         for call in calls:
-            reference.reply(Said(calls=(call,)))
+            reference.reply(AssistantMessage(calls=(call,)))
         system = [{"role": "system", "content": self.config.system}] if self.config.system else []
         return Task(
             task_id=row.id,
             family=f"workbench/{row.domain}",
             messages=(*system, {"role": "user", "content": row.query}),
             answer=reference.outcome(),
-            demonstration=(*(Said(calls=(call,)) for call in calls), Said(DONE)),
+            demonstration=(*(AssistantMessage(calls=(call,)) for call in calls), AssistantMessage(DONE)),
             tools=tuple(spec for spec in self._folder.specs if self._shows(row, spec)),
         )
 

@@ -17,7 +17,7 @@ from truing.types.message import ToolSpec
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialState:
     """The data before anybody acts."""
 
     events: Table
@@ -31,7 +31,7 @@ class Start:
 class Office:
     """The applications, each over tables of its own."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: InitialState) -> None:
         events, emails = start.events.fresh(), start.emails.fresh()
         tasks, customers = start.tasks.fresh(), start.customers.fresh()
         plots = Table("plot_id", {})

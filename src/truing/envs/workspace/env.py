@@ -6,31 +6,31 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from truing.config import Part, Positive
+from truing.config import FrozenModel, PositiveInt
 from truing.envs.arithmetic.questions import Draws
 from truing.envs.base import Split
-from truing.envs.data.generated import distinct, known_kinds, take_turns
+from truing.envs.data.generated import alternate_kinds, check_kinds, draw_distinct
 from truing.envs.tools import ToolEpisode
 from truing.envs.workspace.grade import progress, success, valid_calls
 from truing.envs.workspace.problem import Problem
 from truing.envs.workspace.problem_types import KINDS, OFFICE_KINDS
 from truing.envs.workspace.tools import TOOLS, open_office
 from truing.rewards import Rewards
-from truing.types.message import Said, ToolSpec
+from truing.types.message import AssistantMessage, ToolSpec
 from truing.types.rollout import Task
 
 Weight = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class WorkspaceConfig(Part):
+class WorkspaceConfig(FrozenModel):
     """Which problems are made, how many, and what they are judged by."""
 
     kinds: Annotated[tuple[str, ...], Field(min_length=1)] = tuple(OFFICE_KINDS)
     """Names from the table in envs/workspace/problem_types.py; tasks take turns among them."""
-    train: Positive = 1024
+    train: PositiveInt = 1024
     """How many tasks to train on, all different in the request or in the calls that it takes."""
-    eval: Positive = 256
+    eval: PositiveInt = 256
     """How many tasks to evaluate on; what they ask for is never asked for in training."""
     seed: int = 0
     """Another seed makes other tasks, and keeps others for evaluation."""
@@ -50,7 +50,7 @@ class WorkspaceConfig(Part):
     @field_validator("kinds")
     @classmethod
     def _known(cls, kinds: tuple[str, ...]) -> tuple[str, ...]:
-        return known_kinds(kinds, KINDS)
+        return check_kinds(kinds, KINDS)
 
 
 class Workspace:
@@ -68,8 +68,8 @@ class Workspace:
         }
         self.tools = tuple(TOOLS.values()) if config.tools == "all" else _needed(config.kinds)
         self._tasks: dict[Split, Sequence[Task]] = {
-            "train": take_turns(config.kinds, partial(self._of_kind, "train"), config.train),
-            "eval": take_turns(config.kinds, partial(self._of_kind, "eval"), config.eval),
+            "train": alternate_kinds(config.kinds, partial(self._of_kind, "train"), config.train),
+            "eval": alternate_kinds(config.kinds, partial(self._of_kind, "eval"), config.eval),
         }
 
     def tasks(self, split: Split) -> Sequence[Task]:
@@ -95,7 +95,7 @@ class Workspace:
             for index, problem in enumerate(_problems(kind, split, count, self.config.seed))
         ]
 
-    def _demonstration(self, problem: Problem, place: tuple[Split, str, int]) -> tuple[Said, ...]:
+    def _demonstration(self, problem: Problem, place: tuple[Split, str, int]) -> tuple[AssistantMessage, ...]:
         """What the task's demonstrator says: a keyed draw decides whether it looks things up."""
         drawn = Draws(self.config.seed, "by heart", *place).between(1, 1000)
         return problem.by_heart() if drawn <= 1000 * self.config.by_heart else problem.turns
@@ -114,5 +114,5 @@ def _problems(kind: str, split: Split, count: int, seed: int) -> list[Problem]:
         problem = KINDS[kind](Draws(seed, kind, attempt))
         return repr((problem.asked, problem.turns)), problem
 
-    made = distinct(draw, split, count, seed, kind, side=lambda problem: problem.combination)
+    made = draw_distinct(draw, split, count, seed, kind, side=lambda problem: problem.combination)
     return [problem for _, problem in made]

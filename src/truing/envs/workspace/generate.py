@@ -75,47 +75,50 @@ TEXTS = (
 PAPERS = ("budget", "travel", "rent", "catering", "parking", "cleaning", "printing", "insurance")
 
 
-def pick(draws: Draws, items: Sequence[Item]) -> Item:
+def choose(draws: Draws, items: Sequence[Item]) -> Item:
     """One of the items."""
     return items[draws.between(0, len(items) - 1)]
 
 
-def some(draws: Draws, items: Sequence[Item], count: int) -> list[Item]:
+def choose_several(draws: Draws, items: Sequence[Item], count: int) -> list[Item]:
     """``count`` different items, in the order drawn."""
     return [items[i] for i in draws.distinct(count, partial(draws.between, 0, len(items) - 1))]
 
 
-def furnished(draws: Draws) -> Office:
+def random_office(draws: Draws) -> Office:
     """An office with six people, four channels, eight events, four papers, and something to read."""
     people = [
-        f"{first} {last}" for first, last in zip(some(draws, FIRST, 6), some(draws, LAST, 6), strict=True)
+        f"{first} {last}"
+        for first, last in zip(choose_several(draws, FIRST, 6), choose_several(draws, LAST, 6), strict=True)
     ]
     office = Office(
         contacts={person: _address(draws, person) for person in people},
-        channels=some(draws, CHANNELS, 4),
-        files={f"{name}.txt": _paper(draws, name) for name in some(draws, PAPERS, 4)},
+        channels=choose_several(draws, CHANNELS, 4),
+        files={f"{name}.txt": _paper(draws, name) for name in choose_several(draws, PAPERS, 4)},
     )
-    for text in some(draws, TEXTS, 6):
-        office.slack.append(Post(place=pick(draws, office.channels), sender=pick(draws, people), text=text))
-    for person, text in zip(people[:3], some(draws, TEXTS, 3), strict=True):
+    for text in choose_several(draws, TEXTS, 6):
+        office.slack.append(
+            Post(place=choose(draws, office.channels), sender=choose(draws, people), text=text)
+        )
+    for person, text in zip(people[:3], choose_several(draws, TEXTS, 3), strict=True):
         sender = office.contacts[person]
         office.add_mail(Mail(sender=sender, to=MY_ADDRESS, subject=f"from {person.split()[0]}", body=text))
-    for title in some(draws, TITLES, 8):
+    for title in choose_several(draws, TITLES, 8):
         day, start = free_slot(draws, office)
-        office.add_event(Event(title=title, day=day, start=start, people=(pick(draws, people),)))
+        office.add_event(Event(title=title, day=day, start=start, people=(choose(draws, people),)))
     return office
 
 
 def free_slot(draws: Draws, office: Office) -> tuple[str, str]:
     """A weekday and a start at which the calendar holds nothing yet."""
     taken = {(event.day, event.start) for event in office.calendar.values()}
-    return pick(draws, [(day, start) for day in DAYS for start in TIMES if (day, start) not in taken])
+    return choose(draws, [(day, start) for day in DAYS for start in TIMES if (day, start) not in taken])
 
 
 def _address(draws: Draws, person: str) -> str:
     """An address that cannot be told from the name, so that it has to be looked up."""
     first, last = person.lower().split()
-    return f"{first}.{last}{draws.number(2)}@{pick(draws, HOSTS)}"
+    return f"{first}.{last}{draws.number(2)}@{choose(draws, HOSTS)}"
 
 
 def _paper(draws: Draws, name: str) -> str:

@@ -4,15 +4,15 @@ The request never holds what has to be looked up: addresses, ids and figures sta
 """
 
 from truing.envs.arithmetic.questions import Draws
-from truing.envs.workspace.generate import PAPERS, TEXTS, TITLES, free_slot, furnished, pick
+from truing.envs.workspace.generate import PAPERS, TEXTS, TITLES, choose, free_slot, random_office
 from truing.envs.workspace.problem import Problem, call, steps
 from truing.envs.workspace.state import MY_ADDRESS, Event, Mail, Office
 
 
 def mail(draws: Draws) -> Problem:
     """Find an address, then mail."""
-    office, text, subject = furnished(draws), pick(draws, TEXTS), pick(draws, TITLES)
-    person = pick(draws, list(office.contacts))
+    office, text, subject = random_office(draws), choose(draws, TEXTS), choose(draws, TITLES)
+    person = choose(draws, list(office.contacts))
     phrasings = (
         f"E-mail {person}, subject '{subject}': {text}",
         f"Send an e-mail with the subject '{subject}' to {person}: {text}",
@@ -22,12 +22,12 @@ def mail(draws: Draws) -> Problem:
         call("send_email", to=office.contacts[person], subject=subject, body=text),
         end=f"I mailed {person}.",
     )
-    return Problem(pick(draws, phrasings), (person, subject, text), office, turns)
+    return Problem(choose(draws, phrasings), (person, subject, text), office, turns)
 
 
 def move(draws: Draws) -> Problem:
     """Find an event, then move it."""
-    office = furnished(draws)
+    office = random_office(draws)
     event_id, event = _some_event(draws, office)
     day, start = free_slot(draws, office)
     phrasings = (
@@ -39,24 +39,24 @@ def move(draws: Draws) -> Problem:
         call("move_event", event_id=event_id, day=day, start=start),
         end=f"It is now on {day} at {start}.",
     )
-    return Problem(pick(draws, phrasings), (event.title, event.day, day, start), office, turns)
+    return Problem(choose(draws, phrasings), (event.title, event.day, day, start), office, turns)
 
 
 def cancel(draws: Draws) -> Problem:
     """Find an event, then cancel it."""
-    office = furnished(draws)
+    office = random_office(draws)
     event_id, event = _some_event(draws, office)
     phrasings = (f"Cancel '{event.title}' on {event.day}.", f"Call off the '{event.title}' of {event.day}.")
     turns = steps(
         call("list_events", day=event.day), call("cancel_event", event_id=event_id), end="It is cancelled."
     )
-    return Problem(pick(draws, phrasings), (event.title, event.day), office, turns)
+    return Problem(choose(draws, phrasings), (event.title, event.day), office, turns)
 
 
 def figure(draws: Draws) -> Problem:
     """Read a file, then send the number in it."""
-    office = furnished(draws)
-    path, person = pick(draws, list(office.files)), pick(draws, list(office.contacts))
+    office = random_office(draws)
+    path, person = choose(draws, list(office.files)), choose(draws, list(office.contacts))
     phrasings = (
         f"Send {person} the total in {path} on Slack, just the number.",
         f"What is the total in {path}? Tell {person} on Slack: the number, nothing else.",
@@ -66,13 +66,13 @@ def figure(draws: Draws) -> Problem:
         call("send_slack_message", to=person, text=_total(office.files[path])),
         end=f"I sent {person} the total.",
     )
-    return Problem(pick(draws, phrasings), (path, person), office, turns)
+    return Problem(choose(draws, phrasings), (path, person), office, turns)
 
 
 def invite(draws: Draws) -> Problem:
     """Find a mail, read which time it proposes, and put that on the calendar."""
-    office, title = furnished(draws), pick(draws, TITLES)
-    person, (day, start) = pick(draws, list(office.contacts)), free_slot(draws, office)
+    office, title = random_office(draws), choose(draws, TITLES)
+    person, (day, start) = choose(draws, list(office.contacts)), free_slot(draws, office)
     proposal = Mail(
         sender=office.contacts[person], to=MY_ADDRESS, subject=title, body=f"Does {day} at {start} suit you?"
     )
@@ -87,12 +87,12 @@ def invite(draws: Draws) -> Problem:
         call("create_event", title=title, day=day, start=start, people=[person]),
         end=f"It is on the calendar for {day} at {start}.",
     )
-    return Problem(pick(draws, phrasings), (person, title), office, turns)
+    return Problem(choose(draws, phrasings), (person, title), office, turns)
 
 
 def delay(draws: Draws) -> Problem:
     """Find an event, move it, and tell whoever comes, whom only the calendar names."""
-    office = furnished(draws)
+    office = random_office(draws)
     event_id, event = _some_event(draws, office)
     day, start = free_slot(draws, office)
     text = f"New time: {day} {start}"
@@ -106,13 +106,13 @@ def delay(draws: Draws) -> Problem:
         call("send_slack_message", to=event.people[0], text=text),
         end=f"It is moved, and {event.people[0]} knows.",
     )
-    return Problem(pick(draws, phrasings), (event.title, event.day, day, start), office, turns)
+    return Problem(choose(draws, phrasings), (event.title, event.day, day, start), office, turns)
 
 
 def report(draws: Draws) -> Problem:
     """Find the newest of some files, read it, find an address, and mail the number."""
-    office, name, newest = furnished(draws), pick(draws, PAPERS), draws.between(2, 5)
-    person = pick(draws, list(office.contacts))
+    office, name, newest = random_office(draws), choose(draws, PAPERS), draws.between(2, 5)
+    person = choose(draws, list(office.contacts))
     for number in range(1, newest + 1):
         office.files[f"{name}-report-{number}.txt"] = f"Report {number}\ntotal: {draws.number(4)}\n"
     path = f"{name}-report-{newest}.txt"
@@ -128,12 +128,12 @@ def report(draws: Draws) -> Problem:
         call("send_email", to=office.contacts[person], subject=name, body=_total(office.files[path])),
         end=f"I mailed {person} the total.",
     )
-    return Problem(pick(draws, phrasings), (person, name), office, turns)
+    return Problem(choose(draws, phrasings), (person, name), office, turns)
 
 
 def _some_event(draws: Draws, office: Office) -> tuple[str, Event]:
     """An event of the calendar, with its id."""
-    return pick(draws, list(office.calendar.items()))
+    return choose(draws, list(office.calendar.items()))
 
 
 def _total(paper: str) -> str:

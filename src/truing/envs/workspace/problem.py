@@ -7,7 +7,7 @@ from typing import Any
 from truing.envs.isolation import IsolatedEpisode
 from truing.envs.workspace.state import Office
 from truing.envs.workspace.tools import TOOLS, open_office
-from truing.types.message import Said, ToolCall
+from truing.types.message import AssistantMessage, ToolCall
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Problem:
     asked: str
     combination: tuple[str, ...]
     office: Office
-    turns: tuple[Said, ...]
+    turns: tuple[AssistantMessage, ...]
 
     def used_tools(self) -> set[str]:
         """The tools that the right calls are of."""
@@ -27,7 +27,7 @@ class Problem:
         """The state after the right calls."""
         return self._states()[-1]
 
-    def by_heart(self) -> tuple[Said, ...]:
+    def by_heart(self) -> tuple[AssistantMessage, ...]:
         """The turns of somebody who looks nothing up: those that change the office, and the last."""
         *acting, last = zip(self.turns, pairwise(self._states()), strict=True)
         return (*(said for said, (before, after) in acting if before != after), last[0])
@@ -47,6 +47,6 @@ def call(name: str, /, **arguments: Any) -> ToolCall:
     return ToolCall(name, arguments)
 
 
-def steps(*calls: ToolCall, end: str) -> tuple[Said, ...]:
+def steps(*calls: ToolCall, end: str) -> tuple[AssistantMessage, ...]:
     """One turn per call, and a closing sentence."""
-    return (*(Said(calls=(each,)) for each in calls), Said(end))
+    return (*(AssistantMessage(calls=(each,)) for each in calls), AssistantMessage(end))

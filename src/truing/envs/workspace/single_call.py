@@ -1,40 +1,40 @@
 """Kinds of problem that one call solves. Each is a pure function of its draws."""
 
 from truing.envs.arithmetic.questions import Draws
-from truing.envs.workspace.generate import PAPERS, TEXTS, TITLES, free_slot, furnished, pick
+from truing.envs.workspace.generate import PAPERS, TEXTS, TITLES, choose, free_slot, random_office
 from truing.envs.workspace.problem import Problem, call, steps
 
 
 def message(draws: Draws) -> Problem:
     """Write to a person."""
-    office, text = furnished(draws), pick(draws, TEXTS)
-    person = pick(draws, list(office.contacts))
-    asked = pick(draws, (f"Send {person} this on Slack: {text}", f"Message {person} on Slack: {text}"))
+    office, text = random_office(draws), choose(draws, TEXTS)
+    person = choose(draws, list(office.contacts))
+    asked = choose(draws, (f"Send {person} this on Slack: {text}", f"Message {person} on Slack: {text}"))
     turns = steps(call("send_slack_message", to=person, text=text), end=f"I wrote to {person}.")
     return Problem(asked, (person, text), office, turns)
 
 
 def post(draws: Draws) -> Problem:
     """Write to a channel."""
-    office, text = furnished(draws), pick(draws, TEXTS)
-    channel = pick(draws, office.channels)
-    asked = pick(draws, (f"Post in {channel}: {text}", f"Tell everybody in {channel}: {text}"))
+    office, text = random_office(draws), choose(draws, TEXTS)
+    channel = choose(draws, office.channels)
+    asked = choose(draws, (f"Post in {channel}: {text}", f"Tell everybody in {channel}: {text}"))
     turns = steps(call("send_slack_message", to=channel, text=text), end=f"I posted it in {channel}.")
     return Problem(asked, (channel, text), office, turns)
 
 
 def note(draws: Draws) -> Problem:
     """Write a file."""
-    office, text, name = furnished(draws), pick(draws, TEXTS), pick(draws, PAPERS)
+    office, text, name = random_office(draws), choose(draws, TEXTS), choose(draws, PAPERS)
     path = f"{name}-note.txt"
-    asked = pick(draws, (f"Save this as {path}: {text}", f"Write a file {path} that says: {text}"))
+    asked = choose(draws, (f"Save this as {path}: {text}", f"Write a file {path} that says: {text}"))
     return Problem(asked, (path, text), office, steps(call("write_file", path=path, text=text), end="Saved."))
 
 
 def book(draws: Draws) -> Problem:
     """Put an event on the calendar."""
-    office = furnished(draws)
-    title, person = pick(draws, TITLES), pick(draws, list(office.contacts))
+    office = random_office(draws)
+    title, person = choose(draws, TITLES), choose(draws, list(office.contacts))
     day, start = free_slot(draws, office)
     phrasings = (
         f"Put '{title}' with {person} on the calendar, {day} at {start}.",
@@ -42,4 +42,4 @@ def book(draws: Draws) -> Problem:
     )
     made = call("create_event", title=title, day=day, start=start, people=[person])
     turns = steps(made, end=f"It is on the calendar for {day} at {start}.")
-    return Problem(pick(draws, phrasings), (title, day, start, person), office, turns)
+    return Problem(choose(draws, phrasings), (title, day, start, person), office, turns)

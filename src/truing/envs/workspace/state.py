@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from truing.config import Part
+from truing.config import FrozenModel
 from truing.utils.rng import seed_of
 
 ME = "me"
@@ -17,7 +17,7 @@ MY_ADDRESS = "me@office.example"
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")
 
 
-class Post(Part):
+class Post(FrozenModel):
     """One Slack message."""
 
     place: str  # a channel, or the person it was written to
@@ -25,7 +25,7 @@ class Post(Part):
     text: str
 
 
-class Mail(Part):
+class Mail(FrozenModel):
     """One e-mail; those to MY_ADDRESS are the inbox."""
 
     sender: str  # an address
@@ -34,7 +34,7 @@ class Mail(Part):
     body: str
 
 
-class Event(Part):
+class Event(FrozenModel):
     """One entry of the calendar."""
 
     title: str

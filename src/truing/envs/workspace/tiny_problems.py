@@ -4,7 +4,7 @@ No two names and no two words begin alike, so that one letter decides which it i
 """
 
 from truing.envs.arithmetic.questions import Draws
-from truing.envs.workspace.generate import pick, some
+from truing.envs.workspace.generate import choose, choose_several
 from truing.envs.workspace.problem import Problem, call, steps
 from truing.envs.workspace.state import Office
 
@@ -23,22 +23,22 @@ END = "Done."
 
 def message(draws: Draws) -> Problem:
     """Write a word to a person."""
-    name, word = pick(draws, NAMES), pick(draws, WORDS)
+    name, word = choose(draws, NAMES), choose(draws, WORDS)
     turns = steps(call("send_slack_message", to=name, text=word), end=END)
     return Problem(f"Tell {name}: {word}", (name, word), _small_office(), turns)
 
 
 def note(draws: Draws) -> Problem:
     """Write a word to a file."""
-    path, word = pick(draws, NAMES), pick(draws, WORDS)
+    path, word = choose(draws, NAMES), choose(draws, WORDS)
     turns = steps(call("write_file", path=path, text=word), end=END)
     return Problem(f"Save {path}: {word}", (path, word), _small_office(), turns)
 
 
 def file(draws: Draws) -> Problem:
     """Read the one word of a file, then write it to a person."""
-    name, office = pick(draws, NAMES), _small_office()
-    path, word = some(draws, WORDS, 2)
+    name, office = choose(draws, NAMES), _small_office()
+    path, word = choose_several(draws, WORDS, 2)
     office.files[path] = word
     turns = steps(call("read_file", path=path), call("send_slack_message", to=name, text=word), end=END)
     return Problem(f"Tell {name} what {path} says", (name, path), office, turns)

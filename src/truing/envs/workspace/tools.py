@@ -7,13 +7,13 @@ from typing import Any
 from truing.envs.tools import Tool, ToolEpisode, ToolError, tool
 from truing.envs.workspace.state import DAYS, ME, MY_ADDRESS, Event, Mail, Office, Post
 from truing.types.message import ToolSpec
-from truing.utils.did_you_mean import nearest
+from truing.utils.did_you_mean import did_you_mean
 
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")
 _ADDRESS = re.compile(r"[^@\s]+@[^@\s]+")
 
 
-class Desk:
+class OfficeTools:
     """The tools: every public method is one, and its docstring is what the model is told."""
 
     def __init__(self, office: Office) -> None:
@@ -130,7 +130,9 @@ class Desk:
 
 
 TOOLS: dict[str, ToolSpec] = {
-    name: tool(getattr(Desk(Office()), name)).spec for name in vars(Desk) if not name.startswith("_")
+    name: tool(getattr(OfficeTools(Office()), name)).spec
+    for name in vars(OfficeTools)
+    if not name.startswith("_")
 }
 """name → what the model is told, in the order in which prompts show them."""
 
@@ -138,7 +140,7 @@ TOOLS: dict[str, ToolSpec] = {
 def open_office(snapshot: Mapping[str, Any], names: Iterable[str]) -> ToolEpisode:
     """An episode in an office of its own, with the named tools."""
     office = Office(**snapshot)
-    desk = Desk(office)
+    desk = OfficeTools(office)
     return ToolEpisode([Tool(TOOLS[name], getattr(desk, name)) for name in names], office.snapshot)
 
 
@@ -159,5 +161,5 @@ def _unknown(what: str, name: str, valid: Iterable[str]) -> ToolError:
     known = list(valid)
     there_are = f"there are: {', '.join(known)}" if known else "there are none"
     return ToolError(
-        " ".join(filter(None, [f"there is no {what} {name!r};", nearest(name, known), there_are]))
+        " ".join(filter(None, [f"there is no {what} {name!r};", did_you_mean(name, known), there_are]))
     )

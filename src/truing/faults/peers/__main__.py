@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from truing.faults.peers.judged_runs import judged, pythons
-from truing.faults.peers.page import write
+from truing.faults.peers.judged_runs import judged_runs, pythons
+from truing.faults.peers.page import write_page
 
 
 def peers(
@@ -17,11 +17,11 @@ def peers(
     """Ask each peer about each kept run, and write what it said beside what the doctor said."""
     homes = pythons({name: Path(place) for name, _, place in (each.partition("=") for each in venv)})
     made = []
-    for each in judged(folder, homes):
+    for each in judged_runs(folder, homes):
         made.append(each)
         told = (f"{name} {answer.failed or len(answer.said)}" for name, answer in each.answers.items())
         print(f"{each.name}: {', '.join(told) or 'no update'}", flush=True)
-    write(markdown, made, list(homes))
+    write_page(markdown, made, list(homes))
 
 
 typer.run(peers)

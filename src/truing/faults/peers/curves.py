@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-from truing.faults.peers.recorded import Recorded, Update
+from truing.faults.peers.recorded import RecordedStage, Update
 
 Curve = dict[str, float]
 """The numbers of one update by name; ``step`` counts from 1, and what was not recorded is left out."""
 
 
-def curves(run: Recorded) -> list[Curve]:
+def curves(run: RecordedStage) -> list[Curve]:
     """The metrics of each update by Truing's names, and what a trainer logs besides."""
     return [{"step": step, **each.line.metrics, **_besides(each)} for step, each in enumerate(run.updates, 1)]
 

@@ -2,8 +2,8 @@
 
 from enum import StrEnum
 
-from truing.faults.peers.judged_runs import Judged
-from truing.faults.peers.peer import Peer, Said
+from truing.faults.peers.judged_runs import JudgedRun
+from truing.faults.peers.peer import Peer, PeerFinding
 
 
 class Grade(StrEnum):
@@ -15,7 +15,7 @@ class Grade(StrEnum):
     SAME = "the same without the fault"
 
 
-def grade(peer: Peer, said: Said, run: Judged, twin: Judged) -> Grade:
+def grade_finding(peer: Peer, said: PeerFinding, run: JudgedRun, twin: JudgedRun) -> Grade:
     """Of a finding in the run of a fault, whose recipe without the fault is ``twin``."""
     told = {(each.finding, each.severity) for each in twin.answers[peer.name].said}
     if (said.finding, said.severity) in told:
@@ -25,7 +25,7 @@ def grade(peer: Peer, said: Said, run: Judged, twin: Judged) -> Grade:
     return Grade.WRONG if said.finding in peer.asserts else Grade.SYMPTOM
 
 
-def grades(peer: Peer, run: Judged, twin: Judged) -> list[tuple[Grade, Said]]:
+def graded_findings(peer: Peer, run: JudgedRun, twin: JudgedRun) -> list[tuple[Grade, PeerFinding]]:
     """Of every finding, the best first."""
-    found = [(grade(peer, said, run, twin), said) for said in run.answers[peer.name].said]
+    found = [(grade_finding(peer, said, run, twin), said) for said in run.answers[peer.name].said]
     return sorted(found, key=lambda each: list(Grade).index(each[0]))

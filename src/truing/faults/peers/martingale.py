@@ -3,8 +3,8 @@
 from typing import Any
 
 from truing.faults.peers.peer import Peer
-from truing.faults.peers.recorded import Recorded
-from truing.faults.peers.tokens import answer_of, finite, rows_of
+from truing.faults.peers.recorded import RecordedStage
+from truing.faults.peers.tokens import answer_of, has_sampler_logprobs, rows_of
 
 NOT_THE_SAME = ("stale-sampler", "half-synced", "sampler-one-behind", "sampler-in-bfloat16", "retokenised")
 """Faults by which sampler and trainer have other weights, another precision or another input."""
@@ -13,14 +13,14 @@ OTHER_SETTINGS = ("temperature-not-in-trainer", "min-tokens-not-in-trainer", "pe
 """Faults by which the trainer has other settings of the sampler."""
 
 
-def feed(run: Recorded) -> dict[str, Any]:
+def feed(run: RecordedStage) -> dict[str, Any]:
     """The sampling contract, and of each update its digest of the weights and its answers.
 
     An answer with a log-probability that is no number is left out, as its adapter for TRL does.
     """
     updates: list[dict[str, Any]] = []
     for update in run.updates:
-        answers = [answer_of(each) for each in rows_of(update) if finite(each)]
+        answers = [answer_of(each) for each in rows_of(update) if has_sampler_logprobs(each)]
         updates.append({"weights": update.line.facts["weights"]["before"], "answers": answers})
     sampling = run.recipe["sampling"]
     names = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")

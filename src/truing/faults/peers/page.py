@@ -5,28 +5,28 @@ from pathlib import Path
 
 from truing.errors import TruingError
 from truing.faults.peers import PEERS
-from truing.faults.peers.grade import Grade, grades
-from truing.faults.peers.judged_runs import Judged
+from truing.faults.peers.grade import Grade, graded_findings
+from truing.faults.peers.judged_runs import JudgedRun
 from truing.faults.peers.peer import Answer, Peer
 from truing.faults.peers.totals import totals
 from truing.faults.planted import FAULTS
-from truing.faults.unplanted_runs import twin_of, twins
+from truing.faults.unplanted_runs import unplanted_run, unplanted_runs
 
 MARK = "<!-- What follows is written by `python -m truing.faults.peers`; what stands above is kept. -->"
 STRONG = ("PROVEN", "EVIDENCE")
 
 
-def write(path: Path, made: Sequence[Judged], peers: Sequence[str]) -> None:
+def write_page(path: Path, made: Sequence[JudgedRun], peers: Sequence[str]) -> None:
     """Everything under the mark; the reading above it is a person's."""
     above = path.read_text(encoding="utf-8").split(MARK)[0] if path.exists() else "# The peers\n\n"
     path.write_text(above + MARK + "\n\n" + tables(made, [PEERS[name] for name in peers]), encoding="utf-8")
 
 
-def tables(made: Sequence[Judged], peers: Sequence[Peer]) -> str:
+def tables(made: Sequence[JudgedRun], peers: Sequence[Peer]) -> str:
     """Totals, faults and healthy runs, as Markdown."""
     pairs = _pairs(made)
     sound = [each for each in made if each.facts["healthy"]]
-    corpus = [each for each in sound if each.name not in twins()]
+    corpus = [each for each in sound if each.name not in unplanted_runs()]
     head = " | ".join(["Truing", *(peer.name for peer in peers)])
     rule = "|---" * (len(peers) + 2) + "|"
     return "\n".join(
@@ -41,20 +41,20 @@ def tables(made: Sequence[Judged], peers: Sequence[Peer]) -> str:
             "",
             f"| healthy run | {head} |",
             rule,
-            *(_sound_row(run, peers) for run in corpus),
+            *(_healthy_row(run, peers) for run in corpus),
             "",
             f"| a fault's recipe without it | {head} |",
             rule,
-            *(_sound_row(run, peers) for run in sound if run.name in twins()),
+            *(_healthy_row(run, peers) for run in sound if run.name in unplanted_runs()),
             "",
         ]
     )
 
 
-def _pairs(made: Sequence[Judged]) -> list[tuple[Judged, Judged]]:
+def _pairs(made: Sequence[JudgedRun]) -> list[tuple[JudgedRun, JudgedRun]]:
     """The run of each fault, and the run of its recipe without it."""
     by_name = {each.name: each for each in made}
-    wanted = {each.name: twin_of(FAULTS[each.name]).name for each in made if each.name in FAULTS}
+    wanted = {each.name: unplanted_run(FAULTS[each.name]).name for each in made if each.name in FAULTS}
     missing = set(wanted.values()) - by_name.keys()
     if missing:
         raise TruingError(
@@ -66,12 +66,12 @@ def _pairs(made: Sequence[Judged]) -> list[tuple[Judged, Judged]]:
     return [(by_name[name], by_name[twin]) for name, twin in wanted.items()]
 
 
-def _fault_row(run: Judged, twin: Judged, peers: Sequence[Peer]) -> str:
+def _fault_row(run: JudgedRun, twin: JudgedRun, peers: Sequence[Peer]) -> str:
     cells = [_graded(peer, run, twin) if run.answers else "no update" for peer in peers]
     return " | ".join([f"| {run.name}: {run.facts['what']}", _truing(run), *cells]) + " |"
 
 
-def _sound_row(run: Judged, peers: Sequence[Peer]) -> str:
+def _healthy_row(run: JudgedRun, peers: Sequence[Peer]) -> str:
     cells = [_plain(run.answers[peer.name]) if run.answers else "no update" for peer in peers]
     return " | ".join([f"| {run.name}", _truing(run), *cells]) + " |"
 
@@ -81,19 +81,19 @@ def _plain(answer: Answer) -> str:
     return f"failed: {answer.failed}" if answer.failed else told or "–"
 
 
-def _graded(peer: Peer, run: Judged, twin: Judged) -> str:
+def _graded(peer: Peer, run: JudgedRun, twin: JudgedRun) -> str:
     if run.answers[peer.name].failed:
         return f"failed: {run.answers[peer.name].failed}"
     told = [
         f"({said.finding}, {said.severity})"
         if kind is Grade.SAME
         else f"**{kind}**: {said.finding} ({said.severity})"
-        for kind, said in grades(peer, run, twin)
+        for kind, said in graded_findings(peer, run, twin)
     ]
     return ", ".join(told) or "–"
 
 
-def _truing(run: Judged) -> str:
+def _truing(run: JudgedRun) -> str:
     """The strong verdicts by code, and how many rules suspect something."""
     if run.facts["refused"]:
         return "refused"

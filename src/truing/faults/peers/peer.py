@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from truing.errors import TruingError
-from truing.faults.peers.recorded import Recorded
+from truing.faults.peers.recorded import RecordedStage
 
-INSIDE = Path(__file__).parent / "in_peer_env"
-SECONDS = 300
+PEER_SCRIPTS = Path(__file__).parent / "in_peer_env"
+TIMEOUT_SECONDS = 300
 """A peer that takes longer for a run of some seconds has failed."""
 
 
 @dataclass(frozen=True)
-class Said:
+class PeerFinding:
     """One finding of a peer, in its own words."""
 
     finding: str
@@ -29,13 +29,13 @@ class Answer:
     """What a peer said of a run: its findings, or how it failed."""
 
     version: str
-    said: tuple[Said, ...] = ()
+    said: tuple[PeerFinding, ...] = ()
     failed: str = ""
 
     @classmethod
     def from_json(cls, line: Mapping[str, Any]) -> "Answer":
         """The inverse of ``to_json``; also what a program of ``inside/`` prints."""
-        said = tuple(Said(**each) for each in line["said"])
+        said = tuple(PeerFinding(**each) for each in line["said"])
         return cls(line["version"], said, line.get("failed", ""))
 
     def to_json(self) -> dict[str, Any]:
@@ -49,14 +49,14 @@ class Peer:
 
     name: str  # as pip has it
     given: str  # for the page
-    feed: Callable[[Recorded], Any]  # what its program reads, as JSON
+    feed: Callable[[RecordedStage], Any]  # what its program reads, as JSON
     causes: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Findings that name a cause, and the faults of which it is the cause."""
     asserts: tuple[str, ...] = ()
     """Findings that say what the cause is, and are wrong where it is another; all others tell a symptom."""
 
 
-def ask(peer: Peer, python: Path, run: Recorded) -> Answer:
+def ask(peer: Peer, python: Path, run: RecordedStage) -> Answer:
     """What ``peer`` says of a run, by the Python of its own environment."""
     if not python.is_file():
         raise TruingError(
@@ -66,11 +66,11 @@ def ask(peer: Peer, python: Path, run: Recorded) -> Answer:
             remedy=f"python -m venv F && F/bin/pip install {peer.name}, then --venv {peer.name}=F",
         )
     given = json.dumps(peer.feed(run))
-    command = [str(python), "-I", str(INSIDE / f"{peer.name}.py")]  # -I: its packages, and none of ours
+    command = [str(python), "-I", str(PEER_SCRIPTS / f"{peer.name}.py")]  # -I: its packages, and none of ours
     try:
-        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=SECONDS)
+        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
-        return Answer("", failed=f"no answer within {SECONDS} seconds")
+        return Answer("", failed=f"no answer within {TIMEOUT_SECONDS} seconds")
     if done.returncode:
         return Answer("", failed=done.stderr.strip().splitlines()[-1])
     # a peer may print as well; the answer is the last line

@@ -2,7 +2,7 @@
 
 from truing.faults.peers.curves import Curve, curves, renamed
 from truing.faults.peers.peer import Peer
-from truing.faults.peers.recorded import Recorded
+from truing.faults.peers.recorded import RecordedStage
 
 NAMES = {
     "kl": "kl_trained/k3",
@@ -17,7 +17,7 @@ NAMES = {
 """All that a step of its recorder holds."""
 
 
-def feed(run: Recorded) -> list[Curve]:
+def feed(run: RecordedStage) -> list[Curve]:
     """A step of its recorder per update; what is left out is 0 to it."""
     return renamed(curves(run), NAMES)
 

@@ -24,7 +24,7 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedStage:
     """The last stage of a run; demonstrations come before it and are no RL."""
 
     recipe: Mapping[str, Any]
@@ -36,9 +36,9 @@ class Recorded:
         return self.recipe["stages"][-1]
 
 
-def recorded(run: Path) -> Recorded:
+def read_last_stage(run: Path) -> RecordedStage:
     """A run directory as peers are shown it."""
     reader = RunReader(run)
     recipe = reader.run()["recipe"]
     lines = [line for line in reader.steps() if line.stage == recipe["stages"][-1]]
-    return Recorded(recipe, tuple(Update(line, load_rows(run, line)) for line in lines))
+    return RecordedStage(recipe, tuple(Update(line, load_rows(run, line)) for line in lines))

@@ -4,7 +4,7 @@ from typing import Any
 
 from truing.faults.peers.curves import curves, renamed
 from truing.faults.peers.peer import Peer
-from truing.faults.peers.recorded import Recorded
+from truing.faults.peers.recorded import RecordedStage
 
 NAMES = {
     "reward": "reward/mean",
@@ -32,7 +32,7 @@ NAMES = {
 """TRL's names, and verl's where TRL has none."""
 
 
-def feed(run: Recorded) -> dict[str, Any]:
+def feed(run: RecordedStage) -> dict[str, Any]:
     """A log with the facts of its recipe, as one JSON file."""
     declared = run.recipe[run.stage]
     config = {

@@ -6,7 +6,7 @@ import torch
 
 from truing.faults.peers.curves import Curve, curves, renamed
 from truing.faults.peers.peer import Peer
-from truing.faults.peers.recorded import Recorded, Update
+from truing.faults.peers.recorded import RecordedStage, Update
 
 BUCKETS = 4
 """Of positions in an answer, which is the fewest that its signature of positions takes."""
@@ -35,7 +35,7 @@ NAMES = {
 }
 
 
-def feed(run: Recorded) -> dict[str, Any]:
+def feed(run: RecordedStage) -> dict[str, Any]:
     """A row of its recording per update, the KL by position among it."""
     found = curves(run)
     rows: list[dict[str, Any]] = []

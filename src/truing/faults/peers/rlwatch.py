@@ -2,7 +2,7 @@
 
 from truing.faults.peers.curves import Curve, curves, renamed
 from truing.faults.peers.peer import Peer
-from truing.faults.peers.recorded import Recorded
+from truing.faults.peers.recorded import RecordedStage
 
 NAMES = {
     "entropy": "entropy",
@@ -18,7 +18,7 @@ NAMES = {
 """All that its callback for TRL passes on."""
 
 
-def feed(run: Recorded) -> list[Curve]:
+def feed(run: RecordedStage) -> list[Curve]:
     """What its callback would hear of each update."""
     return renamed(curves(run), NAMES)
 

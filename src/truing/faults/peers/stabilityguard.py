@@ -3,12 +3,12 @@
 from typing import Any
 
 from truing.faults.peers.peer import Peer
-from truing.faults.peers.recorded import Recorded
+from truing.faults.peers.recorded import RecordedStage
 from truing.faults.peers.tokens import rows_of, scored
 from truing.record import SampleRow
 
 
-def feed(run: Recorded) -> list[dict[str, Any]]:
+def feed(run: RecordedStage) -> list[dict[str, Any]]:
     """What each of its monitors takes of each update; without a critic there are no values."""
     return [
         {

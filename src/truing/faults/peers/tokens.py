@@ -11,22 +11,22 @@ from truing.types.token import Origin
 
 def rows_of(update: Update) -> list[SampleRow]:
     """The rows of an update in which the policy chose something; demonstrations are none."""
-    return [each for each in update.rows if bool(chosen(each).any())]
+    return [each for each in update.rows if bool(sampled(each).any())]
 
 
-def chosen(row: SampleRow) -> Tensor:
+def sampled(row: SampleRow) -> Tensor:
     """Where the policy chose, [T] bool."""
     return row.sample.origin == Origin.SAMPLED
 
 
-def finite(row: SampleRow) -> bool:
+def has_sampler_logprobs(row: SampleRow) -> bool:
     """Whether the sampler gave a log-probability for all that the policy chose."""
-    return bool(row.sample.sampler_logprob[chosen(row)].isfinite().all())
+    return bool(row.sample.sampler_logprob[sampled(row)].isfinite().all())
 
 
 def scored(row: SampleRow) -> Tensor:
     """Where the policy chose, and the trainer gave a log-probability, [T] bool."""
-    return chosen(row) & row.new_logprob.isfinite()
+    return sampled(row) & row.new_logprob.isfinite()
 
 
 def answer_of(row: SampleRow) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def answer_of(row: SampleRow) -> dict[str, Any]:
 
     The trainer's are empty where the row was not computed.
     """
-    sample, where, known = row.sample, chosen(row), scored(row)
+    sample, where, known = row.sample, sampled(row), scored(row)
     whole = bool((where == known).all())
     return {
         "prompt_ids": sample.token_ids[: sample.prompt_length].tolist(),

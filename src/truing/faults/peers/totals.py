@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from truing.faults.peers.grade import Grade, grades
-from truing.faults.peers.judged_runs import Judged
+from truing.faults.peers.grade import Grade, graded_findings
+from truing.faults.peers.judged_runs import JudgedRun
 from truing.faults.peers.peer import Peer
 
 
 def totals(
-    pairs: Sequence[tuple[Judged, Judged]], sound: Sequence[Judged], peers: Sequence[Peer]
+    pairs: Sequence[tuple[JudgedRun, JudgedRun]], sound: Sequence[JudgedRun], peers: Sequence[Peer]
 ) -> list[str]:
     """How many faults and sound runs there are, and a row for each tool."""
     shown = [(run, twin) for run, twin in pairs if run.answers]
@@ -26,7 +26,7 @@ def totals(
     ]
 
 
-def _own(pairs: Sequence[tuple[Judged, Judged]], sound: Sequence[Judged], of: str = "") -> str:
+def _own(pairs: Sequence[tuple[JudgedRun, JudgedRun]], sound: Sequence[JudgedRun], of: str = "") -> str:
     """Truing by the measure of its peers; to refuse is to say something."""
     found = [(run.facts["refused"], _fired(run), _fired(twin)) for run, twin in pairs]
     said = sum(bool(refused or fired) for refused, fired, _ in found)
@@ -36,12 +36,12 @@ def _own(pairs: Sequence[tuple[Judged, Judged]], sound: Sequence[Judged], of: st
     return f"| Truing{of} | | {len(pairs)} | {said} | {new} | {first} | – | 0 | {_counted(alarms)} |"
 
 
-def _fired(run: Judged) -> set[tuple[str, str]]:
+def _fired(run: JudgedRun) -> set[tuple[str, str]]:
     return {(each["code"], each["verdict"]) for each in run.facts["fired"]}
 
 
-def _total(peer: Peer, shown: Sequence[tuple[Judged, Judged]], sound: Sequence[Judged]) -> str:
-    found = [{kind for kind, _ in grades(peer, run, twin)} for run, twin in shown]
+def _total(peer: Peer, shown: Sequence[tuple[JudgedRun, JudgedRun]], sound: Sequence[JudgedRun]) -> str:
+    found = [{kind for kind, _ in graded_findings(peer, run, twin)} for run, twin in shown]
     best = Counter(kind for each in found for kind in each)
     new = sum(bool(each - {Grade.SAME}) for each in found)
     answers = [run.answers[peer.name] for run in sound if run.answers]

@@ -1,6 +1,6 @@
 """The loss is maximised."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -11,6 +11,6 @@ FAULT = Fault(
     name="advantage-sign",
     numbers=(32,),
     what="the policy loss has the wrong sign",
-    plant=lambda: replaced("truing.algos.loss_terms:policy_loss", _wrong),
+    plant=lambda: patched("truing.algos.loss_terms:policy_loss", _wrong),
     expected=("MSK003",),
 )

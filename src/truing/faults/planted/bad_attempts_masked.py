@@ -1,6 +1,6 @@
 """Invalid attempts are masked whole: what is wrong is never unlearnt."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.rollouts.flatten import without_policy_term
 from truing.types.token import Excluded
 
@@ -19,6 +19,6 @@ FAULT = Fault(
     name="bad-attempts-masked",
     numbers=(60,),
     what="attempts that failed are masked whole",
-    plant=lambda: replaced("truing.learner.step_samples:_gated", _wrong),
+    plant=lambda: patched("truing.learner.step_samples:_without_truncated", _wrong),
     expected=("MSK006", "MSK002"),
 )

@@ -1,6 +1,6 @@
 """REINFORCE without its declared baseline."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -14,7 +14,7 @@ FAULT = Fault(
     name="baseline-left-out",
     numbers=(),
     what="returns have no baseline, though one is declared",
-    plant=lambda: replaced("truing.algos.reinforce:mean_of_others", _wrong),
+    plant=lambda: patched("truing.algos.reinforce:mean_of_others", _wrong),
     expected=("ADV010",),
     changes={
         "stages": ["sft", "reinforce"],

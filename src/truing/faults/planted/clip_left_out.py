@@ -1,6 +1,6 @@
 """The gradient is not clipped."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -11,7 +11,7 @@ FAULT = Fault(
     name="clip-left-out",
     numbers=(57,),
     what="the declared clip of the gradient is left out",
-    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
+    plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT008",),
     changes={"optimizer.max_grad_norm": 0.01},
 )

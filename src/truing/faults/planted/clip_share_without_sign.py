@@ -1,6 +1,6 @@
 """The clipped share counts every ratio outside the band, whatever its advantage."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -11,7 +11,7 @@ FAULT = Fault(
     name="clip-share-without-sign",
     numbers=(59,),
     what="the clipped share ignores the sign of the advantage",
-    plant=lambda: replaced("truing.metrics.update:clip_mask", _wrong),
+    plant=lambda: patched("truing.metrics.update:clip_mask", _wrong),
     expected=("RAT006",),
     changes={"grpo.inner_epochs": 4, "grpo.learning_rate": 0.01, "sft.steps": 10},
 )

@@ -2,7 +2,7 @@
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -18,7 +18,7 @@ FAULT = Fault(
     name="clipped-each-micro-batch",
     numbers=(57,),
     what="what was added up so far is clipped with every micro-batch",
-    plant=lambda: replaced("truing.learner.step:backward", _wrong),
+    plant=lambda: patched("truing.learner.step:backward", _wrong),
     expected=("OPT009",),
     changes={"optimizer.micro_batch_tokens": 64, "optimizer.max_grad_norm": 0.02},
 )

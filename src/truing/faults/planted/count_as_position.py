@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -28,6 +28,6 @@ FAULT = Fault(
     name="count-as-position",
     numbers=(4, 5),
     what="the mask is placed by valid_len − resp_len, as if padding were on the other side",
-    plant=lambda: replaced("truing.learner.step:collate", _wrong),
+    plant=lambda: patched("truing.learner.step:collate", _wrong),
     expected=("MSK003",),
 )

@@ -1,6 +1,6 @@
 """Attempts that ran into the limit count as done."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.types.status import EndedBy, Status
 
 
@@ -15,7 +15,7 @@ FAULT = Fault(
     name="cut-counts-as-done",
     numbers=(67,),
     what="attempts that were cut count as done, so that no gate finds them",
-    plant=lambda: replaced("truing.rollouts.attempt:Seat.end", _wrong),
+    plant=lambda: patched("truing.rollouts.attempt:Attempt.end", _wrong),
     expected=("LEN005",),
     changes={"gates.truncated": "mask"},
 )

@@ -1,6 +1,6 @@
 """Advantages are divided by the deviation of the batch where the group's is declared."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -11,6 +11,6 @@ FAULT = Fault(
     name="deviation-of-batch",
     numbers=(41,),
     what="the deviation is of the batch, not of the group",
-    plant=lambda: replaced("truing.algos.grpo:group_advantages", _wrong),
+    plant=lambda: patched("truing.algos.grpo:group_advantages", _wrong),
     expected=("ADV001",),
 )

@@ -1,6 +1,6 @@
 """Dropout is active in the forward of the loss, and nobody declared it."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -14,7 +14,7 @@ FAULT = Fault(
     name="dropout-on",
     numbers=(35,),
     what="the adapter has dropout that the recipe does not know of",
-    plant=lambda: replaced("truing.learner.restore:add_lora", _wrong),
+    plant=lambda: patched("truing.learner.restore:add_lora", _wrong),
     expected=("RAT002", "OPT009"),
     changes={"lora.rank": 4, "sft.steps": 10, "sft.learning_rate": 0.03},
 )

@@ -2,7 +2,7 @@
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -16,7 +16,7 @@ FAULT = Fault(
     name="ended-bootstrapped",
     numbers=(43,),
     what="GAE bootstraps across the end of an episode",
-    plant=lambda: replaced("truing.algos.ppo:gae", _wrong),
+    plant=lambda: patched("truing.algos.ppo:gae", _wrong),
     expected=("ADV006",),
     changes={
         "stages": ["sft", "ppo"],

@@ -1,6 +1,6 @@
 """The entropy bonus is added to the loss: entropy is minimised."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -11,7 +11,7 @@ FAULT = Fault(
     name="entropy-sign",
     numbers=(54,),
     what="the entropy bonus has the wrong sign",
-    plant=lambda: replaced("truing.algos.loss_terms:entropy_loss", _wrong),
+    plant=lambda: patched("truing.algos.loss_terms:entropy_loss", _wrong),
     expected=("OPT006",),
     changes={"entropy.coef": 0.05},
 )

@@ -2,7 +2,7 @@
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -21,7 +21,7 @@ FAULT = Fault(
     name="episode-whitened",
     numbers=(42,),
     what="GAE is normalised within each attempt",
-    plant=lambda: replaced("truing.algos.trajectories:whiten", _wrong),
+    plant=lambda: patched("truing.algos.trajectories:whiten", _wrong),
     expected=("ADV005", "ADV006"),
     changes={
         "stages": ["sft", "ppo"],

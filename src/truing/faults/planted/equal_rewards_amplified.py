@@ -2,7 +2,7 @@
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -25,7 +25,7 @@ FAULT = Fault(
     name="equal-rewards-amplified",
     numbers=(38,),
     what="groups of equal reward have advantages of rounding",
-    plant=lambda: replaced("truing.algos.grpo:group_advantages", _wrong),
+    plant=lambda: patched("truing.algos.grpo:group_advantages", _wrong),
     expected=("ADV003", "ADV001"),
     changes={"grpo.group_size": 6},
     reward=_same,

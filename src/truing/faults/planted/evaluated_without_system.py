@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -20,6 +20,6 @@ FAULT = Fault(
     name="evaluated-without-system",
     numbers=(68,),
     what="evaluations are without the system message that training has",
-    plant=lambda: replaced("truing.learner.session:Session.draw", _wrong),
+    plant=lambda: patched("truing.learner.session:Session.draw", _wrong),
     expected=(),
 )

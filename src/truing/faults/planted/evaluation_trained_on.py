@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -17,6 +17,6 @@ FAULT = Fault(
     name="evaluation-trained-on",
     numbers=(65,),
     what="tasks of the evaluation are among those that are trained on",
-    plant=lambda: replaced("truing.trainer.run:open_session", _wrong),
+    plant=lambda: patched("truing.trainer.run:open_session", _wrong),
     expected=("RWD007",),
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 EXAMPLE = ({"role": "user", "content": "max(1, 2)?"}, {"role": "assistant", "content": "2"})
 
@@ -22,6 +22,6 @@ FAULT = Fault(
     name="example-in-rl",
     numbers=(68,),
     what="prompts of RL have an example that supervised fine-tuning does not show",
-    plant=lambda: replaced("truing.learner.session:Session.draw", _wrong),
+    plant=lambda: patched("truing.learner.session:Session.draw", _wrong),
     expected=("TPL003",),
 )

@@ -1,6 +1,6 @@
 """Every update trains on the batch of the first."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -18,6 +18,6 @@ FAULT = Fault(
     name="first-batch-for-ever",
     numbers=(63,),
     what="the first batch of a stage is trained on for ever",
-    plant=lambda: replaced("truing.trainer.loop:source", _wrong),
+    plant=lambda: patched("truing.trainer.loop:source", _wrong),
     expected=("OPT012",),
 )

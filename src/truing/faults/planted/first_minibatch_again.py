@@ -1,6 +1,6 @@
 """Every minibatch of an epoch is the first one."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -15,7 +15,7 @@ FAULT = Fault(
     name="first-minibatch-again",
     numbers=(63,),
     what="every minibatch is the first one of its batch",
-    plant=lambda: replaced("truing.learner.step:minibatches", _wrong),
+    plant=lambda: patched("truing.learner.step:minibatches", _wrong),
     expected=("OPT011",),
     changes={"grpo.minibatches": 2},
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.types.token import Excluded, Origin
 
 
@@ -38,7 +38,7 @@ FAULT = Fault(
     name="forced-as-sampled",
     numbers=(23,),
     what="forced tokens are labelled as sampled, with log-probability 0",
-    plant=lambda: replaced("truing.rollouts.flatten:_sample", _wrong),
+    plant=lambda: patched("truing.rollouts.flatten:_sample", _wrong),
     expected=("TOK001", "SMP004"),
     changes={"episode.forced_prefix": "12", "episode.force_rate": 1.0},
 )

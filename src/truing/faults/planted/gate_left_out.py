@@ -1,6 +1,6 @@
 """Tokens whose ratio is beyond the declared gate are trained all the same."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -14,7 +14,7 @@ FAULT = Fault(
     name="gate-left-out",
     numbers=(),
     what="the declared gate on ratios is left out",
-    plant=lambda: replaced("truing.algos.loss_terms:within_bounds", _wrong),
+    plant=lambda: patched("truing.algos.loss_terms:within_bounds", _wrong),
     expected=("MSK003",),
     changes={
         "gates.min_ratio": 0.9,

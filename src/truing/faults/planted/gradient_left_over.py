@@ -1,6 +1,6 @@
 """Gradients are not cleared after a step: each update has those of all before in it."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -20,6 +20,6 @@ FAULT = Fault(
     name="gradient-left-over",
     numbers=(56,),
     what="gradients are not cleared between updates",
-    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
+    plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT009",),
 )

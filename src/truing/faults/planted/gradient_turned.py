@@ -1,6 +1,6 @@
 """The gradient is turned around before the optimiser's step, as by an optimiser that maximises."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -17,6 +17,6 @@ FAULT = Fault(
     name="gradient-turned",
     numbers=(32,),
     what="the optimiser climbs the loss",
-    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
+    plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT009",),
 )

@@ -1,6 +1,6 @@
 """The trainer scores over the whole vocabulary what a grammar held to a few tokens."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.faults.healthy_runs import CALLS
 from truing.faults.planted.nucleus_not_in_trainer import without_support
 
@@ -8,7 +8,7 @@ FAULT = Fault(
     name="grammar-not-in-trainer",
     numbers=(24,),
     what="the trainer leaves the grammar of calls out",
-    plant=lambda: replaced("truing.models.forward.score:contract_logits", without_support),
+    plant=lambda: patched("truing.models.forward.score:contract_logits", without_support),
     expected=("SMP005", "RAT002"),
     changes=CALLS,
 )

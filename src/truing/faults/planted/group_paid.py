@@ -3,7 +3,7 @@
 from dataclasses import replace
 from statistics import fmean
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -26,6 +26,6 @@ FAULT = Fault(
     name="group-paid",
     numbers=(45,),
     what="every attempt is paid the mean of its group, and so are the parts of its reward",
-    plant=lambda: replaced("truing.learner.session:collect", _wrong),
+    plant=lambda: patched("truing.learner.session:collect", _wrong),
     expected=("RWD002",),
 )

@@ -1,6 +1,6 @@
 """Baselines are of other groups: an order was lost on the way."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -15,6 +15,6 @@ FAULT = Fault(
     name="groups-mixed",
     numbers=(40,),
     what="rollouts are compared with those of another prompt",
-    plant=lambda: replaced("truing.algos.grpo:rewards_and_groups", _wrong),
+    plant=lambda: patched("truing.algos.grpo:rewards_and_groups", _wrong),
     expected=("ADV001", "ADV008", "ADV009"),
 )

@@ -2,7 +2,7 @@
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -21,7 +21,7 @@ FAULT = Fault(
     name="half-synced",
     numbers=(26, 27),
     what="half of the layers are left out of the sync",
-    plant=lambda: replaced("truing.learner.session:sync", _wrong),
+    plant=lambda: patched("truing.learner.session:sync", _wrong),
     expected=("SMP003", "SMP004"),
     changes={"lora.rank": 4},
 )

@@ -1,6 +1,6 @@
 """The critic's head gets no gradient."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -17,7 +17,7 @@ FAULT = Fault(
     name="head-untrained",
     numbers=(53,),
     what="the value head is not trained",
-    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
+    plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("VAL001",),
     changes={
         "stages": ["sft", "ppo"],

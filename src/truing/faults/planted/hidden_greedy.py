@@ -1,13 +1,13 @@
 """Tokens are drawn nearly greedily, and reported at temperature 1."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.faults.sampler_distribution import drawn_under
 
 FAULT = Fault(
     name="hidden-greedy",
     numbers=(18,),
     what="nearly greedy draws are reported as if they were not",
-    plant=lambda: replaced("truing.engines.local.engine:draw_ids", drawn_under(temperature=0.2)),
+    plant=lambda: patched("truing.engines.local.engine:draw_ids", drawn_under(temperature=0.2)),
     expected=("SMP009", "SMP007", "SMP008"),
     changes={"sft.steps": 25, "grpo.steps": 14, "grpo.learning_rate": 1e-05, "sampling.max_new_tokens": 12},
 )

@@ -1,13 +1,13 @@
 """A presence penalty is on in the sampler alone, and the log-probabilities are raw."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.faults.sampler_distribution import drawn_under
 
 FAULT = Fault(
     name="hidden-penalty",
     numbers=(21,),
     what="a presence penalty that no log-probability has",
-    plant=lambda: replaced("truing.engines.local.engine:draw_ids", drawn_under(presence_penalty=1.5)),
+    plant=lambda: patched("truing.engines.local.engine:draw_ids", drawn_under(presence_penalty=1.5)),
     expected=("SMP009", "SMP007"),
     changes={"sft.steps": 3, "grpo.steps": 10, "grpo.learning_rate": 1e-5, "sampling.max_new_tokens": 24},
 )

@@ -1,13 +1,13 @@
 """A small repetition penalty is on in the sampler alone, and the log-probabilities are raw."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.faults.sampler_distribution import drawn_under
 
 FAULT = Fault(
     name="hidden-repetition-penalty",
     numbers=(21,),
     what="a repetition penalty of 1.1 that no log-probability has",
-    plant=lambda: replaced("truing.engines.local.engine:draw_ids", drawn_under(repetition_penalty=1.1)),
+    plant=lambda: patched("truing.engines.local.engine:draw_ids", drawn_under(repetition_penalty=1.1)),
     expected=("SMP009", "SMP007"),
     changes={"grpo.steps": 6, "grpo.learning_rate": 1e-5, "sampling.max_new_tokens": 24},
 )

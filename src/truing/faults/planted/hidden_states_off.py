@@ -1,6 +1,6 @@
 """The trainer's hidden states are off by one part in ten thousand, everywhere."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 SHARE = 1e-4
 """Log-probabilities move by some 2e-5 nats, less than rounding moves a few tokens now and then."""
@@ -18,6 +18,6 @@ FAULT = Fault(
     name="hidden-states-off",
     numbers=(70,),
     what="the trainer's hidden states are off by one part in ten thousand, everywhere",
-    plant=lambda: replaced("truing.models.forward.score:hidden_before", _wrong),
+    plant=lambda: patched("truing.models.forward.score:hidden_before", _wrong),
     expected=("SMP005", "RAT002"),
 )

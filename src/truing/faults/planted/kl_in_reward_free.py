@@ -2,7 +2,7 @@
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -16,7 +16,7 @@ FAULT = Fault(
     name="kl-in-reward-free",
     numbers=(),
     what="the KL is declared to be paid from the reward, and costs nothing",
-    plant=lambda: replaced("truing.algos.trajectories:kl_cost", _wrong),
+    plant=lambda: patched("truing.algos.trajectories:kl_cost", _wrong),
     expected=("ADV006",),
     changes={
         "stages": ["sft", "ppo"],

@@ -1,6 +1,6 @@
 """The KL term pulls away from the reference."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -11,7 +11,7 @@ FAULT = Fault(
     name="kl-sign",
     numbers=(48,),
     what="the KL term has the wrong sign",
-    plant=lambda: replaced("truing.algos.loss_terms:kl_loss", _wrong),
+    plant=lambda: patched("truing.algos.loss_terms:kl_loss", _wrong),
     expected=("MSK003",),
     changes={"kl.coef": 0.5},
 )

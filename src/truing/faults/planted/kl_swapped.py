@@ -1,6 +1,6 @@
 """Policy and reference are exchanged in the KL."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -11,7 +11,7 @@ FAULT = Fault(
     name="kl-swapped",
     numbers=(48,),
     what="policy and reference are exchanged in the KL estimator",
-    plant=lambda: replaced("truing.ops.losses:kl", _wrong),
+    plant=lambda: patched("truing.ops.losses:kl", _wrong),
     expected=("MSK003",),
     changes={"kl.coef": 0.5, "kl.estimator": "k3", "grpo.learning_rate": 0.01},
 )

@@ -1,6 +1,6 @@
 """The gradient of a layer is cleared before the optimiser's step."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -17,6 +17,6 @@ FAULT = Fault(
     name="layer-cleared",
     numbers=(32,),
     what="the gradient of one layer never reaches the optimiser",
-    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
+    plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT009",),
 )

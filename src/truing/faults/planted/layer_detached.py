@@ -1,6 +1,6 @@
 """No gradient goes below the model's second layer, as where checkpointing meets inputs without one."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -16,7 +16,7 @@ FAULT = Fault(
     name="layer-detached",
     numbers=(32,),
     what="the forward is cut below the second layer",
-    plant=lambda: replaced("transformers.models.llama.modeling_llama:LlamaDecoderLayer.forward", _wrong),
+    plant=lambda: patched("transformers.models.llama.modeling_llama:LlamaDecoderLayer.forward", _wrong),
     expected=("OPT009",),
     changes={"lora.rank": 4},
 )

@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.models.forward.score import causal_model
 
 AT = 7
@@ -29,7 +29,7 @@ FAULT = Fault(
     name="layer-detached-once",
     numbers=(32, 71),
     what="the forward of one update is cut behind a layer",
-    plant=lambda: replaced("truing.learner.step:accumulate", _wrong),
+    plant=lambda: patched("truing.learner.step:accumulate_gradients", _wrong),
     expected=("OPT014", "OPT009"),
     changes={"grpo.steps": 6},
 )

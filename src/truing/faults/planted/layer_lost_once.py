@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 AT = 7
 """The fourth update of GRPO, behind three of supervised fine-tuning."""
@@ -25,7 +25,7 @@ FAULT = Fault(
     name="layer-lost-once",
     numbers=(71,),
     what="the gradient of one layer is lost in one update",
-    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
+    plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT009", "OPT014"),
     changes={"grpo.steps": 6},
 )

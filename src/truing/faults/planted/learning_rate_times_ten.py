@@ -1,6 +1,6 @@
 """The learning rate is ten times the declared one."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -11,6 +11,6 @@ FAULT = Fault(
     name="learning-rate-times-ten",
     numbers=(57,),
     what="the learning rate is ten times as high as declared",
-    plant=lambda: replaced("truing.learner.learner:learning_rate", _wrong),
+    plant=lambda: patched("truing.learner.learner:learning_rate", _wrong),
     expected=("OPT004",),
 )

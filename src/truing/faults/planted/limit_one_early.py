@@ -1,6 +1,6 @@
 """The sampler stops one token before the declared limit."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -14,6 +14,6 @@ FAULT = Fault(
     name="limit-one-early",
     numbers=(67,),
     what="max_new_tokens is off by one in the sampler",
-    plant=lambda: replaced("truing.engines.base:Row.goes_on", _wrong),
+    plant=lambda: patched("truing.engines.base:ActiveRow.goes_on", _wrong),
     expected=("LEN005",),
 )

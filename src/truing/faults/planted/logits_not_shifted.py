@@ -1,6 +1,6 @@
 """The logits of a token are read where it stands, and not one before."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -17,6 +17,6 @@ FAULT = Fault(
     name="logits-not-shifted",
     numbers=(3,),
     what="the trainer's logits are not shifted",
-    plant=lambda: replaced("truing.models.forward.score:hidden_before", _wrong),
+    plant=lambda: patched("truing.models.forward.score:hidden_before", _wrong),
     expected=("SMP005", "RAT002"),
 )

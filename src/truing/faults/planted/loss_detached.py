@@ -1,6 +1,6 @@
 """The log-probabilities are detached: the loss has a value, and no gradient."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -14,6 +14,6 @@ FAULT = Fault(
     name="loss-detached",
     numbers=(32,),
     what="the surrogate is detached on both sides",
-    plant=lambda: replaced("truing.algos.loss_terms:policy_loss", _wrong),
+    plant=lambda: patched("truing.algos.loss_terms:policy_loss", _wrong),
     expected=("MSK003", "OPT005"),
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.types.token import Excluded
 
 LOOKS_FORCED = {ord(character) for character in '{}",:0'}
@@ -24,7 +24,7 @@ FAULT = Fault(
     name="mask-by-id",
     numbers=(25,),
     what="tokens are masked by their id, whoever chose them",
-    plant=lambda: replaced("truing.rollouts.flatten:_sample", _wrong),
+    plant=lambda: patched("truing.rollouts.flatten:_sample", _wrong),
     expected=("MSK002",),
     changes={"sft.steps": 15},
 )

@@ -2,7 +2,7 @@
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.faults.healthy_runs import CALLS
 
 
@@ -17,7 +17,7 @@ FAULT = Fault(
     name="mask-list-versus-id",
     numbers=(25,),
     what="an id is compared with a list of ids, and no scaffolding is ever masked",
-    plant=lambda: replaced("truing.rollouts.flatten:excluded", _wrong),
+    plant=lambda: patched("truing.rollouts.flatten:excluded", _wrong),
     expected=("MSK002",),
     changes={**CALLS, "episode.mask": "no_structure"},
 )

@@ -1,6 +1,6 @@
 """The mask of the loss is one token too early: it begins with the last token of the prompt."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _early(real):
@@ -16,6 +16,6 @@ FAULT = Fault(
     name="mask-shifted",
     numbers=(3,),
     what="the mask of the policy loss is one token too early",
-    plant=lambda: replaced("truing.algos.loss_terms:policy_loss", _early),
+    plant=lambda: patched("truing.algos.loss_terms:policy_loss", _early),
     expected=("MSK003",),
 )

@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -19,7 +19,7 @@ FAULT = Fault(
     name="micro-batch-lost",
     numbers=(56,),
     what="every second micro-batch is left out",
-    plant=lambda: replaced("truing.learner.step:backward", _wrong),
+    plant=lambda: patched("truing.learner.step:backward", _wrong),
     expected=("MSK003", "MSK007"),
     changes={"optimizer.micro_batch_tokens": 64},
 )

@@ -1,6 +1,6 @@
 """Each micro-batch is averaged by itself, and the averages are added up."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -15,7 +15,7 @@ FAULT = Fault(
     name="micro-batch-means",
     numbers=(56,),
     what="the loss is divided by each micro-batch's own rows",
-    plant=lambda: replaced("truing.algos.loss_terms:policy_loss", _wrong),
+    plant=lambda: patched("truing.algos.loss_terms:policy_loss", _wrong),
     expected=("MSK003",),
     changes={"optimizer.micro_batch_tokens": 64},
 )

@@ -1,6 +1,6 @@
 """The optimiser's state is cleared before each step."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -15,6 +15,6 @@ FAULT = Fault(
     name="moments-cleared",
     numbers=(57,),
     what="the optimiser forgets its moments before each step",
-    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
+    plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT010",),
 )

@@ -1,6 +1,6 @@
 """Rewards are used as advantages."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -11,6 +11,6 @@ FAULT = Fault(
     name="no-baseline",
     numbers=(41,),
     what="there is no baseline: the reward is the advantage",
-    plant=lambda: replaced("truing.algos.grpo:group_advantages", _wrong),
+    plant=lambda: patched("truing.algos.grpo:group_advantages", _wrong),
     expected=("ADV001", "ADV009"),
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -16,7 +16,7 @@ FAULT = Fault(
     name="no-clip",
     numbers=(36,),
     what="the declared clip is not applied",
-    plant=lambda: replaced("truing.algos.loss_terms:policy_loss", _wrong),
+    plant=lambda: patched("truing.algos.loss_terms:policy_loss", _wrong),
     expected=("MSK003",),
     changes={"grpo.inner_epochs": 4, "grpo.learning_rate": 0.01, "sft.steps": 10},
 )

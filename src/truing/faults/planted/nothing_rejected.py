@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -16,7 +16,7 @@ FAULT = Fault(
     name="nothing-rejected",
     numbers=(66,),
     what="answers that earned too little become demonstrations, too",
-    plant=lambda: replaced("truing.learner.learner:ALGORITHMS", _wrong),
+    plant=lambda: patched("truing.learner.learner:ALGORITHMS", _wrong),
     expected=("RWD008",),
     changes={"stages": ["sft", "rft"], "rft.steps": 2, "rft.learning_rate": 1e-3},
 )

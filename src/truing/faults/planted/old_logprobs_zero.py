@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _zeros(real):
@@ -19,6 +19,6 @@ FAULT = Fault(
     name="old-logprobs-zero",
     numbers=(30,),
     what="old log-probabilities are filled in with zeros by a wrong key",
-    plant=lambda: replaced("truing.rollouts.flatten:_sample", _zeros),
+    plant=lambda: patched("truing.rollouts.flatten:_sample", _zeros),
     expected=("RAT001",),
 )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -22,7 +22,7 @@ FAULT = Fault(
     name="old-noisy",
     numbers=(35,),
     what="old log-probabilities come from a forward with noise",
-    plant=lambda: replaced("truing.learner.step:with_old", _wrong),
+    plant=lambda: patched("truing.learner.step:with_old_logprobs", _wrong),
     expected=("RAT008",),
     changes={"correction.method": "truncate"},
 )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.models.forward.collate import collate
 from truing.models.forward.score import score
 
@@ -27,7 +27,7 @@ FAULT = Fault(
     name="old-recomputed",
     numbers=(31,),
     what="old log-probabilities are recomputed with the current weights at every inner step",
-    plant=lambda: replaced("truing.learner.step:accumulate", _wrong),
+    plant=lambda: patched("truing.learner.step:accumulate_gradients", _wrong),
     expected=("RAT003", "RAT007"),
     changes={"grpo.inner_epochs": 3, "sft.steps": 10},
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -16,6 +16,6 @@ FAULT = Fault(
     name="old-scaled",
     numbers=(17,),
     what="old log-probabilities are divided by a temperature",
-    plant=lambda: replaced("truing.learner.step:with_old", _wrong),
+    plant=lambda: patched("truing.learner.step:with_old_logprobs", _wrong),
     expected=("RAT007", "RAT002"),
 )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -23,7 +23,7 @@ FAULT = Fault(
     name="old-shifted",
     numbers=(3, 33),
     what="old log-probabilities are shifted by one token",
-    plant=lambda: replaced("truing.learner.step:with_old", _wrong),
+    plant=lambda: patched("truing.learner.step:with_old_logprobs", _wrong),
     expected=("RAT004",),
     changes={"sampling.max_new_tokens": 8},
 )

@@ -2,7 +2,7 @@
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -21,6 +21,6 @@ FAULT = Fault(
     name="optimizer-skips",
     numbers=(58,),
     what="the optimiser's step is skipped",
-    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
+    plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT001",),
 )

@@ -1,6 +1,6 @@
 """The reference is a moving average with another share than is declared."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -14,7 +14,7 @@ FAULT = Fault(
     name="other-share-kept",
     numbers=(),
     what="a sync of the reference keeps half of it, where nine tenths are declared",
-    plant=lambda: replaced("truing.models.reference:average", _wrong),
+    plant=lambda: patched("truing.models.reference:ema_update", _wrong),
     expected=("REF005",),
     changes={"kl.coef": 0.05, "reference.sync_every": 1, "reference.keep": 0.9, "lora.rank": 4},
 )

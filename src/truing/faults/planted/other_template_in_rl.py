@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -18,6 +18,6 @@ FAULT = Fault(
     name="other-template-in-rl",
     numbers=(12,),
     what="prompts of RL are rendered otherwise than those of SFT",
-    plant=lambda: replaced("truing.rollouts.collect:begin", _wrong),
+    plant=lambda: patched("truing.rollouts.collect:begin", _wrong),
     expected=(),
 )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -27,7 +27,7 @@ FAULT = Fault(
     name="padding-trained",
     numbers=(8,),
     what="pads after the stop are trained as if they were chosen",
-    plant=lambda: replaced("truing.engines.local.engine:HFSampler.generate", _wrong),
+    plant=lambda: patched("truing.engines.local.engine:LocalEngine.generate", _wrong),
     expected=("MSK005",),
     changes={"stages": ["sft", "grpo"], "sft.steps": 30},
 )

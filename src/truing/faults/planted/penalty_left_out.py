@@ -1,6 +1,6 @@
 """Attempts that were cut pay nothing, though a penalty is declared."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -14,7 +14,7 @@ FAULT = Fault(
     name="penalty-left-out",
     numbers=(),
     what="the declared penalty for cut attempts is not applied",
-    plant=lambda: replaced("truing.algos.group_rewards:shaped_reward", _wrong),
+    plant=lambda: patched("truing.algos.group_rewards:shaped_reward", _wrong),
     expected=("ADV001",),
     changes={"gates.truncated": "penalize", "sft.steps": 10},
 )

@@ -1,6 +1,6 @@
 """The trainer counts penalties on the prompt too."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -11,7 +11,7 @@ FAULT = Fault(
     name="penalty-on-prompt",
     numbers=(20,),
     what="penalties count the tokens of the prompt",
-    plant=lambda: replaced("truing.models.forward.score:_generated", _wrong),
+    plant=lambda: patched("truing.models.forward.score:_generated", _wrong),
     expected=("SMP005", "RAT002"),
     changes={"sampling.presence_penalty": 1.0},
 )

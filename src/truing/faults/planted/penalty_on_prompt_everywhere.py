@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _scored(real):
@@ -36,9 +36,9 @@ def _drawn(real):
 @contextmanager
 def _both():
     with (
-        replaced("truing.models.forward.score:_generated", _scored),
-        replaced("truing.engines.base:Row.begin", _begun),
-        replaced("truing.engines.local.engine:draw_ids", _drawn),
+        patched("truing.models.forward.score:_generated", _scored),
+        patched("truing.engines.base:ActiveRow.begin", _begun),
+        patched("truing.engines.local.engine:draw_ids", _drawn),
     ):
         yield
 

@@ -1,6 +1,6 @@
 """Advantages are divided by the population's deviation where the sample's is declared."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -15,6 +15,6 @@ FAULT = Fault(
     name="population-deviation",
     numbers=(41,),
     what="the deviation is of the population, n and not n − 1",
-    plant=lambda: replaced("truing.algos.grpo:group_advantages", _wrong),
+    plant=lambda: patched("truing.algos.grpo:group_advantages", _wrong),
     expected=("ADV001", "ADV002"),
 )

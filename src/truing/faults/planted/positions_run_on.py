@@ -2,7 +2,7 @@
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -16,6 +16,6 @@ FAULT = Fault(
     name="positions-run-on",
     numbers=(6,),
     what="positions are counted through the batch, not through the row",
-    plant=lambda: replaced("truing.models.forward.hidden_states:decode", _wrong),
+    plant=lambda: patched("truing.models.forward.hidden_states:decoder_states", _wrong),
     expected=("SMP005", "RAT002"),
 )

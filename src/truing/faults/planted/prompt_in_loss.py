@@ -1,6 +1,6 @@
 """The mask of the loss covers the prompt too."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -18,6 +18,6 @@ FAULT = Fault(
     name="prompt-in-loss",
     numbers=(1,),
     what="the policy loss reads the prompt too",
-    plant=lambda: replaced("truing.algos.loss_terms:policy_loss", _wrong),
+    plant=lambda: patched("truing.algos.loss_terms:policy_loss", _wrong),
     expected=("MSK003", "MSK001"),
 )

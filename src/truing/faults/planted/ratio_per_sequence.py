@@ -1,6 +1,6 @@
 """The ratio is that of the sequence where that of the token is declared."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -11,7 +11,7 @@ FAULT = Fault(
     name="ratio-per-sequence",
     numbers=(36,),
     what="one ratio per sequence is used where one per token is declared",
-    plant=lambda: replaced("truing.ops.losses:importance_ratio", _wrong),
+    plant=lambda: patched("truing.ops.losses:importance_ratio", _wrong),
     expected=("MSK003",),
     changes={"grpo.inner_epochs": 3, "sft.steps": 10},
 )

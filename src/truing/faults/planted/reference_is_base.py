@@ -1,6 +1,6 @@
 """With an adapter the reference is the base, not what supervised fine-tuning left."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -11,7 +11,7 @@ FAULT = Fault(
     name="reference-is-base",
     numbers=(51, 52),
     what="the reference is the base model, not the start of the stage",
-    plant=lambda: replaced("truing.models.reference:changes_nothing", _wrong),
+    plant=lambda: patched("truing.models.reference:changes_nothing", _wrong),
     expected=("REF002",),
     changes={"kl.coef": 0.05, "lora.rank": 4, "sft.steps": 10, "sft.learning_rate": 0.01},
 )

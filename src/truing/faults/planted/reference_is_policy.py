@@ -1,6 +1,6 @@
 """The reference is the live policy under another name."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -16,7 +16,7 @@ FAULT = Fault(
     name="reference-is-policy",
     numbers=(50,),
     what="the reference shares the policy's weights",
-    plant=lambda: replaced("truing.learner.learner:freeze", _wrong),
+    plant=lambda: patched("truing.learner.learner:freeze", _wrong),
     expected=("REF001", "REF003"),
     changes={"kl.coef": 0.05},
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -22,7 +22,7 @@ FAULT = Fault(
     name="reference-of-other-prompt",
     numbers=(13,),
     what="the KL is to the reference on an unformatted prompt",
-    plant=lambda: replaced("truing.learner.step:with_reference", _wrong),
+    plant=lambda: patched("truing.learner.step:with_reference_logprobs", _wrong),
     expected=("REF004",),
     changes={"kl.coef": 0.05},
 )

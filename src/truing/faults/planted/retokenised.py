@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -20,6 +20,6 @@ FAULT = Fault(
     name="retokenised",
     numbers=(9, 10),
     what="answers are re-encoded, and an id comes back as another",
-    plant=lambda: replaced("truing.rollouts.flatten:_sample", _wrong),
+    plant=lambda: patched("truing.rollouts.flatten:_sample", _wrong),
     expected=("TOK001",),
 )

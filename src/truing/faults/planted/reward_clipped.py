@@ -1,6 +1,6 @@
 """Rewards are clipped at 0.5 after they were graded."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -15,6 +15,6 @@ FAULT = Fault(
     name="reward-clipped",
     numbers=(69,),
     what="rewards are clipped at 0.5 after they were graded",
-    plant=lambda: replaced("truing.learner.session:grade", _wrong),
+    plant=lambda: patched("truing.learner.session:grade", _wrong),
     expected=("RWD009",),
 )

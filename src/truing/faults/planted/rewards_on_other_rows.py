@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -22,6 +22,6 @@ FAULT = Fault(
     name="rewards-on-other-rows",
     numbers=(45,),
     what="rewards are one row off the attempts that earned them",
-    plant=lambda: replaced("truing.learner.session:collect", _wrong),
+    plant=lambda: patched("truing.learner.session:collect", _wrong),
     expected=("RWD002",),
 )

@@ -1,6 +1,6 @@
 """The first row of a micro-batch is in the second again."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -15,7 +15,7 @@ FAULT = Fault(
     name="row-twice",
     numbers=(63,),
     what="the second micro-batch is the first one again",
-    plant=lambda: replaced("truing.learner.memory_budget:Room.micro_batches", _wrong),
+    plant=lambda: patched("truing.learner.memory_budget:MemoryBudget.micro_batches", _wrong),
     expected=("OPT011",),
     changes={"optimizer.micro_batch_tokens": 64},
 )

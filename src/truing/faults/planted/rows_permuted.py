@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -25,6 +25,6 @@ FAULT = Fault(
     name="rows-permuted",
     numbers=(33,),
     what="old log-probabilities are those of other rows",
-    plant=lambda: replaced("truing.learner.step:with_old", _wrong),
+    plant=lambda: patched("truing.learner.step:with_old_logprobs", _wrong),
     expected=("RAT005",),
 )

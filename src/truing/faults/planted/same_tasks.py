@@ -1,6 +1,6 @@
 """Every update draws the tasks of the first."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -11,6 +11,6 @@ FAULT = Fault(
     name="same-tasks",
     numbers=(63,),
     what="the tasks of the first update are drawn for ever",
-    plant=lambda: replaced("truing.learner.session:Session.tasks_of", _wrong),
+    plant=lambda: patched("truing.learner.session:Session.tasks_of", _wrong),
     expected=("SMP010",),
 )

@@ -2,7 +2,7 @@
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -19,7 +19,7 @@ FAULT = Fault(
     name="sampler-in-bfloat16",
     numbers=(28,),
     what="the sampler's weights are rounded to bfloat16",
-    plant=lambda: replaced("truing.learner.session:sync", _wrong),
+    plant=lambda: patched("truing.learner.session:sync", _wrong),
     expected=("SMP003", "SMP004", "REF001"),
     changes={"lora.rank": 4},
 )

@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -14,7 +14,7 @@ FAULT = Fault(
     name="sampler-one-behind",
     numbers=(26,),
     what="every second sync is left out",
-    plant=lambda: replaced("truing.learner.session:sync", _wrong),
+    plant=lambda: patched("truing.learner.session:sync", _wrong),
     expected=("SMP003", "SMP004"),
     changes={"lora.rank": 4, "stages": ["grpo"], "grpo.steps": 4},
 )

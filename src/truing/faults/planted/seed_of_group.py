@@ -1,6 +1,6 @@
 """The random numbers of an attempt are those of its group."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -17,6 +17,6 @@ FAULT = Fault(
     name="seed-of-group",
     numbers=(64,),
     what="all attempts of a group are drawn by the same random numbers",
-    plant=lambda: replaced("truing.rollouts.collect:_seats", _wrong),
+    plant=lambda: patched("truing.rollouts.collect:_start_attempts", _wrong),
     expected=("SMP008", "SMP009"),
 )

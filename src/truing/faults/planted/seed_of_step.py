@@ -1,6 +1,6 @@
 """Each step draws by the random numbers of the one before, from a data set that is one batch."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -17,7 +17,7 @@ FAULT = Fault(
     name="seed-of-step",
     numbers=(64,),
     what="each step draws by the random numbers of the one before",
-    plant=lambda: replaced("truing.rollouts.collect:_seats", _wrong),
+    plant=lambda: patched("truing.rollouts.collect:_start_attempts", _wrong),
     expected=("SMP008", "SMP009"),
     changes={"env.train": 4},
 )

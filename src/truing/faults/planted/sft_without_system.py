@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -20,6 +20,6 @@ FAULT = Fault(
     name="sft-without-system",
     numbers=(68,),
     what="supervised fine-tuning is without the system message that RL has",
-    plant=lambda: replaced("truing.learner.session:Session.demonstrate", _wrong),
+    plant=lambda: patched("truing.learner.session:Session.demonstrate", _wrong),
     expected=(),
 )

@@ -1,6 +1,6 @@
 """The sampler keeps the weights of the start of the run."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -11,7 +11,7 @@ FAULT = Fault(
     name="stale-sampler",
     numbers=(26, 27),
     what="the adapter never reaches the sampler",
-    plant=lambda: replaced("truing.learner.session:sync", _wrong),
+    plant=lambda: patched("truing.learner.session:sync", _wrong),
     expected=("SMP003", "SMP004"),
     changes={"lora.rank": 4},
 )

@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 AT = 7
 """The fourth update of GRPO, behind three of supervised fine-tuning."""
@@ -23,7 +23,7 @@ FAULT = Fault(
     name="step-twice-once",
     numbers=(58, 71),
     what="the optimiser makes one of its steps twice",
-    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
+    plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT014",),
     changes={"grpo.steps": 6},
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.types.status import FinishReason
 
 
@@ -21,7 +21,7 @@ FAULT = Fault(
     name="stop-dropped",
     numbers=(67, 7),
     what="the stop token is left out of what the sampler returns",
-    plant=lambda: replaced("truing.engines.base:Row.completion", _wrong),
+    plant=lambda: patched("truing.engines.base:ActiveRow.completion", _wrong),
     expected=("LEN005", "MSK004"),
     changes={"sft.steps": 15},
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.types.token import Excluded
 
 
@@ -21,6 +21,6 @@ FAULT = Fault(
     name="stop-masked",
     numbers=(7,),
     what="the stop token is masked because its id is the pad's",
-    plant=lambda: replaced("truing.rollouts.flatten:_sample", _wrong),
+    plant=lambda: patched("truing.rollouts.flatten:_sample", _wrong),
     expected=("MSK002", "MSK004"),
 )

@@ -1,6 +1,6 @@
 """Rows are drawn on behind a stop, up to the limit."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -14,7 +14,7 @@ FAULT = Fault(
     name="stop-passed-over",
     numbers=(67,),
     what="rows are drawn on behind a stop",
-    plant=lambda: replaced("truing.engines.base:Row.goes_on", _wrong),
+    plant=lambda: patched("truing.engines.base:ActiveRow.goes_on", _wrong),
     expected=("LEN005",),
     changes={"sampling.max_new_tokens": 24},
 )

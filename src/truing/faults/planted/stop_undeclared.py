@@ -3,7 +3,7 @@
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.types.status import FinishReason
 
 OTHER = ord("1")
@@ -25,8 +25,8 @@ def _completion(real):
 @contextmanager
 def _plant():
     with ExitStack() as stack:
-        stack.enter_context(replaced("truing.engines.base:Row.goes_on", _goes_on))
-        stack.enter_context(replaced("truing.engines.base:Row.completion", _completion))
+        stack.enter_context(patched("truing.engines.base:ActiveRow.goes_on", _goes_on))
+        stack.enter_context(patched("truing.engines.base:ActiveRow.completion", _completion))
         yield
 
 

@@ -1,6 +1,6 @@
 """The reference is declared to follow the policy, and stays where it was."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -14,7 +14,7 @@ FAULT = Fault(
     name="sync-left-out",
     numbers=(),
     what="declared syncs of the reference are not made",
-    plant=lambda: replaced("truing.models.reference:Reference.sync", _wrong),
+    plant=lambda: patched("truing.models.reference:Reference.sync", _wrong),
     expected=("REF005",),
     changes={"kl.coef": 0.05, "reference.sync_every": 1},
 )

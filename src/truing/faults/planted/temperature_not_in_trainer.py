@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -16,7 +16,7 @@ FAULT = Fault(
     name="temperature-not-in-trainer",
     numbers=(17,),
     what="the trainer leaves the temperature out",
-    plant=lambda: replaced("truing.models.forward.score:contract_logits", _wrong),
+    plant=lambda: patched("truing.models.forward.score:contract_logits", _wrong),
     expected=("SMP005", "RAT002"),
     changes={"sampling.temperature": 0.7},
 )

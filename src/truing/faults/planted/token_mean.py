@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -25,6 +25,6 @@ FAULT = Fault(
     name="token-mean",
     numbers=(36, 56),
     what="the loss is averaged over tokens where sequences are declared",
-    plant=lambda: replaced("truing.algos.loss_terms:policy_loss", _wrong),
+    plant=lambda: patched("truing.algos.loss_terms:policy_loss", _wrong),
     expected=("MSK003",),
 )

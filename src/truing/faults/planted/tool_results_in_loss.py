@@ -1,6 +1,6 @@
 """The loss reads everything behind the first sampled token: what tools answered too."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.faults.healthy_runs import CALLS
 
 
@@ -18,7 +18,7 @@ FAULT = Fault(
     name="tool-results-in-loss",
     numbers=(2,),
     what="the policy loss reads what tools answered",
-    plant=lambda: replaced("truing.algos.loss_terms:policy_loss", _wrong),
+    plant=lambda: patched("truing.algos.loss_terms:policy_loss", _wrong),
     expected=("MSK003",),
     changes=CALLS,
 )

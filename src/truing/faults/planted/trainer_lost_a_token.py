@@ -1,6 +1,6 @@
 """The trainer's prompt has lost its first token."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -16,6 +16,6 @@ FAULT = Fault(
     name="trainer-lost-a-token",
     numbers=(11, 15),
     what="the trainer's prompt is one token shorter than the sampler's",
-    plant=lambda: replaced("truing.models.forward.score:hidden_before", _wrong),
+    plant=lambda: patched("truing.models.forward.score:hidden_before", _wrong),
     expected=("SMP005", "RAT002"),
 )

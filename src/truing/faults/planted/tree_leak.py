@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 SHARE = 1e-3
 """Of the other branch's values: log-probabilities move by some 1e-4 nats, and rounding moves them by 5e-7."""
@@ -26,6 +26,6 @@ FAULT = Fault(
     name="tree-leak",
     numbers=(70,),
     what="a branch of the tree is let see a little of the branch beside it",
-    plant=lambda: replaced("truing.models.forward.tree_attention:_Branches.forward", _wrong),
+    plant=lambda: patched("truing.models.forward.tree_attention:_TreeAttention.forward", _wrong),
     expected=("SMP006",),
 )

@@ -1,6 +1,6 @@
 """What the limit of turns ended counts as done, demonstrations too."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 from truing.faults.healthy_runs import TOOLS
 from truing.types.status import EndedBy, Status
 
@@ -16,7 +16,7 @@ FAULT = Fault(
     name="turn-limit-counts-as-done",
     numbers=(67,),
     what="demonstrations that the limit of turns cut count as done",
-    plant=lambda: replaced("truing.rollouts.attempt:Seat.end", _wrong),
+    plant=lambda: patched("truing.rollouts.attempt:Attempt.end", _wrong),
     expected=(),
     changes={**TOOLS, "episode.max_turns": 1},
 )

@@ -1,6 +1,6 @@
 """The critic's squared error is not halved, and its weight was meant for half of it."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _doubled(real):
@@ -11,7 +11,7 @@ FAULT = Fault(
     name="value-loss-doubled",
     numbers=(36, 56),
     what="the critic's loss is twice what is declared",
-    plant=lambda: replaced("truing.algos.loss_terms:value_loss", _doubled),
+    plant=lambda: patched("truing.algos.loss_terms:value_loss", _doubled),
     expected=("VAL003",),
     changes={
         "stages": ["sft", "ppo"],

@@ -1,6 +1,6 @@
 """The learning rate is at its peak from the first update on."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -11,7 +11,7 @@ FAULT = Fault(
     name="warm-up-left-out",
     numbers=(57,),
     what="the declared warm-up is left out",
-    plant=lambda: replaced("truing.learner.learner:learning_rate", _wrong),
+    plant=lambda: patched("truing.learner.learner:learning_rate", _wrong),
     expected=("OPT004",),
     changes={"optimizer.warmup_steps": 50},
 )

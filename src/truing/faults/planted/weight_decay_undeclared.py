@@ -1,6 +1,6 @@
 """The optimiser decays weights, and the recipe says nothing of it."""
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -14,6 +14,6 @@ FAULT = Fault(
     name="weight-decay-undeclared",
     numbers=(57,),
     what="weights decay, and no recipe says so",
-    plant=lambda: replaced("truing.learner.learner:make_optimizer", _wrong),
+    plant=lambda: patched("truing.learner.learner:make_optimizer", _wrong),
     expected=("OPT003",),
 )

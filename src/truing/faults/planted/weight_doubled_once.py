@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 AT = 7
 """The fourth update of GRPO, behind three of supervised fine-tuning."""
@@ -23,7 +23,7 @@ FAULT = Fault(
     name="weight-doubled-once",
     numbers=(71,),
     what="the gradient of one weight counts twice in one update",
-    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
+    plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT014", "OPT009"),
     changes={"grpo.steps": 6},
 )

@@ -2,7 +2,7 @@
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 
 def _wrong(real):
@@ -19,6 +19,6 @@ FAULT = Fault(
     name="weight-noise",
     numbers=(34,),
     what="1e-6 of noise is added to weights before each step",
-    plant=lambda: replaced("truing.trainer.loop:Loop.draw", _wrong),
+    plant=lambda: patched("truing.trainer.loop:Loop.draw", _wrong),
     expected=("OPT002",),
 )

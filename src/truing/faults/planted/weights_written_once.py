@@ -4,7 +4,7 @@ from itertools import count
 
 import torch
 
-from truing.faults.fault import Fault, replaced
+from truing.faults.fault import Fault, patched
 
 AT = 7
 """The fourth update of GRPO, behind three of supervised fine-tuning."""
@@ -27,7 +27,7 @@ FAULT = Fault(
     name="weights-written-once",
     numbers=(34,),
     what="some weights of one tensor are changed by 1e-5 once, behind the optimiser's step",
-    plant=lambda: replaced("truing.learner.step:clip_and_step", _wrong),
+    plant=lambda: patched("truing.learner.step:clip_and_step", _wrong),
     expected=("OPT002",),
     changes={"grpo.steps": 6},
 )

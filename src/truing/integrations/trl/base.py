@@ -21,28 +21,28 @@ from rich.console import Console
 from torch import Tensor
 from transformers import TrainerCallback
 
-from truing.doctor.diagnosis import Diagnosis, chosen
+from truing.doctor.diagnosis import Diagnosis, select_rules
 from truing.doctor.evidence import Past, Setup, Step
-from truing.doctor.live_doctor import stop_at
-from truing.doctor.report.text import lines, with_excerpt
-from truing.doctor.report.token_texts import texts
-from truing.doctor.saved_updates import Keeper
+from truing.doctor.live_doctor import stop_if_proven
+from truing.doctor.report.text import report_lines, with_excerpt
+from truing.doctor.report.token_texts import token_decoder
+from truing.doctor.saved_updates import UpdateWriter
 from truing.doctor.verdict import Verdict
-from truing.instrumentation.adamw_float64 import Recomputed, recomputed
-from truing.instrumentation.audit_schedule import LOOKED_INTO, Part
+from truing.instrumentation.adamw_float64 import RecomputedUpdate, recompute_update
+from truing.instrumentation.audit_schedule import AUDITED_FAMILIES, AuditBudget
 from truing.instrumentation.optimizer_moments import Watch, moments_of
-from truing.instrumentation.update_facts import pulled, spot, weight_facts
+from truing.instrumentation.update_facts import rotating_slice, weight_facts, weights_due_to_move
 from truing.integrations.trl.forward_check import plain_facts
-from truing.integrations.trl.gradient_check import arrival_facts
-from truing.models.digest import quick_sum, sums
-from truing.types.sampling_params import SamplingContract
+from truing.integrations.trl.gradient_check import gradient_sum_facts
+from truing.models.digest import quick_sum, quick_sums
+from truing.types.sampling_params import SamplingParams
 
-CLIP = "clip_grad_norm_"
+CLIP_METHOD = "clip_grad_norm_"
 
-BUDGET = 0.01
+AUDIT_SHARE = 0.01
 """Of the time since the audit began, for each kind of look; the first is always taken."""
 
-GRACE = 3.0
+AUDIT_SECONDS = 3.0
 """Seconds of each kind that a run has in any case: in a short one a hundredth is nothing."""
 
 
@@ -58,7 +58,7 @@ class Audit(ABC):
         self,
         trainer: Any,
         setup: Setup,
-        contract: SamplingContract,
+        contract: SamplingParams,
         *,
         stop: bool,
         out: Path | None,
@@ -66,23 +66,23 @@ class Audit(ABC):
         ignore: Sequence[str],
     ) -> None:
         self.trainer, self.setup, self.contract, self.stop = trainer, setup, contract, stop
-        self.diagnosis = Diagnosis(chosen(select, ignore))
-        self.keeper = None if out is None else Keeper(out, texts(self.tokenizer))
+        self.diagnosis = Diagnosis(select_rules(select, ignore))
+        self.keeper = None if out is None else UpdateWriter(out, token_decoder(self.tokenizer))
         self.past: list[Past] = []
         self.facts: dict[str, Any] = {}
         self.numbers: dict[str, float] = {}
         self.told: set[tuple[str, Verdict]] = set()
         for name, ours in self.around.items():
-            setattr(trainer, name, _around(trainer, name, getattr(self, ours)))
+            setattr(trainer, name, _wrap(trainer, name, getattr(self, ours)))
         self.norm: float | None = None  # of the gradient, before it was clipped
-        self.looks, self.began = Part(BUDGET, GRACE), time.perf_counter()
+        self.looks, self.began = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS), time.perf_counter()
         self.curious = False  # whether the next update is to be looked at, whatever it costs
         accelerator = trainer.accelerator
-        setattr(accelerator, CLIP, _around(accelerator, CLIP, self.clipped))
-        trainer.add_callback(_Watch(self))
+        setattr(accelerator, CLIP_METHOD, _wrap(accelerator, CLIP_METHOD, self.clipped))
+        trainer.add_callback(_OptimizerCallback(self))
 
     def __str__(self) -> str:
-        return "\n".join(text for text, _ in lines(self.diagnosis, self.target))
+        return "\n".join(text for text, _ in report_lines(self.diagnosis, self.target))
 
     @property
     def target(self) -> str:
@@ -114,12 +114,12 @@ class Audit(ABC):
         if self.keeper is not None:
             self.keeper.keep(step)
         found = self.diagnosis.add(step)
-        self.curious = any(each.code.startswith(LOOKED_INTO) for each in found)
+        self.curious = any(each.code.startswith(AUDITED_FAMILIES) for each in found)
         for each in found:
             if (each.code, each.claim.verdict) not in self.told:
                 self.told.add((each.code, each.claim.verdict))
                 of_rule = self.diagnosis.findings[each.code]
-                of_rule[of_rule.index(each)] = with_excerpt(each, step, texts(self.tokenizer))
+                of_rule[of_rule.index(each)] = with_excerpt(each, step, token_decoder(self.tokenizer))
                 print(
                     f"truing: {each.claim.verdict} {each.code}: {each.claim.what} ({each.where})",
                     file=sys.stderr,
@@ -128,7 +128,7 @@ class Audit(ABC):
         self.facts = {}
         self.begin()
         if self.stop:
-            stop_at(found)
+            stop_if_proven(found)
 
     def look(self, done: int, clipped: float) -> None:
         """Before an update: a plain forward of some rows, and the gradient of all, clipped as it was."""
@@ -141,7 +141,7 @@ class Audit(ABC):
             self.facts["plain"] = plain_facts(model, step, self.contract, **asked)
             if "pull" in step.tokens and not noisy and self.summed:
                 made = model, step, self.contract, self.parameters, done
-                self.facts["arrival"] = arrival_facts(*made, clipped=clipped)
+                self.facts["arrival"] = gradient_sum_facts(*made, clipped=clipped)
         model.train(training)
 
     @property
@@ -195,7 +195,7 @@ class Audit(ABC):
         return {name: weight for name, weight in named if weight.requires_grad}
 
 
-def _recomputed(audit: Audit, turn: int) -> Recomputed | None:
+def _recompute_update(audit: Audit, turn: int) -> RecomputedUpdate | None:
     """The update of one weight by AdamW's formula; None for another optimiser."""
     args, optimizer, parameters = audit.trainer.args, audit.trainer.optimizer, audit.parameters
     optimizer = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper has none of its state
@@ -214,10 +214,10 @@ def _recomputed(audit: Audit, turn: int) -> Recomputed | None:
         eps=args.adam_epsilon,
         weight_decay=args.weight_decay if decays else 0.0,
     )
-    return recomputed(name, weight, optimizer, declared)
+    return recompute_update(name, weight, optimizer, declared)
 
 
-class _Watch(TrainerCallback):
+class _OptimizerCallback(TrainerCallback):
     """Digests around the optimiser's step, and the end of it."""
 
     def __init__(self, audit: Audit) -> None:
@@ -226,7 +226,7 @@ class _Watch(TrainerCallback):
         self.before: dict[str, str] = {}
         self.pulled: list[str] = []
         self.stands: dict[str, str] = {}  # digests of what is not trained
-        self.made: Recomputed | None = None
+        self.made: RecomputedUpdate | None = None
         self.moments: Watch | None = None
 
     def watched(self, turn: int) -> Watch | None:
@@ -260,14 +260,14 @@ class _Watch(TrainerCallback):
         audit.facts["clip"], audit.norm = {"norm": norm, "eps": coarsest}, None
         for name, weights in (("frozen", audit.frozen), ("reference", audit.held)):
             if weights:
-                digest = quick_sum(spot(weights, 0))
+                digest = quick_sum(rotating_slice(weights, 0))
                 audit.facts[name] = {"digest": digest, "declared": self.stands.setdefault(name, digest)}
-        self.made = _recomputed(audit, state.global_step)
+        self.made = _recompute_update(audit, state.global_step)
         self.moments = self.watched(state.global_step)
         if audit.due:
             audit.look(state.global_step, norm / found if found else 1.0)
-        self.before = sums(spot(parameters, state.global_step))
-        self.pulled = pulled(parameters, state.global_step, audit.numbers["lr"])
+        self.before = quick_sums(rotating_slice(parameters, state.global_step))
+        self.pulled = weights_due_to_move(parameters, state.global_step, audit.numbers["lr"])
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Right after weights moved."""
@@ -286,11 +286,11 @@ class _Watch(TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The run is over: what it came to."""
         console = Console(stderr=True, highlight=False)
-        for text, style in lines(self.audit.diagnosis, self.audit.target):
+        for text, style in report_lines(self.audit.diagnosis, self.audit.target):
             console.print(text, style=style or None, markup=False, soft_wrap=True)
 
 
-def _around(trainer: Any, name: str, ours: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap(trainer: Any, name: str, ours: Callable[..., Any]) -> Callable[..., Any]:
     """A method that hands the trainer's own to ours; it is looked up at each call, as Python would."""
     own = trainer.__dict__.get(name)
 

@@ -11,17 +11,17 @@ from torch.nn.utils.rnn import pad_sequence
 
 from truing.types.token import Origin
 
-WRITTEN = ("prompt", "completion", "messages", "tools", "chat_template_kwargs")
+TEXT_COLUMNS = ("prompt", "completion", "messages", "tools", "chat_template_kwargs")
 """Columns of a dataset that examples are rendered from."""
 
-TOLD, ORIGINS, LENGTHS = "truing_ids", "truing_origin", "truing_lengths"
+IDS_KEY, ORIGINS_KEY, LENGTHS_KEY = "truing_ids", "truing_origin", "truing_lengths"
 """Beside a batch: ids of its examples, −1 behind their end; an ``Origin`` per id; how long documents are."""
 
 UNKNOWN = 255
 """An origin that cannot be told: the example is no longer what it was rendered from."""
 
 
-class Telling:
+class RecordingCollator:
     """The trainer's collator; it also says which examples a batch was made of."""
 
     def __init__(self, trainer: Any, tokenizer: Any, unused: Collection[str]) -> None:
@@ -36,9 +36,9 @@ class Telling:
         ids = [torch.as_tensor(each["input_ids"]) for each in examples]
         origins = [self.origin(each, told) for each, told in zip(examples, ids, strict=True)]
         return dict(batch) | {
-            LENGTHS: torch.tensor([n for each in examples for n in _lengths(each)]),
-            TOLD: pad_sequence(ids, batch_first=True, padding_value=-1),
-            ORIGINS: pad_sequence(origins, batch_first=True, padding_value=UNKNOWN),
+            LENGTHS_KEY: torch.tensor([n for each in examples for n in _lengths(each)]),
+            IDS_KEY: pad_sequence(ids, batch_first=True, padding_value=-1),
+            ORIGINS_KEY: pad_sequence(origins, batch_first=True, padding_value=UNKNOWN),
         }
 
     def origin(self, example: Mapping[str, Any], ids_T: Tensor) -> Tensor:

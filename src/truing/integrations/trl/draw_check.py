@@ -12,17 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truing.doctor.forward_difference import OFTEN
-from truing.doctor.oracle.draw_e_process import increments
-from truing.doctor.oracle.draw_replay import EDGE
+from truing.doctor.forward_difference import MEAN_MULTIPLES
+from truing.doctor.oracle.draw_e_process import log_wealth_increments
+from truing.doctor.oracle.draw_replay import TOLERANCE
 from truing.doctor.oracle.forward import plain_distributions
-from truing.instrumentation.draw_audit import AUDITED, bets
-from truing.integrations.trl.forward_check import own_logits
-from truing.models.forward.rounding_noise import machine, rounded_at_random
-from truing.types.sampling_params import SamplingContract
+from truing.instrumentation.draw_audit import AUDITED_ATTEMPTS, drawn_tokens
+from truing.integrations.trl.forward_check import model_logits
+from truing.models.forward.rounding_noise import device_and_precision, random_rounding
+from truing.types.sampling_params import SamplingParams
 from truing.utils.rng import permutation
 
-NUMBERS = 200_000_000
+MAX_RANDOM_NUMBERS = 200_000_000
 """Random numbers that are made once more at most; each token takes one for every id there is."""
 
 
@@ -35,10 +35,10 @@ class Generation:
 
 
 @torch.no_grad()
-def drawn_facts(
+def draw_audit_facts(
     model: Any,
     generation: Generation,
-    contract: SamplingContract,
+    contract: SamplingParams,
     stops: Sequence[int],
     key: tuple[object, ...],
 ) -> dict[str, Any]:
@@ -53,8 +53,8 @@ def drawn_facts(
     """
     gains: dict[str, list[float]] = {}
     tables: dict[int, Tensor] = {}
-    coarse, rounding = machine(model) != "cpu", 0.0
-    for i in permutation(len(generation.drawn), *key, "audit")[:AUDITED]:
+    coarse, rounding = device_and_precision(model) != "cpu", 0.0
+    for i in permutation(len(generation.drawn), *key, "audit")[:AUDITED_ATTEMPTS]:
         prompt, answer = generation.drawn[i]
         start, end = len(prompt), len(prompt) + len(answer)
         row: Any = SimpleNamespace(
@@ -67,33 +67,35 @@ def drawn_facts(
         wanted = list(range(start, end))
         if not wanted:
             continue
-        tables[i] = torch.stack(plain_distributions(own_logits(model), row, wanted)).double().cpu()
+        tables[i] = torch.stack(plain_distributions(model_logits(model), row, wanted)).double().cpu()
         if coarse and generation.chance is not None:
-            with rounded_at_random(model, i):
-                other_TV = torch.stack(plain_distributions(own_logits(model), row, wanted)).double().cpu()
+            with random_rounding(model, i):
+                other_TV = torch.stack(plain_distributions(model_logits(model), row, wanted)).double().cpu()
             rounding = max(rounding, float((other_TV - tables[i]).abs().nan_to_num(0.0).max()))
-        for name, each in increments(bets([row], [(0, t) for t in wanted], tables[i], stops)).items():
+        for name, each in log_wealth_increments(
+            drawn_tokens([row], [(0, t) for t in wanted], tables[i], stops)
+        ).items():
             before = gains.get(name, [0.0] * len(each))
             gains[name] = [a + b for a, b in zip(before, each, strict=True)]
     found: dict[str, Any] = {"tokens": sum(map(len, tables.values())), "gains": gains}
     if generation.chance is None or not tables:
         return found
-    behind = _replayed(model, generation, tables, generation.chance)
+    behind = _replay_draws(model, generation, tables, generation.chance)
     if behind:
-        (nats, i, t), edge = max(behind), max(EDGE, OFTEN * rounding)
+        (nats, i, t), edge = max(behind), max(TOLERANCE, MEAN_MULTIPLES * rounding)
         found["replay"] = {
             "tokens": len(behind),
             "missed": sum(each > edge for each, _, _ in behind),
             "largest": nats,
             "instead": "",
             "where": (f"{i}", len(generation.drawn[i][0]) + t),
-            "device": machine(model),
+            "device": device_and_precision(model),
             **({"rounding": rounding} if coarse else {}),
         }
     return found
 
 
-def _replayed(
+def _replay_draws(
     model: Any, generation: Generation, tables: Mapping[int, Tensor], chance: Tensor
 ) -> list[tuple[float, int, int]]:
     """The rows' draws once more: nats, row and token of each; none where they agree only as by chance.
@@ -107,7 +109,7 @@ def _replayed(
     numbers.set_state(chance)
     behind: list[tuple[float, int, int]] = []
     expected = 0.0
-    for t in range(min(max(map(len, tables.values())), max(1, NUMBERS // (rows * vocab)))):
+    for t in range(min(max(map(len, tables.values())), max(1, MAX_RANDOM_NUMBERS // (rows * vocab)))):
         race_NV = -torch.empty(rows, vocab, device=device).exponential_(1, generator=numbers).log().cpu()
         for i, logprob_TV in tables.items():
             if t < len(logprob_TV):
@@ -115,6 +117,6 @@ def _replayed(
                 behind.append((float(race_V.max() - race_V[drawn]), i, t))
                 expected += float(logprob_TV[t, drawn].exp())
     count = len(behind)
-    agreed, fair = sum(nats <= EDGE for nats, _, _ in behind), expected / count
+    agreed, fair = sum(nats <= TOLERANCE for nats, _, _ in behind), expected / count
     by_chance = agreed <= count * fair + 4 * math.sqrt(count * fair * (1 - fair)) + 1
     return [] if by_chance else behind

@@ -10,16 +10,16 @@ from torch import Tensor, nn
 
 from truing.doctor.evidence import Row, Step
 from truing.doctor.oracle.forward import Logits, plain_logprobs
-from truing.models.forward.rounding_noise import machine, rounded_at_random
-from truing.types.sampling_params import SamplingContract
+from truing.models.forward.rounding_noise import device_and_precision, random_rounding
+from truing.types.sampling_params import SamplingParams
 
-ROWS, TOKENS = 4, 512
+MAX_ROWS, MAX_TOKENS = 4, 512
 """Rows are looked at until they have so many tokens; at least one."""
 
-BEHIND = 8
+EXTRA_TOKENS = 8
 """Tokens that are put behind a row to compute it in another shape; no token before sees them."""
 
-AGAIN = 2
+REPEATS = 2
 """Times that a row is rounded at random: where a router chooses, one rounding in many changes the choice."""
 
 STREAMS = {"trainer": "new_logprob", "sampler": "sampler_logprob", "old": "old_logprob"}
@@ -52,7 +52,7 @@ class Differences:
 
 @torch.no_grad()
 def plain_facts(
-    model: Any, step: Step, contract: SamplingContract, *, noisy: bool, reference: Any = None
+    model: Any, step: Step, contract: SamplingParams, *, noisy: bool, reference: Any = None
 ) -> dict[str, Any]:
     """How far each stream is from a plain forward at tokens under the loss; weights must not have moved yet.
 
@@ -67,14 +67,14 @@ def plain_facts(
         noisy: whether the trainer's forward is a draw.
         reference: gives the reference model within a block; None where there is none.
     """
-    found, device, rows = Differences(), machine(model), chosen(step)
+    found, device, rows = Differences(), device_and_precision(model), rows_to_check(step)
     coarse = device != "cpu"
     for index, wanted in rows:
         row, part, sample = sample_of(step, index, contract)
         place, plain_K = (row.sample_id, wanted), logprobs(model, sample, wanted)
-        found.add("itself", logprobs(model, sample, wanted, BEHIND), plain_K, *place)
-        for seed in range(AGAIN if coarse or noisy else 0):
-            with rounded_at_random(model, AGAIN * index + seed), _training(model) if noisy else nullcontext():
+        found.add("itself", logprobs(model, sample, wanted, EXTRA_TOKENS), plain_K, *place)
+        for seed in range(REPEATS if coarse or noisy else 0):
+            with random_rounding(model, REPEATS * index + seed), _training(model) if noisy else nullcontext():
                 found.add("rounding", logprobs(model, sample, wanted), plain_K, *place)
         for name, stream in STREAMS.items():
             if stream in step.tokens:
@@ -83,9 +83,9 @@ def plain_facts(
             with reference() as other:
                 theirs_K = logprobs(other, sample, wanted)
                 drawn = noisy and other is model  # below an adapter TRL drops what it drops in training
-                for seed in range(AGAIN if coarse or drawn else 0):
+                for seed in range(REPEATS if coarse or drawn else 0):
                     with (
-                        rounded_at_random(other, AGAIN * index + seed),
+                        random_rounding(other, REPEATS * index + seed),
                         _training(other) if drawn else nullcontext(),
                     ):
                         found.add("reference_rounding", logprobs(other, sample, wanted), theirs_K, *place)
@@ -96,7 +96,7 @@ def plain_facts(
 
 def logprobs(model: Any, sample: Any, wanted: Sequence[int], behind: int = 0) -> Tensor:
     """Of tokens of a row, by the model's own forward: [K] float64 on the CPU."""
-    return plain_logprobs(own_logits(model, behind), sample, wanted)[0].cpu().double()
+    return plain_logprobs(model_logits(model, behind), sample, wanted)[0].cpu().double()
 
 
 @contextmanager
@@ -111,28 +111,28 @@ def _training(model: nn.Module) -> Iterator[None]:
             model.eval()
 
 
-def sample_of(step: Step, index: int, contract: SamplingContract) -> tuple[Row, slice, Any]:
+def sample_of(step: Step, index: int, contract: SamplingParams) -> tuple[Row, slice, Any]:
     """A row, where its tokens are, and as much of a sample as a plain forward reads."""
     row, part = step.rows[index], slice(step.starts[index], step.starts[index] + step.lengths[index])
     ids = step.tokens["token_ids"][part]
     return row, part, SimpleNamespace(token_ids=ids, turns=row.turns, contract=contract, support=None)
 
 
-def chosen(step: Step) -> list[tuple[int, list[int]]]:
+def rows_to_check(step: Step) -> list[tuple[int, list[int]]]:
     """Rows to look at, each with its tokens under a loss."""
     trained_N = step.tokens["policy_mask"] | step.tokens["supervised_mask"]
     rows: list[tuple[int, list[int]]] = []
     for index, (_, _, part) in enumerate(step.slices()):
         wanted = trained_N[part].nonzero()[:, 0].tolist()
         tokens = sum(len(each) for _, each in rows)
-        if rows and (len(rows) == ROWS or tokens + len(wanted) > TOKENS):
+        if rows and (len(rows) == MAX_ROWS or tokens + len(wanted) > MAX_TOKENS):
             break
         if wanted:
             rows.append((index, wanted))
     return rows
 
 
-def own_logits(model: Any, behind: int = 0) -> Logits:
+def model_logits(model: Any, behind: int = 0) -> Logits:
     """The model's own forward of one row; ``behind`` more tokens make it two rows of another length."""
     device = next(model.parameters()).device
 
@@ -143,7 +143,7 @@ def own_logits(model: Any, behind: int = 0) -> Logits:
     return logits
 
 
-def drops(model: nn.Module) -> bool:
+def has_dropout(model: nn.Module) -> bool:
     """Whether anything is dropped in training."""
     modules: Sequence[Any] = list(model.modules())
     by_layer = any(isinstance(each, nn.Dropout) and each.p > 0 for each in modules)

@@ -8,18 +8,24 @@ from torch import Tensor
 
 from truing.doctor.evidence import Step
 from truing.doctor.oracle.forward import plain_logprobs
-from truing.instrumentation.gradient_sum_check import FREE, beside, flat_gradient, pull_of, silent
-from truing.instrumentation.missing_gradients import unheard
-from truing.instrumentation.update_facts import spot
-from truing.integrations.trl.forward_check import chosen, logprobs, own_logits, sample_of
-from truing.models.forward.rounding_noise import machine, rounded_at_random
-from truing.types.sampling_params import SamplingContract
+from truing.instrumentation.gradient_sum_check import (
+    MIN_GRADIENT_MASS,
+    compare_gradients,
+    flat_gradient,
+    gradient_mass,
+    is_missing,
+)
+from truing.instrumentation.missing_gradients import missing_gradient
+from truing.instrumentation.update_facts import rotating_slice
+from truing.integrations.trl.forward_check import logprobs, model_logits, rows_to_check, sample_of
+from truing.models.forward.rounding_noise import device_and_precision, random_rounding
+from truing.types.sampling_params import SamplingParams
 
 
-def arrival_facts(
+def gradient_sum_facts(
     model: Any,
     step: Step,
-    contract: SamplingContract,
+    contract: SamplingParams,
     parameters: Mapping[str, Tensor],
     turn: int,
     *,
@@ -38,30 +44,33 @@ def arrival_facts(
     ``rounding`` is how far the rows' own sum is from itself rounded at random, where it is not computed in
     float32.
     """
-    device, weights = machine(model), {n: parameters[n] for n in parameters if n in spot(parameters, turn)}
+    device, weights = (
+        device_and_precision(model),
+        {n: parameters[n] for n in parameters if n in rotating_slice(parameters, turn)},
+    )
 
     def flat(sums: Mapping[str, Tensor]) -> Tensor:
         # others keep their place, so that the same part of them is taken
-        whole = spot(dict(parameters) | {name: clipped * sum_ for name, sum_ in sums.items()}, turn)
+        whole = rotating_slice(dict(parameters) | {name: clipped * sum_ for name, sum_ in sums.items()}, turn)
         return torch.cat([each.detach().reshape(-1).double().cpu() for each in whole.values()])
 
     total = {name: torch.zeros_like(weight, dtype=torch.float32) for name, weight in weights.items()}
     for index in range(len(step.rows)):
         _add_gradient(total, model, step, index, contract, weights)
     expected_P = flat(total)
-    about: dict[str, Any] = pull_of(clipped * step.tokens["pull"], step.tokens["new_logprob"])
+    about: dict[str, Any] = gradient_mass(clipped * step.tokens["pull"], step.tokens["new_logprob"])
     if device != "cpu":
         # added up in the precision of weights, as a trainer adds micro-batches up
         again = {name: torch.zeros_like(weight) for name, weight in weights.items()}
         for index in range(len(step.rows)):
-            with rounded_at_random(model, index):
+            with random_rounding(model, index):
                 _add_gradient(again, model, step, index, contract, weights)
         about["rounding"] = float((flat(again) - expected_P).norm())
-    if about["free"] > FREE:
-        idle = [name for name, sum_ in total.items() if silent(sum_)]
-        about["unheard"] = _unheard(model, step, contract, parameters, idle)
+    if about["free"] > MIN_GRADIENT_MASS:
+        idle = [name for name, sum_ in total.items() if is_missing(sum_)]
+        about["unheard"] = _missing_gradient(model, step, contract, parameters, idle)
     counted = {"rows": len(step.rows), "device": device}
-    return beside(expected_P, flat_gradient(parameters, turn)) | counted | about
+    return compare_gradients(expected_P, flat_gradient(parameters, turn)) | counted | about
 
 
 def _add_gradient(
@@ -69,7 +78,7 @@ def _add_gradient(
     model: Any,
     step: Step,
     index: int,
-    contract: SamplingContract,
+    contract: SamplingParams,
     weights: Mapping[str, Tensor],
 ) -> None:
     """Add what a row's tokens make of weights, each pulled as the trainer's own loss pulled at it."""
@@ -78,7 +87,7 @@ def _add_gradient(
     wanted = pull_T.nonzero()[:, 0].tolist()
     if not wanted:
         return
-    logprob_K = plain_logprobs(own_logits(model), sample, wanted)[0]
+    logprob_K = plain_logprobs(model_logits(model), sample, wanted)[0]
     loss = -(pull_T[wanted].to(logprob_K) * logprob_K).sum()
     made = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
     for sum_, own in zip(sums.values(), made, strict=True):
@@ -86,13 +95,13 @@ def _add_gradient(
             sum_ += own
 
 
-def _unheard(
-    model: Any, step: Step, contract: SamplingContract, parameters: Mapping[str, Tensor], idle: Sequence[str]
+def _missing_gradient(
+    model: Any, step: Step, contract: SamplingParams, parameters: Mapping[str, Tensor], idle: Sequence[str]
 ) -> dict[str, Any]:
     """Which weights without a gradient some rows depend on."""
     asked: list[tuple[Any, list[int]]] = []
     pulls = [torch.zeros(0, dtype=torch.float64)]
-    for index, _ in chosen(step):
+    for index, _ in rows_to_check(step):
         _, part, sample = sample_of(step, index, contract)
         pull_T = step.tokens["pull"][part].double().nan_to_num()
         wanted = pull_T.nonzero()[:, 0].tolist()
@@ -103,4 +112,4 @@ def _unheard(
     def said() -> Tensor:
         return torch.cat([logprobs(model, sample, wanted) for sample, wanted in asked])
 
-    return unheard(parameters, idle, said, torch.cat(pulls))
+    return missing_gradient(parameters, idle, said, torch.cat(pulls))

@@ -12,25 +12,25 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Step
-from truing.doctor.facts.batch_fingerprint import batch_fact
-from truing.instrumentation.audit_schedule import Part
-from truing.integrations.trl.base import BUDGET, GRACE, Audit
-from truing.integrations.trl.draw_check import Generation, drawn_facts
-from truing.integrations.trl.grpo_rows import GENERATED, step_of_rows
-from truing.integrations.trl.micro_batch import Micro
-from truing.integrations.trl.sample_usage import Uses
-from truing.integrations.trl.setup import scored_under, setup_of_grpo
+from truing.doctor.facts.batch_fingerprint import batch_fingerprint
+from truing.instrumentation.audit_schedule import AuditBudget
+from truing.integrations.trl.base import AUDIT_SECONDS, AUDIT_SHARE, Audit
+from truing.integrations.trl.draw_check import Generation, draw_audit_facts
+from truing.integrations.trl.grpo_rows import GENERATION_KEY, step_of_rows
+from truing.integrations.trl.micro_batch import RecordedMicroBatch
+from truing.integrations.trl.sample_usage import UsageCounter
+from truing.integrations.trl.setup import scoring_params, setup_of_grpo
 from truing.utils.rng import permutation
 
-ROW = "truing_row"
+ROW_KEY = "truing_row"
 """Added to the trainer's batch, so that rows are known again after it is shuffled and split."""
 
-STRIDE = 1 << 32
+GENERATION_STRIDE = 1 << 32
 """Between the numbers of two generations' first rows: a row says which generation it is of."""
 
 
 @contextmanager
-def _chance_kept() -> Iterator[None]:
+def _rng_preserved() -> Iterator[None]:
     """Whoever draws random numbers within, nobody outside notices."""
     ours, theirs, torchs = random.getstate(), np.random.get_state(), torch.get_rng_state()
     yield
@@ -39,13 +39,13 @@ def _chance_kept() -> Iterator[None]:
     torch.set_rng_state(torchs)
 
 
-def _state(device: torch.device) -> Tensor:
+def _rng_state(device: torch.device) -> Tensor:
     """Of torch's random numbers there."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 @contextmanager
-def _below_adapter(policy: Any) -> Iterator[Any]:
+def _reference_adapter(policy: Any) -> Iterator[Any]:
     """The policy with the adapter that training began with, or with none."""
     from trl.trainer.utils import use_adapter  # whose trainer is audited has it
 
@@ -73,15 +73,15 @@ class GrpoAudit(Audit):
         self.chance: Tensor | None = None  # torch's random numbers, before they were drawn
         self.generated: dict[str, Any] = {}
         self.kept: dict[int, dict[str, Any]] = {}  # generations by number, from the last that was used on
-        self.uses = Uses(trainer.args, trainer.num_iterations)
+        self.uses = UsageCounter(trainer.args, trainer.num_iterations)
         self.asked: set[str] = set()  # prompts of evaluations
         self.rewards: Tensor | None = None
-        self.window: list[Micro] = []  # micro-batches since the last update
-        self.open: list[Micro] = []  # those whose backward pass is still to come
+        self.window: list[RecordedMicroBatch] = []  # micro-batches since the last update
+        self.open: list[RecordedMicroBatch] = []  # those whose backward pass is still to come
         self.updates = 0  # since the last generation
         self.generations = 0
-        self.bets = Part(BUDGET, GRACE)
-        declared = setup_of_grpo(trainer), scored_under(trainer.args)
+        self.bets = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS)
+        declared = setup_of_grpo(trainer), scoring_params(trainer.args)
         super().__init__(trainer, *declared, stop=stop, out=out, select=select, ignore=ignore)
 
     @property
@@ -101,7 +101,7 @@ class GrpoAudit(Audit):
     def due(self) -> bool:
         """Only the first update of a generation is by the weights that drew; it may hold parts of two."""
         now = self.trainer.state.global_step
-        return super().due and all(micro.inputs[GENERATED]["version"] == now for micro in self.window)
+        return super().due and all(micro.inputs[GENERATION_KEY]["version"] == now for micro in self.window)
 
     @property
     def reference(self) -> Callable[[], AbstractContextManager[Any]] | None:
@@ -111,7 +111,7 @@ class GrpoAudit(Audit):
             return None
         if own is not None:
             return lambda: nullcontext(accelerator.unwrap_model(own))
-        return lambda: _below_adapter(accelerator.unwrap_model(self.trainer.model))
+        return lambda: _reference_adapter(accelerator.unwrap_model(self.trainer.model))
 
     @property
     def held(self) -> dict[str, Tensor]:
@@ -126,7 +126,7 @@ class GrpoAudit(Audit):
 
     def step(self, done: int) -> Step:
         """The update that the window comes to."""
-        rows = [(micro.inputs[GENERATED]["number"], micro.inputs[ROW]) for micro in self.window]
+        rows = [(micro.inputs[GENERATION_KEY]["number"], micro.inputs[ROW_KEY]) for micro in self.window]
         self.facts["uses"] = self.uses.facts(rows)
         made = (self.setup, self.window, self.updates, self.numbers, self.facts)
         return step_of_rows(done, *made, tuple(self.past))
@@ -138,7 +138,7 @@ class GrpoAudit(Audit):
 
     def drew(self, real: Any, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """The ids that the sampler returned, before anybody touched them."""
-        chance = _state(self.trainer.accelerator.device)
+        chance = _rng_state(self.trainer.accelerator.device)
         out = real(prompt_ids, *args, **kwargs)
         if self.trainer.model.training and not self.drawn:
             self.drawn = [(list(p), list(c)) for p, c in zip(prompt_ids, out[0], strict=True)]
@@ -151,7 +151,7 @@ class GrpoAudit(Audit):
         self.rewards = self._total(found)
         if not self.past and self.trainer.model.training and self.trainer.accelerator.num_processes == 1:
             order = permutation(len(self.rewards), "graded again")
-            with _chance_kept():
+            with _rng_preserved():
                 other = self._total(real(*([each[i] for i in order] for each in lists)))
             again = torch.empty_like(other).index_copy(0, torch.tensor(order), other)
             pairs = enumerate(zip(self.rewards.tolist(), again.tolist(), strict=True))
@@ -183,11 +183,11 @@ class GrpoAudit(Audit):
             "pad": self.tokenizer.pad_token_id,
         }
         self._remember(batch, count)
-        first = self.generations * STRIDE
+        first = self.generations * GENERATION_STRIDE
         self.updates = 0
         self.generations += 1
         self._bet()
-        return batch | {ROW: torch.arange(first, first + count, device=batch["completion_ids"].device)}
+        return batch | {ROW_KEY: torch.arange(first, first + count, device=batch["completion_ids"].device)}
 
     def _remember(self, batch: Any, count: int) -> None:
         """What tells this generation from others, and who asks for it beside."""
@@ -201,7 +201,7 @@ class GrpoAudit(Audit):
         rows = [
             [part[i][mask[i].bool()] for part, mask in zip(ids, masks, strict=True)] for i in range(count)
         ]
-        self.facts["batch"] = batch_fact(
+        self.facts["batch"] = batch_fingerprint(
             [(f"{number}.{i}", torch.cat(row), len(row[0])) for i, row in enumerate(rows)],
             number=number,
             drawn=count // self.trainer.num_generations,
@@ -222,7 +222,7 @@ class GrpoAudit(Audit):
         model.eval()
         with self.bets.timed(), self.trainer.accelerator.autocast():
             generation = Generation(drawn, self.chance)
-            found = drawn_facts(model, generation, self.contract, self.setup.stop_ids or (), key)
+            found = draw_audit_facts(model, generation, self.contract, self.setup.stop_ids or (), key)
             if replay := found.get("replay"):
                 row, token = replay["where"]
                 replay["where"] = f"{self.generated['number']}.{row}", token
@@ -231,11 +231,17 @@ class GrpoAudit(Audit):
 
     def lost(self, real: Any, model: Any, inputs: Any) -> Any:
         """The inputs of a loss."""
-        if ROW in inputs and model.training:
+        if ROW_KEY in inputs and model.training:
             given = {key: x for key, x in inputs.items() if x is not None}
-            made = self.kept.get(int(inputs[ROW][0]) // STRIDE)  # an update may hold parts of several
+            made = self.kept.get(
+                int(inputs[ROW_KEY][0]) // GENERATION_STRIDE
+            )  # an update may hold parts of several
             if made is not None:
-                self.open.append(Micro(given | {ROW: inputs[ROW] % STRIDE, GENERATED: made}))
+                self.open.append(
+                    RecordedMicroBatch(
+                        given | {ROW_KEY: inputs[ROW_KEY] % GENERATION_STRIDE, GENERATION_KEY: made}
+                    )
+                )
         return real(model, inputs)
 
     def scored(self, real: Any, *args: Any, **kwargs: Any) -> Any:
@@ -250,7 +256,7 @@ class GrpoAudit(Audit):
         self.open = []  # what a pass that failed had left
         out = real(*args, **kwargs)
         for each in self.open:
-            self.uses.add(each.inputs[GENERATED]["number"], each.inputs[ROW].tolist())
+            self.uses.add(each.inputs[GENERATION_KEY]["number"], each.inputs[ROW_KEY].tolist())
         self.window += [each.closed() for each in self.open]
         self.open = []
         return out

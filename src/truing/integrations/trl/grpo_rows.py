@@ -10,20 +10,20 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Past, Row, Setup, Step
-from truing.doctor.facts.id_comparison import Pair, alignment, compare_ids
-from truing.integrations.trl.micro_batch import Micro
+from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
+from truing.integrations.trl.micro_batch import RecordedMicroBatch
 from truing.types.sample import TurnSpan
 from truing.types.status import FinishReason
 from truing.types.token import Origin
 
-GENERATED = "truing_generated"
+GENERATION_KEY = "truing_generated"
 """Beside a micro-batch: by row of its generation what was drawn, rewards, prompts and completions."""
 
 
 def step_of_rows(
     number: int,
     setup: Setup,
-    window: Sequence[Micro],
+    window: Sequence[RecordedMicroBatch],
     inner_step: int,
     numbers: Mapping[str, float],
     facts: Mapping[str, Any],
@@ -40,16 +40,16 @@ def step_of_rows(
         facts: digests.
         past: updates before.
     """
-    rows, streams, pairs = [], [], list[Pair]()
+    rows, streams, pairs = [], [], list[IdPair]()
     for micro in window:
         for b, row in enumerate(micro.inputs["truing_row"].tolist()):
-            made, stream, pair = _row(micro, b, row, setup, micro.inputs[GENERATED], inner_step)
+            made, stream, pair = _row(micro, b, row, setup, micro.inputs[GENERATION_KEY], inner_step)
             rows.append(made)
             streams.append(stream)
             pairs += pair
     names = set.intersection(*(set(each) for each in streams))
     ids = compare_ids(pairs)
-    told = dict(numbers) | _numbers(rows, streams) | alignment(ids)
+    told = dict(numbers) | _numbers(rows, streams) | alignment_metric(ids)
     return Step(
         stage="grpo",
         step=number,
@@ -81,8 +81,8 @@ def _numbers(rows: Sequence[Row], streams: Sequence[Mapping[str, Tensor]]) -> di
 
 
 def _row(
-    micro: Micro, b: int, row: int, setup: Setup, generated: Mapping[str, Any], inner_step: int
-) -> tuple[Row, dict[str, Tensor], list[Pair]]:
+    micro: RecordedMicroBatch, b: int, row: int, setup: Setup, generated: Mapping[str, Any], inner_step: int
+) -> tuple[Row, dict[str, Tensor], list[IdPair]]:
     """A row, its streams, and its ids beside those that were drawn, where they are known."""
     inputs = micro.inputs
     prompt = inputs["prompt_ids"][b][inputs["prompt_mask"][b].bool()]
@@ -90,9 +90,9 @@ def _row(
     tool = inputs["tool_mask"][b].bool() if "tool_mask" in inputs else torch.ones_like(mask)
     drawn = generated.get("drawn")
     said = inputs["completion_ids"][b]
-    known = len(drawn[row][1]) if drawn is not None else int(_last(mask)) + 1
+    known = len(drawn[row][1]) if drawn is not None else int(_last_true(mask)) + 1
     reached = torch.zeros_like(mask) if micro.pull is None else micro.pull[b] != 0
-    length = max(known, int(_last(mask | reached)) + 1)
+    length = max(known, int(_last_true(mask | reached)) + 1)
     start = len(prompt)
 
     def whole(stream_C: Tensor, nothing: Any) -> Tensor:
@@ -126,14 +126,14 @@ def _row(
     if micro.pull is not None:
         outside = ~(streams["policy_mask"] | (streams["pull"].nan_to_num() != 0))
         streams["pull"] = streams["pull"].masked_fill(outside, math.nan)
-    facts = _facts(micro, row, setup, generated, inner_step, streams, start)
+    facts = _doctor_row(micro, row, setup, generated, inner_step, streams, start)
     trained = streams["token_ids"][: start + known].tolist()
-    pairs = [] if drawn is None else [Pair(facts.sample_id, 0, [*drawn[row][0], *drawn[row][1]], trained)]
+    pairs = [] if drawn is None else [IdPair(facts.sample_id, 0, [*drawn[row][0], *drawn[row][1]], trained)]
     return facts, streams, pairs
 
 
-def _facts(
-    micro: Micro,
+def _doctor_row(
+    micro: RecordedMicroBatch,
     row: int,
     setup: Setup,
     generated: Mapping[str, Any],
@@ -178,7 +178,7 @@ def _facts(
     )
 
 
-def _last(on: Tensor) -> int:
+def _last_true(on: Tensor) -> int:
     """Index of the last true entry, −1 where there is none."""
     found = on.nonzero()
     return int(found[-1]) if len(found) else -1

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-IGNORED = -100
+IGNORE_INDEX = -100
 """The label of a token that is not learned."""
 
 
 @dataclass
-class Micro:
+class RecordedMicroBatch:
     """Its inputs, and what the forward said; columns C are those of the trainer's own tensors."""
 
     inputs: Mapping[str, Any]
@@ -33,19 +33,19 @@ class Micro:
             states.retain_grad()
             self.states = states
 
-    def closed(self) -> "Micro":
+    def closed(self) -> "RecordedMicroBatch":
         """The same after the backward pass, on the CPU and without the graph."""
         kept = {key: x.detach().cpu() if isinstance(x, Tensor) else x for key, x in self.inputs.items()}
         if self.logprob is None:
-            return Micro(kept)
+            return RecordedMicroBatch(kept)
         grad = self.logprob.grad
         pull = torch.zeros_like(self.logprob) if grad is None else -grad
         if self.states is not None:
             pull = pull * self._reached(self.states, self.logprob)
         entropy = None if self.entropy is None else self.entropy.detach().cpu()
-        return Micro(kept, self.logprob.detach().cpu(), entropy, pull.detach().cpu())
+        return RecordedMicroBatch(kept, self.logprob.detach().cpu(), entropy, pull.detach().cpu())
 
     def _reached(self, states: Tensor, logprob: Tensor) -> Tensor:
         """Whether the gradient goes on into the model; of a certain token none does: [B, C] bool."""
-        certain = (logprob == 0) & (self.inputs["labels"][:, 1:] != IGNORED)
+        certain = (logprob == 0) & (self.inputs["labels"][:, 1:] != IGNORE_INDEX)
         return certain if states.grad is None else certain | (states.grad[:, :-1] != 0).any(-1)

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
-from truing.instrumentation.sample_usage import counted
+from truing.instrumentation.sample_usage import usage_fact
 
 
-class Uses:
+class UsageCounter:
     """Counts rows of each generation, by its number."""
 
     def __init__(self, args: Any, iterations: int) -> None:
@@ -38,5 +38,5 @@ class Uses:
             of_update = Counter(row for each, rows in window if each == number for row in rows.tolist())
             twice = [f"{number}.{row}" for row, times in of_update.items() if times > 1 and self.once]
             counts = {f"{number}.{row}": times for row, times in self.counts[number].items()}
-            found.append(counted(counts, twice, self.passes, self.used[number] >= self.micros))
+            found.append(usage_fact(counts, twice, self.passes, self.used[number] >= self.micros))
         return found

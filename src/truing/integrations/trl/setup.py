@@ -3,10 +3,10 @@
 from typing import Any
 
 from truing.doctor.evidence import Setup
-from truing.integrations.trl.forward_check import drops
-from truing.types.sampling_params import SamplingContract
+from truing.integrations.trl.forward_check import has_dropout
+from truing.types.sampling_params import SamplingParams
 
-EPS = 1e-4
+ADVANTAGE_EPS = 1e-4
 """What TRL adds to a deviation, reward units."""
 
 LOSSES = {
@@ -19,9 +19,9 @@ LOSSES = {
 """Surrogate and aggregation by ``loss_type``; of others no closed form is known here."""
 
 
-def scored_under(args: Any) -> SamplingContract:
+def scoring_params(args: Any) -> SamplingParams:
     """What TRL divides logits by; it leaves every other rule of sampling out of its log-probabilities."""
-    return SamplingContract(temperature=args.temperature, max_new_tokens=args.max_completion_length)
+    return SamplingParams(temperature=args.temperature, max_new_tokens=args.max_completion_length)
 
 
 def setup_of_grpo(trainer: Any) -> Setup:
@@ -50,7 +50,7 @@ def setup_of_grpo(trainer: Any) -> Setup:
         group_size=trainer.num_generations,
         # a deviation of the batch is of the whole generation, of which an update may hold a part
         advantage=scale if summed and (scale != "batch" or windows[0] <= windows[1]) else None,
-        advantage_eps=EPS,
+        advantage_eps=ADVANTAGE_EPS,
         inner_steps=trainer.num_iterations * max(1, windows[0] // windows[1]),
         on_policy=one_update and not trainer.use_vllm and trainer.rollout_func is None,
         surrogate=surrogate,
@@ -68,7 +68,7 @@ def setup_of_grpo(trainer: Any) -> Setup:
         plain=not reweighted and not (trainer.beta and by_sequence),
         reference_moves=args.sync_ref_model,
         # declared off, it is not to be met in a forward
-        dropout=drops(trainer.model) and not args.disable_dropout,
+        dropout=has_dropout(trainer.model) and not args.disable_dropout,
         stop_ids=tuple(trainer.eos_token_ids),
         bos_id=_bos(trainer),
         max_new_tokens=args.max_completion_length,
@@ -91,7 +91,7 @@ def setup_of_sft(trainer: Any) -> Setup:
         surrogate="dft" if args.loss_type == "dft" else None,
         aggregation="token_mean",
         max_grad_norm=args.max_grad_norm or None,
-        dropout=drops(trainer.model),
+        dropout=has_dropout(trainer.model),
         reference_moves=False,
         stop_ids=tuple(dict.fromkeys(each for each in stops if each is not None)),
         bos_id=_bos(trainer),

@@ -6,10 +6,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from truing.doctor.evidence import Step
-from truing.doctor.facts.batch_fingerprint import batch_fact
+from truing.doctor.facts.batch_fingerprint import batch_fingerprint
 from truing.integrations.trl.base import Audit
-from truing.integrations.trl.demonstrations import LENGTHS, ORIGINS, TOLD, WRITTEN, Telling
-from truing.integrations.trl.micro_batch import Micro
+from truing.integrations.trl.demonstrations import (
+    IDS_KEY,
+    LENGTHS_KEY,
+    ORIGINS_KEY,
+    TEXT_COLUMNS,
+    RecordingCollator,
+)
+from truing.integrations.trl.micro_batch import RecordedMicroBatch
 from truing.integrations.trl.setup import setup_of_sft
 from truing.integrations.trl.sft_rows import step_of_demonstrations
 from truing.types.sampling_params import RAW
@@ -28,16 +34,16 @@ class SftAudit(Audit):
     def __init__(
         self, trainer: Any, *, stop: bool, out: Path | None, select: Sequence[str], ignore: Sequence[str]
     ) -> None:
-        self.window: list[Micro] = []  # micro-batches since the last update
-        self.open: list[Micro] = []  # those whose backward pass is still to come
+        self.window: list[RecordedMicroBatch] = []  # micro-batches since the last update
+        self.open: list[RecordedMicroBatch] = []  # those whose backward pass is still to come
         declared = setup_of_sft(trainer), RAW
         super().__init__(trainer, *declared, stop=stop, out=out, select=select, ignore=ignore)
         trainer._set_signature_columns_if_needed()
         own = tuple(trainer._signature_columns)
-        written = {*WRITTEN, trainer.args.dataset_text_field} - set(own)
+        written = {*TEXT_COLUMNS, trainer.args.dataset_text_field} - set(own)
         trainer._signature_columns = [*own, *sorted(written)]
         unused = written if trainer.args.remove_unused_columns else ()
-        trainer.data_collator = Telling(trainer, self.tokenizer, unused)
+        trainer.data_collator = RecordingCollator(trainer, self.tokenizer, unused)
         trainer.model.register_forward_hook(self.scored)
         self._backbone().register_forward_hook(self.passed)
 
@@ -55,7 +61,7 @@ class SftAudit(Audit):
             (row.sample_id, step.tokens["token_ids"][where], step.lengths[index])
             for index, row, where in step.slices()
         ]
-        self.facts["batch"] = batch_fact(rows, number=done, drawn=len(rows), total=self.examples)
+        self.facts["batch"] = batch_fingerprint(rows, number=done, drawn=len(rows), total=self.examples)
         return replace(step, facts=dict(self.facts))
 
     def begin(self) -> None:
@@ -64,9 +70,9 @@ class SftAudit(Audit):
 
     def lost(self, real: Any, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """The inputs of a loss, without what the collator told beside them."""
-        told = {name: inputs.pop(name) for name in (TOLD, ORIGINS, LENGTHS) if name in inputs}
+        told = {name: inputs.pop(name) for name in (IDS_KEY, ORIGINS_KEY, LENGTHS_KEY) if name in inputs}
         if model.training and told and "labels" in inputs:
-            self.open.append(Micro(dict(inputs) | told))
+            self.open.append(RecordedMicroBatch(dict(inputs) | told))
         return real(model, inputs, *args, **kwargs)
 
     def scored(self, model: Any, inputs: Any, output: Any) -> None:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from truing.doctor.evidence import Past, Row, Setup, Step
-from truing.doctor.facts.id_comparison import Pair, alignment, compare_ids
-from truing.integrations.trl.demonstrations import LENGTHS, ORIGINS, TOLD, UNKNOWN
-from truing.integrations.trl.micro_batch import IGNORED, Micro
+from truing.doctor.facts.id_comparison import IdPair, alignment_metric, compare_ids
+from truing.integrations.trl.demonstrations import IDS_KEY, LENGTHS_KEY, ORIGINS_KEY, UNKNOWN
+from truing.integrations.trl.micro_batch import IGNORE_INDEX, RecordedMicroBatch
 from truing.types.sample import TurnSpan
 from truing.types.sampling_params import RAW
 from truing.types.status import FinishReason
@@ -22,7 +22,7 @@ from truing.types.token import Origin
 def step_of_demonstrations(
     number: int,
     setup: Setup,
-    window: Sequence[Micro],
+    window: Sequence[RecordedMicroBatch],
     numbers: Mapping[str, float],
     facts: Mapping[str, Any],
     past: tuple[Past, ...],
@@ -50,13 +50,13 @@ def step_of_demonstrations(
         rows=[_row(f"{number}.{i}", each, limit) for i, each in enumerate(streams)],
         lengths=[len(each["token_ids"]) for each in streams],
         tokens={name: torch.cat([each[name] for each in streams]) for name in sorted(names)},
-        numbers=dict(numbers) | alignment(ids),
+        numbers=dict(numbers) | alignment_metric(ids),
         facts=dict(facts) | ({"ids": ids} if ids["first"] else {}),
         past=past,
     )
 
 
-def _documents(micro: Micro) -> list[dict[str, Tensor]]:
+def _documents(micro: RecordedMicroBatch) -> list[dict[str, Tensor]]:
     """Streams of each document: a row without its pads, or a part of a row that holds several."""
     found, origins = list[dict[str, Tensor]](), _origins(micro)
     before = 0
@@ -68,17 +68,17 @@ def _documents(micro: Micro) -> list[dict[str, Tensor]]:
             kept["origin"] = origins[before : before + count]
         before += count
         # where rows were laid end to end, the examples say where each ends: positions may be wrong
-        ends = micro.inputs[LENGTHS].cumsum(0).tolist() if "position_ids" in micro.inputs else [count]
+        ends = micro.inputs[LENGTHS_KEY].cumsum(0).tolist() if "position_ids" in micro.inputs else [count]
         ends = ends if ends[-1] == count else [count]
         for start, end in zip([0, *ends[:-1]], ends, strict=True):
             found.append({name: stream[start:end] for name, stream in kept.items()})
     return found
 
 
-def _streams(micro: Micro, b: int) -> dict[str, Tensor]:
+def _streams(micro: RecordedMicroBatch, b: int) -> dict[str, Tensor]:
     """A row as wide as the batch; a log-probability stands at its own token, not at the one before."""
     ids, labels = micro.inputs["input_ids"][b], micro.inputs["labels"][b]
-    learned = labels != IGNORED
+    learned = labels != IGNORE_INDEX
     learned[:1] = False  # nothing comes before the first token
     none = torch.zeros_like(learned)
     streams = {"token_ids": ids, "supervised_mask": learned, "policy_mask": none, "kl_mask": none}
@@ -90,36 +90,36 @@ def _streams(micro: Micro, b: int) -> dict[str, Tensor]:
     return streams
 
 
-def _origins(micro: Micro) -> Tensor | None:
+def _origins(micro: RecordedMicroBatch) -> Tensor | None:
     """Where the tokens of a batch came from, without pads; None where the collator could not tell."""
-    known = micro.inputs[ORIGINS][micro.inputs[TOLD] >= 0]
+    known = micro.inputs[ORIGINS_KEY][micro.inputs[IDS_KEY] >= 0]
     count = sum(int(_real(micro, b).sum()) for b in range(len(micro.inputs["input_ids"])))
     return None if len(known) != count or (known == UNKNOWN).any() else known
 
 
-def _real(micro: Micro, b: int) -> Tensor:
+def _real(micro: RecordedMicroBatch, b: int) -> Tensor:
     """Which tokens of a row are no pads."""
     mask = micro.inputs.get("attention_mask")
     return torch.ones_like(micro.inputs["input_ids"][b]).bool() if mask is None else mask[b].bool()
 
 
-def _pairs(number: int, window: Sequence[Micro], documents: Sequence[int]) -> Iterator[Pair]:
+def _pairs(number: int, window: Sequence[RecordedMicroBatch], documents: Sequence[int]) -> Iterator[IdPair]:
     """Each example beside what is trained on; ``documents`` is how many each micro-batch has."""
     first = 0
     for micro, count in zip(window, documents, strict=True):
-        told = [each[each >= 0].tolist() for each in micro.inputs[TOLD]]
+        told = [each[each >= 0].tolist() for each in micro.inputs[IDS_KEY]]
         trained = [_labelled(micro, b) for b in range(len(micro.inputs["input_ids"]))]
         if "position_ids" in micro.inputs:  # examples were laid end to end
-            told, trained = (_split(each, micro.inputs[LENGTHS].tolist()) for each in (told, trained))
+            told, trained = (_split(each, micro.inputs[LENGTHS_KEY].tolist()) for each in (told, trained))
         for i, (had, has) in enumerate(zip_longest(told, trained, fillvalue=[])):
-            yield Pair(f"{number}.{first + i}", 0, had, has)
+            yield IdPair(f"{number}.{first + i}", 0, had, has)
         first += count
 
 
-def _labelled(micro: Micro, b: int) -> list[int]:
+def _labelled(micro: RecordedMicroBatch, b: int) -> list[int]:
     """The ids of a row without its pads; where a label is another id, that label is what is trained on."""
     ids, labels = (micro.inputs[name][b][_real(micro, b)] for name in ("input_ids", "labels"))
-    return torch.where(labels == IGNORED, ids, labels).tolist()
+    return torch.where(labels == IGNORE_INDEX, ids, labels).tolist()
 
 
 def _split(rows: Sequence[list[int]], lengths: Sequence[int]) -> list[list[int]]:

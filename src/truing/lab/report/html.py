@@ -13,7 +13,7 @@ from truing.lab.report.text import verdict_lines
 from truing.lab.run.design import BASELINE
 from truing.lab.store.lab import Lab
 from truing.lab.store.ledger import Run
-from truing.lab.verdicts.verdict import Verdict
+from truing.lab.verdicts.verdict import HypothesisVerdict
 
 COLOURS = ("#7f7f7f", "#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e")
 """The baseline's is grey."""
@@ -27,22 +27,24 @@ h2 { border-top: 1px solid #ddd; padding-top: 1rem }
 Figure = dict[str, Any]
 
 
-def page(lab: Lab, verdicts: Mapping[str, Verdict]) -> str:
+def report_page(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
     """The whole page."""
     name = html.escape(lab.config.name)
-    parts = [f"<h1>{name}</h1>", _shown(effects(verdicts), "effects")]
+    parts = [f"<h1>{name}</h1>", _figure_html(effects_figure(verdicts), "effects")]
     for each in verdicts.values():
         said = html.escape("\n".join(text for text, _ in verdict_lines(each)))
         claim = html.escape(lab.hypotheses[each.hypothesis].header.claim)
         parts.append(f"<h2>{each.hypothesis}: {html.escape(each.title)}</h2><p>{claim}</p><pre>{said}</pre>")
-        parts += [_shown(figure, f"{each.hypothesis}-{i}") for i, figure in enumerate(figures(lab, each))]
+        parts += [
+            _figure_html(figure, f"{each.hypothesis}-{i}") for i, figure in enumerate(figures(lab, each))
+        ]
     head = (
         f'<meta charset="utf-8"><title>{name}</title><style>{STYLE}</style><script>{get_plotlyjs()}</script>'
     )
     return f"<!doctype html><html><head>{head}</head><body>{''.join(parts)}</body></html>\n"
 
 
-def _shown(figure: Figure, name: str) -> str:
+def _figure_html(figure: Figure, name: str) -> str:
     return (
         io.to_html(figure, include_plotlyjs=False, full_html=False, div_id=name, validate=False)
         if figure
@@ -50,7 +52,7 @@ def _shown(figure: Figure, name: str) -> str:
     )
 
 
-def effects(verdicts: Mapping[str, Verdict]) -> Figure:
+def effects_figure(verdicts: Mapping[str, HypothesisVerdict]) -> Figure:
     """Every effect with its bounds, against the smallest that matters."""
     shown = [each for each in verdicts.values() if math.isfinite(each.effect)]
     if not shown:
@@ -80,7 +82,7 @@ def effects(verdicts: Mapping[str, Verdict]) -> Figure:
     layout = {
         "title": {"text": "Effects: arm − baseline"},
         "height": 160 + 40 * len(shown),
-        "shapes": [_zero()],
+        "shapes": [_zero_line()],
     }
     return {
         "data": [trace, matters],
@@ -88,12 +90,12 @@ def effects(verdicts: Mapping[str, Verdict]) -> Figure:
     }
 
 
-def _zero() -> dict[str, Any]:
+def _zero_line() -> dict[str, Any]:
     """A line where an arm does nothing."""
     return {"type": "line", "x0": 0, "x1": 0, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dot"}}
 
 
-def figures(lab: Lab, verdict: Verdict) -> Iterator[Figure]:
+def figures(lab: Lab, verdict: HypothesisVerdict) -> Iterator[Figure]:
     """Curves of all arms, and the value of each seed."""
     begun = lab.begun(lab.hypotheses[verdict.hypothesis])
     if begun is None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from truing.utils.format import duration
+from truing.utils.format import format_duration
 
 
 def effect_text(effect: float, low: float, high: float) -> str:
@@ -25,7 +25,7 @@ def number_text(value: float) -> str:
     return f"{value:.2g}" if math.isfinite(value) else "?"
 
 
-def sees_text(least: float) -> str:
+def sensitivity_text(least: float) -> str:
     """The smallest effect that is seen, in words."""
     if math.isnan(least):
         return "sees nobody knows what, for nobody knows the noise"
@@ -34,10 +34,10 @@ def sees_text(least: float) -> str:
 
 def minutes_text(minutes: float) -> str:
     """A length of time, as a guess is rounded."""
-    return duration(minutes * 60)
+    return format_duration(minutes * 60)
 
 
-def finite(table: Mapping[str, Any]) -> dict[str, Any]:
+def nan_to_none(table: Mapping[str, Any]) -> dict[str, Any]:
     """The table with null for each number that is not known."""
     return {
         name: None if isinstance(value, float) and not math.isfinite(value) else value

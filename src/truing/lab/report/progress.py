@@ -10,12 +10,12 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from truing.lab.report.numbers import effect_text, minutes_text
 from truing.lab.run.design import Job
-from truing.lab.run.run_pool import Running
+from truing.lab.run.run_pool import RunningProcess
 from truing.lab.store.hypothesis_file import Hypothesis
 from truing.lab.store.lab import Lab
 from truing.lab.store.ledger import Run
 from truing.lab.verdicts.verdict import judge
-from truing.utils.format import counted
+from truing.utils.format import with_count
 
 SECONDS_BETWEEN_LINES = 30.0
 """Where there is no terminal to redraw, how often it is said how far the runs are."""
@@ -72,27 +72,29 @@ class LabDisplay:
         if run.seconds is not None:
             self.seconds.append(run.seconds)
 
-    def on_progress(self, running: Sequence[tuple[Job, Running]], left: int) -> None:
+    def on_progress(self, running: Sequence[tuple[Job, RunningProcess]], left: int) -> None:
         """How far the runs are, and how long those that are left may take, at most."""
         for name in self.bars.keys() - {each.name for _, each in running}:
             self.progress.remove_task(self.bars.pop(name))
         for job, each in running:
             if each.name not in self.bars:
-                self.bars[each.name] = self.progress.add_task(str(job), total=_updates(job), facts="")
-            self.progress.update(self.bars[each.name], completed=each.updates, facts=_at(job, each))
-        told = f"at most {counted(left, 'run')}{self._time_left(running, left)}"
+                self.bars[each.name] = self.progress.add_task(str(job), total=_total_updates(job), facts="")
+            self.progress.update(
+                self.bars[each.name], completed=each.updates, facts=_progress_text(job, each)
+            )
+        told = f"at most {with_count(left, 'run')}{self._time_left(running, left)}"
         if self.console.is_terminal:
             self.progress.update(self.total, facts=told)
         elif time.monotonic() - self.said > SECONDS_BETWEEN_LINES:
             self.said = time.monotonic()
-            at = "; ".join(f"{job}: {_at(job, each)}" for job, each in running)
+            at = "; ".join(f"{job}: {_progress_text(job, each)}" for job, each in running)
             self.console.print(f"  {at}; left are {told}", markup=False, soft_wrap=True, style="dim")
 
-    def _time_left(self, running: Sequence[tuple[Job, Running]], left: int) -> str:
+    def _time_left(self, running: Sequence[tuple[Job, RunningProcess]], left: int) -> str:
         """By the runs that ended; before, by the updates of those that go on."""
         now = time.monotonic()
         one = self.seconds or [
-            (now - each.began) * _updates(job) / each.updates for job, each in running if each.updates
+            (now - each.began) * _total_updates(job) / each.updates for job, each in running if each.updates
         ]
         if not one:
             return ""
@@ -101,13 +103,13 @@ class LabDisplay:
         return f", {minutes_text(seconds / 60)}"
 
 
-def _updates(job: Job) -> int:
+def _total_updates(job: Job) -> int:
     return sum(job.recipe.stage(stage).steps for stage in job.recipe.stages)
 
 
-def _at(job: Job, running: Running) -> str:
+def _progress_text(job: Job, running: RunningProcess) -> str:
     """Where a run is."""
-    total = _updates(job)
+    total = _total_updates(job)
     if running.updates in (0, total):
         return "evaluating" if running.updates else "loading"
     return f"update {running.updates} of {total}"

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from truing.lab.report.numbers import effect_text, minutes_text, number_text, sees_text
+from truing.lab.report.numbers import effect_text, minutes_text, number_text, sensitivity_text
 from truing.lab.report.suggest import Suggestion
-from truing.lab.run.plan import Step
+from truing.lab.run.plan import PlanStep
 from truing.lab.stats.noise import Noise
 from truing.lab.verdicts.interaction import Contrast
-from truing.lab.verdicts.verdict import Verdict
-from truing.utils.format import counted
+from truing.lab.verdicts.verdict import HypothesisVerdict
+from truing.utils.format import with_count
 
 STYLES = {
     "VALIDATED": "bold green",
@@ -21,17 +21,20 @@ STYLES = {
 MARKS = {"met": "✓", "contradicted": "✗", "open": "·"}
 
 
-def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
+def verdict_lines(verdict: HypothesisVerdict) -> Iterator[tuple[str, str]]:
     """Every line with its style."""
     by = {"proof": " by an exact check", "prior": " as told before"}.get(verdict.by, "")
     yield f"{verdict.hypothesis} {verdict.title}: {verdict.verdict}{by}", STYLES[verdict.verdict]
     yield f"  {verdict.because}", ""
     if verdict.pairs:
         effect = effect_text(verdict.effect, verdict.low, verdict.high)
-        pairs = counted(verdict.pairs, "pair")
-        yield f"  {verdict.metric}, {verdict.arm} − baseline: {effect}, {pairs} ({_promise(verdict)})", ""
+        pairs = with_count(verdict.pairs, "pair")
+        yield f"  {verdict.metric}, {verdict.arm} − baseline: {effect}, {pairs} ({_bounds_note(verdict)})", ""
     if verdict.criteria and verdict.verdict != "VALIDATED":
-        yield f"  {_seen(verdict)}; {verdict.smallest_effect:g} is the smallest effect that matters", ""
+        yield (
+            f"  {_sensitivity(verdict)}; {verdict.smallest_effect:g} is the smallest effect that matters",
+            "",
+        )
     for each in verdict.criteria:
         side = "confirms" if each.confirms else "refutes"
         yield f"  {MARKS[each.state]} {side}: {each.text}: {each.state}", ""
@@ -41,7 +44,7 @@ def verdict_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
         yield f"  note: {note}", "dim"
 
 
-def _promise(verdict: Verdict) -> str:
+def _bounds_note(verdict: HypothesisVerdict) -> str:
     """What the bounds of an effect promise, and what that supposes."""
     wrong = f"each bound is wrong with a chance of at most {verdict.error:.2g}, whenever one looks"
     return f"{wrong}, {_supposed(verdict.within)}"
@@ -54,15 +57,15 @@ def _supposed(within: float | None) -> str:
     return "if differences are symmetric about the effect"
 
 
-def _seen(verdict: Verdict) -> str:
+def _sensitivity(verdict: HypothesisVerdict) -> str:
     """The smallest effect that all pairs see."""
-    return f"with {counted(verdict.seeds, 'pair')} it {sees_text(verdict.mde)}"
+    return f"with {with_count(verdict.seeds, 'pair')} it {sensitivity_text(verdict.mde)}"
 
 
 def contrast_lines(found: Sequence[Contrast], metric: str) -> Iterator[str]:
     """A 2 × 2."""
     first = found[0]
-    yield f"effect on {metric}, {counted(first.pairs, 'pair')} of each arm, all bounds at once:"
+    yield f"effect on {metric}, {with_count(first.pairs, 'pair')} of each arm, all bounds at once:"
     for each in found:
         yield f"  {each.name}: {effect_text(each.effect, each.low, each.high)}"
     wrong = f"any of these bounds is wrong with a chance of at most {first.error:.2g}, whenever one looks"
@@ -75,11 +78,11 @@ def power_lines(found: Iterable[tuple[str, float, Noise]]) -> Iterator[str]:
         yield f"{metric} can show {number_text(seen)} or more, {noise.source}"
 
 
-def step_lines(steps: Sequence[Step], *, cost: bool = True) -> Iterator[tuple[str, str]]:
+def step_lines(steps: Sequence[PlanStep], *, cost: bool = True) -> Iterator[tuple[str, str]]:
     """The plan, best first; without what it costs where that is no matter of this machine."""
     for place, step in enumerate(steps, 1):
         worth = f"probability {step.probability:.2f} × {step.information:.2f} bits"
-        runs = f", {counted(step.runs, 'run')}" if step.kind == "experiment" else ""
+        runs = f", {with_count(step.runs, 'run')}" if step.kind == "experiment" else ""
         spent = f"; {minutes_text(step.minutes)}{runs}" if cost else ""
         waits = f", after {', '.join(step.waits_for)}" if step.waits_for else ""
         name = f"{step.hypothesis.id} {step.hypothesis.title}"
@@ -88,7 +91,7 @@ def step_lines(steps: Sequence[Step], *, cost: bool = True) -> Iterator[tuple[st
             yield f"   cannot decide: {step.refused}", "yellow"
             yield f"   what would: {step.would}", "yellow"
         elif step.noise is not None:
-            yield f"   {sees_text(step.mde)}: {step.noise.source}", ""
+            yield f"   {sensitivity_text(step.mde)}: {step.noise.source}", ""
         elif step.hypothesis.header.check:
             asked = step.hypothesis.header.check
             told = ", ".join([*asked.rules, *(each.metric for each in asked.measures)])

@@ -7,23 +7,23 @@ from pathlib import Path
 from string import Template
 
 from truing.errors import LabError
-from truing.lab.report.html import page
-from truing.lab.report.log import cell, log_text
-from truing.lab.report.numbers import effect_text, sees_text
+from truing.lab.report.html import report_page
+from truing.lab.report.log import escape_cell, log_text
+from truing.lab.report.numbers import effect_text, sensitivity_text
 from truing.lab.report.text import contrast_lines, step_lines, verdict_lines
 from truing.lab.run.plan import plan
 from truing.lab.store.hypothesis_file import Hypothesis
 from truing.lab.store.lab import FIXES, LOG, README, RESULTS, Lab
-from truing.lab.store.ledger import Begun, Promoted, Run
+from truing.lab.store.ledger import Declaration, Promotion, Run
 from truing.lab.verdicts.interaction import contrasts
-from truing.lab.verdicts.promotion import fix_name, fix_text, scale_text
-from truing.lab.verdicts.verdict import Verdict, judge
+from truing.lab.verdicts.promotion import fix_name, fix_text, full_scale_text
+from truing.lab.verdicts.verdict import HypothesisVerdict, judge
 from truing.utils.atomic_files import write_atomically
 
 BEGIN, END = "<!-- truing lab: below is written by `truing lab report` -->", "<!-- truing lab: end -->"
 """What lies between belongs to the report; all else in a file is the team's own."""
 
-SIGNS = {
+STATUS_ICONS = {
     "VALIDATED": "✅",
     "PARTIALLY VALIDATED": "✅",
     "INVALIDATED": "❌",
@@ -38,14 +38,16 @@ def write_report(lab: Lab) -> list[Path]:
     verdicts = {name: judge(lab, each) for name, each in lab.hypotheses.items()}
     results = lab.root / RESULTS
     written = {
-        lab.root / README: _within(lab.root / README, readme(lab.config.name), status_text(lab, verdicts)),
-        lab.root / LOG: _within(lab.root / LOG, "# Experiments\n", log_text(lab)),
+        lab.root / README: _replace_block(
+            lab.root / README, readme_text(lab.config.name), status_text(lab, verdicts)
+        ),
+        lab.root / LOG: _replace_block(lab.root / LOG, "# Experiments\n", log_text(lab)),
         results / "report.md": report_text(lab, verdicts),
-        results / "report.html": page(lab, verdicts),
+        results / "report.html": report_page(lab, verdicts),
     }
     for each, verdict in zip(lab.hypotheses.values(), verdicts.values(), strict=True):
-        written[each.path] = _within(each.path, f"# {each.title}\n", result_text(verdict))
-    for fix in lab.history.of(Promoted):
+        written[each.path] = _replace_block(each.path, f"# {each.title}\n", result_text(verdict))
+    for fix in lab.history.of(Promotion):
         each = lab.hypotheses.get(fix.hypothesis)
         if each is None:
             continue  # its file is gone: what is left of it is in the log
@@ -57,13 +59,13 @@ def write_report(lab: Lab) -> list[Path]:
     return list(written)
 
 
-def readme(name: str) -> str:
+def readme_text(name: str) -> str:
     """What a lab's README says before anything was run."""
     text = (files("truing.lab") / "templates" / README).read_text(encoding="utf-8")
     return Template(text).substitute(name=name)
 
 
-def _within(path: Path, blank: str, text: str) -> str:
+def _replace_block(path: Path, blank: str, text: str) -> str:
     """The file with its block replaced; what git joined of two lies between first and last mark."""
     whole = path.read_text(encoding="utf-8") if path.exists() else blank
     block = f"{BEGIN}\n\n{text.strip()}\n\n{END}"
@@ -78,7 +80,7 @@ def _within(path: Path, blank: str, text: str) -> str:
     return whole[: whole.index(BEGIN)] + block + whole[whole.rindex(END) + len(END) :]
 
 
-def status_text(lab: Lab, verdicts: Mapping[str, Verdict]) -> str:
+def status_text(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
     """The status table and the roadmap."""
     rows = [
         "## Status",
@@ -90,9 +92,9 @@ def status_text(lab: Lab, verdicts: Mapping[str, Verdict]) -> str:
         verdict = verdicts[name]
         rows.append(
             f"| [{name.upper()}: {each.title}]({each.path.relative_to(lab.root).as_posix()}) |"
-            f" {each.header.priority.upper()} | {SIGNS[verdict.verdict]} {verdict.verdict.capitalize()} |"
+            f" {each.header.priority.upper()} | {STATUS_ICONS[verdict.verdict]} {verdict.verdict.capitalize()} |"
             f" {verdict.quality} | {effect_text(verdict.effect, verdict.low, verdict.high)} |"
-            f" {cell(notes_of(lab, each, verdict))} |"
+            f" {escape_cell(table_notes(lab, each, verdict))} |"
         )
     steps = [text for text, _ in step_lines(plan(lab), cost=False)]
     return "\n".join([*rows, "", "## Roadmap", "", *(_listed(steps) or ["Nothing is open."])])
@@ -105,14 +107,14 @@ def _listed(lines: Sequence[str]) -> list[str]:
     ) or []
 
 
-def notes_of(lab: Lab, hypothesis: Hypothesis, verdict: Verdict) -> str:
+def table_notes(lab: Lab, hypothesis: Hypothesis, verdict: HypothesisVerdict) -> str:
     """What a table has room for."""
-    fixed = [scale_text(lab, hypothesis)] if lab.history.of(Promoted, hypothesis.id) else []
-    least = f"it {sees_text(verdict.mde)}" if verdict.verdict == "INCONCLUSIVE" else ""
+    fixed = [full_scale_text(lab, hypothesis)] if lab.history.of(Promotion, hypothesis.id) else []
+    least = f"it {sensitivity_text(verdict.mde)}" if verdict.verdict == "INCONCLUSIVE" else ""
     return "; ".join(filter(None, [verdict.because, least, *fixed]))
 
 
-def result_text(verdict: Verdict) -> str:
+def result_text(verdict: HypothesisVerdict) -> str:
     """What is known, for the hypothesis's own file."""
     return "\n".join(["## Result", "", *(f"{_bullet(text)}" for text, _ in verdict_lines(verdict))])
 
@@ -121,7 +123,7 @@ def _bullet(text: str) -> str:
     return f"- {text.strip()}" if text.startswith("  ") else f"**{text}**\n"
 
 
-def report_text(lab: Lab, verdicts: Mapping[str, Verdict]) -> str:
+def report_text(lab: Lab, verdicts: Mapping[str, HypothesisVerdict]) -> str:
     """Everything on one page of Markdown."""
     parts = [
         f"# {lab.config.name}: report",
@@ -133,12 +135,12 @@ def report_text(lab: Lab, verdicts: Mapping[str, Verdict]) -> str:
         parts.append("\n".join(_bullet(text) for text, _ in verdict_lines(verdict)))
         table = pair_table(lab, lab.hypotheses[name], verdict)
         parts += [table] if table else []
-    return "\n\n".join([*parts, *_together(lab)]) + "\n"
+    return "\n\n".join([*parts, *_interaction_sections(lab)]) + "\n"
 
 
-def _together(lab: Lab) -> Iterator[str]:
+def _interaction_sections(lab: Lab) -> Iterator[str]:
     """Each 2 × 2 whose hypotheses are still what they were."""
-    for begun in lab.history.of(Begun):
+    for begun in lab.history.of(Declaration):
         first, plus, second = begun.hypothesis.partition("+")
         if not plus or not {first, second} <= lab.hypotheses.keys():
             continue
@@ -150,7 +152,7 @@ def _together(lab: Lab) -> Iterator[str]:
         yield f"## {first.upper()} × {second.upper()}\n\n" + "\n".join(_bullet(text) for text in lines)
 
 
-def pair_table(lab: Lab, hypothesis: Hypothesis, verdict: Verdict) -> str:
+def pair_table(lab: Lab, hypothesis: Hypothesis, verdict: HypothesisVerdict) -> str:
     """Each arm's metric by seed; "" before the first run."""
     begun = lab.begun(hypothesis)
     if begun is None:

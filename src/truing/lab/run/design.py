@@ -13,13 +13,13 @@ import torch
 import truing
 from truing.config import Recipe, load_recipe
 from truing.errors import LabError, RecipeError
-from truing.lab.stats.pairs import whole
+from truing.lab.stats.pairs import finished_pairs
 from truing.lab.store.hypothesis_file import Hypothesis
 from truing.lab.store.lab import Lab
-from truing.lab.store.ledger import Begun, Promoted
+from truing.lab.store.ledger import Declaration, Promotion
 
 BASELINE = "baseline"
-FAULT = "fault="
+FAULT_PREFIX = "fault="
 """``fault=NAME`` among changes plants a fault of the kill matrix; ``fault=`` takes it out again."""
 
 
@@ -55,7 +55,7 @@ class Job:
     @property
     def key(self) -> str:
         """The name of its run directory."""
-        return f"{self.arm.digest[:10]}-{setup()[:6]}-s{self.seed}"
+        return f"{self.arm.digest[:10]}-{setup_digest()[:6]}-s{self.seed}"
 
     def __str__(self) -> str:
         return f"{self.arm.label}, seed {self.seed}"
@@ -63,26 +63,26 @@ class Job:
 
 def baseline_changes(lab: Lab) -> tuple[str, ...]:
     """What is changed in the lab's recipe by now: its own changes, then each fix as it was promoted."""
-    return (*lab.config.changes, *(change for fix in lab.history.of(Promoted) for change in fix.changes))
+    return (*lab.config.changes, *(change for fix in lab.history.of(Promotion) for change in fix.changes))
 
 
 def resolve_arm(lab: Lab, label: str, base: Sequence[str], changes: Sequence[str] = ()) -> Arm:
     """An arm with its recipe."""
     every = [*base, *changes]
-    faults = [change.removeprefix(FAULT) for change in every if change.startswith(FAULT)]
+    faults = [change.removeprefix(FAULT_PREFIX) for change in every if change.startswith(FAULT_PREFIX)]
     path = lab.root / lab.config.recipe
-    recipe = load_recipe(path, [change for change in every if not change.startswith(FAULT)])
+    recipe = load_recipe(path, [change for change in every if not change.startswith(FAULT_PREFIX)])
     return Arm(label, tuple(changes), recipe, faults[-1] if faults else "")
 
 
-def arms_of(lab: Lab, hypothesis: Hypothesis, begun: Begun | None) -> dict[str, Arm]:
+def arms_of(lab: Lab, hypothesis: Hypothesis, begun: Declaration | None) -> dict[str, Arm]:
     """The baseline, and each arm, by label; where the experiment has begun, as it began."""
     base = begun.baseline if begun else baseline_changes(lab)
     found = {BASELINE: resolve_arm(lab, BASELINE, base)}
     for label in hypothesis.header.arms:
         arm = _resolved(lab, hypothesis, label, base)
         for other in found.values():
-            distinct(arm, other, hypothesis.id)
+            check_distinct(arm, other, hypothesis.id)
         found[label] = arm
     if begun and found[BASELINE].digest != begun.arms[BASELINE]:
         raise LabError(
@@ -107,7 +107,7 @@ def _resolved(lab: Lab, hypothesis: Hypothesis, label: str, base: Sequence[str])
         ) from error
 
 
-def distinct(arm: Arm, other: Arm, hypothesis: str) -> Arm:
+def check_distinct(arm: Arm, other: Arm, hypothesis: str) -> Arm:
     """The arm, unless it is the baseline, or another arm, by another name."""
     if arm.digest == other.digest:
         named = "the baseline" if other.label == BASELINE else f"arm {other.label}"
@@ -126,7 +126,7 @@ def distinct(arm: Arm, other: Arm, hypothesis: str) -> Arm:
     return arm
 
 
-def together(
+def interaction_arms(
     lab: Lab, hypothesis: Hypothesis, other: Hypothesis, base: Sequence[str] | None = None
 ) -> Mapping[str, Arm]:
     """The 2 × 2: baseline, each first arm alone, and both; as things are now where no baseline is given."""
@@ -139,7 +139,7 @@ def together(
     labels = [*names, " + ".join(names)]
     found = {BASELINE: resolve_arm(lab, BASELINE, base)}
     for label, change in zip(labels, changes, strict=True):
-        found[label] = distinct(resolve_arm(lab, label, base, change), found[BASELINE], hypothesis.id)
+        found[label] = check_distinct(resolve_arm(lab, label, base, change), found[BASELINE], hypothesis.id)
     if len({arm.digest for arm in found.values()}) < len(found):
         raise LabError(
             f"the arms of {hypothesis.id} and {other.id} cannot be in place at once",
@@ -155,13 +155,13 @@ def missing_jobs(lab: Lab, base: Arm, arms: Sequence[Arm], seeds: range) -> list
     found: dict[str, Job] = {}
     for seed in seeds:
         for arm in arms:
-            if seed not in whole(lab.history, base.digest, arm.digest):
+            if seed not in finished_pairs(lab.history, base.digest, arm.digest):
                 found |= {job.key: job for job in (base.job(seed), arm.job(seed)) if job.key not in done}
     return list(found.values())
 
 
 @cache
-def code() -> str:
+def code_digest() -> str:
     """SHA-256 of Truing's own source: runs of two versions are no pair."""
     digest = hashlib.sha256()
     for path in sorted(Path(truing.__file__).parent.rglob("*.py")):
@@ -170,16 +170,16 @@ def code() -> str:
 
 
 @cache
-def machine() -> str:
+def machine_kind() -> str:
     """The kind of machine, and of torch: another one rounds otherwise, so its runs are no pair either."""
     model = re.search(r"model name\s*: (.+)", _text(Path("/proc/cpuinfo")))
     graphics = [torch.cuda.get_device_name(0)] if torch.cuda.is_available() else []
     return ", ".join([model[1] if model else platform.machine(), *graphics, f"torch {torch.__version__}"])
 
 
-def setup() -> str:
+def setup_digest() -> str:
     """SHA-256 of code and machine."""
-    return hashlib.sha256(f"{code()}\n{machine()}".encode()).hexdigest()
+    return hashlib.sha256(f"{code_digest()}\n{machine_kind()}".encode()).hexdigest()
 
 
 def _text(path: Path) -> str:

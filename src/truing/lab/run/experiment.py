@@ -2,21 +2,33 @@
 
 from truing.errors import LabError
 from truing.lab.run.design import BASELINE, arms_of, baseline_changes, resolve_arm
-from truing.lab.run.run_pool import Crew
-from truing.lab.run.runner import Tell, begin, checked, conduct, failed_jobs, wanted
+from truing.lab.run.run_pool import RunPool
+from truing.lab.run.runner import (
+    ReportEvent,
+    check_baseline,
+    declare_experiment,
+    pending_arm_jobs,
+    retry_jobs,
+    run_jobs,
+)
 from truing.lab.store.hypothesis_file import Hypothesis
 from truing.lab.store.lab import Lab
-from truing.lab.store.ledger import Begun, Checked, Ledger
-from truing.lab.verdicts.interaction import arms_together, both, declared, wanted_together
+from truing.lab.store.ledger import CheckResult, Declaration, Ledger
+from truing.lab.verdicts.interaction import (
+    declare_interaction,
+    declared_interaction_arms,
+    interaction_id,
+    pending_interaction_jobs,
+)
 from truing.lab.verdicts.verdict import judge
 
 
 def run_hypothesis(
     lab: Lab,
     hypothesis: Hypothesis,
-    crew: Crew,
+    crew: RunPool,
     ledger: Ledger,
-    tell: Tell,
+    tell: ReportEvent,
     *,
     underpowered: bool = False,
     train: bool = False,
@@ -34,50 +46,54 @@ def run_hypothesis(
         train: run the arms even where the check has settled the claim.
         retry: run once more what failed.
     """
-    _after_prerequisites(lab, hypothesis)
+    _check_prerequisites(lab, hypothesis)
     if hypothesis.header.check and not _is_checked(lab, hypothesis):
-        lab = checked(lab, hypothesis, crew, ledger, tell)
+        lab = check_baseline(lab, hypothesis, crew, ledger, tell)
     by_check = judge(lab, hypothesis).by == "proof"
     if not hypothesis.header.arms or (by_check and not train):
         return lab
     begun = lab.begun(hypothesis)
     if retry and begun:
-        failed = failed_jobs(lab, begun, arms_of(lab, hypothesis, begun))
-        lab = conduct(lab, hypothesis.id, failed, crew, ledger, tell)
-    lab = begin(lab, hypothesis, ledger, underpowered=underpowered)
-    return conduct(lab, hypothesis.id, wanted(hypothesis), crew, ledger, tell)
+        failed = retry_jobs(lab, begun, arms_of(lab, hypothesis, begun))
+        lab = run_jobs(lab, hypothesis.id, failed, crew, ledger, tell)
+    lab = declare_experiment(lab, hypothesis, ledger, underpowered=underpowered)
+    return run_jobs(lab, hypothesis.id, pending_arm_jobs(hypothesis), crew, ledger, tell)
 
 
 def _is_checked(lab: Lab, hypothesis: Hypothesis) -> bool:
     """Whether the baseline that its arms are, or would be, compared with was checked for it."""
     begun = lab.begun(hypothesis)
     base = begun.arms[BASELINE] if begun else resolve_arm(lab, BASELINE, baseline_changes(lab)).digest
-    return any(each.arm == base for each in lab.history.of(Checked, hypothesis.id))
+    return any(each.arm == base for each in lab.history.of(CheckResult, hypothesis.id))
 
 
-def run_together(
+def run_interaction(
     lab: Lab,
     hypothesis: Hypothesis,
     other: Hypothesis,
-    crew: Crew,
+    crew: RunPool,
     ledger: Ledger,
-    tell: Tell,
+    tell: ReportEvent,
     *,
     underpowered: bool = False,
     retry: bool = False,
 ) -> Lab:
     """The 2 × 2 of two hypotheses; each is declared by itself first, for its own arm is run as well."""
-    arms_together(lab, hypothesis, other)  # what cannot be in place at once is refused before it is declared
+    declared_interaction_arms(
+        lab, hypothesis, other
+    )  # what cannot be in place at once is refused before it is declared
     for each in (hypothesis, other):
-        lab = begin(lab, each, ledger, underpowered=underpowered)
-    lab, name = declared(lab, hypothesis, other, ledger), both(hypothesis, other)
+        lab = declare_experiment(lab, each, ledger, underpowered=underpowered)
+    lab, name = declare_interaction(lab, hypothesis, other, ledger), interaction_id(hypothesis, other)
     if retry:
-        failed = failed_jobs(lab, lab.history.of(Begun, name)[0], arms_together(lab, hypothesis, other))
-        lab = conduct(lab, name, failed, crew, ledger, tell)
-    return conduct(lab, name, wanted_together(hypothesis, other), crew, ledger, tell)
+        failed = retry_jobs(
+            lab, lab.history.of(Declaration, name)[0], declared_interaction_arms(lab, hypothesis, other)
+        )
+        lab = run_jobs(lab, name, failed, crew, ledger, tell)
+    return run_jobs(lab, name, pending_interaction_jobs(hypothesis, other), crew, ledger, tell)
 
 
-def _after_prerequisites(lab: Lab, hypothesis: Hypothesis) -> None:
+def _check_prerequisites(lab: Lab, hypothesis: Hypothesis) -> None:
     """Refuse to begin before what the header says must be settled first."""
     if lab.begun(hypothesis):
         return

@@ -6,27 +6,27 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from truing.errors import TruingError
-from truing.lab.report.numbers import finite
+from truing.lab.report.numbers import nan_to_none
 from truing.lab.run.design import BASELINE, arms_of, baseline_changes, missing_jobs, resolve_arm
 from truing.lab.stats.difference_bounds import within_of
-from truing.lab.stats.noise import Noise, assumed, noise_of
-from truing.lab.stats.power import detectable, information
-from truing.lab.stats.sensitivity import chance_to_see, decides, smallest_seen
+from truing.lab.stats.noise import Noise, assumed_noise, noise_of
+from truing.lab.stats.power import information, min_detectable_excess
+from truing.lab.stats.sensitivity import min_detectable_effect, power_at_smallest_effect, why_underpowered
 from truing.lab.store.hypothesis_file import Hypothesis
 from truing.lab.store.lab import Lab
-from truing.lab.store.ledger import Begun, Checked, Run
+from truing.lab.store.ledger import CheckResult, Declaration, Run
 from truing.lab.verdicts.criteria import Within
 from truing.lab.verdicts.verdict import judge
 
 CHECK_MINUTES = 1.0
 """What a check takes, before any was made: two updates of each stage, and loading the model."""
 
-NARROWS = 0.5
+NARROWING_POWER = 0.5
 """The chance that a check which cannot settle a claim sees what is behind it."""
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """A check or an experiment that is open."""
 
     hypothesis: Hypothesis
@@ -45,7 +45,7 @@ class Step:
         """As JSON has it: null for what is not known."""
         told = {name: value for name, value in vars(self).items() if name not in ("hypothesis", "noise")}
         noise = {"noise": self.noise.source} if self.noise else {}
-        return finite({"hypothesis": self.hypothesis.id, "score": self.score} | told | noise)
+        return nan_to_none({"hypothesis": self.hypothesis.id, "score": self.score} | told | noise)
 
     @property
     def score(self) -> float:
@@ -54,29 +54,29 @@ class Step:
         return self.probability * self.information / max(spent, 1e-3)
 
 
-def plan(lab: Lab, jobs: int = 1) -> list[Step]:
+def plan(lab: Lab, jobs: int = 1) -> list[PlanStep]:
     """Every open step, best first, none before what it waits for; what cannot decide comes last."""
     verdicts = {name: judge(lab, each) for name, each in lab.hypotheses.items()}
     settled = {name for name, verdict in verdicts.items() if verdict.settled}
     open_ = [each for name, each in lab.hypotheses.items() if name not in settled]
-    found = [step for each in open_ for step in steps_of(lab, each, jobs)]
-    return list(_ordered(found, settled))
+    found = [step for each in open_ for step in open_steps(lab, each, jobs)]
+    return list(_in_order(found, settled))
 
 
-def powers(lab: Lab) -> Iterator[tuple[str, float, Noise]]:
+def detectable_effects(lab: Lab) -> Iterator[tuple[str, float, Noise]]:
     """What the baseline's evaluation, and its last rewards, can see with as many pairs as hypotheses have."""
     first = next((each for each in lab.hypotheses.values() if each.header.arms), None)
     if first is None:
         return
     recipe = resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe
     for metric in ("eval/reward", "reward/mean"):
-        noise = assumed(recipe, metric)
+        noise = assumed_noise(recipe, metric)
         within = within_of(first.header.model_copy(update={"metric": metric}), None)[metric]
-        seen = detectable(noise.deviation, first.header.seeds, lab.error(first), within=within)
+        seen = min_detectable_excess(noise.deviation, first.header.seeds, lab.error(first), within=within)
         yield metric, seen, noise
 
 
-def _ordered(steps: Sequence[Step], settled: set[str]) -> Iterator[Step]:
+def _in_order(steps: Sequence[PlanStep], settled: set[str]) -> Iterator[PlanStep]:
     """The best of those that wait for nothing, again and again."""
     left, done = list(steps), set(settled)
     while left:
@@ -88,46 +88,46 @@ def _ordered(steps: Sequence[Step], settled: set[str]) -> Iterator[Step]:
             done.add(best.hypothesis.id)
 
 
-def steps_of(lab: Lab, hypothesis: Hypothesis, jobs: int) -> Iterator[Step]:
+def open_steps(lab: Lab, hypothesis: Hypothesis, jobs: int) -> Iterator[PlanStep]:
     """The check that was not made yet, and the experiment."""
     header = hypothesis.header
     waits = tuple(name for name in header.prerequisites if not judge(lab, lab.hypotheses[name]).settled)
-    if header.check and not lab.history.of(Checked, hypothesis.id):
-        sees = 1.0 if header.check.settles else NARROWS
+    if header.check and not lab.history.of(CheckResult, hypothesis.id):
+        sees = 1.0 if header.check.settles else NARROWING_POWER
         bits = information(header.probability, sees, 0.0)
-        yield Step(hypothesis, "check", header.probability, bits, check_minutes(lab), 1, waits_for=waits)
+        yield PlanStep(hypothesis, "check", header.probability, bits, check_minutes(lab), 1, waits_for=waits)
         if header.check.settles:
             return  # whether anything is left to run is seen once it was made
     if header.arms:
         try:
-            yield experiment(lab, hypothesis, jobs, waits)
+            yield experiment_step(lab, hypothesis, jobs, waits)
         except TruingError as error:  # of one header: the others can be planned all the same
-            known = Step(hypothesis, "experiment", header.probability, 0.0, math.nan, 1)
+            known = PlanStep(hypothesis, "experiment", header.probability, 0.0, math.nan, 1)
             yield replace(known, refused=str(error), would="a header that can be run", waits_for=waits)
 
 
-def experiment(
+def experiment_step(
     lab: Lab,
     hypothesis: Hypothesis,
     jobs: int,
     waits: tuple[str, ...] = (),
     within: Within | None = None,
-) -> Step:
+) -> PlanStep:
     """The experiment of a hypothesis, and what it can see, with pairs within what is told or declared."""
     header, error = hypothesis.header, lab.error(hypothesis)
     begun = lab.begun(hypothesis)
     within = within_of(header, begun) if within is None else within
     noise = noise_of(lab, hypothesis, header)
     runs = missing_runs(lab, hypothesis, begun)
-    refused, would = decides(header, noise, error, within)
-    return Step(
+    refused, would = why_underpowered(header, noise, error, within)
+    return PlanStep(
         hypothesis,
         "experiment",
         header.probability,
-        information(header.probability, chance_to_see(header, noise, error, within), error),
+        information(header.probability, power_at_smallest_effect(header, noise, error, within), error),
         runs * run_minutes(lab) / jobs,
         runs,
-        smallest_seen(header, noise, error, within),
+        min_detectable_effect(header, noise, error, within),
         noise,
         refused,
         would,
@@ -135,7 +135,7 @@ def experiment(
     )
 
 
-def missing_runs(lab: Lab, hypothesis: Hypothesis, begun: Begun | None) -> int:
+def missing_runs(lab: Lab, hypothesis: Hypothesis, begun: Declaration | None) -> int:
     """Runs that all seeds of an experiment still need."""
     base, *arms = arms_of(lab, hypothesis, begun).values()
     return len(missing_jobs(lab, base, arms, hypothesis.header.seed_range))
@@ -149,5 +149,5 @@ def run_minutes(lab: Lab) -> float:
 
 def check_minutes(lab: Lab) -> float:
     """A check of this lab, on average."""
-    seconds = [each.seconds for each in lab.history.of(Checked) if each.seconds is not None]
+    seconds = [each.seconds for each in lab.history.of(CheckResult) if each.seconds is not None]
     return math.fsum(seconds) / len(seconds) / 60 if seconds else CHECK_MINUTES

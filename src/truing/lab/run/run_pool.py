@@ -19,18 +19,18 @@ from truing.errors import LabError, RecordError
 from truing.utils.atomic_files import disk_errors, write_atomically
 from truing.utils.jsonl import dump_json
 
-PATIENCE = 600
+STOP_TIMEOUT = 600
 """Seconds that a run may take to end its update, and to write its checkpoint, when it is stopped."""
 
-ROOM = 1.2
+MEMORY_MARGIN = 1.2
 """A run is begun where so many times the memory of another one is free."""
 
-OUTCOME = "outcome.json"
+OUTCOME_FILE = "outcome.json"
 """What a process leaves where it ended by itself: an outcome, an error in words, and what it was asked."""
 
 
 @dataclass
-class Running:
+class RunningProcess:
     """A process at work."""
 
     name: str
@@ -57,7 +57,7 @@ class Running:
 
     def outcome(self) -> dict[str, Any]:
         """What it left; an error where it was stopped from outside, for then it says nothing of its arm."""
-        path = self.folder / OUTCOME
+        path = self.folder / OUTCOME_FILE
         found = json.loads(path.read_bytes()) if path.exists() else {}
         if found.get("outcome", "stopped") == "stopped":
             code = self.process.returncode
@@ -76,15 +76,15 @@ class Running:
         return lines[-1] if lines else "nothing was said"
 
 
-class Crew:
+class RunPool:
     """The processes that are at work; leaving it stops them, and each can be gone on with."""
 
     def __init__(self, folder: Path, places: int, cuda: bool = False, known_peak: int = 0) -> None:
         self.folder, self.places, self.cuda = folder, places, cuda
-        self.running: list[Running] = []
+        self.running: list[RunningProcess] = []
         self.peak = known_peak
 
-    def __enter__(self) -> "Crew":
+    def __enter__(self) -> "RunPool":
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = (self.folder / "lock").open("w")
@@ -108,7 +108,7 @@ class Crew:
             each.process.send_signal(signal.SIGINT)
         for each in self.running:
             try:
-                each.process.wait(PATIENCE)
+                each.process.wait(STOP_TIMEOUT)
             except subprocess.TimeoutExpired:
                 each.process.kill()
         self.running = []
@@ -125,15 +125,15 @@ class Crew:
             return True
         grown = [each.peak_bytes for each in self.running if each.updates]
         self.peak = max([self.peak, *grown])
-        return bool(self.peak) and psutil.virtual_memory().available > ROOM * self.peak
+        return bool(self.peak) and psutil.virtual_memory().available > MEMORY_MARGIN * self.peak
 
-    def start(self, name: str, spec: Mapping[str, Any]) -> Running:
+    def start(self, name: str, spec: Mapping[str, Any]) -> RunningProcess:
         """Begin a run, or go on with it."""
         folder = self.folder / name
         resumed = (folder / "run" / "run.json").exists()
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / OUTCOME).unlink(missing_ok=True)
+            (folder / OUTCOME_FILE).unlink(missing_ok=True)
         write_atomically(folder / "spec.json", dump_json(spec))
         place = min(set(range(self.places)) - {each.place for each in self.running})
         with disk_errors(folder), (folder / "log.txt").open("ab") as log:
@@ -144,10 +144,10 @@ class Crew:
                 env=self._environment(place),
                 start_new_session=True,  # Ctrl-C is for the lab, which passes it on once
             )
-        self.running.append(Running(name, spec, folder, place, process, resumed))
+        self.running.append(RunningProcess(name, spec, folder, place, process, resumed))
         return self.running[-1]
 
-    def ended(self) -> list[Running]:
+    def ended(self) -> list[RunningProcess]:
         """Those that have ended since the last time."""
         for each in self.running:
             each.look()
@@ -167,7 +167,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def places_for(recipe: Recipe) -> tuple[int, bool]:
+def slots_for(recipe: Recipe) -> tuple[int, bool]:
     """How many runs of a recipe go side by side, and whether they are on GPUs."""
     if recipe.model.device != "cpu":
         import torch

@@ -8,49 +8,60 @@ from typing import Any
 
 from truing.config import to_toml
 from truing.errors import LabError
-from truing.lab.run.design import BASELINE, Arm, Job, arms_of, baseline_changes, code, machine, missing_jobs
-from truing.lab.run.plan import experiment
-from truing.lab.run.run_pool import Crew, Running
+from truing.lab.run.design import (
+    BASELINE,
+    Arm,
+    Job,
+    arms_of,
+    baseline_changes,
+    code_digest,
+    machine_kind,
+    missing_jobs,
+)
+from truing.lab.run.plan import experiment_step
+from truing.lab.run.run_pool import RunningProcess, RunPool
 from truing.lab.stats.difference_bounds import declared_within
-from truing.lab.stats.pairs import broken
+from truing.lab.stats.pairs import failed_runs
 from truing.lab.store.hypothesis_file import Hypothesis, declared_header
 from truing.lab.store.lab import Lab
-from truing.lab.store.ledger import Begun, Checked, Ledger, Run
-from truing.lab.store.run_measures import measure
-from truing.lab.verdicts.decide import live_arms
-from truing.lab.verdicts.verdict import by_pairs
+from truing.lab.store.ledger import CheckResult, Declaration, Ledger, Run
+from truing.lab.store.run_measures import run_measures
+from truing.lab.verdicts.decide import active_arms
+from truing.lab.verdicts.verdict import judge_pairs
 
-UNWRITTEN = "one sentence that can turn out wrong"
+UNWRITTEN_CLAIM = "one sentence that can turn out wrong"
 """What `truing lab new` has for a claim."""
 
-PAUSE = 0.2
+POLL_SECONDS = 0.2
 """Seconds between two looks at the crew."""
 
-Tell = Callable[[str, Mapping[str, Any]], None]
+ReportEvent = Callable[[str, Mapping[str, Any]], None]
 """Told of what happens: a kind, and its facts."""
 
-Wanted = Callable[[Lab], Sequence[Job]]
+PendingJobs = Callable[[Lab], Sequence[Job]]
 """The runs that a lab still needs, first things first; none once all is settled."""
 
 
-def checked(lab: Lab, hypothesis: Hypothesis, crew: Crew, ledger: Ledger, tell: Tell) -> Lab:
+def check_baseline(lab: Lab, hypothesis: Hypothesis, crew: RunPool, ledger: Ledger, tell: ReportEvent) -> Lab:
     """Make the exact check of a hypothesis on the baseline; one that was made for another counts."""
     base = arms_of(lab, hypothesis, None)[BASELINE]
-    same = [each for each in lab.history.of(Checked) if (each.arm, each.code) == (base.digest, code())]
+    same = [
+        each for each in lab.history.of(CheckResult) if (each.arm, each.code) == (base.digest, code_digest())
+    ]
     if same:
         entry = replace(same[-1], hypothesis=hypothesis.id, seconds=None)
     else:
-        entry = _checked_now(lab, hypothesis, base, crew, tell)
+        entry = _run_check(lab, hypothesis, base, crew, tell)
     return lab.and_also(ledger.write(entry))
 
 
-def _checked_now(lab: Lab, hypothesis: Hypothesis, base: Arm, crew: Crew, tell: Tell) -> Checked:
+def _run_check(lab: Lab, hypothesis: Hypothesis, base: Arm, crew: RunPool, tell: ReportEvent) -> CheckResult:
     """Two updates of each stage, judged by every rule."""
     began = time.monotonic()
     tell("checking", {})
     running = crew.start(f"check-{base.digest[:10]}", {"task": "check", **_spec(lab, base.job(0))})
     while not crew.ended():
-        time.sleep(PAUSE)
+        time.sleep(POLL_SECONDS)
     found = running.outcome()
     if found["outcome"] != "finished":
         raise LabError(
@@ -59,10 +70,12 @@ def _checked_now(lab: Lab, hypothesis: Hypothesis, base: Arm, crew: Crew, tell: 
             remedy=f"see {running.folder / 'log.txt'}; a baseline that cannot be run comes first",
         )
     seconds = time.monotonic() - began
-    return Checked(hypothesis.id, base.digest, code(), found["results"], found["measures"], seconds)
+    return CheckResult(
+        hypothesis.id, base.digest, code_digest(), found["results"], found["measures"], seconds
+    )
 
 
-def begin(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: bool) -> Lab:
+def declare_experiment(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: bool) -> Lab:
     """Declare an experiment, or go on with one: refuse what cannot decide, and what has changed since."""
     begun = lab.begun(hypothesis)
     if begun is not None:
@@ -73,12 +86,14 @@ def begin(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: boo
                 remedy="restore it; another claim or criterion is another hypothesis: truing lab new",
             )
         return lab
-    if hypothesis.header.claim == UNWRITTEN:
-        raise LabError(f"{hypothesis.path} is not filled in", got=UNWRITTEN, expected="a claim of your own")
-    _within_error(lab, hypothesis)
+    if hypothesis.header.claim == UNWRITTEN_CLAIM:
+        raise LabError(
+            f"{hypothesis.path} is not filled in", got=UNWRITTEN_CLAIM, expected="a claim of your own"
+        )
+    _check_error_budget(lab, hypothesis)
     every = arms_of(lab, hypothesis, None)
     within = declared_within(hypothesis.header, every.values())
-    step = experiment(lab, hypothesis, 1, within=within)
+    step = experiment_step(lab, hypothesis, 1, within=within)
     if step.refused and not underpowered:
         raise LabError(
             f"{hypothesis.id} cannot decide: {step.refused}",
@@ -86,8 +101,8 @@ def begin(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: boo
             remedy="change the header or the recipe, or say --underpowered and take what comes",
         )
     arms = {label: arm.digest for label, arm in every.items()}
-    _unseen(lab, hypothesis, arms)
-    entry = Begun(
+    _check_unseen(lab, hypothesis, arms)
+    entry = Declaration(
         hypothesis.id,
         hypothesis.title,
         hypothesis.header.model_dump(mode="json"),
@@ -100,7 +115,7 @@ def begin(lab: Lab, hypothesis: Hypothesis, ledger: Ledger, *, underpowered: boo
     return lab.and_also(ledger.write(entry))
 
 
-def _unseen(lab: Lab, hypothesis: Hypothesis, arms: Mapping[str, str]) -> None:
+def _check_unseen(lab: Lab, hypothesis: Hypothesis, arms: Mapping[str, str]) -> None:
     """Refuse an arm whose numbers are known: a criterion that is chosen after them proves nothing."""
     seeds = hypothesis.header.seed_range
     for label, arm in arms.items():
@@ -114,9 +129,9 @@ def _unseen(lab: Lab, hypothesis: Hypothesis, arms: Mapping[str, str]) -> None:
             )
 
 
-def _within_error(lab: Lab, hypothesis: Hypothesis) -> None:
+def _check_error_budget(lab: Lab, hypothesis: Hypothesis) -> None:
     """Refuse what the lab's error has no share for, as when lab.toml was changed."""
-    spent = math.fsum(each.error for each in lab.history.of(Begun) if "+" not in each.hypothesis)
+    spent = math.fsum(each.error for each in lab.history.of(Declaration) if "+" not in each.hypothesis)
     share = lab.error(hypothesis)
     if spent + share > lab.config.error * (1 + 1e-9):
         raise LabError(
@@ -127,24 +142,24 @@ def _within_error(lab: Lab, hypothesis: Hypothesis) -> None:
         )
 
 
-def wanted(hypothesis: Hypothesis) -> Wanted:
+def pending_arm_jobs(hypothesis: Hypothesis) -> PendingJobs:
     """The runs of an experiment that is not settled, seed by seed."""
 
     def missing(lab: Lab) -> list[Job]:
-        if by_pairs(lab, hypothesis).verdict != "TESTING":
+        if judge_pairs(lab, hypothesis).verdict != "TESTING":
             return []
         begun = lab.begun(hypothesis)
         arms, header = arms_of(lab, hypothesis, begun), hypothesis.header
-        live = live_arms(header, broken(lab.history, begun.arms))
+        live = active_arms(header, failed_runs(lab.history, begun.arms))
         return missing_jobs(lab, arms[BASELINE], [arms[name] for name in live], header.seed_range)
 
     return missing
 
 
-def failed_jobs(lab: Lab, begun: Begun, arms: Mapping[str, Arm]) -> Wanted:
+def retry_jobs(lab: Lab, begun: Declaration, arms: Mapping[str, Arm]) -> PendingJobs:
     """Runs that failed, each to be tried once more."""
     by_digest = {arm.digest: arm for arm in arms.values()}
-    failed = broken(lab.history, begun.arms)
+    failed = failed_runs(lab.history, begun.arms)
     jobs = [by_digest[run.arm].job(run.seed) for run in failed]
     before = len(lab.history.entries)
 
@@ -155,7 +170,9 @@ def failed_jobs(lab: Lab, begun: Begun, arms: Mapping[str, Arm]) -> Wanted:
     return missing
 
 
-def conduct(lab: Lab, name: str, wanted: Wanted, crew: Crew, ledger: Ledger, tell: Tell) -> Lab:
+def run_jobs(
+    lab: Lab, name: str, wanted: PendingJobs, crew: RunPool, ledger: Ledger, tell: ReportEvent
+) -> Lab:
     """Make runs until none is wanted; what each came to is in the ledger before the next is begun.
 
     Args:
@@ -175,13 +192,13 @@ def conduct(lab: Lab, name: str, wanted: Wanted, crew: Crew, ledger: Ledger, tel
                 crew.start(job.key, {"task": "train", **_spec(lab, job)})
         ended = crew.ended()
         for running in ended:
-            entry = ledger.write(_result(running, jobs[running.name], name))
+            entry = ledger.write(_ledger_entry(running, jobs[running.name], name))
             lab = lab.and_also(entry)
             tell("run", {"run": entry, "lab": lab})
         if ended:
             todo = wanted(lab)
         tell("progress", {"running": [(jobs[each.name], each) for each in crew.running], "left": len(todo)})
-        time.sleep(PAUSE)
+        time.sleep(POLL_SECONDS)
     crew.stop()  # what is still under way is of a pair that is not needed any more
     return lab
 
@@ -196,15 +213,15 @@ def _spec(lab: Lab, job: Job) -> dict[str, Any]:
     }
 
 
-def _result(running: Running, job: Job, hypothesis: str) -> Run:
+def _ledger_entry(running: RunningProcess, job: Job, hypothesis: str) -> Run:
     """What a run came to."""
     found = running.outcome()
-    measured = measure(running.folder / "run") if found["outcome"] == "finished" else {}
+    measured = run_measures(running.folder / "run") if found["outcome"] == "finished" else {}
     return Run(
         running.name,
         job.arm.digest,
-        code(),
-        machine(),
+        code_digest(),
+        machine_kind(),
         hypothesis,
         job.arm.label,
         job.seed,

@@ -12,23 +12,23 @@ from typing import Any
 
 from truing.api import preflight, train
 from truing.config import resolve
-from truing.doctor.diagnosis import Result
+from truing.doctor.diagnosis import RuleResult
 from truing.errors import ProvenError, RecordError, TruingError
-from truing.lab.run.run_pool import OUTCOME
+from truing.lab.run.run_pool import OUTCOME_FILE
 from truing.record import RunReader
-from truing.terminal.progress import Display
+from truing.terminal.progress import ProgressDisplay
 from truing.utils.atomic_files import disk_errors, write_atomically
 from truing.utils.jsonl import dump_json
 
-Plant = Callable[[str], AbstractContextManager[None]]
+PlantFault = Callable[[str], AbstractContextManager[None]]
 """Plants a fault by its name, "" being none."""
 
 
-def work(folder: Path, plant: Plant) -> None:
+def run_worker(folder: Path, plant: PlantFault) -> None:
     """Do what ``spec.json`` says, and write ``outcome.json``."""
     spec = json.loads((folder / "spec.json").read_bytes())
     os.chdir(spec["root"])
-    task = check if spec["task"] == "check" else run
+    task = check if spec["task"] == "check" else train_arm
     try:
         with plant(spec["fault"]):
             found = {"outcome": "finished", "error": "", **task(folder, spec)}
@@ -40,16 +40,16 @@ def work(folder: Path, plant: Plant) -> None:
         found = {"outcome": "stopped", "error": str(error)}
     except Exception as error:  # noqa: BLE001 - whatever ends an arm is what the ledger is to say of it
         traceback.print_exc()
-        found = {"outcome": "crashed", "error": told(error)}
-    write_atomically(folder / OUTCOME, dump_json(found))
+        found = {"outcome": "crashed", "error": error_text(error)}
+    write_atomically(folder / OUTCOME_FILE, dump_json(found))
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """An error in a line."""
     return error.what if isinstance(error, TruingError) else f"{type(error).__name__}: {error}"
 
 
-def run(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+def train_arm(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Train, from the start or from where it was stopped."""
     out, parent = folder / "run", os.getppid()
     resume = (out / "run.json").exists()
@@ -57,7 +57,7 @@ def run(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
         return {}  # it ended, and nobody was there to hear of it
     if out.exists() and not resume:  # cut before anything was recorded
         shutil.rmtree(out)
-    with Display(out) as shown:
+    with ProgressDisplay(out) as shown:
 
         def watch(kind: str, facts: Mapping[str, Any]) -> None:
             if os.getppid() != parent:  # nobody is left to read what this comes to
@@ -81,9 +81,9 @@ def check(folder: Path, spec: Mapping[str, Any]) -> Mapping[str, Any]:
                 most[name] = max(value, most.get(name, value))
 
     results = preflight(resolve(tomllib.loads(spec["recipe"])), watch=watch).results()
-    return {"results": {each.code: [each.verdict, _said(each)] for each in results}, "measures": most}
+    return {"results": {each.code: [each.verdict, _rule_text(each)] for each in results}, "measures": most}
 
 
-def _said(result: Result) -> str:
+def _rule_text(result: RuleResult) -> str:
     """What a rule found, or lacked."""
     return result.findings[0].claim.what if result.findings else "; ".join(result.missing)

@@ -19,14 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
-SHARES = (1.0, 0.5)
+LAMBDAS = (1.0, 0.5)
 """λ; wealth is shared out equally: all of it where pairs hardly scatter, half where some lose much."""
 
-STAKES = (1.0, 2.0, 4.0)
+KAPPAS = (1.0, 2.0, 4.0)
 """κ; small stakes win on small effects, large ones when all signs agree."""
 
 
-def of_mean(differences_DN: ArrayLike, bound: float, within: float) -> Floats:
+def mean_bet_wealth(differences_DN: ArrayLike, bound: float, within: float) -> Floats:
     """What is left after each pair, ``[…, N]``, by bets on a mean above a bound.
 
     Args:
@@ -39,11 +39,11 @@ def of_mean(differences_DN: ArrayLike, bound: float, within: float) -> Floats:
     if bound <= -within:
         return np.where(sound_D1, np.inf, 0.0) * np.ones_like(differences_DN)
     paid_DN = np.maximum((differences_DN - bound) / (within + bound), -1.0)
-    kept_DNK = np.cumprod(1 + paid_DN[..., None] * np.asarray(SHARES), axis=-2)
+    kept_DNK = np.cumprod(1 + paid_DN[..., None] * np.asarray(LAMBDAS), axis=-2)
     return np.where(sound_D1, kept_DNK.mean(axis=-1), 0.0)
 
 
-def of_signs(differences_DN: ArrayLike) -> Floats:
+def sign_bet_wealth(differences_DN: ArrayLike) -> Floats:
     """What is left after each pair, ``[…, N]``, by bets on positive signs.
 
     The stake on pair i is tanh(κ |d_i| ÷ mean of |d_1| … |d_i|): known from sizes before the sign is seen.
@@ -52,5 +52,5 @@ def of_signs(differences_DN: ArrayLike) -> Floats:
     size_DN = np.abs(differences_DN)
     mean_DN = np.cumsum(size_DN, axis=-1) / np.arange(1, differences_DN.shape[-1] + 1)
     share_DN = np.divide(size_DN, mean_DN, out=np.zeros_like(size_DN), where=mean_DN > 0)
-    stake_DNK = np.tanh(share_DN[..., None] * np.asarray(STAKES))
+    stake_DNK = np.tanh(share_DN[..., None] * np.asarray(KAPPAS))
     return np.cumprod(1 + np.sign(differences_DN)[..., None] * stake_DNK, axis=-2).mean(axis=-1)

@@ -2,28 +2,28 @@
 
 from collections.abc import Iterable, Mapping
 
-from truing.api import environment
+from truing.api import env_from_recipe
 from truing.lab.run.design import Arm
-from truing.lab.store.hypothesis_file import EVALUATED, Header
-from truing.lab.store.ledger import Begun
+from truing.lab.store.hypothesis_file import EVALUATION_METRIC, Header
+from truing.lab.store.ledger import Declaration
 from truing.lab.verdicts.criteria import Within
-from truing.rewards import reach
+from truing.rewards import reward_range
 
-REWARDS = ("eval/reward", "reward/mean")
-FAMILY = "family_reward/"
+REWARD_METRICS = ("eval/reward", "reward/mean")
+FAMILY_PREFIX = "family_reward/"
 
 
-def within_of(header: Header, begun: Begun | None) -> Within:
+def within_of(header: Header, begun: Declaration | None) -> Within:
     """As it was declared; before that, as if the most that can be earned were 1."""
     return _by_metric(header, 1.0) if begun is None else begun.within
 
 
 def declared_within(header: Header, arms: Iterable[Arm]) -> Within:
     """What the header says, and of rewards what all arms' weights allow."""
-    if not any(_is_reward(metric) and metric not in header.within for metric in _asked(header)):
+    if not any(_is_reward(metric) and metric not in header.within for metric in _asked_metrics(header)):
         return _by_metric(header, 1.0)
     tables = {arm.recipe.model_dump_json(include={"env"}): arm.recipe for arm in arms}
-    reaches = [reach(environment(recipe).rewards) for recipe in tables.values()]
+    reaches = [reward_range(env_from_recipe(recipe).rewards) for recipe in tables.values()]
     lows, highs = [low for low, _ in reaches], [high for _, high in reaches]
     return _by_metric(header, max(highs) - min(lows))
 
@@ -31,17 +31,17 @@ def declared_within(header: Header, arms: Iterable[Arm]) -> Within:
 def _by_metric(header: Header, most: float) -> Mapping[str, float]:
     """By metric that is asked; of the reward's parts each lies in [0, 1], as ``reach`` takes them."""
     found: dict[str, float] = {}
-    for metric in _asked(header):
+    for metric in _asked_metrics(header):
         if _is_reward(metric):
             found[metric] = most
-        elif EVALUATED.fullmatch(metric):
+        elif EVALUATION_METRIC.fullmatch(metric):
             found[metric] = 1.0
     return found | dict(header.within)
 
 
-def _asked(header: Header) -> list[str]:
+def _asked_metrics(header: Header) -> list[str]:
     return [header.metric, *(each.metric for each in (*header.confirm, *header.refute))]
 
 
 def _is_reward(metric: str) -> bool:
-    return metric in REWARDS or metric.startswith(FAMILY)
+    return metric in REWARD_METRICS or metric.startswith(FAMILY_PREFIX)

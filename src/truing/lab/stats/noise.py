@@ -8,15 +8,15 @@ import numpy as np
 
 from truing.config import PolicyStage, Recipe
 from truing.lab.run.design import BASELINE, baseline_changes, resolve_arm
-from truing.lab.stats.e_process import above, below
+from truing.lab.stats.e_process import is_above, is_below
 from truing.lab.stats.pairs import pairs_of
 from truing.lab.stats.power import evaluation_noise, training_noise
-from truing.lab.store.hypothesis_file import EVALUATED, Header, Hypothesis, declared_header
+from truing.lab.store.hypothesis_file import EVALUATION_METRIC, Header, Hypothesis, declared_header
 from truing.lab.store.lab import Lab
-from truing.lab.store.ledger import Begun
-from truing.lab.store.run_measures import LAST
+from truing.lab.store.ledger import Declaration
+from truing.lab.store.run_measures import LAST_DIVISOR
 
-FEW = 3
+MIN_PAIRS = 3
 """Pairs from which a deviation is taken rather than guessed."""
 
 
@@ -33,16 +33,16 @@ def noise_of(lab: Lab, hypothesis: Hypothesis, header: Header) -> Noise:
     """Of a hypothesis's metric: by its own pairs, by others of the lab, or by a guess."""
     begun = lab.begun(hypothesis)
     own = _differences(lab, header.metric, [begun] if begun else [])
-    if len(own) >= FEW:
+    if len(own) >= MIN_PAIRS:
         return _measured(own, f"{len(own)} pairs of {hypothesis.id}")
-    single = [each for each in lab.history.of(Begun) if "+" not in each.hypothesis]
+    single = [each for each in lab.history.of(Declaration) if "+" not in each.hypothesis]
     others = _differences(lab, header.metric, single, idle=True)
-    if len(others) >= FEW:
+    if len(others) >= MIN_PAIRS:
         return _measured(others, f"{len(others)} pairs of arms that do nothing")
-    return assumed(resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe, header.metric)
+    return assumed_noise(resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe, header.metric)
 
 
-def _differences(lab: Lab, metric: str, begun: Iterable[Begun], idle: bool = False) -> list[float]:
+def _differences(lab: Lab, metric: str, begun: Iterable[Declaration], idle: bool = False) -> list[float]:
     """Differences less the mean of their arm; of ``idle`` arms alone, those without a proven effect.
 
     What an arm does differs from seed to seed, too: that is no noise of another arm.
@@ -55,15 +55,15 @@ def _differences(lab: Lab, metric: str, begun: Iterable[Begun], idle: bool = Fal
             data = (
                 [] if any(pair.unfit([metric]) for pair in pairs) else [p.difference(metric) for p in pairs]
             )
-            if len(data) > 1 and not (idle and _does_something(data, each, metric)):
+            if len(data) > 1 and not (idle and _has_effect(data, each, metric)):
                 found += _centred(np.asarray(data))
     return found
 
 
-def _does_something(data: list[float], begun: Begun, metric: str) -> bool:
+def _has_effect(data: list[float], begun: Declaration, metric: str) -> bool:
     """Whether an arm has a proven effect."""
     within = begun.within.get(metric)
-    return above(data, 0, begun.error, within) or below(data, 0, begun.error, within)
+    return is_above(data, 0, begun.error, within) or is_below(data, 0, begun.error, within)
 
 
 def _centred(data: np.ndarray) -> list[float]:
@@ -79,9 +79,9 @@ def _measured(centred: list[float], source: str) -> Noise:
     return Noise(deviation, source, True)
 
 
-def assumed(recipe: Recipe, metric: str) -> Noise:
+def assumed_noise(recipe: Recipe, metric: str) -> Noise:
     """What prompts and answers make of it: at best, for training differs from seed to seed too."""
-    if EVALUATED.fullmatch(metric):
+    if EVALUATION_METRIC.fullmatch(metric):
         cfg = recipe.eval
         told = f"{cfg.tasks} evaluation tasks × {cfg.samples}"
         return Noise(
@@ -89,10 +89,10 @@ def assumed(recipe: Recipe, metric: str) -> Noise:
         )
     stage = recipe.stage(recipe.stages[-1])
     if metric == "reward/mean" and isinstance(stage, PolicyStage):
-        steps = max(1, stage.steps // LAST)
+        steps = max(1, stage.steps // LAST_DIVISOR)
         told = (
             f"{stage.prompts_per_step} prompts × {stage.group_size} × the last {steps} of {stage.steps} steps"
         )
         deviation = training_noise(stage.prompts_per_step, stage.group_size, steps)
         return Noise(deviation, f"at best, by {told}; nothing was measured yet", False)
-    return Noise(math.nan, f"nobody knows the noise of {metric} before {FEW} pairs", False)
+    return Noise(math.nan, f"nobody knows the noise of {metric} before {MIN_PAIRS} pairs", False)

@@ -46,7 +46,7 @@ def pairs_of(history: History, base: str, arm: str, seeds: Iterable[int]) -> lis
     Those beyond a gap do not count yet: which runs end early may depend on how they go, and the bets are
     valid for pairs in an order that was fixed before.
     """
-    found = whole(history, base, arm)
+    found = finished_pairs(history, base, arm)
     made = []
     for seed in seeds:
         if seed not in found:
@@ -55,9 +55,9 @@ def pairs_of(history: History, base: str, arm: str, seeds: Iterable[int]) -> lis
     return made
 
 
-def whole(history: History, base: str, arm: str) -> dict[int, Pair]:
+def finished_pairs(history: History, base: str, arm: str) -> dict[int, Pair]:
     """Every pair of finished runs, by seed."""
-    sides = _by_seed(history, base), _by_seed(history, arm)
+    sides = _runs_by_seed(history, base), _runs_by_seed(history, arm)
     found = {}
     for seed in sorted(sides[0].keys() & sides[1].keys()):
         shared = [version for version in sides[0][seed] if version in sides[1][seed]]
@@ -68,7 +68,7 @@ def whole(history: History, base: str, arm: str) -> dict[int, Pair]:
     return found
 
 
-def broken(history: History, arms: Mapping[str, str]) -> list[Run]:
+def failed_runs(history: History, arms: Mapping[str, str]) -> list[Run]:
     """Runs that failed and whose pairs are still wanting, first seed first, each by its label here.
 
     What has since finished with other code failed no more: then it is its partner that is wanting.
@@ -85,12 +85,12 @@ def broken(history: History, arms: Mapping[str, str]) -> list[Run]:
         if run.outcome == "finished":
             continue
         partners = others if run.arm == base else [run.arm]
-        if not all(run.seed in whole(history, base, arm) for arm in partners):
+        if not all(run.seed in finished_pairs(history, base, arm) for arm in partners):
             found.append(replace(run, label=labels[run.arm]))
     return sorted(found, key=lambda run: (run.seed, run.label))
 
 
-def _by_seed(history: History, arm: str) -> dict[int, dict[tuple[str, str], Run]]:
+def _runs_by_seed(history: History, arm: str) -> dict[int, dict[tuple[str, str], Run]]:
     """Runs of an arm, by seed, and by code and machine."""
     found: dict[int, dict[tuple[str, str], Run]] = {}
     for run in history.runs().values():
@@ -99,7 +99,7 @@ def _by_seed(history: History, arm: str) -> dict[int, dict[tuple[str, str], Run]
     return found
 
 
-def by_task(pairs: Sequence[Pair]) -> list[float]:
+def task_differences(pairs: Sequence[Pair]) -> list[float]:
     """Arm − baseline for each evaluation task, averaged over the seeds that have it."""
     found: dict[str, list[float]] = {}
     for pair in pairs:

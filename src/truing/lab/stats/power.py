@@ -6,13 +6,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from truing.lab.stats.e_process import fewest, most
+from truing.lab.stats.e_process import max_wealth, min_pairs
 from truing.utils.rng import generator
 
 DRAWS = 4000
 """Experiments that are drawn: a power of 0.8 is then known to 0.013."""
 
-ENOUGH = 0.8
+MIN_POWER = 0.8
 """The power below which an experiment is refused."""
 
 WITHIN, BETWEEN = 0.10, 0.13
@@ -47,7 +47,7 @@ def power(
     drawn = effect + deviation * _noise(seeds)
     if within is not None:
         drawn = np.clip(drawn, -within, within)
-    return float((most(drawn, bound, within) * error >= 1).mean())
+    return float((max_wealth(drawn, bound, within) * error >= 1).mean())
 
 
 @lru_cache
@@ -57,11 +57,11 @@ def _noise(seeds: int) -> np.ndarray:
 
 
 @lru_cache
-def detectable(
+def min_detectable_excess(
     deviation: float,
     seeds: int,
     error: float,
-    enough: float = ENOUGH,
+    enough: float = MIN_POWER,
     *,
     bound: float = 0.0,
     within: float | None = None,
@@ -72,7 +72,7 @@ def detectable(
     """
     if math.isnan(deviation):
         return math.nan
-    if seeds < fewest(error, within):
+    if seeds < min_pairs(error, within):
         return math.inf
 
     def seen(beyond: float) -> bool:
@@ -107,10 +107,10 @@ def seeds_needed(
     def seen(seeds: int) -> float:
         return power(effect, deviation, seeds, error, bound=bound, within=within)
 
-    tried = range(fewest(error, within), most_seeds + 1)
-    if not tried or not seen(most_seeds) >= ENOUGH:
+    tried = range(min_pairs(error, within), most_seeds + 1)
+    if not tried or not seen(most_seeds) >= MIN_POWER:
         return None
-    return tried[bisect_left(tried, ENOUGH, key=seen)]
+    return tried[bisect_left(tried, MIN_POWER, key=seen)]
 
 
 def within_needed(
@@ -120,7 +120,7 @@ def within_needed(
     least, most_ = abs(bound) + 1e-9, within
     for _ in range(30):
         middle = (least + most_) / 2
-        seen = power(effect, deviation, seeds, error, bound=bound, within=middle) >= ENOUGH
+        seen = power(effect, deviation, seeds, error, bound=bound, within=middle) >= MIN_POWER
         least, most_ = (middle, most_) if seen else (least, middle)
     beyond_noise = least >= effect + 2 * deviation  # else pairs would be expected to lie beyond it
     return least if beyond_noise else math.nan

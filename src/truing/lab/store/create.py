@@ -6,21 +6,27 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from string import Template
 
-from truing.analysis.compare import flat
+from truing.analysis.compare import flatten
 from truing.config import Recipe, load_recipe, recipe_path
 from truing.errors import LabError
 from truing.lab.report.suggest import Suggestion, header_text
-from truing.lab.report.write import readme, write_report
+from truing.lab.report.write import readme_text, write_report
 from truing.lab.run.design import BASELINE, baseline_changes, resolve_arm
 from truing.lab.store.lab import CONFIG, FIXES, HYPOTHESES, PROBLEM, README, RESULTS, Lab, open_lab
 from truing.utils.atomic_files import disk_errors, write_atomically
 
-BASELINES = {"musique": "musique", "dual": "dual", "tools": "workspace", "tiny": "tiny", "blank": "tiny"}
+TEMPLATE_RECIPES = {
+    "musique": "musique",
+    "dual": "dual",
+    "tools": "workspace",
+    "tiny": "tiny",
+    "blank": "tiny",
+}
 """The recipe of each template, where no other is given."""
 
 RECIPE = "recipe.toml"
 
-ATTRIBUTES = """\
+GITATTRIBUTES = """\
 # written by `truing lab report`, which mends what two branches join here
 README.md merge=union
 01-experiments-log.md merge=union
@@ -29,10 +35,10 @@ experimental-results/report.md merge=union
 fixes/*.toml merge=union
 """
 
-IGNORED = f"{RESULTS}/runs/\n{RESULTS}/report.html\n"
+GITIGNORE = f"{RESULTS}/runs/\n{RESULTS}/report.html\n"
 
 
-def init(folder: Path, template: str, recipe: str | None) -> list[Path]:
+def create_lab(folder: Path, template: str, recipe: str | None) -> list[Path]:
     """Make a lab; the files that were written.
 
     Args:
@@ -40,18 +46,18 @@ def init(folder: Path, template: str, recipe: str | None) -> list[Path]:
         template: where hypotheses, problem statement and baseline come from.
         recipe: a baseline of one's own, as a file or by name.
     """
-    if template not in BASELINES:
-        raise LabError("there is no such template", got=template, expected=", ".join(BASELINES))
+    if template not in TEMPLATE_RECIPES:
+        raise LabError("there is no such template", got=template, expected=", ".join(TEMPLATE_RECIPES))
     if folder.exists() and any(folder.iterdir()):
         raise LabError(f"{folder} is not empty", expected="a new folder", remedy="name another")
     source, name = files("truing.lab") / "templates", folder.resolve().name
     settings = Template((source / template / CONFIG).read_text(encoding="utf-8")).substitute(name=name)
     written = {
         CONFIG: settings,
-        RECIPE: _baseline(recipe or BASELINES[template]),
-        ".gitattributes": ATTRIBUTES,
-        ".gitignore": IGNORED,
-        README: readme(name),
+        RECIPE: _recipe_text(recipe or TEMPLATE_RECIPES[template]),
+        ".gitattributes": GITATTRIBUTES,
+        ".gitignore": GITIGNORE,
+        README: readme_text(name),
         PROBLEM: (source / PROBLEM).read_text(encoding="utf-8"),
         **{
             f"{HYPOTHESES}/{each.name}": each.read_text(encoding="utf-8")
@@ -77,13 +83,13 @@ def _hypotheses(template: Traversable) -> list[Traversable]:
     )
 
 
-def _baseline(recipe: str) -> str:
+def _recipe_text(recipe: str) -> str:
     """The recipe's own text, comments and all."""
     load_recipe(recipe)  # a wrong one is refused before anything is written
     return recipe_path(recipe).read_text(encoding="utf-8")
 
 
-def next_path(lab: Lab, title: str) -> Path:
+def next_hypothesis_path(lab: Lab, title: str) -> Path:
     """Where the next hypothesis goes."""
     told = {each.hypothesis for each in lab.history.entries}  # a number stays taken when its file is gone
     taken = {int(name[1:]) for name in {*lab.hypotheses, *told} if name[1:].isdigit()}
@@ -92,27 +98,27 @@ def next_path(lab: Lab, title: str) -> Path:
     return lab.root / HYPOTHESES / f"h{number:02d}-{slug}.md"
 
 
-def blank(title: str, number: int) -> str:
+def blank_hypothesis(title: str, number: int) -> str:
     """A hypothesis to fill in."""
     text = (files("truing.lab") / "templates" / "hypothesis.md").read_text(encoding="utf-8")
     return Template(text).substitute(title=title, number=f"{number:02d}")
 
 
-def unwanted(lab: Lab, suggestion: Suggestion, recipe: Recipe) -> str:
+def why_unwanted(lab: Lab, suggestion: Suggestion, recipe: Recipe) -> str:
     """Why a suggestion about a run is none for this lab; "" where it is one."""
     if any(each.title == suggestion.title for each in lab.hypotheses.values()):
         return "the lab has it"
     baseline = resolve_arm(lab, BASELINE, baseline_changes(lab)).recipe
-    mine, its = (flat(each.model_dump(mode="json")) for each in (baseline, recipe))
+    mine, its = (flatten(each.model_dump(mode="json")) for each in (baseline, recipe))
     for key in (change.partition("=")[0] for change in suggestion.changes):
         if mine.get(key) != its.get(key):
             return f"{key} is {its.get(key)} in that run, and {mine.get(key)} in the lab's baseline"
     return ""
 
 
-def written(lab: Lab, suggestion: Suggestion) -> Path:
+def write_suggestion(lab: Lab, suggestion: Suggestion) -> Path:
     """A suggestion as the lab's next hypothesis."""
-    path = next_path(lab, suggestion.title)
+    path = next_hypothesis_path(lab, suggestion.title)
     number = path.name[1:].partition("-")[0]
     header = header_text(suggestion)
     below = "## What is claimed\n\n## What was found"

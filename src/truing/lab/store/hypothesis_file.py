@@ -10,24 +10,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from truing.config import Part
+from truing.config import FrozenModel
 from truing.doctor.rules import RULES
 from truing.errors import LabError
-from truing.lab.store.ledger import Begun
-from truing.metrics.definitions import METRICS, is_known
+from truing.lab.store.ledger import Declaration
+from truing.metrics.definitions import METRICS, is_metric
 
-EVALUATED = re.compile(r"eval/[^/]+")
+EVALUATION_METRIC = re.compile(r"eval/[^/]+")
 """Metrics of the last evaluation: ``eval/reward``, or a part of the reward such as ``eval/f1``."""
 
-BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NAME = re.compile(r"(h(?:0[1-9]|[1-9]\d+))-[a-z0-9-]+\.md")
+HEADER_BLOCK = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE_NAME = re.compile(r"(h(?:0[1-9]|[1-9]\d+))-[a-z0-9-]+\.md")
 """A number in one way alone: h007 and h07 would each get the error that is number 7's."""
 
-Chance = Annotated[float, Field(gt=0, lt=1)]
-Stated = Literal["VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
+Probability = Annotated[float, Field(gt=0, lt=1)]
+PriorVerdict = Literal["VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
 
 
-class Criterion(Part):
+class Criterion(FrozenModel):
     """A bound that the difference to the baseline must be proven to lie beyond."""
 
     metric: str
@@ -58,7 +58,7 @@ class Criterion(Part):
         return f"{self.metric}, {self.arm or 'arm'} − baseline {sign} {self.bound:g}"
 
 
-class Measure(Part):
+class Measure(FrozenModel):
     """A number of the check's own two updates, and where it rules a claim out."""
 
     metric: str
@@ -72,7 +72,7 @@ class Measure(Part):
         return self
 
 
-class Check(Part):
+class Check(FrozenModel):
     """What settles the claim without training, or narrows it: the doctor's rules on two updates."""
 
     rules: tuple[str, ...] = ()
@@ -93,10 +93,10 @@ class Check(Part):
         return self
 
 
-class Prior(Part):
+class Prior(FrozenModel):
     """What was said of it before this lab; told, not measured here."""
 
-    verdict: Stated
+    verdict: PriorVerdict
     """The verdict."""
     note: str
     """What was seen."""
@@ -104,7 +104,7 @@ class Prior(Part):
     """Who saw it, and how."""
 
 
-class Header(Part):
+class Header(FrozenModel):
     """Claim, cost and criteria; written before running, and held to."""
 
     claim: str
@@ -113,7 +113,7 @@ class Header(Part):
     """Why it may be so."""
     priority: Literal["high", "medium", "low"]
     """What the team makes of it."""
-    probability: Chance
+    probability: Probability
     """How likely the claim is; `truing lab plan` weighs it by information and minutes."""
     cost: str
     """What it takes, in words: memory, data, hours."""
@@ -194,7 +194,7 @@ class Hypothesis:
 
 def read_hypothesis(path: Path) -> Hypothesis:
     """A hypothesis from its file."""
-    named = NAME.fullmatch(path.name)
+    named = FILE_NAME.fullmatch(path.name)
     if not named:
         raise LabError(
             f"{path} is no hypothesis", got=path.name, expected="a name such as h07-short-prompts.md"
@@ -203,7 +203,7 @@ def read_hypothesis(path: Path) -> Hypothesis:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise LabError(f"{path} is no text", got=error, expected="UTF-8") from error
-    block = BLOCK.search(text)
+    block = HEADER_BLOCK.search(text)
     above = text[: block.start()] if block else text  # a comment of the header is no title
     title = re.search(r"^# (.+)$", above, re.MULTILINE)
     if not block or not title:
@@ -213,10 +213,10 @@ def read_hypothesis(path: Path) -> Hypothesis:
             remedy="truing lab new TITLE writes one to fill in",
         )
     first_line = text[: block.start(1)].count("\n") + 1
-    return Hypothesis(named[1], _bare(title[1]), path, _header(path, block[1], first_line))
+    return Hypothesis(named[1], _without_number(title[1]), path, _header(path, block[1], first_line))
 
 
-def declared_header(begun: Begun) -> Header:
+def declared_header(begun: Declaration) -> Header:
     """The header that an experiment began with."""
     try:
         return Header.model_validate(begun.header)
@@ -228,7 +228,7 @@ def declared_header(begun: Begun) -> Header:
         ) from error
 
 
-def _bare(title: str) -> str:
+def _without_number(title: str) -> str:
     """The title less its number: `H01: Advantage scaling` is `Advantage scaling`."""
     return re.sub(r"^[hH]\d+\W+", "", title).strip()
 
@@ -244,10 +244,10 @@ def _header(path: Path, text: str, first_line: int) -> Header:
     try:
         return Header.model_validate(table)
     except ValidationError as error:
-        raise _explained(path, error, table) from error
+        raise _header_error(path, error, table) from error
 
 
-def _explained(path: Path, error: ValidationError, table: Mapping[str, Any]) -> LabError:
+def _header_error(path: Path, error: ValidationError, table: Mapping[str, Any]) -> LabError:
     """One problem of a header: an unknown key first, for it may be a misspelt one that is missing."""
     problem = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
     key = ".".join(map(str, problem["loc"]))
@@ -268,7 +268,7 @@ def _explained(path: Path, error: ValidationError, table: Mapping[str, Any]) -> 
 
 def check_metric(name: str) -> None:
     """Raise ValueError for a metric that no run has."""
-    if EVALUATED.fullmatch(name) or is_known(name):
+    if EVALUATION_METRIC.fullmatch(name) or is_metric(name):
         return
     near = difflib.get_close_matches(name, ["eval/reward", *(metric.name for metric in METRICS)], n=1)
     hint = f": did you mean {near[0]}?" if near else ": eval/reward, or a name of docs/metrics.md"

@@ -9,20 +9,20 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
-from truing.config import Part
+from truing.config import FrozenModel
 from truing.errors import LabError
 from truing.lab.store.hypothesis_file import Hypothesis, read_hypothesis
-from truing.lab.store.ledger import Begun, Entry, History, read_ledger
+from truing.lab.store.ledger import Declaration, Entry, History, read_ledger
 
 CONFIG, README, PROBLEM, LOG = "lab.toml", "README.md", "00-problem-statement.md", "01-experiments-log.md"
 HYPOTHESES, RESULTS, FIXES = "hypotheses", "experimental-results", "fixes"
 
 
-MOST_BEYOND = 20
+MAX_BEYOND_FAMILY = 20
 """Hypotheses beyond the family: the last of them needs twenty pairs more than the first."""
 
 
-class LabConfig(Part):
+class LabConfig(FrozenModel):
     """What all experiments of a lab share."""
 
     name: str
@@ -61,16 +61,16 @@ class Lab:
             )
         return self.hypotheses[wanted]
 
-    def begun(self, hypothesis: Hypothesis) -> Begun | None:
+    def begun(self, hypothesis: Hypothesis) -> Declaration | None:
         """How its experiment was declared.
 
         It is known by what it says: two people may have given one number twice, and one another since.
         What was declared under its number with the same title or claim was changed, and is its own still.
         """
-        every = self.history.of(Begun)
+        every = self.history.of(Declaration)
         own = [each for each in every if each.hypothesis == hypothesis.id]
-        same = [each for each in own if _says(each, hypothesis)]
-        moved = [each for each in every if _says(each, hypothesis) and not self._has(each)]
+        same = [each for each in own if _matches(each, hypothesis)]
+        moved = [each for each in every if _matches(each, hypothesis) and not self._has(each)]
         changed = [
             each
             for each in own
@@ -78,19 +78,19 @@ class Lab:
         ]
         return next(iter([*same, *moved, *changed]), None)
 
-    def _has(self, begun: Begun) -> bool:
+    def _has(self, begun: Declaration) -> bool:
         """Whether the file of its number is what was declared."""
         own = self.hypotheses.get(begun.hypothesis)
-        return own is not None and _says(begun, own)
+        return own is not None and _matches(begun, own)
 
     def error(self, hypothesis: Hypothesis) -> float:
         """What a hypothesis may get wrong, such that all together, however many, keep the lab's error."""
         family, beyond = self.config.family, max(0, hypothesis.number - self.config.family)
-        if beyond > MOST_BEYOND:
+        if beyond > MAX_BEYOND_FAMILY:
             raise LabError(
                 f"{hypothesis.id} has no share of the lab's error left that anything could be proven with",
                 got=f"number {hypothesis.number}, with family = {family}",
-                expected=f"at most {family + MOST_BEYOND}",
+                expected=f"at most {family + MAX_BEYOND_FAMILY}",
                 remedy="begin another lab",
             )
         return self.config.error / (family + 1) / 2**beyond
@@ -110,7 +110,7 @@ class Lab:
         return replace(self, history=self.history.and_also(entry))
 
 
-def _says(begun: Begun, hypothesis: Hypothesis) -> bool:
+def _matches(begun: Declaration, hypothesis: Hypothesis) -> bool:
     """Whether this is what was declared, word for word."""
     return (begun.title, dict(begun.header)) == (hypothesis.title, hypothesis.header.model_dump(mode="json"))
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from truing.errors import LabError
 from truing.utils.atomic_files import disk_errors
-from truing.utils.jsonl import LineLog, floats_from_json, read_lines
+from truing.utils.jsonl import JsonlWriter, floats_from_json, read_jsonl
 
 Outcome = Literal["finished", "proven", "crashed"]
 """How a run ended: as its recipe says, by a rule of the doctor, or by any other error."""
@@ -45,7 +45,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Begun:
+class Declaration:
     """What was declared before the first run: by this it is judged, whatever its file says later."""
 
     hypothesis: str
@@ -62,7 +62,7 @@ class Begun:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """What the exact check of a baseline said: of every rule, so that others need not ask again."""
 
     hypothesis: str
@@ -75,7 +75,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Promoted:
+class Promotion:
     """A validated arm that became part of the baseline."""
 
     hypothesis: str
@@ -88,7 +88,7 @@ class Promoted:
 
 
 @dataclass(frozen=True)
-class Reproduced:
+class Reproduction:
     """A fix on a run of full scale."""
 
     hypothesis: str
@@ -102,13 +102,13 @@ class Reproduced:
     time: float = 0.0
 
 
-Entry = Run | Begun | Checked | Promoted | Reproduced
+Entry = Run | Declaration | CheckResult | Promotion | Reproduction
 KINDS: Mapping[str, type[Entry]] = {
     "run": Run,
-    "begun": Begun,
-    "checked": Checked,
-    "promoted": Promoted,
-    "reproduced": Reproduced,
+    "begun": Declaration,
+    "checked": CheckResult,
+    "promoted": Promotion,
+    "reproduced": Reproduction,
 }
 T = TypeVar("T", bound=Entry)
 
@@ -146,7 +146,7 @@ def read_ledger(folder: Path) -> History:
     """Every line of every file, by time."""
     found: list[Entry] = []
     for path in sorted(folder.glob("*.jsonl")):
-        found += [_entry(path, line) for line in read_lines(path)]
+        found += [_entry(path, line) for line in read_jsonl(path)]
     return History(sorted(found, key=lambda entry: entry.time))
 
 
@@ -161,14 +161,14 @@ def _entry(path: Path, line: Any) -> Entry:
         )
     names = {item.name for item in fields(kind)}
     try:
-        return kind(**{name: _restored(name, value) for name, value in line.items() if name in names})
+        return kind(**{name: _from_json(name, value) for name, value in line.items() if name in names})
     except TypeError as error:
         raise LabError(
             f"{path} has a line that says too little", got=error, remedy="restore the file from a copy"
         ) from error
 
 
-def _restored(name: str, value: Any) -> Any:
+def _from_json(name: str, value: Any) -> Any:
     """A field as it was before JSON, which has neither NaN nor infinity."""
     if isinstance(value, dict) and name in ("metrics", "tasks", "measures"):
         return floats_from_json(value)
@@ -184,7 +184,7 @@ class Ledger:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._log: LineLog | None = None
+        self._log: JsonlWriter | None = None
 
     def write(self, entry: T) -> T:
         """Add an entry; it is on disk when this returns, or nothing was added. The entry, with its time."""
@@ -194,7 +194,7 @@ class Ledger:
             with disk_errors(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
             name = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}.jsonl"
-            self._log = LineLog(self.folder / name)
+            self._log = JsonlWriter(self.folder / name)
         self._log.append({"kind": kind, **facts})
         return type(entry)(**facts)
 

@@ -11,11 +11,11 @@ from truing.errors import LabError
 from truing.record import RunReader, StepRow
 from truing.trainer.result import evaluations_of
 
-LAST = 4
+LAST_DIVISOR = 4
 """Metrics of a run are means over its last stage's last quarter."""
 
 
-def measure(run: Path) -> dict[str, Any]:
+def run_measures(run: Path) -> dict[str, Any]:
     """Metrics by name, rewards of the last evaluation by task and of each update, what was trained on."""
     reader = RunReader(run)
     facts = reader.run()
@@ -27,7 +27,7 @@ def measure(run: Path) -> dict[str, Any]:
     steps = [row for row in reader.steps() if row.stage == stage]
     curve = [row.metrics.get("reward/mean", math.nan) for row in steps]
     return {
-        "metrics": {**_recorded(steps), **_evaluated(evaluation)},
+        "metrics": {**_last_quarter_means(steps), **_evaluation_metrics(evaluation)},
         "tasks": dict(evaluation.reward),
         "bounds": evaluation.bounds,
         "curve": curve,
@@ -35,14 +35,14 @@ def measure(run: Path) -> dict[str, Any]:
     }
 
 
-def _evaluated(evaluation: Evaluation) -> Mapping[str, float]:
+def _evaluation_metrics(evaluation: Evaluation) -> Mapping[str, float]:
     parts = {f"eval/{name}": value for name, value in evaluation.parts.items() if name != "reward"}
     return {**parts, "eval/reward": evaluation.estimate().mean}
 
 
-def _recorded(steps: Sequence[StepRow]) -> Mapping[str, float]:
+def _last_quarter_means(steps: Sequence[StepRow]) -> Mapping[str, float]:
     """The mean of each metric over the last quarter, of the updates that have it."""
-    last = steps[-max(1, len(steps) // LAST) :]
+    last = steps[-max(1, len(steps) // LAST_DIVISOR) :]
     names = {name for row in last for name in row.metrics}
     found = {name: [row.metrics[name] for row in last if name in row.metrics] for name in sorted(names)}
     return {name: math.fsum(values) / len(values) for name, values in found.items()}

@@ -17,7 +17,7 @@ Within = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Judged:
+class CriterionState:
     """A criterion, and what the pairs say of it."""
 
     text: str
@@ -25,37 +25,49 @@ class Judged:
     confirms: bool  # or refutes
 
 
-def met(criterion: Criterion, pairs: Pairs, within: Within, error: float, *, confirms: bool) -> bool:
+def is_met(criterion: Criterion, pairs: Pairs, within: Within, error: float, *, confirms: bool) -> bool:
     """Whether it is proven, but for a chance of ``error``.
 
     Of a criterion that names no arm, any arm may confirm, so that each has its share of the error; and all
     arms must refute, each at the whole of it.
     """
     arms = _arms(criterion, pairs)
-    sides = [_beyond(criterion, pairs[arm], within, error / len(arms) if confirms else error) for arm in arms]
+    sides = [
+        _is_on_claimed_side(criterion, pairs[arm], within, error / len(arms) if confirms else error)
+        for arm in arms
+    ]
     return any(sides) if confirms else all(sides)
 
 
-def contradicted(criterion: Criterion, pairs: Pairs, within: Within, error: float, *, confirms: bool) -> bool:
+def is_contradicted(
+    criterion: Criterion, pairs: Pairs, within: Within, error: float, *, confirms: bool
+) -> bool:
     """Whether the opposite is proven."""
     arms = _arms(criterion, pairs)
-    sides = [_short(criterion, pairs[arm], within, error if confirms else error / len(arms)) for arm in arms]
+    sides = [
+        _is_on_other_side(criterion, pairs[arm], within, error if confirms else error / len(arms))
+        for arm in arms
+    ]
     return all(sides) if confirms else any(sides)
 
 
-def state(criterion: Criterion, pairs: Pairs, within: Within, error: float, *, confirms: bool) -> Judged:
+def judge_criterion(
+    criterion: Criterion, pairs: Pairs, within: Within, error: float, *, confirms: bool
+) -> CriterionState:
     """The criterion with its state."""
-    if met(criterion, pairs, within, error, confirms=confirms):
+    if is_met(criterion, pairs, within, error, confirms=confirms):
         found: State = "met"
     else:
-        found = "contradicted" if contradicted(criterion, pairs, within, error, confirms=confirms) else "open"
-    return Judged(str(criterion), found, confirms)
+        found = (
+            "contradicted" if is_contradicted(criterion, pairs, within, error, confirms=confirms) else "open"
+        )
+    return CriterionState(str(criterion), found, confirms)
 
 
-def hopeless(criterion: Criterion, pairs: Pairs, within: Within, seeds: int, error: float) -> bool:
+def is_futile(criterion: Criterion, pairs: Pairs, within: Within, seeds: int, error: float) -> bool:
     """Whether no pair that is still to come can settle it."""
     return all(
-        e_process.hopeless(
+        e_process.is_futile(
             _differences(criterion, pairs[arm]), criterion.bound, seeds, error, within.get(criterion.metric)
         )
         for arm in _arms(criterion, pairs)
@@ -70,20 +82,22 @@ def _differences(criterion: Criterion, pairs: Sequence[Pair]) -> list[float]:
     return [pair.difference(criterion.metric) for pair in pairs]
 
 
-def _beyond(criterion: Criterion, pairs: Sequence[Pair], within: Within, error: float) -> bool:
+def _is_on_claimed_side(criterion: Criterion, pairs: Sequence[Pair], within: Within, error: float) -> bool:
     """Whether the effect lies where the criterion has it."""
-    return _proven(criterion, pairs, within, error, up=criterion.above is not None)
+    return _is_proven(criterion, pairs, within, error, up=criterion.above is not None)
 
 
-def _short(criterion: Criterion, pairs: Sequence[Pair], within: Within, error: float) -> bool:
+def _is_on_other_side(criterion: Criterion, pairs: Sequence[Pair], within: Within, error: float) -> bool:
     """Whether it lies on the other side."""
-    return _proven(criterion, pairs, within, error, up=criterion.above is None)
+    return _is_proven(criterion, pairs, within, error, up=criterion.above is None)
 
 
-def _proven(criterion: Criterion, pairs: Sequence[Pair], within: Within, error: float, *, up: bool) -> bool:
+def _is_proven(
+    criterion: Criterion, pairs: Sequence[Pair], within: Within, error: float, *, up: bool
+) -> bool:
     """Proven by the bets, and true of the mean: many small gains may hide a rare loss that is larger."""
     differences = _differences(criterion, pairs)
-    side = e_process.above if up else e_process.below
+    side = e_process.is_above if up else e_process.is_below
     if not side(differences, criterion.bound, error, within.get(criterion.metric)):
         return False
     mean = float(np.mean(differences))

@@ -4,24 +4,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from truing.lab.run.design import BASELINE
-from truing.lab.store.hypothesis_file import EVALUATED, Criterion, Header
-from truing.lab.store.ledger import Begun, Run
-from truing.lab.verdicts.criteria import Judged, Pairs, hopeless, met, state
+from truing.lab.store.hypothesis_file import EVALUATION_METRIC, Criterion, Header
+from truing.lab.store.ledger import Declaration, Run
+from truing.lab.verdicts.criteria import CriterionState, Pairs, is_futile, is_met, judge_criterion
 
-FEW = 3
+MIN_EQUAL_PAIRS = 3
 """Pairs of which none differs before that is no chance any more."""
 
-Name = Literal["PENDING", "TESTING", "VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
+VerdictName = Literal["PENDING", "TESTING", "VALIDATED", "PARTIALLY VALIDATED", "INVALIDATED", "INCONCLUSIVE"]
 
 
 def decide(
-    header: Header, pairs: Pairs, begun: Begun, failed: Sequence[Run]
-) -> tuple[Name, str, tuple[Judged, ...]]:
+    header: Header, pairs: Pairs, begun: Declaration, failed: Sequence[Run]
+) -> tuple[VerdictName, str, tuple[CriterionState, ...]]:
     """The verdict, why, and each criterion."""
     error = begun.error
-    confirm = [state(each, pairs, begun.within, error, confirms=True) for each in header.confirm]
+    confirm = [judge_criterion(each, pairs, begun.within, error, confirms=True) for each in header.confirm]
     refute_error = error / len(header.refute)
-    refute = [state(each, pairs, begun.within, refute_error, confirms=False) for each in header.refute]
+    refute = [
+        judge_criterion(each, pairs, begun.within, refute_error, confirms=False) for each in header.refute
+    ]
     every = (*confirm, *refute)
     said = "proven: " + "; ".join(each.text for each in every if each.state == "met")
     if any(each.state == "met" for each in refute):
@@ -30,28 +32,28 @@ def decide(
         return "VALIDATED", said, every
     # one of several that would do: each has its share of the error
     share = error / len(confirm)
-    some = [each for each in header.confirm if met(each, pairs, begun.within, share, confirms=True)]
+    some = [each for each in header.confirm if is_met(each, pairs, begun.within, share, confirms=True)]
     rest = [each for each in confirm if each.state == "open"]
     part = f"only in part: {'; '.join(map(str, some))}"
     if some and not rest:
         return "PARTIALLY VALIDATED", part, every
-    ended = _ended(header, pairs, begun, failed)
+    ended = _why_ended(header, pairs, begun, failed)
     if not ended:
-        return "TESTING", f"{_least(pairs)} of {header.seeds} pairs", every
+        return "TESTING", f"{_fewest_pairs(pairs)} of {header.seeds} pairs", every
     return ("PARTIALLY VALIDATED", part, every) if some else ("INCONCLUSIVE", ended, every)
 
 
-def _ended(header: Header, pairs: Pairs, begun: Begun, failed: Sequence[Run]) -> str:
+def _why_ended(header: Header, pairs: Pairs, begun: Declaration, failed: Sequence[Run]) -> str:
     """Why no pair that is still to come would help; "" where one may."""
-    live = live_arms(header, failed)
+    live = active_arms(header, failed)
     left = {arm: pairs[arm] for arm in live if len(pairs[arm]) < header.seeds}
     criteria = (*header.confirm, *header.refute)
     about = [each for each in criteria if each.arm is None or each.arm in left]
     # who began what may not decide wants its numbers all the same
     spent = not begun.underpowered and all(
-        hopeless(each, pairs, begun.within, header.seeds, begun.error) for each in about
+        is_futile(each, pairs, begun.within, header.seeds, begun.error) for each in about
     )
-    nothing = nothing_to_learn(criteria, pairs)
+    nothing = why_uninformative(criteria, pairs)
     if left and not spent and not nothing:
         return ""
     if failed:
@@ -61,21 +63,21 @@ def _ended(header: Header, pairs: Pairs, begun: Begun, failed: Sequence[Run]) ->
         return nothing
     if not left:
         return f"{header.seeds} pairs settle no criterion"
-    return f"after {_least(pairs)} pairs, those that are left can settle no criterion"
+    return f"after {_fewest_pairs(pairs)} pairs, those that are left can settle no criterion"
 
 
-def live_arms(header: Header, failed: Sequence[Run]) -> list[str]:
+def active_arms(header: Header, failed: Sequence[Run]) -> list[str]:
     """Arms that go on: without a baseline none does."""
     labels = {run.label for run in failed}
     return [] if BASELINE in labels else [arm for arm in header.arms if arm not in labels]
 
 
-def _least(pairs: Mapping[str, Any]) -> int:
+def _fewest_pairs(pairs: Mapping[str, Any]) -> int:
     """Pairs that every arm has."""
     return min(len(each) for each in pairs.values())
 
 
-def nothing_to_learn(criteria: Sequence[Criterion], pairs: Pairs) -> str:
+def why_uninformative(criteria: Sequence[Criterion], pairs: Pairs) -> str:
     """Why no pair of this kind can say anything; "" where one may.
 
     Where every task of a pair earns the same, in both runs, one pair shows that the evaluation tells nothing
@@ -83,8 +85,8 @@ def nothing_to_learn(criteria: Sequence[Criterion], pairs: Pairs) -> str:
     """
     every = [pair for each in pairs.values() for pair in each]
     earned = [{*pair.base.tasks.values(), *pair.arm.tasks.values()} for pair in every]
-    evaluated = all(EVALUATED.fullmatch(each.metric) for each in criteria)
-    if _least(pairs) and evaluated and all(len(each) == 1 for each in earned):
+    evaluated = all(EVALUATION_METRIC.fullmatch(each.metric) for each in criteria)
+    if _fewest_pairs(pairs) and evaluated and all(len(each) == 1 for each in earned):
         told = ", ".join(sorted({f"{value:.3f}" for each in earned for value in each}))
         return (
             f"nothing can be learnt here: every task of every evaluation earns {told}, in both arms;"
@@ -92,7 +94,7 @@ def nothing_to_learn(criteria: Sequence[Criterion], pairs: Pairs) -> str:
         )
     alike = all(pair.base.tasks == pair.arm.tasks for pair in every)
     equal = all(pair.difference(each.metric) == 0 for pair in every for each in criteria)
-    if _least(pairs) >= FEW and alike and equal:
+    if _fewest_pairs(pairs) >= MIN_EQUAL_PAIRS and alike and equal:
         return (
             f"nothing can be learnt here: no pair of {len(every)} differs, on no task; the arm changes"
             " nothing that is measured"
@@ -100,19 +102,19 @@ def nothing_to_learn(criteria: Sequence[Criterion], pairs: Pairs) -> str:
     return ""
 
 
-def shown_arm(header: Header, verdict: Name, pairs: Pairs, begun: Begun) -> str:
+def reported_arm(header: Header, verdict: VerdictName, pairs: Pairs, begun: Declaration) -> str:
     """The arm that the effect is of: the first that confirms, else the first that has pairs."""
     share = begun.error if verdict == "VALIDATED" else begun.error / len(header.confirm)
     for each in header.confirm:
         arms = [each.arm] if each.arm else list(header.arms)
         own = (each.model_copy(update={"arm": arm}) for arm in arms)
         for one in own:
-            if one.arm and met(one, pairs, begun.within, share / len(arms), confirms=True):
+            if one.arm and is_met(one, pairs, begun.within, share / len(arms), confirms=True):
                 return one.arm
     return next((arm for arm in header.arms if pairs[arm]), next(iter(header.arms)))
 
 
-def unfit(header: Header, pairs: Pairs) -> str:
+def why_not_comparable(header: Header, pairs: Pairs) -> str:
     """Why pairs cannot be compared by what the header asks for; "" where they can."""
     asked = {header.metric, *(each.metric for each in (*header.confirm, *header.refute))}
     told = (

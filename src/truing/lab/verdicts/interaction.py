@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from truing.errors import LabError
-from truing.lab.report.numbers import finite
-from truing.lab.run.design import Arm, Job, baseline_changes, missing_jobs, together
-from truing.lab.run.runner import Wanted
+from truing.lab.report.numbers import nan_to_none
+from truing.lab.run.design import Arm, Job, baseline_changes, interaction_arms, missing_jobs
+from truing.lab.run.runner import PendingJobs
 from truing.lab.stats import e_process
 from truing.lab.stats.difference_bounds import declared_within, within_of
-from truing.lab.stats.pairs import broken, pairs_of
+from truing.lab.stats.pairs import failed_runs, pairs_of
 from truing.lab.store.hypothesis_file import Hypothesis
 from truing.lab.store.lab import Lab
-from truing.lab.store.ledger import Begun, Ledger
+from truing.lab.store.ledger import Declaration, Ledger
 
 
 @dataclass(frozen=True)
@@ -33,37 +33,37 @@ class Contrast:
 
     def facts(self) -> dict[str, Any]:
         """As JSON has it: null for what is not known."""
-        return finite(asdict(self))
+        return nan_to_none(asdict(self))
 
 
-def declared(lab: Lab, hypothesis: Hypothesis, other: Hypothesis, ledger: Ledger) -> Lab:
+def declare_interaction(lab: Lab, hypothesis: Hypothesis, other: Hypothesis, ledger: Ledger) -> Lab:
     """Declare the four arms, unless that was done."""
-    name = both(hypothesis, other)
-    if lab.history.of(Begun, name):
+    name = interaction_id(hypothesis, other)
+    if lab.history.of(Declaration, name):
         return lab
-    every = together(lab, hypothesis, other)
+    every = interaction_arms(lab, hypothesis, other)
     arms = {label: arm.digest for label, arm in every.items()}
     header = hypothesis.header.model_dump(mode="json")
     title = f"{hypothesis.title} × {other.title}"
-    entry = Begun(name, title, header, baseline_changes(lab), arms, lab.error(hypothesis))
+    entry = Declaration(name, title, header, baseline_changes(lab), arms, lab.error(hypothesis))
     entry = replace(entry, within=declared_within(hypothesis.header, every.values()))
     return lab.and_also(ledger.write(entry))
 
 
-def both(hypothesis: Hypothesis, other: Hypothesis) -> str:
+def interaction_id(hypothesis: Hypothesis, other: Hypothesis) -> str:
     """What the ledger calls the two."""
     return f"{hypothesis.id}+{other.id}"
 
 
-def wanted_together(hypothesis: Hypothesis, other: Hypothesis) -> Wanted:
+def pending_interaction_jobs(hypothesis: Hypothesis, other: Hypothesis) -> PendingJobs:
     """The runs of the 2 × 2, until the interaction is told apart from none, or seeds are spent."""
 
     def missing(lab: Lab) -> list[Job]:
-        begun = lab.history.of(Begun, both(hypothesis, other))[0]
+        begun = lab.history.of(Declaration, interaction_id(hypothesis, other))[0]
         last = contrasts(lab, hypothesis, other)[-1]
-        if last.low > 0 or last.high < 0 or broken(lab.history, begun.arms):
+        if last.low > 0 or last.high < 0 or failed_runs(lab.history, begun.arms):
             return []
-        base, *arms = arms_together(lab, hypothesis, other).values()
+        base, *arms = declared_interaction_arms(lab, hypothesis, other).values()
         return missing_jobs(lab, base, arms, hypothesis.header.seed_range)
 
     return missing
@@ -72,7 +72,7 @@ def wanted_together(hypothesis: Hypothesis, other: Hypothesis) -> Wanted:
 def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contrast]:
     """Each arm alone, each beside the other, and how far that differs: the interaction comes last."""
     first, second, joint = _differences(lab, hypothesis, other)
-    within = _within(lab, hypothesis, other)
+    within = _bound_within(lab, hypothesis, other)
     twice = None if within is None else 2 * within  # of two differences of runs
     named = {
         f"{hypothesis.id} alone": (first, within),
@@ -87,8 +87,8 @@ def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contr
         Contrast(
             name,
             float(data.mean()) if len(data) else math.nan,
-            e_process.low(data, share, known),
-            e_process.high(data, share, known),
+            e_process.lower_bound(data, share, known),
+            e_process.upper_bound(data, share, known),
             len(data),
             error,
             known,
@@ -97,15 +97,15 @@ def contrasts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[Contr
     ]
 
 
-def _within(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> float | None:
+def _bound_within(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> float | None:
     """How far from 0 a difference of two of the four runs can lie, as it was declared."""
-    begun = next(iter(lab.history.of(Begun, both(hypothesis, other))), None)
+    begun = next(iter(lab.history.of(Declaration, interaction_id(hypothesis, other))), None)
     return within_of(hypothesis.header, begun).get(hypothesis.header.metric)
 
 
 def _differences(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Sequence[np.ndarray]:
     """Of each of three arms to the baseline, for the seeds that all of them have."""
-    base, *arms = (arm.digest for arm in arms_together(lab, hypothesis, other).values())
+    base, *arms = (arm.digest for arm in declared_interaction_arms(lab, hypothesis, other).values())
     pairs = [pairs_of(lab.history, base, arm, hypothesis.header.seed_range) for arm in arms]
     shared = min(map(len, pairs))
     metric = hypothesis.header.metric
@@ -115,10 +115,10 @@ def _differences(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Sequenc
     return [np.asarray([pair.difference(metric) for pair in each[:shared]]) for each in pairs]
 
 
-def arms_together(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Mapping[str, Arm]:
+def declared_interaction_arms(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Mapping[str, Arm]:
     """As they were declared."""
-    begun = next(iter(lab.history.of(Begun, both(hypothesis, other))), None)
-    arms = together(lab, hypothesis, other, begun.baseline if begun else None)
+    begun = next(iter(lab.history.of(Declaration, interaction_id(hypothesis, other))), None)
+    arms = interaction_arms(lab, hypothesis, other, begun.baseline if begun else None)
     if begun and {label: arm.digest for label, arm in arms.items()} != dict(begun.arms):
         raise LabError(
             f"{hypothesis.id} and {other.id} are not what their 2 × 2 began with",
@@ -128,8 +128,8 @@ def arms_together(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Mappin
     return arms
 
 
-def failures(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[str]:
+def failed_run_texts(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> list[str]:
     """Runs of the 2 × 2 that failed, in words."""
-    begun = next(iter(lab.history.of(Begun, both(hypothesis, other))), None)
-    found = broken(lab.history, begun.arms) if begun else []
+    begun = next(iter(lab.history.of(Declaration, interaction_id(hypothesis, other))), None)
+    found = failed_runs(lab.history, begun.arms) if begun else []
     return [f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in found]

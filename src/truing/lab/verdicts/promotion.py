@@ -6,20 +6,20 @@ from pathlib import Path
 
 import tomli_w
 
-from truing.analysis.compare import flat
+from truing.analysis.compare import flatten
 from truing.analysis.evaluation import Evaluation
 from truing.errors import LabError
 from truing.lab.report.numbers import effect_text
-from truing.lab.run.design import FAULT
+from truing.lab.run.design import FAULT_PREFIX
 from truing.lab.store.hypothesis_file import Hypothesis, declared_header
 from truing.lab.store.lab import FIXES, Lab
-from truing.lab.store.ledger import Ledger, Promoted, Reproduced
+from truing.lab.store.ledger import Ledger, Promotion, Reproduction
 from truing.lab.verdicts.verdict import judge
 from truing.record import RunReader
 from truing.trainer.result import evaluations_of
 
 
-def promoted(lab: Lab, hypothesis: Hypothesis, ledger: Ledger) -> tuple[Lab, Path]:
+def promote_arm(lab: Lab, hypothesis: Hypothesis, ledger: Ledger) -> tuple[Lab, Path]:
     """Promote the arm that was validated; the lab with it, and the file that it will be in."""
     verdict = judge(lab, hypothesis)
     train = " --train" if verdict.by == "proof" else ""
@@ -30,13 +30,13 @@ def promoted(lab: Lab, hypothesis: Hypothesis, ledger: Ledger) -> tuple[Lab, Pat
             expected="an experiment that validated it",
             remedy=f"truing lab run {hypothesis.id}{train} runs its arms",
         )
-    if lab.history.of(Promoted, hypothesis.id):
+    if lab.history.of(Promotion, hypothesis.id):
         raise LabError(f"{hypothesis.id} is part of the baseline already")
     begun = lab.begun(hypothesis)
     assert begun
     changes = declared_header(begun).arms[verdict.arm]
     effect = verdict.effect, verdict.low, verdict.high
-    entry = ledger.write(Promoted(hypothesis.id, verdict.arm, changes, *effect))
+    entry = ledger.write(Promotion(hypothesis.id, verdict.arm, changes, *effect))
     return lab.and_also(entry), lab.root / FIXES / fix_name(hypothesis)
 
 
@@ -45,30 +45,32 @@ def fix_name(hypothesis: Hypothesis) -> str:
     return f"{hypothesis.path.stem}.toml"
 
 
-def fix_text(lab: Lab, hypothesis: Hypothesis, fix: Promoted) -> str:
+def fix_text(lab: Lab, hypothesis: Hypothesis, fix: Promotion) -> str:
     """A fix as a file: what to change, why, and how far that is known."""
-    told = "".join(f"# {line}\n" for text in _story(lab, hypothesis, fix) for line in text.splitlines())
+    told = "".join(
+        f"# {line}\n" for text in _fix_comments(lab, hypothesis, fix) for line in text.splitlines()
+    )
     table = {"hypothesis": hypothesis.id, "arm": fix.arm, "changes": list(fix.changes)}
     return f"{told}\n{tomli_w.dumps(table)}"
 
 
-def _story(lab: Lab, hypothesis: Hypothesis, fix: Promoted) -> list[str]:
+def _fix_comments(lab: Lab, hypothesis: Hypothesis, fix: Promotion) -> list[str]:
     told = [
         f"{hypothesis.title}: {hypothesis.header.claim}",
         f"Effect on {hypothesis.header.metric}: {effect_text(fix.effect, fix.low, fix.high)}.",
-        scale_text(lab, hypothesis),
+        full_scale_text(lab, hypothesis),
     ]
     return [*told, "Written by `truing lab report` from the ledger."]
 
 
-def scale_text(lab: Lab, hypothesis: Hypothesis) -> str:
+def full_scale_text(lab: Lab, hypothesis: Hypothesis) -> str:
     """Whether a run of full scale has shown the same."""
-    found = lab.history.of(Reproduced, hypothesis.id)
+    found = lab.history.of(Reproduction, hypothesis.id)
     if not found:
-        fix = lab.history.of(Promoted, hypothesis.id)[0]
+        fix = lab.history.of(Promotion, hypothesis.id)[0]
         recipe = lab.config.full_scale or "RECIPE"
         command = shlex.join(
-            ["truing", "train", recipe, *(c for c in fix.changes if not c.startswith(FAULT))]
+            ["truing", "train", recipe, *(c for c in fix.changes if not c.startswith(FAULT_PREFIX))]
         )
         return f"Full scale: not yet. {command}; then truing lab reproduce {hypothesis.id} RUN AGAINST."
     last = found[-1]
@@ -78,24 +80,26 @@ def scale_text(lab: Lab, hypothesis: Hypothesis) -> str:
     return f"Full scale: {said}, {gain} over {last.tasks} tasks ({last.run})."
 
 
-def reproduced(lab: Lab, hypothesis: Hypothesis, run: Path, against: Path, ledger: Ledger) -> tuple[Lab, str]:
+def record_reproduction(
+    lab: Lab, hypothesis: Hypothesis, run: Path, against: Path, ledger: Ledger
+) -> tuple[Lab, str]:
     """Compare two runs of full scale, task by task, and keep what that says."""
-    if not lab.history.of(Promoted, hypothesis.id):
+    if not lab.history.of(Promotion, hypothesis.id):
         raise LabError(
             f"{hypothesis.id} is no fix yet",
             expected="one that was promoted",
             remedy=f"truing lab promote {hypothesis.id}",
         )
-    fix = lab.history.of(Promoted, hypothesis.id)[0]
-    _one_change_apart(run, against, fix)
-    gain = _last(run).gain_over(_last(against))
+    fix = lab.history.of(Promotion, hypothesis.id)[0]
+    _check_one_change(run, against, fix)
+    gain = _last_evaluation(run).gain_over(_last_evaluation(against))
     found = gain.mean, gain.low, gain.high, gain.tasks, gain.supposes
-    entry = Reproduced(hypothesis.id, str(run), str(against), *found)
+    entry = Reproduction(hypothesis.id, str(run), str(against), *found)
     lab = lab.and_also(ledger.write(entry))
-    return lab, scale_text(lab, hypothesis)
+    return lab, full_scale_text(lab, hypothesis)
 
 
-def _last(run: Path) -> Evaluation:
+def _last_evaluation(run: Path) -> Evaluation:
     """The evaluation at the end of a run."""
     reader = RunReader(run)
     stage = reader.run()["recipe"]["stages"][-1]
@@ -105,9 +109,9 @@ def _last(run: Path) -> Evaluation:
     return found
 
 
-def _one_change_apart(run: Path, against: Path, fix: Promoted) -> None:
+def _check_one_change(run: Path, against: Path, fix: Promotion) -> None:
     """Refuse runs that differ in something else than the fix: then nobody knows what they show."""
-    recipes = [flat(RunReader(each).run()["recipe"]) for each in (run, against)]
+    recipes = [flatten(RunReader(each).run()["recipe"]) for each in (run, against)]
     keys = {
         key for key in recipes[0].keys() | recipes[1].keys() if recipes[0].get(key) != recipes[1].get(key)
     }

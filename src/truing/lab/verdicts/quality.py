@@ -4,14 +4,14 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from truing.analysis.intervals import differs, interval
-from truing.lab.stats.pairs import Pair, by_task, gain_bounds
-from truing.lab.store.hypothesis_file import EVALUATED, Header
-from truing.utils.format import counted
+from truing.analysis.intervals import interval, is_significant
+from truing.lab.stats.pairs import Pair, gain_bounds, task_differences
+from truing.lab.store.hypothesis_file import EVALUATION_METRIC, Header
+from truing.utils.format import with_count
 
 Quality = Literal["high", "medium", "low", "–"]
 
-MANY = 8
+HIGH_QUALITY_PAIRS = 8
 """Pairs from which evidence may be high."""
 
 
@@ -31,19 +31,19 @@ def quality_of(
     if verdict == "INCONCLUSIVE":
         return "low", "nothing is decided"
     lacking = []
-    if len(pairs) < MANY:
-        lacking.append(f"{counted(len(pairs), 'pair')}, fewer than {MANY}")
+    if len(pairs) < HIGH_QUALITY_PAIRS:
+        lacking.append(f"{with_count(len(pairs), 'pair')}, fewer than {HIGH_QUALITY_PAIRS}")
     if failed:
-        lacking.append(counted(failed, "run") + " failed")
+        lacking.append(with_count(failed, "run") + " failed")
     low, high = bounds
     matters = low >= header.smallest_effect or high <= -header.smallest_effect
     if verdict != "INVALIDATED" and not matters:
         lacking.append("the effect may be too small to matter")
-    if verdict != "INVALIDATED" and (opposite := _opposite(header, pairs)):
+    if verdict != "INVALIDATED" and (opposite := _worst_opposite(header, pairs)):
         lacking.append(f"one pair says the opposite, {opposite:+.3f}")
     elif not low <= _mean(header, pairs) <= high:
         lacking.append("the mean is outside its bounds: a few pairs weigh more than all others")
-    if EVALUATED.fullmatch(header.metric) and not _holds_on_other_tasks(header, verdict, pairs):
+    if EVALUATION_METRIC.fullmatch(header.metric) and not _holds_on_other_tasks(header, verdict, pairs):
         lacking.append("on other tasks of the kind it could be otherwise")
     told = "; ".join(lacking) or f"{len(pairs)} pairs, none failed, the same on other tasks"
     found: Quality = "high" if not lacking else "medium" if len(lacking) == 1 else "low"
@@ -52,17 +52,17 @@ def quality_of(
 
 def _holds_on_other_tasks(header: Header, verdict: str, pairs: Sequence[Pair]) -> bool:
     """Whether the 95 % interval over tasks is on the side that the verdict says."""
-    gains = by_task(pairs)
+    gains = task_differences(pairs)
     found = interval(gains, gain_bounds(pairs))
     if math.isnan(found.low):
         return False
     if verdict == "INVALIDATED":
         most = found.high if header.rises else -found.low
         return most < header.smallest_effect
-    return differs(found, gains)
+    return is_significant(found, gains)
 
 
-def _opposite(header: Header, pairs: Sequence[Pair]) -> float:
+def _worst_opposite(header: Header, pairs: Sequence[Pair]) -> float:
     """The pair that goes farthest the other way, where it goes farther than the effect; else 0."""
     effect = _mean(header, pairs)
     worst = min(

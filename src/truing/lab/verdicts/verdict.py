@@ -6,31 +6,31 @@ from typing import Any, Literal
 
 import numpy as np
 
-from truing.lab.report.numbers import finite
+from truing.lab.report.numbers import nan_to_none
 from truing.lab.run.design import BASELINE, baseline_changes, resolve_arm
 from truing.lab.stats import e_process
 from truing.lab.stats.difference_bounds import within_of
 from truing.lab.stats.noise import noise_of
-from truing.lab.stats.pairs import broken, pairs_of
-from truing.lab.stats.sensitivity import error_of_an_arm, smallest_seen
+from truing.lab.stats.pairs import failed_runs, pairs_of
+from truing.lab.stats.sensitivity import error_per_arm, min_detectable_effect
 from truing.lab.store.hypothesis_file import Header, Hypothesis, declared_header
 from truing.lab.store.lab import Lab
-from truing.lab.store.ledger import Begun, Checked, Promoted, Run
-from truing.lab.verdicts.criteria import Judged, Pairs
-from truing.lab.verdicts.decide import Name, decide, shown_arm, unfit
-from truing.lab.verdicts.exact_check import clean, proven, ruled_out, unsettled
+from truing.lab.store.ledger import CheckResult, Declaration, Promotion, Run
+from truing.lab.verdicts.criteria import CriterionState, Pairs
+from truing.lab.verdicts.decide import VerdictName, decide, reported_arm, why_not_comparable
+from truing.lab.verdicts.exact_check import clean_text, is_ruled_out, proven_texts, unsettled_texts
 from truing.lab.verdicts.quality import Quality, quality_of
 
 Basis = Literal["proof", "experiment", "prior", ""]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class HypothesisVerdict:
     """Everything that there is to say of a hypothesis; NaN, or an infinite bound, where pairs lack."""
 
     hypothesis: str
     title: str
-    verdict: Name
+    verdict: VerdictName
     because: str
     by: Basis
     metric: str
@@ -46,7 +46,7 @@ class Verdict:
         None  # how far from 0 a pair can lie; None is not known: signs are all that is bet on
     )
     pairs: int = 0
-    criteria: tuple[Judged, ...] = ()
+    criteria: tuple[CriterionState, ...] = ()
     quality: Quality = "–"
     quality_because: str = ""
     notes: tuple[str, ...] = ()
@@ -66,34 +66,34 @@ class Verdict:
 
     def facts(self) -> dict[str, Any]:
         """As JSON has it: null for what is not known."""
-        return finite(asdict(self) | {"criteria_met": self.criteria_met})
+        return nan_to_none(asdict(self) | {"criteria_met": self.criteria_met})
 
 
-def judge(lab: Lab, hypothesis: Hypothesis) -> Verdict:
+def judge(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
     """The verdict on a hypothesis: what a check proved, else what the pairs say."""
-    made = _judged(lab, hypothesis)
-    notes = [f"{fix.arm} is part of the baseline" for fix in lab.history.of(Promoted, hypothesis.id)]
+    made = _judge(lab, hypothesis)
+    notes = [f"{fix.arm} is part of the baseline" for fix in lab.history.of(Promotion, hypothesis.id)]
     return replace(made, notes=(*made.notes, *notes))
 
 
-def _judged(lab: Lab, hypothesis: Hypothesis) -> Verdict:
+def _judge(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
     """The verdict, whatever became of it."""
-    tried = by_pairs(lab, hypothesis)
-    checks = lab.history.of(Checked, hypothesis.id)
+    tried = judge_pairs(lab, hypothesis)
+    checks = lab.history.of(CheckResult, hypothesis.id)
     if not checks:
         return tried
-    header, begun = _declared(lab, hypothesis)
+    header, begun = _declared_header(lab, hypothesis)
     made = _with_check(header, checks[-1], tried)
     note = "the check is of an earlier baseline: truing lab run makes it anew"
     return replace(made, notes=(*made.notes, note)) if _of_earlier_baseline(lab, begun, checks[-1]) else made
 
 
-def by_pairs(lab: Lab, hypothesis: Hypothesis) -> Verdict:
+def judge_pairs(lab: Lab, hypothesis: Hypothesis) -> HypothesisVerdict:
     """The verdict by the experiment alone, or what was said before there was one."""
-    header, begun = _declared(lab, hypothesis)
+    header, begun = _declared_header(lab, hypothesis)
     error = begun.error if begun else lab.error(hypothesis)
     noise = noise_of(lab, hypothesis, header)
-    blank = Verdict(
+    blank = HypothesisVerdict(
         hypothesis.id,
         hypothesis.title,
         "PENDING",
@@ -102,27 +102,27 @@ def by_pairs(lab: Lab, hypothesis: Hypothesis) -> Verdict:
         header.metric,
         next(iter(header.arms), ""),
         error,
-        smallest_seen(header, noise, error, within_of(header, begun)),
+        min_detectable_effect(header, noise, error, within_of(header, begun)),
         header.smallest_effect,
         header.seeds,
         criteria=tuple(
-            Judged(str(c), "open", c in header.confirm) for c in (*header.confirm, *header.refute)
+            CriterionState(str(c), "open", c in header.confirm) for c in (*header.confirm, *header.refute)
         ),
     )
     if begun is None:
-        return _told(header, blank)
+        return _prior_verdict(header, blank)
     made = _by_experiment(lab, header, begun, blank)
     note = "its file says something else by now; it is judged by what was declared before the first run"
     return made if header == hypothesis.header else replace(made, notes=(*made.notes, note))
 
 
-def _declared(lab: Lab, hypothesis: Hypothesis) -> tuple[Header, Begun | None]:
+def _declared_header(lab: Lab, hypothesis: Hypothesis) -> tuple[Header, Declaration | None]:
     """The header as it was before the first run, and when that was declared."""
     begun = lab.begun(hypothesis)
     return declared_header(begun) if begun else hypothesis.header, begun
 
 
-def _told(header: Header, blank: Verdict) -> Verdict:
+def _prior_verdict(header: Header, blank: HypothesisVerdict) -> HypothesisVerdict:
     """What was said before anything was run here."""
     if header.prior is None:
         return blank
@@ -133,22 +133,22 @@ def _told(header: Header, blank: Verdict) -> Verdict:
     )
 
 
-def proof(header: Header, checked: Checked) -> tuple[Name, str] | None:
+def check_verdict(header: Header, checked: CheckResult) -> tuple[VerdictName, str] | None:
     """What an exact check settles by itself."""
     if header.check is None:
         return None
-    if found := proven(header.check, checked):
+    if found := proven_texts(header.check, checked):
         return "VALIDATED", "; ".join(found)
-    if header.check.settles and ruled_out(header.check, checked):
-        return "INVALIDATED", clean(header.check, checked)
+    if header.check.settles and is_ruled_out(header.check, checked):
+        return "INVALIDATED", clean_text(header.check, checked)
     return None
 
 
-def _with_check(header: Header, checked: Checked, tried: Verdict) -> Verdict:
+def _with_check(header: Header, checked: CheckResult, tried: HypothesisVerdict) -> HypothesisVerdict:
     """A check decides where it can and no experiment has; else it is a note."""
-    settled = proof(header, checked)
+    settled = check_verdict(header, checked)
     if settled is None or (tried.by == "experiment" and tried.verdict not in ("TESTING", "INCONCLUSIVE")):
-        said = settled[1] if settled else _narrowed(header, checked)
+        said = settled[1] if settled else _check_note(header, checked)
         return replace(tried, notes=(*tried.notes, f"the check: {said}"))
     verdict, because = settled
     return replace(
@@ -156,33 +156,37 @@ def _with_check(header: Header, checked: Checked, tried: Verdict) -> Verdict:
     )
 
 
-def _of_earlier_baseline(lab: Lab, begun: Begun | None, checked: Checked) -> bool:
+def _of_earlier_baseline(lab: Lab, begun: Declaration | None, checked: CheckResult) -> bool:
     """Whether something was promoted since, so that the check is of what the baseline was then."""
     now = begun.arms[BASELINE] if begun else resolve_arm(lab, BASELINE, baseline_changes(lab)).digest
     return checked.arm != now
 
 
-def _narrowed(header: Header, checked: Checked) -> str:
+def _check_note(header: Header, checked: CheckResult) -> str:
     """What a check found where it settles nothing."""
     if header.check is None:
         return "the header asks for none any more"
-    return "; ".join(filter(None, [clean(header.check, checked), *unsettled(header.check, checked)]))
+    return "; ".join(
+        filter(None, [clean_text(header.check, checked), *unsettled_texts(header.check, checked)])
+    )
 
 
-def _by_experiment(lab: Lab, header: Header, begun: Begun, blank: Verdict) -> Verdict:
+def _by_experiment(
+    lab: Lab, header: Header, begun: Declaration, blank: HypothesisVerdict
+) -> HypothesisVerdict:
     """From the pairs, in the order of their seeds."""
     base = begun.arms[BASELINE]
     seeds = header.seed_range
     pairs: Pairs = {arm: pairs_of(lab.history, base, begun.arms[arm], seeds) for arm in header.arms}
-    if why_not := unfit(header, pairs):
+    if why_not := why_not_comparable(header, pairs):
         return replace(blank, verdict="INCONCLUSIVE", because=why_not, by="experiment", quality="low")
-    failed = broken(lab.history, begun.arms)
+    failed = failed_runs(lab.history, begun.arms)
     verdict, because, criteria = decide(header, pairs, begun, failed)
-    arm, within = shown_arm(header, verdict, pairs, begun), begun.within.get(header.metric)
-    error = error_of_an_arm(header, begun.error)
+    arm, within = reported_arm(header, verdict, pairs, begun), begun.within.get(header.metric)
+    error = error_per_arm(header, begun.error)
     data = [pair.difference(header.metric) for pair in pairs[arm]]
-    bounds = e_process.low(data, error, within), e_process.high(data, error, within)
-    quality, told = quality_of(header, verdict, pairs[arm], bounds, _failures(lab, begun))
+    bounds = e_process.lower_bound(data, error, within), e_process.upper_bound(data, error, within)
+    quality, told = quality_of(header, verdict, pairs[arm], bounds, _count_failed_runs(lab, begun))
     beyond = [] if within is None else [each for each in data if abs(each) > within]
     notes = [f"{run.label}, seed {run.seed}, {run.outcome}: {run.error}" for run in failed]
     notes += [_beyond_within(each, within) for each in beyond if within is not None]
@@ -212,7 +216,7 @@ def _beyond_within(difference: float, within: float) -> str:
     return f"{told}: nothing is proven to be {side} a bound"
 
 
-def _failures(lab: Lab, begun: Begun) -> int:
+def _count_failed_runs(lab: Lab, begun: Declaration) -> int:
     """Runs that did not finish, also those that were run again: why they failed may be what they came to."""
     runs = lab.history.of(Run)
     return sum(run.arm in begun.arms.values() and run.outcome != "finished" for run in runs)

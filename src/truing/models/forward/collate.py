@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from truing.types.batch import Batch
-from truing.types.sample import MASKS, NUMBERS, Sample
+from truing.types.sample import FLOAT_STREAMS, MASKS, Sample
 
-STREAMS = tuple(name for name in (*MASKS, *NUMBERS) if name != "structure")
+STREAMS = tuple(name for name in (*MASKS, *FLOAT_STREAMS) if name != "structure")
 
 
 def collate(samples: Sequence[Sample]) -> Batch:

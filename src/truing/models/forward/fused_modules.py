@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm
 
 
-class LeanMlp(nn.Module):
+class FusedMlp(nn.Module):
     """A gated MLP with the parts that transformers gives it."""
 
     gate_proj: nn.Module
@@ -28,7 +28,7 @@ class LeanMlp(nn.Module):
         return self.down_proj(_Gated.apply(gate, up, self.act_fn))
 
 
-class LeanNorm(nn.Module):
+class FusedRmsNorm(nn.Module):
     """A root mean square norm with the parts that transformers gives it."""
 
     weight: Tensor
@@ -41,7 +41,7 @@ class LeanNorm(nn.Module):
         return _Normed.apply(x, self.weight, self.variance_epsilon)
 
 
-def keep_less(model: nn.Module) -> None:
+def use_fused_modules(model: nn.Module) -> None:
     """Let MLPs and norms of a model keep less: those whose forward is Llama's, word for word.
 
     Others may clamp or scale on the way, which no trial would show; and what an activation learns would get
@@ -49,9 +49,9 @@ def keep_less(model: nn.Module) -> None:
     """
     for module in model.modules():
         if _computes_as(LlamaMLP, module) and _learns_nothing(module.act_fn):
-            module.__class__ = LeanMlp
+            module.__class__ = FusedMlp
         elif _computes_as(LlamaRMSNorm, module):
-            module.__class__ = LeanNorm
+            module.__class__ = FusedRmsNorm
 
 
 def _computes_as(plain: type[nn.Module], module: nn.Module) -> bool:

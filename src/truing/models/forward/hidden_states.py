@@ -11,9 +11,9 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from truing.errors import ModelError
-from truing.models.forward.recompute import recomputing
-from truing.models.forward.token_tree import Part, cut, grow
-from truing.models.forward.tree_attention import Attention, along, attending
+from truing.models.forward.recompute import recompute_layers
+from truing.models.forward.token_tree import Partition, build_tree, partition
+from truing.models.forward.tree_attention import Attention, tree_attention, use_attention
 from truing.types.sample import Sample
 
 
@@ -36,32 +36,36 @@ def hidden_before(
     sample_N, token_N = wanted_2N
     longest = max(map(len, sequences))
     check_positions(causal, longest)
-    if no_tree(causal, longest):
-        with recomputing(causal, nullcontext) if recompute else nullcontext():
+    if why_no_tree(causal, longest):
+        with recompute_layers(causal, nullcontext) if recompute else nullcontext():
             hidden = _padded(causal, sequences)
         return hidden[sample_N.to(hidden.device), (token_N - 1).to(hidden.device)]
-    tree = grow(sequences)
+    tree = build_tree(sequences)
     places = torch.nn.utils.rnn.pad_sequence(list(tree.places), batch_first=True)
-    attention = along(tree, causal.device)
-    with recomputing(causal, partial(attending, causal, attention)) if recompute else nullcontext():
-        hidden = decode(causal, tree.token_ids_L, tree.position_ids_L, attention)
+    attention = tree_attention(tree, causal.device)
+    with recompute_layers(causal, partial(use_attention, causal, attention)) if recompute else nullcontext():
+        hidden = decoder_states(causal, tree.token_ids_L, tree.position_ids_L, attention)
     return hidden[places[sample_N, token_N - 1].to(hidden.device)]
 
 
-def decode(causal: PreTrainedModel, ids_L: Tensor, positions_L: Tensor, attention: Attention) -> Tensor:
+def decoder_states(
+    causal: PreTrainedModel, ids_L: Tensor, positions_L: Tensor, attention: Attention
+) -> Tensor:
     """Hidden states [L, D] of one row of tokens that see each other as ``attention`` says."""
     ids, positions = (each[None].to(causal.device) for each in (ids_L, positions_L))
-    with attending(causal, attention):
+    with use_attention(causal, attention):
         out = causal.get_decoder()(input_ids=ids, position_ids=positions, use_cache=False)
     return out.last_hidden_state[0]
 
 
-def split(causal: PreTrainedModel, samples: Sequence[Sample], max_tokens: int) -> list[MicroBatch]:
+def split_micro_batches(
+    causal: PreTrainedModel, samples: Sequence[Sample], max_tokens: int
+) -> list[MicroBatch]:
     """Samples in micro-batches of at most ``max_tokens`` computed tokens, or of one sample; so it replays."""
     if not samples:
         return []
     sequences = [sample.token_ids[:-1] for sample in samples]
-    in_parts = _cut_padded if no_tree(causal, max(map(len, sequences))) else cut
+    in_parts = _partition_padded if why_no_tree(causal, max(map(len, sequences))) else partition
     parts = in_parts(sequences, max_tokens)
     return [MicroBatch([samples[b] for b in part.members], part.tokens) for part in parts]
 
@@ -116,7 +120,7 @@ def _indexes_all_up_to(config: PreTrainedConfig) -> int | None:
     return None if entries is None else entries * rates.get("compressed_sparse_attention", 1)
 
 
-def no_tree(causal: PreTrainedModel, longest: int) -> str:
+def why_no_tree(causal: PreTrainedModel, longest: int) -> str:
     """Why sequences of up to so many tokens cannot be computed as a tree by this model; "" where they can."""
     config = causal.config.get_text_config()
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
@@ -144,14 +148,14 @@ def _padded(causal: PreTrainedModel, sequences: Sequence[Tensor]) -> Tensor:
     ).last_hidden_state
 
 
-def _cut_padded(sequences: Sequence[Tensor], max_tokens: int) -> list[Part]:
+def _partition_padded(sequences: Sequence[Tensor], max_tokens: int) -> list[Partition]:
     """The same as ``cut`` for rows that are padded to the longest."""
-    parts: list[Part] = []
+    parts: list[Partition] = []
     for b in sorted(range(len(sequences)), key=lambda b: len(sequences[b])):
         longest = len(sequences[b])
         if parts and (len(parts[-1].members) + 1) * longest <= max_tokens:
             members = [*parts[-1].members, b]
-            parts[-1] = Part(members, len(members) * longest)
+            parts[-1] = Partition(members, len(members) * longest)
         else:
-            parts.append(Part([b], longest))
+            parts.append(Partition([b], longest))
     return parts

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 
-class Packed(Protocol):
+class PackedWeight(Protocol):
     """The weight of a layer once more, in a layout that is read faster."""
 
     def product(self, layer: nn.Linear, x: Tensor) -> Tensor:
@@ -23,17 +23,17 @@ class Packed(Protocol):
 class OneDnnLinear(nn.Linear):
     """A linear layer in all but who computes it. Other dtypes and devices are left to torch."""
 
-    packed: Packed | None = None  # while ``packed.packed`` says so
+    packed: PackedWeight | None = None  # while ``packed.packed`` says so
 
     def forward(self, input: Tensor) -> Tensor:
         """The product x Wᵀ + b, with gradients."""
-        if not mine(input, self.weight):
+        if not onednn_computes(input, self.weight):
             return super().forward(input)
         if torch.is_grad_enabled():
             return _Linear.apply(input, self.weight, self.bias)
         one = input.numel() == self.in_features  # a row alone is computed otherwise, and rounds otherwise
         if one or self.packed is None:
-            return product(input.contiguous(), self.weight, self.bias)
+            return linear_product(input.contiguous(), self.weight, self.bias)
         return self.packed.product(self, input)
 
 
@@ -45,7 +45,12 @@ class OneDnnLora(lora.Linear):
         base, names = self.get_base_layer(), [name for name in self.active_adapters if name in self.lora_A]
         plain = len(names) == 1 and not (args or kwargs or self.disable_adapters or self.merged)
         frozen = not any(part.requires_grad for part in base.parameters())
-        if not plain or not frozen or not isinstance(base, OneDnnLinear) or not mine(x, base.weight):
+        if (
+            not plain
+            or not frozen
+            or not isinstance(base, OneDnnLinear)
+            or not onednn_computes(x, base.weight)
+        ):
             return super().forward(x, *args, **kwargs)
         a, b, dropout = (held[names[0]] for held in (self.lora_A, self.lora_B, self.lora_dropout))
         drops = dropout.training and not isinstance(dropout, nn.Identity)
@@ -71,7 +76,7 @@ class _Linear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:  # type: ignore[override]
         x = x.contiguous()
         ctx.save_for_backward(x, weight)
-        return _no_view(product(x, weight, bias))
+        return _no_view(linear_product(x, weight, bias))
 
     @staticmethod
     @once_differentiable
@@ -82,8 +87,8 @@ class _Linear(torch.autograd.Function):
         grad = grad.contiguous()
         grad_NO, x_NI = grad.view(-1, weight.shape[0]), x.view(-1, weight.shape[1])
         return (
-            product(grad, weight.t()) if wants_x else None,
-            product(grad_NO.t(), x_NI.t()) if wants_weight else None,
+            linear_product(grad, weight.t()) if wants_x else None,
+            linear_product(grad_NO.t(), x_NI.t()) if wants_weight else None,
             grad_NO.sum(0) if wants_bias else None,
         )
 
@@ -97,10 +102,10 @@ class _Adapted(torch.autograd.Function):
     ) -> Tensor:
         x = x.contiguous()
         x_NI = x.view(-1, x.shape[-1])
-        down_NR = product(x_NI, a)
+        down_NR = linear_product(x_NI, a)
         ctx.save_for_backward(x_NI, weight, a, b, down_NR)
         ctx.scaling = scaling
-        out_NO = product(x_NI, weight, bias).addmm_(down_NR, b.t(), alpha=scaling)
+        out_NO = linear_product(x_NI, weight, bias).addmm_(down_NR, b.t(), alpha=scaling)
         return _no_view(out_NO.view(*x.shape[:-1], -1))
 
     @staticmethod
@@ -109,14 +114,16 @@ class _Adapted(torch.autograd.Function):
         """With g = s · ∂y B: ∂x = ∂y W + g A, ∂A = gᵀ x, ∂B = s · ∂yᵀ (x Aᵀ)."""
         x_NI, weight, a, b, down_NR = ctx.saved_tensors
         grad_NO = grad.contiguous().view(-1, weight.shape[0])
-        up_NR = product(grad_NO, b.t()).mul_(ctx.scaling)
+        up_NR = linear_product(grad_NO, b.t()).mul_(ctx.scaling)
         wants_x, _, _, wants_a, wants_b, _ = ctx.needs_input_grad
         return (
-            product(grad_NO, weight.t()).addmm_(up_NR, a).view(*grad.shape[:-1], -1) if wants_x else None,
+            linear_product(grad_NO, weight.t()).addmm_(up_NR, a).view(*grad.shape[:-1], -1)
+            if wants_x
+            else None,
             None,
             None,
-            product(up_NR.t(), x_NI.t()) if wants_a else None,
-            product(grad_NO.t(), down_NR.t()).mul_(ctx.scaling) if wants_b else None,
+            linear_product(up_NR.t(), x_NI.t()) if wants_a else None,
+            linear_product(grad_NO.t(), down_NR.t()).mul_(ctx.scaling) if wants_b else None,
             None,
         )
 
@@ -126,13 +133,13 @@ def _no_view(out: Tensor) -> Tensor:
     return torch.ops.aten._unsafe_view(out, out.shape)
 
 
-def mine(x: Tensor, weight: Tensor) -> bool:
+def onednn_computes(x: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN computes this product."""
     fp32 = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
     return fp32 and x.numel() > 0 and weight.is_contiguous()
 
 
-def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Of x [..., in] and a weight [out, in]: [..., out].
 
     Each is a table in memory or one transposed: with other strides oneDNN takes a thousand times longer.

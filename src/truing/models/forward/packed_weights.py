@@ -6,26 +6,26 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from truing.models.forward.onednn_linear import OneDnnLinear, mine, product
-from truing.utils.memory import free
+from truing.models.forward.onednn_linear import OneDnnLinear, linear_product, onednn_computes
+from truing.utils.memory import bytes_free
 
 SAME_INPUT = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
 """Names of layers that most architectures give the same input."""
 
 
 @contextmanager
-def packed(model: nn.Module) -> Iterator[None]:
+def packed_weights(model: nn.Module) -> Iterator[None]:
     """Within the block products without gradients read copies of the weights, which must not change.
 
     The products are the same: of a layer alone to the last bit, of layers side by side to rounding. Where
     memory is short nothing is packed.
     """
     groups = list(_groups(model))
-    if 2 * sum(layer.weight.nbytes for group in groups for layer in group) >= free(torch.device("cpu")):
+    if 2 * sum(layer.weight.nbytes for group in groups for layer in group) >= bytes_free(torch.device("cpu")):
         groups = []
     try:
         for group in groups:
-            joined = Joined(group)
+            joined = JoinedLinears(group)
             for layer in group:
                 layer.packed = joined
         yield
@@ -34,7 +34,7 @@ def packed(model: nn.Module) -> Iterator[None]:
             layer.packed = None
 
 
-class Joined:
+class JoinedLinears:
     """Layers as one: the first that is given an input computes what the others will ask for."""
 
     def __init__(self, layers: Sequence[OneDnnLinear]) -> None:
@@ -47,7 +47,7 @@ class Joined:
     def product(self, layer: nn.Linear, x: Tensor) -> Tensor:
         """What the layer gives for x [..., in]; all layers ask once for the same x before it changes."""
         if x is not self._input or layer not in self._found:
-            parts = product(x.contiguous(), self._weight, self._bias)
+            parts = linear_product(x.contiguous(), self._weight, self._bias)
             split = torch.split_with_sizes(parts, self._widths, dim=-1)
             self._input, self._found = x, dict(zip(self._layers, split, strict=True))
         found = self._found.pop(layer)
@@ -76,6 +76,6 @@ def _groups(model: nn.Module) -> Iterator[list[OneDnnLinear]]:
 
 def _kind(layer: object) -> tuple[int, bool] | None:
     """What layers must have in common to be joined: their input's width, and whether they add a bias."""
-    if type(layer) is not OneDnnLinear or not mine(layer.weight, layer.weight):
+    if type(layer) is not OneDnnLinear or not onednn_computes(layer.weight, layer.weight):
         return None
     return layer.in_features, layer.bias is not None

@@ -22,7 +22,7 @@ def layers_of(causal: PreTrainedModel) -> list[nn.Module]:
 
 
 @contextmanager
-def recomputing(
+def recompute_layers(
     causal: PreTrainedModel, again: Callable[[], AbstractContextManager[object]]
 ) -> Iterator[None]:
     """Layers of a forward within keep their inputs alone; the backward pass computes them again.
@@ -48,7 +48,7 @@ def recomputing(
 
 
 @contextmanager
-def counting_kept(model: nn.Module) -> Iterator[Callable[[], int]]:
+def count_saved_bytes(model: nn.Module) -> Iterator[Callable[[], int]]:
     """Count the bytes that forwards within the block keep for their backward pass, parameters aside."""
     own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     kept: dict[int, int] = {}

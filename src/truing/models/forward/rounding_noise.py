@@ -12,35 +12,35 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-FINE = {"torch.float32", "torch.float64"}
+FINE_DTYPES = {"torch.float32", "torch.float64"}
 """Types of weights that need no look at what rounding changes."""
 
-PRODUCTS = {"high": 2.0**-10, "medium": 2.0**-7}
+MATMUL_ROUNDING = {"high": 2.0**-10, "medium": 2.0**-7}
 """The last digit of a product of float32 matrices, where torch is told to multiply in TF32 or bfloat16."""
 
 
-def machine(model: nn.Module) -> str:
+def device_and_precision(model: nn.Module) -> str:
     """Its device, and what it rounds in where that is not float32 throughout."""
     weights = list(model.parameters())
     kind = weights[0].device.type
     if torch.is_autocast_enabled(kind):
         return f"{kind}, {torch.get_autocast_dtype(kind)}"
-    if coarse := sorted({str(weight.dtype) for weight in weights} - FINE):
+    if coarse := sorted({str(weight.dtype) for weight in weights} - FINE_DTYPES):
         return f"{kind}, {' and '.join(coarse)}"
     precision = torch.get_float32_matmul_precision()
-    return f"{kind}, {precision} precision" if precision in PRODUCTS else kind
+    return f"{kind}, {precision} precision" if precision in MATMUL_ROUNDING else kind
 
 
-def last_digit(dtype: torch.dtype) -> float:
+def rounding_unit(dtype: torch.dtype) -> float:
     """Of a number of this type that a matrix product may have made, relative to the number."""
     finest = torch.finfo(dtype).eps
     if dtype is not torch.float32:
         return finest
-    return PRODUCTS.get(torch.get_float32_matmul_precision(), finest)
+    return MATMUL_ROUNDING.get(torch.get_float32_matmul_precision(), finest)
 
 
 @contextmanager
-def rounded_at_random(model: nn.Module, seed: int) -> Iterator[None]:
+def random_rounding(model: nn.Module, seed: int) -> Iterator[None]:
     """Within the block each output of a module without parts is off by up to half of its last digit.
 
     Gradients that come back through it are off by as much. Torch's own random numbers are left alone.
@@ -54,7 +54,7 @@ def rounded_at_random(model: nn.Module, seed: int) -> Iterator[None]:
         if device not in chance:
             chance[device] = torch.Generator(device).manual_seed(seed)
         unit = torch.rand(output.shape, generator=chance[device], device=device)
-        return (output.float() * (1 + last_digit(output.dtype) * (unit - 0.5))).to(output.dtype)
+        return (output.float() * (1 + rounding_unit(output.dtype) * (unit - 0.5))).to(output.dtype)
 
     modules = [module for module in model.modules() if not any(module.children())]
     handles = [module.register_forward_hook(rounded) for module in modules]

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from truing.errors import ContractError
+from truing.errors import InvalidValueError
 from truing.models.forward.hidden_states import hidden_before
 from truing.models.forward.output_head import head_of
 from truing.ops.logprobs import chunked_scores
-from truing.ops.sampling import contract_logits, mass_below, support_mask
+from truing.ops.sampling import mass_below, processed_logits, support_mask
 from truing.types.batch import Batch, Scores
 from truing.types.sample import Sample
-from truing.types.sampling_params import SamplingContract
+from truing.types.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from truing.models.critic import Critic
@@ -60,10 +60,10 @@ def score(
         chosen_N = torch.tensor([each == contract for each in contracts])
         sample_N, token_N = wanted_2N[:, chosen_N]
         ids_N = batch.token_ids[sample_N, token_N].to(device)
-        replay = _replay(batch.samples, sample_N, token_N, contract)
+        replay = _logits_transform(batch.samples, sample_N, token_N, contract)
         if below is not None and below_BT is not None:
             asked_N = below_BT[sample_N, token_N]
-            replay = _noting(replay, ids_N, asked_N, below, (sample_N, token_N))
+            replay = _with_mass_below(replay, ids_N, asked_N, below, (sample_N, token_N))
         scores = chunked_scores(
             hidden_ND[chosen_N.to(device)],
             head,
@@ -96,7 +96,7 @@ def distributions(
     with autocast(causal.device):
         hidden_ND = hidden_before(causal, [sample.token_ids for sample in batch.samples], wanted_2N)
     (contract,) = {sample.contract for sample in batch.samples}
-    replay = _replay(batch.samples, *wanted_2N, contract)
+    replay = _logits_transform(batch.samples, *wanted_2N, contract)
     rows = max(1, CHUNK_BYTES // (8 * causal.config.get_text_config().vocab_size))
     head = head_of(causal)
     for start in range(0, len(hidden_ND), rows):
@@ -115,8 +115,8 @@ def causal_model(model: nn.Module) -> PreTrainedModel:
     return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[return-value]
 
 
-def _replay(
-    samples: Sequence[Sample], sample_N: Tensor, token_N: Tensor, contract: SamplingContract
+def _logits_transform(
+    samples: Sequence[Sample], sample_N: Tensor, token_N: Tensor, contract: SamplingParams
 ) -> Callable[[Tensor, slice], Tensor]:
     """A function from raw logits of a slice of the asked-for tokens to the logits they were drawn from."""
     places = list(zip(sample_N.tolist(), token_N.tolist(), strict=True))
@@ -128,12 +128,12 @@ def _replay(
         if any(samples[b].support is not None for b, _ in here) or contract.truncates:
             supports = [_support(samples[b], t) for b, t in here]
             support = support_mask(supports, logits_NV.shape[1]).to(device)
-        return contract_logits(logits_NV, contract, generated, support_NV=support)
+        return processed_logits(logits_NV, contract, generated, support_NV=support)
 
     return transform
 
 
-def _noting(
+def _with_mass_below(
     replay: Callable[[Tensor, slice], Tensor],
     ids_N: Tensor,
     asked_N: Tensor,
@@ -158,7 +158,9 @@ def _support(sample: Sample, t: int) -> Tensor:
     if sample.support is not None:
         return sample.support.at(t)
     if sample.contract.truncates:
-        raise ContractError(f"sample {sample.sample_id} was drawn under a truncated support, and has none")
+        raise InvalidValueError(
+            f"sample {sample.sample_id} was drawn under a truncated support, and has none"
+        )
     return torch.empty(0, dtype=torch.int32)
 
 

@@ -24,7 +24,7 @@ class Segment(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Tree:
+class TokenTree:
     """L distinct tokens in depth-first order, and where each sequence lies among them."""
 
     token_ids_L: Tensor
@@ -48,14 +48,14 @@ class Tree:
         return [[each for each in segments if each.start <= last < each.last] for last in lasts]
 
 
-class Part(NamedTuple):
+class Partition(NamedTuple):
     """Sequences that are computed together, and how many tokens that computes."""
 
     members: list[int]
     tokens: int
 
 
-def grow(sequences: Sequence[Tensor]) -> Tree:
+def build_tree(sequences: Sequence[Tensor]) -> TokenTree:
     """The tree of some sequences of ids, each [T] with T ≥ 1."""
     places: dict[int, Tensor] = {}
     ids, positions, size = [], [], 0
@@ -69,20 +69,20 @@ def grow(sequences: Sequence[Tensor]) -> Tree:
         ids.append(fresh)
         positions.append(torch.arange(shared, len(path)))
         places[b] = path
-    return Tree(
+    return TokenTree(
         torch.cat(ids), torch.cat(positions), ends[:size], tuple(places[b] for b in range(len(sequences)))
     )
 
 
-def cut(sequences: Sequence[Tensor], max_tokens: int) -> list[Part]:
+def partition(sequences: Sequence[Tensor], max_tokens: int) -> list[Partition]:
     """The sequences in parts whose trees have at most ``max_tokens`` tokens, or one sequence."""
-    parts: list[Part] = []
+    parts: list[Partition] = []
     for b, shared in _in_order(sequences):
         grown = len(sequences[b]) - shared
         if parts and parts[-1].tokens + grown <= max_tokens:
-            parts[-1] = Part([*parts[-1].members, b], parts[-1].tokens + grown)
+            parts[-1] = Partition([*parts[-1].members, b], parts[-1].tokens + grown)
         else:
-            parts.append(Part([b], len(sequences[b])))
+            parts.append(Partition([b], len(sequences[b])))
     return parts
 
 
@@ -92,12 +92,12 @@ def _in_order(sequences: Sequence[Tensor]) -> list[tuple[int, int]]:
     order = sorted(range(len(lists)), key=lists.__getitem__)
     before = [None, *order]
     return [
-        (b, 0 if a is None else _shared(sequences[a], sequences[b]))
+        (b, 0 if a is None else _common_prefix_length(sequences[a], sequences[b]))
         for a, b in zip(before, order, strict=False)
     ]
 
 
-def _shared(one: Tensor, other: Tensor) -> int:
+def _common_prefix_length(one: Tensor, other: Tensor) -> int:
     """How many ids two sequences begin with in common."""
     length = min(len(one), len(other))
     differ = (one[:length] != other[:length]).nonzero()

@@ -19,13 +19,13 @@ from torch.nn.attention import flex_attention as flex
 from transformers import AttentionInterface, PreTrainedModel
 
 from truing.errors import ModelError
-from truing.models.forward.token_tree import Segment, Tree
+from truing.models.forward.token_tree import Segment, TokenTree
 
 NAME = "truing_tree"
 # What SDPA itself calls on a CPU. The forward tells the log of the softmax's sum, too.
 FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-UNKNOWN = ("softcap", "s_aux", "position_bias", "indices", "block_indices")
+UNSUPPORTED = ("softcap", "s_aux", "position_bias", "indices", "block_indices")
 """What some models ask of their attention beside it, and a tree does not know."""
 
 
@@ -35,21 +35,21 @@ Attention = Callable[[int, Tensor, Tensor, Tensor, float], Tensor]
 ``which`` counts the attentions of a forward: mostly one per layer, but some models attend twice.
 """
 
-_NOW: ContextVar[Callable[[Tensor, Tensor, Tensor, float], Tensor]] = ContextVar("attention")
+_CURRENT: ContextVar[Callable[[Tensor, Tensor, Tensor, float], Tensor]] = ContextVar("attention")
 
 
 @contextmanager
-def attending(causal: PreTrainedModel, attention: Attention) -> Iterator[None]:
+def use_attention(causal: PreTrainedModel, attention: Attention) -> Iterator[None]:
     """One forward of the model within this context attends in that way."""
     which = count()
-    token = _NOW.set(lambda *given: attention(next(which), *given))
+    token = _CURRENT.set(lambda *given: attention(next(which), *given))
     config = causal.get_decoder().config
     before = config._attn_implementation
     config._attn_implementation = NAME
     try:
         yield
     finally:
-        _NOW.reset(token)
+        _CURRENT.reset(token)
         config._attn_implementation = before
 
 
@@ -64,7 +64,7 @@ def _attend(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """One layer, as transformers calls it. Values may be narrower than keys, but not for flash attention."""
-    asked = [name for name in UNKNOWN if kwargs.get(name) is not None]
+    asked = [name for name in UNSUPPORTED if kwargs.get(name) is not None]
     if dropout or attention_mask is not None or asked or kwargs.get("is_causal") is False:
         raise ModelError(
             "this model's attention cannot be computed in a tree",
@@ -75,23 +75,23 @@ def _attend(
     width, narrow = query.shape[-1], value.shape[-1]
     wide = nn.functional.pad(value, (0, width - narrow)) if narrow < width else value
     scale = width**-0.5 if scaling is None else scaling
-    out = _NOW.get()(query, key, wide, scale)
+    out = _CURRENT.get()(query, key, wide, scale)
     return out[..., :narrow].transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register(NAME, _attend)  # type: ignore[arg-type]  # its protocol names more than it passes
 
 
-def along(tree: Tree, device: torch.device) -> Attention:
+def tree_attention(tree: TokenTree, device: torch.device) -> Attention:
     """Attention along a tree, with gradients."""
     if device.type == "cpu":
         segments = tree.segments()
-        return lambda _, q, k, v, scale: _Branches.apply(q, k, v, segments, scale)
+        return lambda _, q, k, v, scale: _TreeAttention.apply(q, k, v, segments, scale)
     mask = block_mask(tree, device)
     return lambda _, q, k, v, scale: _compiled_flex()(q, k, v, block_mask=mask, scale=scale, enable_gqa=True)
 
 
-def block_mask(tree: Tree, device: torch.device) -> flex.BlockMask:
+def block_mask(tree: TokenTree, device: torch.device) -> flex.BlockMask:
     """The tree for FlexAttention."""
     ends, size = tree.ends_L.to(device), len(tree.ends_L)
 
@@ -108,7 +108,7 @@ def _compiled_flex() -> Any:
 
 
 @dataclass(eq=False)
-class Pieces:
+class PartialAttention:
     """What queries [1, heads, L, D] have found so far: first their own, then what others share with them."""
 
     query: Tensor
@@ -116,7 +116,7 @@ class Pieces:
     lse: Tensor  # [1, heads, L], log of the sum of exponentials
 
     @classmethod
-    def none(cls, query: Tensor) -> "Pieces":
+    def none(cls, query: Tensor) -> "PartialAttention":
         """Nothing yet: the numbers are arbitrary until each query has met its own."""
         return cls(query, torch.empty_like(query), query.new_empty(query.shape[:3]))
 
@@ -135,15 +135,15 @@ class Pieces:
         self.lse[:, :, queries] = after
 
 
-class _Branches(torch.autograd.Function):
+class _TreeAttention(torch.autograd.Function):
     """Attention segment by segment."""
 
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, segments: list[Segment], scale: float
     ) -> Tensor:
-        met = Pieces.none(q)
-        for keys, queries, causal in _meetings(segments):
+        met = PartialAttention.none(q)
+        for keys, queries, causal in _attention_pairs(segments):
             meet = met.meet_own if causal else met.meet
             meet(queries, k[:, :, keys], v[:, :, keys], scale)
         ctx.save_for_backward(q, k, v, met.out, met.lse)
@@ -155,7 +155,7 @@ class _Branches(torch.autograd.Function):
         """Flash attention takes its softmax from ``lse``: given that of the whole path, pieces add up."""
         q, k, v, out, lse = ctx.saved_tensors
         grads = [torch.empty_like(each) for each in (q, k, v)]
-        for keys, queries, causal in _meetings(ctx.segments):
+        for keys, queries, causal in _attention_pairs(ctx.segments):
             given = [grad_out[:, :, queries], q[:, :, queries], k[:, :, keys], v[:, :, keys]]
             whole = [out[:, :, queries], lse[:, :, queries]]
             pieces = FLASH_BACKWARD(*given, *whole, 0.0, causal, scale=ctx.scale)
@@ -167,7 +167,7 @@ class _Branches(torch.autograd.Function):
         return (*grads, None, None)
 
 
-def _meetings(segments: list[Segment]) -> Iterator[tuple[slice, slice, bool]]:
+def _attention_pairs(segments: list[Segment]) -> Iterator[tuple[slice, slice, bool]]:
     """Keys and queries that meet, and whether causally: segments with themselves first."""
     for start, end, _ in segments:
         yield slice(start, end), slice(start, end), True

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from truing.chat.call_formats.shared.scanner import (
-    DEPTH,
+    DUPLICATE_KEY,
+    MAX_DEPTH,
     TOO_DEEP,
-    TWICE,
-    Malformed,
-    Region,
+    CallRegion,
+    MalformedCall,
     Value,
     expect,
     read_value,
@@ -30,11 +30,11 @@ _DECODER = json.JSONDecoder(strict=False)
 """Templates that do not escape write a new line as it is."""
 
 
-def read_expression(text: str, at: int, name: re.Pattern[str] = NAME) -> Region:
+def read_expression(text: str, at: int, name: re.Pattern[str] = NAME) -> CallRegion:
     """``f(key=value, …)``, whose first group of ``name`` is what is called."""
     head = name.match(text, at)
     if head is None:
-        raise Malformed("expected name(key=value)", at)
+        raise MalformedCall("expected name(key=value)", at)
     values: dict[str, Value] = {}
     at = skip(text, head.end())
     while not text.startswith(")", at):
@@ -42,17 +42,17 @@ def read_expression(text: str, at: int, name: re.Pattern[str] = NAME) -> Region:
             at = skip(text, expect(text, at, ","))
         key = KEY.match(text, at)
         if key is None or key[1] in values:
-            raise Malformed("expected each argument once, as key=value", at)
+            raise MalformedCall("expected each argument once, as key=value", at)
         values[key[1]] = read_literal(text, skip(text, key.end()))
         at = skip(text, values[key[1]].end)
     choices = (head.span(1), *(value.choice for value in values.values()))
-    return Region((tool_call(head[1], values, head.start()),), choices, at + 1)
+    return CallRegion((tool_call(head[1], values, head.start()),), choices, at + 1)
 
 
-def read_literal(text: str, at: int, levels: int = DEPTH) -> Value:
+def read_literal(text: str, at: int, levels: int = MAX_DEPTH) -> Value:
     """A value as Python or JSON writes it; within one both may be mixed."""
     if levels < 0:
-        raise Malformed(TOO_DEEP, at)
+        raise MalformedCall(TOO_DEEP, at)
     if word := WORD.match(text, at):
         return Value(WORDS[word[1]], at, word.end())
     if text.startswith(("'", '"'), at):
@@ -78,7 +78,7 @@ def _items(text: str, at: int, closing: str, levels: int) -> tuple[list[tuple[An
         if closing == "}":
             named = _text(text, at)
             if named.data in keys:
-                raise Malformed(TWICE, at)
+                raise MalformedCall(DUPLICATE_KEY, at)
             keys.add(key := named.data)
             at = skip(text, expect(text, skip(text, named.end), ":"))
         value = read_literal(text, at, levels - 1)
@@ -91,12 +91,12 @@ def _text(text: str, at: int) -> Value:
     """A text in single or double quotes, with the escapes of Python or of JSON."""
     found = QUOTED.match(text, at)
     if found is None:
-        raise Malformed("expected a text in quotes that end", at)
+        raise MalformedCall("expected a text in quotes that end", at)
     written = found[1] if found[2] is None else found[2]
     try:
         return Value(_DECODER.decode(f'"{AS_JSON.sub(_as_json, written)}"'), at, found.end())
     except json.JSONDecodeError as error:
-        raise Malformed(f"not a text: {error.msg}", at) from error
+        raise MalformedCall(f"not a text: {error.msg}", at) from error
 
 
 def _as_json(sign: re.Match[str]) -> str:

@@ -6,15 +6,15 @@ from typing import Any
 
 from truing.chat.call_formats.shared.scanner import Tools
 from truing.chat.call_formats.shared.schema_grammar import (
-    FORMATS_OF_TEXT,
+    TEXT_FORMATS,
     Argument,
-    arguments,
     check_names,
     json_rule,
     takes_text,
-    texts,
+    text_terminals,
+    tool_arguments,
 )
-from truing.chat.constrained.lark_literals import Spelling, pattern
+from truing.chat.constrained.lark_literals import LarkLiterals, lark_regex
 from truing.types.message import ToolSpec
 
 NAME, KEY = r"[^\W\d][\w.-]*", r"[^\W\d][\w.$-]*"
@@ -25,11 +25,11 @@ WORDS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}
 PYTHON = {True: "True", False: "False", None: "None"}
 
 
-def call_rules(tools: Tools, spell: Spelling) -> Iterator[str]:
+def call_rules(tools: Tools, spell: LarkLiterals) -> Iterator[str]:
     """The rules ``call0``, ``call1``, … of these tools."""
     check_names(tools, NAME, KEY)
     for i, tool in enumerate(tools):
-        told = arguments(tool)
+        told = tool_arguments(tool)
         yield f'call{i}: {spell(tool.name + "(")} first{i}_0 ")"'
         for k, argument in enumerate(told):
             follows = f"argument{i}_{k}" + ("" if argument.name else f' (", " argument{i}_{k})*')
@@ -41,12 +41,12 @@ def call_rules(tools: Tools, spell: Spelling) -> Iterator[str]:
         yield f'rest{i}_{len(told)}: ""'
 
 
-def _argument(spell: Spelling, tool: ToolSpec, argument: Argument, at: str) -> Iterator[str]:
+def _argument(spell: LarkLiterals, tool: ToolSpec, argument: Argument, at: str) -> Iterator[str]:
     """The rules of one argument."""
     if argument.name is not None:
         yield f"argument{at}: {spell(argument.name + '=')} value{at}"
     else:
-        known = "|".join(pattern(name) for name in tool.parameters.get("properties", {}))
+        known = "|".join(lark_regex(name) for name in tool.parameters.get("properties", {}))
         yield f'argument{at}: OTHER{at} "=" value{at}'
         yield f"OTHER{at}: /[a-zA-Z_][a-zA-Z0-9_]*/" + (f" & ~/({known})/" if known else "")
     options: list[str] = []
@@ -67,8 +67,8 @@ def _argument(spell: Spelling, tool: ToolSpec, argument: Argument, at: str) -> I
 
 def _text(tool: ToolSpec, part: Mapping[str, Any]) -> str:
     """What stands between the quotes of a text; one that has to fit a pattern has no escapes."""
-    free = texts(tool, part)
-    if "pattern" in part or part.get("format") in FORMATS_OF_TEXT:
+    free = text_terminals(tool, part)
+    if "pattern" in part or part.get("format") in TEXT_FORMATS:
         return f"{free} & /{PLAIN}*/"
     least, most = part.get("minLength", 0), part.get("maxLength", "")
     return f"/({PLAIN}|{ESCAPED}){{{least},{most}}}/"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from truing.chat.constrained.lark_literals import Spelling
+from truing.chat.constrained.lark_literals import LarkLiterals
 from truing.types.message import ToolCall, ToolSpec
 
 Span = tuple[int, int]
@@ -19,16 +19,16 @@ Span = tuple[int, int]
 Tools = Sequence[ToolSpec]
 """What may be called; formats that write values without types read them by the schemas."""
 
-DEPTH = 64
+MAX_DEPTH = 64
 """How deep arguments may nest: deeper ones would overrun whoever walks through them later."""
-TWICE = "a key is written twice"
-TOO_DEEP = f"nested deeper than {DEPTH} levels"
+DUPLICATE_KEY = "a key is written twice"
+TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
 ID = re.compile(r"[a-zA-Z0-9]{9}")
 SPACE = re.compile(r"[ \t\n\r]*")
 
 
-class Malformed(Exception):
+class MalformedCall(Exception):
     """A call that is not as its format dictates.
 
     The text goes back to the model, so it quotes no tag and no more than a character of what was
@@ -41,7 +41,7 @@ class Malformed(Exception):
 
 
 @dataclass(frozen=True)
-class Region:
+class CallRegion:
     """A place in a text that holds one call, or a list of them."""
 
     calls: tuple[ToolCall, ...]
@@ -55,13 +55,15 @@ class CallFormat:
 
     form: str  # in words, for a model that wrote something else
     opening: str  # the regular expression of where a call begins
-    read: Callable[[str, int, Tools], Region]  # the call whose opening ended there; raises Malformed
+    read: Callable[[str, int, Tools], CallRegion]  # the call whose opening ended there; raises Malformed
     closing: str | None  # where a malformed call ends; None: with the turn
     content: Callable[[str], str] = lambda outside: outside  # what was said, of the text outside calls
     thought: tuple[str, str] = ("<think>", "</think>")  # the tags in which no call is read
     layout: Callable[[ToolCall], str] = lambda call: ""  # what tells it from a format that reads the same
     tag: str = ""  # the text of the opening, where a grammar can be told of what follows it
-    grammar: Callable[[Tools, Spelling], str] | None = None  # of a call from the end of ``tag`` on, in Lark
+    grammar: Callable[[Tools, LarkLiterals], str] | None = (
+        None  # of a call from the end of ``tag`` on, in Lark
+    )
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def expect(text: str, at: int, sign: str, called: str | None = None) -> int:
     """The place after ``sign``, which must stand at ``at``; a tag has to be called something else."""
     if not text.startswith(sign, at):
         found = repr(text[at]) if at < len(text) else "the end"
-        raise Malformed(f"expected {called or repr(sign)}, found {found}", at)
+        raise MalformedCall(f"expected {called or repr(sign)}, found {found}", at)
     return at + len(sign)
 
 
@@ -100,11 +102,11 @@ def read_value(text: str, at: int) -> Value:
     try:
         data, end = _DECODER.raw_decode(text, at)
     except json.JSONDecodeError as error:
-        raise Malformed(f"not JSON: {error.msg}", error.pos) from error
+        raise MalformedCall(f"not JSON: {error.msg}", error.pos) from error
     except ValueError as error:
-        raise Malformed(f"not JSON: {error}", at) from error
+        raise MalformedCall(f"not JSON: {error}", at) from error
     except RecursionError as error:
-        raise Malformed(TOO_DEEP, at) from error
+        raise MalformedCall(TOO_DEEP, at) from error
     return Value(data, at, end)
 
 
@@ -118,7 +120,7 @@ def read_object(text: str, at: int) -> tuple[dict[str, Value], int]:
         expect(text, at, '"')
         key = read_value(text, at)
         if key.data in members:
-            raise Malformed(TWICE, at)
+            raise MalformedCall(DUPLICATE_KEY, at)
         value = members[key.data] = read_value(text, skip(text, expect(text, skip(text, key.end), ":")))
         at = skip(text, value.end)
         if text.startswith("}", at):
@@ -126,40 +128,40 @@ def read_object(text: str, at: int) -> tuple[dict[str, Value], int]:
         at = skip(text, expect(text, at, ","))
 
 
-def read_call(text: str, at: int, arguments: str, *, may_have_id: bool = False) -> Region:
+def read_call(text: str, at: int, arguments: str, *, may_have_id: bool = False) -> CallRegion:
     """A call that is one JSON object: its name, its arguments under that key, and nothing else."""
     members, end = read_object(text, at)
     for key in ("name", arguments):
         if key not in members:
-            raise Malformed(f"the key {key!r} is missing", at)
+            raise MalformedCall(f"the key {key!r} is missing", at)
     if len(members) > 2 + (may_have_id and "id" in members):
-        raise Malformed(f"there are keys other than 'name' and {arguments!r}", at)
+        raise MalformedCall(f"there are keys other than 'name' and {arguments!r}", at)
     name = members["name"]
     if not isinstance(name.data, str) or not name.data:
-        raise Malformed("the name is not a text", name.start)
+        raise MalformedCall("the name is not a text", name.start)
     inner, _ = read_object(text, members[arguments].start)
     values = [value for key, value in members.items() if key != arguments]
     choices = sorted(value.choice for value in (*values, *inner.values()))
     given = _id(members["id"]) if "id" in members else None
-    return Region((tool_call(name.data, inner, at, given),), tuple(choices), end)
+    return CallRegion((tool_call(name.data, inner, at, given),), tuple(choices), end)
 
 
 def tool_call(name: str, values: dict[str, Value], at: int, id: str | None = None) -> ToolCall:
     """A call whose arguments are those values, proven to be data that can be stored and shown."""
     arguments = {key: value.data for key, value in values.items()}
-    if _deeper(arguments, DEPTH):
-        raise Malformed(TOO_DEEP, at)
+    if _deeper(arguments, MAX_DEPTH):
+        raise MalformedCall(TOO_DEEP, at)
     try:
         _ENCODER.encode([name, arguments]).encode()
     except ValueError as error:  # NaN, infinity, half of a character
-        raise Malformed(f"not JSON: {error}", at) from error
+        raise MalformedCall(f"not JSON: {error}", at) from error
     return ToolCall(name, arguments, id)
 
 
 def _id(value: Value) -> str:
     """A call's id, in the one form that a template will render again."""
     if not isinstance(value.data, str) or not ID.fullmatch(value.data):
-        raise Malformed("the id is not nine letters and digits", value.start)
+        raise MalformedCall("the id is not nine letters and digits", value.start)
     return value.data
 
 
@@ -167,7 +169,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object within a value: each key once."""
     made = dict(pairs)
     if len(made) < len(pairs):
-        raise ValueError(TWICE)
+        raise ValueError(DUPLICATE_KEY)
     return made
 
 

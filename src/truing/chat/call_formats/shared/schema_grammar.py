@@ -11,20 +11,29 @@ from truing.chat.call_formats.shared.untyped_values import DEFINITIONS
 from truing.errors import RecipeError
 from truing.types.message import ToolSpec
 
-FORM = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+JSON_FORM = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """JSON as chat templates write it; were white space free, a random policy might write it for ever."""
 
-NOTES = {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"}
+ANNOTATIONS = {
+    "title",
+    "description",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+    "$comment",
+}
 """Keywords that say nothing of what is valid."""
-OF_TOOLS = {"type", "properties", "required", "additionalProperties", "$schema", "strict"}
-OF_TEXTS = {"type", "enum", "const", "minLength", "maxLength", "pattern", "format"}
+TOOL_KEYWORDS = {"type", "properties", "required", "additionalProperties", "$schema", "strict"}
+TEXT_KEYWORDS = {"type", "enum", "const", "minLength", "maxLength", "pattern", "format"}
 
-FORMATS_OF_TEXT = {
+TEXT_FORMATS = {
     "date": r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])",
     "time": r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])",
     "uuid": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
 }
-FORMATS_OF_TEXT["date-time"] = f"{FORMATS_OF_TEXT['date']}T{FORMATS_OF_TEXT['time']}"
+TEXT_FORMATS["date-time"] = f"{TEXT_FORMATS['date']}T{TEXT_FORMATS['time']}"
 """Formats that a text is held to; any other is a note, as JSON Schema has it."""
 
 
@@ -37,10 +46,10 @@ class Argument:
     parts: tuple[Mapping[str, Any], ...]  # each of one type, or a list of values
 
 
-def arguments(tool: ToolSpec) -> list[Argument]:
+def tool_arguments(tool: ToolSpec) -> list[Argument]:
     """The arguments of a tool in the order of its schema, and last any others that it takes."""
-    told = closed(tool)
-    if strange := set(told) - OF_TOOLS - NOTES - set(DEFINITIONS):
+    told = closed_schema(tool)
+    if strange := set(told) - TOOL_KEYWORDS - ANNOTATIONS - set(DEFINITIONS):
         raise _beyond(tool, strange)
     definitions = {part: told[part] for part in DEFINITIONS if part in told}
     required = told.get("required", ())
@@ -54,9 +63,9 @@ def arguments(tool: ToolSpec) -> list[Argument]:
     return made
 
 
-def texts(tool: ToolSpec, part: Mapping[str, Any]) -> str:
+def text_terminals(tool: ToolSpec, part: Mapping[str, Any]) -> str:
     """A text by a part of a schema that takes any of some length or pattern, as terminals of Lark."""
-    if strange := set(part) - OF_TEXTS - NOTES - set(DEFINITIONS):
+    if strange := set(part) - TEXT_KEYWORDS - ANNOTATIONS - set(DEFINITIONS):
         raise _beyond(tool, strange)
     least, most = part.get("minLength", 0), part.get("maxLength", "")
     made = [f"/(?s:.{{{least},{most}}})/" if least or most != "" else "/(?s:.*)/"]
@@ -65,8 +74,8 @@ def texts(tool: ToolSpec, part: Mapping[str, Any]) -> str:
         before = "" if part["pattern"].startswith("^") else "(?s:.*)"
         after = "" if part["pattern"].endswith("$") else "(?s:.*)"
         made.append(f"/{before}({inner}){after}/")
-    if part.get("format") in FORMATS_OF_TEXT:
-        made.append(f"/{FORMATS_OF_TEXT[part['format']]}/")
+    if part.get("format") in TEXT_FORMATS:
+        made.append(f"/{TEXT_FORMATS[part['format']]}/")
     return " & ".join(made)
 
 
@@ -77,10 +86,10 @@ def takes_text(part: Mapping[str, Any]) -> bool:
 
 def json_rule(schema: Any) -> str:
     """JSON by a schema."""
-    return f"%json {json.dumps({'x-guidance': FORM, **schema})}"
+    return f"%json {json.dumps({'x-guidance': JSON_FORM, **schema})}"
 
 
-def closed(tool: ToolSpec) -> dict[str, Any]:
+def closed_schema(tool: ToolSpec) -> dict[str, Any]:
     """The schema of a tool's arguments: keys that it does not name are written only where it says so."""
     if "properties" in tool.parameters:
         return {"additionalProperties": False, **tool.parameters}

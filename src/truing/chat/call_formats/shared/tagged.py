@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from truing.chat.call_formats.shared.scanner import (
-    TWICE,
+    DUPLICATE_KEY,
     CallFormat,
-    Malformed,
-    Region,
+    CallRegion,
+    MalformedCall,
     Span,
     Tools,
     Value,
@@ -26,7 +26,7 @@ from truing.types.message import ToolCall
 
 
 @dataclass(frozen=True)
-class Reader:
+class TaggedReader:
     """Reads the calls of one set of tags; new lines between tags may be missing, or be more."""
 
     tags: Tags
@@ -45,7 +45,7 @@ class Reader:
             "after": re.compile(_loose(tags.closing)),
         }
 
-    def read(self, text: str, at: int, tools: Tools) -> Region:
+    def read(self, text: str, at: int, tools: Tools) -> CallRegion:
         """The calls after an opening tag, and their end."""
         calls: list[ToolCall] = []
         choices: list[Span] = []
@@ -54,24 +54,26 @@ class Reader:
             calls.append(call)
             choices += found
             if after := self._parts["after"].match(text, at):
-                return Region(tuple(calls), tuple(choices), _line_end(text, after.end()))
+                return CallRegion(tuple(calls), tuple(choices), _line_end(text, after.end()))
             if not self.tags.many:
-                raise Malformed("expected the closing tag of the call", at)
+                raise MalformedCall("expected the closing tag of the call", at)
 
     def _call(self, text: str, at: int, tools: Tools) -> tuple[ToolCall, list[Span], int]:
         """One call, what the model chose in it, and the place after it."""
         head = self._parts["head"].match(text, at)
         if head is None:
-            raise Malformed("expected the name of a tool between its tags", at)
+            raise MalformedCall("expected the name of a tool between its tags", at)
         values: dict[str, Value] = {}
         choices = [head.span(1)]
         at = head.end()
         while key := self._parts["key"].match(text, at):
             closed = self._parts["closed"].search(text, key.end())
             if closed is None:
-                raise Malformed("expected the end of an argument, and then another or that of the call", at)
+                raise MalformedCall(
+                    "expected the end of an argument, and then another or that of the call", at
+                )
             if key[1] in values:
-                raise Malformed(TWICE, at)
+                raise MalformedCall(DUPLICATE_KEY, at)
             start, end = key.end(), closed.start()
             data = value_of(text[start:end], schema_of(tools, head[1], key[1]))
             values[key[1]] = Value(data, start, end)
@@ -80,18 +82,18 @@ class Reader:
             at = closed.end()
         ended = self._parts["end"].match(text, at)
         if ended is None:
-            raise Malformed("expected an argument between its tags, or the end of the call", at)
+            raise MalformedCall("expected an argument between its tags, or the end of the call", at)
         return tool_call(head[1], values, head.start()), choices, ended.end()
 
 
-def tagged(
+def tagged_format(
     tags: Tags, form: str, *, opening: str, thought: tuple[str, str] = ("<think>", "</think>")
 ) -> CallFormat:
     """The format that writes calls between these tags."""
     return CallFormat(
         form=form,
         opening=rf"\n{{0,2}}{re.escape(opening)}",
-        read=Reader(tags).read,
+        read=TaggedReader(tags).read,
         closing=tags.closing.strip(),
         thought=thought,
         layout=tags.layout,

@@ -6,27 +6,27 @@ from collections.abc import Iterator
 from truing.chat.call_formats.shared.scanner import Tools
 from truing.chat.call_formats.shared.schema_grammar import (
     Argument,
-    arguments,
     check_names,
     json_rule,
     takes_text,
-    texts,
+    text_terminals,
+    tool_arguments,
 )
 from truing.chat.call_formats.shared.tags import KEY, NAME, Tags
-from truing.chat.constrained.lark_literals import Spelling, pattern, quoted
+from truing.chat.constrained.lark_literals import LarkLiterals, lark_regex, lark_string
 from truing.types.message import ToolSpec
 
 PYTHON_WORDS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}
 
 
-def grammar(tags: Tags, tools: Tools, spell: Spelling) -> str:
+def grammar(tags: Tags, tools: Tools, spell: LarkLiterals) -> str:
     """The grammar of what follows an opening tag: the name of a tool, its arguments, the closing tag."""
     check_names(tools, NAME, KEY)
     called = " | ".join(f"tool{i}" for i in range(len(tools)))
     repeated = f"({spell(tags.begin)} ({called}))" + "+" * tags.many
     lines = [f"start: {repeated} {spell(tags.closing)}"]
     for i, tool in enumerate(tools):
-        told = arguments(tool)
+        told = tool_arguments(tool)
         optional = ("" if one.required else "*" if one.name is None else "?" for one in told)
         names = " ".join(f"argument{i}_{k}{sign}" for k, sign in enumerate(optional))
         lines.append(f"tool{i}: {spell(tool.name + tags.named)} {names} {spell(tags.end)}")
@@ -35,20 +35,20 @@ def grammar(tags: Tags, tools: Tools, spell: Spelling) -> str:
     return "\n".join(lines)
 
 
-def _argument(tags: Tags, spell: Spelling, tool: ToolSpec, argument: Argument, at: str) -> Iterator[str]:
+def _argument(tags: Tags, spell: LarkLiterals, tool: ToolSpec, argument: Argument, at: str) -> Iterator[str]:
     """The rules of one argument."""
     if argument.name is not None:
         yield f"argument{at}: {spell(tags.key + argument.name + tags.keyed)} value{at}"
     else:
-        known = "|".join(pattern(name) for name in tool.parameters.get("properties", {}))
+        known = "|".join(lark_regex(name) for name in tool.parameters.get("properties", {}))
         yield f"argument{at}: {spell(tags.key)} OTHER{at} {spell(tags.keyed)} value{at}"
         yield f"OTHER{at}: /{KEY}/" + (f" & ~/({known})/" if known else "")
     options: list[str] = []
     for j, part in enumerate(argument.parts):
         if takes_text(part):
             head, rest = spell.head(tags.valued)
-            free = f"/(?s:.*){pattern(tags.valued.strip())}(?s:.*)/"
-            yield f"TEXT{at}_{j}: ({texts(tool, part)} & ~{free}) {quoted(head) if head else ''}"
+            free = f"/(?s:.*){lark_regex(tags.valued.strip())}(?s:.*)/"
+            yield f"TEXT{at}_{j}: ({text_terminals(tool, part)} & ~{free}) {lark_string(head) if head else ''}"
             options.append(f"TEXT{at}_{j} {spell(rest)}")
         elif "enum" in part:
             listed = (one if isinstance(one, str) else json.dumps(one) for one in part["enum"])

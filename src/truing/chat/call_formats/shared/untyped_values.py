@@ -10,7 +10,7 @@ from jsonschema.exceptions import UnknownType
 from referencing.exceptions import Unresolvable
 
 from truing.chat.call_formats.shared.pythonic import read_literal
-from truing.chat.call_formats.shared.scanner import Malformed, Tools, skip
+from truing.chat.call_formats.shared.scanner import MalformedCall, Tools, skip
 from truing.errors import DataError
 
 DEFINITIONS = ("$defs", "definitions")
@@ -35,7 +35,7 @@ def value_of(written: str, schema: Any) -> Any:
     """
     try:
         literal = read_literal(written, skip(written, 0))
-    except Malformed:
+    except MalformedCall:
         return written
     whole = skip(written, literal.end) == len(written)
     if not whole or isinstance(literal.data, str) or _infinite(literal.data):

@@ -23,7 +23,7 @@ def make_row(name="s0", length=3, *, seed=0, contract=None, reward=1.0, support=
     def numbers():
         return torch.where(drawn, -torch.rand(length, generator=generator), torch.tensor(NAN))
 
-    sample = Sample.bare(
+    sample = Sample.with_defaults(
         sample_id=name,
         rollout_id=name,
         group_id="g0",
@@ -55,7 +55,7 @@ def make_row(name="s0", length=3, *, seed=0, contract=None, reward=1.0, support=
         reward_parts={"exact": 1.0, "format": NAN},
         messages=({"role": "user", "content": "2+2?"},),
         outcome={"mail": [1, None]},
-        ended_by=EndedBy.WORLD,
+        ended_by=EndedBy.ENVIRONMENT,
         error="",
     )
 

@@ -17,7 +17,7 @@ def sample(prompt: list[int], answer: list[int], *, name: str = "s", group: str 
     drawn = torch.arange(length) >= start
     contract: SamplingParams = known.pop("contract", RAW)
     logprob = torch.where(drawn, -1.0, torch.nan)
-    return Sample.bare(
+    return Sample.with_defaults(
         sample_id=name,
         group_id=group,
         task_id=group,

@@ -226,9 +226,9 @@ def test_every_part_of_a_recipe_forbids_unknown_keys_and_infinity():
 
 
 def test_memory_is_an_amount_or_auto():
-    assert OptimizerConfig().budget is None
-    assert OptimizerConfig(memory="8GB").budget == 8_000_000_000
-    assert OptimizerConfig(memory="2.5 GB").budget == 2_500_000_000
+    assert OptimizerConfig().memory_bytes is None
+    assert OptimizerConfig(memory="8GB").memory_bytes == 8_000_000_000
+    assert OptimizerConfig(memory="2.5 GB").memory_bytes == 2_500_000_000
     with pytest.raises(ValidationError, match="gigabytes of"):
         OptimizerConfig(memory="8 gigs")
 

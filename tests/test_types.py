@@ -81,7 +81,7 @@ def test_a_support_covers_every_token(row):
 def test_a_bare_sample_knows_nothing_that_it_was_not_told(row):
     known = {item.name for item in dataclasses.fields(Sample)} - {*MASKS, *FLOAT_STREAMS}
     known -= {"excluded", "old_source", "reward", "bootstrap_value", "support"}
-    bare = Sample.bare(**{name: getattr(row, name) for name in known})
+    bare = Sample.with_defaults(**{name: getattr(row, name) for name in known})
     assert all(getattr(bare, name).isnan().all() for name in FLOAT_STREAMS)
     assert not any(getattr(bare, name).any() for name in MASKS)
     assert bare.reward != bare.reward

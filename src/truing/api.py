@@ -85,7 +85,7 @@ def check(
     model = recipe.model
     loaded = load(model.name, revision=model.revision, chat_template=model.chat_template, device="cpu")
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())
-    contract = recipe.sampling.contract(loaded.stop_ids)
+    contract = recipe.sampling.to_params(loaded.stop_ids)
     contract.room(loaded.context_length)
     env = with_prompt_limit(env, chat, recipe.episode.max_prompt_tokens)
     return check_scene(EpisodeContext(chat, env, contract, recipe.episode, loaded.context_length))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from samples import episode, sample, weighted_terms
 
-from truing.algos import ALGORITHMS, UpdateConfig
+from truing.algos import ALGORITHMS, from_recipe
 from truing.config import GrpoConfig, KlConfig
 from truing.errors import InvalidValueError, RewardError
 from truing.models.forward.collate import collate
@@ -24,7 +24,7 @@ def cfg(**changes):
 
 
 def setting(kl=None, **changes):
-    return UpdateConfig(cfg(**changes), KlConfig(**kl or {}))
+    return from_recipe(cfg(**changes), KlConfig(**kl or {}))
 
 
 def rows(*rewards, group="g", lengths=None):
@@ -61,7 +61,7 @@ def loss_of(samples, new, config):
 )
 def test_credit_is_the_groups_own_baseline(scale, expected):
     samples = rows(1.0, 0.0, 0.5) + rows(2.0, 0.0, group="h")
-    assert advantages(GRPO.credit(samples, setting(advantage_scale=scale))) == pytest.approx(
+    assert advantages(GRPO.compute_advantages(samples, setting(advantage_scale=scale))) == pytest.approx(
         expected, rel=1e-5
     )
 
@@ -69,28 +69,28 @@ def test_credit_is_the_groups_own_baseline(scale, expected):
 def test_credit_does_not_depend_on_the_order_of_groups():
     samples = rows(1.0, 0.0, 0.5) + rows(2.0, 0.0, group="h")
     mixed = [samples[i] for i in (3, 0, 4, 2, 1)]
-    plain = advantages(GRPO.credit(samples, setting()))
-    assert advantages(GRPO.credit(mixed, setting())) == [plain[i] for i in (3, 0, 4, 2, 1)]
+    plain = advantages(GRPO.compute_advantages(samples, setting()))
+    assert advantages(GRPO.compute_advantages(mixed, setting())) == [plain[i] for i in (3, 0, 4, 2, 1)]
 
 
 def test_credit_makes_new_samples_and_leaves_the_old():
     samples = rows(1.0, 0.0)
-    GRPO.credit(samples, setting())
+    GRPO.compute_advantages(samples, setting())
     assert all(row.advantage.isnan().all() for row in samples)
 
 
 def test_equal_rewards_earn_exactly_nothing():
-    assert advantages(GRPO.credit(rows(0.1, 0.1, 0.1), setting())) == [0.0, 0.0, 0.0]
+    assert advantages(GRPO.compute_advantages(rows(0.1, 0.1, 0.1), setting())) == [0.0, 0.0, 0.0]
 
 
 def test_a_group_of_one_has_no_baseline():
     with pytest.raises(InvalidValueError, match="group of one"):
-        GRPO.credit(rows(1.0), setting())
+        GRPO.compute_advantages(rows(1.0), setting())
 
 
 def test_a_reward_that_was_not_recorded_earns_no_credit():
     with pytest.raises(InvalidValueError, match="finite"):
-        GRPO.credit(rows(1.0, math.nan), setting())
+        GRPO.compute_advantages(rows(1.0, math.nan), setting())
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_every_objective_of_the_recipe_is_in_the_table(name):
 def test_the_policy_loss_on_policy_by_hand():
     """Ratio 1: −mean over sequences of A, and a gradient of −A/(B·n) on each trained token."""
     config = setting(advantage_scale="none")
-    samples = GRPO.credit(rows(1.0, 0.0, lengths=[1, 2]), config)
+    samples = GRPO.compute_advantages(rows(1.0, 0.0, lengths=[1, 2]), config)
     parts, logprob = loss_of(samples, -1.0, config)
     assert parts.keys() == {"policy"}
     parts["policy"].backward()
@@ -128,7 +128,7 @@ def test_the_policy_loss_on_policy_by_hand():
 @pytest.mark.parametrize(("clip_high", "slope"), [(0.5, 0.0), (2.0, -0.25 * math.e**0.7)])
 def test_the_recipes_clip_decides_whether_a_token_pulls(clip_high, slope):
     config = setting(advantage_scale="none", clip_high=clip_high)
-    parts, logprob = loss_of(GRPO.credit(rows(1.0, 0.0, lengths=[1, 1]), config), -0.3, config)
+    parts, logprob = loss_of(GRPO.compute_advantages(rows(1.0, 0.0, lengths=[1, 1]), config), -0.3, config)
     parts["policy"].backward()
     assert logprob.grad[0, 2].item() == pytest.approx(slope)
 
@@ -139,7 +139,7 @@ def test_the_kl_term_is_weighted_and_averaged_like_the_policy_term(estimator, kl
     config = setting({"coef": 0.2, "estimator": estimator})
     samples = [
         dataclasses.replace(row, ref_logprob=torch.where(row.kl_mask, -1.5, torch.nan))
-        for row in GRPO.credit(rows(1.0, 0.0, lengths=[1, 2]), config)
+        for row in GRPO.compute_advantages(rows(1.0, 0.0, lengths=[1, 2]), config)
     ]
     parts, _ = loss_of(samples, -1.0, config)
     assert parts["kl"].item() == pytest.approx(0.2 * kl, rel=1e-5)
@@ -152,7 +152,7 @@ def test_credit_per_turn_counts_what_is_still_earned(cut):
     # G of a: 2, 1.5, 1.5; of b, which ended after one turn: 1, 1, 1. A = half their difference.
     rows = episode("a", 2.0, (0.5, 0.0, 0.5), cut=cut) + episode("b", 1.0, (0.0,))
     config = setting(advantage_per="turn", advantage_scale="none")
-    credited = GRPO.credit(rows, config)
+    credited = GRPO.compute_advantages(rows, config)
     assert [row.sample_id for row in credited] == [row.sample_id for row in rows]
     found = {"a": [], "b": []}
     for row in credited:
@@ -163,11 +163,11 @@ def test_credit_per_turn_counts_what_is_still_earned(cut):
 
 def test_turns_that_earn_nothing_have_the_advantage_of_their_episode():
     rows = episode("a", 2.0, (0.0, 0.0)) + episode("b", 1.0, (0.0,)) + episode("c", 1.0, (0.0, 0.0, 0.0))
-    by_turn, by_episode = (GRPO.credit(rows, setting(advantage_per=per)) for per in ("turn", "episode"))
+    by_turn, by_episode = (GRPO.compute_advantages(rows, setting(advantage_per=per)) for per in ("turn", "episode"))
     for one, other in zip(by_turn, by_episode, strict=True):
         assert torch.equal(one.advantage.nan_to_num(), other.advantage.nan_to_num())
 
 
 def test_credit_per_turn_needs_turns_that_were_judged():
     with pytest.raises(RewardError, match=r"truing\.PerTurn"):
-        GRPO.credit(rows(1.0, 0.0), setting(advantage_per="turn"))
+        GRPO.compute_advantages(rows(1.0, 0.0), setting(advantage_per="turn"))

@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 from samples import demo, episode, sample, weighted_terms, written_by
 
-from truing.algos import ALGORITHMS, UpdateConfig
+from truing.algos import ALGORITHMS, from_recipe
 from truing.config import KlConfig, ReinforceConfig, RlooConfig
 from truing.models.forward.collate import collate
 from truing.types.batch import Scores
@@ -20,11 +20,11 @@ RATES = {"steps": 1, "learning_rate": 1e-3}
 
 
 def reinforce(kl=None, **changes):
-    return UpdateConfig(ReinforceConfig(**RATES | changes), KlConfig(**kl or {}))
+    return from_recipe(ReinforceConfig(**RATES | changes), KlConfig(**kl or {}))
 
 
 def rloo(kl=None, **changes):
-    return UpdateConfig(RlooConfig(**RATES | changes), KlConfig(**kl or {}))
+    return from_recipe(RlooConfig(**RATES | changes), KlConfig(**kl or {}))
 
 
 def trained(rows, stream="advantage"):
@@ -33,24 +33,24 @@ def trained(rows, stream="advantage"):
 
 def test_returns_are_discounted_per_choice_and_compared_with_the_others():
     rows = [sample([1], [5] * n, name=f"r{n}", reward=reward) for n, reward in ((1, 1.0), (3, 4.0))]
-    credited = REINFORCE.credit(rows, reinforce(gamma=0.5))
+    credited = REINFORCE.compute_advantages(rows, reinforce(gamma=0.5))
     assert trained(credited, "returns") == [[1.0], [1.0, 2.0, 4.0]]
     # the baseline of one is the other's reward: 4 and 1
     assert trained(credited) == [[-3.0], [0.0, 1.0, 3.0]]
-    assert trained(REINFORCE.credit(rows, reinforce(gamma=0.5, baseline="none"))) == [[1.0], [1.0, 2.0, 4.0]]
+    assert trained(REINFORCE.compute_advantages(rows, reinforce(gamma=0.5, baseline="none"))) == [[1.0], [1.0, 2.0, 4.0]]
     assert all(row.advantage[~row.policy_mask].isnan().all() for row in credited)
 
 
 @pytest.mark.parametrize("cut", [(), (1,)])
 def test_what_a_turn_earned_pulls_only_on_what_came_before(cut):
     rows = episode("a", 2.0, (0.5, 0.0, 0.25), cut=cut)
-    credited = REINFORCE.credit(rows, reinforce(baseline="none"))
+    credited = REINFORCE.compute_advantages(rows, reinforce(baseline="none"))
     assert [x for of_row in trained(credited) for x in of_row] == [2.0, 1.5, 1.5]
 
 
 def test_whitening_is_over_all_tokens_of_the_step():
     rows = [sample([1], [5], name="a", reward=1.0), sample([1], [5, 6], name="b", reward=4.0)]
-    credited = REINFORCE.credit(rows, reinforce(baseline="none", whiten=True))
+    credited = REINFORCE.compute_advantages(rows, reinforce(baseline="none", whiten=True))
     # 1, 4, 4: mean 3, deviation √3
     deviation = 3**0.5 + 1e-4
     expected = [[round(-2 / deviation, 5)], [round(1 / deviation, 5)] * 2]
@@ -59,7 +59,7 @@ def test_whitening_is_over_all_tokens_of_the_step():
 
 def test_a_single_rollout_has_no_others_and_no_advantage():
     """All others of its step failed: there is nothing to compare with."""
-    assert trained(REINFORCE.credit([sample([1], [5, 6], reward=1.0)], reinforce())) == [[0.0, 0.0]]
+    assert trained(REINFORCE.compute_advantages([sample([1], [5, 6], reward=1.0)], reinforce())) == [[0.0, 0.0]]
     with pytest.raises(ValidationError, match="there is one"):
         ReinforceConfig(**RATES, prompts_per_step=1, group_size=1)
 
@@ -68,14 +68,14 @@ def test_an_attempt_that_chose_nothing_counts_with_what_it_earned():
     nothing = sample([1], [5], name="b", reward=1.0)
     nothing = written_by(nothing, torch.where(nothing.policy_mask, Origin.FORCED, nothing.origin))
     rows = [sample([1], [5], name=name, reward=reward) for name, reward in (("a", 0.0), ("c", 1.0))]
-    assert trained(REINFORCE.credit([rows[0], nothing, rows[1]], reinforce())) == [[-1.0], [], [0.5]]
+    assert trained(REINFORCE.compute_advantages([rows[0], nothing, rows[1]], reinforce())) == [[-1.0], [], [0.5]]
 
 
 def test_rounding_is_not_whitened_into_a_signal():
     rows = [sample([1], [5], name=f"r{i}", reward=1e-8 * i) for i in range(4)]
-    credited = REINFORCE.credit(rows, reinforce(baseline="none", whiten=True))
+    credited = REINFORCE.compute_advantages(rows, reinforce(baseline="none", whiten=True))
     assert max(abs(x) for of_row in trained(credited) for x in of_row) < 1e-3
-    alone = REINFORCE.credit(rows[3:], reinforce(baseline="none", whiten=True))
+    alone = REINFORCE.compute_advantages(rows[3:], reinforce(baseline="none", whiten=True))
     assert alone[0].advantage[-1].item() == pytest.approx(3e-8)
 
 
@@ -84,7 +84,7 @@ def test_leave_one_out_is_polgrads():
     rows = [
         sample([1], [5], name=f"r{i}", group=f"g{i // 3}", reward=reward) for i, reward in enumerate(rewards)
     ]
-    found = [row.advantage[-1].item() for row in RLOO.credit(rows, rloo())]
+    found = [row.advantage[-1].item() for row in RLOO.compute_advantages(rows, rloo())]
     groups = torch.arange(6) // 3
     theirs = polgrad.rloo_advantages(torch.tensor(rewards, dtype=torch.float64), groups)
     assert found == pytest.approx(theirs.tolist())
@@ -96,8 +96,8 @@ def test_the_cost_of_kl_is_taken_off_before_the_baseline():
     rows = [dataclasses.replace(row, ref_logprob=ref) for row, ref in zip(rows, refs, strict=True)]
     in_reward = {"coef": 0.5, "where": "reward", "estimator": "k1"}
     # the first pays 2 × 0.5 × 0.5 = 0.5, the second nothing
-    assert trained(RLOO.credit(rows, rloo(in_reward))) == [[-0.5] * 2, [0.5] * 2]
-    found = trained(REINFORCE.credit(rows, reinforce(in_reward, baseline="none")))
+    assert trained(RLOO.compute_advantages(rows, rloo(in_reward))) == [[-0.5] * 2, [0.5] * 2]
+    found = trained(REINFORCE.compute_advantages(rows, reinforce(in_reward, baseline="none")))
     assert found == [[0.5, 0.75], [1.0, 1.0]]
     assert RLOO.needs_reference(rloo(in_reward))
     assert [term.name for term in RLOO.terms(rloo(in_reward))] == ["policy"]
@@ -111,7 +111,7 @@ def test_the_loss_is_the_score_weighted_by_the_advantage():
         sample([1], [5] * n, name=f"r{n}", reward=reward, contract=contract)
         for n, reward in ((1, 1.0), (3, 0.0))
     ]
-    credited = RLOO.credit(rows, rloo())
+    credited = RLOO.compute_advantages(rows, rloo())
     logprob = torch.full(collate(rows).token_ids.shape, -0.3, requires_grad=True)
     parts = weighted_terms(RLOO, rloo(), credited, Scores(logprob, logprob, logprob))
     parts["policy"].backward()
@@ -120,11 +120,11 @@ def test_the_loss_is_the_score_weighted_by_the_advantage():
 
 
 def test_policy_terms_do_not_count_demonstrations():
-    rows = [*RLOO.credit([sample([1], [5], name=f"r{i}", reward=float(i)) for i in range(2)], rloo())]
+    rows = [*RLOO.compute_advantages([sample([1], [5], name=f"r{i}", reward=float(i)) for i in range(2)], rloo())]
     (policy,) = RLOO.terms(rloo(objective="grpo"))
     assert policy.denominator([*rows, demo([1], [5], "d")]) == 2
     assert policy.denominator([demo([1], [5], "d")]) == 1
-    assert not policy.pulls(demo([1], [5], "d"))
+    assert not policy.has_gradient(demo([1], [5], "d"))
 
 
 @pytest.mark.parametrize(

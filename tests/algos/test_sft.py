@@ -46,7 +46,7 @@ def test_the_loss_is_the_mean_over_demonstrated_tokens_whatever_their_samples():
     assert [term.denominator(samples) for term in SFT.terms(None)] == [4]
     assert parts["supervised"].item() == pytest.approx((1 + 2 + 3 + 4) / 4)
     assert logprob.grad.tolist() == [[0, 0, -0.25, 0], [0, -0.25, -0.25, -0.25]]
-    assert SFT.credit(samples, None) == samples
+    assert SFT.compute_advantages(samples, None) == samples
     assert not SFT.needs_reference(None)
     assert SFT.objective(None) is None
 

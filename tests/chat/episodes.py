@@ -62,13 +62,13 @@ def play(chat, *draws, task=TASK, reply="moon"):
     seat = Attempt(task, "g", ("key",), *start_dialogue(chat, task), None)
     for i, draw in enumerate(draws):
         if i:
-            calls = enumerate(seat.said.calls)
+            calls = enumerate(seat.last_message.calls)
             replies = [tool_message(call, k, reply) for k, call in calls] or [
                 {"role": "user", "content": reply}
             ]
-            seat.go_on(chat, replies, EpisodeConfig(max_turns=9), room=10**6)
+            seat.go_on(chat, replies, EpisodeConfig(max_turns=9), max_prompt_length=10**6)
         seat.hear(chat, completion(draw(seat)), 0, "digest")
-    seat.end(Status.DONE, EndedBy.WORLD)
+    seat.end(Status.DONE, EndedBy.ENVIRONMENT)
     return seat.rollout(RAW, 0)
 
 

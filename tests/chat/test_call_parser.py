@@ -133,7 +133,7 @@ GOOD = {
 @pytest.mark.parametrize(("format", "text", "said", "scaffolding"), GOOD.values(), ids=GOOD)
 def test_a_call_as_its_family_writes_it(format, text, said, scaffolding):
     parsed = parse_calls(text, format)
-    assert parsed.said == said
+    assert parsed.message == said
     assert [text[a:b] for a, b in parsed.scaffolding] == scaffolding
 
 
@@ -241,40 +241,40 @@ BAD = {
 @pytest.mark.parametrize(("format", "text", "told"), BAD.values(), ids=BAD)
 def test_a_malformed_call_is_told_and_not_carried_out(format, text, told):
     parsed = parse_calls(text, format)
-    assert len(parsed.said.problems) == 1
-    assert told in parsed.said.problems[0]
-    assert parsed.said.problems[0].endswith(f"Write {FORMATS[format].form}.")
-    assert parsed.said.calls == ()
+    assert len(parsed.message.parse_errors) == 1
+    assert told in parsed.message.parse_errors[0]
+    assert parsed.message.parse_errors[0].endswith(f"Write {FORMATS[format].description}.")
+    assert parsed.message.calls == ()
     assert parsed.scaffolding == ()
 
 
 @pytest.mark.parametrize(("format", "text"), [(format, text) for format, text, _ in BAD.values()], ids=BAD)
 def test_a_problem_cannot_write_special_tokens(format, text):
-    [problem] = parse_calls(text, format).said.problems
+    [problem] = parse_calls(text, format).message.parse_errors
     assert not any(sign in problem for sign in ("<|", "<｜", "_call>", "[TOOL", "[ARGS"))
 
 
 def test_64_levels_are_read():
     text = '<tool_call>{"name": "a", "arguments": {"x": %s}}</tool_call>' % ("[" * 63 + "]" * 63)
-    assert parse_calls(text, "hermes").said.problems == ()
+    assert parse_calls(text, "hermes").message.parse_errors == ()
 
 
 def test_one_malformed_call_stops_the_others_and_each_is_told():
     good, bad = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>', "<tool_call>clock</tool_call>"
-    said = parse_calls(f"{bad}{good}{bad}", "hermes").said
-    assert [problem[:7] for problem in said.problems] == ["Call 1 ", "Call 3 "]
+    said = parse_calls(f"{bad}{good}{bad}", "hermes").message
+    assert [problem[:7] for problem in said.parse_errors] == ["Call 1 ", "Call 3 "]
     assert said.calls == ()
     assert said.content == f"{bad}{good}{bad}"  # the model sees what it wrote
 
 
 def test_only_the_first_malformed_calls_are_told():
-    assert len(parse_calls("<tool_call>x</tool_call>" * 20, "hermes").said.problems) == 8
+    assert len(parse_calls("<tool_call>x</tool_call>" * 20, "hermes").message.parse_errors) == 8
 
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("text", ["", "Oslo.", ' {"answer": 1}\n', "<think>hm</think>"])
 def test_an_answer_without_calls_is_left_as_it_is(format, text):
-    assert parse_calls(text, format).said == AssistantMessage(text)
+    assert parse_calls(text, format).message == AssistantMessage(text)
 
 
 CALL = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
@@ -292,24 +292,24 @@ CALL = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
     ],
 )
 def test_a_call_in_a_thought_is_no_call(text, thinking, calls):
-    said = parse_calls(text, "hermes", thinking=thinking).said
+    said = parse_calls(text, "hermes", thinking=thinking).message
     assert len(said.calls) == calls
-    assert said.problems == ()
+    assert said.parse_errors == ()
 
 
 def test_a_thought_in_an_argument_is_an_argument():
     text = '<tool_call>{"name": "say", "arguments": {"text": "<think>"}}</tool_call>' + CALL
-    assert [call.name for call in parse_calls(text, "hermes").said.calls] == ["say", "clock"]
+    assert [call.name for call in parse_calls(text, "hermes").message.calls] == ["say", "clock"]
 
 
 def test_a_thought_before_a_whole_answer():
-    said = parse_calls('<think>hm</think>\n{"name": "clock", "parameters": {}}', "llama3").said
+    said = parse_calls('<think>hm</think>\n{"name": "clock", "parameters": {}}', "llama3").message
     assert said == AssistantMessage("<think>hm</think>", (CLOCK,))
 
 
 def test_a_final_message_is_said_without_its_analysis():
     text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Oslo."
-    assert parse_calls(text, "gptoss").said == AssistantMessage("Oslo.")
+    assert parse_calls(text, "gptoss").message == AssistantMessage("Oslo.")
 
 
 def test_the_format_is_found_by_reading_a_call_back():

@@ -28,8 +28,8 @@ def test_every_byte_of_a_call_is_told_apart(tiny):
     ids = torch.tensor([*b"So. ", *CALL.encode(), END])
     reading = read_turn_with_tools(tiny.tokenizer, ids, [END], "hermes")
     assert reading.text == f"So. {CALL}"
-    assert reading.said.content == "So. "
-    assert reading.said.calls == (ToolCall("say", {"text": TEXT, "n": 1}),)
+    assert reading.message.content == "So. "
+    assert reading.message.calls == (ToolCall("say", {"text": TEXT, "n": 1}),)
     assert reading.structure.tolist() == [False] * 4 + chosen(CALL, "say", TEXT, "1") + [False]
 
 
@@ -44,7 +44,7 @@ def test_stray_bytes_shift_nothing(tiny, stray):
     before, value = [*stray], stray.decode("utf-8", "surrogateescape")
     raw = CALL.replace(TEXT, value).encode("utf-8", "surrogateescape")
     reading = read_turn_with_tools(tiny.tokenizer, torch.tensor([*before, *raw]), [END], "hermes")
-    assert reading.said.calls == (ToolCall("say", {"text": "\ufffd" * len(stray), "n": 1}),)
+    assert reading.message.calls == (ToolCall("say", {"text": "\ufffd" * len(stray), "n": 1}),)
     expected = chosen(CALL.replace(TEXT, "~" * len(stray)), "say", "~" * len(stray), "1")
     assert reading.structure.tolist() == [False] * len(stray) + expected
     reading.text.encode()  # can be stored
@@ -52,7 +52,7 @@ def test_stray_bytes_shift_nothing(tiny, stray):
 
 def test_a_malformed_call_has_no_scaffolding(tiny):
     reading = read_turn_with_tools(tiny.tokenizer, torch.tensor([*CALL[:-3].encode()]), [END], "hermes")
-    assert len(reading.said.problems) == 1
+    assert len(reading.message.parse_errors) == 1
     assert not reading.structure.any()
 
 

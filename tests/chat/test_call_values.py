@@ -95,7 +95,7 @@ def test_a_value_of_any_type_comes_back(family):
         [call] = rollout.messages[0]["tool_calls"]
         assert call["function"]["arguments"] == {key: value}
         assert type(call["function"]["arguments"][key]) is type(value), "1 is not 1.0, nor True"
-        assert rollout.turns[1].restarts == "" or family == "glm_4_7"
+        assert rollout.turns[1].restart_reason == "" or family == "glm_4_7"
 
 
 @pytest.mark.parametrize("family", [family for family in FORMAT_OF if family != "lfm2_5"])
@@ -186,7 +186,7 @@ def test_keys_that_a_schema_does_not_name_are_read_by_what_it_says_of_others():
     text = "<tool_call>\n<function=f>\n<parameter=x>\n5\n</parameter>\n</function>\n</tool_call>"
     for others, value in (({"type": "string"}, "5"), ({"type": "integer"}, 5), (True, 5)):
         tool = ToolSpec("f", "F.", {"type": "object", "properties": {}, "additionalProperties": others})
-        [call] = parse_calls(text, "qwen3_coder", [tool]).said.calls
+        [call] = parse_calls(text, "qwen3_coder", [tool]).message.calls
         assert call.arguments == {"x": value}
 
 
@@ -208,5 +208,5 @@ def test_no_value_changes_without_a_word(family, value, text):
     except DataError:
         return
     written = chat.tokenizer.decode(ids[:-1])
-    [call] = parse_calls(written, chat.tool_format, [TOOL]).said.calls
+    [call] = parse_calls(written, chat.tool_format, [TOOL]).message.calls
     assert call.arguments == given_

@@ -130,7 +130,7 @@ GOOD = {
 @pytest.mark.parametrize(("format", "text", "said", "scaffolding"), GOOD.values(), ids=GOOD)
 def test_a_call_as_its_family_writes_it(format, text, said, scaffolding):
     parsed = parse_calls(text, format, TOOLS)
-    assert parsed.said == said
+    assert parsed.message == said
     assert [text[a:b] for a, b in parsed.scaffolding] == scaffolding
 
 
@@ -193,26 +193,26 @@ BAD = {
 
 @pytest.mark.parametrize(("format", "text", "problem"), BAD.values(), ids=BAD)
 def test_what_is_wrong_with_a_call_goes_back_to_the_model(format, text, problem):
-    said = parse_calls(text, format, TOOLS).said
+    said = parse_calls(text, format, TOOLS).message
     assert said.calls == ()
-    assert problem in said.problems[0]
-    assert not re.search(r"<\w|</|<\|", said.problems[0]), "no tag, which would be a special token"
+    assert problem in said.parse_errors[0]
+    assert not re.search(r"<\w|</|<\|", said.parse_errors[0]), "no tag, which would be a special token"
 
 
 @pytest.mark.parametrize("format", sorted({format for format, *_ in GOOD.values()}))
 def test_a_call_in_a_thought_is_none(format):
-    begins, ends = FORMATS[format].thought
+    begins, ends = FORMATS[format].reasoning_tags
     for call in (text.rpartition(ends)[2] for name, text, *_ in GOOD.values() if name == format):
-        assert parse_calls(call, format, TOOLS).said.calls
-        assert parse_calls(f"{begins}{call}{ends}", format, TOOLS).said.calls == ()
-        assert parse_calls(f"{call}{ends}", format, TOOLS, thinking=True).said.calls == ()
+        assert parse_calls(call, format, TOOLS).message.calls
+        assert parse_calls(f"{begins}{call}{ends}", format, TOOLS).message.calls == ()
+        assert parse_calls(f"{call}{ends}", format, TOOLS, thinking=True).message.calls == ()
 
 
 @pytest.mark.parametrize("format", sorted({format for format, *_ in GOOD.values()}))
 def test_a_format_is_told_from_every_other(format):
     written = [text for name, text, said, _ in GOOD.values() if name == format and len(said.calls) == 1]
     for text in written:
-        [call] = parse_calls(text, format, TOOLS).said.calls
+        [call] = parse_calls(text, format, TOOLS).message.calls
         assert detect_format(text, call, TOOLS) in (format, {"glm45": "glm47", "glm47": "glm45"}.get(format))
     assert detect_format("<tool_call>clock\n</tool_call>", CLOCK, TOOLS) == "glm45"
     assert detect_format("<tool_call>clock</tool_call>", CLOCK, TOOLS) == "glm47"

@@ -64,8 +64,8 @@ def check(text: str, parsed: ParsedCalls) -> None:
     edges = [edge for span in parsed.scaffolding for edge in span]
     assert edges == sorted(set(edges))
     assert not edges or (edges[0] >= 0 and edges[-1] <= len(text))
-    assert bool(parsed.scaffolding) == bool(parsed.said.calls)
-    assert not (parsed.said.calls and parsed.said.problems)
+    assert bool(parsed.scaffolding) == bool(parsed.message.calls)
+    assert not (parsed.message.calls and parsed.message.parse_errors)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -100,7 +100,7 @@ GOOD = {
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_examples_are_calls(format):
-    [call] = parse_calls(GOOD[format], format).said.calls
+    [call] = parse_calls(GOOD[format], format).message.calls
     assert (call.name, call.arguments) == ("a", {"x": "é", "y": [1]})
 
 

@@ -99,10 +99,10 @@ UNESCAPED = {"trl/lfm2_2_5"}
 def test_calls_are_read_back(calls, name):
     for call in calls[:: 1 if name in ALL_CALLS or len(calls) < 100 else 20]:
         text = written(template_of(name), AssistantMessage("", (call,)))
-        [read] = parse_calls(text, TEMPLATES[name], [tool_of(call)]).said.calls
+        [read] = parse_calls(text, TEMPLATES[name], [tool_of(call)]).message.calls
         assert (read.name, read.arguments) == (call.name, call.arguments)
 
 
 def test_content_stands_apart_from_calls():
     said = AssistantMessage("Two lines.\n", (SENTINEL, ToolCall("other", {})))
-    assert parse_calls(written(template_of("trl/qwen2_5"), said), "hermes").said == said
+    assert parse_calls(written(template_of("trl/qwen2_5"), said), "hermes").message == said

@@ -184,7 +184,7 @@ def test_what_the_template_writes_is_control_and_other_added_words_are_not():
     tokenizer = tokenizer_of(backend, template, "<|end|>", special=("<|end|>", "<mask>"), plain=plain)
     chat = make_chat(tokenizer, [tokenizer.eos_token_id])
     assert set(chat.control.ids) == {"<|end|>", "<mask>", "<|user|>", "<|system|>"}
-    assert set(chat.special.ids) == {"<|end|>", "<mask>"}
+    assert set(chat.special_tokens.ids) == {"<|end|>", "<mask>"}
 
 
 def test_answers_and_tools_never_become_control_tokens(spoken):
@@ -282,7 +282,7 @@ def test_no_control_token_forms_where_two_messages_meet(split):
 def test_an_edge_that_forms_none_is_encoded_as_it_always_was(content):
     chat = speaking(qwen)
     prompt = render_prompt(chat, Task("t", "f", ({"role": "user", "content": content},)))
-    text = chat.text([{"role": "user", "content": content}])
+    text = chat.render_text([{"role": "user", "content": content}])
     assert prompt.token_ids.tolist() == chat.tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
@@ -319,7 +319,7 @@ def test_what_the_policy_drew_stays_what_it_is_where_its_past_is_written_anew(as
     first = drawing(chat, text, as_ids=as_ids)
     task = Task("t", "f", (ASKED,))
     rollout = play(chat, first, drawing(chat, "x", as_ids=True), task=task)
-    assert rollout.turns[1].restarts
+    assert rollout.turns[1].restart_reason
     tag = chat.control.ids["<|python_tag|>"]
     assert (tag in rollout.turns[0].token_ids.tolist()) == as_ids
     assert (tag in rollout.turns[1].context_ids.tolist()) == as_ids
@@ -337,4 +337,4 @@ def test_a_control_token_of_one_character_cannot_be_written_otherwise():
     tokenizer = tokenizer_of(byte_level(), CHATML, "<|im_end|>", special=("<|im_end|>", "§"))
     chat = make_chat(tokenizer, [tokenizer.eos_token_id])
     with pytest.raises(DataError, match="single character"):
-        chat.text([{"role": "user", "content": "see § 5"}])
+        chat.render_text([{"role": "user", "content": "see § 5"}])

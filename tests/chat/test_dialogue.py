@@ -82,18 +82,18 @@ def test_every_template(templates, speak):
             own = play(chat, as_written(chat, CALLS), as_written(chat, DONE))
         except (DataError, ModelError):
             continue  # which templates refuse what is in the table of docs/templates.md
-        tried[name] = own.turns[1].restarts
+        tried[name] = own.turns[1].restart_reason
         resplit = play(chat, as_written(chat, CALLS, split_otherwise(chat)), as_written(chat, DONE))
         assert resplit.turns[0].token_ids.tolist() != own.turns[0].token_ids.tolist(), name
-        assert bool(resplit.turns[1].restarts) == bool(own.turns[1].restarts), name
+        assert bool(resplit.turns[1].restart_reason) == bool(own.turns[1].restart_reason), name
         assert resplit.messages == own.messages, name
         other = play(chat, as_written(chat, CALLS, spaced(chat)), as_written(chat, DONE))
-        assert other.turns[1].restarts, name
+        assert other.turns[1].restart_reason, name
         assert other.messages == own.messages, name
         for rollout in (own, resplit, other):
             samples(chat, rollout)
             names_the_first_difference(rollout)
-        if not own.turns[1].restarts:
+        if not own.turns[1].restart_reason:
             meant = [USER, CALLS.message(), *own.messages[1:-1], DONE.message()]
             if opened_reasoning(chat.text([USER], TASK.tools), chat.tool_format):
                 meant = [USER, *own.messages]  # the thought that the prompt opened is part of what was said
@@ -139,7 +139,7 @@ def test_the_order_of_arguments_is_kept(speak):
     chat = speak("trl/qwen2_5")
     turned = AssistantMessage(calls=(ToolCall("look", {"n": 1, "word": "été"}),))
     rollout = play(chat, as_written(chat, turned), as_written(chat, DONE))
-    assert rollout.turns[1].restarts == ""
+    assert rollout.turns[1].restart_reason == ""
     assert list(rollout.messages[0]["tool_calls"][0]["function"]["arguments"]) == ["n", "word"]
 
 
@@ -157,7 +157,7 @@ def test_the_order_of_arguments_is_kept(speak):
 def test_turns_of_every_kind_extend(speak, name, said):
     chat = speak(name)
     rollout = play(chat, as_written(chat, said), as_written(chat, DONE))
-    assert rollout.turns[1].restarts == ""
+    assert rollout.turns[1].restart_reason == ""
     assert rollout.messages[0] == said.message()
     assert len(rollout.messages) == 2 + max(1, len(said.calls))
     samples(chat, rollout)
@@ -178,7 +178,7 @@ def test_half_characters_keep_their_bytes(speak):
     rollout = play(chat, begun, broken, as_written(chat, DONE))
     (half,) = token_bytes(chat.tokenizer, [first])
     assert [m["content"] for m in rollout.messages[::2]] == ["🙂", "\ufffd" * len(half), DONE.content]
-    assert [turn.restarts for turn in rollout.turns] == ["", "", ""]
+    assert [turn.restart_reason for turn in rollout.turns] == ["", "", ""]
     (sample,) = samples(chat, rollout)
     assert sample.token_ids[sample.origin == Origin.FORCED].tolist() == [first]
 
@@ -191,7 +191,7 @@ def test_a_turn_that_ends_by_length_ends_the_episode(speak):
     seat.hear(chat, type(cut)(**vars(cut) | {"finish_reason": FinishReason.LENGTH}), 0, "digest")
     assert (seat.status, seat.ended_by) == (Status.TRUNCATED, EndedBy.LENGTH)
     assert seat.dialogue.token_ids.tolist()[-len(ids) :] == ids
-    assert seat.said.problems
+    assert seat.last_message.parse_errors
 
 
 @pytest.mark.parametrize("name", ["trl/llama3", "trl/gemma3"])
@@ -200,7 +200,7 @@ def test_a_template_that_trims_restarts(speak, name):
     padded = in_words(chat, f"  moon \n{chat.stops[0]}")
     rollout = play(chat, padded, as_written(chat, DONE), task=Task("t", "f", (USER,)))
     assert rollout.messages[0]["content"] == "  moon \n"
-    assert "  moon \\n" in rollout.turns[1].restarts
+    assert "  moon \\n" in rollout.turns[1].restart_reason
     samples(chat, rollout)
     names_the_first_difference(rollout)
 
@@ -209,7 +209,7 @@ def test_another_stop_token_than_the_templates_restarts(speak):
     chat = speak("trl/qwen2_5")
     chat = replace(chat, stop_ids=(*chat.stop_ids, chat.tokenizer.convert_tokens_to_ids("</s>")))
     rollout = play(chat, in_words(chat, "moon</s>"), as_written(chat, DONE))
-    assert "moon</s>' was said" in rollout.turns[1].restarts
+    assert "moon</s>' was said" in rollout.turns[1].restart_reason
     samples(chat, rollout)
 
 
@@ -221,7 +221,7 @@ def test_mistral_moves_the_system_message(speak, name):
     said = AssistantMessage(calls=(ToolCall("look", {"word": "a", "n": 1}),))
     rollout = play(chat, as_written(chat, said), as_written(chat, DONE), task=task)
     assert text_of(chat, rollout.turns[0].token_ids) == call
-    assert "[INST]Be brief." in rollout.turns[1].restarts
+    assert "[INST]Be brief." in rollout.turns[1].restart_reason
     first, second = samples(chat, rollout)
     assert "Be brief." in text_of(chat, first.token_ids)
     assert "Be brief." not in text_of(chat, second.token_ids)
@@ -236,8 +236,8 @@ def test_qwen3_keeps_a_thought_until_the_user_speaks(speak):
     chat = speak("trl/qwen3")
     spoken = (f"{THOUGHT}{CALL_TEXT}{END}", f"{THOUGHT}It is a.{END}", f"{THOUGHT}bye{END}")
     rollout = play(chat, *(in_words(chat, text) for text in spoken))
-    assert rollout.turns[1].restarts == ""
-    assert "<think>" in rollout.turns[2].restarts
+    assert rollout.turns[1].restart_reason == ""
+    assert "<think>" in rollout.turns[2].restart_reason
     assert len(samples(chat, rollout)) == 2
 
 
@@ -246,7 +246,7 @@ def test_qwen3_drops_an_empty_thought_and_its_training_variant_keeps_it(speak):
         chat = speak(name)
         rollout = play(chat, as_written(chat, CALLS), as_written(chat, DONE))
         assert text_of(chat, rollout.turns[0].token_ids).startswith("<think>\n\n</think>")
-        assert bool(rollout.turns[1].restarts) != kept
+        assert bool(rollout.turns[1].restart_reason) != kept
 
 
 def test_a_call_within_an_open_thought_is_not_carried_out(speak):
@@ -255,7 +255,7 @@ def test_a_call_within_an_open_thought_is_not_carried_out(speak):
     texts = (f"or {CALL_TEXT}?</think>Hm.{end}", f"so</think>{CALL_TEXT}{end}", f"done</think>a{end}")
     rollout = play(chat, *(in_words(chat, text) for text in texts))
     assert [len(m.get("tool_calls", ())) for m in rollout.messages if m["role"] == "assistant"] == [0, 1, 0]
-    assert all(turn.restarts for turn in rollout.turns[1:]), "the template drops thoughts"
+    assert all(turn.restart_reason for turn in rollout.turns[1:]), "the template drops thoughts"
     assert not rollout.turns[0].structure.any()
     assert rollout.turns[1].structure.any()
     samples(chat, rollout)
@@ -268,6 +268,6 @@ def test_gptoss_drops_its_analysis_after_the_answer(speak):
     call = ' to=functions.look<|channel|>commentary json<|message|>{"word": "a", "n": 1}<|call|>'
     final = "<|channel|>final<|message|>It is a.<|return|>"
     rollout = play(chat, *(in_words(chat, text) for text in (analysis + call, analysis + final, final)))
-    assert rollout.turns[1].restarts == ""
-    assert "analysis" in rollout.turns[2].restarts
+    assert rollout.turns[1].restart_reason == ""
+    assert "analysis" in rollout.turns[2].restart_reason
     samples(chat, rollout)

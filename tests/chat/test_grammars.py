@@ -89,7 +89,7 @@ def begun(family, tags, tools=TOOLS):
 def written(chat, name, arguments):
     """A call's ids as the template writes it, without what stands around it."""
     said = AssistantMessage(calls=(ToolCall(name, arguments),))
-    tag, closing = FORMATS[chat.tool_format].tag, FORMATS[chat.tool_format].closing
+    tag, closing = FORMATS[chat.tool_format].opening_tag, FORMATS[chat.tool_format].closing
     whole = chat.text([{"role": "user", "content": "q"}, said.message()], prompt=False)
     text = tag + whole.partition(tag)[2].rpartition(closing)[0] + closing
     return chat.tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -140,7 +140,7 @@ def test_no_stop_comes_within_a_call(family, tags):
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_is_drawn_is_read_as_a_valid_call(family, tags, seed):
     chat, walk = begun(family, tags)
-    ids = chat.tokenizer(FORMATS[chat.tool_format].tag, add_special_tokens=False)["input_ids"]
+    ids = chat.tokenizer(FORMATS[chat.tool_format].opening_tag, add_special_tokens=False)["input_ids"]
     for id in ids:
         walk.take(id)
     source, ends = random.Random(seed), list[int]()
@@ -152,8 +152,8 @@ def test_whatever_is_drawn_is_read_as_a_valid_call(family, tags, seed):
         ids.append(ends.pop(0) if ends and ends[0] in free else source.choice(plain or free))
         walk.take(ids[-1])
     text = chat.tokenizer.decode(ids)
-    said = parse_calls(text, chat.tool_format, TOOLS).said
-    assert said.problems == ()
+    said = parse_calls(text, chat.tool_format, TOOLS).message
+    assert said.parse_errors == ()
     for call in said.calls:
         schema = {"additionalProperties": False, **(LOOK if call.name == "look" else NAP).parameters}
         assert list(Draft202012Validator(schema).iter_errors(dict(call.arguments))) == [], text

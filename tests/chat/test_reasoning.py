@@ -89,7 +89,7 @@ def test_a_turn_that_was_opened_extends(family, mode):
     """The message holds the whole thought, so the template writes the past as it was said."""
     chat = chat_of(family, **(ON if mode == "on" else OFF))
     rollout = play(chat, as_written(chat, CALL), as_written(chat, CALL), as_written(chat, DONE))
-    assert [turn.restarts for turn in rollout.turns] == ["", "", ""]
+    assert [turn.restart_reason for turn in rollout.turns] == ["", "", ""]
 
 
 @pytest.mark.parametrize("family", ["qwen3_6", "qwen3_8", "nemotron_3"])

@@ -56,7 +56,7 @@ def test_a_row_of_the_table(speak, name, calls, own, at):
         with pytest.raises(DataError, match=at):
             play(chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye")))
         return
-    restarts = play(chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye"))).turns[1].restarts
+    restarts = play(chat, as_written(chat, CALL), as_written(chat, AssistantMessage("bye"))).turns[1].restart_reason
     assert ("restarts" if restarts else "extends") == own
     assert at in restarts
 
@@ -93,7 +93,7 @@ def test_what_a_system_message_says_is_always_shown(speak, name):
 )
 def test_malformed_calls_in_a_row_are_answered(speak, name):
     chat = speak(name)
-    said = AssistantMessage("a call, badly written", problems=("Call 1 is malformed.", "Call 2 too."))
+    said = AssistantMessage("a call, badly written", parse_errors=("Call 1 is malformed.", "Call 2 too."))
     dialogue, _ = start_dialogue(chat, TASK)
     for _ in range(3):
         drawn = encode_reply(chat, dialogue.messages, said, dialogue.tools)

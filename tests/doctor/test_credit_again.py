@@ -7,7 +7,7 @@ import pytest
 import torch
 from samples import episode
 
-from truing.algos import ALGORITHMS, UpdateConfig
+from truing.algos import ALGORITHMS, from_recipe
 from truing.config import resolve
 from truing.doctor.rules import RULES
 from truing.doctor.truing_run import setup_of, step_of
@@ -61,7 +61,7 @@ def recorded(samples, recipe, stage):
         nothing = torch.full((len(sample),), torch.nan)
         streams = dict.fromkeys(("new_logprob", "entropy", "raw_entropy", "pull"), nothing)
         told = {"text": "", "status": Status.DONE, "reward_parts": {}, "messages": (), "outcome": {}}
-        return SampleRow(sample=sample, inner_step=0, ended_by=EndedBy.WORLD, error="", **streams, **told)
+        return SampleRow(sample=sample, inner_step=0, ended_by=EndedBy.ENVIRONMENT, error="", **streams, **told)
 
     return step_of(stage, 0, setup_of(recipe, stage), [row(each) for each in samples], {}, {}, ())
 
@@ -77,9 +77,9 @@ def test_what_the_trainer_credits_is_credited_again(mini, stage, shaping):
         table[stage] = {"steps": 1, "learning_rate": 1e-3} | table.get(stage, {}) | chosen
         recipe = resolve(table)
         judged = chosen.get("advantage_per") == "turn" or chance.random() < 0.5
-        algorithm, setting = ALGORITHMS[stage], UpdateConfig.of(recipe, stage)
+        algorithm, setting = ALGORITHMS[stage], from_recipe.of(recipe, stage)
         samples = attempts(chance, judged)
-        step = recorded(algorithm.credit(samples, setting), recipe, stage)
+        step = recorded(algorithm.compute_advantages(samples, setting), recipe, stage)
         rule = RULES[code]
         assert rule.when(step)
         assert not step.missing(rule.needs)

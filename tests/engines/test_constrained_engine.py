@@ -74,8 +74,8 @@ def drawn(tiny, chat):
         groups = collect(
             [task],
             group_size=count,
-            scene=EpisodeContext(chat, Asking(), contract, EpisodeConfig(), tiny.context_length),
-            voice=PolicyTurns(
+            context=EpisodeContext(chat, Asking(), contract, EpisodeConfig(), tiny.context_length),
+            turn_source=PolicyTurns(
                 LocalEngine(tiny.model, context_length=tiny.context_length),
                 contract,
                 torch.tensor(list(forced), dtype=torch.long),
@@ -156,7 +156,7 @@ def test_forced_ids_count_as_generated(tiny, drawn):
     with torch.no_grad():
         logits = tiny.model(input_ids=row.token_ids[None, :t]).logits[:, -1]
     right, wrong = (
-        processed_logits(logits, row.contract, row.token_ids[None, start:t], allowed_NV=allowed)
+        processed_logits(logits, row.sampling_params, row.token_ids[None, start:t], allowed_NV=allowed)
         .log_softmax(-1)[0, row.token_ids[t]]
         .item()
         for start in (row.prompt_length, t)

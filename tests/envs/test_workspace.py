@@ -119,7 +119,7 @@ def test_progress_by_hand(env):
 
 def test_valid_calls_by_hand(env):
     task = next(task for task in env.tasks("train") if task.family == "workspace/message")
-    unreadable = AssistantMessage(problems=("a call that is no JSON",))
+    unreadable = AssistantMessage(parse_errors=("a call that is no JSON",))
     unknown = does("send_fax", to="Anna")
     assert parts(env, task, (unreadable, unknown, *task.demonstration))["valid_calls"] == pytest.approx(1 / 3)
     assert parts(env, task, (unreadable,))["valid_calls"] == 0.0

@@ -34,7 +34,7 @@ def row(ratios, advantages, name="a"):
         reward_parts={},
         messages=(),
         outcome={},
-        ended_by=EndedBy.WORLD,
+        ended_by=EndedBy.ENVIRONMENT,
         error="",
     )
 

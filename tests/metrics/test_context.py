@@ -30,7 +30,7 @@ def row(name, prompt, *messages):
         reward_parts={},
         messages=messages,
         outcome={},
-        ended_by=EndedBy.WORLD,
+        ended_by=EndedBy.ENVIRONMENT,
         error="",
         **nothing,
     )

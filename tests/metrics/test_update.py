@@ -39,7 +39,7 @@ def row(
     """A row of given origins; streams are lists, NaN where not given."""
     origin = torch.tensor(origin, dtype=torch.uint8)
     trainer = {key: torch.tensor(numbers.pop(key, [NAN] * len(origin))) for key in TRAINER_NUMBERS}
-    sample = Sample.bare(
+    sample = Sample.with_defaults(
         **dict.fromkeys(("sample_id", "rollout_id"), name),
         **dict.fromkeys(("task_id", "family", "prompt_hash"), "x"),
         group_id=group,
@@ -58,7 +58,7 @@ def row(
         "inner_step": 0,
         "messages": (),
         "outcome": {},
-        "ended_by": EndedBy.WORLD,
+        "ended_by": EndedBy.ENVIRONMENT,
         "error": "",
     }
     return SampleRow(sample=sample, status=status, reward_parts=parts or {}, **rollout, **trainer)

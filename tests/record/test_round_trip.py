@@ -43,7 +43,7 @@ def test_a_sample_reads_back_with_every_stream_and_fact(run):
             a.nan_to_num(9) if a.is_floating_point() else a, b.nan_to_num(9) if b.is_floating_point() else b
         )
     assert read.sample.turns == written.sample.turns
-    assert read.sample.contract == written.sample.contract
+    assert read.sample.sampling_params == written.sample.sampling_params
     assert read.sample.support is None
     assert (read.text, read.status, read.messages) == (written.text, Status.DONE, written.messages)
     assert read.reward_parts["exact"] == 1.0
@@ -96,7 +96,7 @@ def any_row(draw) -> SampleRow:
     )
     ids = draw(st.lists(st.integers(0, 2**62), min_size=length, max_size=length))
     name = draw(st.text(max_size=5))
-    sample = Sample.bare(
+    sample = Sample.with_defaults(
         **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
         prompt_length=draw(st.integers(1, length)),
         turns=tuple(
@@ -144,7 +144,7 @@ def test_any_rows_survive_the_round_trip_to_the_bit(rows):
         assert torch.equal(a.sample.token_ids, b.sample.token_ids)
         assert torch.equal(a.sample.advantage.view(torch.int32), b.sample.advantage.view(torch.int32))
         assert torch.equal(a.new_logprob.view(torch.int32), b.new_logprob.view(torch.int32))
-        assert (a.sample.contract, a.status) == (b.sample.contract, b.status)
+        assert (a.sample.contract, a.status) == (b.sample.sampling_params, b.status)
         assert repr(a.sample.turns) == repr(b.sample.turns)
         assert repr(a.reward_parts) == repr(b.reward_parts)
         assert (a.text, a.messages) == (b.text, b.messages)

@@ -77,7 +77,7 @@ def scene(chat, env, **limits):
 def played(chat, task, function=str.upper, grade=None, **limits):
     made = scene(chat, World(function=function), **limits)
     (group,) = collect(
-        [task], group_size=2, scene=made, voice=DemonstrationTurns(chat), grade=grade, key=("test",)
+        [task], group_size=2, context=made, turn_source=DemonstrationTurns(chat), grade=grade, key=("test",)
     )
     return group.rollouts[0]
 
@@ -89,8 +89,8 @@ def draw(tiny, chat, tasks, env=None, forced="", **contract):
     return collect(
         tasks,
         group_size=3,
-        scene=EpisodeContext(chat, env or Plain(), rules, EpisodeConfig(), tiny.context_length),
-        voice=PolicyTurns(sampler, rules, ids, force_rate=1.0 if forced else 0.0),
+        context=EpisodeContext(chat, env or Plain(), rules, EpisodeConfig(), tiny.context_length),
+        turn_source=PolicyTurns(sampler, rules, ids, force_rate=1.0 if forced else 0.0),
         grade=lambda rollout: GradeResult(float(len(rollout.text)), {"length": float(len(rollout.text))}),
         key=("test",),
     )
@@ -109,7 +109,7 @@ def test_rollouts_carry_their_grade_status_and_prompt(tiny, chat):
         assert rollout.reward == rollout.reward_parts["length"] == len(rollout.text)
         stopped = int(rollout.turns[0].token_ids[-1]) in tiny.stop_ids
         assert rollout.status is (Status.DONE if stopped else Status.TRUNCATED)
-        assert rollout.ended_by is (EndedBy.WORLD if stopped else EndedBy.LENGTH)
+        assert rollout.ended_by is (EndedBy.ENVIRONMENT if stopped else EndedBy.LENGTH)
         said = rollout.turns[0].context_ids[rollout.turns[0].context_origin == Origin.PROMPT]
         assert tiny.tokenizer.decode(said) == "hello"
 
@@ -141,7 +141,7 @@ def test_turns_extend_the_ids_and_the_world_answers(chat):
     assert tools == "MOONSUN"
     whole = chat.text([*rollout.task.messages, *rollout.messages], rollout.task.tools, prompt=False)
     assert chat.tokenizer.decode(row.token_ids) + "\n" == whole
-    assert [turn.restarts for turn in rollout.turns] == ["", "", ""]
+    assert [turn.restart_reason for turn in rollout.turns] == ["", "", ""]
 
 
 def test_a_tool_error_is_told_to_the_model(chat):
@@ -174,7 +174,7 @@ def test_a_tool_that_hangs_ends_its_own_rollout_alone(chat):
 
     made = scene(chat, World(function=hang), timeout=0.3)
     (group,) = collect(
-        [asking("moon")], group_size=2, scene=made, voice=DemonstrationTurns(chat), grade=None, key=("t",)
+        [asking("moon")], group_size=2, context=made, turn_source=DemonstrationTurns(chat), grade=None, key=("t",)
     )
     assert sorted(rollout.status for rollout in group.rollouts) == [Status.DONE, Status.ERROR]
     assert any("did not end within 0.3 s" in rollout.error for rollout in group.rollouts)
@@ -193,7 +193,7 @@ def test_a_million_characters_are_cut_and_counted(chat):
 def test_limits_truncate_and_say_which(chat, limit, by):
     made = scene(chat, World(function=lambda word: "x" * 3000), max_reply_chars=4000, **limit)
     (group,) = collect(
-        [asking("moon")], group_size=1, scene=made, voice=DemonstrationTurns(chat), grade=None, key=("t",)
+        [asking("moon")], group_size=1, context=made, turn_source=DemonstrationTurns(chat), grade=None, key=("t",)
     )
     assert group.rollouts[0].status is Status.TRUNCATED
     assert group.rollouts[0].ended_by is by
@@ -249,12 +249,12 @@ def test_a_malformed_call_goes_back_to_the_model(chat):
             ]
 
     made = scene(chat, World(function=str.upper))
-    (group,) = collect([asking("moon")], group_size=1, scene=made, voice=Babbling(), grade=None, key=("t",))
+    (group,) = collect([asking("moon")], group_size=1, context=made, turn_source=Babbling(), grade=None, key=("t",))
     rollout = group.rollouts[0]
     assert rollout.messages[0] == {"role": "assistant", "content": '<tool_call>\n{"name": "look", oops'}
     assert rollout.messages[1]["content"].startswith("Error: Call 1 is malformed")
     assert rollout.outcome == {"seen": []}
-    assert rollout.turns[0].restarts == ""
+    assert rollout.turns[0].restart_reason == ""
 
 
 @pytest.mark.parametrize("stop", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
@@ -296,7 +296,7 @@ class Answering(Plain):
 def test_an_answer_that_is_no_message_is_an_error_of_its_rollout(chat, answer):
     made = scene(chat, Answering(answer=lambda said: answer))
     (group,) = collect(
-        [asking("moon")], group_size=1, scene=made, voice=DemonstrationTurns(chat), grade=None, key=("t",)
+        [asking("moon")], group_size=1, context=made, turn_source=DemonstrationTurns(chat), grade=None, key=("t",)
     )
     assert group.rollouts[0].status is Status.ERROR
 
@@ -305,7 +305,7 @@ def test_an_answer_that_is_no_message_is_an_error_of_its_rollout(chat, answer):
 def test_an_outcome_that_cannot_be_recorded_is_an_error_of_its_rollout(chat, became):
     made = scene(chat, Answering(answer=lambda said: [], became=became))
     (group,) = collect(
-        [asking("moon")], group_size=1, scene=made, voice=DemonstrationTurns(chat), grade=None, key=("t",)
+        [asking("moon")], group_size=1, context=made, turn_source=DemonstrationTurns(chat), grade=None, key=("t",)
     )
     assert group.rollouts[0].status is Status.ERROR
     assert "the world failed to say what became of it" in group.rollouts[0].error
@@ -318,7 +318,7 @@ def test_what_a_template_refuses_is_an_error_of_its_rollout(chat):
     )
     made = scene(chat, Answering(answer=lambda said: [{"role": "user", "content": "no"}]))
     (group,) = collect(
-        [asking("moon")], group_size=1, scene=made, voice=DemonstrationTurns(chat), grade=None, key=("t",)
+        [asking("moon")], group_size=1, context=made, turn_source=DemonstrationTurns(chat), grade=None, key=("t",)
     )
     assert group.rollouts[0].status is Status.ERROR
     assert "refused" in group.rollouts[0].error
@@ -331,7 +331,7 @@ def test_a_world_that_changes_what_it_was_given_changes_no_message(chat):
 
     made = scene(chat, Answering(answer=answer))
     (group,) = collect(
-        [asking(["moon"])], group_size=1, scene=made, voice=DemonstrationTurns(chat), grade=None, key=("t",)
+        [asking(["moon"])], group_size=1, context=made, turn_source=DemonstrationTurns(chat), grade=None, key=("t",)
     )
     (message,) = group.rollouts[0].messages
     assert message["tool_calls"][0]["function"]["arguments"] == {"word": ["moon"]}
@@ -346,6 +346,6 @@ def test_a_forced_prefix_for_which_the_context_has_no_room_stops_no_run(tiny, ch
         LocalEngine(tiny.model, context_length=length), rules, torch.tensor([65] * 20), force_rate=1.0
     )
     made = EpisodeContext(chat, Plain(), rules, EpisodeConfig(), length)
-    (group,) = collect([TASK], group_size=1, scene=made, voice=voice, grade=None, key=("t",))
+    (group,) = collect([TASK], group_size=1, context=made, turn_source=voice, grade=None, key=("t",))
     forced = (group.rollouts[0].turns[0].context_origin == Origin.FORCED).sum()
     assert forced == (20 if room >= 20 else 0)

@@ -76,13 +76,13 @@ def rows(tiny, chat):
     groups = collect(
         tasks,
         group_size=4,
-        scene=EpisodeContext(chat, World(), contract, EpisodeConfig(), tiny.context_length),
-        voice=PolicyTurns(sampler, contract, torch.tensor(list(b"<tool_call>")), force_rate=0.5),
+        context=EpisodeContext(chat, World(), contract, EpisodeConfig(), tiny.context_length),
+        turn_source=PolicyTurns(sampler, contract, torch.tensor(list(b"<tool_call>")), force_rate=0.5),
         grade=lambda rollout: GradeResult(0.0, {}),
         key=("test",),
     )
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    assert {rollout.ended_by for rollout in rollouts} <= {EndedBy.WORLD, EndedBy.LENGTH}
+    assert {rollout.ended_by for rollout in rollouts} <= {EndedBy.ENVIRONMENT, EndedBy.LENGTH}
     return [sample for rollout in rollouts for sample in flatten(rollout)]
 
 

@@ -56,7 +56,7 @@ def rollout(name, prompt, forced, tokens, messages):
         reward_parts={},
         messages=messages,
         outcome={},
-        ended_by=EndedBy.WORLD,
+        ended_by=EndedBy.ENVIRONMENT,
         error="",
         **numbers,
     )

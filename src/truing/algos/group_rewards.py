@@ -6,19 +6,19 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from truing.algos.base import UpdateConfig
+from truing.algos.base import from_recipe
 from truing.algos.trajectories import kl_cost, shaped_reward
 from truing.types.sample import Sample
 
 
 def rewards_and_groups(
-    rollouts: Mapping[str, Sequence[Sample]], setting: UpdateConfig
+    rollouts: Mapping[str, Sequence[Sample]], config: from_recipe
 ) -> tuple[Tensor, Tensor]:
     """What each rollout earned, less what its KL cost, and the number of its group: two [R]."""
     firsts = [parts[0] for parts in rollouts.values()]
     number = {group: i for i, group in enumerate(dict.fromkeys(sample.group_id for sample in firsts))}
-    costs = [sum(float(kl_cost(sample, setting.kl).sum()) for sample in parts) for parts in rollouts.values()]
-    shaped = [shaped_reward(parts, setting.gates) for parts in rollouts.values()]
+    costs = [sum(float(kl_cost(sample, config.kl).sum()) for sample in parts) for parts in rollouts.values()]
+    shaped = [shaped_reward(parts, config.gates) for parts in rollouts.values()]
     rewards = [reward - cost for reward, cost in zip(shaped, costs, strict=True)]
     return (
         torch.tensor(rewards, dtype=torch.float64),

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from truing.algos.base import UpdateConfig
+from truing.algos.base import from_recipe
 from truing.algos.group_rewards import broadcast_advantages, rewards_and_groups, with_turn_advantages
 from truing.algos.policy_algorithm import policy_algorithm
 from truing.algos.trajectories import group_by_rollout, kl_cost
@@ -20,15 +20,15 @@ from truing.ops.advantages import group_advantages, turn_returns
 from truing.types.sample import Sample
 
 
-def compute_advantages(samples: Sequence[Sample], setting: UpdateConfig) -> list[Sample]:
+def compute_advantages(samples: Sequence[Sample], config: from_recipe) -> list[Sample]:
     """One advantage per rollout, or one per turn, written on the trained tokens."""
-    cfg, rollouts = setting.stage, group_by_rollout(samples)
-    rewards_R, group_R = rewards_and_groups(rollouts, setting)
+    cfg, rollouts = config.stage, group_by_rollout(samples)
+    rewards_R, group_R = rewards_and_groups(rollouts, config)
     if cfg.advantage_per == "episode":
         return broadcast_advantages(
             samples, rollouts, group_advantages(rewards_R, group_R, cfg.advantage_scale)
         )
-    returns_RK = turn_returns(rewards_R, _turn_rewards(rollouts, setting.kl))
+    returns_RK = turn_returns(rewards_R, _turn_rewards(rollouts, config.kl))
     each_KR = [group_advantages(return_R, group_R, cfg.advantage_scale) for return_R in returns_RK.T]
     advantage_RK = torch.stack(each_KR, dim=1).tolist()
     left = {rollout: iter(advantage_K) for rollout, advantage_K in zip(rollouts, advantage_RK, strict=True)}

@@ -118,6 +118,6 @@ def _denominator_of(mask: str, aggregation: Aggregation) -> Callable[[Sequence[S
         if not rows:
             return 1.0  # of a sum of nothing
         tokens = torch.tensor([int(getattr(sample, mask).sum()) for sample in rows])
-        return denominator(tokens, aggregation, rows[0].contract.max_new_tokens)
+        return denominator(tokens, aggregation, rows[0].sampling_params.max_new_tokens)
 
     return count

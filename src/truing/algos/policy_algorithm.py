@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from truing.algos.base import Algorithm, LossTerm, UpdateConfig
+from truing.algos.base import Algorithm, LossTerm, from_recipe
 from truing.algos.loss_terms import entropy_term, is_demonstration, kl_term, policy_term, supervised_term
 from truing.config import PolicyStage
 from truing.ops.losses import OBJECTIVES, Objective
@@ -13,35 +13,35 @@ from truing.types.rollout import Rollout
 from truing.types.sample import Sample
 
 
-def policy_algorithm(credit: Callable[[Sequence[Sample], UpdateConfig], list[Sample]]) -> Algorithm:
+def policy_algorithm(compute_advantages: Callable[[Sequence[Sample], from_recipe], list[Sample]]) -> Algorithm:
     """The algorithm that gives credit so, to what was drawn; demonstrations beside it stay as they are."""
 
-    def of_drawn(samples: Sequence[Sample], setting: UpdateConfig) -> list[Sample]:
+    def of_drawn(samples: Sequence[Sample], setting: from_recipe) -> list[Sample]:
         shown = [sample for sample in samples if is_demonstration(sample)]
         drawn = [sample for sample in samples if not is_demonstration(sample)]
-        return credit(drawn, setting) + shown
+        return compute_advantages(drawn, setting) + shown
 
     return Algorithm(
         source="rollouts",
         to_samples=all_samples,
-        needs_reference=lambda setting: setting.kl.needed,
+        needs_reference=lambda setting: setting.kl.needs_reference,
         objective=objective,
         critic=lambda cfg: "",
-        credit=of_drawn,
+        compute_advantages=of_drawn,
         terms=policy_terms,
     )
 
 
-def policy_terms(setting: UpdateConfig) -> tuple[LossTerm, ...]:
+def policy_terms(config: from_recipe) -> tuple[LossTerm, ...]:
     """The policy term, and those to which the recipe gives weight."""
-    chosen = objective(setting.stage)
-    terms = [policy_term(chosen, setting.gates, setting.correction)]
-    if setting.kl.coef > 0 and setting.kl.where == "loss":
-        terms.append(kl_term(setting.kl, chosen.aggregation))
-    if setting.entropy.coef > 0:
-        terms.append(entropy_term(setting.entropy.coef, chosen.aggregation))
-    if setting.bootstrap.steps > 0:
-        terms.append(supervised_term(setting.bootstrap.coef))
+    chosen = objective(config.stage)
+    terms = [policy_term(chosen, config.gates, config.correction)]
+    if config.kl.coef > 0 and config.kl.where == "loss":
+        terms.append(kl_term(config.kl, chosen.aggregation))
+    if config.entropy.coef > 0:
+        terms.append(entropy_term(config.entropy.coef, chosen.aggregation))
+    if config.bootstrap.steps > 0:
+        terms.append(supervised_term(config.bootstrap.coef))
     return tuple(terms)
 
 

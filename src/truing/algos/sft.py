@@ -16,7 +16,7 @@ def all_samples(rollouts: Sequence[Rollout], cfg: SftConfig, mask: MaskPolicy) -
     return [sample for rollout in rollouts for sample in flatten(rollout)]
 
 
-def no_advantages(samples: Sequence[Sample], setting: object) -> list[Sample]:
+def no_advantages(samples: Sequence[Sample], config: object) -> list[Sample]:
     """Every demonstrated token counts the same."""
     return list(samples)
 
@@ -27,6 +27,6 @@ SFT = Algorithm(
     needs_reference=lambda setting: False,
     objective=lambda cfg: None,
     critic=lambda cfg: "",
-    credit=no_advantages,
+    compute_advantages=no_advantages,
     terms=lambda setting: (supervised_term(1.0),),
 )

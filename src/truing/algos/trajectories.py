@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from truing.algos.base import UpdateConfig
+from truing.algos.base import from_recipe
 from truing.config import GatesConfig, KlConfig
 from truing.ops.kl import kl
 from truing.ops.overlong_penalty import overlong_fraction
@@ -21,7 +21,7 @@ WHITEN_EPS = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
-class Trajectories:
+class from_samples:
     """R rollouts side by side, the samples of each one after the other: T tokens, padded on the right."""
 
     rollouts: list[list[Sample]]
@@ -33,14 +33,14 @@ class Trajectories:
     """float64, what each earned; 0 off the chain."""
 
     @classmethod
-    def of(cls, samples: Sequence[Sample], setting: UpdateConfig) -> "Trajectories":
+    def of(cls, samples: Sequence[Sample], config: from_recipe) -> "from_samples":
         """The chains of all rollouts of which there are samples."""
         rollouts = list(group_by_rollout(samples).values())
         return cls(
             rollouts,
             mask_RT=_joined(rollouts, "value_mask"),
             trained_RT=_joined(rollouts, "policy_mask"),
-            reward_RT=pad_sequence([token_rewards(parts, setting) for parts in rollouts], batch_first=True),
+            reward_RT=pad_sequence([token_rewards(parts, config) for parts in rollouts], batch_first=True),
         )
 
     def stream(self, name: str) -> Tensor:
@@ -94,22 +94,22 @@ def shaped_reward(parts: Sequence[Sample], gates: GatesConfig) -> float:
         reward -= gates.truncated_penalty
     if gates.overlong_tokens:
         longest = max(turn.end - turn.start for sample in parts for turn in sample.turns)
-        limit = parts[0].contract.max_new_tokens
+        limit = parts[0].sampling_params.max_new_tokens
         reward -= gates.overlong_penalty * overlong_fraction(longest, limit, gates.overlong_tokens)
     return reward
 
 
-def token_rewards(parts: Sequence[Sample], setting: UpdateConfig) -> Tensor:
+def token_rewards(parts: Sequence[Sample], config: from_recipe) -> Tensor:
     """What each token of a rollout earned, its samples one after the other: [T] float64.
 
     The share of a turn is earned by the last token in it that the policy chose (or the last one
     before, or else the first), the rest of the reward by the last of all. Where it chose nothing, all is 0.
     """
-    reward_T = -torch.cat([kl_cost(sample, setting.kl) for sample in parts])
+    reward_T = -torch.cat([kl_cost(sample, config.kl) for sample in parts])
     chosen = torch.cat([sample.value_mask for sample in parts]).nonzero()[:, 0]
     if not len(chosen):
         return reward_T
-    left = shaped_reward(parts, setting.gates)
+    left = shaped_reward(parts, config.gates)
     for start, sample in zip(_starts(parts), parts, strict=False):
         for turn in sample.turns:
             if not math.isnan(turn.reward):  # turns are judged

@@ -21,7 +21,7 @@ MAX_PARSE_ERRORS = 8
 class ParsedCalls:
     """A turn as it was read."""
 
-    said: AssistantMessage
+    message: AssistantMessage
     scaffolding: tuple[Span, ...]  # characters that the format dictates, in order and apart
 
 
@@ -39,7 +39,7 @@ def parse_calls(
     family = call_format(format)
     regions, problems = _regions(text, family, tools, thinking)
     if problems or not regions:
-        return ParsedCalls(AssistantMessage(family.content(text), problems=tuple(problems)), ())
+        return ParsedCalls(AssistantMessage(family.content(text), parse_errors=tuple(problems)), ())
     outside = "".join(text[a:b] for a, b in _between(0, [(at, r.end) for at, r in regions], len(text)))
     content = family.content(outside)
     calls = tuple(call for _, region in regions for call in region.calls)
@@ -56,8 +56,8 @@ def detect_format(written: str, call: ToolCall, tools: Sequence[ToolSpec] = ()) 
         tools: What may be called.
     """
     for name, family in FORMATS.items():
-        read = [(found.name, found.arguments) for found in parse_calls(written, name, tools).said.calls]
-        if read == [(call.name, call.arguments)] and family.layout(call) in written:
+        read = [(found.name, found.arguments) for found in parse_calls(written, name, tools).message.calls]
+        if read == [(call.name, call.arguments)] and family.canonical_text(call) in written:
             return name
     return None
 
@@ -75,7 +75,7 @@ def _regions(
     """Each call with the place where it begins, and a sentence for each that could not be read."""
     regions: list[tuple[int, CallRegion]] = []
     problems: list[str] = []
-    begins, ends = family.thought
+    begins, ends = family.reasoning_tags
     marks = re.compile(f"(?P<thought>{re.escape(begins)})|{family.opening}")
     at = _after(text, 0, ends) if thinking else 0
     while len(problems) < MAX_PARSE_ERRORS and (mark := marks.search(text, at)):
@@ -87,7 +87,7 @@ def _regions(
         except MalformedCall as error:
             problems.append(
                 f"Call {len(regions) + len(problems) + 1} is malformed: {error} "
-                f"(character {error.at - mark.end()} of the call). Write {family.form}."
+                f"(character {error.at - mark.end()} of the call). Write {family.description}."
             )
             at = len(text) if family.closing is None else _after(text, error.at, family.closing)
         else:

@@ -22,7 +22,7 @@ class ParsedTurn:
     """A turn as it was read."""
 
     text: str  # without the stop token; a byte that is part of no character reads as U+FFFD
-    said: AssistantMessage
+    message: AssistantMessage
     structure: Tensor  # [L] bool
 
 
@@ -53,7 +53,7 @@ def read_turn_with_tools(
     structure = torch.zeros(len(ids), dtype=torch.bool)
     whole = (np.diff(dictated) == np.diff(edges)) & (np.diff(edges) > 0)
     structure[: len(pieces)] = torch.from_numpy(whole)
-    return ParsedTurn(text, parsed.said, structure)
+    return ParsedTurn(text, parsed.message, structure)
 
 
 def _byte_spans(spelled: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

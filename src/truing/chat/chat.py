@@ -45,23 +45,23 @@ class Chat:
     )
     tool_prompt: ToolPrompt | None  # supplied by Truing; None where the template shows tools itself
     system_role: bool  # where the template shows no system message, the first user message begins with it
-    stray_answers: bool = True  # whether tool messages may follow a turn without calls: a malformed one
-    thoughts_apart: bool = False  # whether the template reads thoughts as reasoning_content, not in content
+    orphan_tool_messages: bool = True  # whether tool messages may follow a turn without calls: a malformed one
+    separate_reasoning: bool = False  # whether the template reads thoughts as reasoning_content, not in content
     template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])  # what the template is told
 
-    def text(
+    def render_text(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, prompt: bool = True
     ) -> str:
         """What the model's own template makes of messages, up to where the assistant begins (``prompt``)."""
-        return self.rendering(messages, tools, prompt=prompt).text
+        return self.render(messages, tools, prompt=prompt).text
 
-    def rendering(
+    def render(
         self,
         messages: Sequence[Message],
         tools: Sequence[ToolSpec] = (),
         *,
         prompt: bool = True,
-        drawn: Mapping[int, Iterable[str]] = NO_DRAWN_TOKENS,
+        drawn_control_tokens: Mapping[int, Iterable[str]] = NO_DRAWN_TOKENS,
     ) -> Rendering:
         """The same text, and where it is cut so that nothing in messages and tools becomes a control token.
 
@@ -73,9 +73,9 @@ class Chat:
         """
         if tools and self.tool_format not in FORMATS:
             raise _unknown_format(self.tool_format)
-        if self.thoughts_apart:
+        if self.separate_reasoning:
             messages = split_reasoning(messages, self.tool_format)
-        told = [self._marked(message, drawn.get(i, ())) for i, message in enumerate(messages)]
+        told = [self._marked(message, drawn_control_tokens.get(i, ())) for i, message in enumerate(messages)]
         shown = [ToolSpec(**self.control.in_data(vars(tool))) for tool in tools]
         return self.control.read(self._rendered(told, shown, prompt=prompt))
 
@@ -87,7 +87,7 @@ class Chat:
         return ControlTokens(self.tokenizer, control_tokens(self.tokenizer, [*sources, *self._examples()]))
 
     @cached_property
-    def unshown(self) -> dict[tuple[str, bool, bool], list[str]]:
+    def dropped_parts_cache(self) -> dict[tuple[str, bool, bool], list[str]]:
         """What the template was seen to leave out, by the shape of what it was given (chat/dropped_content.py)."""
         return {}
 
@@ -97,16 +97,16 @@ class Chat:
         return {}
 
     @cached_property
-    def special(self) -> ControlTokens:
+    def special_tokens(self) -> ControlTokens:
         """Those of them that no text of a task is meant to hold."""
         added = self.tokenizer.added_tokens_decoder
         plain = (text for text, id in self.control.ids.items() if not added[id].special)
         return self.control.without({*plain, *reasoning_tags(self.tool_format)})
 
     @cached_property
-    def tags(self) -> frozenset[str]:
+    def allowed_in_content(self) -> frozenset[str]:
         """Control tokens that a content of the assistant's may hold: of thoughts, and of calls as text."""
-        plain = self.control.ids.keys() - self.special.ids.keys()
+        plain = self.control.ids.keys() - self.special_tokens.ids.keys()
         return frozenset(tag for tag in plain if tag in reasoning_tags(self.tool_format) or tag in self._call)
 
     @property
@@ -153,7 +153,7 @@ class Chat:
                 remedy="name the role without it",
             )
         control = self.control.without(drawn)
-        content = control.without(self.tags) if message["role"] == "assistant" else control
+        content = control.without(self.allowed_in_content) if message["role"] == "assistant" else control
         return {
             key: value if key == "role" else (content if key == "content" else control).in_data(value)
             for key, value in message.items()
@@ -163,7 +163,7 @@ class Chat:
         """What the model's own template makes of messages, behind the tool prompt where there is one."""
         if self.tool_prompt is not None:
             messages, tools = with_tool_prompt(messages, tools, self.tool_prompt), ()
-        elif not self.stray_answers:
+        elif not self.orphan_tool_messages:
             messages = without_orphan_tool_messages(messages)
         if not self.system_role:
             messages = without_system(messages)

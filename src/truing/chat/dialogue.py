@@ -33,7 +33,7 @@ class Dialogue:
     text: str  # what the ids say
     token_ids: Tensor  # [T] int64
     # control tokens that were drawn, by the place of the message that they are in
-    drawn: Mapping[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])
+    drawn_control_tokens: Mapping[int, frozenset[str]] = field(default_factory=dict[int, frozenset[str]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,30 +42,30 @@ class TurnContext:
 
     token_ids: Tensor  # [C] int64
     origin: Tensor  # [C] uint8
-    restarts: str = ""  # how the template wrote the past otherwise; then this is the whole prompt anew
+    restart_reason: str = ""  # how the template wrote the past otherwise; then this is the whole prompt anew
 
 
 def start_dialogue(chat: Chat, task: Task) -> tuple[Dialogue, TurnContext]:
     """The dialogue before anything was said: the prompt."""
     prompt = render_prompt(chat, task)
-    text = chat.text(task.messages, task.tools)
+    text = chat.render_text(task.messages, task.tools)
     dialogue = Dialogue(task.messages, task.tools, len(task.messages), text, prompt.token_ids)
     return dialogue, TurnContext(prompt.token_ids, prompt.origin)
 
 
 def add_turn(
-    chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor, said: AssistantMessage
+    chat: Chat, dialogue: Dialogue, forced: Tensor, drawn: Tensor, reply: AssistantMessage
 ) -> Dialogue:
     """The dialogue after ids [F] were forced and the policy drew ids [L], which together said something."""
     ids = torch.cat([forced, drawn])
     text = text_of(chat, ids)
-    message, thought = said.message(), opened_reasoning(dialogue.text, chat.tool_format)
+    message, thought = reply.message(), opened_reasoning(dialogue.text, chat.tool_format)
     return replace(
         dialogue,
-        messages=(*dialogue.messages, {**message, "content": thought + said.content}),
+        messages=(*dialogue.messages, {**message, "content": thought + reply.content}),
         text=dialogue.text + text,
         token_ids=torch.cat([dialogue.token_ids, drawn]),
-        drawn={**dialogue.drawn, len(dialogue.messages): _drawn_control_tokens(chat, ids, text)},
+        drawn={**dialogue.drawn_control_tokens, len(dialogue.messages): _drawn_control_tokens(chat, ids, text)},
     )
 
 
@@ -79,7 +79,7 @@ def _drawn_control_tokens(chat: Chat, ids: Tensor, text: str) -> frozenset[str]:
 def observe(chat: Chat, dialogue: Dialogue, replies: Sequence[Message]) -> tuple[Dialogue, TurnContext]:
     """The dialogue after the world answered, up to where the policy speaks again."""
     messages = (*dialogue.messages, *replies)
-    rendering = chat.rendering(messages, dialogue.tools, drawn=dialogue.drawn)
+    rendering = chat.render(messages, dialogue.tools, drawn_control_tokens=dialogue.drawn_control_tokens)
     text = rendering.text
     homes = [_content_origin(i, message, dialogue) for i, message in enumerate(messages)]
     spans = content_spans(chat, messages, dialogue.tools, text, homes)

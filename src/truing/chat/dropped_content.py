@@ -27,7 +27,7 @@ class ContentPart:
     role: str
     name: str
     marker: str
-    thought: bool = False
+    is_reasoning: bool = False
     call: str = ""  # of an argument: the marker of its call's name
 
     def __str__(self) -> str:
@@ -106,12 +106,12 @@ def dropped_parts(
     for message in messages:
         marked.add(message)
     key = (repr(marked.messages), bool(tools), prompt)
-    if key not in chat.unshown:
-        text = chat.text(marked.messages, tools, prompt=prompt)
-        chat.unshown[key] = [part.marker for part in marked.parts if part.marker not in text]
-    lost, last = chat.unshown[key], len(messages) - 1
+    if key not in chat.dropped_parts_cache:
+        text = chat.render_text(marked.messages, tools, prompt=prompt)
+        chat.dropped_parts_cache[key] = [part.marker for part in marked.parts if part.marker not in text]
+    lost, last = chat.dropped_parts_cache[key], len(messages) - 1
     return [
-        part for part in marked.parts if part.marker in lost and (not part.thought or part.message == last)
+        part for part in marked.parts if part.marker in lost and (not part.is_reasoning or part.message == last)
     ]
 
 
@@ -135,10 +135,10 @@ def check_prompt_shown(chat: Chat, messages: Sequence[Message], tools: Sequence[
 
 
 def check_reply_written(
-    chat: Chat, messages: Sequence[Message], said: AssistantMessage, tools: Sequence[ToolSpec]
+    chat: Chat, messages: Sequence[Message], reply: AssistantMessage, tools: Sequence[ToolSpec]
 ) -> None:
     """Raise where the template does not write all that a demonstrated turn says."""
-    whole = [*messages, said.message()]
+    whole = [*messages, reply.message()]
     lost = [part for part in dropped_parts(chat, whole, tools, prompt=False) if part.message == len(messages)]
     if lost:
         raise DataError(

@@ -32,4 +32,4 @@ def read_turn(
         dialogue.tools,
         thinking=opened_reasoning(dialogue.text, chat.tool_format) != "",
     )
-    return reading.said, reading.structure[len(forced) :]
+    return reading.message, reading.structure[len(forced) :]

@@ -11,7 +11,7 @@ DEFAULT_TAGS = ("<think>", "</think>")
 
 def reasoning_tags(tool_format: str) -> tuple[str, str]:
     """The tags of a thought, of a model that writes calls so."""
-    return FORMATS[tool_format].thought if tool_format in FORMATS else DEFAULT_TAGS
+    return FORMATS[tool_format].reasoning_tags if tool_format in FORMATS else DEFAULT_TAGS
 
 
 def split_reasoning(messages: Sequence[Message], tool_format: str) -> list[Message]:

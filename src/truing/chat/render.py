@@ -49,7 +49,7 @@ def render_prompt(chat: Chat, task: Task) -> Prompt:
     """Render a task up to the point where the assistant begins to speak."""
     for message in task.messages:
         check_no_special_tokens(chat, message["content"])
-    rendering = chat.rendering(task.messages, task.tools)
+    rendering = chat.render(task.messages, task.tools)
     homes = [Origin.PROMPT] * len(task.messages)
     spans = content_spans(chat, task.messages, task.tools, rendering.text, homes)
     ids, origin = encode_with_origins(chat, rendering, spans, homes)
@@ -63,34 +63,34 @@ def render_prompt(chat: Chat, task: Task) -> Prompt:
 
 
 def encode_reply(
-    chat: Chat, messages: Sequence[Message], said: AssistantMessage, tools: Sequence[ToolSpec] = ()
+    chat: Chat, messages: Sequence[Message], reply: AssistantMessage, tools: Sequence[ToolSpec] = ()
 ) -> Tensor:
     """The ids [L] that a policy would draw to say this after ``messages``, as its template writes it."""
-    check_no_special_tokens(chat, f"{said.content}{said.calls}")
-    written, start = _render_reply(chat, messages, said, tools)
-    check_reply_written(chat, messages, said, tools)
+    check_no_special_tokens(chat, f"{reply.content}{reply.calls}")
+    written, start = _render_reply(chat, messages, reply, tools)
+    check_reply_written(chat, messages, reply, tools)
     ends = [(written.find(stop, start), id) for stop, id in zip(chat.stops, chat.stop_ids, strict=True)]
     found = [end for end in ends if end[0] >= 0]
     # where the template writes no stop at all, the model's first one is meant
     end, stop_id = min(found, default=(len(written.text), chat.stop_ids[0]))
-    if not found and (follows := next_message_stop(chat, said, tools)) is not None:
+    if not found and (follows := next_message_stop(chat, reply, tools)) is not None:
         stop_id = follows
-    _check_calls(chat, said, written.text[start:end], tools)
+    _check_calls(chat, reply, written.text[start:end], tools)
     ids, _ = encode_with_spans(chat, written, start, end)
     return torch.tensor([*ids, stop_id])
 
 
 def _render_reply(
-    chat: Chat, messages: Sequence[Message], said: AssistantMessage, tools: Sequence[ToolSpec]
+    chat: Chat, messages: Sequence[Message], reply: AssistantMessage, tools: Sequence[ToolSpec]
 ) -> tuple[Rendering, int]:
     """What the template writes up to an answer, for it and after it, and where the answer begins.
 
     Mistral's shows the system message only while it prompts, so the same is sought without one too.
     """
-    message = said.message()
+    message = reply.message()
     before, rendering = "", Rendering("")
     for shown in (messages, [message for message in messages if message["role"] != "system"]):
-        before, rendering = chat.text(shown, tools), chat.rendering([*shown, message], tools, prompt=False)
+        before, rendering = chat.render_text(shown, tools), chat.render([*shown, message], tools, prompt=False)
         start = reply_start(before, rendering.text, chat.tool_format)
         if start is not None:
             return rendering, start
@@ -104,28 +104,28 @@ def _render_reply(
     )
 
 
-def next_message_stop(chat: Chat, said: AssistantMessage, tools: Sequence[ToolSpec]) -> int | None:
+def next_message_stop(chat: Chat, reply: AssistantMessage, tools: Sequence[ToolSpec]) -> int | None:
     """The stop that begins the message after an answer, as GLM's templates have it; None where none does."""
-    message = said.message()
-    answers = [tool_message(call, i, MARK) for i, call in enumerate(said.calls)] or [
+    message = reply.message()
+    answers = [tool_message(call, i, MARK) for i, call in enumerate(reply.calls)] or [
         {**PROBE_QUESTION[0], "content": MARK}
     ]
-    own, whole = (chat.text([*PROBE_QUESTION, message, *more], tools, prompt=False) for more in ((), answers))
+    own, whole = (chat.render_text([*PROBE_QUESTION, message, *more], tools, prompt=False) for more in ((), answers))
     follows = whole.partition(MARK)[0].rpartition(own[-TAIL_CHARS:])[2]
     stops = zip(chat.stops, chat.stop_ids, strict=True)
     return next((id for stop, id in stops if follows.startswith(stop)), None)
 
 
-def _check_calls(chat: Chat, said: AssistantMessage, written: str, tools: Sequence[ToolSpec]) -> None:
+def _check_calls(chat: Chat, reply: AssistantMessage, written: str, tools: Sequence[ToolSpec]) -> None:
     """Raise where the calls of an answer are not read back as they were meant."""
-    if not said.calls:
+    if not reply.calls:
         return
-    read = parse_calls(written, chat.tool_format, tools).said
-    calls = [[(call.name, dict(call.arguments)) for call in turn.calls] for turn in (said, read)]
+    read = parse_calls(written, chat.tool_format, tools).message
+    calls = [[(call.name, dict(call.arguments)) for call in turn.calls] for turn in (reply, read)]
     if calls[0] != calls[1]:
         raise DataError(
             "the chat template writes a demonstrated call so that it is read as another",
-            got=f"{written[:200]!r}, read as {read.problems or calls[1]}",
+            got=f"{written[:200]!r}, read as {read.parse_errors or calls[1]}",
             expected=f"{calls[0]}"[:SHOWN_CHARS],
             remedy="give the tool's arguments types in its schema, take signs of the format out of their "
             'texts, or set chat.tool_prompt = "hermes", whose JSON holds any value',
@@ -145,7 +145,7 @@ def text_of(chat: Chat, token_ids: Tensor) -> str:
 
 def check_no_special_tokens(chat: Chat, text: str) -> None:
     """Raise where a text of a task holds a special token: no data is meant to have one."""
-    token = chat.special.first(text)
+    token = chat.special_tokens.first(text)
     if token is not None:
         raise DataError(
             f"a text of the task holds the special token {token!r}",
@@ -156,7 +156,7 @@ def check_no_special_tokens(chat: Chat, text: str) -> None:
 
 
 def encode_with_origins(
-    chat: Chat, rendering: Rendering, spans: Sequence[Span] | None, homes: Sequence[Origin], start: int = 0
+    chat: Chat, rendering: Rendering, spans: Sequence[Span] | None, origins: Sequence[Origin], start: int = 0
 ) -> tuple[Tensor, Tensor]:
     """The ids and origins [L] of a rendered text from character ``start`` on.
 
@@ -177,7 +177,7 @@ def encode_with_origins(
         id in control and rendering.text[a:b].strip() in chat.control.ids
         for id, (a, b) in zip(ids, places, strict=True)
     ]
-    origin = [homes[-1]] * len(ids) if spans is None else list(_origins(places, spans, homes))
+    origin = [origins[-1]] * len(ids) if spans is None else list(_origins(places, spans, origins))
     origin = [Origin.TEMPLATE if own else home for own, home in zip(glue, origin, strict=True)]
     return torch.tensor(ids, dtype=torch.long), torch.tensor(origin, dtype=torch.uint8)
 
@@ -198,7 +198,7 @@ def content_spans(
     messages: Sequence[Message],
     tools: Sequence[ToolSpec],
     text: str,
-    homes: Sequence[Origin],
+    origins: Sequence[Origin],
 ) -> list[Span] | None:
     """Character spans of the messages' contents within the rendered ``text``.
 
@@ -209,10 +209,10 @@ def content_spans(
     """
     places = [
         f"\ue000{i}\ue001" if message["content"] and home != Origin.TEMPLATE else ""
-        for i, (message, home) in enumerate(zip(messages, homes, strict=True))
+        for i, (message, home) in enumerate(zip(messages, origins, strict=True))
     ]
     pairs = list(zip(messages, places, strict=True))
-    outline = chat.text([{**m, "content": place} if place else m for m, place in pairs], tools)
+    outline = chat.render_text([{**m, "content": place} if place else m for m, place in pairs], tools)
     spans, cursor = [], 0
     for message, place in pairs:
         if not place or place not in outline:
@@ -235,9 +235,9 @@ def content_forms(content: str) -> tuple[str, ...]:
     return *bare, *(json.dumps(each, ensure_ascii=False)[1:-1] for each in bare)
 
 
-def _origins(offsets: Sequence[Span], spans: Sequence[Span], homes: Sequence[Origin]) -> Iterator[Origin]:
+def _origins(offsets: Sequence[Span], spans: Sequence[Span], origins: Sequence[Origin]) -> Iterator[Origin]:
     """The origin of each token: the message that it holds a letter of, or TEMPLATE."""
-    said = list(zip(spans, homes, strict=True))
+    said = list(zip(spans, origins, strict=True))
     for first, end in offsets:
         while said and said[0][0][1] <= first:
             del said[0]

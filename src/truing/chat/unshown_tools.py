@@ -76,7 +76,7 @@ def unshown_tools(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolS
     specs = [marked.tool(tool) for tool in tools]
     key = repr(([(message["role"], "tool_calls" in message) for message in messages], specs))
     if key not in chat.unshown_tools:
-        text = chat.text(messages, specs)
+        text = chat.render_text(messages, specs)
         chat.unshown_tools[key] = [marker for marker in marked.parts if marker not in text]
     return [marked.parts[marker] for marker in chat.unshown_tools[key]]
 

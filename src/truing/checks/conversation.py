@@ -28,7 +28,7 @@ def answers_are_shown(trial: TrialRun) -> CheckResult:
     if not any(task.tools for task in trial.tasks):
         return check_result(0, (), missing=NO_TOOLS)
     try:
-        shown = [answer for answer, text in _answered(trial.scene.chat) if answer in text]
+        shown = [answer for answer, text in _answered(trial.context.chat) if answer in text]
     except DataError as error:
         return check_result(0, (), missing=_refused(error))
     lost = len(ANSWERS) - len(shown)
@@ -45,18 +45,18 @@ def answers_are_shown(trial: TrialRun) -> CheckResult:
 def turns_extend(trial: TrialRun) -> CheckResult:
     """Tell which turns of a conversation with two calls begin a new sample; this is no fault."""
     try:
-        contexts = list(_conversation(trial.scene.chat))
+        contexts = list(_conversation(trial.context.chat))
     except DataError as error:
         return check_result(0, (), missing=_refused(error))
     restarts = [
-        f"turn {i} restarts: {context.restarts}" for i, context in enumerate(contexts, 2) if context.restarts
+        f"turn {i} restarts: {context.restart_reason}" for i, context in enumerate(contexts, 2) if context.restart_reason
     ]
     return check_result(len(ANSWERS), (), notes=restarts)
 
 
 def prompts_show_all(trial: TrialRun) -> CheckResult:
     """The first prompt of each task shows all of its messages."""
-    chat, findings = trial.scene.chat, []
+    chat, findings = trial.context.chat, []
     for task in trial.tasks:
         lost = describe_parts(dropped_parts(chat, task.messages, task.tools)) or _altered(chat, task)
         if lost:
@@ -67,10 +67,10 @@ def prompts_show_all(trial: TrialRun) -> CheckResult:
 def later_prompts_show_all(trial: TrialRun) -> CheckResult:
     """Before each later turn of a demonstration, the prompt shows all that was said so far."""
     count, findings = 0, []
-    for play in trial.gold:
+    for play in trial.demonstrated:
         for turn, said in enumerate(_so_far(play), 2):
             count += 1
-            if lost := describe_parts(dropped_parts(trial.scene.chat, said, play.task.tools)):
+            if lost := describe_parts(dropped_parts(trial.context.chat, said, play.task.tools)):
                 findings.append(_unshown(play.task, f"the prompt of turn {turn} does not show {lost}"))
                 break
     return check_result(count, findings, missing="" if count else NOT_DEMONSTRATED_LATER)
@@ -87,7 +87,7 @@ def _so_far(play: TrialEpisode) -> Iterator[Sequence[Message]]:
 
 def _altered(chat: Chat, task: Task) -> str:
     """The messages that the prompt shows otherwise than they were said; the assistant's thoughts may go."""
-    text = chat.text(task.messages, task.tools)
+    text = chat.render_text(task.messages, task.tools)
     said = [(i, m["role"], m["content"]) for i, m in enumerate(task.messages, 1) if m["role"] != "assistant"]
     lost = [i_role for *i_role, content in said if not any(form in text for form in content_forms(content))]
     return ", ".join(f"message {i} ({role}) as it was said" for i, role in lost)
@@ -108,7 +108,7 @@ def _answered(chat: Chat) -> Iterator[tuple[str, str]]:
     messages = [*PROBE_QUESTION]
     for told in ANSWERS:
         messages += [PROBE_CALL.message(), tool_message(PROBE_CALL.calls[0], 0, told)]
-        yield told, chat.text(messages, (PROBE_TOOL,))
+        yield told, chat.render_text(messages, (PROBE_TOOL,))
 
 
 def _conversation(chat: Chat) -> Iterator[TurnContext]:

@@ -26,7 +26,7 @@ def full_reward(rewards: Rewards) -> float:
 
 def max_reward(trial: TrialRun) -> float:
     """The full reward, or what a demonstration earns above it: a part may be of any size."""
-    return max([full_reward(trial.scene.env.rewards), *(play.reward for play in trial.gold if play.grades)])
+    return max([full_reward(trial.context.env.rewards), *(play.reward for play in trial.demonstrated if play.grades)])
 
 
 def attempts_end(trial: TrialRun) -> CheckResult:
@@ -34,7 +34,7 @@ def attempts_end(trial: TrialRun) -> CheckResult:
     findings = []
     for play in trial.plays:
         if play.error is not None:
-            findings.append(Finding.of(play.task.task_id, play.error))
+            findings.append(Finding.from_error(play.task.task_id, play.error))
         elif not play.grades:
             findings.append(_crash(play))
     return check_result(len(trial.plays), findings)
@@ -42,12 +42,12 @@ def attempts_end(trial: TrialRun) -> CheckResult:
 
 def demonstration_scores_full(trial: TrialRun) -> CheckResult:
     """A demonstration, played in its own world, earns all that there is."""
-    full = full_reward(trial.scene.env.rewards)
-    graded = [play for play in trial.gold if play.grades]
+    full = full_reward(trial.context.env.rewards)
+    graded = [play for play in trial.demonstrated if play.grades]
     findings = [
         _demonstration_scores_low(play, full) for play in graded if play.reward < full - REWARD_TOLERANCE
     ]
-    without = len(trial.tasks) - len(trial.gold)
+    without = len(trial.tasks) - len(trial.demonstrated)
     return check_result(
         len(graded), findings, missing=f"demonstrations: {without} tasks have none" if without else ""
     )
@@ -56,7 +56,7 @@ def demonstration_scores_full(trial: TrialRun) -> CheckResult:
 def empty_scores_less(trial: TrialRun) -> CheckResult:
     """Saying nothing does not earn all, but for the tasks whose data lets it (``env.idle``)."""
     full = max_reward(trial)
-    idle = set(getattr(trial.scene.env, "idle", ()))
+    idle = set(getattr(trial.context.env, "idle", ()))
     graded = [play for play in trial.empty if play.grades]
     solved = [play for play in graded if play.reward >= full - REWARD_TOLERANCE]
     findings = [
@@ -119,7 +119,7 @@ def grading_agrees(trial: TrialRun) -> CheckResult:
 
 def environments_agree(trial: TrialRun) -> CheckResult:
     """A task opens the same world every time: the same turns meet the same answers and the same end."""
-    if not isinstance(trial.scene.env, MultiTurnEnv):
+    if not isinstance(trial.context.env, MultiTurnEnv):
         return check_result(0, (), missing="worlds: the environment opens none")
     twins = [play for play in trial.plays if play.rollouts and not _failed(play)]
     findings = []
@@ -151,15 +151,15 @@ def demonstrations_fit(trial: TrialRun) -> CheckResult:
     """The policy has room to say what is demonstrated: in each turn, and before the context is full."""
     longest: dict[str, int] = defaultdict(int)
     before_last: dict[str, int] = defaultdict(int)
-    for play, sample in trial_samples(trial.gold):
+    for play, sample in trial_samples(trial.demonstrated):
         name = play.task.task_id
         longest[name] = max(longest[name], *(turn.end - turn.start for turn in sample.turns))
         if len(play.rollout.turns) > 1:  # else it is the prompt that has to fit
             before_last[name] = max(before_last[name], sample.turns[-1].start)
-    words = trial.scene.contract.max_new_tokens, "sampling.max_new_tokens"
-    cut = [play for play in trial.gold if play.rollouts and play.rollout.status is Status.TRUNCATED]
+    words = trial.context.sampling_params.max_new_tokens, "sampling.max_new_tokens"
+    cut = [play for play in trial.demonstrated if play.rollouts and play.rollout.status is Status.TRUNCATED]
     findings = [
-        *_cut_short(cut, len(trial.gold)),
+        *_cut_short(cut, len(trial.demonstrated)),
         *_too_long(longest, words, "demonstrations have a turn too long", "raise sampling.max_new_tokens"),
         *_too_long(
             before_last,
@@ -168,7 +168,7 @@ def demonstrations_fit(trial: TrialRun) -> CheckResult:
             "lower episode.max_reply_chars or sampling.max_new_tokens, or take a model with a longer context",
         ),
     ]
-    return check_result(len(longest), findings, missing="" if trial.gold else NOT_DEMONSTRATED)
+    return check_result(len(longest), findings, missing="" if trial.demonstrated else NOT_DEMONSTRATED)
 
 
 def _cut_short(cut: Sequence[TrialEpisode], of: int) -> Iterator[Finding]:
@@ -186,8 +186,8 @@ def _cut_short(cut: Sequence[TrialEpisode], of: int) -> Iterator[Finding]:
 
 def _prompt_limit(trial: TrialRun) -> tuple[int, str]:
     """How long a prompt may be, and how that comes about."""
-    context, answer = trial.scene.context_length, trial.scene.contract.max_new_tokens
-    return trial.scene.contract.room(
+    context, answer = trial.context.context_length, trial.context.sampling_params.max_new_tokens
+    return trial.context.sampling_params.room(
         context
     ), f"the model's context of {context} less sampling.max_new_tokens = {answer}"
 

@@ -56,27 +56,27 @@ class CheckReport(dict[str, CheckResult]):
         return "\n".join(map(printable, report_lines(self)))
 
 
-def check(scene: EpisodeContext) -> CheckReport:
+def check(context: EpisodeContext) -> CheckReport:
     """Check an environment and the chat that it is spoken to with; nothing is sampled, nothing trained.
 
     Raises:
         JudgeUnavailable: A judge cannot be reached.
     """
     try:
-        splits = checked_tasks(scene.env)
+        splits = checked_tasks(context.env)
     except DataError as error:
-        refused = check_result(1, [Finding.of("all tasks", error)])
+        refused = check_result(1, [Finding.from_error("all tasks", error)])
         return CheckReport(
             {SPLITS: refused} | {name: check_result(0, (), missing="tasks: see above") for name in CHECKS}
         )
     first = check_result(sum(map(len, splits.values())), ())
     tasks = [task for each in splits.values() for task in evenly_spaced(each, TASKS_PER_SPLIT)]
-    return CheckReport({SPLITS: first} | check_tasks(scene, tasks))
+    return CheckReport({SPLITS: first} | check_tasks(context, tasks))
 
 
-def check_tasks(scene: EpisodeContext, tasks: Sequence[Task]) -> CheckReport:
+def check_tasks(context: EpisodeContext, tasks: Sequence[Task]) -> CheckReport:
     """The same for some tasks alone."""
-    trial = run_trial(scene, tasks)
+    trial = run_trial(context, tasks)
     return CheckReport({name: _run_check(function, trial) for name, function in CHECKS.items()})
 
 
@@ -91,7 +91,7 @@ def _run_check(function: Callable[[TrialRun], CheckResult], trial: TrialRun) -> 
     try:
         return function(trial)
     except DataError as error:
-        return check_result(1, [Finding.of(template.TEMPLATE, error)])
+        return check_result(1, [Finding.from_error(template.TEMPLATE, error)])
 
 
 def report_json(report: CheckReport) -> dict[str, Any]:

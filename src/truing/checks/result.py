@@ -20,7 +20,7 @@ class Finding:
     remedy: str
 
     @classmethod
-    def of(cls, where: str, error: TruingError) -> "Finding":
+    def from_error(cls, where: str, error: TruingError) -> "Finding":
         """What Truing would stop a run with."""
         told = ("" if part is None else str(part) for part in (error.got, error.expected))
         return cls(where, error.what, *told, error.remedy)

@@ -29,9 +29,9 @@ KEYS = ("name", "arguments")
 
 def generation_prompt(trial: TrialRun) -> CheckResult:
     """A prompt ends in what the template writes before an answer."""
-    chat = trial.scene.chat
-    open_, closed = (chat.text(PROBE_QUESTION, prompt=prompt) for prompt in (True, False))
-    before = chat.text([*PROBE_QUESTION, ANSWER.message()], prompt=False).partition(ANSWER.content)[0]
+    chat = trial.context.chat
+    open_, closed = (chat.render_text(PROBE_QUESTION, prompt=prompt) for prompt in (True, False))
+    before = chat.render_text([*PROBE_QUESTION, ANSWER.message()], prompt=False).partition(ANSWER.content)[0]
     if len(open_) > len(closed) or before.strip() == closed.strip():
         return check_result(1, (), notes=[f"it is {open_[len(closed) :]!r}"])
     finding = Finding(
@@ -46,13 +46,13 @@ def generation_prompt(trial: TrialRun) -> CheckResult:
 
 def stop_is_written(trial: TrialRun) -> CheckResult:
     """After what the assistant says, the template writes a token at which the sampler stops."""
-    chat = trial.scene.chat
+    chat = trial.context.chat
     forms = [("an answer", ANSWER, ())]
     if any(task.tools for task in trial.tasks):
         forms.append(("a call", PROBE_CALL, (PROBE_TOOL,)))
     findings = []
     for name, said, tools in forms:
-        written = chat.text([*PROBE_QUESTION, said.message()], tools, prompt=False).rstrip()
+        written = chat.render_text([*PROBE_QUESTION, said.message()], tools, prompt=False).rstrip()
         if not written.endswith(chat.stops) and next_message_stop(chat, said, tools) is None:
             findings.append(
                 Finding(
@@ -68,8 +68,8 @@ def stop_is_written(trial: TrialRun) -> CheckResult:
 
 def stop_is_trained(trial: TrialRun) -> CheckResult:
     """The last token of each demonstrated turn is a stop, and supervised fine-tuning trains it."""
-    stops, findings, count = trial.scene.chat.stop_ids, [], 0
-    for play, sample in trial_samples(trial.gold):
+    stops, findings, count = trial.context.chat.stop_ids, [], 0
+    for play, sample in trial_samples(trial.demonstrated):
         for turn in sample.turns:
             count += 1
             last = int(sample.token_ids[turn.end - 1])
@@ -84,12 +84,12 @@ def stop_is_trained(trial: TrialRun) -> CheckResult:
                         "report it: the renderer ends every demonstration with a stop",
                     )
                 )
-    return check_result(count, findings, missing="" if trial.gold else NOT_DEMONSTRATED)
+    return check_result(count, findings, missing="" if trial.demonstrated else NOT_DEMONSTRATED)
 
 
 def bos_is_single(trial: TrialRun) -> CheckResult:
     """A prompt begins with at most one BOS; where that is a turn marker, later ones are no fault."""
-    chat = trial.scene.chat
+    chat = trial.context.chat
     bos = chat.tokenizer.bos_token_id
     if bos is None:
         return check_result(0, (), missing="BOS: the tokenizer has none")
@@ -113,9 +113,9 @@ def bos_is_single(trial: TrialRun) -> CheckResult:
 def prompts_agree(trial: TrialRun) -> CheckResult:
     """Supervised fine-tuning and reinforcement learning show the same ids for the same task."""
     findings, count = [], 0
-    for play, sample in trial_samples(trial.gold, first_only=True):
+    for play, sample in trial_samples(trial.demonstrated, first_only=True):
         count += 1
-        rl = render_prompt(trial.scene.chat, play.task).token_ids
+        rl = render_prompt(trial.context.chat, play.task).token_ids
         sft = sample.token_ids[: sample.prompt_length]
         if not torch.equal(rl, sft):
             a, b = rl.tolist(), sft.tolist()
@@ -124,19 +124,19 @@ def prompts_agree(trial: TrialRun) -> CheckResult:
                 Finding(
                     play.task.task_id,
                     f"the prompts of SFT and RL differ from token {at} on",
-                    f"SFT {text_of(trial.scene.chat, sft[at : at + 8])!r}",
-                    f"RL {text_of(trial.scene.chat, rl[at : at + 8])!r}",
+                    f"SFT {text_of(trial.context.chat, sft[at : at + 8])!r}",
+                    f"RL {text_of(trial.context.chat, rl[at : at + 8])!r}",
                     "report it: both are meant to come from one renderer",
                 )
             )
-    return check_result(count, findings, missing="" if trial.gold else NOT_DEMONSTRATED)
+    return check_result(count, findings, missing="" if trial.demonstrated else NOT_DEMONSTRATED)
 
 
 def demonstrations_agree(trial: TrialRun) -> CheckResult:
     """The ids of a demonstration say what the template itself writes for that conversation."""
-    chat, findings, count = trial.scene.chat, [], 0
+    chat, findings, count = trial.context.chat, [], 0
     whole = {
-        play.task.task_id: (play, sample) for play, sample in trial_samples(trial.gold)
+        play.task.task_id: (play, sample) for play, sample in trial_samples(trial.demonstrated)
     }  # the last of each
     for play, sample in whole.values():
         count += 1
@@ -155,7 +155,7 @@ def demonstrations_agree(trial: TrialRun) -> CheckResult:
                     "give a template that writes an answer as it prompts for one",
                 )
             )
-    return check_result(count, findings, missing="" if trial.gold else NOT_DEMONSTRATED)
+    return check_result(count, findings, missing="" if trial.demonstrated else NOT_DEMONSTRATED)
 
 
 def tools_are_shown(trial: TrialRun) -> CheckResult:
@@ -164,7 +164,7 @@ def tools_are_shown(trial: TrialRun) -> CheckResult:
     findings = []
     for task in tasks:
         try:
-            lacking = [*_not_shown(trial.scene.chat, task), *_untold(trial.scene.chat, task)]
+            lacking = [*_not_shown(trial.context.chat, task), *_untold(trial.context.chat, task)]
         except DataError:  # the template refuses the task, as its attempts tell
             continue
         if lacking:
@@ -186,7 +186,7 @@ def _as_prompted(chat: Chat, messages: Sequence[Message], tools: Sequence[ToolSp
     Past turns may have their thoughts otherwise than a prompt opens them, and a stop that ends no turn but
     begins the next message.
     """
-    whole, prompt = chat.text(messages, tools, prompt=False), chat.text(messages[:-1], tools)
+    whole, prompt = chat.render_text(messages, tools, prompt=False), chat.render_text(messages[:-1], tools)
     start = reply_start(prompt, whole, chat.tool_format)
     text = whole if start is None else prompt + whole[start:]
     calls = messages[-1].get("tool_calls", ())
@@ -211,7 +211,7 @@ def _untold(chat: Chat, task: Task) -> Iterator[str]:
 
 def _not_shown(chat: Chat, task: Task) -> Iterator[str]:
     """Names of tools, and of their parameters, that tools do not add to the prompt."""
-    with_tools, without = (chat.text(task.messages, tools) for tools in (task.tools, ()))
+    with_tools, without = (chat.render_text(task.messages, tools) for tools in (task.tools, ()))
     for spec in task.tools:
         for name in (spec.name, *spec.parameters.get("properties", {})):
             word = rf"(?<!\w){re.escape(name)}(?!\w)"

@@ -30,7 +30,7 @@ def names_agree(trial: TrialRun) -> CheckResult:
     ]
     if not tasks:
         return check_result(0, (), missing=NO_TOOLS)
-    env, missing, unseen = trial.scene.env, "", 0
+    env, missing, unseen = trial.context.env, "", 0
     findings, later, told = [], _shown_later(trial), dict[UnknownToolName, str]()
     for task in tasks:
         prompt = {spec.name for spec in task.tools}
@@ -38,7 +38,7 @@ def names_agree(trial: TrialRun) -> CheckResult:
         findings += _missing_tools(
             task, "the demonstration calls", called - prompt - later[task.task_id], "the prompt", prompt
         )
-        world = _open(env, task, trial.scene.limits.timeout) if isinstance(env, MultiTurnEnv) else None
+        world = _open(env, task, trial.context.limits.timeout) if isinstance(env, MultiTurnEnv) else None
         held = set(world.tools) if isinstance(world, ToolEpisode) else set[str]()
         for stranger in unknown_tool_names(task, prompt | held | later[task.task_id]):
             told.setdefault(stranger, task.task_id)
@@ -55,7 +55,7 @@ def names_agree(trial: TrialRun) -> CheckResult:
 
 def bad_calls_are_answered(trial: TrialRun) -> CheckResult:
     """A call that cannot be carried out comes back as a message, once for each family."""
-    env = trial.scene.env
+    env = trial.context.env
     first = {task.family: task for task in reversed(trial.tasks) if task.tools}
     if not first or not isinstance(env, MultiTurnEnv):
         return check_result(0, (), missing=NO_EPISODES if first else NO_TOOLS)
@@ -63,7 +63,7 @@ def bad_calls_are_answered(trial: TrialRun) -> CheckResult:
     for task in first.values():
         for name, said in _bad_calls(task).items():
             count += 1
-            (answer,) = run_in_workers([partial(_reply_to, env, task, said)], trial.scene.limits.timeout)
+            (answer,) = run_in_workers([partial(_reply_to, env, task, said)], trial.context.limits.timeout)
             ends = (
                 not answer.error and len(demonstration_turns(task)) == 1
             )  # such a world judges what is said at once
@@ -83,7 +83,7 @@ def bad_calls_are_answered(trial: TrialRun) -> CheckResult:
 def _shown_later(trial: TrialRun) -> defaultdict[str, set[str]]:
     """Tools that the world brings along with a request, by task: they are in no prompt."""
     later: defaultdict[str, set[str]] = defaultdict(set)
-    for play in trial.gold:
+    for play in trial.demonstrated:
         said = [m["content"] for each in play.rollouts[:1] for m in each.messages if m["role"] == "user"]
         called = {call.name for each in demonstration_turns(play.task) for call in each.calls}
         later[play.task.task_id] = {name for name in called if any(name in text for text in said)}
@@ -97,13 +97,13 @@ def _bad_calls(task: Task) -> dict[str, AssistantMessage]:
         "a call with an unknown argument": AssistantMessage(
             calls=(ToolCall(task.tools[0].name, {UNKNOWN_NAME: 0}),)
         ),
-        "a malformed call": AssistantMessage(problems=("Call 1 is malformed: it is a probe.",)),
+        "a malformed call": AssistantMessage(parse_errors=("Call 1 is malformed: it is a probe.",)),
     }
 
 
-def _reply_to(env: MultiTurnEnv, task: Task, said: AssistantMessage) -> object:
+def _reply_to(env: MultiTurnEnv, task: Task, message: AssistantMessage) -> object:
     """What a fresh world answers to a turn."""
-    return open_isolated(env, task).reply(said)
+    return open_isolated(env, task).reply(message)
 
 
 def _open(env: MultiTurnEnv, task: Task, timeout: float) -> Episode | None:

@@ -47,16 +47,16 @@ class TrialEpisode:
 class TrialRun:
     """Tasks, and their plays by what was said."""
 
-    scene: EpisodeContext
+    context: EpisodeContext
     tasks: Sequence[Task]
-    gold: Sequence[TrialEpisode]  # the task's own demonstration; tasks without one are left out
+    demonstrated: Sequence[TrialEpisode]  # the task's own demonstration; tasks without one are left out
     empty: Sequence[TrialEpisode]  # nothing but a stop token
     shuffled: Sequence[TrialEpisode]  # the demonstration of another task of the family
 
     @property
     def plays(self) -> tuple[TrialEpisode, ...]:
         """All of them."""
-        return (*self.gold, *self.empty, *self.shuffled)
+        return (*self.demonstrated, *self.empty, *self.shuffled)
 
     @property
     def prompted(self) -> list[TrialEpisode]:
@@ -69,34 +69,34 @@ class FixedTurns:
     """Says some turns whatever the world answers, and then nothing more."""
 
     chat: Chat
-    script: Sequence[AssistantMessage]
+    turns: Sequence[AssistantMessage]
     version: int = 0
     weight_digest: str = ""
 
-    def say(self, seats: Sequence[Attempt]) -> list[Completion]:
+    def say(self, attempts: Sequence[Attempt]) -> list[Completion]:
         """The next turn of each seat."""
-        return [self._next(seat) for seat in seats]
+        return [self._next(seat) for seat in attempts]
 
-    def _next(self, seat: Attempt) -> Completion:
+    def _next(self, attempt: Attempt) -> Completion:
         ids = torch.tensor(self.chat.stop_ids[:1])
-        if len(seat.turns) < len(self.script):
-            said = self.script[len(seat.turns)]
-            ids = encode_reply(self.chat, seat.dialogue.messages, said, seat.dialogue.tools)
+        if len(attempt.turns) < len(self.turns):
+            said = self.turns[len(attempt.turns)]
+            ids = encode_reply(self.chat, attempt.dialogue.messages, said, attempt.dialogue.tools)
         origin = torch.full((len(ids),), Origin.DEMO, dtype=torch.uint8)
         return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)
 
 
-def run_trial(scene: EpisodeContext, tasks: Sequence[Task]) -> TrialRun:
+def run_trial(context: EpisodeContext, tasks: Sequence[Task]) -> TrialRun:
     """Play every task. Nothing is sampled, and no context is too short: that is a check of its own."""
-    stage = replace(scene, contract=RAW, context_length=sys.maxsize)
+    stage = replace(context, contract=RAW, context_length=sys.maxsize)
     told = [task for task in tasks if task.demonstration is not None]
     return TrialRun(
-        scene,
+        context,
         tasks,
-        gold=[_play(task, DemonstrationTurns(scene.chat), stage) for task in told],
-        empty=[_play(task, FixedTurns(scene.chat, ()), stage) for task in tasks],
+        demonstrated=[_play(task, DemonstrationTurns(context.chat), stage) for task in told],
+        empty=[_play(task, FixedTurns(context.chat, ()), stage) for task in tasks],
         shuffled=[
-            _play(task, FixedTurns(scene.chat, demonstration_turns(other)), stage)
+            _play(task, FixedTurns(context.chat, demonstration_turns(other)), stage)
             for task, other in _with_other_answers(told)
         ],
     )
@@ -118,17 +118,17 @@ def trial_samples(
             yield from ((play, sample) for sample in (made[:1] if first_only else made))
 
 
-def _play(task: Task, voice: TurnSource, scene: EpisodeContext) -> TrialEpisode:
+def _play(task: Task, turn_source: TurnSource, context: EpisodeContext) -> TrialEpisode:
     """Play one task."""
     try:
-        (group,) = collect([task], group_size=2, scene=scene, voice=voice, grade=None, key=("check",))
+        (group,) = collect([task], group_size=2, context=context, turn_source=turn_source, grade=None, key=("check",))
     except DataError as error:
         return TrialEpisode(task, (), (), error)
     if any(rollout.status is Status.ERROR for rollout in group.rollouts):
         return TrialEpisode(task, group.rollouts, ())
     try:
         return TrialEpisode(
-            task, group.rollouts, tuple(grade(group.rollouts[0], scene.env.rewards) for _ in range(2))
+            task, group.rollouts, tuple(grade(group.rollouts[0], context.env.rewards) for _ in range(2))
         )
     except (RewardError, SkipGroup) as error:
         return TrialEpisode(task, group.rollouts, (), error)

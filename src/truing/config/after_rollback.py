@@ -26,7 +26,7 @@ def recipe_after_rollbacks(recipe: Recipe, stage: str, rollbacks: int) -> Recipe
         if rate in table[stage]:
             table[stage][rate] *= factor
     changed = Recipe.model_validate(table)
-    if changed.kl.needed and not recipe.kl.needed:
+    if changed.kl.needs_reference and not recipe.kl.needs_reference:
         raise RecipeError(
             "guard.change asks for a reference that the stage did not begin with",
             got=list(recipe.guard.change),

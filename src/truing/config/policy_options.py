@@ -27,7 +27,7 @@ class KlConfig(FrozenModel):
     """Beyond it: drop the later updates of the step, or all from this one on; `[guard]` steps in; or end."""
 
     @property
-    def needed(self) -> bool:
+    def needs_reference(self) -> bool:
         """Whether anything asks for the reference."""
         return self.coef > 0 or self.cap is not None
 

@@ -111,7 +111,7 @@ class Recipe(FrozenModel):
     @model_validator(mode="after")
     def _used(self) -> "Recipe":
         """Refuse what would have no effect, or not the one it says."""
-        if self.reference.sync_every and not self.kl.needed:
+        if self.reference.sync_every and not self.kl.needs_reference:
             raise ValueError("reference.sync_every has nothing to sync: set kl.coef or kl.cap")
         if self.reference.keep and not self.reference.sync_every:
             raise ValueError("reference.keep is of a sync, and there is none: set reference.sync_every")

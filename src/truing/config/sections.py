@@ -70,7 +70,7 @@ class SamplingConfig(FrozenModel):
     max_new_tokens: PositiveInt = 128
     """A turn that is longer is cut, and counts as truncated."""
 
-    def contract(self, stop_ids: Sequence[int], **changes: Any) -> SamplingParams:
+    def to_params(self, stop_ids: Sequence[int], **changes: Any) -> SamplingParams:
         """The contract for a model that stops at ``stop_ids``."""
         return SamplingParams(**(self.model_dump() | changes), stop_ids=tuple(stop_ids))
 
@@ -141,7 +141,7 @@ class OptimizerConfig(FrozenModel):
         return memory
 
     @property
-    def budget(self) -> int | None:
+    def memory_bytes(self) -> int | None:
         """``memory`` in bytes; None for ``auto``."""
         return None if self.memory == "auto" else int(float(self.memory.removesuffix("GB")) * 1e9)
 

@@ -52,7 +52,7 @@ class TranslatedOptions:
     notes: tuple[str, ...] = ()
 
 
-def translate_options(given: TrlOptions, recipe: Table, typed: Sequence[str] = ()) -> TranslatedOptions:
+def translate_options(given: TrlOptions, recipe: Table, cli_overrides: Sequence[str] = ()) -> TranslatedOptions:
     """Options of other trainers as overrides of a recipe.
 
     Args:
@@ -64,9 +64,9 @@ def translate_options(given: TrlOptions, recipe: Table, typed: Sequence[str] = (
         RecipeError: The recipe has no place for an option, or an option has a value that cannot be.
     """
     anywhere = tuple(_stage_independent_overrides(given))
-    staged = _stage_overrides(given, recipe, typed)
+    staged = _stage_overrides(given, recipe, cli_overrides)
     overrides = (*anywhere, *staged.overrides)
-    final = with_overrides(recipe, [*overrides, *typed])
+    final = with_overrides(recipe, [*overrides, *cli_overrides])
     return TranslatedOptions(
         overrides, (*staged.notes, *(_full_weights(recipe, final) if given.no_peft else ()))
     )
@@ -104,7 +104,7 @@ def _specs(datasets: Sequence[str]) -> list[str]:
     return specs
 
 
-def _stage_overrides(given: TrlOptions, recipe: Table, typed: Sequence[str]) -> TranslatedOptions:
+def _stage_overrides(given: TrlOptions, recipe: Table, cli_overrides: Sequence[str]) -> TranslatedOptions:
     """Overrides of the last policy stage, with notes on what they come to."""
     options = {
         "--batch-size": given.batch_size,
@@ -116,7 +116,7 @@ def _stage_overrides(given: TrlOptions, recipe: Table, typed: Sequence[str]) -> 
     asked = ", ".join(name for name, value in options.items() if value is not None)
     if not asked:
         return TranslatedOptions()
-    stages = _stages(with_overrides(recipe, typed))
+    stages = _stages(with_overrides(recipe, cli_overrides))
     stage = _policy_stage(stages, asked)
     keys = {
         "steps": given.max_steps,
@@ -126,7 +126,7 @@ def _stage_overrides(given: TrlOptions, recipe: Table, typed: Sequence[str]) -> 
     overrides = [f"{stage}.{key}={value}" for key, value in keys.items() if value is not None]
     notes = []
     if given.batch_size is not None:
-        group = _key(with_overrides(recipe, [*overrides, *typed]), stage, "group_size")
+        group = _key(with_overrides(recipe, [*overrides, *cli_overrides]), stage, "group_size")
         prompts, note = _prompts(given.batch_size, group)
         overrides.append(f"{stage}.prompts_per_step={prompts}")
         notes.append(note)

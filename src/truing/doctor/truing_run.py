@@ -182,7 +182,7 @@ def _row(row: SampleRow) -> Row:
         prompt_hash=sample.prompt_hash,
         prompt_length=sample.prompt_length,
         turns=sample.turns,
-        contract=sample.contract,
+        contract=sample.sampling_params,
         reward=sample.reward,
         reward_parts=row.reward_parts,
         status=str(row.status),

@@ -195,7 +195,7 @@ def _proof_sample(name: str, prompt: Tensor, answer: Tensor) -> Sample:
     """A prompt and an answer to it."""
     token_ids = torch.cat([prompt, answer])
     drawn = torch.arange(len(token_ids)) >= len(prompt)
-    return Sample.bare(
+    return Sample.with_defaults(
         **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
         prompt_length=len(prompt),
         turns=(),

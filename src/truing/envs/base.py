@@ -34,7 +34,7 @@ class Env(Protocol):
 class Episode(Protocol):
     """One attempt at a task, with a world of its own that nobody else touches."""
 
-    def reply(self, said: AssistantMessage) -> Sequence[Message]:
+    def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """What the world answers to a turn of the policy; nothing where the episode is over."""
         ...
 

@@ -66,13 +66,13 @@ class Gsm8k:
             "format": (format_reward, config.format_weight),
         }
         read = self._read(config.data)
-        train, evaluation, self.notes = read.made, [], read.notes()
+        train, evaluation, self.notes = read.converted, [], read.notes()
         if config.eval_data is None:
             evaluation = [task for task in train if self._is_for_eval(task)]
             train = [task for task in train if not self._is_for_eval(task)]
         else:
             held_out = self._read(config.eval_data)
-            evaluation, self.notes = held_out.made, (*self.notes, *held_out.notes())
+            evaluation, self.notes = held_out.converted, (*self.notes, *held_out.notes())
         self._tasks: dict[Split, Sequence[Task]] = {
             "train": train[: config.train_limit],
             "eval": evaluation[: config.eval_limit],

@@ -20,9 +20,9 @@ class IsolatedEpisode:
     def __init__(self, episode: Episode) -> None:
         self._episode = episode
 
-    def reply(self, said: AssistantMessage) -> Sequence[Message]:
+    def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """What the world answers, as it is now."""
-        return deep_copy(tuple(self._episode.reply(deep_copy(said, "what was said"))), "the world's answer")
+        return deep_copy(tuple(self._episode.reply(deep_copy(message, "what was said"))), "the world's answer")
 
     def outcome(self) -> Mapping[str, Any]:
         """The world's state, as it is now."""

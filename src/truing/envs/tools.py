@@ -34,7 +34,7 @@ class Tool:
 
     spec: ToolSpec
     function: Callable[..., Any]
-    types: type[BaseModel] | None = None  # what the function's parameters are; None where they are JSON
+    arguments_model: type[BaseModel] | None = None  # what the function's parameters are; None where they are JSON
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function itself, for code and tests."""
@@ -56,15 +56,15 @@ class Tool:
 
     def _typed(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments in the types of the function: a date from its text, an integer from 2.0."""
-        if self.types is None:
+        if self.arguments_model is None:
             return {name: _whole(value, self.spec.parameters, name) for name, value in arguments.items()}
         try:
-            read = self.types.model_validate(arguments)
+            read = self.arguments_model.model_validate(arguments)
         except ValidationError as error:
             told = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
             raise ToolError(f"wrong arguments for {self.spec.name}: {told}") from error
         # defaults too: pydantic copies them, where Python would hand the same list to every call
-        return {name: getattr(read, name) for name in self.types.model_fields}
+        return {name: getattr(read, name) for name in self.arguments_model.model_fields}
 
 
 def _whole(value: Any, parameters: Mapping[str, Any], name: str) -> Any:
@@ -143,11 +143,11 @@ class ToolEpisode:
         self.tools = {tool.spec.name: tool for tool in tools}
         self._outcome = outcome
 
-    def reply(self, said: AssistantMessage) -> Sequence[Message]:
+    def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """One message per call, in their order, or per call that could not be read."""
-        broken = [ToolCall("error", {}) for _ in said.problems]
-        told = [tool_message(call, i, f"{ERROR_PREFIX}{said.problems[i]}") for i, call in enumerate(broken)]
-        return told or [tool_message(call, i, self._run(call)) for i, call in enumerate(said.calls)]
+        broken = [ToolCall("error", {}) for _ in message.parse_errors]
+        told = [tool_message(call, i, f"{ERROR_PREFIX}{message.parse_errors[i]}") for i, call in enumerate(broken)]
+        return told or [tool_message(call, i, self._run(call)) for i, call in enumerate(message.calls)]
 
     def outcome(self) -> Mapping[str, Any]:
         """The world's state, as graders see it."""

@@ -236,6 +236,6 @@ def _token_row(sample: Sample, logprob: Tensor | None) -> SampleRow:
         reward_parts={},
         messages=(),
         outcome={},
-        ended_by=EndedBy.WORLD,
+        ended_by=EndedBy.ENVIRONMENT,
         error="",
     )

@@ -33,7 +33,7 @@ def draw_audit_facts(learner: Learner, drawn: Sequence[Sample], key: tuple[objec
     for b, row in enumerate(chosen):
         wanted_BT[b, : len(row)] = _was_drawn(row)
     gains: dict[str, list[float]] = {}
-    stops = chosen[0].contract.stop_ids
+    stops = chosen[0].sampling_params.stop_ids
     numbers = _uniforms(chosen, turns_before(drawn))
     replays: list[dict[str, Any]] = []
     learner.model.eval()

@@ -73,7 +73,7 @@ def rounding_fact(learner: Learner, rows: Sequence[Sample]) -> dict[str, float]:
         if len(behind):
             apart_KV = logits(torch.cat([ids, behind]), places).double() - logits(ids, places).double()
             spread_K = apart_KV.std(dim=1, correction=0)  # what all ids have in common is no difference
-            found.append(float(spread_K.max()) / (min(row.contract.temperature, 1.0) or 1.0))
+            found.append(float(spread_K.max()) / (min(row.sampling_params.temperature, 1.0) or 1.0))
     return {"rounding": max(found)} if found else {}
 
 

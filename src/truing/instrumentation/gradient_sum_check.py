@@ -43,7 +43,7 @@ def check_gradient_sum(
     rows = Trace(0, list(minibatch))
     terms = learner.algorithm.terms(learner.setting)
     divided = [(term, term.denominator(minibatch)) for term in terms]
-    for few in _row_batches([row for row in minibatch if any(term.pulls(row) for term in terms)]):
+    for few in _row_batches([row for row in minibatch if any(term.has_gradient(row) for term in terms)]):
         for micro in learner.room.micro_batches(learner.model, few):
             backward(learner, micro, divided, rows, "the doctor's look")
     gradients = [weight.grad for weight in learner.parameters.values() if weight.grad is not None]

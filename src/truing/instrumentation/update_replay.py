@@ -162,7 +162,7 @@ def _rollouts(rows: Sequence[SampleRow], tasks: Mapping[str, Task]) -> Iterator[
             turns=tuple(turn for part in parts for turn in _turns(part.sample)),
             text=last.text,
             status=last.status,
-            contract=last.sample.contract,
+            sampling_params=last.sample.sampling_params,
             messages=last.messages[len(task.messages) :],
             outcome=last.outcome,
             ended_by=last.ended_by,

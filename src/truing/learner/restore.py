@@ -47,7 +47,7 @@ def restore_policy(run_dir: Path, name: str | None = None) -> RestoredPolicy:
     recipe = resolve(tomllib.loads(RunReader(run_dir).recipe()))
     loaded, policy = load_policy(recipe)
     restore_weights(run_dir, loaded, trainable_parameters(policy), name)
-    return RestoredPolicy(recipe, loaded, policy.eval(), recipe.sampling.contract(loaded.stop_ids))
+    return RestoredPolicy(recipe, loaded, policy.eval(), recipe.sampling.to_params(loaded.stop_ids))
 
 
 def restore_weights(

@@ -68,8 +68,8 @@ class Session:
             return collect(
                 tasks,
                 group_size=group_size,
-                scene=self.scene(contract),
-                voice=PolicyTurns(self.sampler, contract, prefix, force_rate, self.grammars),
+                context=self.scene(contract),
+                turn_source=PolicyTurns(self.sampler, contract, prefix, force_rate, self.grammars),
                 grade=partial(grade, rewards=self.env.rewards),
                 key=(self.recipe.seed, *key),
             )
@@ -81,8 +81,8 @@ class Session:
         return collect(
             tasks,
             group_size=1,
-            scene=self.scene(RAW),
-            voice=DemonstrationTurns(self.chat),
+            context=self.scene(RAW),
+            turn_source=DemonstrationTurns(self.chat),
             grade=None,
             key=(self.recipe.seed, *key),
         )
@@ -97,7 +97,7 @@ class Session:
         ``prove`` raises where what was drawn is no evaluation of these tasks.
         """
         cfg = self.recipe.eval
-        contract = self.recipe.sampling.contract(self.contract.stop_ids, temperature=cfg.temperature)
+        contract = self.recipe.sampling.to_params(self.contract.stop_ids, temperature=cfg.temperature)
         groups = self.draw(self.eval_tasks, cfg.samples, contract, ("eval",))
         prove(self, groups)
         return evaluate(name, self.env.rewards, groups, cfg.passes_at)
@@ -128,7 +128,7 @@ def open_session(recipe: Recipe, env: Env) -> Session:
     check_metric_names(f"reward_part/{name}" for name in env.rewards)
     keep_freed_memory()
     loaded, policy = load_policy(recipe)
-    contract = recipe.sampling.contract(loaded.stop_ids)
+    contract = recipe.sampling.to_params(loaded.stop_ids)
     contract.room(loaded.context_length)  # or nothing could be drawn, which SFT would not notice
     prove_forward(policy)
     chat = make_chat(loaded.tokenizer, loaded.stop_ids, **recipe.chat.model_dump())

@@ -81,7 +81,7 @@ def train_step(
         samples = with_reference_logprobs(with_old_logprobs(samples, learner), learner)
     with phase("value"):
         samples = with_values(samples, learner)
-    samples = learner.algorithm.credit(samples, learner.setting)
+    samples = learner.algorithm.compute_advantages(samples, learner.setting)
     training_mode(learner.model)
     traces = []
     for inner_step, minibatch in enumerate(minibatches(samples, learner.setting.stage, key)):
@@ -107,7 +107,7 @@ def accumulate_gradients(
 ) -> Trace:
     """The gradient of a minibatch; begun again in smaller parts where memory runs out."""
     terms = learner.algorithm.terms(learner.setting)
-    pulling = [sample for sample in minibatch if any(term.pulls(sample) for term in terms)]
+    pulling = [sample for sample in minibatch if any(term.has_gradient(sample) for term in terms)]
     divided = [(term, term.denominator(minibatch)) for term in terms]
     while True:
         trace = Trace(inner_step, minibatch)
@@ -285,9 +285,9 @@ def _add_micro_batch(
             if name == "pull":  # where it must not be, it is to be seen
                 known = known | (values != 0)
             getattr(trace, name)[sample.sample_id] = torch.where(known, values, torch.nan)
-    if scores.below is not None:
+    if scores.mass_below is not None:
         for b, sample in enumerate(samples):
-            trace.below[sample.sample_id] = scores.below[b, : len(sample)].cpu()
+            trace.below[sample.sample_id] = scores.mass_below[b, : len(sample)].cpu()
     if scores.value is not None and scores.value.grad is not None:
         for b, sample in enumerate(samples):
             trace.value_pull[sample.sample_id] = -scores.value.grad[b, : len(sample)].cpu()

@@ -106,11 +106,11 @@ def zero_outside(x_BT: Tensor, mask_BT: Tensor) -> Tensor:
     return x_BT.masked_fill(~mask_BT, 0.0)
 
 
-def _came_from(home: Origin, origin_T: Tensor) -> Tensor:
+def _came_from(origin: Origin, origin_T: Tensor) -> Tensor:
     """Whether each token's origin is ``home``: [T] uint8 → [T] bool."""
     check_tensors(origin_T=(origin_T, "uint8"))
     unknown_T = origin_T > max(Origin)
     if unknown_T.any():
         got = int(origin_T[unknown_T][0])
         raise InvalidValueError("origin_T holds a number that is no Origin", got=got, expected=list(Origin))
-    return origin_T == home
+    return origin_T == origin

@@ -28,7 +28,7 @@ _BELOW_ONE = 1 - 2**-53
 
 def processed_logits(
     logits_NV: Tensor,
-    contract: SamplingParams,
+    sampling_params: SamplingParams,
     generated_NH: Tensor,
     *,
     allowed_NV: Tensor | None = None,
@@ -64,14 +64,14 @@ def processed_logits(
         support_NV=(support_NV, "bool"),
     )
     _check_ids("generated_NH", generated_NH, -1, logits_NV.shape[1])
-    scores_NV = _apply_penalties(upcast(logits_NV), contract, generated_NH)
-    scores_NV = _ban_stops(scores_NV, contract, generated_NH)
+    scores_NV = _apply_penalties(upcast(logits_NV), sampling_params, generated_NH)
+    scores_NV = _ban_stops(scores_NV, sampling_params, generated_NH)
     if allowed_NV is not None:
         scores_NV = _mask_out(scores_NV, allowed_NV)
-    if contract.temperature not in (0, 1):
-        scores_NV = scores_NV / contract.temperature
-    scores_NV = _truncate(scores_NV, contract) if support_NV is None else _mask_out(scores_NV, support_NV)
-    if contract.temperature == 0:
+    if sampling_params.temperature not in (0, 1):
+        scores_NV = scores_NV / sampling_params.temperature
+    scores_NV = _truncate(scores_NV, sampling_params) if support_NV is None else _mask_out(scores_NV, support_NV)
+    if sampling_params.temperature == 0:
         best_N1 = scores_NV.detach().argmax(dim=-1, keepdim=True)
         scores_NV = _mask_out(
             scores_NV, torch.zeros_like(scores_NV, dtype=torch.bool).scatter(1, best_N1, True)
@@ -187,39 +187,39 @@ def support_ids(mask_V: Tensor) -> Tensor:
     return inside.int().cpu()
 
 
-def _apply_penalties(scores_NV: Tensor, contract: SamplingParams, generated_NH: Tensor) -> Tensor:
+def _apply_penalties(scores_NV: Tensor, sampling_params: SamplingParams, generated_NH: Tensor) -> Tensor:
     """Repetition, presence and frequency penalties for the ids that were generated: [N, V]."""
-    repetition = contract.repetition_penalty
-    if repetition == 1 and contract.presence_penalty == 0 and contract.frequency_penalty == 0:
+    repetition = sampling_params.repetition_penalty
+    if repetition == 1 and sampling_params.presence_penalty == 0 and sampling_params.frequency_penalty == 0:
         return scores_NV
     drawn_NH = (generated_NH >= 0).to(scores_NV.dtype)
     count_NV = torch.zeros_like(scores_NV).scatter_add(1, generated_NH.clamp(min=0), drawn_NH)
     seen_NV = count_NV > 0
     damped_NV = torch.where(scores_NV > 0, scores_NV / repetition, scores_NV * repetition)
     scores_NV = torch.where(seen_NV, damped_NV, scores_NV)
-    return scores_NV - contract.presence_penalty * seen_NV - contract.frequency_penalty * count_NV
+    return scores_NV - sampling_params.presence_penalty * seen_NV - sampling_params.frequency_penalty * count_NV
 
 
-def _ban_stops(scores_NV: Tensor, contract: SamplingParams, generated_NH: Tensor) -> Tensor:
+def _ban_stops(scores_NV: Tensor, sampling_params: SamplingParams, generated_NH: Tensor) -> Tensor:
     """Stop ids cannot be drawn in rows that have generated fewer than ``min_new_tokens``: [N, V]."""
-    if contract.min_new_tokens == 0 or not contract.stop_ids:
+    if sampling_params.min_new_tokens == 0 or not sampling_params.stop_ids:
         return scores_NV
-    stops_S = torch.tensor(contract.stop_ids, dtype=torch.int64, device=scores_NV.device)
+    stops_S = torch.tensor(sampling_params.stop_ids, dtype=torch.int64, device=scores_NV.device)
     _check_ids("stop_ids", stops_S, 0, scores_NV.shape[1])
-    early_N = (generated_NH >= 0).sum(dim=1) < contract.min_new_tokens
+    early_N = (generated_NH >= 0).sum(dim=1) < sampling_params.min_new_tokens
     return scores_NV.index_put((early_N.nonzero(), stops_S), scores_NV.new_tensor(-math.inf))
 
 
-def _truncate(scores_NV: Tensor, contract: SamplingParams) -> Tensor:
+def _truncate(scores_NV: Tensor, sampling_params: SamplingParams) -> Tensor:
     """Top-k, then top-p, then min-p, each on what is left: [N, V]. What to cut carries no gradient."""
     vocab = scores_NV.shape[1]
-    if 0 < contract.top_k < vocab:
-        kth_N1 = scores_NV.detach().topk(contract.top_k).values[:, -1:]
+    if 0 < sampling_params.top_k < vocab:
+        kth_N1 = scores_NV.detach().topk(sampling_params.top_k).values[:, -1:]
         scores_NV = _mask_out(scores_NV, scores_NV.detach() >= kth_N1)
-    if contract.top_p < 1:
-        scores_NV = _mask_out(scores_NV, _nucleus(scores_NV.detach(), contract.top_p))
-    if contract.min_p > 0:
-        floor_N1 = scores_NV.detach().amax(dim=-1, keepdim=True) + math.log(contract.min_p)
+    if sampling_params.top_p < 1:
+        scores_NV = _mask_out(scores_NV, _nucleus(scores_NV.detach(), sampling_params.top_p))
+    if sampling_params.min_p > 0:
+        floor_N1 = scores_NV.detach().amax(dim=-1, keepdim=True) + math.log(sampling_params.min_p)
         scores_NV = _mask_out(scores_NV, scores_NV.detach() >= floor_N1)
     return scores_NV
 

@@ -155,7 +155,7 @@ def two_turns(folder: Path, algo: str) -> list[Measurement]:
             for row in trace.samples
             if row.sample_id in trace.logprob
         ]
-        restarted = sum(bool(rollout.turns[1].restarts) for rollout in played)
+        restarted = sum(bool(rollout.turns[1].restart_reason) for rollout in played)
         found += [
             at_most(f"|trainer − sampler| log-probability{name}", float(max(apart)), ROUNDING),
             exactly(f"share that began anew{name}", restarted / max(1, len(played)), 1.0 if name else 0.0),

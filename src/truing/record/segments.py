@@ -119,7 +119,7 @@ def table_of(stage: str, step: int, rows: Sequence[SampleRow]) -> pa.Table:
         "ended_by": [row.ended_by for row in rows],
         "error": [row.error for row in rows],
         "inner_step": [row.inner_step for row in rows],
-        "contract": [_sampling_params_text(sample.contract) for sample in samples],
+        "contract": [_sampling_params_text(sample.sampling_params) for sample in samples],
         "reward_parts": [dump_json(row.reward_parts).decode() for row in rows],
         "messages": [dump_json(row.messages).decode() for row in rows],
         "outcome": [dump_json(row.outcome).decode() for row in rows],
@@ -158,7 +158,7 @@ def _row(facts: dict, streams: dict) -> SampleRow:
             TurnSpan(**turn | {"finish_reason": FinishReason(turn["finish_reason"])})
             for turn in facts["turns"]
         ),
-        contract=_parse_sampling_params(facts["contract"]),
+        sampling_params=_parse_sampling_params(facts["contract"]),
         support=None
         if streams["support_splits"] is None
         else Support(streams["support_ids"], streams["support_splits"]),

@@ -49,7 +49,7 @@ class Judge:
     def __init__(self, config: JudgeConfig, reference: Callable[[Task], str]) -> None:
         """Make a judge; ``reference`` gives the right answer to a task, as the judge is to read it."""
         self.config, self.reference = config, reference
-        self._speaker = _judge_model(config)
+        self._model = _judge_model(config)
         self._replies = ReplyCache(Path(config.cache or cache_dir() / "judge.sqlite").expanduser())
 
     def __call__(self, rollout: Rollout, task: Task) -> float:
@@ -63,7 +63,7 @@ class Judge:
         prompt = Template(self.config.prompt).substitute(
             question=asked, reference=self.reference(task), response=without_reasoning(rollout.text)
         )
-        request = json.dumps({**self._speaker.identity, "prompt": prompt}, sort_keys=True)
+        request = json.dumps({**self._model.identity, "prompt": prompt}, sort_keys=True)
         key = hashlib.sha256(request.encode()).hexdigest()
         reply = self._replies.find(key)
         if reply is None:
@@ -72,13 +72,13 @@ class Judge:
 
     def _ask(self, prompt: str) -> str:
         """A reply that holds a score."""
-        for attempt in range(self._speaker.attempts):
+        for attempt in range(self._model.attempts):
             try:
-                reply = self._speaker.reply(prompt)
+                reply = self._model.reply(prompt)
                 read_score(reply)
             except JudgeUnavailable as error:
                 failure = error
-                if attempt + 1 < self._speaker.attempts:
+                if attempt + 1 < self._model.attempts:
                     time.sleep(self.config.backoff * 2**attempt)
             else:
                 return reply

@@ -113,7 +113,7 @@ class LocalModel:
         Control tokens in the prompt are encoded as letters, so that a response cannot speak for the judge.
         """
         model, tokenizer = self._loaded.model, self._loaded.tokenizer
-        rendering = self._chat.rendering([{"role": "user", "content": prompt}])
+        rendering = self._chat.render([{"role": "user", "content": prompt}])
         ids, _ = encode_with_origins(self._chat, rendering, None, [Origin.PROMPT])
         shown = ids[None].to(model.device)
         length = len(ids)

@@ -30,9 +30,9 @@ class Attempt:
     episode: Episode | None  # None where the environment has no episodes: one turn is all
     turns: list[Turn] = field(default_factory=list)
     text: str = ""
-    said: AssistantMessage = field(default_factory=AssistantMessage)
+    last_message: AssistantMessage = field(default_factory=AssistantMessage)
     status: Status | None = None
-    ended_by: EndedBy = EndedBy.WORLD
+    ended_by: EndedBy = EndedBy.ENVIRONMENT
     error: str = ""
     outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -62,10 +62,10 @@ class Attempt:
     def hear(self, chat: Chat, drawn: Completion, version: int, weight_digest: str) -> None:
         """Take in what the policy drew."""
         forced = self.forced
-        self.said, structure = read_turn(chat, self.dialogue, forced, drawn.token_ids)
+        self.last_message, structure = read_turn(chat, self.dialogue, forced, drawn.token_ids)
         self.text = decode_reply(chat, torch.cat([forced, drawn.token_ids]))
         finish = drawn.finish_reason
-        if finish is FinishReason.STOP and self.said.calls:
+        if finish is FinishReason.STOP and self.last_message.calls:
             finish = FinishReason.TOOL
         self.turns.append(
             Turn(
@@ -79,23 +79,23 @@ class Attempt:
                 sampler_version=version,
                 weight_digest=weight_digest,
                 support=drawn.support,
-                restarts=self.context.restarts,
+                restart_reason=self.context.restart_reason,
             )
         )
-        self.dialogue = add_turn(chat, self.dialogue, forced, drawn.token_ids, self.said)
+        self.dialogue = add_turn(chat, self.dialogue, forced, drawn.token_ids, self.last_message)
         if finish is FinishReason.LENGTH:
             self.end(Status.TRUNCATED, EndedBy.LENGTH)
 
-    def go_on(self, chat: Chat, replies: Sequence[Message], limits: EpisodeConfig, room: int) -> None:
+    def go_on(self, chat: Chat, replies: Sequence[Message], limits: EpisodeConfig, max_prompt_length: int) -> None:
         """Take in what the world answered; ``room`` is how many ids the next turn may be shown."""
         if not replies:
-            self.end(Status.DONE, EndedBy.WORLD)
+            self.end(Status.DONE, EndedBy.ENVIRONMENT)
             return
         capped = [_cap(message, limits.max_reply_chars) for message in replies]
         self.dialogue, self.context = observe(chat, self.dialogue, capped)
         if len(self.turns) >= limits.max_turns:
             self.end(Status.TRUNCATED, EndedBy.TURNS)
-        elif len(self.dialogue.token_ids) > room:
+        elif len(self.dialogue.token_ids) > max_prompt_length:
             self.end(Status.TRUNCATED, EndedBy.CONTEXT)
 
     def end(self, status: Status, by: EndedBy, error: str = "") -> None:
@@ -117,7 +117,7 @@ class Attempt:
             weight_digest="",
         )
 
-    def rollout(self, contract: SamplingParams, place: int) -> Rollout:
+    def rollout(self, sampling_params: SamplingParams, place: int) -> Rollout:
         """The attempt as a value, not graded yet."""
         assert self.status is not None  # the loop ends no sooner
         return Rollout(
@@ -127,7 +127,7 @@ class Attempt:
             turns=tuple(self.turns) or (self._unspoken(),),
             text=self.text,
             status=self.status,
-            contract=contract,
+            sampling_params=sampling_params,
             messages=self.dialogue.messages[self.dialogue.task_messages :],
             outcome=self.outcome,
             ended_by=self.ended_by,

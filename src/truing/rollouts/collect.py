@@ -33,7 +33,7 @@ class TurnSource(Protocol):
     version: int
     weight_digest: str
 
-    def say(self, seats: Sequence[Attempt]) -> list[Completion]:
+    def say(self, attempts: Sequence[Attempt]) -> list[Completion]:
         """One turn for each seat, in their order."""
         ...
 
@@ -44,7 +44,7 @@ class EpisodeContext:
 
     chat: Chat
     env: Env
-    contract: SamplingParams
+    sampling_params: SamplingParams
     limits: EpisodeConfig
     context_length: int
 
@@ -53,8 +53,8 @@ def collect(
     tasks: Sequence[Task],
     *,
     group_size: int,
-    scene: EpisodeContext,
-    voice: TurnSource,
+    context: EpisodeContext,
+    turn_source: TurnSource,
     grade: GradeFn | None,
     key: tuple[object, ...],
 ) -> list[RolloutGroup]:
@@ -63,21 +63,21 @@ def collect(
     Ids and random numbers go by a task's place and not by its id: where an epoch ends within a step, one
     task may be there twice, and its two groups are as apart as any. Without ``grade`` rewards stay NaN.
     """
-    seats = _start_attempts(tasks, group_size, scene, key)
+    seats = _start_attempts(tasks, group_size, context, key)
     started = time.monotonic()
     while live := [seat for seat in seats if seat.status is None]:
-        if scene.limits.time_limit and time.monotonic() - started > scene.limits.time_limit:
+        if context.limits.time_limit and time.monotonic() - started > context.limits.time_limit:
             for seat in live:
                 seat.end(Status.TRUNCATED, EndedBy.TIME)
             break
-        for seat, drawn in zip(live, voice.say(live), strict=True):
-            seat.hear(scene.chat, drawn, voice.version, voice.weight_digest)
-        _observe([seat for seat in live if seat.status is None], scene)
-    _read_outcomes(seats, scene)
+        for seat, drawn in zip(live, turn_source.say(live), strict=True):
+            seat.hear(context.chat, drawn, turn_source.version, turn_source.weight_digest)
+        _observe([seat for seat in live if seat.status is None], context)
+    _read_outcomes(seats, context)
     groups = []
     for first in range(0, len(seats), group_size):
         attempts = seats[first : first + group_size]
-        rollouts = [seat.rollout(scene.contract, k) for k, seat in enumerate(attempts)]
+        rollouts = [seat.rollout(context.sampling_params, k) for k, seat in enumerate(attempts)]
         with phase("reward"):
             graded = rollouts if grade is None else _graded(rollouts, grade)
         groups.append(RolloutGroup(attempts[0].group_id, attempts[0].task, tuple(graded)))
@@ -85,17 +85,17 @@ def collect(
 
 
 def _start_attempts(
-    tasks: Sequence[Task], group_size: int, scene: EpisodeContext, key: tuple[object, ...]
+    tasks: Sequence[Task], group_size: int, context: EpisodeContext, key: tuple[object, ...]
 ) -> list[Attempt]:
     """All attempts before their first turn, each with a fresh world."""
-    begun = [start_dialogue(scene.chat, task) for task in tasks]
+    begun = [start_dialogue(context.chat, task) for task in tasks]
     seats = [
         Attempt(task, "/".join(map(str, (*key, place))), (*key, place, k), *begun[place], None)
         for place, task in enumerate(tasks)
         for k in range(group_size)
     ]
-    if isinstance(scene.env, MultiTurnEnv):
-        opened = run_in_workers([_open_call(scene.env, seat.task) for seat in seats], scene.limits.timeout)
+    if isinstance(context.env, MultiTurnEnv):
+        opened = run_in_workers([_open_call(context.env, seat.task) for seat in seats], context.limits.timeout)
         for seat, world in zip(seats, opened, strict=True):
             seat.episode = world.value
             if world.value is None:
@@ -107,26 +107,26 @@ def _open_call(env: MultiTurnEnv, task: Task) -> Callable[[], Episode]:
     return lambda: open_isolated(env, task)
 
 
-def _observe(seats: Sequence[Attempt], scene: EpisodeContext) -> None:
+def _observe(attempts: Sequence[Attempt], context: EpisodeContext) -> None:
     """Let each world answer what was said to it, all at one time."""
-    for seat in seats:
+    for seat in attempts:
         if seat.episode is None:
-            seat.end(Status.DONE, EndedBy.WORLD)
-    heard = [seat for seat in seats if seat.episode is not None]
-    replies = run_in_workers([_reply_call(seat) for seat in heard], scene.limits.timeout)
-    room = scene.context_length - scene.contract.max_new_tokens
+            seat.end(Status.DONE, EndedBy.ENVIRONMENT)
+    heard = [seat for seat in attempts if seat.episode is not None]
+    replies = run_in_workers([_reply_call(seat) for seat in heard], context.limits.timeout)
+    room = context.context_length - context.sampling_params.max_new_tokens
     for seat, reply in zip(heard, replies, strict=True):
         if reply.value is None:
             seat.end(Status.ERROR, EndedBy.ERROR, f"the world failed to answer: {reply.error}")
         else:
             try:
-                seat.go_on(scene.chat, reply.value, scene.limits, room)
+                seat.go_on(context.chat, reply.value, context.limits, room)
             except DataError as error:  # the template refuses what was said, or the answer
                 seat.end(Status.ERROR, EndedBy.ERROR, str(error))
 
 
-def _reply_call(seat: Attempt) -> Callable[[], Sequence[Message]]:
-    episode, said = seat.episode, seat.said
+def _reply_call(attempt: Attempt) -> Callable[[], Sequence[Message]]:
+    episode, said = attempt.episode, attempt.last_message
     assert episode is not None
     return lambda: [_encodable(message) for message in episode.reply(said)]
 
@@ -139,8 +139,8 @@ def _encodable(message: Message) -> Message:
     return {**message, "content": content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")}
 
 
-def _outcome_call(seat: Attempt) -> Callable[[], Mapping[str, Any]]:
-    episode = seat.episode
+def _outcome_call(attempt: Attempt) -> Callable[[], Mapping[str, Any]]:
+    episode = attempt.episode
     assert episode is not None
     return lambda: _recordable(episode.outcome())
 
@@ -151,10 +151,10 @@ def _recordable(outcome: Mapping[str, Any]) -> Mapping[str, Any]:
     return outcome
 
 
-def _read_outcomes(seats: Sequence[Attempt], scene: EpisodeContext) -> None:
+def _read_outcomes(attempts: Sequence[Attempt], context: EpisodeContext) -> None:
     """Ask each world that did not fail what became of it."""
-    whole = [seat for seat in seats if seat.episode is not None and seat.status is not Status.ERROR]
-    outcomes = run_in_workers([_outcome_call(seat) for seat in whole], scene.limits.timeout)
+    whole = [seat for seat in attempts if seat.episode is not None and seat.status is not Status.ERROR]
+    outcomes = run_in_workers([_outcome_call(seat) for seat in whole], context.limits.timeout)
     for seat, outcome in zip(whole, outcomes, strict=True):
         if outcome.value is None:
             seat.end(

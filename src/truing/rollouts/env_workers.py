@@ -36,15 +36,15 @@ class CallResult(Generic[T]):
 
 def run_in_workers(calls: Sequence[Callable[[], T]], timeout: float) -> list[CallResult[T]]:
     """The outcome of each call, in their order; ``timeout`` is in seconds, from a call's own beginning."""
-    crew = WorkerPool(calls)
+    pool = WorkerPool(calls)
     try:
         with phase("world"):
-            while len(crew.outcomes) < len(calls):
-                pause = crew.reinforce(timeout)
-                crew.finished.wait(pause)
+            while len(pool.results) < len(calls):
+                pause = pool.reinforce(timeout)
+                pool.finished.wait(pause)
     finally:  # whoever interrupts this wants no further call to begin
-        crew.dismiss()
-    return [crew.outcomes[place] for place in range(len(calls))]
+        pool.dismiss()
+    return [pool.results[place] for place in range(len(calls))]
 
 
 class WorkerPool(Generic[T]):
@@ -52,8 +52,8 @@ class WorkerPool(Generic[T]):
 
     def __init__(self, calls: Sequence[Callable[[], T]]) -> None:
         self.waiting = deque(enumerate(calls))
-        self.begun: dict[int, float] = {}  # when, by place
-        self.outcomes: dict[int, CallResult[T]] = {}
+        self.started_at: dict[int, float] = {}  # when, by place
+        self.results: dict[int, CallResult[T]] = {}
         self.finished = threading.Event()  # nothing waits and nothing runs
         self._lock = threading.Lock()
 
@@ -61,11 +61,11 @@ class WorkerPool(Generic[T]):
         """Give up what is overdue, let a thread join where calls wait, and say how long to wait (seconds)."""
         with self._lock:
             now = time.monotonic()
-            for place in [place for place, since in self.begun.items() if now - since >= timeout]:
-                del self.begun[place]
-                self.outcomes[place] = CallResult(error=f"it did not end within {timeout:g} s")
-            room = len(self.begun) < MAX_WORKERS
-            first_due = min(self.begun.values(), default=now) + timeout - now
+            for place in [place for place, since in self.started_at.items() if now - since >= timeout]:
+                del self.started_at[place]
+                self.results[place] = CallResult(error=f"it did not end within {timeout:g} s")
+            room = len(self.started_at) < MAX_WORKERS
+            first_due = min(self.started_at.values(), default=now) + timeout - now
         if not self.waiting:
             return min(max(first_due, 0.0), threading.TIMEOUT_MAX)
         if room:
@@ -90,16 +90,16 @@ class WorkerPool(Generic[T]):
             if not self.waiting:
                 return None
             place, call = self.waiting.popleft()
-            self.begun[place] = time.monotonic()
+            self.started_at[place] = time.monotonic()
             return place, call
 
     def _settle(self, place: int, outcome: CallResult[T]) -> bool:
         """Keep the outcome of a call, unless it comes too late."""
         with self._lock:
-            if self.begun.pop(place, None) is None:
+            if self.started_at.pop(place, None) is None:
                 return False
-            self.outcomes[place] = outcome
-            if not self.begun and not self.waiting:
+            self.results[place] = outcome
+            if not self.started_at and not self.waiting:
                 self.finished.set()
             return True
 

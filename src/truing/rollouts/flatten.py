@@ -33,7 +33,7 @@ def flatten(rollout: Rollout, mask: MaskPolicy = "sampled") -> list[Sample]:
 
 def turns_by_sample(rollout: Rollout) -> dict[str, Sequence[Turn]]:
     """The turns of each sample of a rollout, by the sample's id."""
-    starts = [i for i, turn in enumerate(rollout.turns) if i == 0 or turn.restarts]
+    starts = [i for i, turn in enumerate(rollout.turns) if i == 0 or turn.restart_reason]
     parts = [rollout.turns[a:b] for a, b in zip(starts, [*starts[1:], None][: len(starts)], strict=True)]
     if len(parts) == 1:
         return {rollout.rollout_id: parts[0]}
@@ -76,7 +76,7 @@ def _sample(
         spans.append(TurnSpan(start, length, *drawn_by, reward))
     origin, structure, sampler_logprob = torch.cat(origins), torch.cat(structures), torch.cat(logprobs)
     why = exclusion_reasons(origin, structure, torch.cat(forced), mask)
-    return Sample.bare(
+    return Sample.with_defaults(
         sample_id=sample_id,
         rollout_id=rollout.rollout_id,
         group_id=rollout.group_id,
@@ -85,7 +85,7 @@ def _sample(
         prompt_hash=Prompt(turns[0].context_ids, turns[0].context_origin).hash,
         prompt_length=len(turns[0].context_ids),
         turns=tuple(spans),
-        contract=rollout.contract,
+        contract=rollout.sampling_params,
         reward=rollout.reward,
         token_ids=torch.cat(ids),
         origin=origin,

@@ -25,36 +25,36 @@ from truing.utils.rng import uniforms
 class PolicyTurns:
     """The sampler's turns. A share of them begins with ids [F] that the policy did not choose."""
 
-    sampler: LocalEngine
-    contract: SamplingParams
-    forced: Tensor
+    engine: LocalEngine
+    sampling_params: SamplingParams
+    forced_ids: Tensor
     force_rate: float = 0.0
     grammars: CallGrammars | None = None  # hold the calls of tasks with tools to their schemas
 
     @property
     def version(self) -> int:
         """Of the weights that the sampler holds."""
-        return self.sampler.version
+        return self.engine.version
 
     @property
     def weight_digest(self) -> str:
         """Of the weights that the sampler holds."""
-        return self.sampler.weight_digest
+        return self.engine.weight_digest
 
-    def say(self, seats: Sequence[Attempt]) -> list[Completion]:
+    def say(self, attempts: Sequence[Attempt]) -> list[Completion]:
         """One drawn turn for each seat."""
-        for seat in seats:
-            room = self.sampler.context_length - self.contract.max_new_tokens - len(seat.request.prompt_ids)
+        for seat in attempts:
+            room = self.engine.context_length - self.sampling_params.max_new_tokens - len(seat.request.prompt_ids)
             chosen = self.force_rate and uniforms(1, *seat.request.key, "force").item() < self.force_rate
-            if chosen and len(self.forced) <= room:  # a turn that has no room for the prefix goes without it
-                seat.force(self.forced)
-        return self.sampler.generate([self._request(seat) for seat in seats], self.contract)
+            if chosen and len(self.forced_ids) <= room:  # a turn that has no room for the prefix goes without it
+                seat.force(self.forced_ids)
+        return self.engine.generate([self._request(seat) for seat in attempts], self.sampling_params)
 
-    def _request(self, seat: Attempt) -> Request:
+    def _request(self, attempt: Attempt) -> Request:
         """The turn to draw, with its grammar where it has one."""
-        if self.grammars is None or not seat.task.tools:
-            return seat.request
-        return replace(seat.request, walk=partial(self.grammars.walk, seat.dialogue, seat.forced))
+        if self.grammars is None or not attempt.task.tools:
+            return attempt.request
+        return replace(attempt.request, walk=partial(self.grammars.walk, attempt.dialogue, attempt.forced))
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,30 +65,30 @@ class DemonstrationTurns:
     version: int = 0
     weight_digest: str = ""
 
-    def say(self, seats: Sequence[Attempt]) -> list[Completion]:
+    def say(self, attempts: Sequence[Attempt]) -> list[Completion]:
         """The next demonstrated turn of each seat."""
-        return [self._next(seat) for seat in seats]
+        return [self._next(seat) for seat in attempts]
 
-    def _next(self, seat: Attempt) -> Completion:
-        script = demonstration_turns(seat)
-        if len(seat.turns) == len(script):
+    def _next(self, attempt: Attempt) -> Completion:
+        script = demonstration_turns(attempt)
+        if len(attempt.turns) == len(script):
             raise DataError(
-                f"the demonstration of task {seat.task.task_id} ends before its episode does",
-                got=f"{len(script)} turns, then {seat.dialogue.messages[-1]['content']!r:.200}",
+                f"the demonstration of task {attempt.task.task_id} ends before its episode does",
+                got=f"{len(script)} turns, then {attempt.dialogue.messages[-1]['content']!r:.200}",
                 expected="a last turn after which the world has nothing more to say",
             )
-        said, dialogue = script[len(seat.turns)], seat.dialogue
+        said, dialogue = script[len(attempt.turns)], attempt.dialogue
         ids = encode_reply(self.chat, dialogue.messages, said, dialogue.tools)
         origin = torch.full((len(ids),), Origin.DEMO, dtype=torch.uint8)
         return Completion(ids, origin, torch.full((len(ids),), torch.nan), None, FinishReason.DEMO)
 
 
-def demonstration_turns(seat: Attempt) -> tuple[AssistantMessage, ...]:
+def demonstration_turns(attempt: Attempt) -> tuple[AssistantMessage, ...]:
     """What a task's demonstration says, turn by turn."""
-    demonstration = seat.task.demonstration
+    demonstration = attempt.task.demonstration
     if demonstration is None:
         raise DataError(
-            f"task {seat.task.task_id} has no demonstration to train on",
+            f"task {attempt.task.task_id} has no demonstration to train on",
             remedy="leave the sft stage out, or give each training task a demonstration",
         )
     return (AssistantMessage(demonstration),) if isinstance(demonstration, str) else demonstration

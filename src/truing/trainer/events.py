@@ -103,7 +103,7 @@ class EventLog:
 
     def budget(self, record: StepRecord) -> None:
         """Tell, once, where a step held more than its budget."""
-        budget, most = self.recipe.optimizer.budget, record.metrics.get("memory/peak", 0.0)
+        budget, most = self.recipe.optimizer.memory_bytes, record.metrics.get("memory/peak", 0.0)
         if budget is not None and most * GB > budget and "budget" not in self.told:
             self.told.add("budget")
             text = (

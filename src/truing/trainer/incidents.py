@@ -14,7 +14,7 @@ def incidents(rollouts: Mapping[str, Rollout]) -> Iterator[tuple[str, str]]:
     for name, rollout in rollouts.items():
         if rollout.status is Status.ERROR:
             yield "failed", f"{name} has no reward and trains nothing: {rollout.error}"
-        restarts = [turn.restarts for turn in rollout.turns if turn.restarts]
+        restarts = [turn.restart_reason for turn in rollout.turns if turn.restart_reason]
         if restarts:
             how = f"the chat template writes the past anew, {restarts[0]} (docs/agents.md)"
             yield "restarts", f"{name}: {how}"

@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from truing.algos import ALGORITHMS, UpdateConfig
+from truing.algos import ALGORITHMS, from_recipe
 from truing.config import Recipe, to_toml
 from truing.envs.base import Env
 from truing.errors import RecordError, TruingError
@@ -80,10 +80,10 @@ def _memory_budget(session: Session, events: Sequence[Event]) -> MemoryBudget:
     return measure_budget(
         session.policy,
         session.parameters,
-        recipe.optimizer.budget,
+        recipe.optimizer.memory_bytes,
         recipe.optimizer.micro_batch_tokens,
         reference=any(
-            ALGORITHMS[name].needs_reference(UpdateConfig.of(recipe, name)) for name in recipe.stages
+            ALGORITHMS[name].needs_reference(from_recipe.of(recipe, name)) for name in recipe.stages
         ),
         critic=any(ALGORITHMS[name].critic(recipe.stage(name)) == "separate" for name in recipe.stages),
     )

@@ -41,7 +41,7 @@ class AssistantMessage:
 
     content: str = ""
     calls: tuple[ToolCall, ...] = ()
-    problems: tuple[str, ...] = ()  # calls that could not be read, each as the model will be told
+    parse_errors: tuple[str, ...] = ()  # calls that could not be read, each as the model will be told
 
     def message(self) -> Message:
         """The assistant's message, in the form that chat templates read; calls are numbered from 0."""

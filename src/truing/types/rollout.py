@@ -46,7 +46,7 @@ class Turn:
     sampler_version: int
     weight_digest: str
     support: Support | None = None
-    restarts: str = ""
+    restart_reason: str = ""
 
     def __post_init__(self) -> None:
         check_same_length("Turn context", context_ids=self.context_ids, context_origin=self.context_origin)
@@ -66,13 +66,13 @@ class Rollout:
     turns: tuple[Turn, ...]
     text: str  # what the policy said last, without its stop token
     status: Status
-    contract: SamplingParams
+    sampling_params: SamplingParams
     reward: float = float("nan")
     reward_parts: Mapping[str, float] = field(default_factory=dict[str, float])
     turn_rewards: tuple[float, ...] = ()  # each turn's share of the reward; none where turns are not judged
     messages: tuple[Message, ...] = ()  # what was said after the prompt, by the policy and by the world
     outcome: Mapping[str, Any] = field(default_factory=dict[str, Any])  # the world's final state
-    ended_by: EndedBy = EndedBy.WORLD
+    ended_by: EndedBy = EndedBy.ENVIRONMENT
     error: str = ""  # the traceback, where it failed
 
 

@@ -45,7 +45,7 @@ class Sample:
     prompt_hash: str
     prompt_length: int  # tokens before the first that was sampled or demonstrated
     turns: tuple[TurnSpan, ...]
-    contract: SamplingParams
+    sampling_params: SamplingParams
     old_source: str  # where old_logprob comes from: "sampler", "recomputed", or "" where absent
     reward: float
     truncated: bool  # the rollout was cut off where this sample ends
@@ -67,7 +67,7 @@ class Sample:
     support: Support | None
 
     @classmethod
-    def bare(cls, *, token_ids: Tensor, origin: Tensor, **known: Any) -> "Sample":
+    def with_defaults(cls, *, token_ids: Tensor, origin: Tensor, **known: Any) -> "Sample":
         """A sample with what is ``known``; every other mask is False and every other number NaN."""
         length = len(token_ids)
         blank: dict[str, Any] = {name: torch.zeros(length, dtype=torch.bool) for name in MASKS}
@@ -103,11 +103,11 @@ class Sample:
         return len(self.token_ids)
 
 
-def _check_only_from(sample: Sample, mask: str, home: Origin) -> None:
+def _check_only_from(sample: Sample, mask: str, origin: Origin) -> None:
     """Raise where a mask is on at a token of another origin."""
-    outside = (getattr(sample, mask) & (sample.origin != home)).nonzero()
+    outside = (getattr(sample, mask) & (sample.origin != origin)).nonzero()
     if len(outside):
         t = int(outside[0])
         got = Origin(int(sample.origin[t])).name
         what = f"{mask} of sample {sample.sample_id} is on at token {t}"
-        raise InvalidValueError(what, got=got, expected=home.name)
+        raise InvalidValueError(what, got=got, expected=origin.name)

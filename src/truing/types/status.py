@@ -24,7 +24,7 @@ class Status(StrEnum):
 class EndedBy(StrEnum):
     """What ended a rollout."""
 
-    WORLD = "world"  # the world had nothing more to say
+    ENVIRONMENT = "world"  # the world had nothing more to say
     LENGTH = "length"  # a turn reached max_new_tokens
     TURNS = "turns"  # max_turns
     CONTEXT = "context"  # the next turn would not fit the model's context

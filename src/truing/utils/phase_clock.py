@@ -32,9 +32,9 @@ DOCTOR = "doctor"
 class PhaseClock:
     """Seconds by phase, counted while it runs."""
 
-    def __init__(self, settle: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, synchronize: Callable[[], None] = lambda: None) -> None:
         """``settle`` waits for a device: what was asked of it in a phase is then done in that phase."""
-        self._settle = settle
+        self._synchronize = synchronize
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._open: list[str] = []
         self._since = 0.0
@@ -71,7 +71,7 @@ class PhaseClock:
 
     def _charge(self) -> None:
         """Count the time since the last charge for the innermost open phase."""
-        self._settle()
+        self._synchronize()
         now = time.perf_counter()
         if self._open:
             self._seconds[self._open[-1]] += now - self._since

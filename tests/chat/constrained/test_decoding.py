@@ -108,7 +108,7 @@ def test_a_token_that_opens_a_call_and_goes_on_must_begin_it_rightly(data, begin
 def test_names_are_quoted_as_json(walk):
     said = '<tool_call>\n{"name": "näp \\"1\\"", "arguments": {}}\n</tool_call>'
     assert walk(said).allowed() is None
-    assert parse_calls(said, "hermes").said.calls[0].name == NAP.name
+    assert parse_calls(said, "hermes").message.calls[0].name == NAP.name
 
 
 def test_other_formats_and_bad_schemas_are_refused(chat, walk):

@@ -30,7 +30,7 @@ WORDS = {"What": 0, "\n": 1, HOSTILE: 2, "4": 3}
 
 def make_row(name: str) -> SampleRow:
     numbers = torch.tensor([NAN, NAN, -1.0, -math.inf])
-    sample = Sample.bare(
+    sample = Sample.with_defaults(
         **dict.fromkeys(("sample_id", "rollout_id", "group_id", "task_id", "family", "prompt_hash"), name),
         prompt_length=2,
         turns=(),
@@ -58,7 +58,7 @@ def make_row(name: str) -> SampleRow:
         reward_parts={"exact": NAN},
         messages=(),
         outcome={"mail": [1, None]},
-        ended_by=EndedBy.WORLD,
+        ended_by=EndedBy.ENVIRONMENT,
         error="",
     )
 

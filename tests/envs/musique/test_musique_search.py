@@ -106,8 +106,8 @@ def test_a_word_said_often_counts_once():
 
 
 def test_a_cut_says_how_much():
-    assert Passage("T", "abcdef").shown(4) == "T: abcd [2 characters cut]"
-    assert Passage("T", "abcdef").shown(6) == "T: abcdef"
+    assert Passage("T", "abcdef").truncated(4) == "T: abcd [2 characters cut]"
+    assert Passage("T", "abcdef").truncated(6) == "T: abcdef"
 
 
 def test_keys_tell_passages_apart_whatever_else_there_is():

@@ -118,7 +118,7 @@ def sample_json(row: SampleRow, index: int, findings: Mapping[str, str] = {}) ->
         ],
         "text": shorten_and_count(row.text),
         "outcome": shorten_and_count(dump_json(row.outcome).decode()) if row.outcome else "",
-        "contract": vars(sample.contract),
+        "contract": vars(sample.sampling_params),
     }
 
 

@@ -34,14 +34,14 @@ def read(text: str, at: int, _: Tools) -> CallRegion:
             raise MalformedCall("expected the name of a tool", at)
         values, at = read_object(text, skip(text, head.end()))
         calls.append(tool_call(head[1], values, head.start()))
-        choices += [head.span(1), *(value.choice for value in values.values())]
+        choices += [head.span(1), *(value.chosen_span for value in values.values())]
         at = expect(text, skip(text, at), "```") if fenced else at
         at = skip(text, expect(text, at, END, "the closing tag of the call"))
     return CallRegion(tuple(calls), tuple(choices), at + len(BLOCK_END))
 
 
 DEEPSEEK = CallFormat(
-    form="a name, a separator and a JSON object of arguments, between the tags of a call",
+    description="a name, a separator and a JSON object of arguments, between the tags of a call",
     opening=BLOCK_BEGIN,
     read=read,
     closing=BLOCK_END,

@@ -29,7 +29,7 @@ def read(text: str, at: int, _: Tools) -> CallRegion:
     if name is None:
         raise MalformedCall("expected the name of a tool", at)
     values, end = _members(text, name.end(), MAX_DEPTH)
-    choices = (name.span(), *(value.choice for value in values.values()))
+    choices = (name.span(), *(value.chosen_span for value in values.values()))
     closed = expect(text, skip(text, end), END, "the closing tag")
     return CallRegion((tool_call(name[0], values, at),), choices, closed)
 
@@ -92,9 +92,9 @@ def _text(text: str, at: int) -> Value:
 
 
 GEMMA4 = CallFormat(
-    form="call:name{key:value} between the tags of a call, each text in its quotes",
+    description="call:name{key:value} between the tags of a call, each text in its quotes",
     opening=r"<\|tool_call>call:",
     read=read,
     closing=END,
-    thought=("<|channel>thought", "<channel|>"),
+    reasoning_tags=("<|channel>thought", "<channel|>"),
 )

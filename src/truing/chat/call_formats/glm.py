@@ -7,15 +7,15 @@ from truing.chat.call_formats.shared.tags import Tags
 
 FORM = "a name, then an arg_key and an arg_value for each argument, all within tool_call tags"
 LINES = Tags(
-    begin="",
-    named="\n",
-    key="<arg_key>",
-    keyed="</arg_key>\n<arg_value>",
-    valued="</arg_value>\n",
-    end="",
+    before_name="",
+    after_name="\n",
+    before_key="<arg_key>",
+    after_key="</arg_key>\n<arg_value>",
+    after_value="</arg_value>\n",
+    after_arguments="",
     closing="</tool_call>",
 )
 ONE_LINE = replace(LINES, named="", keyed="</arg_key><arg_value>", valued="</arg_value>")
 
-GLM45 = tagged_format(LINES, form=FORM, opening="<tool_call>")
-GLM47 = tagged_format(ONE_LINE, form=FORM, opening="<tool_call>")
+GLM45 = tagged_format(LINES, description=FORM, opening="<tool_call>")
+GLM47 = tagged_format(ONE_LINE, description=FORM, opening="<tool_call>")

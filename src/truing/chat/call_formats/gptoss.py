@@ -30,7 +30,7 @@ def read(text: str, at: int, _: Tools) -> CallRegion:
     end = skip(text, end)
     if end < len(text):
         end = expect(text, end, "<|call|>", "the end of the message")
-    choices = (name.span(), *(value.choice for value in values.values()))
+    choices = (name.span(), *(value.chosen_span for value in values.values()))
     return CallRegion((tool_call(name[0], values, at),), choices, end)
 
 
@@ -40,7 +40,7 @@ def content(outside: str) -> str:
 
 
 GPTOSS = CallFormat(
-    form="a message on the commentary channel to functions.name, whose text is a JSON object",
+    description="a message on the commentary channel to functions.name, whose text is a JSON object",
     opening=OPENING,
     read=read,
     closing="<|call|>",

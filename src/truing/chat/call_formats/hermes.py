@@ -32,10 +32,10 @@ _ARGUMENTS = ', "arguments": '
 _END = "}\n"
 
 HERMES = CallFormat(
-    form='a JSON object with the keys "name" and "arguments" between the tags tool_call and /tool_call',
+    description='a JSON object with the keys "name" and "arguments" between the tags tool_call and /tool_call',
     opening=rf"\n?{BEGIN}",
     read=read,
     closing=END,
-    tag=BEGIN,
+    opening_tag=BEGIN,
     grammar=grammar,
 )

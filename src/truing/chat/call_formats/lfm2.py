@@ -32,10 +32,10 @@ def grammar(tools: Tools, spell: LarkLiterals) -> str:
 
 
 LFM2 = CallFormat(
-    form="a list of calls as in Python, [name(key='value')], between the tags of a call",
+    description="a list of calls as in Python, [name(key='value')], between the tags of a call",
     opening=r"<\|tool_call_start\|>",
     read=read,
     closing=END,
-    tag=BEGIN,
+    opening_tag=BEGIN,
     grammar=grammar,
 )

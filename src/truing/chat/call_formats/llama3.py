@@ -30,7 +30,7 @@ def read(text: str, at: int, _: Tools) -> CallRegion:
 
 
 LLAMA3 = CallFormat(
-    form='one JSON object with the keys "name" and "parameters", and nothing else',
+    description='one JSON object with the keys "name" and "parameters", and nothing else',
     opening=OPENING,
     read=read,
     closing=None,

@@ -5,15 +5,15 @@ from truing.chat.call_formats.shared.tags import Tags
 
 MINIMAX = tagged_format(
     Tags(
-        begin='\n<invoke name="',
-        named='">\n',
-        key='<parameter name="',
-        keyed='">',
-        valued="</parameter>\n",
-        end="</invoke>",
+        before_name='\n<invoke name="',
+        after_name='">\n',
+        before_key='<parameter name="',
+        after_key='">',
+        after_value="</parameter>\n",
+        after_arguments="</invoke>",
         closing="\n</minimax:tool_call>",
-        many=True,
+        multiple_calls=True,
     ),
-    form="an invoke with its name, holding a parameter for each argument, within minimax:tool_call tags",
+    description="an invoke with its name, holding a parameter for each argument, within minimax:tool_call tags",
     opening="<minimax:tool_call>",
 )

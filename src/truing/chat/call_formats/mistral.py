@@ -48,12 +48,12 @@ def _named(text: str, at: int) -> CallRegion:
     if text.startswith("[", at):
         at = expect(text, at, "[ARGS]", "arguments")
     values, end = read_object(text, skip(text, at))
-    choices = (name.span(), *(value.choice for value in values.values()))
+    choices = (name.span(), *(value.chosen_span for value in values.values()))
     return CallRegion((tool_call(name[0], values, at),), choices, end)
 
 
 MISTRAL = CallFormat(
-    form='a list of JSON objects with the keys "name" and "arguments", or a name and its arguments',
+    description='a list of JSON objects with the keys "name" and "arguments", or a name and its arguments',
     opening=r" ?\[TOOL_CALLS\]",
     read=read,
     closing=None,

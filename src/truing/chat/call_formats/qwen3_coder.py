@@ -5,15 +5,15 @@ from truing.chat.call_formats.shared.tags import Tags
 
 QWEN3_CODER = tagged_format(
     Tags(
-        begin="\n<function=",
-        named=">\n",
-        key="<parameter=",
-        keyed=">\n",
-        valued="\n</parameter>\n",
-        end="</function>\n",
+        before_name="\n<function=",
+        after_name=">\n",
+        before_key="<parameter=",
+        after_key=">\n",
+        after_value="\n</parameter>\n",
+        after_arguments="</function>\n",
         closing="</tool_call>",
         python_words=True,
     ),
-    form="a function with its name, holding a parameter for each argument, within tool_call tags",
+    description="a function with its name, holding a parameter for each argument, within tool_call tags",
     opening="<tool_call>",
 )

@@ -5,16 +5,16 @@ from truing.chat.call_formats.shared.tags import Tags
 
 SEED_OSS = tagged_format(
     Tags(
-        begin="\n<function=",
-        named=">\n",
-        key="<parameter=",
-        keyed=">",
-        valued="</parameter>\n",
-        end="</function>\n",
+        before_name="\n<function=",
+        after_name=">\n",
+        before_key="<parameter=",
+        after_key=">",
+        after_value="</parameter>\n",
+        after_arguments="</function>\n",
         closing="</seed:tool_call>",
         python_words=True,
     ),
-    form="a function with its name, holding a parameter for each argument, within seed:tool_call tags",
+    description="a function with its name, holding a parameter for each argument, within seed:tool_call tags",
     opening="<seed:tool_call>",
-    thought=("<seed:think>", "</seed:think>"),
+    reasoning_tags=("<seed:think>", "</seed:think>"),
 )

@@ -37,10 +37,10 @@ class CallGrammars:
         )
         self.bytes = token_bytes(chat.tokenizer, range(vocab))
         self._format, format = chat.tool_format, FORMATS[chat.tool_format]
-        self.opened = opened = format.tag.encode()
-        begins, ends = (re.escape(tag.encode()) for tag in format.thought)
-        self.thought = re.compile(rb"%s.*?(%s|$)" % (begins, ends), re.DOTALL)
-        self.reaching = [_reaching(self.bytes, opened, n) for n in range(len(opened))]
+        self.opening_tag = opened = format.opening_tag.encode()
+        begins, ends = (re.escape(tag.encode()) for tag in format.reasoning_tags)
+        self.reasoning = re.compile(rb"%s.*?(%s|$)" % (begins, ends), re.DOTALL)
+        self.overreaching = [_reaching(self.bytes, opened, n) for n in range(len(opened))]
         self._spell = LarkLiterals(
             {token.content: id for id, token in chat.tokenizer.added_tokens_decoder.items()}
         )
@@ -74,7 +74,7 @@ class CallGrammar:
     """What calls of some tools may look like."""
 
     def __init__(self, grammars: CallGrammars, text: str) -> None:
-        self.bytes, self.opened, self.thought = grammars.bytes, grammars.opened, grammars.thought
+        self.bytes, self.opening_tag, self.reasoning = grammars.bytes, grammars.opening_tag, grammars.reasoning
         self._tokenizer, self._vocab = grammars.tokenizer, grammars.vocab
         matcher = grammars.library.LLMatcher
         self._start = matcher(self._tokenizer, matcher.grammar_from_lark(text), log_level=0)
@@ -85,7 +85,7 @@ class CallGrammar:
                 expected="JSON Schema as far as llguidance knows it",
                 remedy='set episode.grammar = "off", or simplify the parameters of the tool',
             )
-        self._outside = [self._free(reaching) for reaching in grammars.reaching]
+        self._outside = [self._free(reaching) for reaching in grammars.overreaching]
 
     def begin(self, text: bytes) -> Any:
         """A matcher of a call of which ``text`` was written after its opening tag; None where it must not."""
@@ -118,7 +118,7 @@ class GrammarMatcher:
 
     def __init__(self, grammar: CallGrammar, said: bytes) -> None:
         self._grammar = grammar
-        self._said = said  # since the last call
+        self._text = said  # since the last call
         self._outside = b""  # the same without thoughts
         self._call: Any = None  # the matcher of a call that is not closed yet
 
@@ -126,16 +126,16 @@ class GrammarMatcher:
         """The ids that may come next: [V] bool; None where all may."""
         if self._call is not None:
             return self._grammar.inside(self._call)
-        opened = self._grammar.opened
+        opened = self._grammar.opening_tag
         stands = (n for n in range(len(opened))[::-1] if self._outside.endswith(opened[:n]))
         return self._grammar.outside(next(stands))
 
     def take(self, id: int) -> None:
         """Go on by one id."""
         if self._call is None:
-            self._said += self._grammar.bytes[id]
-            self._outside = self._grammar.thought.sub(b"\n", self._said)
-            _, opened, beyond = self._outside.partition(self._grammar.opened)
+            self._text += self._grammar.bytes[id]
+            self._outside = self._grammar.reasoning.sub(b"\n", self._text)
+            _, opened, beyond = self._outside.partition(self._grammar.opening_tag)
             if not opened:
                 return
             self._call = self._grammar.begin(beyond)
@@ -149,7 +149,7 @@ class GrammarMatcher:
                 remedy="let episode.forced_prefix hold no call, or the beginning of a valid one",
             )
         if self._call.is_accepting():
-            self._said, self._outside, self._call = b"", b"", None
+            self._text, self._outside, self._call = b"", b"", None
 
 
 def _reaching(tokens: Sequence[bytes], opened: bytes, stands: int) -> list[tuple[int, bytes]]:

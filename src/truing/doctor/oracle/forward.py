@@ -39,9 +39,9 @@ def _distribution(logits_V: Tensor, sample: Sample, t: int) -> Tensor:
     """Log-probabilities [V] of what token ``t`` could have been."""
     logits_V = logits_V.to(torch.promote_types(logits_V.dtype, torch.float32))
     before = next((turn.start for turn in sample.turns if turn.start <= t < turn.end), t)
-    scores_V = _process_logits(logits_V, sample.contract, sample.token_ids[before:t].tolist())
+    scores_V = _process_logits(logits_V, sample.sampling_params, sample.token_ids[before:t].tolist())
     inside = _support(sample, t, len(logits_V))
-    if inside is None and sample.contract.temperature == 0:
+    if inside is None and sample.sampling_params.temperature == 0:
         inside = [int(scores_V.argmax())]
     if inside is not None:
         keep_V = torch.zeros(len(logits_V), dtype=torch.bool, device=logits_V.device)

@@ -176,11 +176,11 @@ def _of_attempt(step: Step, parts: list[int]) -> Iterator[Found]:
     cut, reason = [turn.finish_reason is FinishReason.LENGTH for turn in turns], f"`{last.ended_by}`"
     if last.ended_by in LIMITS and last.status == Status.DONE:
         yield at(AS_DONE, f"`done`, ended by {reason}")
-    if last.ended_by == EndedBy.WORLD and last.status == Status.TRUNCATED:
+    if last.ended_by == EndedBy.ENVIRONMENT and last.status == Status.TRUNCATED:
         yield at(AS_CUT, f"`truncated`, ended by {reason}")
     if last.ended_by == EndedBy.LENGTH and not cut[-1]:
         yield at(NOT_CUT, f"`{turns[-1].finish_reason}`")
-    if any(cut[:-1]) or (cut[-1] and last.ended_by in (EndedBy.WORLD, EndedBy.TURNS)):
+    if any(cut[:-1]) or (cut[-1] and last.ended_by in (EndedBy.ENVIRONMENT, EndedBy.TURNS)):
         yield at(WENT_ON, f"ended by {reason}")
     if most is not None and len(turns) > most:
         yield at(TOO_MANY, with_count(len(turns), "turn"))

@@ -78,7 +78,7 @@ class Mcp:
             )
             for spec in (config.train, config.eval)
         )
-        self._tasks: dict[Split, Sequence[Task]] = {"train": train.made, "eval": evaluation.made}
+        self._tasks: dict[Split, Sequence[Task]] = {"train": train.converted, "eval": evaluation.converted}
         self.notes: Sequence[str] = (*train.notes(), *evaluation.notes())
 
     def tasks(self, split: Split) -> Sequence[Task]:

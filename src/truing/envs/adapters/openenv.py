@@ -149,16 +149,16 @@ class _TextEpisode:
     """What the policy says is the action."""
 
     def __init__(self, world: ServerSession) -> None:
-        self._world = world
+        self._session = world
 
-    def reply(self, said: AssistantMessage) -> Sequence[Message]:
+    def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """The next observation, as the user's message."""
-        shown = self._world.step({self._world.config.text_field: said.content})
-        return [] if self._world.done else [{"role": "user", "content": shown}]
+        shown = self._session.step({self._session.config.text_field: message.content})
+        return [] if self._session.done else [{"role": "user", "content": shown}]
 
     def outcome(self) -> Mapping[str, Any]:
         """What the environment gave."""
-        return self._world.outcome()
+        return self._session.outcome()
 
 
 class _ToolEpisode(ToolEpisode):
@@ -171,12 +171,12 @@ class _ToolEpisode(ToolEpisode):
             return world.step(arguments)
 
         super().__init__([Tool(action, act)], world.outcome)
-        self._world = world
+        self._session = world
 
-    def reply(self, said: AssistantMessage) -> Sequence[Message]:
+    def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """The next observation, as the tool's message."""
-        told = super().reply(said)
-        return [] if self._world.done else told
+        told = super().reply(message)
+        return [] if self._session.done else told
 
 
 def _action(config: OpenEnvConfig) -> ToolSpec | None:

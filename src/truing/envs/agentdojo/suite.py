@@ -93,10 +93,10 @@ class OfficeEpisode(ToolEpisode):
         self._calls: list[FunctionCall] = []
         self._text = ""
 
-    def reply(self, said: AssistantMessage) -> Sequence[Message]:
+    def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """One message per call; text without a call is the answer."""
-        self._text = said.content
-        return super().reply(said)
+        self._text = message.content
+        return super().reply(message)
 
     def outcome(self) -> Mapping[str, Any]:
         """The verdict of the published check, and what changed in the office."""

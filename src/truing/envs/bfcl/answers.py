@@ -38,17 +38,17 @@ class SingleTurnEpisode:
     """One turn, and it is over: nothing is run."""
 
     def __init__(self) -> None:
-        self._said = AssistantMessage(problems=("no turn was finished",))
+        self._message = AssistantMessage(parse_errors=("no turn was finished",))
 
-    def reply(self, said: AssistantMessage) -> Sequence[Message]:
+    def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """Nothing: the episode is over."""
-        self._said = said
+        self._message = message
         return ()
 
     def outcome(self) -> Mapping[str, Any]:
         """The calls that were made, and those that could not be read."""
-        calls = [{"name": call.name, "arguments": dict(call.arguments)} for call in self._said.calls]
-        return {"calls": calls, "problems": list(self._said.problems)}
+        calls = [{"name": call.name, "arguments": dict(call.arguments)} for call in self._message.calls]
+        return {"calls": calls, "problems": list(self._message.parse_errors)}
 
 
 def calls_are_right(outcome: Mapping[str, Any], answers: Sequence[Call], tools: Sequence[ToolSpec]) -> bool:

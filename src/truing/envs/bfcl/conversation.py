@@ -64,7 +64,7 @@ class Conversation(ToolEpisode):
     """One attempt: a turn without calls ends what the user asked for, and the next request follows."""
 
     def __init__(self, row: MultiTurn, specs: Sequence[ToolSpec]) -> None:
-        self._world = ApiState(row)
+        self._api = ApiState(row)
         self._row = row
         self._specs = {spec.name: spec for spec in specs}
         self._results: list[str] = []
@@ -78,12 +78,12 @@ class Conversation(ToolEpisode):
         """The functions that can be called now."""
         return tuple(spec for name, spec in self._specs.items() if name in self.tools)
 
-    def reply(self, said: AssistantMessage) -> Sequence[Message]:
+    def reply(self, message: AssistantMessage) -> Sequence[Message]:
         """The results of calls, or else the user's next request; nothing after the last."""
-        answers = super().reply(said)
+        answers = super().reply(message)
         if answers:
             return answers
-        turn = {"called": self._called, "results": self._results, "state": self._world.state()}
+        turn = {"called": self._called, "results": self._results, "state": self._api.state()}
         self._turns.append(turn)
         self._results, self._called = [], False
         turn = len(self._turns)
@@ -112,7 +112,7 @@ class Conversation(ToolEpisode):
     def _carry_out(self, function: str, /, **arguments: Any) -> str:
         """Run a function and keep its result for the check."""
         self._called = True
-        result = self._world.call(function, arguments)
+        result = self._api.call(function, arguments)
         self._results.append(result)
         return result
 

@@ -43,9 +43,9 @@ class BFCL:
         stored = [row for spec in specs for row in read_rows(parse_spec(spec))]
         read = usable_rows(stored, read_row, row_name, key=lambda row: row.key)
         self._classes: dict[str, list[ToolSpec]] = {}
-        for document in (row for row in read.made if isinstance(row, FunctionDocument)):
+        for document in (row for row in read.converted if isinstance(row, FunctionDocument)):
             self._classes.setdefault(document.api_class, []).append(document.spec())
-        rows = {row.id: row for row in read.made if not isinstance(row, FunctionDocument)}
+        rows = {row.id: row for row in read.converted if not isinstance(row, FunctionDocument)}
         if read.refused and not rows:
             raise read.refused[0][1]
         self._conversations = {name: row for name, row in rows.items() if isinstance(row, MultiTurn)}
@@ -55,8 +55,8 @@ class BFCL:
                 remedy="add the file of function documents to env.data",
             )
         made = usable_rows(rows.values(), self._task, name=lambda row: row.id)
-        tasks = made.made
-        marks = [rows[task.task_id].marks() for task in tasks]
+        tasks = made.converted
+        marks = [rows[task.task_id].variant_keys() for task in tasks]
         self._tasks = group_split(
             tasks, lambda i, j: not marks[i].isdisjoint(marks[j]), config.eval_share, config.seed
         )
@@ -125,6 +125,6 @@ def _question(row: SingleTurn) -> Task:
     functions = tuple(function.spec() for function in row.function)
     said = first_right_calls(right, functions)
     calls = [{"name": call.name, "arguments": call.arguments} for call in said.calls]
-    if not calls_are_right({"calls": calls, "problems": said.problems}, right, functions):
+    if not calls_are_right({"calls": calls, "problems": said.parse_errors}, right, functions):
         raise DataError(f"the ground truth of {row.id} holds no calls that BFCL's check takes", got=calls)
     return Task(row.id, f"bfcl/{family}", row.question[0], right, (said,), functions)

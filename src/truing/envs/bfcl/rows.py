@@ -83,7 +83,7 @@ class SingleTurn(BaseModel):
                     )
         return answers
 
-    def marks(self) -> set[str]:
+    def variant_keys(self) -> set[str]:
         """Rows that share one are variants: here, those that ask the same."""
         return {" ".join(message["content"].casefold().split()) for message in self.question[0]}
 
@@ -103,7 +103,7 @@ class MultiTurn(BaseModel):
         """What no two rows share."""
         return self.id
 
-    def marks(self) -> set[str]:
+    def variant_keys(self) -> set[str]:
         """Rows that share one are variants: here, those of one scenario number or of one first request."""
         return {
             f"scenario {self.id.rsplit('_', 1)[1]}",

@@ -24,7 +24,7 @@ def draw_distinct(
     wanted: int,
     seed: int,
     kind: str,
-    side: Callable[[T], Sequence[str]] | None = None,
+    split_key: Callable[[T], Sequence[str]] | None = None,
 ) -> list[tuple[str, T]]:
     """The first ``wanted`` of ``draw(0), draw(1), …`` that the seed keeps for a split, each text once.
 
@@ -53,7 +53,7 @@ def draw_distinct(
             )
         text, known = draw(attempt)
         attempt += 1
-        decides = (text,) if side is None else side(known)
+        decides = (text,) if split_key is None else split_key(known)
         for_eval = hash_fraction("split", seed, kind, *decides) < EVAL_SHARE
         if for_eval == (split == "eval") and text not in found:
             found[text] = known

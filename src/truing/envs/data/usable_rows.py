@@ -24,7 +24,7 @@ ID_FIELDS = ("id", "_id", "ID", "task_id", "example_id")
 class UsableRows(Generic[B]):
     """What was made of the rows, and why nothing was made of some: (name, error)."""
 
-    made: list[B]
+    converted: list[B]
     refused: Sequence[tuple[str, DataError]] = ()
 
     def notes(self) -> tuple[str, ...]:

@@ -174,7 +174,7 @@ def _held_out(items: Iterable[Item], config: DualConfig) -> set[tuple[str, str]]
 
 def _text(item: Item) -> tuple[str, str]:
     """What an item shares with its twins, less case and spacing."""
-    return item.family, " ".join(item.twins.casefold().split())
+    return item.family, " ".join(item.variant_key.casefold().split())
 
 
 def _load(side: Domain, data: str | Sequence[str]) -> tuple[list[Item], tuple[str, ...]]:
@@ -186,9 +186,9 @@ def _load(side: Domain, data: str | Sequence[str]) -> tuple[list[Item], tuple[st
         name=lambda pair: row_name(pair[1]),
         key=lambda pair: (pair[1].family, pair[1].item_id) if isinstance(pair[1], Item) else object(),
     )
-    items = [item for _, item in read.made if isinstance(item, Item)]
+    items = [item for _, item in read.converted if isinstance(item, Item)]
     skipped = Counter(
-        f"{spec}: skipped rows {reason}" for spec, reason in read.made if isinstance(reason, str)
+        f"{spec}: skipped rows {reason}" for spec, reason in read.converted if isinstance(reason, str)
     )
     return items, (*(f"{note}: {count}" for note, count in skipped.items()), *read.notes())
 

@@ -44,7 +44,7 @@ class Item:
 
     family: str
     item_id: str
-    twins: str  # items with the same are variants of one text, and fall on one side of the split
+    variant_key: str  # items with the same are variants of one text, and fall on one side of the split
     asked: str
     answer: Choice | Claim
     where: str
@@ -67,7 +67,7 @@ class _BbqRow(BaseModel):
         return Item(
             family=f"fairness/{self.category}",
             item_id=str(self.example_id),
-            twins=self.question_index,
+            variant_key=self.question_index,
             asked=f"{self.context}\n\n{_options(self.question, choice)}",
             answer=choice,
             where=where,
@@ -88,7 +88,7 @@ class _QaRow(BaseModel):
         return Item(
             family="hallucination/qa",
             item_id=hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:12],
-            twins=self.question,
+            variant_key=self.question,
             asked=f"{self.knowledge.strip()}\n\nQuestion: {self.question}\n\nAnswer in a few words.",
             answer=Claim(" ".join(self.right_answer.split()), tuple(text for text in wrong if text)),
             where=where,

@@ -20,14 +20,14 @@ class Passage:
     @property
     def key(self) -> str:
         """Names the passage by its content, whatever else the collection holds."""
-        return f"{self.title}#{hashlib.sha256(self.whole.encode()).hexdigest()[:8]}"
+        return f"{self.title}#{hashlib.sha256(self.full_text.encode()).hexdigest()[:8]}"
 
     @property
-    def whole(self) -> str:
+    def full_text(self) -> str:
         """Title and text, as they are indexed."""
         return f"{self.title}\n{self.text}"
 
-    def shown(self, chars: int) -> str:
+    def truncated(self, chars: int) -> str:
         """The passage with at most ``chars`` characters of its text, and how many were cut."""
         lost = len(self.text) - chars
         return f"{self.title}: {self.text[:chars]}" + (f" [{lost} characters cut]" if lost > 0 else "")
@@ -38,7 +38,7 @@ class Bm25Index:
 
     def __init__(self, passages: Iterable[Passage]) -> None:
         self.passages = tuple(dict.fromkeys(passages))
-        words = _words([p.whole for p in self.passages])
+        words = _words([p.full_text for p in self.passages])
         if not any(words):
             raise DataError(
                 "the passages hold no word to search for",

@@ -134,9 +134,9 @@ def _load(specs: Iterable[str]) -> tuple[list[Question], tuple[str, ...]]:
         name=lambda pair: row_name(pair[1]),
         key=lambda pair: pair[1].task_id if isinstance(pair[1], Question) else object(),
     )
-    questions = [question for _, question in read.made if isinstance(question, Question)]
+    questions = [question for _, question in read.converted if isinstance(question, Question)]
     skipped = Counter(
-        f"{spec}: skipped rows {reason}" for spec, reason in read.made if isinstance(reason, str)
+        f"{spec}: skipped rows {reason}" for spec, reason in read.converted if isinstance(reason, str)
     )
     notes = (*(f"{note}: {count}" for note, count in skipped.items()), *read.notes())
     if not questions:

@@ -31,7 +31,7 @@ class MusiqueSearch(Musique):
         self._supporting = {q.task_id: _supporting(q) for q in self.questions}
 
     @cached_property
-    def collection(self) -> Bm25Index:
+    def index(self) -> Bm25Index:
         """The paragraphs of all questions, of both splits."""
         return Bm25Index(Passage(p.title, p.text) for q in self.questions for p in q.paragraphs)
 
@@ -42,10 +42,10 @@ class MusiqueSearch(Musique):
         found: dict[str, None] = {}
 
         def search_here(query: str) -> str:
-            passages = self.collection.search(query, self.config.search_results)
+            passages = self.index.search(query, self.config.search_results)
             queries.append(query)
             found.update(dict.fromkeys(passage.key for passage in passages))
-            shown = [passage.shown(self.config.paragraph_chars) for passage in passages]
+            shown = [passage.truncated(self.config.paragraph_chars) for passage in passages]
             return "\n\n".join(shown) or "No paragraph has any of these words."
 
         return ToolEpisode(
@@ -77,7 +77,7 @@ class MusiqueSearch(Musique):
         return (*searches, AssistantMessage(format_answer(question.answers[0], self.config.answer_format)))
 
     def _search(self, query: str) -> Sequence[Passage]:
-        return self.collection.search(query, self.config.search_results)
+        return self.index.search(query, self.config.search_results)
 
     def _query(self, passage: Passage) -> str:
         """The title of a passage, with as many words of its text as it takes to find it."""

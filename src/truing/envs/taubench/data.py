@@ -65,10 +65,10 @@ def read_folder(folder: Path) -> Folder:
     rows = usable_records(folder / "tasks.jsonl", TaskRow, key=lambda row: row.id)
     tools = read_records(folder / "tools.jsonl", _ToolRow)
     tables = {name: _table(folder / f"retail_db_{name}.jsonl") for name in ("users", "orders", "products")}
-    tasks = tuple(row for row in rows.made if row.domain == DOMAIN)
+    tasks = tuple(row for row in rows.converted if row.domain == DOMAIN)
     return Folder(
         tasks=tasks,
-        left_out=len(rows.made) - len(tasks),
+        left_out=len(rows.converted) - len(tasks),
         notes=rows.notes(),
         specs=tuple(_spec(row.function) for row in tools if row.domain == DOMAIN),
         policy=_policy(folder / "retail_policy.md"),

@@ -77,8 +77,8 @@ class TauBench:
     def _episode(self) -> ToolEpisode:
         """A fresh shop, with its tools."""
         store = Store(self._folder.start)
-        rooms = (Lookups(store), Orders(store))
-        return ToolEpisode([_tool(spec, rooms) for spec in self._folder.specs], store.changes)
+        tool_groups = (Lookups(store), Orders(store))
+        return ToolEpisode([_tool(spec, tool_groups) for spec in self._folder.specs], store.changes)
 
     def _task(self, row: TaskRow) -> Task:
         """One row as a task; its answer is what the reference changes, and what must be said."""
@@ -114,9 +114,9 @@ def state(rollout: Rollout, task: Task) -> float:
     return float(rollout.outcome == task.answer["changes"])
 
 
-def _tool(spec: ToolSpec, rooms: Sequence[object]) -> Tool:
+def _tool(spec: ToolSpec, tool_groups: Sequence[object]) -> Tool:
     """A tool, carried out by the method of its name."""
-    found = [getattr(room, spec.name, None) for room in rooms]
+    found = [getattr(room, spec.name, None) for room in tool_groups]
     functions = [each for each in found if inspect.ismethod(each) and not spec.name.startswith("_")]
     if not functions:
         raise DataError("the data names a tool that tau-bench retail does not have", got=spec.name)

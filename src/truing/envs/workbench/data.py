@@ -77,7 +77,7 @@ def read_folder(folder: Path) -> Folder:
     office = Office(start)
     specs = tuple(_spec(row, office) for row in read_records(folder / "tools.jsonl", _ToolRow))
     tasks = usable_records(folder / "tasks.jsonl", TaskRow, key=lambda row: row.id)
-    return Folder(tuple(tasks.made), specs, start, tasks.notes())
+    return Folder(tuple(tasks.converted), specs, start, tasks.notes())
 
 
 def _rows(path: Path) -> list[Row]:

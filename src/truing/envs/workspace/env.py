@@ -98,7 +98,7 @@ class Workspace:
     def _demonstration(self, problem: Problem, place: tuple[Split, str, int]) -> tuple[AssistantMessage, ...]:
         """What the task's demonstrator says: a keyed draw decides whether it looks things up."""
         drawn = Draws(self.config.seed, "by heart", *place).between(1, 1000)
-        return problem.by_heart() if drawn <= 1000 * self.config.by_heart else problem.turns
+        return problem.turns_without_lookups() if drawn <= 1000 * self.config.by_heart else problem.turns
 
 
 def _needed(kinds: Sequence[str]) -> tuple[ToolSpec, ...]:
@@ -114,5 +114,5 @@ def _problems(kind: str, split: Split, count: int, seed: int) -> list[Problem]:
         problem = KINDS[kind](Draws(seed, kind, attempt))
         return repr((problem.asked, problem.turns)), problem
 
-    made = draw_distinct(draw, split, count, seed, kind, side=lambda problem: problem.combination)
+    made = draw_distinct(draw, split, count, seed, kind, split_key=lambda problem: problem.split_key)
     return [problem for _, problem in made]

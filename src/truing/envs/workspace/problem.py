@@ -15,7 +15,7 @@ class Problem:
     """One thing to do. ``combination`` is what was asked, apart from its phrasing: splits go by it."""
 
     asked: str
-    combination: tuple[str, ...]
+    split_key: tuple[str, ...]
     office: Office
     turns: tuple[AssistantMessage, ...]
 
@@ -27,7 +27,7 @@ class Problem:
         """The state after the right calls."""
         return self._states()[-1]
 
-    def by_heart(self) -> tuple[AssistantMessage, ...]:
+    def turns_without_lookups(self) -> tuple[AssistantMessage, ...]:
         """The turns of somebody who looks nothing up: those that change the office, and the last."""
         *acting, last = zip(self.turns, pairwise(self._states()), strict=True)
         return (*(said for said, (before, after) in acting if before != after), last[0])

@@ -75,12 +75,12 @@ def score(
         place = (sample_N.to(device), token_N.to(device))
         streams = [stream.index_put(place, values) for stream, values in zip(streams, scores, strict=True)]
     if critic is None:
-        return Scores(*streams, below=below)
+        return Scores(*streams, mass_below=below)
     with autocast(device):
         value_N = critic.values(hidden_ND, ids, wanted_2N, recompute=recompute).to(dtype)
     place = (wanted_2N[0].to(device), wanted_2N[1].to(device))
     values = streams[0].new_zeros(batch.token_ids.shape).index_put(place, value_N)
-    return Scores(*streams, value=values, below=below)
+    return Scores(*streams, value=values, mass_below=below)
 
 
 @torch.no_grad()
@@ -95,7 +95,7 @@ def distributions(
     wanted_2N = wanted_BT.cpu().nonzero().T
     with autocast(causal.device):
         hidden_ND = hidden_before(causal, [sample.token_ids for sample in batch.samples], wanted_2N)
-    (contract,) = {sample.contract for sample in batch.samples}
+    (contract,) = {sample.sampling_params for sample in batch.samples}
     replay = _logits_transform(batch.samples, *wanted_2N, contract)
     rows = max(1, CHUNK_BYTES // (8 * causal.config.get_text_config().vocab_size))
     head = head_of(causal)
@@ -157,7 +157,7 @@ def _support(sample: Sample, t: int) -> Tensor:
     """What token ``t`` could have been: [K], empty where nothing was cut."""
     if sample.support is not None:
         return sample.support.at(t)
-    if sample.contract.truncates:
+    if sample.sampling_params.truncates:
         raise InvalidValueError(
             f"sample {sample.sample_id} was drawn under a truncated support, and has none"
         )

@@ -45,7 +45,7 @@ def read_expression(text: str, at: int, name: re.Pattern[str] = NAME) -> CallReg
             raise MalformedCall("expected each argument once, as key=value", at)
         values[key[1]] = read_literal(text, skip(text, key.end()))
         at = skip(text, values[key[1]].end)
-    choices = (head.span(1), *(value.choice for value in values.values()))
+    choices = (head.span(1), *(value.chosen_span for value in values.values()))
     return CallRegion((tool_call(head[1], values, head.start()),), choices, at + 1)
 
 

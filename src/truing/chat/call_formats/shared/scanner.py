@@ -53,14 +53,14 @@ class CallRegion:
 class CallFormat:
     """How a family of models writes calls."""
 
-    form: str  # in words, for a model that wrote something else
+    description: str  # in words, for a model that wrote something else
     opening: str  # the regular expression of where a call begins
     read: Callable[[str, int, Tools], CallRegion]  # the call whose opening ended there; raises Malformed
     closing: str | None  # where a malformed call ends; None: with the turn
     content: Callable[[str], str] = lambda outside: outside  # what was said, of the text outside calls
-    thought: tuple[str, str] = ("<think>", "</think>")  # the tags in which no call is read
-    layout: Callable[[ToolCall], str] = lambda call: ""  # what tells it from a format that reads the same
-    tag: str = ""  # the text of the opening, where a grammar can be told of what follows it
+    reasoning_tags: tuple[str, str] = ("<think>", "</think>")  # the tags in which no call is read
+    canonical_text: Callable[[ToolCall], str] = lambda call: ""  # what tells it from a format that reads the same
+    opening_tag: str = ""  # the text of the opening, where a grammar can be told of what follows it
     grammar: Callable[[Tools, LarkLiterals], str] | None = (
         None  # of a call from the end of ``tag`` on, in Lark
     )
@@ -76,7 +76,7 @@ class Value:
     quote: int = 1  # characters of each quote around a text
 
     @property
-    def choice(self) -> Span:
+    def chosen_span(self) -> Span:
         """The part that the model chose: quotes are scaffolding, except where nothing else was said."""
         quoted = self.quote if isinstance(self.data, str) and self.data != "" else 0
         return (self.start + quoted, self.end - quoted)
@@ -141,7 +141,7 @@ def read_call(text: str, at: int, arguments: str, *, may_have_id: bool = False) 
         raise MalformedCall("the name is not a text", name.start)
     inner, _ = read_object(text, members[arguments].start)
     values = [value for key, value in members.items() if key != arguments]
-    choices = sorted(value.choice for value in (*values, *inner.values()))
+    choices = sorted(value.chosen_span for value in (*values, *inner.values()))
     given = _id(members["id"]) if "id" in members else None
     return CallRegion((tool_call(name.data, inner, at, given),), tuple(choices), end)
 

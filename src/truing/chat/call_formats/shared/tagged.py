@@ -36,12 +36,12 @@ class TaggedReader:
         """What may stand where: white space is free but for a value's, of which one new line is the tags'."""
         tags = self.tags
         line = "\n?" if tags.padded else ""
-        follows = "|".join(_loose(sign) for sign in (tags.key, tags.end or tags.closing))
+        follows = "|".join(_loose(sign) for sign in (tags.before_key, tags.after_arguments or tags.closing))
         return {
-            "head": re.compile(f"{_loose(tags.begin)}({NAME}){_loose(tags.named)}{SPACE}"),
-            "key": re.compile(f"{_loose(tags.key)}({KEY}){_loose(tags.keyed)}{line}"),
-            "closed": re.compile(f"{line}{_loose(tags.valued)}{SPACE}(?={follows})"),
-            "end": re.compile(_loose(tags.end) + SPACE),
+            "head": re.compile(f"{_loose(tags.before_name)}({NAME}){_loose(tags.after_name)}{SPACE}"),
+            "key": re.compile(f"{_loose(tags.before_key)}({KEY}){_loose(tags.after_key)}{line}"),
+            "closed": re.compile(f"{line}{_loose(tags.after_value)}{SPACE}(?={follows})"),
+            "end": re.compile(_loose(tags.after_arguments) + SPACE),
             "after": re.compile(_loose(tags.closing)),
         }
 
@@ -55,7 +55,7 @@ class TaggedReader:
             choices += found
             if after := self._parts["after"].match(text, at):
                 return CallRegion(tuple(calls), tuple(choices), _line_end(text, after.end()))
-            if not self.tags.many:
+            if not self.tags.multiple_calls:
                 raise MalformedCall("expected the closing tag of the call", at)
 
     def _call(self, text: str, at: int, tools: Tools) -> tuple[ToolCall, list[Span], int]:
@@ -87,17 +87,17 @@ class TaggedReader:
 
 
 def tagged_format(
-    tags: Tags, form: str, *, opening: str, thought: tuple[str, str] = ("<think>", "</think>")
+    tags: Tags, description: str, *, opening: str, reasoning_tags: tuple[str, str] = ("<think>", "</think>")
 ) -> CallFormat:
     """The format that writes calls between these tags."""
     return CallFormat(
-        form=form,
+        description=description,
         opening=rf"\n{{0,2}}{re.escape(opening)}",
         read=TaggedReader(tags).read,
         closing=tags.closing.strip(),
-        thought=thought,
-        layout=tags.layout,
-        tag=opening,
+        reasoning_tags=reasoning_tags,
+        canonical_text=tags.canonical_text,
+        opening_tag=opening,
         grammar=lambda tools, spell: grammar(tags, tools, spell),
     )
 

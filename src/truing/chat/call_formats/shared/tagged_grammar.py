@@ -23,13 +23,13 @@ def grammar(tags: Tags, tools: Tools, spell: LarkLiterals) -> str:
     """The grammar of what follows an opening tag: the name of a tool, its arguments, the closing tag."""
     check_names(tools, NAME, KEY)
     called = " | ".join(f"tool{i}" for i in range(len(tools)))
-    repeated = f"({spell(tags.begin)} ({called}))" + "+" * tags.many
+    repeated = f"({spell(tags.before_name)} ({called}))" + "+" * tags.multiple_calls
     lines = [f"start: {repeated} {spell(tags.closing)}"]
     for i, tool in enumerate(tools):
         told = tool_arguments(tool)
         optional = ("" if one.required else "*" if one.name is None else "?" for one in told)
         names = " ".join(f"argument{i}_{k}{sign}" for k, sign in enumerate(optional))
-        lines.append(f"tool{i}: {spell(tool.name + tags.named)} {names} {spell(tags.end)}")
+        lines.append(f"tool{i}: {spell(tool.name + tags.after_name)} {names} {spell(tags.after_arguments)}")
         for k, argument in enumerate(told):
             lines += _argument(tags, spell, tool, argument, f"{i}_{k}")
     return "\n".join(lines)
@@ -38,23 +38,23 @@ def grammar(tags: Tags, tools: Tools, spell: LarkLiterals) -> str:
 def _argument(tags: Tags, spell: LarkLiterals, tool: ToolSpec, argument: Argument, at: str) -> Iterator[str]:
     """The rules of one argument."""
     if argument.name is not None:
-        yield f"argument{at}: {spell(tags.key + argument.name + tags.keyed)} value{at}"
+        yield f"argument{at}: {spell(tags.before_key + argument.name + tags.after_key)} value{at}"
     else:
         known = "|".join(lark_regex(name) for name in tool.parameters.get("properties", {}))
-        yield f"argument{at}: {spell(tags.key)} OTHER{at} {spell(tags.keyed)} value{at}"
+        yield f"argument{at}: {spell(tags.before_key)} OTHER{at} {spell(tags.after_key)} value{at}"
         yield f"OTHER{at}: /{KEY}/" + (f" & ~/({known})/" if known else "")
     options: list[str] = []
     for j, part in enumerate(argument.parts):
         if takes_text(part):
-            head, rest = spell.head(tags.valued)
-            free = f"/(?s:.*){lark_regex(tags.valued.strip())}(?s:.*)/"
+            head, rest = spell.head(tags.after_value)
+            free = f"/(?s:.*){lark_regex(tags.after_value.strip())}(?s:.*)/"
             yield f"TEXT{at}_{j}: ({text_terminals(tool, part)} & ~{free}) {lark_string(head) if head else ''}"
             options.append(f"TEXT{at}_{j} {spell(rest)}")
         elif "enum" in part:
             listed = (one if isinstance(one, str) else json.dumps(one) for one in part["enum"])
-            options += [spell(one + tags.valued) for one in listed]
+            options += [spell(one + tags.after_value) for one in listed]
         else:
             yield f"json{at}_{j}: {json_rule(part)}"
             words = PYTHON_WORDS.get(part["type"], ()) if tags.python_words else ()
-            options += [f"{one} {spell(tags.valued)}" for one in (f"json{at}_{j}", *words)]
+            options += [f"{one} {spell(tags.after_value)}" for one in (f"json{at}_{j}", *words)]
     yield f"value{at}: {' | '.join(options)}"

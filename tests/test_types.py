@@ -148,5 +148,5 @@ def test_a_contract_has_possible_values_only(name, wrong, right):
 
 @pytest.mark.parametrize("cut", [{"top_k": 1}, {"top_p": 0.9}, {"min_p": 0.1}])
 def test_a_contract_knows_whether_it_truncates(cut):
-    assert SamplingParams(**cut).truncates
-    assert not SamplingParams(temperature=0.5, presence_penalty=1.0, min_new_tokens=3).truncates
+    assert SamplingParams(**cut).truncates_support
+    assert not SamplingParams(temperature=0.5, presence_penalty=1.0, min_new_tokens=3).truncates_support

@@ -115,7 +115,7 @@ def test_a_torn_last_line_was_never_recorded(tmp_path):
 def test_what_a_writer_writes_is_whole(tmp_path):
     with RunWriter(tmp_path / "run") as writer:
         for kind, payload in GOOD.items():
-            writer.event(kind, **payload)
+            writer.write_event(kind, **payload)
     events, odd = read_events(tmp_path / "run/events.jsonl")
     assert ([each.kind for each in events], odd) == (list(GOOD), [])
 

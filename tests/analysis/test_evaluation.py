@@ -166,10 +166,10 @@ def test_attempts_that_failed_leave_fewer_to_choose_from():
 
 def test_gains_of_pass_at_k_are_paired():
     before, after = several([0, 1, 2, 0]), several([1, 1, 4, 0])
-    found = after.pass_gains_over(before)
+    found = after.pass_at_gains(before)
     assert found[1].mean == pytest.approx((1 / 4 + 0 + 2 / 4 + 0) / 4)
     assert found[4] == bounded_interval([1.0, 0.0, 0.0, 0.0], (-1.0, 1.0))
-    assert several([0, 1], earned={}).pass_gains_over(several([0, 1])) == {}
+    assert several([0, 1], earned={}).pass_at_gains(several([0, 1])) == {}
 
 
 def test_pass_at_k_covers_the_truth_as_often_as_it_says():

@@ -32,7 +32,7 @@ def test_only_what_moved_is_read(tmp_path, monkeypatch):
         assert followed.refresh()
         assert len(followed.columns) == 1
         assert not followed.refresh()
-        writer.event("note", text="x")
+        writer.write_event("note", text="x")
         assert followed.refresh()
         assert len(read) == 3
 
@@ -59,7 +59,7 @@ def test_events_that_were_cut_back_are_read_anew(tmp_path):
     run = tmp_path / "run"
     with RunWriter(run) as writer:
         for text in ("a", "b"):
-            writer.event("note", text=text)
+            writer.write_event("note", text=text)
     followed = IncrementalReader(run)
     followed.refresh()
     (run / "events.jsonl").write_bytes(

@@ -27,7 +27,7 @@ def two(tmp_path):
         for name, events in (("a", first), ("b", second)):
             with opened_run(tmp_path / name, **(changes if name == "b" else {})) as writer:
                 for each in events:
-                    writer.event("eval", **each)
+                    writer.write_event("eval", **each)
             made.append(IncrementalReader(tmp_path / name))
             made[-1].refresh()
         return made

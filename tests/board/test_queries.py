@@ -286,7 +286,7 @@ def test_a_run_is_read_again_only_where_it_moved(tmp_path, monkeypatch):
     for name in ("a", "b"):
         with opened_run(tmp_path / name) as writer:
             write(writer, 0)
-            writer.event("finished")
+            writer.write_event("finished")
     board, read = Board(tmp_path), []
     real = overview.run_line
     monkeypatch.setattr(overview, "run_line", lambda opened: read.append(opened.name) or real(opened))
@@ -328,16 +328,16 @@ def live(folder, done):
                 **{"lr": 0.1, **({"ratio/max": float("inf")} if step % 7 == 3 else {})},
             )
             if step % 5 == 0:
-                writer.event("eval", **evaluation(f"grpo@{step}", 0.5))
-                writer.event("finding", **finding(step=step, sample_id=f"0/grpo/{step}/0/0", end=2))
+                writer.write_event("eval", **evaluation(f"grpo@{step}", 0.5))
+                writer.write_event("finding", **finding(step=step, sample_id=f"0/grpo/{step}/0/0", end=2))
             step += 1
             if step > 8 and rng.random() < 0.15:
                 back = step - rng.randrange(1, 6)
                 told = {"stage": "grpo", "step": step - 1, "to": back, "reason": "r", "kept": "abandoned/x"}
-                writer.event("rollback", **told)
+                writer.write_event("rollback", **told)
                 writer.truncate_to("grpo", back)
                 step = back
-        writer.event("finished")
+        writer.write_event("finished")
     compact(folder)
     done.set()
 

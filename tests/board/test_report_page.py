@@ -62,12 +62,12 @@ def nasty(tmp_path):
                 for i in range(12)
             ]
             write(writer, step, rows=own, **{"ratio/mean_positive_advantage": 1.0, "lr": 0.1})
-        writer.event("finding", **finding("LEN001", step=0, what=NASTY))
-        writer.event(
+        writer.write_event("finding", **finding("LEN001", step=0, what=NASTY))
+        writer.write_event(
             "finding", **finding("MSK001", "PROVEN", step=1, sample_id="0/grpo/1/2/9~* x", start=1, end=2)
         )
-        writer.event("finding", **finding("KLD001", step=8))  # of an update that is not there
-        writer.event("note", text=NASTY)
+        writer.write_event("finding", **finding("KLD001", step=8))  # of an update that is not there
+        writer.write_event("note", text=NASTY)
     return tmp_path / "runs" / "a ~*run"
 
 
@@ -174,9 +174,9 @@ def test_what_cannot_be_answered_is_left_out(nasty):
 def test_what_was_undone_is_no_page_of_the_report(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0)
-        writer.event("finding", **finding("MSK001", step=0, sample_id="0/grpo/0/0/7"))
+        writer.write_event("finding", **finding("MSK001", step=0, sample_id="0/grpo/0/0/7"))
         told = {"stage": "grpo", "step": 1, "to": 0, "reason": "r", "kept": "abandoned/grpo-1"}
-        writer.event("rollback", **told)
+        writer.write_event("rollback", **told)
     views = Parts(html_report(tmp_path / "run")).data("views")
     assert not [each for each in views if "0%2Fgrpo%2F0%2F0%2F7" in each]
 

@@ -67,12 +67,12 @@ def write(run: Path, tokenizer: Path) -> Path:
                 Claim(Verdict.PROVEN, claim, EVIL, EVIL, remedy=EVIL, start=3, end=6),
                 name,
             )
-            writer.event("finding", **finding_event(found))
-        writer.event(EVIL, text=EVIL)
-        writer.event("incident", stage=EVIL, step=0, text=EVIL)
-        writer.event("boundary", stage=EVIL, step=0, lines=[[EVIL, EVIL]])
-        writer.event("eval", name=EVIL, estimate={"mean": 0.5, "low": 0.4, "high": 0.6, "tasks": 3})
-        writer.event("stopped", error=EVIL, reason=EVIL)
+            writer.write_event("finding", **finding_event(found))
+        writer.write_event(EVIL, text=EVIL)
+        writer.write_event("incident", stage=EVIL, step=0, text=EVIL)
+        writer.write_event("boundary", stage=EVIL, step=0, lines=[[EVIL, EVIL]])
+        writer.write_event("eval", name=EVIL, estimate={"mean": 0.5, "low": 0.4, "high": 0.6, "tasks": 3})
+        writer.write_event("stopped", error=EVIL, reason=EVIL)
     _tokenizer(run / "tokenizer", tokenizer)
     return run
 

@@ -11,7 +11,7 @@ PLOT = """(name) => {
   const { data, layout } = document.querySelector(`figure[aria-label="${name}"] .plot`);
   const list = (each) => each && Array.from(each);
   return { traces: data.map((each) => ({ x: list(each.x), y: list(each.y), at: list(each.customdata) })),
-           marks: layout.shapes.map((each) => each.x0), stages: layout.annotations.map((each) => each.text),
+           marks: layout.shape_null.map((each) => each.x0), stages: layout.annotations.map((each) => each.text),
            ink: layout.font.color };
 }"""
 
@@ -25,11 +25,11 @@ def board(tmp_path_factory):
             for step in range(taught):
                 rows = [make_row(f"0/sft/{step}/0/0", 4)]
                 write(writer, step, "sft", rows=rows, **{"loss/supervised": 1.0 - more})
-            writer.event("eval", **evaluation("after_sft", 0.5 + more))
+            writer.write_event("eval", **evaluation("after_sft", 0.5 + more))
             for step in range(3):
                 write(writer, step, **{"reward/mean": step + more})
             reward = {f"t{i}": 0.1 * i + more for i in range(8)}
-            writer.event("eval", **evaluation("after_grpo", 0.5 + more) | {"reward": reward, "failed": {}})
+            writer.write_event("eval", **evaluation("after_grpo", 0.5 + more) | {"reward": reward, "failed": {}})
     for name, token in (("seven", 7), ("eight", 8)):
         with opened_run(folder / name) as writer:
             write(writer, 0, rows=[changed(make_row("0/grpo/0/0/0", 4), token_ids=[1, 2, token, 4])])

@@ -128,7 +128,7 @@ def test_a_sample_of_many_tokens_opens_at_once_and_where_a_link_says(visit):
     page.wait_for_selector('.t[data-t="66000"]')
     shown = page.locator(".t[data-t]").evaluate_all("all => all.map((one) => Number(one.dataset.t))")
     assert shown == list(range(66000, 72000))
-    ids = page.evaluate("document.querySelector('.card').innerText")
+    ids = page.evaluate("document.querySelector('.criteria').innerText")
     assert f"id {70000 % 300}" in ids
 
 
@@ -136,7 +136,7 @@ def test_an_evaluation_of_any_size_keeps_no_run_from_being_listed(tmp_path):
     for name in ("odd", "good"):
         with opened_run(tmp_path / name) as writer:
             write_update(writer, 0)
-            writer.event("eval", **evaluation("base", 0.5))
+            writer.write_event("eval", **evaluation("base", 0.5))
     events = tmp_path / "odd/events.jsonl"
     endless = events.read_text().replace('"mean": 0.5', '"mean": 1e999')
     assert "1e999" in endless

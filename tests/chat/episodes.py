@@ -66,7 +66,7 @@ def play(chat, *draws, task=TASK, reply="moon"):
             replies = [tool_message(call, k, reply) for k, call in calls] or [
                 {"role": "user", "content": reply}
             ]
-            seat.go_on(chat, replies, EpisodeConfig(max_turns=9), max_prompt_length=10**6)
+            seat.observe(chat, replies, EpisodeConfig(max_turns=9), max_prompt_length=10**6)
         seat.hear(chat, completion(draw(seat)), 0, "digest")
     seat.end(Status.DONE, EndedBy.ENVIRONMENT)
     return seat.rollout(RAW, 0)

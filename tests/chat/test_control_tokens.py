@@ -306,7 +306,7 @@ def test_a_token_that_takes_in_white_space_is_the_templates():
 def drawing(chat, text, *, as_ids):
     """A turn that says a text and stops: control tokens in it drawn as such, or letter by letter."""
     control = chat.control if not as_ids else ControlTokens(chat.tokenizer, {})
-    pieces = control.read(control.marked(text)).pieces(0, len(text))
+    pieces = control.read(control.mark_text(text)).pieces(0, len(text))
     ids = [id for a, b in pieces for id in chat.tokenizer(text[a:b], add_special_tokens=False)["input_ids"]]
     return lambda seat: [*ids, chat.stop_ids[0]]
 

@@ -169,7 +169,7 @@ def test_half_characters_keep_their_bytes(speak):
     assert rest, "else this tests nothing"
 
     def begun(seat):
-        seat.force(torch.tensor([first]))
+        seat.force_prefix(torch.tensor([first]))
         return [*rest, chat.stop_ids[0]]
 
     def broken(seat):

@@ -55,7 +55,7 @@ def learner(
         reference_cfg=ReferenceConfig(),
         room=MemoryBudget(MemoryNeed(0, 1), tokens, fits, fits_recomputed),
     )
-    made.set_rates(0)
+    made.set_learning_rates(0)
     return made
 
 

@@ -28,22 +28,22 @@ def draw(session, stage, step=0):
 
 def test_an_epoch_gives_each_task_once_and_the_next_another_order(session):
     total = len(session.train_tasks)
-    names = [task.task_id for step in range(2 * total // 6) for task in session.tasks_of("sft", step, 6)]
+    names = [task.task_id for step in range(2 * total // 6) for task in session.tasks_of_step("sft", step, 6)]
     first, second = names[:total], names[total:]
     assert sorted(first) == sorted(second) == sorted(task.task_id for task in session.train_tasks)
     assert first != second
 
 
 def test_the_tasks_of_a_step_do_not_depend_on_the_steps_before(session):
-    later = session.tasks_of("grpo", 5, 3)
+    later = session.tasks_of_step("grpo", 5, 3)
     for step in range(5):
-        session.tasks_of("grpo", step, 3)
-    assert session.tasks_of("grpo", 5, 3) == later
-    assert session.tasks_of("sft", 5, 3) != later
+        session.tasks_of_step("grpo", step, 3)
+    assert session.tasks_of_step("grpo", 5, 3) == later
+    assert session.tasks_of_step("sft", 5, 3) != later
 
 
 def test_a_step_may_ask_for_more_tasks_than_there_are(session):
-    assert len(session.tasks_of("sft", 0, 60)) == 60
+    assert len(session.tasks_of_step("sft", 0, 60)) == 60
 
 
 def test_a_demonstration_is_what_the_policy_would_draw_to_say_it(session):

@@ -58,7 +58,7 @@ def test_a_copy_differs_in_nothing_and_stands_still_after(tiny, lora):
     reference = make_reference(policy, moves=True)
     old = reference.digest
     shake(policy)
-    reference.prove_still()
+    reference.check_unchanged()
     parameters = trainable_parameters(policy)
     reference.sync(parameters, keep=0.0)
     assert all(torch.equal(reference.moving()[name], weight) for name, weight in parameters.items())
@@ -66,7 +66,7 @@ def test_a_copy_differs_in_nothing_and_stands_still_after(tiny, lora):
     copied = logprobs(reference)
     shake(policy, 1)
     assert torch.equal(logprobs(reference), copied)
-    reference.prove_still()
+    reference.check_unchanged()
 
 
 @pytest.mark.parametrize("lora", [False, True])
@@ -88,12 +88,12 @@ def test_an_average_is_the_computed_one(tiny, lora):
 def test_a_reference_that_something_wrote_into_is_found(tiny, lora):
     policy = policy_of(tiny, lora, started=True)
     reference = make_reference(policy)
-    reference.prove_still()
+    reference.check_unchanged()
     weight = next(iter(reference.weights().values()))
     with torch.no_grad():
         weight.view(-1)[3] += 1e-6
     with pytest.raises(ModelError, match="reference changed"):
-        reference.prove_still()
+        reference.check_unchanged()
     with pytest.raises(ModelError, match="reference changed"):
         reference.sync(trainable_parameters(policy), keep=0.0)
 

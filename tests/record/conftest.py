@@ -12,7 +12,7 @@ def run(tmp_path):
     with RunWriter(tmp_path / "run") as writer:
         writer.write_run({"run_id": "r", "tokenizer": "tok"})
         writer.write_recipe("seed = 1\n")
-        writer.event("started", steps=3)
+        writer.write_event("started", steps=3)
         write_steps(writer, range(3))
-        writer.event("finished", gain=NAN)
+        writer.write_event("finished", gain=NAN)
     return tmp_path / "run"

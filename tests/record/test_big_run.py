@@ -67,4 +67,4 @@ def test_it_can_be_compacted(big):
     before = len(RunReader(big).samples("grpo", STEPS - 1))
     assert compact(big) == STEPS
     assert len(RunReader(big).samples("grpo", STEPS - 1)) == before
-    RunReader(big).check_whole()
+    RunReader(big).check_complete()

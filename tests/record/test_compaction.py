@@ -240,7 +240,7 @@ def test_a_file_of_another_form_is_said_to_be_one(run, value):
     with pq.ParquetWriter(run / "rollouts.parquet", SCHEMA) as writer:
         writer.write_table(table)
         writer.add_key_value_metadata({METADATA_KEY: value} if value else {"truing.digests": "[]"})
-    for ask in (lambda: RunReader(run).samples("grpo", 0), lambda: compact(run), RunReader(run).check_whole):
+    for ask in (lambda: RunReader(run).samples("grpo", 0), lambda: compact(run), RunReader(run).check_complete):
         with pytest.raises(RecordError, match="does not say where the rows of each step are"):
             ask()
     assert segments(run) == ["grpo-000001.arrow", "grpo-000002.arrow"]
@@ -251,7 +251,7 @@ def test_lines_that_were_lost_are_told_of_a_run_in_few_groups(run):
     path = run / "steps.jsonl"
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:1]))
     with pytest.raises(RecordError, match="2 updates have rows and no line"):
-        RunReader(run).check_whole()
+        RunReader(run).check_complete()
 
 
 def test_a_line_that_counts_other_rows_is_found(run):

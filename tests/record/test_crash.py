@@ -139,7 +139,7 @@ def test_a_full_disk_is_said_and_nothing_recorded_is_lost(run, monkeypatch):
         with pytest.raises(RecordError, match=r"(?s)cannot write .*No space left on device.*--resume"):
             writer.write_step(make_record(3, rows), rows)
         with pytest.raises(RecordError, match="No space left on device"):
-            writer.event("note", value=NAN)
+            writer.write_event("note", value=NAN)
         monkeypatch.undo()
     RunWriter(run, resume=True).close()
     kept = {

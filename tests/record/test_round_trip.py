@@ -158,7 +158,7 @@ def test_numbers_by_name_survive_json(numbers):
 
 def test_what_is_no_json_is_refused(tmp_path):
     with RunWriter(tmp_path / "run") as writer, pytest.raises(RecordError, match="no JSON"):
-        writer.event("odd", what=object())
+        writer.write_event("odd", what=object())
     assert RunReader(tmp_path / "run").events() == []
 
 

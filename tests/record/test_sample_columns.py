@@ -145,7 +145,7 @@ def test_rows_of_steps_that_were_undone_go(run, read):
     assert same(known, run)
     assert read == [("grpo", 1)]
     with RunWriter(run, resume=True) as writer:
-        writer.restart()
+        writer.clear()
     assert found.refresh(places(run)).table.num_rows == 0
 
 
@@ -245,7 +245,7 @@ def test_columns_of_steps_are_those_of_their_rows(run, compacted):
         compact(run)
     every = places(run)
     wanted = [every[0], every[2], every[1]]
-    tables = list(SampleColumns(run).of_steps(wanted, ["text", "reward", "token_ids"]))
+    tables = list(SampleColumns(run).read_steps(wanted, ["text", "reward", "token_ids"]))
     for place, table in zip(wanted, tables, strict=True):
         rows = RunReader(run).samples(place.stage, place.step)
         assert table.column_names == ["text", "reward", "token_ids"]
@@ -257,7 +257,7 @@ def test_columns_of_steps_are_those_of_their_rows(run, compacted):
 def test_of_a_step_whose_columns_cannot_be_read_it_is_told_why(run):
     every = places(run)
     (run / "rollouts" / every[1].file).unlink()
-    first, lost, third = list(SampleColumns(run).of_steps(every[:3], ["text"]))
+    first, lost, third = list(SampleColumns(run).read_steps(every[:3], ["text"]))
     assert (first.num_rows, third.num_rows) == (every[0].rows, every[2].rows)
     assert "step 1 of stage grpo are missing" in str(lost)
 
@@ -265,7 +265,7 @@ def test_of_a_step_whose_columns_cannot_be_read_it_is_told_why(run):
 def test_columns_of_steps_of_a_row_group_are_read_once(run, read):
     compact(run)
     every = places(run)
-    found = list(SampleColumns(run).of_steps([every[0], every[2]], ["text"]))
+    found = list(SampleColumns(run).read_steps([every[0], every[2]], ["text"]))
     assert [table.num_rows for table in found] == [every[0].rows, every[2].rows]
     assert len(read) == 1
 

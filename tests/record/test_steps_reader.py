@@ -113,7 +113,7 @@ def test_a_run_that_was_set_back_to_nothing_has_no_rows(tmp_path):
     with RunWriter(run) as writer:
         write_steps(writer, range(2))
         series = opened(run)
-        writer.restart()
+        writer.clear()
         assert series.refresh(declared_numbers(RunReader(run).events()))
     assert len(series.columns) == 0
 

@@ -47,7 +47,7 @@ def uses(run):
         "samples": lambda: reader.samples("grpo", 0),
         "compact": lambda: compact(run),
         "set_aside": lambda: archive_undone(run, "grpo", 0, "a"),
-        "of_steps": lambda: refused(*columns.of_steps([place], ["text"])),
+        "of_steps": lambda: refused(*columns.read_steps([place], ["text"])),
     }
 
 

@@ -92,13 +92,13 @@ def test_what_was_compacted_is_set_aside_too(run):
     kept = [RunReader(folder).samples("grpo", step) for step in (2, 3)]
     pairs = [pair for each in zip(kept, before, strict=True) for pair in zip(*each, strict=True)]
     assert all(same_row(a, b) for a, b in pairs)
-    RunReader(folder).check_whole()
+    RunReader(folder).check_complete()
     assert compact(folder) == 2
 
 
 def test_restart_forgets_every_step_and_keeps_the_events(run):
     with RunWriter(run, resume=True) as writer:
-        writer.restart()
+        writer.clear()
         write_steps(writer, [0])
     assert recorded(run) == [("grpo", 0)]
     assert [event.kind for event in RunReader(run).events()] == ["started", "numbers", "finished"]

@@ -70,7 +70,7 @@ def test_a_record_that_cannot_be_read_ends_the_panel_and_not_the_run(tmp_path, m
     with ProgressDisplay(tmp_path) as shown:
         shown("note", {"text": "one"})
         shown("note", {"text": "two"})
-    assert shown.panel is None
+    assert shown.live_region is None
     err = capsys.readouterr().err
     assert err.startswith("note: one\nno panel from here on: ")
     assert err.count("no panel") == 1

@@ -37,7 +37,7 @@ def test_the_first_waits_and_the_second_does_not():
 
 def test_what_can_be_left_is_left_at_once():
     patience = DeferredInterrupt()
-    with patience, pytest.raises(KeyboardInterrupt), patience.at_once():
+    with patience, pytest.raises(KeyboardInterrupt), patience.interruptible():
         ctrl_c()
     assert not patience.asked
     patience.leave()

@@ -81,12 +81,12 @@ class Comparison:
     seeds: str = ""  # what their seeds mean for that
 
     @property
-    def drawn_otherwise(self) -> bool:
+    def seeds_differ(self) -> bool:
         """Whether the runs have two seeds, so that no draw of the one is to be found in the other."""
         return any(each.key == "seed" for each in self.recipe)
 
     @property
-    def parted(self) -> bool:
+    def differs(self) -> bool:
         """Whether anything but the machine differs."""
         return bool(self.recipe or self.parting)
 
@@ -240,7 +240,7 @@ def comparison_lines(found: Comparison) -> Iterator[tuple[str, str]]:
     if found.parting is None:
         same = with_count(found.same_updates, "update is", "updates are")
         yield f"all {same} the same, token by token", "green"
-    elif found.drawn_otherwise:
+    elif found.seeds_differ:
         yield SEEDS_DIFFER, "bold yellow"
     else:
         yield from _difference_lines(found.parting, found.same_updates)

@@ -42,9 +42,9 @@ class Evaluation:
         bounds = None
         if self.bounds is not None and before.bounds is not None:
             bounds = self.bounds[0] - before.bounds[1], self.bounds[1] - before.bounds[0]
-        return interval(list(self.gains_over(before).values()), bounds)
+        return interval(list(self.task_gains(before).values()), bounds)
 
-    def gains_over(self, before: "Evaluation") -> dict[str, float]:
+    def task_gains(self, before: "Evaluation") -> dict[str, float]:
         """How much more each task earned, of those that were judged in both."""
         asked, asked_before = (e.reward.keys() | e.failed.keys() for e in (self, before))
         if asked != asked_before:
@@ -58,13 +58,13 @@ class Evaluation:
         }
 
     @property
-    def ks(self) -> list[int]:
+    def pass_at_ks(self) -> list[int]:
         """Of how many answers pass@k is told: no more than each judged task has; none of single answers."""
         counts = [len(self.earned[task]) for task in self.reward if task in self.earned]
         whole = self.passes_at is not None and len(counts) == len(self.reward) > 0
         return ks_up_to(min(counts)) if whole else []
 
-    def passing(self, k: int) -> dict[str, float]:
+    def task_pass_at(self, k: int) -> dict[str, float]:
         """pass@k of each task."""
         assert self.passes_at is not None
         least = self.passes_at - REWARD_TOLERANCE
@@ -77,17 +77,17 @@ class Evaluation:
     def pass_at(self) -> dict[int, Estimate]:
         """The mean of pass@k over tasks, by k."""
         samples = max(map(len, self.earned.values()), default=None)
-        return {k: bounded_interval(list(self.passing(k).values()), (0.0, 1.0), samples) for k in self.ks}
+        return {k: bounded_interval(list(self.task_pass_at(k).values()), (0.0, 1.0), samples) for k in self.pass_at_ks}
 
-    def pass_gains_over(self, before: "Evaluation") -> dict[int, Estimate]:
+    def pass_at_gains(self, before: "Evaluation") -> dict[int, Estimate]:
         """Mean of the paired differences of pass@k, for each k that both have."""
-        shared = [k for k in self.ks if k in before.ks]
-        return {k: bounded_interval(list(self.pass_gains(before, k).values()), (-1.0, 1.0)) for k in shared}
+        shared = [k for k in self.pass_at_ks if k in before.pass_at_ks]
+        return {k: bounded_interval(list(self.task_pass_at_gains(before, k).values()), (-1.0, 1.0)) for k in shared}
 
-    def pass_gains(self, before: "Evaluation", k: int) -> dict[str, float]:
+    def task_pass_at_gains(self, before: "Evaluation", k: int) -> dict[str, float]:
         """How much more likely one of k answers to each task passes, of those that were judged in both."""
-        now, then = self.passing(k), before.passing(k)
-        return {task: now[task] - then[task] for task in self.gains_over(before)}
+        now, then = self.task_pass_at(k), before.task_pass_at(k)
+        return {task: now[task] - then[task] for task in self.task_gains(before)}
 
 
 def read_evaluation(payload: Mapping[str, Any]) -> Evaluation:

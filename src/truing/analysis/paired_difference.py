@@ -58,10 +58,10 @@ def _gains(first: Mapping[str, Any], second: Mapping[str, Any], otherwise: str) 
         yield Gain(name, *estimates, difference, None, 0, 0, why_not)
         return
     before, after = (each for each in judged if each is not None)
-    yield _gain(name, estimates, after.gain_over(before), after.gains_over(before))
-    for k, paired in after.pass_gains_over(before).items():
+    yield _gain(name, estimates, after.gain_over(before), after.task_gains(before))
+    for k, paired in after.pass_at_gains(before).items():
         both = [each.pass_at()[k] for each in (before, after)]
-        yield _gain(f"{name} pass@{k}", both, paired, after.pass_gains(before, k))
+        yield _gain(f"{name} pass@{k}", both, paired, after.task_pass_at_gains(before, k))
 
 
 def _gain(name: str, both: Sequence[Estimate], paired: Estimate, apart: Mapping[str, float]) -> Gain:
@@ -93,7 +93,7 @@ def _why_unpaired(first: Evaluation | None, second: Evaluation | None) -> str:
     if first is None or second is None:
         return MEANS_ONLY
     try:
-        judged = second.gains_over(first)
+        judged = second.task_gains(first)
     except DataError:
         return "not compared: they were not asked the same tasks"
     return "" if len(judged) > 1 else "not compared: fewer than two tasks were judged in both"

@@ -23,7 +23,7 @@ class TimedTrainer(GRPOTrainer):
         try:
             return super()._generate(prompts)
         finally:
-            self.generating += time.perf_counter() - started
+            self.generation_seconds += time.perf_counter() - started
 
 
 class StepTimes(TrainerCallback):
@@ -36,7 +36,7 @@ class StepTimes(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """A step is over."""
         assert self.trainer is not None
-        self.marks.append((time.perf_counter(), self.trainer.generating))
+        self.marks.append((time.perf_counter(), self.trainer.generation_seconds))
 
 
 class MultiTurnRollout:

@@ -30,13 +30,13 @@ class Board:
             "words": lambda _: glossary.glossary_json(),
             "rules": lambda _: rules.index(),
             "rule": lambda q: rules.page(required_text(q, "code")),
-            "lab": lambda q: labs.status(self._place(self.places.labs, "lab", q)),
+            "lab": lambda q: labs.status(self._find_folder(self.places.labs, "lab", q)),
             "hypothesis": lambda q: labs.hypothesis(
-                self._place(self.places.labs, "lab", q), required_text(q, "hypothesis")
+                self._find_folder(self.places.labs, "lab", q), required_text(q, "hypothesis")
             ),
-            "audit": lambda q: audits.audit_report(self._place(self.places.audits, "audit", q)),
-            **{name: self._of_runs(view, "run") for name, view in RUN_VIEWS.items()},
-            **{name: self._of_runs(view, "a", "b") for name, view in RUN_PAIR_VIEWS.items()},
+            "audit": lambda q: audits.audit_report(self._find_folder(self.places.audits, "audit", q)),
+            **{name: self._on_runs(view, "run") for name, view in RUN_VIEWS.items()},
+            **{name: self._on_runs(view, "a", "b") for name, view in RUN_PAIR_VIEWS.items()},
         }
 
     def answer(self, view: str, query: Query) -> Any:
@@ -46,7 +46,7 @@ class Board:
         with as_record_error(f"what {view} shows"):
             return self._views[view](query)
 
-    def _of_runs(self, view: Callable[..., Any], *names: str) -> Callable[[Query], Any]:
+    def _on_runs(self, view: Callable[..., Any], *names: str) -> Callable[[Query], Any]:
         """A view of runs as they are now; of one that was cut back while it was read, it is made again."""
 
         def of_runs(query: Query) -> Any:
@@ -61,7 +61,7 @@ class Board:
 
         return of_runs
 
-    def _place(self, places: Mapping[str, Path], kind: str, query: Query) -> Path:
+    def _find_folder(self, places: Mapping[str, Path], kind: str, query: Query) -> Path:
         name = required_text(query, kind)
         if name not in places:
             raise RecordError(f"there is no {kind} {name[:200]} under {self.places.root}")

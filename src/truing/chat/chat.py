@@ -76,7 +76,7 @@ class Chat:
         if self.separate_reasoning:
             messages = split_reasoning(messages, self.tool_format)
         told = [self._marked(message, drawn_control_tokens.get(i, ())) for i, message in enumerate(messages)]
-        shown = [ToolSpec(**self.control.in_data(vars(tool))) for tool in tools]
+        shown = [ToolSpec(**self.control.mark_data(vars(tool))) for tool in tools]
         return self.control.read(self._rendered(told, shown, prompt=prompt))
 
     @cached_property
@@ -155,7 +155,7 @@ class Chat:
         control = self.control.without(drawn)
         content = control.without(self.allowed_in_content) if message["role"] == "assistant" else control
         return {
-            key: value if key == "role" else (content if key == "content" else control).in_data(value)
+            key: value if key == "role" else (content if key == "content" else control).mark_data(value)
             for key, value in message.items()
         }
 

@@ -42,17 +42,17 @@ class ControlTokens:
             self._without[fewer] = ControlTokens(self.tokenizer, left)
         return self._without[fewer]
 
-    def in_data(self, data: Any) -> Any:
+    def mark_data(self, data: Any) -> Any:
         """Data with marks in all its texts, the keys of its objects too."""
         if isinstance(data, str):
-            return self.marked(data)
+            return self.mark_text(data)
         if isinstance(data, Mapping):
-            return {self.in_data(key): self.in_data(value) for key, value in data.items()}
+            return {self.mark_data(key): self.mark_data(value) for key, value in data.items()}
         if isinstance(data, list | tuple):
-            return [self.in_data(each) for each in data]
+            return [self.mark_data(each) for each in data]
         return data
 
-    def marked(self, text: str) -> str:
+    def mark_text(self, text: str) -> str:
         """A text of data with marks, after which no control token comes of it.
 
         Raises:

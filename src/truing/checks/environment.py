@@ -32,12 +32,12 @@ def max_reward(trial: TrialRun) -> float:
 def attempts_end(trial: TrialRun) -> CheckResult:
     """Whatever is said, the world answers, the episode ends, and a reward can be told."""
     findings = []
-    for play in trial.plays:
+    for play in trial.episodes:
         if play.error is not None:
             findings.append(Finding.from_error(play.task.task_id, play.error))
         elif not play.grades:
             findings.append(_crash(play))
-    return check_result(len(trial.plays), findings)
+    return check_result(len(trial.episodes), findings)
 
 
 def demonstration_scores_full(trial: TrialRun) -> CheckResult:
@@ -102,7 +102,7 @@ def shuffled_score_less(trial: TrialRun) -> CheckResult:
 
 def grading_agrees(trial: TrialRun) -> CheckResult:
     """The same rollout earns the same at every grading."""
-    graded = [play for play in trial.plays if play.grades]
+    graded = [play for play in trial.episodes if play.grades]
     findings = [
         Finding(
             play.task.task_id,
@@ -121,7 +121,7 @@ def environments_agree(trial: TrialRun) -> CheckResult:
     """A task opens the same world every time: the same turns meet the same answers and the same end."""
     if not isinstance(trial.context.env, MultiTurnEnv):
         return check_result(0, (), missing="worlds: the environment opens none")
-    twins = [play for play in trial.plays if play.rollouts and not _failed(play)]
+    twins = [play for play in trial.episodes if play.rollouts and not _failed(play)]
     findings = []
     for play in twins:
         first, second = play.rollouts

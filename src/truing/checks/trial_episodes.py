@@ -54,7 +54,7 @@ class TrialRun:
     shuffled: Sequence[TrialEpisode]  # the demonstration of another task of the family
 
     @property
-    def plays(self) -> tuple[TrialEpisode, ...]:
+    def episodes(self) -> tuple[TrialEpisode, ...]:
         """All of them."""
         return (*self.demonstrated, *self.empty, *self.shuffled)
 

@@ -52,7 +52,7 @@ def examine(
             missing[rule.code] = lacking
             continue
         missing[rule.code] = []
-        if rule.lasting and not final:
+        if rule.judges_trend and not final:
             continue
         for claim in rule.judge(rule.measure(step)):
             sample = "" if claim.row is None else step.rows[claim.row].sample_id
@@ -81,9 +81,9 @@ class Diagnosis:
     suppressed: Mapping[str, str] = field(default_factory=dict[str, str])
     findings: dict[str, list[Finding]] = field(default_factory=dict[str, list[Finding]])
     steps: dict[str, int] = field(default_factory=dict[str, int])  # that had what a rule needs
-    lacking: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    missing_inputs: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     broken: dict[str, str] = field(default_factory=dict[str, str])  # rules that failed themselves, and how
-    latest: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    last_checked: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     """Of each rule and stage, the last update that it looked at."""
 
     def add(self, step: Step, final: bool = True) -> list[Finding]:
@@ -105,32 +105,32 @@ class Diagnosis:
             every += found
             for code, lacking in missing.items():
                 if lacking:
-                    self.lacking[code] = lacking
+                    self.missing_inputs[code] = lacking
                 else:
                     self.steps[code] = self.steps.get(code, 0) + 1
-                    self.latest[code, step.stage] = step.step
+                    self.last_checked[code, step.stage] = step.step
         for finding in every:
             self.findings.setdefault(finding.code, []).append(finding)
         return ranked([finding for finding in every if finding.code not in self.suppressed])
 
-    def standing(self, rule: Rule) -> tuple[Finding, ...]:
+    def current_findings(self, rule: Rule) -> tuple[Finding, ...]:
         """What a rule found; of one that judges the course of a stage, what holds at its last update."""
         found = self.findings.get(rule.code, ())
-        if not rule.lasting:
+        if not rule.judges_trend:
             return tuple(found)
-        return tuple(each for each in found if self.latest.get((rule.code, each.stage)) == each.step)
+        return tuple(each for each in found if self.last_checked.get((rule.code, each.stage)) == each.step)
 
     def results(self) -> list[RuleResult]:
         """One for each rule that had a step to look at, or lacked something."""
         made = []
         for rule in self.rules:
-            code, found = rule.code, self.standing(rule)
+            code, found = rule.code, self.current_findings(rule)
             if code in self.broken and not found:
                 made.append(
                     RuleResult(code, Verdict.NOT_CHECKED, missing=(RULE_ERROR.format(self.broken[code]),))
                 )
                 continue
-            if code not in self.steps and code not in self.lacking:
+            if code not in self.steps and code not in self.missing_inputs:
                 continue
             looked_at = self.steps.get(code, 0)
             made.append(
@@ -143,7 +143,7 @@ class Diagnosis:
                     else Verdict.NOT_CHECKED,
                     looked_at,
                     found,
-                    () if looked_at else tuple(self.lacking[code]),
+                    () if looked_at else tuple(self.missing_inputs[code]),
                     self.suppressed.get(code, ""),
                 )
             )
@@ -167,7 +167,7 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
             VERDICT_ORDER.index(found.claim.verdict),
             stages.index(found.stage),
             found.step,
-            -found.claim.likely,
+            -found.claim.specificity,
             found.code,
         ),
     )

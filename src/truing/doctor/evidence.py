@@ -149,12 +149,12 @@ class Step:
         return torch.arange(len(self.row)) - starts[self.row]
 
     @property
-    def is_first(self) -> bool:
+    def is_first_of_stage(self) -> bool:
         """Whether it is the first update of its stage."""
-        return not self.of_stage
+        return not self.past_of_stage
 
     @cached_property
-    def of_stage(self) -> list[Past]:
+    def past_of_stage(self) -> list[Past]:
         """The updates before, of the same stage."""
         return [past for past in self.past if past.stage == self.stage]
 

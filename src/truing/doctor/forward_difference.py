@@ -29,14 +29,14 @@ class ForwardDifference(NamedTuple):
     median: Mapping[str, float]  # over tokens
     rounding: Mapping[str, float]  # the largest that rounding at random changes, of the policy and reference
     null: float | None  # in float32: the trainer from itself, or the plain forward
-    shapes: float | None  # in float32: a plain forward from itself in another shape
+    shape_null: float | None  # in float32: a plain forward from itself in another shape
     device: str
     noisy: bool  # whether the trainer's forward is a draw: then rounding is with its noise
     ours: bool  # whether the first update is declared to be by the weights that drew
     row: int | None  # of the token at which the one that is asked for is farthest off
     token: int
 
-    def off(self, stream: str) -> bool:
+    def differs(self, stream: str) -> bool:
         """Whether it was compared, and is farther than rounding explains."""
         if stream not in self.largest:
             return False
@@ -50,7 +50,7 @@ class ForwardDifference(NamedTuple):
 
     def right(self, stream: str) -> bool:
         """Whether it was compared, and is as near as rounding explains."""
-        return stream in self.largest and not self.off(stream)
+        return stream in self.largest and not self.differs(stream)
 
     def sure(self, stream: str) -> bool:
         """Whether what is normal was measured on a CPU; in another precision, and most tokens are far off.
@@ -64,7 +64,7 @@ class ForwardDifference(NamedTuple):
 
     def _most_off(self, stream: str) -> bool:
         """Whether in float32 most tokens are farther off than rounding puts any number of them."""
-        typical = None if stream == "itself" else float32.typical(self.shapes, self.tokens)
+        typical = None if stream == "itself" else float32.typical(self.shape_null, self.tokens)
         return typical is not None and self.median.get(stream, 0.0) > typical
 
     def normal(self, stream: str) -> str:
@@ -75,7 +75,7 @@ class ForwardDifference(NamedTuple):
                 f" {self.mean[rounding]:.2g} on average, not {self.mean.get(stream, 0.0):.2g}"
             )
         if self._most_off(stream):
-            typical = float32.typical(self.shapes, self.tokens)
+            typical = float32.typical(self.shape_null, self.tokens)
             return f"a median within {typical:.2g}, not {self.median[stream]:.2g}"
         return f"within {self._bound(stream):.2g}"
 
@@ -83,7 +83,7 @@ class ForwardDifference(NamedTuple):
         """What it may differ by in float32; how far a plain forward is from itself is no bound of that."""
         if stream == "itself":
             return MIN_DIFFERENCE
-        found = float32.tolerance(self.shapes, self.null, MIN_DIFFERENCE)
+        found = float32.tolerance(self.shape_null, self.null, MIN_DIFFERENCE)
         return UNKNOWN_NULL if found is None else found
 
 

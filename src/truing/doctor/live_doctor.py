@@ -26,7 +26,7 @@ class LiveDoctor:
         tools: Sequence[str],
         rewards: Mapping[str, float],
     ) -> None:
-        self.contract, self.bos, self.tools, self.rewards = contract, bos, tools, rewards
+        self.contract, self.bos_id, self.tools, self.rewards = contract, bos, tools, rewards
         self.diagnosis = Diagnosis(select_rules(), recipe.doctor.suppress)
         self.past: list[Past] = []
         self.told: set[tuple[str, str, str]] = set()  # rule, verdict, stage
@@ -57,7 +57,7 @@ class LiveDoctor:
 
         A rule that suspected something, and now proves it, has found something new.
         """
-        setup = setup_of(recipe, record.stage, self.contract, self.bos, self.tools, self.rewards)
+        setup = setup_of(recipe, record.stage, self.contract, self.bos_id, self.tools, self.rewards)
         where = (record.stage, record.step)
         step = step_of(*where, setup, rows, record.metrics, record.facts, tuple(self.past))
         found = self.diagnosis.add(step)
@@ -68,7 +68,7 @@ class LiveDoctor:
         self.told |= set(places.values())
         return step, new
 
-    def failures(self) -> list[str]:
+    def rule_failures(self) -> list[str]:
         """Rules that failed themselves, and how; each is told of once."""
         broken = self.diagnosis.broken
         new = [code for code in broken if (code, "", "") not in self.told]

@@ -28,7 +28,7 @@ def measured_rounding(facts: Mapping[str, Any]) -> float | None:
 
 def stage_rounding(step: Step) -> float | None:
     """The largest that was measured in the stage so far."""
-    facts = [*(past.facts for past in step.of_stage), step.facts]
+    facts = [*(past.facts for past in step.past_of_stage), step.facts]
     return max((found for each in facts if (found := measured_rounding(each)) is not None), default=None)
 
 

@@ -92,7 +92,7 @@ class Rule:
     """Healthy steps that resemble the fault; it must be silent on each."""
     when: Callable[[Step], bool] = always
     """Where it says anything at all."""
-    lasting: bool = False
+    judges_trend: bool = False
     """Whether it judges the course of a stage: what no longer holds at its last update is not told."""
 
     @property

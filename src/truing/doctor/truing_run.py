@@ -139,7 +139,7 @@ def step_of(
 def recorded_steps(run: Path) -> Iterator[Step]:
     """Every update of a run directory, each with what is kept of those before."""
     reader = RunReader(run)
-    reader.check_whole()
+    reader.check_complete()
     facts = reader.run()
     recipe = resolve(facts["recipe"])
     contract = SamplingParams(**facts["contract"] | {"stop_ids": tuple(facts["contract"]["stop_ids"])})

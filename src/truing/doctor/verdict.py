@@ -56,7 +56,7 @@ class Claim:
     end: int = 0
     spans: tuple[Span, ...] = ()  # every stretch of tokens that is meant, where that is not the only one
     log10_odds: float | None = None  # of EVIDENCE
-    likely: float = 1.0  # how well this names the cause: an identity proven beats a symptom
+    specificity: float = 1.0  # how well this names the cause: an identity proven beats a symptom
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class ActiveRow:
         walk = None if request.walk is None else request.walk()
         return cls(uniforms(contract.max_new_tokens, *request.key), walk)
 
-    def goes_on(self, contract: SamplingParams) -> bool:
+    def is_unfinished(self, contract: SamplingParams) -> bool:
         """Whether another id is to be drawn."""
         return self.ids[-1] not in contract.stop_ids and len(self.ids) < contract.max_new_tokens
 
@@ -103,7 +103,7 @@ def draw_ids(logits: Tensor, rows: Sequence[ActiveRow], contract: SamplingParams
         row.ids.append(token)
         row.logprobs.append(logprob)
         row.origins.append(Origin.SAMPLED if may is None or int(may.sum()) > 1 else Origin.FORCED)
-        if contract.truncates or row.walk is not None:
+        if contract.truncates_support or row.walk is not None:
             row.supports.append(support_ids(logits_V > -torch.inf))
         if row.walk is not None:
             row.walk.take(token)

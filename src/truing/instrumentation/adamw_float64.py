@@ -25,7 +25,7 @@ class RecomputedUpdate:
 
     name: str
     weight: Tensor
-    was: Tensor  # [n] float64
+    before: Tensor  # [n] float64
     expected: Tensor
 
     def fact(self) -> dict[str, Any]:
@@ -33,9 +33,9 @@ class RecomputedUpdate:
         return {
             "weight": self.name,
             "largest": float((first_entries(self.weight) - self.expected).abs().max()),
-            "step": float((self.expected - self.was).abs().max()),
+            "step": float((self.expected - self.before).abs().max()),
             # what float32 rounds off a weight is no fault of the formula
-            "rounding": float(torch.finfo(self.weight.dtype).eps * self.was.abs().max()),
+            "rounding": float(torch.finfo(self.weight.dtype).eps * self.before.abs().max()),
         }
 
 

@@ -41,13 +41,13 @@ class AuditBudget:
     """One kind of look, and what it has cost: forwards of a token, or seconds beside another trainer."""
 
     share: float  # of all that was spent
-    grace: float = 0.0  # that it may cost in any case
+    minimum: float = 0.0  # that it may cost in any case
     spent: float = 0.0
     last: float = 0.0
 
     def due(self, elapsed: float) -> bool:
         """Whether another, as costly as the last one, is within its share; the first always is."""
-        most = max(self.grace, self.share * elapsed)
+        most = max(self.minimum, self.share * elapsed)
         return self.last == 0 or self.share == 1 or self.spent + self.last <= most
 
     def spend(self, cost: float) -> None:
@@ -83,7 +83,7 @@ class AuditSchedule:
         self.trained = 0.0  # what the updates have cost, in forwards of a token
         self.base = ""  # a digest of what lies below the adapter
         self.cost: dict[str, float] = {}  # of the looks at the update at hand
-        self.awaited: RemovableHandle | None = None  # an update that is still to come
+        self.pending_hook: RemovableHandle | None = None  # an update that is still to come
         for facts in before:
             self._count(facts.get("looks", {}))
             self.base = self.base or facts.get("frozen", {}).get("declared", "")
@@ -97,7 +97,7 @@ class AuditSchedule:
     def fact(self, drawn: StepSamples, traces: Sequence[Trace]) -> dict[str, Any]:
         """Count the update that was made; the fact ``looks`` is what it and the looks at it have cost."""
         sampled = sum(int((row.origin == Origin.SAMPLED).sum()) for row in (*drawn.samples, *drawn.failed))
-        computed = sum(trace.computed for trace in traces)
+        computed = sum(trace.tokens_computed for trace in traces)
         passes = {
             "update": COST_PER_TOKEN["trained"] * computed + COST_PER_TOKEN["drawn"] * sampled,
             **self.cost,
@@ -112,8 +112,8 @@ class AuditSchedule:
         """A look that adds to the facts ``found`` of an update; None where none is due."""
         due = [name for name, part in self.parts.items() if self.asked or part.due(self.trained)]
         self.asked = False
-        if self.awaited is not None:  # that update was held back
-            self.awaited.remove()
+        if self.pending_hook is not None:  # that update was held back
+            self.pending_hook.remove()
         if not due:
             return None
 
@@ -123,7 +123,7 @@ class AuditSchedule:
                 "weights": lambda: self._weights(witness, learner),
                 "audit": lambda: self._draws(session, learner, drawn, (session.recipe.seed, stage, turn)),
                 "rows": lambda: witness.rows(learner, minibatch),
-                "gradient": lambda: self._await(session, learner, minibatch, turn, found),
+                "gradient": lambda: self._check_gradient_sum(session, learner, minibatch, turn, found),
             }
             for name in due:
                 found.update(kinds[name]())
@@ -141,7 +141,7 @@ class AuditSchedule:
             found["frozen"] = {"digest": digest, "declared": self.base}
         return found
 
-    def _await(
+    def _check_gradient_sum(
         self,
         session: Session,
         learner: Learner,
@@ -151,7 +151,7 @@ class AuditSchedule:
     ) -> dict[str, Any]:
         """Rows gone backward alone; dropout would make them others."""
         if not (session.recipe.lora and session.recipe.lora.dropout > 0):
-            self.awaited = check_gradient_sum(learner, minibatch, turn, found)
+            self.pending_hook = check_gradient_sum(learner, minibatch, turn, found)
         return {}
 
     def _draws(

@@ -45,12 +45,12 @@ class CrossCheck:
         """Some rows by a plain forward and backward, beside the trainer's own."""
         learner.model.eval()
         try:
-            return self._compared(learner, minibatch, rows_to_check(minibatch))
+            return self._row_facts(learner, minibatch, rows_to_check(minibatch))
         finally:
             training_mode(learner.model)
             learner.optimizer.zero_grad(set_to_none=True)
 
-    def _compared(
+    def _row_facts(
         self, learner: Learner, minibatch: Sequence[Sample], rows: Sequence[Sample]
     ) -> dict[str, Any]:
         if not rows:

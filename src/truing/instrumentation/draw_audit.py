@@ -43,7 +43,7 @@ def draw_audit_facts(learner: Learner, drawn: Sequence[Sample], key: tuple[objec
             before = gains.get(name, [0.0] * len(each))
             gains[name] = [a + b for a, b in zip(before, each, strict=True)]
         uniform_K = torch.stack([numbers[place] for place in places])
-        replay = replay_facts(bet.logprob_KV, bet.token_K, uniform_K, bet.said_KV)
+        replay = replay_facts(bet.logprob_KV, bet.token_K, uniform_K, bet.seen_KV)
         b, t = places[replay.pop("worst")]
         replays.append(replay | {"where": (chosen[b].sample_id, t)})
     training_mode(learner.model)

@@ -85,19 +85,19 @@ def backward_sum_facts(learner: Learner, traces: Sequence[Trace], *, ask: bool) 
         traces: of the inner steps.
         ask: whether weights that a pass gave nothing are asked if the loss depends on them.
     """
-    stepped = [trace for trace in traces if trace.arrived]
-    found = [fact for trace in stepped for calls in trace.arrived for fact in calls]
+    stepped = [trace for trace in traces if trace.sum_checks]
+    found = [fact for trace in stepped for calls in trace.sum_checks for fact in calls]
     if not found:
         return {}
     worst = max(found, key=lambda fact: (fact["count"], len(fact["foreign"]), fact["relative"]))
     told = {name: worst[name] for name in ("weights", "wrong", "count", "relative", "foreign")}
-    calls = [len(trace.arrived[0]) for trace in stepped]
-    last = stepped[-1].arrived[0]
+    calls = [len(trace.sum_checks[0]) for trace in stepped]
+    last = stepped[-1].sum_checks[0]
     told |= {"steps": len(stepped), "calls": sum(calls), "factor": last[-1]["factor"] if last else None}
-    silent = next((trace for trace in stepped if trace.arrived[0] and trace.arrived[0][0]["missed"]), None)
+    silent = next((trace for trace in stepped if trace.sum_checks[0] and trace.sum_checks[0][0]["missed"]), None)
     if silent is None:
         return {"handed": told}
-    missed = silent.arrived[0][0]["missed"]
+    missed = silent.sum_checks[0][0]["missed"]
     about = {"silent": sorted(missed)[:3], "silent_count": len(missed)}
     return {
         "handed": told | about | {"unheard": _missing_gradient_of(learner, silent, missed) if ask else {}}

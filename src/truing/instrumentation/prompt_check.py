@@ -79,10 +79,10 @@ def check_prompts(session: Session) -> None:
     for stage in session.recipe.stages:
         cfg = session.recipe.stage(stage)
         shown = ALGORITHMS[stage].source == "demonstrations"
-        tasks = session.tasks_of(stage, 0, cfg.batch_size if shown else cfg.prompts_per_step)
+        tasks = session.tasks_of_step(stage, 0, cfg.batch_size if shown else cfg.prompts_per_step)
         _check_same_tasks(stage, tasks, {task.task_id: task for task in session.train_tasks})
         if shown:
-            groups = session.demonstrate(tasks[:TASKS_PER_STAGE], (stage, "prompts"))
+            groups = session.play_demonstrations(tasks[:TASKS_PER_STAGE], (stage, "prompts"))
             samples = [
                 sample for group in groups for rollout in group.rollouts for sample in flatten(rollout)
             ]

@@ -68,7 +68,7 @@ def value_facts(trace: Trace, setting: from_recipe) -> dict[str, Any]:
     stage, samples = setting.stage, trace.samples
     assert isinstance(stage, PpoConfig)  # who else has a critic
     nothing = {sample.sample_id: torch.zeros(len(sample)) for sample in samples}
-    got_N = torch.cat([(nothing | trace.value_pull)[sample.sample_id] for sample in samples]).double()
+    got_N = torch.cat([(nothing | trace.value_gradient)[sample.sample_id] for sample in samples]).double()
     value_N, returns_N, mask_N = (
         torch.cat([getattr(sample, name) for sample in samples])
         for name in ("value", "returns", "value_mask")

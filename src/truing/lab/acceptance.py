@@ -117,7 +117,7 @@ def _phase(name: str, run: Path, recipe: Recipe, result: TrainResult | None = No
         if pair is not None:
             gain = pair[1].gain_over(pair[0])
             lines.append(f"the stage: {gain.signed}")
-            worse = gain.mean < 0 and is_significant(gain, list(pair[1].gains_over(pair[0]).values()))
+            worse = gain.mean < 0 and is_significant(gain, list(pair[1].task_gains(pair[0]).values()))
             if worse:
                 lines.append(f"it made the policy worse{supposed(gain)}: the whole interval is below 0")
     passed = not worse and all(criterion.verdict != "fail" for criterion in card)

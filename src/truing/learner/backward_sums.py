@@ -26,7 +26,7 @@ class BackwardSums:
 
     turn: int = -1  # the backward pass that goes on, from 0
     sums: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # [n] float64, of some entries
-    sizes: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # of the same, each by its size
+    abs_sums: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # of the same, each by its size
     turns: dict[str, list[int]] = field(default_factory=dict[str, list[int]])  # that handed anything over
 
     def add(self, name: str, gradient: Tensor) -> None:
@@ -34,7 +34,7 @@ class BackwardSums:
         part = sampled_entries(gradient)
         self.turns.setdefault(name, []).append(self.turn)
         self.sums[name] = self.sums[name] + part if name in self.sums else part
-        self.sizes[name] = self.sizes[name] + part.abs() if name in self.sizes else part.abs()
+        self.abs_sums[name] = self.abs_sums[name] + part.abs() if name in self.abs_sums else part.abs()
 
 
 def sampled_entries(gradient: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ def backward_sum_fact(handed: BackwardSums, parameters: Mapping[str, nn.Paramete
     }
     if not names:
         return fact | {"wrong": [], "count": 0, "relative": 0.0, "factor": None}
-    sum_N, size_N = (torch.cat([each[name].cpu() for name in names]) for each in (handed.sums, handed.sizes))
+    sum_N, size_N = (torch.cat([each[name].cpu() for name in names]) for each in (handed.sums, handed.abs_sums))
     got_N = torch.cat([_entries_or_zero(parameters[name].grad, handed.sums[name]).cpu() for name in names])
     owner_N = torch.repeat_interleave(torch.tensor([len(handed.sums[name]) for name in names]))
     digit_N = torch.tensor([torch.finfo(parameters[name].dtype).eps for name in names]).double()[owner_N]

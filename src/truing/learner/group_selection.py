@@ -23,7 +23,7 @@ def draw_groups(session: Session, setting: from_recipe, stage: str, step: int) -
     """The groups of update ``step``, by ``gates.equal_groups``."""
     cfg = setting.stage
     how = setting.gates.equal_groups if isinstance(cfg, PolicyStage) else "count"
-    tasks = session.tasks_of(stage, step, cfg.prompts_per_step)
+    tasks = session.tasks_of_step(stage, step, cfg.prompts_per_step)
     groups = _draw(session, tasks, setting, stage, step)
     left_out: list[RolloutGroup] = []
     if how == "resample":

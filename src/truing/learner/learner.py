@@ -52,7 +52,7 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         checkpoint.load(folder, self.tables(), self.optimizer)
         if self.reference is not None:
-            self.reference.note_digest()
+            self.reference.record_digest()
 
     def sync_reference(self, done: int) -> bool:
         """Whether the reference was synced now that so many steps are done."""
@@ -76,7 +76,7 @@ class Learner:
             "text": f"reference {done}: {differing} of {with_count(len(held), 'tensor')} differ",
         }
 
-    def set_rates(self, step: int) -> None:
+    def set_learning_rates(self, step: int) -> None:
         """The learning rates of update ``step`` of the stage."""
         cfg = self.setting.stage
         peaks = [cfg.learning_rate] if self.critic is None else [cfg.learning_rate, cfg.value_learning_rate]

@@ -52,7 +52,7 @@ class Session:
         """Bring the sampler to the policy's weights and stamp it with their digest."""
         with phase("sync"):
             sync_weights(self.policy, self.sampler.model)
-            self.sampler.renew(version, quick_sum(self.parameters))
+            self.sampler.set_weights_version(version, quick_sum(self.parameters))
 
     def draw(
         self,
@@ -74,9 +74,9 @@ class Session:
                 key=(self.recipe.seed, *key),
             )
         finally:
-            self.sampler.forget()
+            self.sampler.reset_prefix_cache()
 
-    def demonstrate(self, tasks: Sequence[Task], key: tuple[object, ...]) -> list[RolloutGroup]:
+    def play_demonstrations(self, tasks: Sequence[Task], key: tuple[object, ...]) -> list[RolloutGroup]:
         """The tasks' demonstrations, played in their own worlds."""
         return collect(
             tasks,
@@ -102,7 +102,7 @@ class Session:
         prove(self, groups)
         return evaluate(name, self.env.rewards, groups, cfg.passes_at)
 
-    def tasks_of(self, stage: str, step: int, count: int) -> list[Task]:
+    def tasks_of_step(self, stage: str, step: int, count: int) -> list[Task]:
         """The training tasks of a step: each epoch is a fresh shuffle, keyed by seed, stage and epoch."""
         total = len(self.train_tasks)
         chosen = []

@@ -43,17 +43,17 @@ class Trace:
     entropy: dict[str, Tensor] = field(default_factory=dict)
     raw_entropy: dict[str, Tensor] = field(default_factory=dict)
     pull: dict[str, Tensor] = field(default_factory=dict)
-    value_pull: dict[str, Tensor] = field(default_factory=dict)
+    value_gradient: dict[str, Tensor] = field(default_factory=dict)
     loss: dict[str, float] = field(default_factory=dict)
     grad_norms: list[float] = field(default_factory=list)  # of the policy, and of the critic
     held_back: str = ""  # why no update was made
     head_step: float = 0.0  # how far the update moved the critic's head
     micro_batches: list[MicroBatch] = field(default_factory=list)
     passes: Counter[str] = field(default_factory=Counter)  # how often each row went forward and backward
-    handed: list[BackwardSums] = field(
+    backward_sums: list[BackwardSums] = field(
         default_factory=list[BackwardSums]
     )  # gradients, of the policy and of the critic
-    arrived: list[list[dict[str, Any]]] = field(
+    sum_checks: list[list[dict[str, Any]]] = field(
         default_factory=list[list[dict[str, Any]]]
     )  # of each of those
     below: dict[str, Tensor] = field(
@@ -61,7 +61,7 @@ class Trace:
     )  # P(lower ids), NaN where nobody asked
 
     @property
-    def computed(self) -> int:
+    def tokens_computed(self) -> int:
         """Tokens of its forwards."""
         return sum(micro.tokens for micro in self.micro_batches)
 
@@ -116,7 +116,7 @@ def accumulate_gradients(
             with _recording_backward(learner, trace):
                 for micro in learner.room.micro_batches(learner.model, pulling):
                     trace.micro_batches.append(micro)
-                    for handed in trace.handed:
+                    for handed in trace.backward_sums:
                         handed.turn += 1
                     backward(learner, micro, divided, trace, where)
             return trace
@@ -199,7 +199,7 @@ def with_values(samples: Sequence[Sample], learner: Learner) -> list[Sample]:
 def _recording_backward(learner: Learner, trace: Trace) -> Iterator[None]:
     """Note what backward passes within the block hand over, to the policy and to the critic."""
     with ExitStack() as stack:
-        trace.handed = [stack.enter_context(record_backward(part)) for part in learner.parts()]
+        trace.backward_sums = [stack.enter_context(record_backward(part)) for part in learner.parts()]
         yield
 
 
@@ -207,8 +207,8 @@ def _recording_backward(learner: Learner, trace: Trace) -> Iterator[None]:
 def _checking_sums(learner: Learner, trace: Trace) -> Iterator[None]:
     """Compare it with what the optimiser gets within the block."""
     with ExitStack() as stack:
-        parts = zip(learner.parts(), trace.handed, strict=True)
-        trace.arrived = [stack.enter_context(check_at_optimizer(learner.optimizer, *each)) for each in parts]
+        parts = zip(learner.parts(), trace.backward_sums, strict=True)
+        trace.sum_checks = [stack.enter_context(check_at_optimizer(learner.optimizer, *each)) for each in parts]
         yield
 
 
@@ -290,6 +290,6 @@ def _add_micro_batch(
             trace.below[sample.sample_id] = scores.mass_below[b, : len(sample)].cpu()
     if scores.value is not None and scores.value.grad is not None:
         for b, sample in enumerate(samples):
-            trace.value_pull[sample.sample_id] = -scores.value.grad[b, : len(sample)].cpu()
+            trace.value_gradient[sample.sample_id] = -scores.value.grad[b, : len(sample)].cpu()
     for name, value in parts.items():
         trace.loss[name] = trace.loss.get(name, 0.0) + value.item()

@@ -29,7 +29,7 @@ class StepSamples:
     tasks: Mapping[str, Task]
     rollouts: Mapping[str, Rollout]
     equal_groups: int = 0
-    limited: bool = False
+    prompts_limited: bool = False
 
 
 def draw_step_samples(
@@ -39,7 +39,7 @@ def draw_step_samples(
     cfg, limits = setting.stage, session.recipe.episode
     equal: list[RolloutGroup] = []
     if algorithm.source == "demonstrations":
-        groups = session.demonstrate(session.tasks_of(stage, step, cfg.batch_size), (stage, step))
+        groups = session.play_demonstrations(session.tasks_of_step(stage, step, cfg.batch_size), (stage, step))
         usable = [rollout for group in groups for rollout in group.rollouts]
         _check_demonstrations(usable)
     else:
@@ -79,8 +79,8 @@ def _with_demonstrations(
     drawn: StepSamples, session: Session, count: int, stage: str, step: int
 ) -> StepSamples:
     """What was drawn, and as many demonstrations: supervised terms read them, and no others."""
-    tasks = session.tasks_of(f"{stage}/bootstrap", step, count)
-    groups = session.demonstrate(tasks, (stage, "bootstrap", step))
+    tasks = session.tasks_of_step(f"{stage}/bootstrap", step, count)
+    groups = session.play_demonstrations(tasks, (stage, "bootstrap", step))
     shown = {rollout.rollout_id: rollout for group in groups for rollout in group.rollouts}
     _check_demonstrations(list(shown.values()))
     samples = [sample for rollout in shown.values() for sample in flatten(rollout)]

@@ -37,7 +37,7 @@ class Reference(ABC):
     def moving(self) -> Mapping[str, Tensor]:
         """The part of it that a sync moves, by the names that the policy has for its own."""
 
-    def note_digest(self) -> None:
+    def record_digest(self) -> None:
         """From now on the weights, which are finite, are to stay as they are."""
         check_finite(
             self.weights(),
@@ -48,7 +48,7 @@ class Reference(ABC):
         )
         self.digest = quick_sum(self.weights())
 
-    def prove_still(self) -> None:
+    def check_unchanged(self) -> None:
         """Raise where a weight is not what it was."""
         now = quick_sum(self.weights())
         if now != self.digest:
@@ -62,7 +62,7 @@ class Reference(ABC):
     @torch.no_grad()
     def sync(self, parameters: Mapping[str, Tensor], keep: float) -> None:
         """Come nearer to the policy: θ_ref ← keep · θ_ref + (1 − keep) · θ; proven weight by weight."""
-        self.prove_still()
+        self.check_unchanged()
         held = self.moving()
         expected = {name: ema_update(held[name], weight, keep) for name, weight in parameters.items()}
         for name, weight in expected.items():
@@ -70,7 +70,7 @@ class Reference(ABC):
         found, wanted = quick_sum(self.moving()), quick_sum(expected)
         if found != wanted:
             raise ModelError("the reference is not what its sync makes of it", got=found, expected=wanted)
-        self.note_digest()
+        self.record_digest()
 
 
 class AdapterReference(Reference):
@@ -80,7 +80,7 @@ class AdapterReference(Reference):
         self.policy = policy
         if moves or not adapter_is_zero(policy):
             add_reference(policy)
-        self.note_digest()
+        self.record_digest()
 
     def score(self, batch: Batch, wanted_BT: Tensor) -> Scores:
         """Score with the frozen adapter in place of the live one, or without any."""
@@ -101,7 +101,7 @@ class CopyReference(Reference):
 
     def __init__(self, policy: nn.Module) -> None:
         self.policy = copy.deepcopy(policy).requires_grad_(False)
-        self.note_digest()
+        self.record_digest()
 
     def score(self, batch: Batch, wanted_BT: Tensor) -> Scores:
         """Score with the copy."""

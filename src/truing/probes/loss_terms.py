@@ -53,7 +53,7 @@ def _kl_falls(folder: Path, algo: str, where: str, estimator: str) -> list[Measu
     made.shake()
     seen = [_exact_kl(made, start)]
     made.train(UPDATES, then=lambda: seen.append(_exact_kl(made, start)))
-    reference.note_digest()
+    reference.record_digest()
     name = f"KL in the {where}, {estimator}:"
     return [
         *(_kl_gradients(folder, algo, estimator) if where == "loss" else ()),

@@ -70,7 +70,7 @@ class SmallTrainer:
 
     def update(self, samples: Sequence[Sample], step: int = 0) -> list[Trace]:
         """An update on samples."""
-        self.learner.set_rates(step)
+        self.learner.set_learning_rates(step)
         return train_step(self.learner, samples, (self.session.recipe.seed, self.stage, step))
 
     def train(self, steps: int, then: Callable[[], None] = lambda: None) -> None:

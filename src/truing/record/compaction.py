@@ -90,32 +90,32 @@ class RowGroupWriter:
         self._groups: list[int] = []
         self._starts: list[int] = []
         self._digests: list[str] = []
-        self._waiting: list[tuple[Sequence[SegmentRef], pa.Table]] = []
+        self._pending: list[tuple[Sequence[SegmentRef], pa.Table]] = []
         self._bytes = 0
 
     def add(self, places: Sequence[SegmentRef], table: pa.Table) -> None:
         """Add steps that are to lie in one group; ``table`` holds their rows one after the other."""
-        self._waiting.append((places, table))
+        self._pending.append((places, table))
         self._bytes += table.nbytes
         if self._bytes >= ROW_GROUP_BYTES:
             self._write_group()
 
     def close(self) -> None:
         """Write what is left, and where everything lies."""
-        if self._waiting:
+        if self._pending:
             self._write_group()
         text = encode_index(self._places, self._groups, self._starts, self._digests)
         self._file.add_key_value_metadata({METADATA_KEY: text})
         self._file.close()
 
     def _write_group(self) -> None:
-        places = [place for each, _ in self._waiting for place in each]
+        places = [place for each, _ in self._pending for place in each]
         rows = [place.rows for place in places]
-        table = pa.concat_tables([table for _, table in self._waiting]).combine_chunks()
+        table = pa.concat_tables([table for _, table in self._pending]).combine_chunks()
         group = self._groups[-1] + 1 if self._groups else 0
         self._places += places
         self._groups += [group] * len(places)
         self._starts += list(accumulate(rows[:-1], initial=0))
         self._digests += content_digests(table, rows)
         self._file.write_table(table, row_group_size=max(1, table.num_rows))
-        self._waiting, self._bytes = [], 0
+        self._pending, self._bytes = [], 0

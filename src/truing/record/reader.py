@@ -66,7 +66,7 @@ class RunReader:
         """Every recorded update, in the order that they were made."""
         return self._lines(STEPS, StepRow.from_json)
 
-    def check_whole(self) -> None:
+    def check_complete(self) -> None:
         """Raise where rows are kept of updates that steps.jsonl has lost."""
         if lost := self._groups.lost(self.steps()):
             raise RecordError(

@@ -83,19 +83,19 @@ class SampleColumns:
         wanted, until = tuple(steps), time.monotonic() + seconds
         with self._lock:
             while True:
-                index = self._compacted()
+                index = self._load_index()
                 known = self._kept(wanted, index)
-                self.known, self._index = self._grown(known, wanted, index, until), index
+                self.known, self._index = self._extended(known, wanted, index, until), index
                 # a run that was compacted while this read it: its segments are in the new file
-                if not self.known.unreadable or self._compacted() is index:
+                if not self.known.unreadable or self._load_index() is index:
                     return self.known
 
-    def of_steps(self, steps: Sequence[SegmentRef], names: Sequence[str]) -> Iterator[pa.Table | RecordError]:
+    def read_steps(self, steps: Sequence[SegmentRef], names: Sequence[str]) -> Iterator[pa.Table | RecordError]:
         """Columns of the rows of each step, as ``segments.SCHEMA`` names them, or why it has none.
 
         They are read as they are asked for: those of a row group, where they follow each other, at one time.
         """
-        for group, found in groupby(row_ranges(steps, self._compacted()), attrgetter("group")):
+        for group, found in groupby(row_ranges(steps, self._load_index()), attrgetter("group")):
             whole = list(found)
             for part in [whole] if group >= 0 else [[each] for each in whole]:
                 yield from self._of_group(part, names)
@@ -117,7 +117,7 @@ class SampleColumns:
                 yield table.slice(start, place.rows)
                 start += place.rows
 
-    def _compacted(self) -> Index | None:
+    def _load_index(self) -> Index | None:
         """Where steps lie in the compacted file; None where there is none that can be read."""
         try:
             return self._groups.index()
@@ -137,7 +137,7 @@ class SampleColumns:
         rows = sum(place.rows for at, place in enumerate(known.steps[:same]) if at not in unreadable)
         return SampleSnapshot(known.table.slice(0, rows), unreadable, known.steps[:same])
 
-    def _grown(
+    def _extended(
         self, known: SampleSnapshot, wanted: tuple[SegmentRef, ...], index: Index | None, until: float
     ) -> SampleSnapshot:
         """What is known with what follows it, as far as there is time."""

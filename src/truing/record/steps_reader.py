@@ -72,11 +72,11 @@ class StepsReader:
                 f"cannot read {self.path}", got=error.strerror, expected="a file of a run"
             ) from error
         with handle:
-            anew = self._was_cut(handle) or not set(names) <= self._names
+            anew = self._was_truncated(handle) or not set(names) <= self._names
             if anew:
                 self._parts, self._starts, self._end, self._tail = [], [], 0, b""
                 self._names = set(names)
-            added = self._read_on(handle)
+            added = self._read_added(handle)
         if not (anew or added):
             return False
         self._parts = [concat_columns(self._parts)]
@@ -90,11 +90,11 @@ class StepsReader:
             handle.seek(int(self._starts[0][row]))
             return _parse_line(handle.readline(), row + 1, self.path)
 
-    def _was_cut(self, handle: BinaryIO) -> bool:
+    def _was_truncated(self, handle: BinaryIO) -> bool:
         handle.seek(max(0, self._end - TAIL_BYTES))
         return handle.read(len(self._tail)) != self._tail
 
-    def _read_on(self, handle: BinaryIO) -> bool:
+    def _read_added(self, handle: BinaryIO) -> bool:
         """Add the whole lines behind what was read; a torn last one was never recorded."""
         before, names = self._end, sorted(self._names)
         for lines in _whole_lines(handle, before):

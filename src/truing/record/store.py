@@ -46,7 +46,7 @@ class CompactedFile:
         try:
             with self._lock:
                 kept = self._open().kept(step.segment.sha256)
-                table = self._group(kept.group).slice(kept.start, kept.rows)
+                table = self._read_group(kept.group).slice(kept.start, kept.rows)
             whole = content_digest(table) == kept.digest.hex()
         except FileNotFoundError as error:
             raise RecordError(
@@ -88,14 +88,14 @@ class CompactedFile:
     def close(self) -> None:
         """Let the file go."""
         with self._lock:
-            self._forget()
+            self._close_file()
 
     def _open(self) -> Index:
         """The index of the file as it is now."""
         stat = os.stat(self.path)
         state = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         if state != self._state:
-            self._forget()
+            self._close_file()
             file = pq.ParquetFile(
                 self.path, page_checksum_verification=True, thrift_string_size_limit=METADATA_LIMIT
             )
@@ -105,12 +105,12 @@ class CompactedFile:
             self._file, self._state = file, state
         return self._index
 
-    def _forget(self) -> None:
+    def _close_file(self) -> None:
         if self._file is not None:
             self._file.close()
         self._file, self._state, self._last = None, (), None
 
-    def _group(self, group: int) -> pa.Table:
+    def _read_group(self, group: int) -> pa.Table:
         if self._last is None or self._last[0] != group:
             assert self._file
             self._last = None  # so that there are never two

@@ -36,7 +36,7 @@ class RunWriter:
         self._events = JsonlWriter(self.run_dir / EVENTS)
         self._recorded: list[StepRow] = []
         self._named = declared_numbers(RunReader(self.run_dir).events())
-        self._keep(RunReader(self.run_dir).steps())
+        self._truncate(RunReader(self.run_dir).steps())
         warm_up()
 
     def write_run(self, facts: Mapping[str, Any]) -> None:
@@ -54,11 +54,11 @@ class RunWriter:
         segment = Segment(segment_name(record.stage, record.step), len(rows), sha256(data))
         write_atomically(self._rollouts / segment.file, data)
         row = StepRow.of(record, segment)
-        self._tell_names(row)
+        self._declare_numbers(row)
         self._steps.append(row.to_json())
         self._recorded.append(row)
 
-    def event(self, kind: str, **payload: Any) -> None:
+    def write_event(self, kind: str, **payload: Any) -> None:
         """Record that something happened now; NaN in the payload is read back as None."""
         self._events.append({"time": time.time(), "kind": kind, "payload": payload})
 
@@ -66,7 +66,7 @@ class RunWriter:
         """Forget every update beyond the first ``done`` of a stage, as going on from its checkpoint must."""
         for count, row in enumerate(self._recorded):
             if row.stage == stage and (row.step == done - 1 or done == 0):
-                return self._keep(self._recorded[: count + (done > 0)])
+                return self._truncate(self._recorded[: count + (done > 0)])
         if done > 0:
             raise RecordError(
                 f"{self.run_dir} holds no step {done - 1} of stage {stage} to resume after",
@@ -74,9 +74,9 @@ class RunWriter:
                 remedy="resume from a checkpoint of this run, or start anew in another --out",
             )
 
-    def restart(self) -> None:
+    def clear(self) -> None:
         """Forget every update, as a resume without a checkpoint must."""
-        self._keep([])
+        self._truncate([])
 
     def close(self) -> None:
         """Release the directory to other writers."""
@@ -91,13 +91,13 @@ class RunWriter:
     ) -> None:
         self.close()
 
-    def _tell_names(self, row: StepRow) -> None:
+    def _declare_numbers(self, row: StepRow) -> None:
         """Say which numbers a line has that none before it had, so that lines can be read as columns."""
         if new := [name for name in number_names(row) if name not in self._named]:
-            self.event(NUMBERS_EVENT, names=new)
+            self.write_event(NUMBERS_EVENT, names=new)
             self._named.update(new)
 
-    def _keep(self, rows: Sequence[StepRow]) -> None:
+    def _truncate(self, rows: Sequence[StepRow]) -> None:
         """Keep these first lines; then remove segments that no line speaks of."""
         self._steps.keep(len(rows))
         self._recorded = list(rows)

@@ -48,7 +48,7 @@ class Attempt:
         """The ids [F] that the next turn begins with, and that the policy did not choose."""
         return self.context.token_ids[self.context.origin == Origin.FORCED]
 
-    def force(self, ids: Tensor) -> None:
+    def force_prefix(self, ids: Tensor) -> None:
         """Begin the next turn with ids [F] that the policy did not choose."""
         forced = torch.full((len(ids),), Origin.FORCED, dtype=torch.uint8)
         context, dialogue = self.context, self.dialogue
@@ -86,7 +86,7 @@ class Attempt:
         if finish is FinishReason.LENGTH:
             self.end(Status.TRUNCATED, EndedBy.LENGTH)
 
-    def go_on(self, chat: Chat, replies: Sequence[Message], limits: EpisodeConfig, max_prompt_length: int) -> None:
+    def observe(self, chat: Chat, replies: Sequence[Message], limits: EpisodeConfig, max_prompt_length: int) -> None:
         """Take in what the world answered; ``room`` is how many ids the next turn may be shown."""
         if not replies:
             self.end(Status.DONE, EndedBy.ENVIRONMENT)
@@ -102,7 +102,7 @@ class Attempt:
         """Nothing more is drawn."""
         self.status, self.ended_by, self.error = status, by, error
 
-    def _unspoken(self) -> Turn:
+    def _empty_turn(self) -> Turn:
         """The turn of an attempt that failed before its first word, so that its prompt is on record."""
         nothing = torch.empty(0)
         return Turn(
@@ -124,7 +124,7 @@ class Attempt:
             rollout_id=f"{self.group_id}/{place}",
             group_id=self.group_id,
             task=self.task,
-            turns=tuple(self.turns) or (self._unspoken(),),
+            turns=tuple(self.turns) or (self._empty_turn(),),
             text=self.text,
             status=self.status,
             sampling_params=sampling_params,

@@ -120,7 +120,7 @@ def _observe(attempts: Sequence[Attempt], context: EpisodeContext) -> None:
             seat.end(Status.ERROR, EndedBy.ERROR, f"the world failed to answer: {reply.error}")
         else:
             try:
-                seat.go_on(context.chat, reply.value, context.limits, room)
+                seat.observe(context.chat, reply.value, context.limits, room)
             except DataError as error:  # the template refuses what was said, or the answer
                 seat.end(Status.ERROR, EndedBy.ERROR, str(error))
 

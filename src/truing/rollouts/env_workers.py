@@ -43,7 +43,7 @@ def run_in_workers(calls: Sequence[Callable[[], T]], timeout: float) -> list[Cal
                 pause = pool.reinforce(timeout)
                 pool.finished.wait(pause)
     finally:  # whoever interrupts this wants no further call to begin
-        pool.dismiss()
+        pool.shut_down()
     return [pool.results[place] for place in range(len(calls))]
 
 
@@ -72,7 +72,7 @@ class WorkerPool(Generic[T]):
             threading.Thread(target=self._work, daemon=True).start()
         return GROW_AFTER
 
-    def dismiss(self) -> None:
+    def shut_down(self) -> None:
         """Begin no further call."""
         with self._lock:
             self.waiting.clear()
@@ -82,7 +82,7 @@ class WorkerPool(Generic[T]):
         while (taken := self._take()) is not None:
             place, call = taken
             outcome = _call_result(call)
-            if not self._settle(place, outcome):
+            if not self._finish(place, outcome):
                 return
 
     def _take(self) -> tuple[int, Callable[[], T]] | None:
@@ -93,7 +93,7 @@ class WorkerPool(Generic[T]):
             self.started_at[place] = time.monotonic()
             return place, call
 
-    def _settle(self, place: int, outcome: CallResult[T]) -> bool:
+    def _finish(self, place: int, outcome: CallResult[T]) -> bool:
         """Keep the outcome of a call, unless it comes too late."""
         with self._lock:
             if self.started_at.pop(place, None) is None:

@@ -47,7 +47,7 @@ class PolicyTurns:
             room = self.engine.context_length - self.sampling_params.max_new_tokens - len(seat.request.prompt_ids)
             chosen = self.force_rate and uniforms(1, *seat.request.key, "force").item() < self.force_rate
             if chosen and len(self.forced_ids) <= room:  # a turn that has no room for the prefix goes without it
-                seat.force(self.forced_ids)
+                seat.force_prefix(self.forced_ids)
         return self.engine.generate([self._request(seat) for seat in attempts], self.sampling_params)
 
     def _request(self, attempt: Attempt) -> Request:

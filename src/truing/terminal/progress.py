@@ -142,7 +142,7 @@ class ProgressDisplay(EventPrinter):
     def __init__(self, run_dir: Path) -> None:
         super().__init__(Console(stderr=True, highlight=False))
         self.run_dir, self.pace = run_dir, Throttle(SHARE, PAUSE)
-        self.panel = LiveRegion(self.console) if has_terminal(self.console) else None
+        self.live_region = LiveRegion(self.console) if has_terminal(self.console) else None
         self.watched: RunWatcher | None = None
         self.started = self.printed = 0.0
         self.done = 0
@@ -155,8 +155,8 @@ class ProgressDisplay(EventPrinter):
     ) -> None:
         if self.watched is not None:
             self.look()  # how it ended
-        if self.panel is not None:
-            self.panel.leave()
+        if self.live_region is not None:
+            self.live_region.leave()
 
     def __call__(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Show one event of the run."""
@@ -166,15 +166,15 @@ class ProgressDisplay(EventPrinter):
 
     def look(self) -> None:
         """Draw what is on record; where that cannot be read, say so, and train on without a panel."""
-        if self.panel is None:
+        if self.live_region is None:
             return
         with self.pace.spent():
             try:
                 self.watched = self.watched or RunWatcher(self.run_dir)
-                self.panel.show(self.watched.look())
+                self.live_region.show(self.watched.look())
             except TruingError as error:
-                self.panel.leave()
-                self.panel = self.watched = None
+                self.live_region.leave()
+                self.live_region = self.watched = None
                 self.say(f"no panel from here on: {error}", style="yellow")
 
     def on_stage(self, stage: str, steps: int, first_step: int) -> None:
@@ -186,7 +186,7 @@ class ProgressDisplay(EventPrinter):
         self.done += 1
         now = time.monotonic()
         last = record.step + 1 == steps
-        if self.panel is None and (last or now - self.printed > SECONDS_BETWEEN_LINES):
+        if self.live_region is None and (last or now - self.printed > SECONDS_BETWEEN_LINES):
             left = (now - self.started) / self.done * (steps - record.step - 1)
             self.update(record.stage, record.step + 1, steps, record.metrics, record.loss_label, left)
             self.printed = now

@@ -32,7 +32,7 @@ class Screen:
 
     seen: RunSummary
     reward_N: NDArray[np.float64]  # [n] each update of the stage that the glance's reward is of
-    card: CriteriaByVerdict  # empty where the recipe or the device is not known
+    criteria: CriteriaByVerdict  # empty where the recipe or the device is not known
 
 
 class RunWatcher:
@@ -47,13 +47,13 @@ class RunWatcher:
                 remedy="name the run itself; `truing board DIR` shows the runs in a folder",
             )
         self.run = IncrementalReader(Path(run_dir))
-        self._card: CriteriaByVerdict = {}
-        self._pace = Throttle(CARD_SHARE, CARD_PAUSE)
+        self._criteria: CriteriaByVerdict = {}
+        self._throttle = Throttle(CARD_SHARE, CARD_PAUSE)
 
     def look(self) -> Screen:
         """The facts as they stand."""
         try:
-            return self._look()
+            return self._read()
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise RecordError(
                 f"the record of {self.run.run_dir} lacks what it should hold",
@@ -62,7 +62,7 @@ class RunWatcher:
                 remedy="restore the directory from a copy, or look at it with the version that wrote it",
             ) from error
 
-    def _look(self) -> Screen:
+    def _read(self) -> Screen:
         self.run.refresh()
         if self.run.odd:
             raise RecordError(
@@ -72,12 +72,12 @@ class RunWatcher:
                 remedy="restore events.jsonl from a copy; `truing board` shows what is left",
             )
         seen = run_summary(self.run)
-        if seen.state != "running" or not self._pace.left:
-            with self._pace.spent():
-                self._card = self._judged()
-        return Screen(seen, reward_series(self.run.columns), self._card)
+        if seen.state != "running" or not self._throttle.left:
+            with self._throttle.spent():
+                self._criteria = self._judge_criteria()
+        return Screen(seen, reward_series(self.run.columns), self._criteria)
 
-    def _judged(self) -> CriteriaByVerdict:
+    def _judge_criteria(self) -> CriteriaByVerdict:
         device = self.run.facts.get("machine", {}).get("device")
         if self._recipe is None or device is None:
             return {}

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from rich.cells import cell_len
-from rich.panel import Panel
+from rich.live_region import Panel
 from rich.text import Text
 
 from truing.analysis.estimate import pass_at_text
@@ -74,8 +74,8 @@ def _rows(facts: Screen, width: int) -> Iterator[Row]:
     yield "findings", list(_findings(seen, width))
     if seen.facts:
         yield "facts", [_finding(each, width) for each in seen.facts]
-    if facts.card:
-        yield "scorecard", flow(list(_criteria(facts.card)), width)
+    if facts.criteria:
+        yield "scorecard", flow(list(_criteria(facts.criteria)), width)
     if seen.seconds:
         yield "cost", flow(list(_cost(seen)), width)
 

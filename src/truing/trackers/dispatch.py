@@ -62,20 +62,20 @@ class EventDispatcher:
     """All of them, each with a name."""
 
     def __init__(self, each: Mapping[str, EventListener]) -> None:
-        self.each = dict(each)
+        self.listeners = dict(each)
         self.failed: set[str] = set()
 
     def hear(self, kind: str, facts: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Pass an event on; names of followers that failed for the first time, and what to tell."""
-        return self._all(lambda follower: follower(kind, facts))
+        return self._call_each(lambda follower: follower(kind, facts))
 
     def close(self) -> list[tuple[str, str]]:
         """End them all; what to tell, as before."""
-        return self._all(lambda follower: follower.close())
+        return self._call_each(lambda follower: follower.close())
 
-    def _all(self, call: Callable[[EventListener], None]) -> list[tuple[str, str]]:
+    def _call_each(self, call: Callable[[EventListener], None]) -> list[tuple[str, str]]:
         told = []
-        for name, follower in self.each.items():
+        for name, follower in self.listeners.items():
             try:
                 with redirect_stdout(sys.stderr):  # trackers chat, and stdout is for what a command prints
                     call(follower)

@@ -38,29 +38,29 @@ class EventLog:
     def __init__(
         self, recipe: Recipe, writer: RunWriter, watch: EventCallback, followers: EventDispatcher
     ) -> None:
-        self.recipe, self.writer, self.watcher, self.followers = recipe, writer, watch, followers
+        self.recipe, self.writer, self.callback, self.followers = recipe, writer, watch, followers
         self.label = ""
         self.told: set[str] = set()
 
     def tell(self, kind: str, **facts: Any) -> None:
         """Record an event and pass it on."""
-        self.writer.event(kind, **facts)
+        self.writer.write_event(kind, **facts)
         self.watch(kind, facts)
 
     def watch(self, kind: str, facts: Mapping[str, Any]) -> None:
         """Pass an event on that the record has otherwise, or not at all."""
-        self.watcher(kind, facts)
-        self._failures(self.followers.hear(kind, facts))
+        self.callback(kind, facts)
+        self._log_failures(self.followers.hear(kind, facts))
 
     def close(self) -> None:
         """Let the followers go."""
-        self._failures(self.followers.close())
+        self._log_failures(self.followers.close())
 
     def stopped(self, run: Path, error: BaseException) -> None:
         """Tell how a run ended, and let the followers go; what cannot be told is a note of the error."""
         facts = exit_facts(error)
         for tell in (
-            lambda: self.writer.event("stopped", **facts),
+            lambda: self.writer.write_event("stopped", **facts),
             lambda: self.watch("stopped", {"run": str(run), **facts}),
             self.close,
         ):
@@ -69,16 +69,16 @@ class EventLog:
             except TruingError as lost:  # the disk is full, say: what stopped the run is still to be heard of
                 error.add_note(f"and how it ended could not be told: {lost}")
 
-    def _failures(self, told: Sequence[tuple[str, str]]) -> None:
+    def _log_failures(self, told: Sequence[tuple[str, str]]) -> None:
         """Tell of followers that failed."""
         for name, text in told:
             facts = {"what": name, "text": text}
-            self.writer.event("incident", **facts)
-            self.watcher("incident", facts)
+            self.writer.write_event("incident", **facts)
+            self.callback("incident", facts)
 
-    def boundary(self, stage: str, step: int, lines: Sequence[tuple[str, str]]) -> None:
+    def log_boundary(self, stage: str, step: int, lines: Sequence[tuple[str, str]]) -> None:
         """First tokens in words: of the first updates of a stage to everybody, of others to the record."""
-        say = self.tell if step < SHOWN_UPDATES else self.writer.event
+        say = self.tell if step < SHOWN_UPDATES else self.writer.write_event
         say("boundary", stage=stage, step=step, lines=lines)
 
     def rollouts(self, rollouts: Mapping[str, Rollout], stage: str, step: int) -> None:
@@ -89,7 +89,7 @@ class EventLog:
             if kind in REPORTED_ONCE:
                 self.told.add(kind)
 
-    def shrunk(self, room: MemoryBudget, stage: str, step: int) -> None:
+    def log_memory(self, room: MemoryBudget, stage: str, step: int) -> None:
         """Tell that memory ran out in a step, and what fits from now on."""
         text = f"memory ran out; from now on {room.fits} tokens at once, and this step began anew"
         self.tell("memory", **asdict(room))

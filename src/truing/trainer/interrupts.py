@@ -13,7 +13,7 @@ class DeferredInterrupt:
 
     def __init__(self) -> None:
         self.asked = False
-        self._at_once = False
+        self._interruptible = False
         self._before: Any = None
 
     def __enter__(self) -> "DeferredInterrupt":
@@ -28,13 +28,13 @@ class DeferredInterrupt:
             self._before = None
 
     @contextmanager
-    def at_once(self) -> Iterator[None]:
+    def interruptible(self) -> Iterator[None]:
         """What can be left at any time, such as drawing."""
-        self._at_once = True
+        self._interruptible = True
         try:
             yield
         finally:
-            self._at_once = False
+            self._interruptible = False
 
     def leave(self) -> None:
         """End here, if somebody asked to."""
@@ -42,6 +42,6 @@ class DeferredInterrupt:
             raise KeyboardInterrupt
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._at_once or self.asked:
+        if self._interruptible or self.asked:
             raise KeyboardInterrupt
         self.asked = True

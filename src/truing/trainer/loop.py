@@ -52,7 +52,7 @@ class Loop:
     ) -> None:
         self.session, self.writer, self.out, self.room = session, writer, out, room
         self.declared = session.recipe  # a guard may change the session's for a stage
-        self.teller = teller
+        self.event_log = teller
         self.checkpoints = out / "checkpoints"
         self.evaluations: dict[str, Evaluation] = {}
         on_cuda = causal_model(session.policy).device.type == "cuda"
@@ -63,7 +63,7 @@ class Loop:
         self.doctor = LiveDoctor(self.declared, session.contract, bos, tool_names(session), rewards)
         self.looks = AuditSchedule(self.declared.doctor.budget)
         self.between: dict[str, Any] = {}  # facts of what was done since the last update
-        self.patience = DeferredInterrupt()
+        self.interrupt = DeferredInterrupt()
         self.rollbacks = 0  # of the stage
         self.history: list[Mapping[str, float]] = []  # metrics of the stage's steps
 
@@ -78,8 +78,8 @@ class Loop:
         first_stage, first_step = self.restore() if resume else (stages[0], 0)
         if resume:
             meant = self.declared.doctor.suppress
-            self.teller.tell("resumed", stage=first_stage, step=first_step, suppress=meant)
-        self.teller.tell("memory", **asdict(self.room))
+            self.event_log.tell("resumed", stage=first_stage, step=first_step, suppress=meant)
+        self.event_log.tell("memory", **asdict(self.room))
         if self.declared.eval.base and "base" not in self.evaluations:
             self.evaluate("base", 0)
         for stage in stages[stages.index(first_stage) :]:
@@ -87,7 +87,7 @@ class Loop:
             if f"after_{stage}" not in self.evaluations:
                 self.evaluate(f"after_{stage}", self.version(stage, self.recipe.stage(stage).steps))
         result = TrainResult(self.out, self.evaluations)
-        self.teller.tell(
+        self.event_log.tell(
             "finished", estimates={name: asdict(found) for name, found in result.estimates().items()}
         )
         return result
@@ -96,31 +96,31 @@ class Loop:
         """One stage, of which ``step`` updates are done."""
         learner = self.open_stage(stage, step)
         steps = self.recipe.stage(stage).steps
-        self.teller.tell("stage", stage=stage, steps=steps, first_step=step)
+        self.event_log.tell("stage", stage=stage, steps=steps, first_step=step)
         self.clock.take()  # what was written for the stage before is no part of this one
         while step < steps:
-            why = self.unstable_after(learner, stage, step)
+            why = self.guarded_step(learner, stage, step)
             if why:
                 step = self.roll_back(learner, stage, step, why)
                 continue
             step += 1
             with reference_sync_fact(learner, step, self.between):
                 if learner.sync_reference(step):
-                    self.teller.tell("reference", stage=stage, step=step - 1, **learner.compared())
-            with self.patience:
+                    self.event_log.tell("reference", stage=stage, step=step - 1, **learner.compared())
+            with self.interrupt:
                 # before the checkpoint: what is cut between the two repeats the step, and the evaluation
                 if step < steps and self.recipe.eval.every and step % self.recipe.eval.every == 0:
                     self.evaluate(mid_stage_name(stage, step), self.version(stage, step))
                 due = self.recipe.checkpoint_every and step % self.recipe.checkpoint_every == 0
-                if step == steps or due or self.patience.asked:
+                if step == steps or due or self.interrupt.asked:
                     self.save(learner, stage, step)
-            self.patience.leave()
+            self.interrupt.leave()
 
     def open_stage(self, stage: str, step: int) -> Learner:
         """What a stage begins or goes on with; its reference is the policy as it was at its start."""
         kept = self.checkpoints / checkpoint.CheckpointState(stage, step).name
         state = checkpoint.read_state(kept) if kept.exists() else checkpoint.CheckpointState(stage, 0)
-        self.adopt(stage, state.rollbacks)
+        self.apply_rollbacks(stage, state.rollbacks)
         self.control = (
             LossCoefficients(**state.control) if state.control else LossCoefficients.start(self.recipe)
         )
@@ -142,36 +142,36 @@ class Loop:
         suspected = [code for code, _, *where in found if where == [stage, last]]
         asked = any(code.startswith(AUDITED_FAMILIES) for code in suspected)
         self.looks = AuditSchedule(self.declared.doctor.budget, [row.facts for row in of_stage], asked=asked)
-        self.teller.label = recorded[-1].loss_label if recorded else ""
+        self.event_log.label = recorded[-1].loss_label if recorded else ""
 
-    def unstable_after(self, learner: Learner, stage: str, step: int) -> str:
+    def guarded_step(self, learner: Learner, stage: str, step: int) -> str:
         """Make an update; why a guard is to undo it, "" where none is."""
         guard, setting = self.recipe.guard, self.control.setting(self.recipe, stage, step)
         try:
             now = replace(learner, setting=setting, optimizer_cfg=self.recipe.optimizer)
-            with self.patience:
+            with self.interrupt:
                 record = self.step(now, stage, step)
         except Unstable as error:
             if not guard:
                 raise
             return error.what
         self.history.append(record.metrics)
-        self.teller.watch("step", {"record": record, "steps": self.recipe.stage(stage).steps})
+        self.event_log.watch("step", {"record": record, "steps": self.recipe.stage(stage).steps})
         return instability(self.history, guard) if guard else ""
 
     def roll_back(self, learner: Learner, stage: str, step: int, why: str) -> int:
         """Set the stage back to its last good checkpoint and change what the guard changes; where that is."""
         guard, before = self.recipe.guard, self.undone(stage)
         assert guard
-        to = self.good(stage, last_good_step(step, guard), {time["to"] for time in before})
+        to = self.last_good_checkpoint(stage, last_good_step(step, guard), {time["to"] for time in before})
         facts = {"stage": stage, "step": step, "to": to, "reason": why}
         facts["factor"] = guard.learning_rate**self.rollbacks  # that learning rates had when it broke
         facts["recent"] = self.history[-guard.window - 1 :]
         if self.rollbacks == guard.rollbacks:
             self.give_up(facts)
         kept = archive_undone(self.out, stage, to, f"{stage}-{self.rollbacks + 1}")
-        self.teller.tell("rollback", **facts, kept=str(kept.relative_to(self.out)), change=list(guard.change))
-        self.adopt(stage, self.rollbacks + 1)
+        self.event_log.tell("rollback", **facts, kept=str(kept.relative_to(self.out)), change=list(guard.change))
+        self.apply_rollbacks(stage, self.rollbacks + 1)
         state = checkpoint.read_state(self.checkpoints / checkpoint.CheckpointState(stage, to).name)
         written = recipe_after_rollbacks(self.declared, stage, state.rollbacks)
         self.control = LossCoefficients(**state.control).moved(written, self.recipe)
@@ -186,7 +186,7 @@ class Loop:
         self.clock.take()  # what was done in vain is no part of the next step
         return to
 
-    def adopt(self, stage: str, rollbacks: int) -> None:
+    def apply_rollbacks(self, stage: str, rollbacks: int) -> None:
         """Go on by the recipe as it stands after so many rollbacks of the stage."""
         self.rollbacks = rollbacks
         self.session = replace(self.session, recipe=recipe_after_rollbacks(self.declared, stage, rollbacks))
@@ -201,13 +201,13 @@ class Loop:
         """Write what was tried, and end the run."""
         times = self.undone(last["stage"])
         write_atomically(self.out / REPORT_FILE, rollback_report([*times, {**last, "kept": "."}]).encode())
-        self.teller.tell("gave_up", stage=last["stage"], step=last["step"], reason=last["reason"])
+        self.event_log.tell("gave_up", stage=last["stage"], step=last["step"], reason=last["reason"])
         raise GuardError(
             f"{last['stage']} is unstable after {len(times)} rollbacks: {last['reason']}",
             remedy=f"read {self.out / REPORT_FILE}; the steps of every attempt are kept",
         )
 
-    def good(self, stage: str, at_most: int, tried: Collection[int] = ()) -> int:
+    def last_good_checkpoint(self, stage: str, at_most: int, tried: Collection[int] = ()) -> int:
         """The newest checkpoint after at most so many steps, of those that the recipe asks for.
 
         One that was gone back to before and led here again is not tried twice, but for the stage's start.
@@ -220,7 +220,7 @@ class Loop:
 
     def step(self, learner: Learner, stage: str, step: int) -> StepRecord:
         """One update: draw, train, record."""
-        learner.set_rates(step)
+        learner.set_learning_rates(step)
         before = learner.room.fits, learner.room.fits_recomputed
         reset_peak(causal_model(learner.model).device)
         with self.clock.running():
@@ -231,7 +231,7 @@ class Loop:
                 look = self.looks.look(self.session, stage, turn, drawn, found)
                 traces = train_step(learner, drawn.samples, (self.recipe.seed, stage, step), look)
                 found |= self.looks.fact(drawn, traces)
-                if traces[0].value_pull:
+                if traces[0].value_gradient:
                     found["value"] = value_facts(traces[0], learner.setting)
                 with phase("doctor"):
                     found |= usage_facts(self.session, learner.setting, step, drawn, traces)
@@ -244,13 +244,13 @@ class Loop:
                 record, label, rows = step_record(stage, step, learner, *made)
                 self.writer.write_step(record, rows)
         if (learner.room.fits, learner.room.fits_recomputed) != before:
-            self.teller.shrunk(learner.room, stage, step)
+            self.event_log.log_memory(learner.room, stage, step)
         played = {sample.rollout_id for sample in record.samples if not sample.supervised_mask.any()}
         self.control = self.control.after(self.recipe, record.metrics, len(played))
-        self.teller.rollouts(drawn.rollouts, stage, step)
-        self.teller.held_back(traces, stage, step)
-        self.teller.budget(record)
-        self.teller.loss(label, stage, step)
+        self.event_log.rollouts(drawn.rollouts, stage, step)
+        self.event_log.held_back(traces, stage, step)
+        self.event_log.budget(record)
+        self.event_log.loss(label, stage, step)
         self.judge(record, rows)
         return record
 
@@ -260,13 +260,13 @@ class Loop:
             seen, found = self.doctor.look(record, rows, self.recipe)
         if logs_boundary(self.declared.seed, record.stage, record.step):
             lines = boundary_lines(seen, self.session.loaded.tokenizer)
-            self.teller.boundary(record.stage, record.step, lines)
+            self.event_log.log_boundary(record.stage, record.step, lines)
         for finding in found:
             kind = "fact" if finding.claim.verdict is Verdict.FACT else "finding"
-            self.teller.tell(kind, **finding_event(finding))
+            self.event_log.tell(kind, **finding_event(finding))
             self.looks.asked |= finding.code.startswith(AUDITED_FAMILIES)
-        for text in self.doctor.failures():
-            self.teller.tell("incident", what="rule", stage=record.stage, step=record.step, text=text)
+        for text in self.doctor.rule_failures():
+            self.event_log.tell("incident", what="rule", stage=record.stage, step=record.step, text=text)
         if self.declared.doctor.stop:
             stop_if_proven(found)
 
@@ -275,7 +275,7 @@ class Loop:
         try:
             if learner.algorithm.source == "rollouts":
                 self.session.sync_sampler(self.version(stage, step))
-            with self.patience.at_once():
+            with self.interrupt.interruptible():
                 return draw_step_samples(self.session, learner.algorithm, learner.setting, stage, step)
         except Unstable:  # a policy that cannot be drawn from is nothing to go on with
             raise
@@ -288,31 +288,31 @@ class Loop:
     def evaluate(self, name: str, version: int) -> None:
         """Evaluate the policy as it is now, and record each answer."""
         self.session.sync_sampler(version)
-        self.teller.watch("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
+        self.event_log.watch("evaluating", {"name": name, "tasks": self.recipe.eval.tasks})
         evaluation = self.session.evaluate(name, prove_evaluated)
         self.evaluations[name] = evaluation
         told = {"estimate": asdict(evaluation.estimate()), "pass_at": pass_at_json(evaluation.pass_at())}
-        self.teller.tell("eval", **asdict(evaluation), **told)
+        self.event_log.tell("eval", **asdict(evaluation), **told)
 
     def save(self, learner: Learner, stage: str, step: int) -> None:
         """Write a checkpoint, and drop those of the stage that nothing goes back to."""
         if learner.reference is not None:
-            learner.reference.prove_still()
+            learner.reference.check_unchanged()
         kept = (learner.tables(), learner.optimizer, asdict(self.control), self.rollbacks, self.between)
         state = checkpoint.save(self.checkpoints, stage, step, *kept)
         guard, last = self.recipe.guard, step == self.recipe.stage(stage).steps
-        oldest = self.good(stage, last_good_step(step, guard)) if guard and not last else step
+        oldest = self.last_good_checkpoint(stage, last_good_step(step, guard)) if guard and not last else step
         for before in checkpoint.saved_steps(self.checkpoints, stage):
             if before < oldest and not (guard and before == 0 and not last):
                 checkpoint.remove(self.checkpoints / checkpoint.CheckpointState(stage, before).name)
-        self.teller.tell("checkpoint", name=state.name, weight_digest=state.digests["trainable"])
+        self.event_log.tell("checkpoint", name=state.name, weight_digest=state.digests["trainable"])
 
     def restore(self) -> tuple[str, int]:
         """The stage and step to go on from; drops records of steps that the checkpoint does not cover."""
         self.evaluations = evaluations_of(RunReader(self.out).events())
         newest = checkpoint.find_newest(self.checkpoints)
         if newest is None:
-            self.writer.restart()
+            self.writer.clear()
             return self.recipe.stages[0], 0
         state = checkpoint.read_state(newest)
         self.writer.truncate_to(state.stage, state.step)

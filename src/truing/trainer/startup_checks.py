@@ -30,7 +30,7 @@ def check_turn_rewards(scene: EpisodeContext, tasks: Sequence[Task], cfg: GrpoCo
     """Raise where GRPO asks for an advantage per turn, and nothing judges turns."""
     if cfg.advantage_per == "episode":
         return
-    for play in run_trial(scene, tasks[:1]).plays:
+    for play in run_trial(scene, tasks[:1]).episodes:
         if play.grades and not play.grades[0].turn_rewards:
             raise missing_turn_rewards(f"task {play.task.task_id}")
 

@@ -120,7 +120,7 @@ def step_record(
     step alone, before any weight moved. ``found`` are facts of the update, and ``audits`` those of that name
     of the updates of the stage before it.
     """
-    computed = [trace for trace in traces if trace.computed] or traces  # before the first no weight moved
+    computed = [trace for trace in traces if trace.tokens_computed] or traces  # before the first no weight moved
     first, last = computed[0], computed[-1]
     rows, objective = _rows(drawn, traces), learner.algorithm.objective(learner.setting.stage)
     tokens = TokenStreams(rows)
@@ -133,7 +133,7 @@ def step_record(
     metrics |= mismatch_metrics(of_first) | alignment_metric(ids)
     metrics |= {f"loss/{name}": value for name, value in last.loss.items()}
     metrics |= {
-        "tokens/computed": float(sum(trace.computed for trace in traces)),
+        "tokens/computed": float(sum(trace.tokens_computed for trace in traces)),
         "loss/total": total,
         "lr": learner.optimizer.param_groups[0]["lr"],
     }
@@ -147,7 +147,7 @@ def step_record(
     if isinstance(learner.setting.stage, PolicyStage):
         metrics |= correction_metrics(tokens, learner.setting.correction)
     metrics |= _term_weights(learner.setting) | _memory(learner, traces)
-    metrics |= cut_share(rows) if drawn.limited else {}
+    metrics |= cut_share(rows) if drawn.prompts_limited else {}
     metrics |= audit_metrics(found, audits, compared="mismatch/max_abs" in metrics)
     if made:
         label = loss_label(of_last, objective, loss=total, grad_norm=made[-1].grad_norms[0])

@@ -42,7 +42,7 @@ class SamplingParams:
                 )
 
     @property
-    def truncates(self) -> bool:
+    def truncates_support(self) -> bool:
         """Whether some tokens are cut from the support, which must then be recorded."""
         return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
 

@@ -15,7 +15,7 @@ from truing.errors import RecordError
 def run_in(folder):
     with opened_run(folder) as writer:
         write(writer, 0)
-        writer.event("finished")
+        writer.write_event("finished")
     return folder
 
 

@@ -181,7 +181,7 @@ def test_bounds_follow_what_a_guard_changed(tmp_path):
         write(writer, 0)
         write(writer, 1)
         told = {"stage": "grpo", "step": 2, "to": 1, "reason": "it broke", "kept": "abandoned/grpo-1"}
-        writer.event("rollback", **told)
+        writer.write_event("rollback", **told)
     board = Board(tmp_path)
     found = board.answer("run", {"run": "run"})["bounds"]["grpo"]["ratio"]
     assert found == [{"label": "1 − clip_low", "y": 0.8}, {"label": "1 + clip_high", "y": 1.05}]

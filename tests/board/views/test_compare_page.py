@@ -21,10 +21,10 @@ def two(tmp_path):
                 ids = [1, 2, token if step == 2 else 5, 4]
                 rows = [changed(make_row(f"0/grpo/{step}/0/0", 4, seed=step), token_ids=ids)]
                 write(writer, step, rows=rows, **{"reward/mean": rate * step, "lr": rate})
-            writer.event("eval", **evaluation("grpo@2", 0.2))
+            writer.write_event("eval", **evaluation("grpo@2", 0.2))
             if name == "a":
                 told = {"stage": "grpo", "step": 3, "to": 1, "reason": "r", "kept": "abandoned/grpo-1"}
-                writer.event("rollback", **told)
+                writer.write_event("rollback", **told)
     return Board(tmp_path)
 
 
@@ -88,7 +88,7 @@ def test_evaluations_that_both_have_are_compared(tmp_path):
     for name, more in (("a", 0.0), ("b", 0.5)):
         with opened_run(tmp_path / name) as writer:
             reward = {f"t{i}": more + 0.1 * i for i in range(8)}
-            writer.event("eval", **evaluation("base", 0.5) | {"reward": reward, "failed": {}})
+            writer.write_event("eval", **evaluation("base", 0.5) | {"reward": reward, "failed": {}})
     told = Board(tmp_path).answer("compare", {"a": "a", "b": "b"})
     (found,) = told["gains"]
     assert (found["name"], found["up"]) == ("base", 8)

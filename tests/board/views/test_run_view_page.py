@@ -14,23 +14,23 @@ from truing.record.update_columns import columns_of
 def told(tmp_path):
     """Three updates of SFT, four of GRPO, evaluations between them, and events of all kinds."""
     with opened_run(tmp_path / "run", eval={"every": 1}) as writer:
-        writer.event("eval", **evaluation("base", 0.1))
+        writer.write_event("eval", **evaluation("base", 0.1))
         for step in range(3):
             write(writer, step, "sft")
             if step < 2:
-                writer.event("eval", **evaluation(f"sft@{step + 1}", 0.2))
-        writer.event("eval", **evaluation("after_sft", 0.3))
-        writer.event("stage", stage="grpo", steps=4, first_step=0)
+                writer.write_event("eval", **evaluation(f"sft@{step + 1}", 0.2))
+        writer.write_event("eval", **evaluation("after_sft", 0.3))
+        writer.write_event("stage", stage="grpo", steps=4, first_step=0)
         for step in range(4):
             write(writer, step, facts={"odd": step})
-            writer.event("boundary", stage="grpo", step=step, lines=[["a", "S"]])
-        writer.event("eval", **evaluation("grpo@2", 0.4))
-        writer.event("eval", **evaluation("elsewhere@x", 0.5))
-        writer.event("resumed", stage="grpo", step=4, suppress={})
-        writer.event("incident", what="x", stage="grpo", step=3, text="an attempt failed")
-        writer.event("memory", need=3)
-        writer.event("checkpoint", name="grpo-4")
-        writer.event(
+            writer.write_event("boundary", stage="grpo", step=step, lines=[["a", "S"]])
+        writer.write_event("eval", **evaluation("grpo@2", 0.4))
+        writer.write_event("eval", **evaluation("elsewhere@x", 0.5))
+        writer.write_event("resumed", stage="grpo", step=4, suppress={})
+        writer.write_event("incident", what="x", stage="grpo", step=3, text="an attempt failed")
+        writer.write_event("memory", need=3)
+        writer.write_event("checkpoint", name="grpo-4")
+        writer.write_event(
             "stopped", reason="it broke", error="RecordError", message="it broke\n  got: 5", traceback=""
         )
     return Board(tmp_path).answer("run", {"run": "run"})
@@ -109,9 +109,9 @@ def test_what_is_said_of_the_run_is_what_run_json_says(told):
 
 def test_what_was_noticed_before_training_is_beside_the_findings(tmp_path):
     with opened_run(tmp_path / "run") as writer:
-        writer.event("finding", text="saying nothing earns the full reward")
+        writer.write_event("finding", text="saying nothing earns the full reward")
         write(writer, 0)
-        writer.event("finding", **finding("LEN001"))
+        writer.write_event("finding", **finding("LEN001"))
     head = Board(tmp_path).answer("run", {"run": "run"})
     assert head["noticed"] == ["saying nothing earns the full reward"]
     assert [each["code"] for each in head["findings"]] == ["LEN001"]
@@ -120,7 +120,7 @@ def test_what_was_noticed_before_training_is_beside_the_findings(tmp_path):
 def test_a_fact_is_told_apart_from_what_was_found(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0)
-        writer.event("fact", **finding("LEN003", "FACT"))
+        writer.write_event("fact", **finding("LEN003", "FACT"))
     board = Board(tmp_path)
     head = board.answer("run", {"run": "run"})
     assert (head["findings"], [each["code"] for each in head["facts"]]) == ([], ["LEN003"])
@@ -131,6 +131,6 @@ def test_an_evaluation_stands_where_its_stage_counts_from(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         for step in range(40, 52):
             write(writer, step)
-        writer.event("eval", **evaluation("grpo@50", 0.5))
+        writer.write_event("eval", **evaluation("grpo@50", 0.5))
     (told,) = Board(tmp_path).answer("run", {"run": "run"})["evaluations_at"]
     assert told["x"] == 10

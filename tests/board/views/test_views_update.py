@@ -90,10 +90,10 @@ def test_findings_are_on_the_pages_of_their_places(tmp_path):
         for step in range(4):
             write(writer, step)
         sample = "0/grpo/1/0/0"
-        writer.event("finding", **finding("LEN001", step=1))
-        writer.event("finding", **finding("MSK001", "PROVEN", step=1, sample_id=sample, start=1, end=3))
+        writer.write_event("finding", **finding("LEN001", step=1))
+        writer.write_event("finding", **finding("MSK001", "PROVEN", step=1, sample_id=sample, start=1, end=3))
         # the same rule, once more in another update: folded on the run's page, and not on this one's
-        writer.event("finding", **finding("MSK001", "PROVEN", step=3, sample_id="0/grpo/3/0/0", end=2))
+        writer.write_event("finding", **finding("MSK001", "PROVEN", step=3, sample_id="0/grpo/3/0/0", end=2))
     assert found(Board(tmp_path)) == [
         [[], {}, []],
         [["LEN001", "MSK001"], {"MSK001": "PROVEN"}, ["MSK001"]],
@@ -113,10 +113,10 @@ def test_every_sample_that_a_finding_means_has_its_tokens_marked(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0)
         named = finding("MSK003", "PROVEN", sample_id="0/grpo/0/0/0", start=1, end=2, marks=marks)
-        writer.event("finding", **named)
+        writer.write_event("finding", **named)
         incident = {"stage": "grpo", "step": 0, "text": "held back"}
-        writer.event("incident", what="held_back", **incident)
-        writer.event("incident", what="held_back", **incident | {"step": 1, "text": "of another update"})
+        writer.write_event("incident", what="held_back", **incident)
+        writer.write_event("incident", what="held_back", **incident | {"step": 1, "text": "of another update"})
     board = Board(tmp_path)
     (head,) = board.answer("run", {"run": "run"})["findings"]
     assert head["samples"] == [
@@ -161,9 +161,9 @@ def test_what_was_undone_is_not_on_the_page_of_what_was_made_in_its_place(tmp_pa
         for step in range(3):
             write(writer, step)
         named = finding("MSK001", step=1, sample_id="0/grpo/1/0/0", start=1, end=3)
-        writer.event("finding", **named)
+        writer.write_event("finding", **named)
         rollback = {"stage": "grpo", "step": 2, "to": 1, "reason": "it broke", "kept": "abandoned/grpo-1"}
-        writer.event("rollback", **rollback)
+        writer.write_event("rollback", **rollback)
         writer.truncate_to("grpo", 1)
         for step in range(1, 4):
             write(writer, step)
@@ -202,7 +202,7 @@ def test_marks_that_lie_on_each_other_are_told_once_and_excerpts_stay_short(tmp_
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0)
         hostile = finding("MSK003", "PROVEN", sample_id="0/grpo/0/0/0", start=-50, end=10**9, marks=marks)
-        writer.event("finding", **hostile)
+        writer.write_event("finding", **hostile)
     board = Board(tmp_path)
     (own,) = board.answer("sample", at(sample="0/grpo/0/0/0"))["findings"]
     assert own["spans"] == [(-50, 3)]

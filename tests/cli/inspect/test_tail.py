@@ -205,7 +205,7 @@ def test_a_run_of_another_version_has_no_scorecard(finished, tmp_path):
     facts = json.loads((run / "run.json").read_text())
     facts["recipe"]["unheard_of"] = 1
     (run / "run.json").write_text(json.dumps(facts))
-    assert RunWatcher(run).look().card == {}
+    assert RunWatcher(run).look().criteria == {}
     del facts["recipe"]
     (run / "run.json").write_text(json.dumps(facts))
     with pytest.raises(RecordError, match="lacks what it should hold"):

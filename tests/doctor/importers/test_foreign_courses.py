@@ -181,7 +181,7 @@ def test_a_trainer_state_of_supervised_fine_tuning_is_read_and_clean(tmp_path):
         for i in range(1, 20)
     ]
     judged = diagnose_log(trainer_state(tmp_path, logs, None))
-    assert (judged.run.trainer, judged.run.steps[0].setup.algo, judged.run.unread) == (
+    assert (judged.run.trainer, judged.run.steps[0].setup.algo, judged.run.unknown) == (
         "transformers",
         "sft",
         [],

@@ -60,7 +60,7 @@ def test_a_row_with_a_cell_too_few_is_told_with_its_own_line(tmp_path):
 def test_our_own_names_are_read_as_they_are(tmp_path):
     records = [{"step": step, "reward/mean": 0.5, "mine": 1.0} for step in (0, 10)]
     run = import_run(read_log(json_lines(tmp_path / "a.jsonl", records)))
-    assert (run.trainer, run.read, run.unread) == ("plain", {"reward/mean": "reward/mean"}, ["mine"])
+    assert (run.trainer, run.read, run.unknown) == ("plain", {"reward/mean": "reward/mean"}, ["mine"])
     assert [step.step for step in run.steps] == [-1, 9]  # told as 0 and 10
 
 
@@ -107,7 +107,7 @@ def test_openrlhf_is_read_from_its_console(tmp_path):
         "truncated/share": 0.125,
     }
     assert list(run.unused) == ["policy_loss", "kl", "rollout/num_samples", "timing/broadcast"]
-    assert run.unread == []
+    assert run.unknown == []
     assert set(run.left_out) == {"reward"}
 
 

@@ -103,6 +103,6 @@ def test_the_configuration_is_declared_where_a_tracker_has_it(left):
 def test_every_column_is_read_or_known_and_unused_with_the_reason(left):
     for place in ("out", "out/runs", "wandb", "trackio.db"):
         run = import_run(read_log(left / place))
-        assert run.unread == []
+        assert run.unknown == []
         assert {"num_tokens", "step_time", "completions/min_length"} <= run.unused.keys()
         assert run.read["reward_std"] == "reward/any_std"

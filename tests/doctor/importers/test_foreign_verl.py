@@ -33,7 +33,7 @@ def test_metrics_have_our_names_and_what_is_another_quantity_has_none(tmp_path):
     assert step.numbers["advantage/max_abs"] == 3.5
     assert "value/explained_variance" not in step.numbers
     assert run.unused == {"timing_s/step": "seconds and speed"}
-    assert run.unread == []
+    assert run.unknown == []
 
 
 def test_numbers_of_a_dump_follow_from_its_rewards_and_groups(tmp_path):

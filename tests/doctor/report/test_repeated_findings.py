@@ -67,7 +67,7 @@ def test_a_report_counts_one_as_one():
     one = Diagnosis(
         select_rules(["REF"]), findings={"REF003": [finding(Verdict.PROVEN, 3)]}, steps={"REF003": 1}
     )
-    one.lacking = {"REF001": ["a digest"]}
+    one.missing_inputs = {"REF001": ["a digest"]}
     assert "1 rule found something, 0 are clean, 1 was not checked" in [
         text for text, _ in report_lines(one, "RUN")
     ]
@@ -77,7 +77,7 @@ def test_a_report_counts_one_as_one():
 
 def test_while_a_run_goes_on_a_rule_is_told_again_only_where_its_verdict_is_another(monkeypatch):
     live = LiveDoctor.__new__(LiveDoctor)
-    live.told, live.past, live.contract, live.bos, live.tools, live.rewards = set(), [], None, None, (), {}
+    live.told, live.past, live.contract, live.bos_id, live.tools, live.rewards = set(), [], None, None, (), {}
     monkeypatch.setattr("truing.doctor.live_doctor.setup_of", lambda *_: None)
     monkeypatch.setattr("truing.doctor.live_doctor.step_of", lambda *_: None)
     told = []
@@ -91,7 +91,7 @@ def test_while_a_run_goes_on_a_rule_is_told_again_only_where_its_verdict_is_anot
 def test_what_was_not_checked_is_a_line_for_each_missing_input_with_every_rule_once():
     rules = select_rules(["REF"])
     lacking = {"REF001": ["a"], "REF002": ["b", "c"], "REF003": ["c"], "REF004": ["b", "c", "a"]}
-    found = Diagnosis(rules, lacking=lacking)
+    found = Diagnosis(rules, missing_inputs=lacking)
     texts = [text for text, _ in report_lines(found, "RUN", verbose=True) if "not checked: " in text]
     assert texts == ["not checked: needs c: REF002, REF003, REF004", "not checked: needs a: REF001"]
     assert "some of these need more; --json has all that each lacks" in [

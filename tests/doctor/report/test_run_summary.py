@@ -31,7 +31,7 @@ def ended(folder, *events, stages=("grpo",), **recipe):
     with opened_run(folder, stages=list(stages), **recipe) as writer:
         write(writer, 0, stages[0])
         for kind, told in events:
-            writer.event(kind, **told)
+            writer.write_event(kind, **told)
     return seen(folder)
 
 
@@ -91,7 +91,7 @@ def test_how_a_run_ended(tmp_path, events, state, why):
 def test_a_run_that_goes_on_after_it_was_stopped_is_running(tmp_path):
     with opened_run(tmp_path / "run") as writer:
         write(writer, 0)
-        writer.event(*stopped(KeyboardInterrupt())[:1], **exit_facts(KeyboardInterrupt()))
+        writer.write_event(*stopped(KeyboardInterrupt())[:1], **exit_facts(KeyboardInterrupt()))
         assert seen(tmp_path / "run").state == "running"
 
 

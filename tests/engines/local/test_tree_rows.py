@@ -23,7 +23,7 @@ CONTEXT = 512
 def padded(model):
     """A sampler that knows nothing of trees."""
     sampler = LocalEngine(model, context_length=CONTEXT)
-    sampler._engine = lambda *_: sampler._padded
+    sampler._rows_for = lambda *_: sampler._padded
     return sampler
 
 
@@ -180,7 +180,7 @@ def test_other_weights_remember_nothing(tiny, fed):
     with torch.no_grad():
         for parameter in tiny.model.parameters():
             parameter.mul_(1.1)
-    sampler.renew(1, "other")
+    sampler.set_weights_version(1, "other")
     fed.clear()
     assert_same(sampler.generate(following, CONTRACT), slow.generate(following, CONTRACT))
     assert fed[0] > sum(4 + i for i in range(6))

@@ -186,11 +186,11 @@ def pair(base, arm):
 
 
 def test_a_pair_that_fits():
-    assert pair(run("B", 3), run("A", 3)).unfit(["eval/reward"]) == ""
+    assert pair(run("B", 3), run("A", 3)).why_not_comparable(["eval/reward"]) == ""
 
 
 def test_other_tasks_are_no_comparison():
-    told = pair(run("B", 3, tasks={"a": 1, "b": 1}), run("A", 3, tasks={"a": 1, "c": 1, "d": 0})).unfit([])
+    told = pair(run("B", 3, tasks={"a": 1, "b": 1}), run("A", 3, tasks={"a": 1, "c": 1, "d": 0})).why_not_comparable([])
     assert "seed 3" in told
     assert "changed was evaluated on other tasks" in told
     assert "(3 apart)" in told
@@ -199,16 +199,16 @@ def test_other_tasks_are_no_comparison():
 def test_a_metric_that_one_side_lacks():
     lacks = replace(run("A", 3), metrics={})
     assert (
-        pair(run("B", 3), lacks).unfit(["eval/reward"]) == "seed 3: eval/reward was not measured in changed"
+        pair(run("B", 3), lacks).why_not_comparable(["eval/reward"]) == "seed 3: eval/reward was not measured in changed"
     )
-    assert "kl/k3 was not measured in baseline" in pair(run("B", 3), run("A", 3)).unfit(
+    assert "kl/k3 was not measured in baseline" in pair(run("B", 3), run("A", 3)).why_not_comparable(
         ["eval/reward", "kl/k3"]
     )
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_metric_that_is_no_number(value):
-    told = pair(run("B", 3), run("A", 3, value)).unfit(["eval/reward"])
+    told = pair(run("B", 3), run("A", 3, value)).why_not_comparable(["eval/reward"])
     assert told == f"seed 3: eval/reward is {value} in changed"
 
 
@@ -235,5 +235,5 @@ def test_pairs_begin_where_they_are_asked_to():
 def test_other_prompts_are_told_where_the_arm_is_not_about_them():
     base, arm = (replace(each, prompts=text) for each, text in zip(both(0), ("p", "q"), strict=True))
     pair = Pair(0, base, arm)
-    assert "other prompts than the baseline" in pair.unfit(["eval/reward"], same_prompts=True)
-    assert pair.unfit(["eval/reward"]) == ""
+    assert "other prompts than the baseline" in pair.why_not_comparable(["eval/reward"], same_prompts=True)
+    assert pair.why_not_comparable(["eval/reward"]) == ""

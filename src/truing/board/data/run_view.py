@@ -33,10 +33,10 @@ class RunView:
         self.identity = run_identity(run_dir)
         self.run = IncrementalReader(run_dir)
         self.told: list[RecordedFinding] = []  # everything that rules found
-        self._unread: list[str] = []  # what of the run could not be read, once it was asked for
+        self._unreadable: list[str] = []  # what of the run could not be read, once it was asked for
         self.lock = threading.RLock()
-        self._samples = SampleColumns(run_dir)
-        self.words = SampleTexts(self._samples)
+        self._sample_columns = SampleColumns(run_dir)
+        self.words = SampleTexts(self._sample_columns)
         self._rows: OrderedDict[str, tuple[SampleRow, ...]] = OrderedDict()
 
     def refresh(self) -> bool:
@@ -65,12 +65,12 @@ class RunView:
         return recipe_at(self.recipe, rollbacks, stage, step)
 
     @property
-    def trouble(self) -> list[str]:
+    def problems(self) -> list[str]:
         """What is not as it should be, and does not keep the run from being shown."""
         strangers = dict.fromkeys(name for name, _, _ in self.run.columns.stages)
         found = {name: self.recipe_at(name, 0) for name in strangers}
         told = [self.recipe] if isinstance(self.recipe, str) else list(found.values())
-        return [*(each for each in told if isinstance(each, str)), *self._unread, *self.run.odd]
+        return [*(each for each in told if isinstance(each, str)), *self._unreadable, *self.run.odd]
 
     @property
     def device(self) -> str:
@@ -90,7 +90,7 @@ class RunView:
         """Everything that is on record of an update, by its row."""
         return self.run.series.line(row)
 
-    def row_of(self, stage: str, number: int) -> int:
+    def row_index(self, stage: str, number: int) -> int:
         """The row of an update in the columns, by its stage and its number in it, from 1."""
         columns = self.run.columns
         if (at := columns.find(stage, number - 1)) is None:
@@ -103,9 +103,9 @@ class RunView:
 
     def find(self, stage: str, number: int) -> StepRow:
         """An update by its stage and its number in it, from 1."""
-        return self.step(self.row_of(stage, number))
+        return self.step(self.row_index(stage, number))
 
-    def find_row(self, step: StepRow, name: str) -> tuple[SampleRow, int]:
+    def find_sample(self, step: StepRow, name: str) -> tuple[SampleRow, int]:
         """A sample of an update, and the how-manieth it is."""
         for index, row in enumerate(self.rows(step)):
             if row.sample.sample_id == name:
@@ -124,7 +124,7 @@ class RunView:
 
     def samples(self, seconds: float) -> SampleSnapshot:
         """Scalars of all samples, as far as they can be read in so many seconds, and by questions before."""
-        return self._samples.refresh(self.run.columns.places, seconds)
+        return self._sample_columns.refresh(self.run.columns.places, seconds)
 
     def named(self) -> set[str]:
         """Samples that a finding names."""
@@ -154,7 +154,7 @@ class RunView:
         try:
             return Tokenizer.from_file(str(path))
         except Exception as error:  # noqa: BLE001 - of another's code, which raises nothing narrower
-            self._unread = [f"the tokenizer of {self.name} cannot be read: {error}"]
+            self._unreadable = [f"the tokenizer of {self.name} cannot be read: {error}"]
             return None
 
 

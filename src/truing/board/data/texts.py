@@ -88,7 +88,7 @@ class SampleTexts:
         failed: dict[int, str] = {}
         rows = sorted(wanted)
         for row, found in zip(
-            rows, self._columns.of_steps([places[row] for row in rows], names), strict=False
+            rows, self._columns.read_steps([places[row] for row in rows], names), strict=False
         ):
             try:
                 if isinstance(found, RecordError):

@@ -75,7 +75,7 @@ def _excerpt(opened: RunView, each: RecordedFinding) -> list[tuple[str, bool]]:
     if each.undone or not each.sample_id or each.end <= each.start:
         return []
     try:
-        row, _ = opened.find_row(opened.find(each.stage, each.step + 1), each.sample_id)
+        row, _ = opened.find_sample(opened.find(each.stage, each.step + 1), each.sample_id)
     except RecordError:  # its page says why it cannot be read
         return []
     start = max(0, each.start)

@@ -33,14 +33,14 @@ class Overview:
         self.places, self.held = places, held
         self._lines: dict[str, tuple[object, dict[str, Any]]] = {}
         self._lock = threading.Lock()
-        self._looks_from = 0.0
+        self._next_scan = 0.0
 
     def stamps(self) -> dict[str, object]:
         """For each run, what changes when it does; runs that are new are found in a while."""
         begun = time.monotonic()
-        if begun >= self._looks_from:
+        if begun >= self._next_scan:
             self.places.look()
-            self._looks_from = begun + (time.monotonic() - begun) / SCAN_SHARE
+            self._next_scan = begun + (time.monotonic() - begun) / SCAN_SHARE
         return {name: _stamp(path) for name, path in self.places.runs.items()}
 
     def told(self) -> dict[str, Any]:

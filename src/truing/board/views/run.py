@@ -19,7 +19,7 @@ SHOWN_FACTS = ("model", "versions", "machine", "contract", "judged")
 
 def run_head(opened: RunView) -> dict[str, Any]:
     """Everything above the charts."""
-    run, told, trouble = opened.run, run_line(opened), opened.trouble
+    run, told, trouble = opened.run, run_line(opened), opened.problems
     try:
         recipe = run.reader.recipe()
     except RecordError as error:

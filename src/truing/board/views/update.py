@@ -19,7 +19,7 @@ MAX_SIDE_BY_SIDE = 32
 
 def update(opened: RunView, stage: str, number: int, *, samples: bool = True) -> dict[str, Any]:
     """One update: its numbers with their definitions, its ratios, and its samples if they are wanted."""
-    at = opened.row_of(stage, number)
+    at = opened.row_index(stage, number)
     step = opened.step(at)
     rows = opened.rows(step) if samples else ()
     return {
@@ -44,7 +44,7 @@ def update(opened: RunView, stage: str, number: int, *, samples: bool = True) ->
 def sample(opened: RunView, stage: str, number: int, name: str, token: int) -> dict[str, Any]:
     """A sample of an update with a window of its tokens, and the messages that it was made of."""
     step = opened.find(stage, number)
-    row, index = opened.find_row(step, name)
+    row, index = opened.find_sample(step, name)
     names = [each.sample.sample_id for each in opened.rows(step)]
     return {
         "before": names[index - 1] if index else None,

@@ -98,5 +98,5 @@ def compare_runs(
         console = Console(highlight=False)
         for text, style in comparison_lines(found):
             console.print(text, style=style or None, markup=False, soft_wrap=True)
-    if found.parted:
+    if found.differs:
         raise typer.Exit(1)

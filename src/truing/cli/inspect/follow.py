@@ -60,22 +60,22 @@ class NewEventPrinter:
         """Say what is new; of what was there before the first time, the last."""
         events = self.watched.run.events
         new = events if self.told is None or self.told > len(events) else events[self.told :]
-        new = [event for event in new if self._is_said(event)]
+        new = [event for event in new if self._is_printed(event)]
         if self.told is None:  # first tokens in words are for whoever stood by
             new = [event for event in new if event.kind != "boundary"][-LAST_EVENTS:]
-        self._say(new)
+        self._print_events(new)
         self.told = len(events)
         due = self.updates and facts.seen.state == "running" and not self.pace.left
         if due and facts.seen.at not in (None, self.at):
             with self.pace.spent():
-                self._update(facts)
+                self._print_update(facts)
 
-    def _is_said(self, event: Event) -> bool:
+    def _is_printed(self, event: Event) -> bool:
         """Whether it was said when it happened: later updates are in words for the record alone."""
         later = event.kind == "boundary" and event.payload.get("step", 0) >= SHOWN_UPDATES
         return hasattr(self.lines, f"on_{event.kind}") and not later
 
-    def _say(self, events: Sequence[Event]) -> None:
+    def _print_events(self, events: Sequence[Event]) -> None:
         for event in events:
             try:
                 self.lines(event.kind, printed_facts(event, self.watched.run.run_dir))
@@ -87,7 +87,7 @@ class NewEventPrinter:
                     remedy="restore events.jsonl from a copy, or read it with the version that wrote it",
                 ) from error
 
-    def _update(self, facts: Screen) -> None:
+    def _print_update(self, facts: Screen) -> None:
         self.at = facts.seen.at
         if self.at is not None:
             self.lines.update(*self.at, self.watched.run.columns.at(-1), facts.seen.loss, facts.seen.left)
@@ -105,4 +105,4 @@ def summary_json(watched: RunWatcher) -> str:
     """The first screen as a line of JSON: updates count from 1, and what nobody knows is null."""
     facts = watched.look()
     told = {"run": str(watched.run.run_dir), **summary_facts(facts.seen)}
-    return dump_json({**told, "updates": len(watched.run.columns), "scorecard": facts.card}).decode()
+    return dump_json({**told, "updates": len(watched.run.columns), "scorecard": facts.criteria}).decode()

@@ -27,7 +27,7 @@ def evaluate_target(
     found = evaluate(target, overrides=overrides or (), checkpoint=checkpoint)
     other = evaluate(against, overrides=overrides or ()) if against is not None else None
     gain = found.gain_over(other) if other is not None else None
-    pass_gains = found.pass_gains_over(other) if other is not None else {}
+    pass_gains = found.pass_at_gains(other) if other is not None else {}
     if as_json:
         both = [each for each in (found, other) if each is not None]
         told = {

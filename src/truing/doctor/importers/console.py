@@ -30,7 +30,7 @@ class ConsoleFormat:
     """A trainer's way of printing its metrics."""
 
     name: str
-    shows: str  # what its lines look like
+    example: str  # what its lines look like
     records: Callable[[Sequence[Line]], list[Record]] = field(repr=False)
 
 
@@ -58,6 +58,6 @@ def read(path: Path) -> Log:
     raise RecordError(
         f"{path} holds no metrics",
         got=f"{len(shown)} lines, none of which is a trainer's",
-        expected="lines like " + ", ".join(f"`{form.shows}`" for form in CONSOLE_FORMATS),
+        expected="lines like " + ", ".join(f"`{form.example}`" for form in CONSOLE_FORMATS),
         remedy="keep what the run prints, or name what W&B or TensorBoard have of it",
     )

@@ -41,10 +41,10 @@ class LogDiagnosis:
             yield note, "yellow"
         for name, why in run.left_out.items():
             yield f"left out: {name} is something else in this run: {why}", "yellow"
-        if run.unread:
-            more = ", …" if len(run.unread) > SHOWN_NAMES else ""
-            names = ", ".join(run.unread[:SHOWN_NAMES])
-            yield f"not understood, so not judged ({len(run.unread)}): {names}{more}", "yellow"
+        if run.unknown:
+            more = ", …" if len(run.unknown) > SHOWN_NAMES else ""
+            names = ", ".join(run.unknown[:SHOWN_NAMES])
+            yield f"not understood, so not judged ({len(run.unknown)}): {names}{more}", "yellow"
         if hint := suggestion_text(run.near):
             yield hint, "yellow"
 
@@ -71,7 +71,7 @@ class LogDiagnosis:
             "read": dict(self.run.read),
             "left_out": dict(self.run.left_out),
             "unused": dict(self.run.unused),
-            "not_understood": list(self.run.unread),
+            "not_understood": list(self.run.unknown),
             "notes": list(self.run.notes),
             "near": dict(self.run.near),
         }

@@ -35,7 +35,7 @@ class ImportedRun:
     steps: Sequence[Step]
     read: Mapping[str, str]  # theirs → ours
     unused: Mapping[str, str]  # theirs → why no rule judges it, though it is known
-    unread: Sequence[str]  # names that nobody knows
+    unknown: Sequence[str]  # names that nobody knows
     left_out: Mapping[str, str]  # theirs → what it means in this run
     near: Mapping[str, str]  # of those that nobody knows, what they may be a spelling of
     notes: Sequence[str] = ()  # what was made of the order of the log

@@ -47,7 +47,7 @@ class DrawnTokens:
     logprob_KV: Tensor  # of every id; −inf where it could not come
     token_K: Tensor  # [K] int64, what was drawn
     index_K: Tensor  # [K] int64, tokens of the turn before it
-    said_KV: Tensor  # [K, V] bool, ids that the turn had said before it
+    seen_KV: Tensor  # [K, V] bool, ids that the turn had said before it
     prompt_KV: Tensor  # [K, V] bool, ids of the prompt
     stops: Sequence[int]
 
@@ -69,8 +69,8 @@ def features(drawn: DrawnTokens) -> dict[str, Tensor]:
         "temperature": logp.clamp(min=MIN_LOGPROB),
         "forced prefix": logp.clamp(min=MIN_LOGPROB) * first,
         **outside,
-        "penalty on the answer": drawn.said_KV,
-        "penalty on the prompt": drawn.prompt_KV & ~drawn.said_KV,
+        "penalty on the answer": drawn.seen_KV,
+        "penalty on the prompt": drawn.prompt_KV & ~drawn.seen_KV,
         "ban of stops": stop_V & early,
         "greedy": best,
     }

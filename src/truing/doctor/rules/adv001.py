@@ -71,7 +71,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"{found.got:.5g} at row {found.wrong.row}",
             expected=f"{found.expected:.5g}",
             **found.wrong.shown,
-            likely=2,
+            specificity=2,
         )
 
 

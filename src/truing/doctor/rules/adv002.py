@@ -79,7 +79,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"{found.largest:.4g} at row {found.where.row}",
             expected=f"at most (G − 1)/√G = {found.bound:.4g}",
             **found.where.shown,
-            likely=1.5,
+            specificity=1.5,
         )
 
 

@@ -79,7 +79,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"up to {found.largest:.4g}, where all rewards are {found.reward:g}",
             expected="0",
             **found.where.shown,
-            likely=2.2,
+            specificity=2.2,
         )
 
 

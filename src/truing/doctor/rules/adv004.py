@@ -184,5 +184,5 @@ RULE = Rule(
     judge=judge,
     example=example,
     lookalikes=(one_step,),
-    lasting=True,
+    judges_trend=True,
 )

@@ -95,7 +95,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             row=found.row,
             start=0,
             end=found.tokens,
-            likely=2.5,
+            specificity=2.5,
         )
 
 

@@ -149,7 +149,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"{found.got:.6g} at row {wrong.row}, token {wrong.start}{cut}{worth}",
             expected=f"{found.expected:.6g}",
             **wrong.shown,
-            likely=2,
+            specificity=2,
         )
 
 

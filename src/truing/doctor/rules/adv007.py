@@ -96,7 +96,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             row=found.row,
             start=0,
             end=found.tokens,
-            likely=1,
+            specificity=1,
         )
 
 

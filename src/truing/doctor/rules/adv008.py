@@ -103,7 +103,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"{count} of {found.groups} groups hold attempts at different {what}",
             got=f"another one at row {found.row}",
             expected="one prompt per group",
-            likely=3,
+            specificity=3,
             **place,
         )
     elif found.prompts:
@@ -112,7 +112,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"in {found.prompts} of {found.groups} groups attempts at one task began with different prompts",
             got=f"another one at row {found.row}",
             expected="one prompt per group",
-            likely=2,
+            specificity=2,
             **place,
         )
     if found.crowded:
@@ -121,7 +121,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"{found.crowded} of {found.groups} groups have more rollouts than a group may have",
             got=str(found.largest),
             expected=f"at most {found.size}",
-            likely=2.5,
+            specificity=2.5,
         )
 
 

@@ -98,7 +98,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             row=found.row,
             start=0,
             end=found.tokens,
-            likely=1.9,
+            specificity=1.9,
         )
 
 

@@ -110,7 +110,7 @@ def judge(found: Measured) -> Iterator[Claim]:
                 f"{metric} is not the KL of the recorded log-probabilities{why}",
                 got=f"{told.shown:.6g}" if math.isfinite(told.shown) else str(told.shown),
                 expected=f"{told.value:.6g}",
-                likely=1.5 if exchanged else 1.2,
+                specificity=1.5 if exchanged else 1.2,
             )
             return  # the others are of the same numbers
 

@@ -58,7 +58,7 @@ def measure(step: Step) -> Measured:
     """Mean and standard error over all steps of the stage."""
     k3 = next((step.numbers[name] for name in K3 if name in step.numbers), math.nan)
     name = _signed(step)
-    numbers = [*(past.numbers for past in step.of_stage), step.numbers] if name else []
+    numbers = [*(past.numbers for past in step.past_of_stage), step.numbers] if name else []
     told = [each[name] for each in numbers if math.isfinite(each.get(name, math.nan))]
     if not told:
         return Measured(0, 0.0, 0.0, k3)
@@ -83,7 +83,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"the mean of k3, exp(x) − x − 1 of each token, is {found.k3:.3g}, and no token's can be below 0",
             got=f"{found.k3:.6g}",
             expected="at least 0, to rounding",
-            likely=2,
+            specificity=2,
         )
     if found.steps >= STEPS and found.mean < ERRORS * found.error:
         yield Claim(
@@ -92,7 +92,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             " below 0",
             got=f"{found.mean:.3g} ± {found.error:.2g}",
             expected="at least 0, to a few standard errors",
-            likely=1,
+            specificity=1,
         )
 
 

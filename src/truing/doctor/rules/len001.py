@@ -75,7 +75,7 @@ def measure(step: Step) -> Measured:
 
 def history(step: Step) -> list[Mapping[str, float]]:
     """The numbers of every update of the stage, this one the last."""
-    return [*(past.numbers for past in step.of_stage), step.numbers]
+    return [*(past.numbers for past in step.past_of_stage), step.numbers]
 
 
 def ends(values: Sequence[float]) -> Ends:
@@ -169,7 +169,7 @@ RULE = Rule(
     needs=("numbers.length/mean",),
     taints=("policy",),
     when=is_sampled,
-    lasting=True,
+    judges_trend=True,
     measure=measure,
     judge=judge,
     example=example,

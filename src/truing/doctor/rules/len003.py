@@ -51,7 +51,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """The recorded shares, this update's the last."""
-    told = [past.numbers for past in step.of_stage[1 - STEPS :]] + [step.numbers]
+    told = [past.numbers for past in step.past_of_stage[1 - STEPS :]] + [step.numbers]
     limits = [(name, step.numbers.get(f"ended/{name}", 0.0)) for name in LIMITS]
     return Measured(
         tuple(numbers.get("truncated/share", math.nan) for numbers in told),

@@ -100,7 +100,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         row=found.row,
         start=found.at,
         end=found.at + 1,
-        likely=2,
+        specificity=2,
     )
 
 

@@ -212,7 +212,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             row=shown.row,
             start=shown.start,
             end=shown.end,
-            likely=LIKELY.get(kind, 1.9),
+            specificity=LIKELY.get(kind, 1.9),
         )
 
 

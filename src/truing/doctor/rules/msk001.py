@@ -58,7 +58,7 @@ def judge(found: Measured) -> Iterator[Claim]:
                 got=str(where),
                 expected="SAMPLED tokens alone" if loss == "policy" else "DEMO tokens alone",
                 **where.shown,
-                likely=3,
+                specificity=3,
             )
 
 

@@ -82,7 +82,7 @@ def judge(found: Measured) -> Iterator[Claim]:
                 got=str(where),
                 expected=f"the mask {found.policy!r} at all {where.looked_at} sampled tokens",
                 **where.shown,
-                likely=1.5,
+                specificity=1.5,
             )
 
 

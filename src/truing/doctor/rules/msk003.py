@@ -129,7 +129,7 @@ def _claim(what: str, found: Apart, likely: float) -> Claim:
         expected=f"{found.expected:.3g} there, and the closed form at all {where.looked_at} tokens"
         " that may be pulled",
         **where.shown,
-        likely=likely,
+        specificity=likely,
     )
 
 

@@ -74,7 +74,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=str(found.untrained),
             expected="the stop under the loss, like the tokens before it",
             **found.untrained.shown,
-            likely=3,
+            specificity=3,
         )
     if found.stopped and found.without == found.stopped:
         yield Claim(

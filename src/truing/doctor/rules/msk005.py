@@ -85,7 +85,7 @@ def judge(found: Measured) -> Iterator[Claim]:
                 got=str(where),
                 expected="nothing behind the first stop of a turn",
                 **where.shown,
-                likely=3,
+                specificity=3,
             )
 
 

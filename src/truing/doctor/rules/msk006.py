@@ -152,7 +152,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             else f"they are the worst of every group, by chance {found.chance:.1g}",
             expected="the mask as it is for any other attempt, and an advantage below 0",
             row=found.row,
-            likely=3,
+            specificity=3,
         )
 
 

@@ -99,7 +99,7 @@ def _claim(verdict: Verdict, what: str, where: Places) -> Claim:
         got=str(where),
         expected="one of the sampler's stop ids, trained like the tokens before it",
         **where.shown,
-        likely=3,
+        specificity=3,
     )
 
 

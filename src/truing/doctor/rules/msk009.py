@@ -61,7 +61,7 @@ def measure(step: Step) -> Measured:
     """Count back from this update to the last that trained a token."""
     mask_N = step.tokens["policy_mask"]
     trained_N = mask_N | step.tokens.get("supervised_mask", torch.zeros_like(mask_N))
-    before = [each.numbers.get("tokens/trained") for each in step.of_stage]
+    before = [each.numbers.get("tokens/trained") for each in step.past_of_stage]
     idle = 0 if trained_N.any() else 1
     while idle and idle <= len(before) and before[-idle] == 0:
         idle += 1
@@ -93,7 +93,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         + why,
         got="0 tokens under a loss; the weights are what they were",
         expected="tokens under the policy loss",
-        likely=4,
+        specificity=4,
     )
 
 

@@ -51,7 +51,7 @@ def measure(step: Step) -> Measured:
         step.numbers["lr"],
         step.setup.inner_steps,
         tuple(weights.get("still", ())),
-        any(past.numbers.get("grad/norm", 0.0) > 0 for past in step.of_stage),
+        any(past.numbers.get("grad/norm", 0.0) > 0 for past in step.past_of_stage),
     )
 
 
@@ -64,7 +64,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             "the update had a gradient, and changed no weight",
             got=told,
             expected="another digest after the update",
-            likely=3,
+            specificity=3,
         )
     elif found.still and found.rate > 0:
         yield Claim(
@@ -73,7 +73,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f" move, such as {found.still[0]}",
             got=told,
             expected="every weight with a gradient to move: does the optimiser hold it?",
-            likely=3,
+            specificity=3,
         )
     # of several updates in a step the record has the last one's gradient alone
     if found.gradient == 0 and found.updates == 1 and found.moved:

@@ -42,7 +42,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Digests of the same part of the weights, after one update and before the next."""
-    before = [past for past in step.of_stage if past.step == step.step - 1 and "weights" in past.facts]
+    before = [past for past in step.past_of_stage if past.step == step.step - 1 and "weights" in past.facts]
     written = step.facts.get("stepped", {}).get("changed", 0)
     if not before:
         return Measured("", "", written)
@@ -57,7 +57,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             "the weights are not those that the update before left",
             got=f"digest {found.found}",
             expected=f"digest {found.left}",
-            likely=2.5,
+            specificity=2.5,
         )
 
     if found.written:
@@ -66,7 +66,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             "the weights are not those that the optimiser's step left",
             got=f"{with_count(found.written, 'step')} of this update with other weights behind it",
             expected="none",
-            likely=2.5,
+            specificity=2.5,
         )
 
 

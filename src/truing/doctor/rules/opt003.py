@@ -56,7 +56,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"{found.weight} is not where AdamW's formula puts it{how}",
             got=f"{found.largest:.3g} away, with a step of {found.step:.3g}",
             expected=f"within {bound:.2g}",
-            likely=2,
+            specificity=2,
         )
 
 

@@ -57,7 +57,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             else "the learning rate is above 0, and 0 is declared",
             got=f"{found.rate:.6g}",
             expected=f"{'' if found.exact else 'at most '}{found.declared:.6g}",
-            likely=2,
+            specificity=2,
         )
 
 

@@ -51,7 +51,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Count back from this update, and look through its numbers."""
-    numbers = [step.numbers, *(past.numbers for past in reversed(step.of_stage))]
+    numbers = [step.numbers, *(past.numbers for past in reversed(step.past_of_stage))]
     supervised = step.setup.algo in ("sft", "rft")
     without, chance = 0, 0.0 if step.setup.logged_every == 1 else 1.0
     for each in numbers:
@@ -86,7 +86,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             Verdict.SUSPECT,
             f"{', '.join(found.not_finite)} {'is' if len(found.not_finite) == 1 else 'are'} not finite",
             expected="finite numbers",
-            likely=2,
+            specificity=2,
         )
     if found.without >= STEPS and found.chance < CHANCE:
         yield Claim(
@@ -96,7 +96,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             if found.advantage
             else "a norm of 0",
             expected="a gradient",
-            likely=1.5,
+            specificity=1.5,
         )
 
 

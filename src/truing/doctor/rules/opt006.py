@@ -90,7 +90,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"the gradient of {with_count(found.rows, 'row')} is not that of a plain backward{reading(found)}",
             got=f"a length of {found.trainer:.3g}, cosine {found.cosine:.3g}, {found.difference:.3g} apart",
             expected=f"a length of {found.plain:.3g}; the trainer is {found.null:.2g} from itself",
-            likely=0.8,
+            specificity=0.8,
         )
 
 

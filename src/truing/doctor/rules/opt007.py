@@ -48,7 +48,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             "weights that are not trained have changed",
             got=found.digest,
             expected=found.declared,
-            likely=2.5,
+            specificity=2.5,
         )
 
 
@@ -66,7 +66,7 @@ RULE = Rule(
     code="OPT007",
     name="frozen-weights-changed",
     kind="E",
-    needs=("facts.frozen",),
+    needs=("facts.frozen_weights",),
     taints=("sft", "policy", "reference"),
     when=lambda step: step.setup.lora is not False,
     measure=measure,

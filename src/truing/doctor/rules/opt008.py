@@ -57,7 +57,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             else "the gradient was changed on its way",
             got=f"a norm of {found.got:.4g} at the optimiser",
             expected=f"{expected:.4g}, of {found.found:.4g} clipped to {found.largest:.4g}",
-            likely=2,
+            specificity=2,
         )
 
 

@@ -81,7 +81,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f" {gradients.difference:.3g} apart",
             expected=f"a length of {gradients.plain:.3g}"
             + ("" if gradients.rounding is None else f"; rounding changes {gradients.rounding:.2g} of it"),
-            likely=1,
+            specificity=1,
         )
     elif gradients.plain == gradients.trainer == 0 and found.free > FREE:
         yield Claim(
@@ -89,7 +89,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"{gradients.rows} rows pull at their tokens, and no weight that is trained gets any gradient",
             got="0 at all of them",
             expected="a gradient: some of what the answers depend on is to be trained",
-            likely=1.5,
+            specificity=1.5,
         )
     if found.moved > found.least:
         yield Claim(
@@ -98,7 +98,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"0 at {found.silent} weights; a change of this one by a hundredth moves log-probabilities by"
             f" {found.moved:.2g} nats",
             expected="a gradient of what a weight does",
-            likely=2,
+            specificity=2,
         )
 
 

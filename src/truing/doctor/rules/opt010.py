@@ -43,7 +43,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Digests of the same part of the moments, after one step and before the next."""
     now = step.facts["moments"]
-    before = [each for each in step.of_stage if each.step == step.step - 1 and "moments" in each.facts]
+    before = [each for each in step.past_of_stage if each.step == step.step - 1 and "moments" in each.facts]
     left = before[-1].facts["moments"].get("next", "") if before else ""
     return Measured(left, now["before"] if left else "", now["changed"])
 
@@ -57,7 +57,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"the optimiser's moments are not those that the {whose} before left",
             got=f"digest {found.found}" if whose == "update" else f"{found.changed} steps with other moments",
             expected=f"digest {found.left}" if whose == "update" else "none",
-            likely=2.5,
+            specificity=2.5,
         )
 
 

@@ -65,7 +65,7 @@ def judge(found: list[Batch]) -> Iterator[Claim]:
                 what[0],
                 got=told,
                 expected=f"each row in {batch.allowed} update{'s' * (batch.allowed > 1)}, once in each",
-                likely=2.6,
+                specificity=2.6,
             )
 
 

@@ -39,7 +39,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """Names that are in an earlier update's batch."""
     names = [name for name, *_ in step.facts["batch"]["rows"]]
-    for earlier in step.of_stage:
+    for earlier in step.past_of_stage:
         known = {name for name, *_ in earlier.facts.get("batch", {"rows": ()})["rows"]}
         if again := tuple(name for name in names if name in known):
             return Measured(again, len(names), earlier.step)
@@ -54,7 +54,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"rows of update {found.update + 1} are trained on again",
             got=f"{len(found.again)} of {found.rows} rows, such as {found.again[0]}",
             expected="rows that were drawn for this update",
-            likely=2.7,
+            specificity=2.7,
         )
 
 

@@ -45,7 +45,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """Count back from this update to the last that was made."""
-    told = [each.numbers for each in step.of_stage]
+    told = [each.numbers for each in step.past_of_stage]
     held = int(_held_back(step.numbers))
     while held and held <= len(told) and _held_back(told[-held]):
         held += 1
@@ -69,7 +69,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         f"the last {found.held} of {found.updates} updates were all held back{kl}",
         got="no weight has changed since",
         expected="a gate that holds back a batch, and lets others through",
-        likely=4,
+        specificity=4,
     )
 
 

@@ -119,7 +119,7 @@ def judge(found: Measured) -> Iterator[Claim]:
 
 
 def _claim(what: str, got: str, expected: str) -> Claim:
-    return Claim(Verdict.PROVEN, what, got=got, expected=expected, likely=0.9)
+    return Claim(Verdict.PROVEN, what, got=got, expected=expected, specificity=0.9)
 
 
 def _handed(**known: object) -> Step:
@@ -147,7 +147,7 @@ RULE = Rule(
     code="OPT014",
     name="gradient-lost-on-its-way",
     kind="E",
-    needs=("facts.handed",),
+    needs=("facts.backward_sums",),
     taints=("sft", "policy", "critic"),
     measure=measure,
     judge=judge,

@@ -62,7 +62,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"{found.zeros}; their median ratio is {found.median_ratio:.3g}, the probability itself",
             expected="what the sampler recorded",
             **found.zeros.shown,
-            likely=3,
+            specificity=3,
         )
 
 

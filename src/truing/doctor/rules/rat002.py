@@ -164,7 +164,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             else "",
             expected=expected,
             **found.worst.shown,
-            likely=1.5,
+            specificity=1.5,
         )
 
 

@@ -83,9 +83,9 @@ def measure(step: Step) -> Measured:
 
 def _frozen_before(step: Step) -> bool:
     """Whether the step before, of the same stage, had a gradient and told ratios of 1 alone."""
-    if not step.of_stage or not step.of_stage[-1].numbers.get("grad/norm"):
+    if not step.past_of_stage or not step.past_of_stage[-1].numbers.get("grad/norm"):
         return False
-    numbers = step.of_stage[-1].numbers
+    numbers = step.past_of_stage[-1].numbers
     return numbers.get("ratio/min") == numbers.get("ratio/max") == 1
 
 
@@ -101,7 +101,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"new = old, bit for bit; gradient norm {found.gradient:.3g}, learning rate {found.rate:.3g}",
             expected="ratios that differ from 1 from the second update on",
             **found.compared.shown,
-            likely=2,
+            specificity=2,
         )
 
 

@@ -81,7 +81,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"{found.fits:.0%} of {found.tokens} fit with that shift, {found.in_place:.0%} in place",
             expected="the best fit without a shift",
             **found.where.shown,
-            likely=3,
+            specificity=3,
         )
 
 

@@ -133,7 +133,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             row=found.row,
             start=0,
             end=found.tokens,
-            likely=3,
+            specificity=3,
         )
 
 

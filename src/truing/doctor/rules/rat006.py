@@ -94,7 +94,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"the share of clipped tokens is told wrong{reading}",
             got=f"{found.told:.6g}",
             expected=f"{found.share:.6g} of {found.tokens} tokens",
-            likely=1.5,
+            specificity=1.5,
         )
 
 

@@ -83,7 +83,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             if found.ours
             else "a forward of the same weights, under the same distribution",
             **found.differing.shown,
-            likely=1,
+            specificity=1,
         )
 
 

@@ -37,7 +37,7 @@ def measure(step: Step) -> ForwardDifference:
 
 def judge(found: ForwardDifference) -> Iterator[Claim]:
     """The trainer is right, and what it is compared with is not."""
-    if found.off("old") and found.right("trainer"):
+    if found.differs("old") and found.right("trainer"):
         old, new = (found.largest[name] for name in ("old", "trainer"))
         yield Claim(
             Verdict.PROVEN if found.sure("old") else Verdict.SUSPECT,
@@ -48,7 +48,7 @@ def judge(found: ForwardDifference) -> Iterator[Claim]:
             row=found.row,
             start=found.token,
             end=found.token + 1,
-            likely=1.5,
+            specificity=1.5,
         )
 
 

@@ -40,7 +40,7 @@ def measure(step: Step) -> Measured:
     """The digest now, as it was noted, and as it was."""
     now = step.facts["reference"]
     # of a large reference another part may be summed each time, and then "part" says which
-    parts = [past.facts.get("reference", {}) for past in step.of_stage[-1:]]
+    parts = [past.facts.get("reference", {}) for past in step.past_of_stage[-1:]]
     before = [each["digest"] for each in parts if each and each.get("part") == now.get("part")]
     return Measured(now["digest"], now["declared"], before[0] if before else "", step.setup.reference_moves)
 
@@ -53,7 +53,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             "the weights of the reference are not those that were noted",
             got=found.digest,
             expected=found.declared,
-            likely=3,
+            specificity=3,
         )
     elif found.before and found.before != found.digest and found.moves is False:
         yield Claim(
@@ -61,7 +61,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             "the reference has changed since the update before, and no sync is declared",
             got=found.digest,
             expected=found.before,
-            likely=2.5,
+            specificity=2.5,
         )
 
 

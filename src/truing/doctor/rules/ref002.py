@@ -82,7 +82,7 @@ def normal(step: Step) -> tuple[float | None, float | None, float | None]:
 
     None is not known. The second is of this update, the others are as they were last measured in the stage.
     """
-    facts = [*(past.facts for past in step.of_stage), step.facts]
+    facts = [*(past.facts for past in step.past_of_stage), step.facts]
     looked_at = [each["plain"] for each in facts if "plain" in each]
     if looked_at and looked_at[-1].get("device", "cpu") != "cpu":
         return None, None, None
@@ -126,7 +126,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             expected="0 to rounding"
             + ("" if found.null is None else f": the trainer is {found.null:.2g} from itself"),
             **found.worst.shown,
-            likely=1.5,
+            specificity=1.5,
         )
 
 
@@ -158,7 +158,7 @@ RULE = Rule(
     kind="E",
     needs=("ref_logprob", "new_logprob"),
     taints=("reference", "policy"),
-    when=lambda step: step.is_first and step.step == 0 and has_reference(step),
+    when=lambda step: step.is_first_of_stage and step.step == 0 and has_reference(step),
     measure=measure,
     judge=judge,
     example=example,

@@ -59,9 +59,9 @@ def measure(step: Step) -> Measured:
     policy_N, ref_N = at_first(step), step.tokens["ref_logprob"].double()
     compared_N = ~(policy_N.isnan() | ref_N.isnan()) & (policy_N.abs() > CERTAIN)
     apart_n = (policy_N - ref_N)[compared_N].abs()
-    moving = [each for each in step.of_stage if _moved(each)]
+    moving = [each for each in step.past_of_stage if _moved(each)]
     rates = [each.numbers["lr"] for each in moving]
-    last = step.of_stage[-1].numbers if step.of_stage else {}
+    last = step.past_of_stage[-1].numbers if step.past_of_stage else {}
     return Measured(
         places(step, compared_N),
         int((apart_n == 0).sum()),
@@ -96,7 +96,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f" {found.largest:.2g} nats",
             expected="a reference that stays where the stage began",
             **found.compared.shown,
-            likely=2,
+            specificity=2,
         )
 
 

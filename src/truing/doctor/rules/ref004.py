@@ -37,7 +37,7 @@ def measure(step: Step) -> ForwardDifference:
 
 def judge(found: ForwardDifference) -> Iterator[Claim]:
     """The weights say something else."""
-    if found.off("reference"):
+    if found.differs("reference"):
         far = found.largest["reference"]
         yield Claim(
             Verdict.PROVEN if found.sure("reference") else Verdict.SUSPECT,
@@ -48,7 +48,7 @@ def judge(found: ForwardDifference) -> Iterator[Claim]:
             row=found.row,
             start=found.token,
             end=found.token + 1,
-            likely=3,
+            specificity=3,
         )
 
 

@@ -57,7 +57,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             else f"the reference moved {told}",
             got=f"{found.weight} is {found.largest:.3g} from there, and moved by {found.moved:.3g}",
             expected=f"rounding; the policy was {found.apart:.3g} away",
-            likely=2.5,
+            specificity=2.5,
         )
 
 

@@ -145,7 +145,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         expected="the same reward for the same answer",
         remedy="" if moved else "grade one answer ten times: where it varies, the grader is not exact",
         row=found.row,
-        likely=3 if moved else 1,
+        specificity=3 if moved else 1,
     )
 
 

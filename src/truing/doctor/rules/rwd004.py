@@ -63,7 +63,7 @@ def judge(found: Measured) -> Iterator[Claim]:
                 f"{count} of {found.rows} rows under the policy loss have {what}",
                 expected="a number for each row that is trained on",
                 row=found.row,
-                likely=3,
+                specificity=3,
             )
 
 

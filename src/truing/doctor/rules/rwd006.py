@@ -46,7 +46,7 @@ class Measured(NamedTuple):
 def measure(step: Step) -> Measured:
     """This update's rewards, or what is told of them, and what is told of those before."""
     rewards = [row.reward for row in step.rows if math.isfinite(row.reward)]
-    told = [past.numbers for past in step.of_stage[1 - STEPS :]]
+    told = [past.numbers for past in step.past_of_stage[1 - STEPS :]]
     spread = max(rewards) - min(rewards) if rewards else step.numbers.get("reward/std", math.nan)
     mean = math.fsum(rewards) / len(rewards) if rewards else step.numbers.get("reward/mean", math.nan)
     attempts = len({row.rollout_id for row in step.rows if math.isfinite(row.reward)})

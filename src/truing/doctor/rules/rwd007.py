@@ -50,7 +50,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"the evaluation asks {found.shared} of the prompts that are trained on",
             got=f"{', '.join(found.trained)}, of {found.tasks} tasks of the evaluation",
             expected="none",
-            likely=2.4,
+            specificity=2.4,
         )
 
 

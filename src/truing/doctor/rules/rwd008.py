@@ -66,7 +66,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"{found.reward:.3g}",
             expected=f"at least {found.least:.3g}",
             row=found.row,
-            likely=2.4,
+            specificity=2.4,
         )
 
 

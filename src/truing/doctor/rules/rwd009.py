@@ -85,7 +85,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"{worst.reward:.5g}",
             expected="the declared parts" if math.isnan(worst.parts) else f"{worst.parts:.5g}",
             row=worst.row,
-            likely=3.5,
+            specificity=3.5,
         )
 
 

@@ -53,7 +53,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """The mean reward of every update that tells it."""
-    numbers = [past.step for past in step.of_stage] + [step.step]
+    numbers = [past.step for past in step.past_of_stage] + [step.step]
     told = [
         (number + 1, reward)
         for number, metrics in zip(numbers, history(step), strict=True)
@@ -81,7 +81,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f" {found.updates[fall.broke]}",
             got=f"{fall.now:.3g} over updates {found.updates[-fall.window]} to {found.updates[-1]}",
             expected=f"about {fall.best:.3g}, as over updates {first} to {last}",
-            likely=1.5,
+            specificity=1.5,
         )
 
 
@@ -118,7 +118,7 @@ RULE = Rule(
     needs=("numbers.reward/mean",),
     taints=("policy",),
     when=is_sampled,
-    lasting=True,
+    judges_trend=True,
     measure=measure,
     judge=judge,
     example=example,

@@ -95,7 +95,7 @@ def _claim(verdict: Verdict, what: str, where: Places, got: str, expected: str) 
         got=f"{got}; {where}",
         expected=expected,
         **where.shown,
-        likely=2,
+        specificity=2,
     )
 
 

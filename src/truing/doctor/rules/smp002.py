@@ -97,7 +97,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"digests {', '.join(found.digests[:3])}; versions {', '.join(map(str, found.versions[:3]))}",
             expected="one",
             row=found.row,
-            likely=2.5,
+            specificity=2.5,
         )
     elif behind:
         yield Claim(
@@ -105,7 +105,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"the sampler's weights are {behind} update{'s' * (behind > 1)} old",
             got=f"version {found.versions[0]}, digest {found.digests[0]}",
             expected="the weights that the update begins with",
-            likely=2.5,
+            specificity=2.5,
         )
 
 

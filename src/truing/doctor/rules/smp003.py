@@ -51,7 +51,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"the sampler's {found.layer} is not base plus adapter",
             got=f"a difference of {found.largest:.3g}, with weights of up to {found.scale:.3g}",
             expected=f"within {bound:.2g}",
-            likely=2.5,
+            specificity=2.5,
         )
 
 

@@ -39,7 +39,7 @@ def measure(step: Step) -> ForwardDifference:
 
 def judge(found: ForwardDifference) -> Iterator[Claim]:
     """One of the two is off, and it is the sampler."""
-    if found.off("sampler") and found.right("trainer"):
+    if found.differs("sampler") and found.right("trainer"):
         sampler, trainer = (found.largest[name] for name in ("sampler", "trainer"))
         yield Claim(
             Verdict.PROVEN if found.sure("sampler") and found.ours else Verdict.SUSPECT,
@@ -49,7 +49,7 @@ def judge(found: ForwardDifference) -> Iterator[Claim]:
             row=found.row,
             start=found.token,
             end=found.token + 1,
-            likely=2,
+            specificity=2,
         )
 
 

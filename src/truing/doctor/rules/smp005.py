@@ -40,7 +40,7 @@ def measure(step: Step) -> ForwardDifference:
 
 def judge(found: ForwardDifference) -> Iterator[Claim]:
     """The trainer is off: alone, or with the sampler beside it; or nobody knows where it is."""
-    if found.off("itself") and found.sure("itself"):
+    if found.differs("itself") and found.sure("itself"):
         behind = found.largest["itself"]
         yield Claim(
             Verdict.PROVEN,
@@ -48,12 +48,12 @@ def judge(found: ForwardDifference) -> Iterator[Claim]:
             " attention sees the future",
             got=f"{behind:.3g} over {with_count(found.tokens, 'token')}",
             expected=f"{found.normal('itself')}: nothing behind a token may matter to it",
-            likely=4,
+            specificity=4,
         )
         return
-    if found.off("trainer"):
+    if found.differs("trainer"):
         far = found.largest["trainer"]
-        other = f", and so is the sampler, by {found.largest['sampler']:.3g}" if found.off("sampler") else ""
+        other = f", and so is the sampler, by {found.largest['sampler']:.3g}" if found.differs("sampler") else ""
         other += (
             "; the same rows alone are right: padding, positions, or the mask between rows"
             if found.right("alone")
@@ -67,7 +67,7 @@ def judge(found: ForwardDifference) -> Iterator[Claim]:
             row=found.row,
             start=found.token,
             end=found.token + 1,
-            likely=2,
+            specificity=2,
         )
 
 

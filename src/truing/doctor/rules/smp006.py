@@ -60,7 +60,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f" alone {found.alone:.2g}",
             got=f"{found.apart:.3g} nats between the two",
             expected=f"the same to rounding: within {found.bound:.2g}",
-            likely=3,
+            specificity=3,
         )
 
 

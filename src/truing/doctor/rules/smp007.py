@@ -47,7 +47,7 @@ class Measured(NamedTuple):
 
 def measure(step: Step) -> Measured:
     """What the bets of the stage so far come to."""
-    before = [past.facts["audit"] for past in step.of_stage if "audit" in past.facts]
+    before = [past.facts["audit"] for past in step.past_of_stage if "audit" in past.facts]
     return wealth_of([*before, step.facts["audit"]])
 
 
@@ -77,7 +77,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             + (f" ({others})" if others else ""),
             expected=f"below 10^{ODDS:.0f}",
             log10_odds=found.together,
-            likely=2,
+            specificity=2,
         )
 
 

@@ -70,14 +70,14 @@ def measure(step: Step) -> Measured:
             within.append((ids == other, likely))
         else:
             firsts[row.group_id] = ids, logprob
-    batches = [each.facts["batch"] for each in step.of_stage if "batch" in each.facts]
+    batches = [each.facts["batch"] for each in step.past_of_stage if "batch" in each.facts]
     if "batch" in step.facts and batches:
         for (name, prompt, ids), (_, other, was) in zip(
             step.facts["batch"]["rows"], batches[-1]["rows"], strict=False
         ):
             if prompt == other and name in attempts:
                 before.append((ids == was, attempts[name][2]))
-    return Measured(bets(within), bets(before), len(step.of_stage) + 1)
+    return Measured(bets(within), bets(before), len(step.past_of_stage) + 1)
 
 
 def _attempts(step: Step) -> Mapping[str, tuple[Row, tuple[int, ...], float]]:
@@ -124,7 +124,7 @@ def judge(found: Measured) -> Iterator[Claim]:
                 got=f"{pay.same} of {pay.compared} with the same tokens; odds of 10^{odds:.1f} : 1",
                 expected=f"below 10^{ODDS:.0f} : 1 for draws by themselves",
                 log10_odds=odds,
-                likely=1.9,  # a bet on single tokens that wins too says what they were drawn by
+                specificity=1.9,  # a bet on single tokens that wins too says what they were drawn by
             )
 
 

@@ -105,7 +105,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             row=found.row,
             start=found.token,
             end=found.token + 1,
-            likely=1.5,
+            specificity=1.5,
         )
 
 

@@ -67,7 +67,7 @@ def judge(found: Measured) -> Iterator[Claim]:
         start = first["position"]
         place = {"row": found.row, "start": start, "end": start + 1}
     # masks and advantages of other ids are wrong as well
-    yield Claim(Verdict.PROVEN, share, got=got, expected=expected, likely=4, **place)
+    yield Claim(Verdict.PROVEN, share, got=got, expected=expected, specificity=4, **place)
 
 
 def _id(number: int | None) -> str:

@@ -111,7 +111,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             row=where.row,
             start=where.at,
             end=where.end,
-            likely=likely,
+            specificity=likely,
         )
     if found.named:
         yield Claim(

@@ -55,7 +55,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             row=found.doubled.row,
             start=0,
             end=2,
-            likely=3,
+            specificity=3,
         )
 
 

@@ -100,7 +100,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             else "; ".join(map(str, wrong)),
             expected="every sampled token in one turn, and nothing else but what was forced",
             **wrong[0].shown if wrong else {"row": found.row, "start": low, "end": high},
-            likely=2,
+            specificity=2,
         )
 
 

@@ -143,7 +143,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"{first.words[:60]!r}; {first.quoted:.0%} of its ids are in the turn",
             expected="what the policy said, and nothing before it",
             row=first.row,
-            likely=2,
+            specificity=2,
         )
 
 

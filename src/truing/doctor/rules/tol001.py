@@ -78,7 +78,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             got=f"{found.unknown} calls by names that no tool has",
             expected=f"the nearest name is {found.nearest!r}" if found.nearest else "a name that a tool has",
             row=found.row,
-            likely=2,
+            specificity=2,
         )
 
 

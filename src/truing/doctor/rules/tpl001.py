@@ -70,7 +70,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             row=found.row,
             start=found.start,
             end=found.end,
-            likely=2,
+            specificity=2,
         )
 
 

@@ -94,7 +94,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             row=found.row,
             start=max(0, found.end - len(found.attempted)),
             end=found.end,
-            likely=3,
+            specificity=3,
         )
 
 

@@ -61,7 +61,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             row=found.row,
             start=found.at,
             end=found.at + 1,
-            likely=3.2,
+            specificity=3.2,
         )
 
 

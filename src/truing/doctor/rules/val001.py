@@ -68,7 +68,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             f"the critic's head did not move, though values are off by up to {found.error:.3g}: {cause}",
             got=f"a step of 0 at {found.tokens} tokens with values{why}",
             expected="a head that follows the returns",
-            likely=2,
+            specificity=2,
         )
 
 

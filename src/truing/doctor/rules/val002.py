@@ -82,7 +82,7 @@ def measure(step: Step) -> Measured:
 
 def _last(step: Step, name: str) -> tuple[list[float], int]:
     """A number in the last ten steps, where it is known, and how many steps there are."""
-    history = [past.numbers.get(name, math.nan) for past in step.of_stage] + [step.numbers[name]]
+    history = [past.numbers.get(name, math.nan) for past in step.past_of_stage] + [step.numbers[name]]
     return [each for each in history[-LAST:] if math.isfinite(each)], len(history)
 
 
@@ -102,7 +102,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             "the explained variance is not that of the recorded values and returns",
             got=f"{found.shown:.6g}",
             expected=f"{found.value:.6g} over {found.tokens} tokens",
-            likely=1,
+            specificity=1,
         )
     if found.steps >= STEPS and (found.best <= 0 or found.centred <= HARDLY):
         yield Claim(

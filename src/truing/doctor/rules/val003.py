@@ -68,7 +68,7 @@ def judge(found: Measured) -> Iterator[Claim]:
             row=found.row,
             start=found.token,
             end=found.token + 1,
-            likely=2.5,
+            specificity=2.5,
         )
 
 

@@ -42,7 +42,7 @@ class GraphRows(PaddedRows):
             self._places = list(range(len(ids_N)))
             del self.cache, self.mask
         elif self._graph.full:
-            self._graph = self._graph.keeping(range(self._graph.rows))
+            self._graph = self._graph.keep(range(self._graph.rows))
         return self._graph.step(self._places, ids_N)
 
     def keep(self, rows: Sequence[int]) -> None:
@@ -54,7 +54,7 @@ class GraphRows(PaddedRows):
         if not rows:
             self._graph = None
         elif 2 * len(rows) <= self._graph.rows:
-            self._graph = self._graph.keeping(self._places)
+            self._graph = self._graph.keep(self._places)
             self._places = list(range(len(rows)))
 
 
@@ -94,7 +94,7 @@ class DecodeGraph:
         self.positions_N += 1
         return logits_NV[chosen]
 
-    def keeping(self, places: Sequence[int]) -> "DecodeGraph":
+    def keep(self, places: Sequence[int]) -> "DecodeGraph":
         """The same for some of the rows, with room again."""
         chosen, filled = torch.tensor(places, device=self.model.device), slice(self.filled)
         return DecodeGraph(

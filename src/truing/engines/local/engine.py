@@ -44,12 +44,12 @@ class LocalEngine:
         self._graphs = GraphRows(model) if cuda_graphs else None
         self._padded, self._tree = PaddedRows(model), TreeRows(model)
 
-    def renew(self, version: int, weight_digest: str) -> None:
+    def set_weights_version(self, version: int, weight_digest: str) -> None:
         """The model has other weights now: nothing that was computed before is true of them."""
         self.version, self.weight_digest = version, weight_digest
-        self.forget()
+        self.reset_prefix_cache()
 
-    def forget(self) -> None:
+    def reset_prefix_cache(self) -> None:
         """No episode goes on: free what was kept for their next turns."""
         self._tree = TreeRows(self.model)
 
@@ -67,18 +67,18 @@ class LocalEngine:
                     " nothing is cut in silence",
                 )
         self.model.eval()
-        engine = self._engine(requests, contract)
+        engine = self._rows_for(requests, contract)
         try:
             with ExitStack() as stack:
                 with phase("prefill"):
                     stack.enter_context(packed_weights(self.model))
                 drawn = _draw(engine, requests, contract, self.max_rows)
         except BaseException:
-            self.forget()  # rows on their way are nobody's now
+            self.reset_prefix_cache()  # rows on their way are nobody's now
             raise
         return [drawn[i] for i in range(len(requests))]
 
-    def _engine(self, requests: Sequence[Request], contract: SamplingParams) -> TreeRows | PaddedRows:
+    def _rows_for(self, requests: Sequence[Request], contract: SamplingParams) -> TreeRows | PaddedRows:
         """A tree where the model can have one. On CUDA many small steps cost more than the pads."""
         longest = max((len(request.prompt_ids) for request in requests), default=0) + contract.max_new_tokens
         check_positions(self.model, longest)
@@ -105,9 +105,9 @@ def _draw(
         with phase("prefill" if len(live) > before else "decode"):
             logits = engine.step(ids)
             ids = draw_ids(logits, [row for _, row in live], contract)
-            going = [n for n, (_, row) in enumerate(live) if row.goes_on(contract)]
+            going = [n for n, (_, row) in enumerate(live) if row.is_unfinished(contract)]
             if len(going) < len(live):
-                done |= {i: row.completion(contract) for i, row in live if not row.goes_on(contract)}
+                done |= {i: row.completion(contract) for i, row in live if not row.is_unfinished(contract)}
                 engine.keep(going)
                 ids, live = ids[going], [live[n] for n in going]
     return done

@@ -65,10 +65,10 @@ class KVCache:
             rows, place, beyond = self._next
             table[:, rows, :, place] = torch.stack([key[0], value[0]]).permute(2, 0, 1, 3)
             return PartialAttention(query, *_attend_one_each(query, *table, beyond, scale))
-        met, (keys, values), start = PartialAttention.none(query), table, 0
+        met, (keys, values), start = PartialAttention.empty(query), table, 0
         for i, (held, n) in enumerate(zip(self.lengths, counts, strict=True)):
             new = slice(start, start + n)
-            met.meet_own(new, key[:, :, new], value[:, :, new], scale)
+            met.attend_causal(new, key[:, :, new], value[:, :, new], scale)
             if held:
                 met.meet(new, keys[i : i + 1, :, :held], values[i : i + 1, :, :held], scale)
             keys[i, :, held : held + n], values[i, :, held : held + n] = key[0, :, new], value[0, :, new]

@@ -56,7 +56,7 @@ class TreeRows:
         self._parked: dict[Episode, tuple[CachedRow, RowCache]] = {}
         self._rows: list[CachedRow] = []
         self._tails = KVCache([])
-        self._fed: list[Tensor] = []
+        self._pending_ids: list[Tensor] = []
 
     def parts(self, requests: Sequence[Request], max_rows: int) -> list[list[int]]:
         """Requests to admit together, like prompts side by side; drops parked rows that none continues."""
@@ -78,12 +78,12 @@ class TreeRows:
         before = [self._tails.tail(i) for i in range(len(self._rows))]
         self._tails = KVCache([*before, *(tail for _, tail in rows)])
         self._rows += [held for held, _ in rows]
-        self._fed += [r.prompt_ids[len(held.ids) :] for r, (held, _) in zip(requests, rows, strict=True)]
+        self._pending_ids += [r.prompt_ids[len(held.ids) :] for r, (held, _) in zip(requests, rows, strict=True)]
 
     def step(self, ids_N: Tensor) -> Tensor:
         """Logits [N, V] of the next ids: after these of the rows before, and of the rows just admitted."""
-        fed, self._fed = [*ids_N[:, None], *self._fed], []
-        return self._go_on(fed)
+        fed, self._pending_ids = [*ids_N[:, None], *self._pending_ids], []
+        return self._forward(fed)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows only; others are parked where they are turns of an episode."""
@@ -133,13 +133,13 @@ class TreeRows:
             shared = tuple(runs[segment] for segment in path if segment in runs)
             yield CachedRow(request.episode, ids.tolist(), shared), _row_cache(whole, own)
 
-    def _go_on(self, fed: Sequence[Tensor]) -> Tensor:
+    def _forward(self, fed: Sequence[Tensor]) -> Tensor:
         """Feed each row some ids, at least one: logits [N, V] after the last of each."""
         counts = [len(ids) for ids in fed]
         ends = list(accumulate(counts, initial=0))
         starts = [len(row.ids) for row in self._rows]
         positions = [torch.arange(start, start + n) for start, n in zip(starts, counts, strict=True)]
-        met_by = list(self._met_by(ends))
+        met_by = list(self._shared_queries(ends))
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
             met = self._tails.meet(layer, query, key, value, scale, counts)
@@ -153,7 +153,7 @@ class TreeRows:
             row.ids.extend(ids.tolist())
         return head_of(self.model)(hidden_LD[torch.tensor(ends[1:]) - 1])
 
-    def _met_by(self, ends: Sequence[int]) -> Iterator[tuple[SharedPrefix, slice]]:
+    def _shared_queries(self, ends: Sequence[int]) -> Iterator[tuple[SharedPrefix, slice]]:
         """Each run, with the fed ids of rows whose path it is on; such rows mostly stand side by side."""
         rows_of: dict[SharedPrefix, list[int]] = {}
         for i, row in enumerate(self._rows):

@@ -22,7 +22,7 @@ def grade_finding(peer: Peer, said: PeerFinding, run: JudgedRun, twin: JudgedRun
         return Grade.SAME
     if run.name in peer.causes.get(said.finding, ()):
         return Grade.CAUSE
-    return Grade.WRONG if said.finding in peer.asserts else Grade.SYMPTOM
+    return Grade.WRONG if said.finding in peer.cause_findings else Grade.SYMPTOM
 
 
 def graded_findings(peer: Peer, run: JudgedRun, twin: JudgedRun) -> list[tuple[Grade, PeerFinding]]:

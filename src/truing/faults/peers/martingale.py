@@ -42,5 +42,5 @@ PEER = Peer(
         "doctor: floor in the tail": ("sampler-in-bfloat16",),
         "weights_unchanged": ("optimizer-skips",),
     },
-    asserts=("stale_server", "doctor: different weights", "doctor: floor in the tail"),
+    cause_findings=("stale_server", "doctor: different weights", "doctor: floor in the tail"),
 )

@@ -52,7 +52,7 @@ class Peer:
     feed: Callable[[RecordedStage], Any]  # what its program reads, as JSON
     causes: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     """Findings that name a cause, and the faults of which it is the cause."""
-    asserts: tuple[str, ...] = ()
+    cause_findings: tuple[str, ...] = ()
     """Findings that say what the cause is, and are wrong where it is another; all others tell a symptom."""
 
 

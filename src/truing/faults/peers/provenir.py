@@ -26,5 +26,5 @@ PEER = Peer(
     "provenir",
     "each update as a step of `FlightRecorder`, with every field that it has; its anomalies",
     feed,
-    asserts=("reward_spike",),
+    cause_findings=("reward_spike",),
 )

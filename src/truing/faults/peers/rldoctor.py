@@ -50,5 +50,5 @@ PEER = Peer(
     "a JSON log under the names of TRL and verl that its alias table has, and the recipe's group size, length"
     " limit, rate and steps; `rl_doctor.diagnose`",
     feed,
-    asserts=("reward_hacking",),
+    cause_findings=("reward_hacking",),
 )

@@ -71,5 +71,5 @@ PEER = Peer(
     " them; `rlprobe.doctor.diagnose`",
     feed,
     causes={"REF_POLICY_DRIFT_ASYMMETRY": ("reference-of-other-prompt",)},
-    asserts=("REWARD_HACK_LENGTH", "FORMAT_GAMING"),
+    cause_findings=("REWARD_HACK_LENGTH", "FORMAT_GAMING"),
 )

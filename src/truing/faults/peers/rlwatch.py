@@ -27,5 +27,5 @@ PEER = Peer(
     "rlwatch",
     "each update by `log_step`, with the numbers that its TRL callback passes on; the alerts that it sends",
     feed,
-    asserts=("reward_hacking",),
+    cause_findings=("reward_hacking",),
 )

@@ -38,5 +38,5 @@ PEER = Peer(
     "per update: new and old log-probabilities, rewards, values and returns of PPO, the gradient's norm, each"
     " to its monitor; its KL monitor takes logits of the whole vocabulary, which nobody records",
     feed,
-    asserts=("reward model collapse",),
+    cause_findings=("reward model collapse",),
 )

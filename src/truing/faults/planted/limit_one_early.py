@@ -14,6 +14,6 @@ FAULT = Fault(
     name="limit-one-early",
     numbers=(67,),
     what="max_new_tokens is off by one in the sampler",
-    plant=lambda: patched("truing.engines.base:ActiveRow.goes_on", _wrong),
+    plant=lambda: patched("truing.engines.base:ActiveRow.is_unfinished", _wrong),
     expected=("LEN005",),
 )

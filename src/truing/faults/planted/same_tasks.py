@@ -11,6 +11,6 @@ FAULT = Fault(
     name="same-tasks",
     numbers=(63,),
     what="the tasks of the first update are drawn for ever",
-    plant=lambda: patched("truing.learner.session:Session.tasks_of", _wrong),
+    plant=lambda: patched("truing.learner.session:Session.tasks_of_step", _wrong),
     expected=("SMP010",),
 )

@@ -20,6 +20,6 @@ FAULT = Fault(
     name="sft-without-system",
     numbers=(68,),
     what="supervised fine-tuning is without the system message that RL has",
-    plant=lambda: patched("truing.learner.session:Session.demonstrate", _wrong),
+    plant=lambda: patched("truing.learner.session:Session.play_demonstrations", _wrong),
     expected=(),
 )

@@ -14,7 +14,7 @@ FAULT = Fault(
     name="stop-passed-over",
     numbers=(67,),
     what="rows are drawn on behind a stop",
-    plant=lambda: patched("truing.engines.base:ActiveRow.goes_on", _wrong),
+    plant=lambda: patched("truing.engines.base:ActiveRow.is_unfinished", _wrong),
     expected=("LEN005",),
     changes={"sampling.max_new_tokens": 24},
 )

@@ -25,7 +25,7 @@ def _completion(real):
 @contextmanager
 def _plant():
     with ExitStack() as stack:
-        stack.enter_context(patched("truing.engines.base:ActiveRow.goes_on", _goes_on))
+        stack.enter_context(patched("truing.engines.base:ActiveRow.is_unfinished", _goes_on))
         stack.enter_context(patched("truing.engines.base:ActiveRow.completion", _completion))
         yield
 

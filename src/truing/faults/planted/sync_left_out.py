@@ -5,7 +5,7 @@ from truing.faults.fault import Fault, patched
 
 def _wrong(real):
     def sync(self, parameters, keep):
-        self.note_digest()
+        self.record_digest()
 
     return sync
 

@@ -67,7 +67,7 @@ class Audit(ABC):
     ) -> None:
         self.trainer, self.setup, self.contract, self.stop = trainer, setup, contract, stop
         self.diagnosis = Diagnosis(select_rules(select, ignore))
-        self.keeper = None if out is None else UpdateWriter(out, token_decoder(self.tokenizer))
+        self.update_writer = None if out is None else UpdateWriter(out, token_decoder(self.tokenizer))
         self.past: list[Past] = []
         self.facts: dict[str, Any] = {}
         self.numbers: dict[str, float] = {}
@@ -76,7 +76,7 @@ class Audit(ABC):
             setattr(trainer, name, _wrap(trainer, name, getattr(self, ours)))
         self.norm: float | None = None  # of the gradient, before it was clipped
         self.looks, self.began = AuditBudget(AUDIT_SHARE, AUDIT_SECONDS), time.perf_counter()
-        self.curious = False  # whether the next update is to be looked at, whatever it costs
+        self.audit_requested = False  # whether the next update is to be looked at, whatever it costs
         accelerator = trainer.accelerator
         setattr(accelerator, CLIP_METHOD, _wrap(accelerator, CLIP_METHOD, self.clipped))
         trainer.add_callback(_OptimizerCallback(self))
@@ -87,7 +87,7 @@ class Audit(ABC):
     @property
     def target(self) -> str:
         """What `truing check` would be asked about."""
-        return "RUN" if self.keeper is None else str(self.keeper.folder)
+        return "RUN" if self.update_writer is None else str(self.update_writer.folder)
 
     @property
     @abstractmethod
@@ -111,10 +111,10 @@ class Audit(ABC):
     def judge(self, done: int) -> None:
         """Judge the update that was just made."""
         step = self.step(done)
-        if self.keeper is not None:
-            self.keeper.keep(step)
+        if self.update_writer is not None:
+            self.update_writer.keep(step)
         found = self.diagnosis.add(step)
-        self.curious = any(each.code.startswith(AUDITED_FAMILIES) for each in found)
+        self.audit_requested = any(each.code.startswith(AUDITED_FAMILIES) for each in found)
         for each in found:
             if (each.code, each.claim.verdict) not in self.told:
                 self.told.add((each.code, each.claim.verdict))
@@ -147,7 +147,7 @@ class Audit(ABC):
     @property
     def due(self) -> bool:
         """Whether the update that is about to be made is to be looked at."""
-        return self.pending and (self.curious or self.looks.due(time.perf_counter() - self.began))
+        return self.pending and (self.audit_requested or self.looks.due(time.perf_counter() - self.began))
 
     @property
     def reference(self) -> Callable[[], AbstractContextManager[Any]] | None:
@@ -172,13 +172,13 @@ class Audit(ABC):
         return getattr(self.trainer.processing_class, "tokenizer", self.trainer.processing_class)
 
     @property
-    def examples(self) -> int | None:
+    def dataset_size(self) -> int | None:
         """How many there are to train on; None where nobody can say."""
         data = self.trainer.train_dataset
         return len(data) if isinstance(data, Sized) else None
 
     @property
-    def frozen(self) -> dict[str, Tensor]:
+    def frozen_weights(self) -> dict[str, Tensor]:
         """What is not."""
         named = self.trainer.model.named_parameters()
         return {name: weight for name, weight in named if not weight.requires_grad}
@@ -222,10 +222,10 @@ class _OptimizerCallback(TrainerCallback):
 
     def __init__(self, audit: Audit) -> None:
         self.audit = audit
-        self.own_rate = audit.trainer.lr_scheduler is None  # and nobody's else
+        self.own_schedule = audit.trainer.lr_scheduler is None  # and nobody's else
         self.before: dict[str, str] = {}
         self.pulled: list[str] = []
-        self.stands: dict[str, str] = {}  # digests of what is not trained
+        self.frozen_digests: dict[str, str] = {}  # digests of what is not trained
         self.made: RecomputedUpdate | None = None
         self.moments: Watch | None = None
 
@@ -244,7 +244,7 @@ class _OptimizerCallback(TrainerCallback):
         """Now it is known how many updates there will be, which the learning rate is declared by."""
         known = {"constant": "constant", "linear": "linear", "cosine": "cosine"}
         schedule = known.get(str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)))
-        plain = self.own_rate and schedule and not args.lr_scheduler_kwargs
+        plain = self.own_schedule and schedule and not args.lr_scheduler_kwargs
         if plain and not args.get_warmup_steps(state.max_steps):  # transformers begins a warm-up at 0
             declared = {"schedule": schedule, "warmup_steps": 0, "steps": state.max_steps}
             self.audit.setup = replace(self.audit.setup, **declared)
@@ -258,10 +258,10 @@ class _OptimizerCallback(TrainerCallback):
         audit.numbers = {"grad/norm": found, "lr": audit.trainer.optimizer.param_groups[0]["lr"]}
         coarsest = max((torch.finfo(gradient.dtype).eps for gradient in gradients), default=0.0)
         audit.facts["clip"], audit.norm = {"norm": norm, "eps": coarsest}, None
-        for name, weights in (("frozen", audit.frozen), ("reference", audit.held)):
+        for name, weights in (("frozen", audit.frozen_weights), ("reference", audit.held)):
             if weights:
                 digest = quick_sum(rotating_slice(weights, 0))
-                audit.facts[name] = {"digest": digest, "declared": self.stands.setdefault(name, digest)}
+                audit.facts[name] = {"digest": digest, "declared": self.frozen_digests.setdefault(name, digest)}
         self.made = _recompute_update(audit, state.global_step)
         self.moments = self.watched(state.global_step)
         if audit.due:

@@ -43,7 +43,7 @@ class RecordingCollator:
 
     def origin(self, example: Mapping[str, Any], ids_T: Tensor) -> Tensor:
         """DEMO where the declared loss reads, PROMPT elsewhere, UNKNOWN if it cannot be told: [T] uint8."""
-        wanted = self._wanted(example)
+        wanted = self._expected(example)
         if wanted is None:
             return torch.full((len(ids_T),), UNKNOWN, dtype=torch.uint8)
         ids, learned = wanted
@@ -53,7 +53,7 @@ class RecordingCollator:
         demo_T[:1] = False  # nothing comes before the first token
         return torch.where(demo_T, Origin.DEMO, Origin.PROMPT).to(torch.uint8)
 
-    def _wanted(self, example: Mapping[str, Any]) -> tuple[list[int], list[bool]] | None:
+    def _expected(self, example: Mapping[str, Any]) -> tuple[list[int], list[bool]] | None:
         """Ids of the whole example, and which are to be learned; None where it has no text of its own."""
         if example.get("prompt") is not None and example.get("completion") is not None:
             prompt, _ = self._encoded(example, example["prompt"], ends=False)

@@ -71,7 +71,7 @@ class GrpoAudit(Audit):
     ) -> None:
         self.drawn: list[tuple[list[int], list[int]]] = []  # prompt and answer, as the sampler had them
         self.chance: Tensor | None = None  # torch's random numbers, before they were drawn
-        self.generated: dict[str, Any] = {}
+        self.current_generation: dict[str, Any] = {}
         self.kept: dict[int, dict[str, Any]] = {}  # generations by number, from the last that was used on
         self.uses = UsageCounter(trainer.args, trainer.num_iterations)
         self.asked: set[str] = set()  # prompts of evaluations
@@ -90,7 +90,7 @@ class GrpoAudit(Audit):
         return bool(self.window)
 
     @property
-    def by_torch(self) -> bool:
+    def draws_by_torch(self) -> bool:
         """Whether transformers draws, from all that is scored, by torch's random numbers."""
         trainer, args = self.trainer, self.trainer.args
         elsewhere = trainer.use_vllm or trainer.use_transformers_continuous_batching or trainer.rollout_func
@@ -136,13 +136,13 @@ class GrpoAudit(Audit):
         self.window = []
         self.updates += 1
 
-    def drew(self, real: Any, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+    def after_generate(self, real: Any, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """The ids that the sampler returned, before anybody touched them."""
         chance = _rng_state(self.trainer.accelerator.device)
         out = real(prompt_ids, *args, **kwargs)
         if self.trainer.model.training and not self.drawn:
             self.drawn = [(list(p), list(c)) for p, c in zip(prompt_ids, out[0], strict=True)]
-            self.chance = chance if self.by_torch else None
+            self.chance = chance if self.draws_by_torch else None
         return out
 
     def graded(self, real: Any, *lists: Any) -> Any:
@@ -162,18 +162,18 @@ class GrpoAudit(Audit):
             self.facts["regraded"] = told
         return found
 
-    def generated_batch(self, real: Any, inputs: Any) -> Any:
+    def after_generation(self, real: Any, inputs: Any) -> Any:
         """What a generation came to; rows get numbers."""
         prompts = [each.get("prompt") for each in inputs]
         if not self.trainer.model.training:
             self.asked |= set(map(repr, prompts))
             return real(inputs)
-        self.drawn, self.generated = [], {}
+        self.drawn, self.current_generation = [], {}
         batch = real(inputs)
         count = len(batch["completion_ids"])
         if self.rewards is None or len(self.rewards) != count:
             return batch  # other processes have the rest of the rewards
-        self.generated = {
+        self.current_generation = {
             "number": self.generations,
             "drawn": self.drawn if len(self.drawn) == count and not self.trainer.tools else None,
             "rewards": self.rewards,
@@ -182,18 +182,18 @@ class GrpoAudit(Audit):
             "version": self.trainer.state.global_step,
             "pad": self.tokenizer.pad_token_id,
         }
-        self._remember(batch, count)
+        self._keep_generation(batch, count)
         first = self.generations * GENERATION_STRIDE
         self.updates = 0
         self.generations += 1
-        self._bet()
+        self._audit_draws()
         return batch | {ROW_KEY: torch.arange(first, first + count, device=batch["completion_ids"].device)}
 
-    def _remember(self, batch: Any, count: int) -> None:
+    def _keep_generation(self, batch: Any, count: int) -> None:
         """What tells this generation from others, and who asks for it beside."""
-        number, last = self.generations, max(self.uses.used, default=0)
+        number, last = self.generations, max(self.uses.micro_batches_used, default=0)
         self.kept = {each: made for each, made in self.kept.items() if each >= last}
-        self.kept[number] = self.generated
+        self.kept[number] = self.current_generation
         self.uses.begin(number, count)
         ids, masks = (
             [batch[f"{part}_{kind}"].cpu() for part in ("prompt", "completion")] for kind in ("ids", "mask")
@@ -205,16 +205,16 @@ class GrpoAudit(Audit):
             [(f"{number}.{i}", torch.cat(row), len(row[0])) for i, row in enumerate(rows)],
             number=number,
             drawn=count // self.trainer.num_generations,
-            total=self.examples,
+            total=self.dataset_size,
         )
         if self.asked:
-            both = [f"{number}.{i}" for i, x in enumerate(self.generated["prompts"]) if repr(x) in self.asked]
+            both = [f"{number}.{i}" for i, x in enumerate(self.current_generation["prompts"]) if repr(x) in self.asked]
             shared = {"trained": both[:3], "count": len(both), "declared": False}
             self.facts["held_out"] = shared | {"tasks": len(self.asked)}
 
-    def _bet(self) -> None:
+    def _audit_draws(self) -> None:
         """Bets on what was drawn, by the weights that drew it, before any of them moves."""
-        drawn, elapsed = self.generated["drawn"], time.perf_counter() - self.began
+        drawn, elapsed = self.current_generation["drawn"], time.perf_counter() - self.began
         if drawn is None or not self.bets.due(elapsed):
             return
         model = self.trainer.accelerator.unwrap_model(self.trainer.model)
@@ -225,7 +225,7 @@ class GrpoAudit(Audit):
             found = draw_audit_facts(model, generation, self.contract, self.setup.stop_ids or (), key)
             if replay := found.get("replay"):
                 row, token = replay["where"]
-                replay["where"] = f"{self.generated['number']}.{row}", token
+                replay["where"] = f"{self.current_generation['number']}.{row}", token
             self.facts["audit"] = found
         model.train()
 

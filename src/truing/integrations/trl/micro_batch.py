@@ -19,7 +19,7 @@ class RecordedMicroBatch:
     logprob: Tensor | None = None  # [B, C], with its gradient once the backward pass is over
     entropy: Tensor | None = None
     pull: Tensor | None = None
-    states: Tensor | None = None  # [B, C + 1, H], what a head reads to predict the token behind each
+    hidden_states: Tensor | None = None  # [B, C + 1, H], what a head reads to predict the token behind each
 
     def watch(self, logprob: Tensor, entropy: Tensor | None) -> None:
         """The log-probabilities that the loss is made of: the first that have a gradient."""
@@ -27,11 +27,11 @@ class RecordedMicroBatch:
             logprob.retain_grad()
             self.logprob, self.entropy = logprob, entropy
 
-    def reach(self, states: Tensor) -> None:
+    def keep_hidden_states(self, states: Tensor) -> None:
         """The states before a head that hides which of its outputs the loss reads."""
-        if self.states is None and states.requires_grad:
+        if self.hidden_states is None and states.requires_grad:
             states.retain_grad()
-            self.states = states
+            self.hidden_states = states
 
     def closed(self) -> "RecordedMicroBatch":
         """The same after the backward pass, on the CPU and without the graph."""
@@ -40,12 +40,12 @@ class RecordedMicroBatch:
             return RecordedMicroBatch(kept)
         grad = self.logprob.grad
         pull = torch.zeros_like(self.logprob) if grad is None else -grad
-        if self.states is not None:
-            pull = pull * self._reached(self.states, self.logprob)
+        if self.hidden_states is not None:
+            pull = pull * self._reaches_model(self.hidden_states, self.logprob)
         entropy = None if self.entropy is None else self.entropy.detach().cpu()
         return RecordedMicroBatch(kept, self.logprob.detach().cpu(), entropy, pull.detach().cpu())
 
-    def _reached(self, states: Tensor, logprob: Tensor) -> Tensor:
+    def _reaches_model(self, states: Tensor, logprob: Tensor) -> Tensor:
         """Whether the gradient goes on into the model; of a certain token none does: [B, C] bool."""
         certain = (logprob == 0) & (self.inputs["labels"][:, 1:] != IGNORE_INDEX)
         return certain if states.grad is None else certain | (states.grad[:, :-1] != 0).any(-1)

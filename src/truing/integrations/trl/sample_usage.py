@@ -14,21 +14,21 @@ class UsageCounter:
 
     def __init__(self, args: Any, iterations: int) -> None:
         """``iterations`` are the declared passes over a generation."""
-        self.passes, self.micros = iterations, iterations * args.steps_per_generation
+        self.passes, self.micro_batches = iterations, iterations * args.steps_per_generation
         # where an update takes more micro-batches than a pass has, it begins the next pass
         self.once = iterations == 1 or args.gradient_accumulation_steps <= args.steps_per_generation
         self.counts: dict[int, Counter[int]] = {}
-        self.used: Counter[int] = Counter()  # micro-batches of each generation
+        self.micro_batches_used: Counter[int] = Counter()  # micro-batches of each generation
 
     def begin(self, number: int, rows: int) -> None:
         """Another generation; of those before, the last that was used may still be."""
-        last = max(self.used, default=0)
+        last = max(self.micro_batches_used, default=0)
         self.counts = {each: counts for each, counts in self.counts.items() if each >= last}
         self.counts[number] = Counter(dict.fromkeys(range(rows), 0))
 
     def add(self, number: int, rows: Sequence[int]) -> None:
         """A micro-batch that went forward and backward."""
-        self.used[number] += 1
+        self.micro_batches_used[number] += 1
         self.counts[number].update(rows)
 
     def facts(self, window: Sequence[tuple[int, Tensor]]) -> list[dict[str, Any]]:
@@ -38,5 +38,5 @@ class UsageCounter:
             of_update = Counter(row for each, rows in window if each == number for row in rows.tolist())
             twice = [f"{number}.{row}" for row, times in of_update.items() if times > 1 and self.once]
             counts = {f"{number}.{row}": times for row, times in self.counts[number].items()}
-            found.append(usage_fact(counts, twice, self.passes, self.used[number] >= self.micros))
+            found.append(usage_fact(counts, twice, self.passes, self.micro_batches_used[number] >= self.micro_batches))
         return found

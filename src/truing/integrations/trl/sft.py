@@ -61,7 +61,7 @@ class SftAudit(Audit):
             (row.sample_id, step.tokens["token_ids"][where], step.lengths[index])
             for index, row, where in step.slices()
         ]
-        self.facts["batch"] = batch_fingerprint(rows, number=done, drawn=len(rows), total=self.examples)
+        self.facts["batch"] = batch_fingerprint(rows, number=done, drawn=len(rows), total=self.dataset_size)
         return replace(step, facts=dict(self.facts))
 
     def begin(self) -> None:
@@ -85,7 +85,7 @@ class SftAudit(Audit):
         """States that the head reads: where they have a gradient, the loss reaches."""
         states = getattr(output, "last_hidden_state", None)
         if self.open and states is not None:
-            self.open[-1].reach(states)
+            self.open[-1].keep_hidden_states(states)
 
     def _backbone(self) -> Any:
         """The model without its head, below an adapter too."""

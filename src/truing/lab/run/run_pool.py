@@ -61,7 +61,7 @@ class RunningProcess:
         found = json.loads(path.read_bytes()) if path.exists() else {}
         if found.get("outcome", "stopped") == "stopped":
             code = self.process.returncode
-            signalled = f"it was ended by signal {-code}" if code and code < 0 else self._last_words()
+            signalled = f"it was ended by signal {-code}" if code and code < 0 else self._last_log_line()
             raise RecordError(
                 f"{self.name} was stopped",
                 got=found.get("error") or signalled,
@@ -70,7 +70,7 @@ class RunningProcess:
             )
         return found
 
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         log = self.folder / "log.txt"
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.exists() else []
         return lines[-1] if lines else "nothing was said"

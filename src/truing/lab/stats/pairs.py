@@ -21,7 +21,7 @@ class Pair:
         """Arm − baseline."""
         return self.arm.metrics[metric] - self.base.metrics[metric]
 
-    def unfit(self, metrics: Iterable[str], *, same_prompts: bool = False) -> str:
+    def why_not_comparable(self, metrics: Iterable[str], *, same_prompts: bool = False) -> str:
         """Why its runs cannot be compared; "" where they can."""
         if same_prompts and self.base.prompts != self.arm.prompts:
             return f"seed {self.seed}: {self.arm.label} was trained on other prompts than the baseline"

@@ -141,7 +141,7 @@ class Header(FrozenModel):
     """What was known before."""
 
     @property
-    def rises(self) -> bool:
+    def expects_increase(self) -> bool:
         """Whether the claim is that its metric gets larger."""
         own = [each for each in self.confirm if each.metric == self.metric]
         return not own or own[0].above is not None

@@ -70,7 +70,7 @@ class Lab:
         every = self.history.of(Declaration)
         own = [each for each in every if each.hypothesis == hypothesis.id]
         same = [each for each in own if _matches(each, hypothesis)]
-        moved = [each for each in every if _matches(each, hypothesis) and not self._has(each)]
+        moved = [each for each in every if _matches(each, hypothesis) and not self._file_matches(each)]
         changed = [
             each
             for each in own
@@ -78,7 +78,7 @@ class Lab:
         ]
         return next(iter([*same, *moved, *changed]), None)
 
-    def _has(self, begun: Declaration) -> bool:
+    def _file_matches(self, begun: Declaration) -> bool:
         """Whether the file of its number is what was declared."""
         own = self.hypotheses.get(begun.hypothesis)
         return own is not None and _matches(begun, own)

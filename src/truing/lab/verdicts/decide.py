@@ -118,7 +118,7 @@ def why_not_comparable(header: Header, pairs: Pairs) -> str:
     """Why pairs cannot be compared by what the header asks for; "" where they can."""
     asked = {header.metric, *(each.metric for each in (*header.confirm, *header.refute))}
     told = (
-        pair.unfit(sorted(asked), same_prompts=not _changes_prompts(header.arms[arm]))
+        pair.why_not_comparable(sorted(asked), same_prompts=not _changes_prompts(header.arms[arm]))
         for arm, each in pairs.items()
         for pair in each
     )

@@ -109,7 +109,7 @@ def _differences(lab: Lab, hypothesis: Hypothesis, other: Hypothesis) -> Sequenc
     pairs = [pairs_of(lab.history, base, arm, hypothesis.header.seed_range) for arm in arms]
     shared = min(map(len, pairs))
     metric = hypothesis.header.metric
-    why_not = next(filter(None, (pair.unfit([metric]) for each in pairs for pair in each)), "")
+    why_not = next(filter(None, (pair.why_not_comparable([metric]) for each in pairs for pair in each)), "")
     if why_not:
         raise LabError(f"{hypothesis.id} and {other.id} cannot be compared", got=why_not)
     return [np.asarray([pair.difference(metric) for pair in each[:shared]]) for each in pairs]

@@ -57,7 +57,7 @@ def _holds_on_other_tasks(header: Header, verdict: str, pairs: Sequence[Pair]) -
     if math.isnan(found.low):
         return False
     if verdict == "INVALIDATED":
-        most = found.high if header.rises else -found.low
+        most = found.high if header.expects_increase else -found.low
         return most < header.smallest_effect
     return is_significant(found, gains)
 

@@ -125,7 +125,7 @@ def _logits_transform(
         here, device = places[part], logits_NV.device
         generated = pad_histories([_generated(samples[b], t) for b, t in here]).to(device)
         support = None
-        if any(samples[b].support is not None for b, _ in here) or contract.truncates:
+        if any(samples[b].support is not None for b, _ in here) or contract.truncates_support:
             supports = [_support(samples[b], t) for b, t in here]
             support = support_mask(supports, logits_NV.shape[1]).to(device)
         return processed_logits(logits_NV, contract, generated, support_NV=support)
@@ -157,7 +157,7 @@ def _support(sample: Sample, t: int) -> Tensor:
     """What token ``t`` could have been: [K], empty where nothing was cut."""
     if sample.support is not None:
         return sample.support.at(t)
-    if sample.sampling_params.truncates:
+    if sample.sampling_params.truncates_support:
         raise InvalidValueError(
             f"sample {sample.sample_id} was drawn under a truncated support, and has none"
         )

@@ -116,11 +116,11 @@ class PartialAttention:
     lse: Tensor  # [1, heads, L], log of the sum of exponentials
 
     @classmethod
-    def none(cls, query: Tensor) -> "PartialAttention":
+    def empty(cls, query: Tensor) -> "PartialAttention":
         """Nothing yet: the numbers are arbitrary until each query has met its own."""
         return cls(query, torch.empty_like(query), query.new_empty(query.shape[:3]))
 
-    def meet_own(self, queries: slice, key: Tensor, value: Tensor, scale: float) -> None:
+    def attend_causal(self, queries: slice, key: Tensor, value: Tensor, scale: float) -> None:
         """Some of the queries meet the keys of the same tokens first, causally."""
         piece, lse = FLASH(self.query[:, :, queries], key, value, 0.0, True, scale=scale)
         self.out[:, :, queries], self.lse[:, :, queries] = piece, lse
@@ -142,9 +142,9 @@ class _TreeAttention(torch.autograd.Function):
     def forward(  # type: ignore[override]
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, segments: list[Segment], scale: float
     ) -> Tensor:
-        met = PartialAttention.none(q)
+        met = PartialAttention.empty(q)
         for keys, queries, causal in _attention_pairs(segments):
-            meet = met.meet_own if causal else met.meet
+            meet = met.attend_causal if causal else met.meet
             meet(queries, k[:, :, keys], v[:, :, keys], scale)
         ctx.save_for_backward(q, k, v, met.out, met.lse)
         ctx.segments, ctx.scale = segments, scale
